@@ -1,0 +1,120 @@
+"""The ledger archive `frazil.ledger`: every ancestor's id, parent and summary, kept for ever.
+
+Expiry takes snapshots away; the archive keeps what they said. Rows are idempotent by snapshot id:
+the first row for an id wins, so appending the same one again changes nothing.
+"""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyiceberg.expressions import EqualTo
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
+
+from frazil import keys
+from frazil.ledger import Archive, History, LedgerEntry, walk_ancestors
+from frazil.tables import NewTable, TableStore, translated_errors
+
+SCHEMA = Schema(
+    NestedField(1, "table_uuid", StringType(), required=True),
+    NestedField(2, "table_name", StringType(), required=True),
+    NestedField(3, "snapshot_id", LongType(), required=True),
+    NestedField(4, "parent_id", LongType()),
+    NestedField(5, "committed_at", TimestamptzType(), required=True),
+    NestedField(6, "summary", StringType(), required=True),
+)
+_ARROW = pa.schema(
+    [
+        pa.field("table_uuid", pa.string(), nullable=False),
+        pa.field("table_name", pa.string(), nullable=False),
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        pa.field("parent_id", pa.int64()),
+        pa.field("committed_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("summary", pa.string(), nullable=False),
+    ]
+)
+
+
+def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
+    """Read what the archive holds of a table name, this table and earlier ones apart."""
+    table = store.find(keys.LEDGER_TABLE)
+    if table is None:
+        return Archive({})
+    with translated_errors(f"reading the ledger archive of {name}"):
+        rows = table.scan(row_filter=EqualTo("table_name", name)).to_arrow().to_pylist()
+    rows.sort(key=lambda row: row["committed_at"])
+    entries: dict[int, LedgerEntry] = {}
+    earlier: dict[str, set[str]] = {}
+    for row in rows:
+        summary = json.loads(row["summary"])
+        if row["table_uuid"] != table_uuid:
+            earlier.setdefault(row["table_uuid"], set()).update(_streams_of(summary))
+            continue
+        entry = LedgerEntry(
+            row["snapshot_id"],
+            row["parent_id"],
+            int(row["committed_at"].timestamp() * 1000),
+            summary,
+        )
+        entries.setdefault(entry.snapshot_id, entry)
+    streams = frozenset(name for names in earlier.values() for name in names)
+    return Archive(entries, frozenset(earlier), streams)
+
+
+def _streams_of(summary: dict[str, str]) -> set[str]:
+    return {
+        key.removeprefix(keys.STATE_PREFIX) for key in summary if key.startswith(keys.STATE_PREFIX)
+    }
+
+
+def archive_new_entries(store: TableStore, history: History) -> int:
+    """Archive main's newest entries down to the last one that carried a state before them.
+
+    Cheap enough for every publish: it reads no archive. What a crash left out is added by
+    `archive_all_entries` before anything is expired.
+    """
+    fresh: list[LedgerEntry] = []
+    for entry in walk_ancestors(history, beyond_metadata=False):
+        if fresh and any(key.startswith(keys.STATE_PREFIX) for key in entry.summary):
+            break
+        fresh.append(entry)
+    _append(store, history, fresh)
+    return len(fresh)
+
+
+def archive_all_entries(store: TableStore, history: History) -> int:
+    """Archive every ancestor of main that the archive does not hold yet."""
+    known = read_archive(store, history.table, history.table_uuid).entries
+    missing = [
+        entry
+        for entry in walk_ancestors(history, beyond_metadata=False)
+        if entry.snapshot_id not in known
+    ]
+    _append(store, history, missing)
+    return len(missing)
+
+
+def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry]) -> None:
+    """Append rows; PyIceberg's own retry is harmless here, rows count once by snapshot id."""
+    rows = [
+        {
+            "table_uuid": history.table_uuid,
+            "table_name": history.table,
+            "snapshot_id": entry.snapshot_id,
+            "parent_id": entry.parent_id,
+            "committed_at": datetime.fromtimestamp(entry.committed_at_ms / 1000, tz=UTC),
+            "summary": json.dumps(dict(entry.summary), separators=(",", ":")),
+        }
+        for entry in entries
+    ]
+    if not rows:
+        return
+    with translated_errors(f"archiving the ledger of {history.table}"):
+        _ledger_table(store).append(pa.Table.from_pylist(rows, schema=_ARROW))
+
+
+def _ledger_table(store: TableStore) -> Table:
+    return store.find(keys.LEDGER_TABLE) or store.create(keys.LEDGER_TABLE, NewTable(SCHEMA))

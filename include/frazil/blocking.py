@@ -1,0 +1,82 @@
+"""The record of a blocked batch: what failed, and what lets the stream go on.
+
+Protocol.md, CHECK.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from frazil import keys
+from frazil.contracts import BatchPlan
+from frazil.errors import BatchBlockedError
+from frazil.ledger import RecoveryPoint
+
+
+class Waiver(BaseModel):
+    """Who lets a blocked batch pass, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    by: str
+    reason: str
+    at: str
+
+
+class BlockedBatch(BaseModel):
+    """The whole plan that failed its check, the reasons, and the waiver if there is one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    plan: BatchPlan
+    error: str
+    failures: tuple[str, ...]
+    branch: str
+    blocked_at: str
+    waiver: Waiver | None = None
+
+
+class Fingerprint(BaseModel):
+    """What a blocked batch was judged with; any change opens the stream again."""
+
+    model_config = ConfigDict(frozen=True)
+
+    suite_hash: str
+    stream_hash: str
+    transform_version: str
+
+
+def read_blocked(properties: Mapping[str, str], stream: str) -> BlockedBatch | None:
+    """Read the stream's record, whether it still holds or not."""
+    text = properties.get(keys.blocked_key(stream))
+    return BlockedBatch.model_validate_json(text) if text else None
+
+
+def encode_blocked(blocked: BlockedBatch) -> dict[str, str]:
+    """Write the record as a table property."""
+    return {keys.blocked_key(blocked.plan.stream): json.dumps(blocked.model_dump(mode="json"))}
+
+
+def is_standing(blocked: BlockedBatch, point: RecoveryPoint, judged: Fingerprint) -> bool:
+    """Say whether the record still speaks of the next batch and of today's rules."""
+    plan = blocked.plan
+    same_base = (plan.base_epoch, plan.base_batch) == (point.state.epoch, point.state.batch)
+    return same_base and judged == Fingerprint(
+        suite_hash=plan.suite_hash,
+        stream_hash=plan.stream_hash,
+        transform_version=plan.transform_version,
+    )
+
+
+def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
+    """Build the cheap, red answer of every run until something changes."""
+    plan = blocked.plan
+    reasons = "; ".join(blocked.failures) or blocked.error
+    return BatchBlockedError(
+        f"stream {plan.stream}: batch {plan.batch_id} is blocked since {blocked.blocked_at}: "
+        f"{reasons}; its rows wait on branch {blocked.branch} of {plan.table}",
+        f"look at the rows (query {plan.table} VERSION AS OF '{blocked.branch}'), then "
+        "mend the producer's data rules (suite or stream file), or "
+        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY`",
+    )

@@ -1,0 +1,63 @@
+"""Staging branches: `frazil_<stream>_<epoch>_<born><random>`, with their birth in the name.
+
+A branch's age limits follow its snapshot's age in Iceberg, so a fresh branch on an old head would
+expire at once; the name tells the true age instead.
+"""
+
+import re
+import secrets
+import time
+
+from frazil import commits
+from frazil.errors import CatalogUnavailableError
+from frazil.publishing import commit_turn, take_turns
+from frazil.tables import TableStore
+
+PREFIX = "frazil_"
+_NAME = re.compile(
+    r"frazil_(?P<stream>[a-z0-9_]+)_(?P<epoch>\d+)_(?P<born>[0-9a-f]{11})[0-9a-f]{8}\Z"
+)
+
+
+def name_branch(stream: str, epoch: int) -> str:
+    """Name a new attempt's branch; no two attempts share one."""
+    born_ms = int(time.time() * 1000)
+    return f"{PREFIX}{stream}_{epoch}_{born_ms:011x}{secrets.token_hex(4)}"
+
+
+def branch_age_ms(name: str, now_ms: int) -> int | None:
+    """Read the age of a staging branch from its name; None for anybody else's branch."""
+    match = _NAME.match(name)
+    return now_ms - int(match["born"], 16) if match else None
+
+
+def create_branch(store: TableStore, table_name: str, branch: str) -> int:
+    """Create the branch at main's head and give that head.
+
+    PyIceberg would begin a parentless branch where none exists, and some catalogs accept a branch
+    and ignore it: it is created first, and then looked for.
+
+    Raises:
+        CatalogUnavailableError: the catalog does not keep branches.
+    """
+    head = take_turns(f"creating branch {branch}", lambda: _create_turn(store, table_name, branch))
+    ref = store.load(table_name).metadata.refs.get(branch)
+    if ref is None or ref.snapshot_id != head:
+        raise CatalogUnavailableError(
+            f"catalog {store.preset.name} accepted branch {branch} of {table_name} and does not "
+            "have it: it ignores branches, and a staged append would replace main",
+            "use a catalog that keeps branches: SQL, or the reference REST catalog",
+        )
+    return head
+
+
+def _create_turn(store: TableStore, table_name: str, branch: str) -> int:
+    table = store.load(table_name)
+    head = table.current_snapshot()
+    if head is None:
+        raise CatalogUnavailableError(
+            f"table {table_name} has no snapshot to start a branch from",
+            "run again: the first task of the run bootstraps the table",
+        )
+    commit_turn(store, table, {branch: None}, [commits.set_branch(branch, head.snapshot_id)])
+    return head.snapshot_id

@@ -1,0 +1,49 @@
+"""How many bad records a batch may hold, by tolerance (features A11)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from frazil.streams import Errors
+
+Tolerance = Literal["none", "invalid_data", "all", "quarantine"]
+
+
+@dataclass(frozen=True)
+class BadRecords:
+    """What was read and what of it is bad; `invalid` is empty or does not decode at all."""
+
+    read: int
+    bad: int
+    invalid: int
+
+
+@dataclass(frozen=True)
+class Disposal:
+    """What becomes of the bad records: to dead letters, or skipped and counted."""
+
+    quarantined: int
+    skipped: int
+
+
+def explain_excess(errors: Errors, records: BadRecords) -> str | None:
+    """Say why these bad records stop the batch; None if they do not."""
+    share = f"{records.bad} of {records.read} records are bad"
+    if records.bad == 0 or errors.tolerance == "all":
+        return None
+    if errors.tolerance == "none":
+        return f"{share}; errors.tolerance is none"
+    if errors.tolerance == "invalid_data":
+        rest = records.bad - records.invalid
+        return f"{rest} records miss a required column; tolerance is invalid_data" if rest else None
+    if errors.max_bad_records is not None and records.bad > errors.max_bad_records:
+        return f"{share}; errors.max_bad_records is {errors.max_bad_records}"
+    if records.bad > errors.max_bad_ratio * records.read:
+        return f"{share}; errors.max_bad_ratio is {errors.max_bad_ratio}"
+    return None
+
+
+def dispose(errors: Errors, records: BadRecords) -> Disposal:
+    """Decide where the bad records go once the batch may pass."""
+    if errors.tolerance == "quarantine":
+        return Disposal(quarantined=records.bad, skipped=0)
+    return Disposal(quarantined=0, skipped=records.bad)

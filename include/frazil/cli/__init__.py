@@ -1,0 +1,1 @@
+"""The command `frazil`: one module per group of commands."""

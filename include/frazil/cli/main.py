@@ -1,0 +1,40 @@
+"""The `frazil` command: every step and every question of an operator, with `--json`."""
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from frazil.cli.decisions import accept_gap, recover, waive
+from frazil.cli.doctor import doctor
+from frazil.cli.output import fail
+from frazil.cli.questions import audit, snapshots, status, streams, where
+from frazil.cli.stack import stack_app
+from frazil.cli.steps import plan, run
+from frazil.errors import FrazilError
+
+app = typer.Typer(
+    name="frazil",
+    help="Kafka topics become governed Iceberg tables, exactly once.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(stack_app, name="stack", help="The embedded stack: up, down, status.")
+for command in (doctor, streams, status, plan, run, snapshots, where, audit):
+    app.command()(command)
+for name, command in (("accept-gap", accept_gap), ("waive", waive), ("recover", recover)):
+    app.command(name)(command)
+
+
+def main() -> NoReturn:
+    """Run the command line: exit 0 done, 1 refused or failed with a typed error, 2 usage."""
+    try:
+        app()
+    except FrazilError as error:
+        fail(error, as_json="--json" in sys.argv)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""How answers look: tables for people, JSON for programs, errors with their next step."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, NoReturn
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+from frazil.errors import FrazilError
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+StreamName = Annotated[str, typer.Argument(help="Stream name, as in its file.", metavar="STREAM")]
+
+console = Console(highlight=False, soft_wrap=True)
+progress_console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def cli_run_id() -> str:
+    """Name a run from the command line in the ledger."""
+    return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+
+
+def print_json(content: object) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(content, indent=2, default=_plain) + "\n")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table for people."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*["" if cell is None else str(cell) for cell in row])
+    console.print(table)
+
+
+def report_progress(text: str, started: float) -> None:
+    """Say that a long step ended, with its seconds, where it does not disturb the answer."""
+    progress_console.print(f"[dim]{time.monotonic() - started:6.1f} s[/dim]  {text}")
+
+
+def fail(error: FrazilError, *, as_json: bool) -> NoReturn:
+    """Print a typed error and exit 1."""
+    if as_json:
+        print_json({"error": error.code, "facts": error.facts, "next_step": error.next_step})
+    else:
+        progress_console.print(f"[bold red]{error.code}[/bold red]: ", end="")
+        progress_console.print(error.facts, markup=False)
+        progress_console.print("[bold]Next:[/bold] ", end="")
+        progress_console.print(error.next_step, markup=False)
+    sys.exit(1)
+
+
+def format_ranges(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
+    """Write ranges as people read them: `flights-0 [0, 100)`."""
+    return "\n".join(
+        f"{topic}-{partition} \\[{start}, {end})"
+        for topic, by_partition in ranges.items()
+        for partition, (start, end) in by_partition.items()
+    )

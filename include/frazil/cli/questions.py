@@ -1,0 +1,147 @@
+"""The questions of an operator: streams, status, snapshots, where, audit."""
+
+from typing import Annotated
+
+import typer
+
+from frazil.cli.output import (
+    Json,
+    StreamName,
+    cli_run_id,
+    console,
+    fail,
+    format_ranges,
+    print_json,
+    print_table,
+)
+from frazil.connections import streams_dir
+from frazil.stream_files import load_readable_streams
+
+
+def streams(as_json: Json = False) -> None:
+    """List the streams and check every stream file.
+
+    Example: frazil streams
+    """
+    found, errors = load_readable_streams(streams_dir())
+    if as_json:
+        print_json(
+            {
+                "streams": [stream.model_dump(mode="json", by_alias=True) for stream in found],
+                "errors": [{"error": e.code, "facts": e.facts} for e in errors],
+            }
+        )
+    else:
+        rows = [(s.stream, s.source.topic, s.table.name, s.batch.schedule, s.owner) for s in found]
+        print_table("Streams", ("stream", "topic", "table", "schedule", "owner"), rows)
+    if errors:
+        if as_json:
+            raise typer.Exit(1)
+        fail(errors[0], as_json=False)
+
+
+def status(
+    stream: Annotated[str | None, typer.Argument(metavar="[STREAM]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show where each stream stands against its topic.
+
+    Example: frazil status flights
+    """
+    from frazil.reports import read_status
+    from frazil.workspace import Workspace, open_workspace
+
+    if stream is not None:
+        works = [open_workspace(stream, cli_run_id())]
+    else:
+        found, errors = load_readable_streams(streams_dir())
+        works = [Workspace(s, streams_dir(), cli_run_id()) for s in found]
+        if errors and not works:
+            raise errors[0]
+    answers = [read_status(work) for work in works]
+    if as_json:
+        print_json(answers)
+        return
+    rows = [
+        (a.stream, a.table, a.state, a.epoch, a.rows, a.lag, a.newest_ingest_at) for a in answers
+    ]
+    columns = ("stream", "table", "state", "epoch", "rows", "lag", "newest ingest")
+    print_table("Status", columns, rows)
+    for answer in answers:
+        if answer.problem:
+            console.print(f"{answer.stream}: {answer.problem}", markup=False)
+            console.print(f"Next: {answer.next_step}", markup=False)
+
+
+def snapshots(stream: StreamName, as_json: Json = False) -> None:
+    """Show which offsets are in which snapshot.
+
+    Example: frazil snapshots flights
+    """
+    from frazil.reports import list_snapshots
+    from frazil.workspace import open_workspace
+
+    answers = list_snapshots(open_workspace(stream, cli_run_id()))
+    if as_json:
+        print_json(list(answers))
+        return
+    rows = [
+        (
+            a.snapshot_id,
+            a.kind,
+            a.epoch,
+            format_ranges(a.ranges),
+            a.rows_written,
+            a.rows_quarantined,
+            f"{a.committed_at:%Y-%m-%d %H:%M:%S}",
+        )
+        for a in answers
+    ]
+    columns = ("snapshot", "kind", "epoch", "ranges", "rows", "dead letters", "committed (UTC)")
+    print_table(f"Snapshots of {stream}, newest first", columns, rows)
+
+
+def where(
+    stream: StreamName,
+    partition: Annotated[int, typer.Option(min=0, help="Partition of the record.")],
+    offset: Annotated[int, typer.Option(min=0, help="Offset of the record.")],
+    topic: Annotated[str | None, typer.Option(help="Topic; the stream's own by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the snapshot that holds an offset.
+
+    Example: frazil where flights --partition 0 --offset 4711
+    """
+    from frazil.reports import locate_offset
+    from frazil.workspace import open_workspace
+
+    work = open_workspace(stream, cli_run_id())
+    place = locate_offset(work, topic or work.stream.source.topic, partition, offset)
+    if as_json:
+        print_json(place)
+    elif place.found:
+        console.print(
+            f"{place.topic}-{partition}@{offset} is in snapshot {place.snapshot_id} "
+            f"({place.kind}, batch {place.batch_id}, {place.committed_at:%Y-%m-%d %H:%M:%S} UTC)"
+        )
+    else:
+        console.print(f"{place.topic}-{partition}@{offset}: {place.reason}")
+    raise typer.Exit(0 if place.found else 1)
+
+
+def audit(stream: StreamName, as_json: Json = False) -> None:
+    """Recompute from Kafka and the table alone that every record is there exactly once.
+
+    Example: frazil audit flights
+    """
+    from frazil.audit import audit_stream
+    from frazil.workspace import open_workspace
+
+    answer = audit_stream(open_workspace(stream, cli_run_id()))
+    if as_json:
+        print_json(answer)
+    else:
+        rows = [(f.invariant, f.text) for f in answer.findings]
+        print_table(f"Audit of {stream}: {answer.verdict}", ("invariant", "finding"), rows)
+        console.print(answer.facts_line)
+    raise typer.Exit(1 if answer.findings else 0)

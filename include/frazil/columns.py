@@ -1,0 +1,226 @@
+"""The column language of stream files: `long!`, `decimal(9,2)`, `list<struct<id: long!>>`.
+
+Words are Iceberg's. This module imports neither PyIceberg nor PySpark, so that DAG files can
+validate streams at parse time.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PRIMITIVES: Mapping[str, str] = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "time": "STRING",
+    "timestamp": "TIMESTAMP_NTZ",
+    "timestamptz": "TIMESTAMP",
+    "string": "STRING",
+    "uuid": "STRING",
+    "binary": "BINARY",
+}
+"""Iceberg's primitive → the Spark type that decodes it (decimal and fixed take parameters)."""
+
+MAX_DECIMAL_PRECISION = 38
+_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:!])")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One of Iceberg v2's primitive types; `parameters` of decimal and fixed."""
+
+    name: str
+    parameters: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ListType:
+    """A list; `required` says whether elements may be null."""
+
+    element: "ColumnType"
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class MapType:
+    """A map with string or other primitive keys."""
+
+    key: "ColumnType"
+    value: "ColumnType"
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class StructType:
+    """A struct of named fields."""
+
+    fields: tuple["Column", ...]
+
+
+ColumnType = Primitive | ListType | MapType | StructType
+
+
+@dataclass(frozen=True)
+class Column:
+    """A named, typed column; `required` is the exclamation mark."""
+
+    name: str
+    type: ColumnType
+    required: bool = False
+
+
+class _Parser:
+    """Recursive descent over the tokens of one type."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[str] = []
+        position = 0
+        while text[position:].strip():
+            match = _TOKEN.match(text, position)
+            if match is None:
+                message = f"unexpected {text[position:].strip()[0]!r} in {text!r}"
+                raise ValueError(message)
+            self.tokens.append(match[1])
+            position = match.end()
+
+    def take(self, expected: str | None = None) -> str:
+        if not self.tokens:
+            message = f"{self.text!r} ends too early" + (
+                f": {expected!r} missing" if expected else ""
+            )
+            raise ValueError(message)
+        token = self.tokens.pop(0)
+        if expected is not None and token != expected:
+            message = f"{expected!r} expected, {token!r} found in {self.text!r}"
+            raise ValueError(message)
+        return token
+
+    def accept(self, token: str) -> bool:
+        if self.tokens and self.tokens[0] == token:
+            self.tokens.pop(0)
+            return True
+        return False
+
+    def parse_type(self) -> ColumnType:
+        word = self.take()
+        if word == "list":
+            self.take("<")
+            element, required = self.parse_type(), self.accept("!")
+            self.take(">")
+            return ListType(element, required)
+        if word == "map":
+            return self.parse_map()
+        if word == "struct":
+            return self.parse_struct()
+        return self.parse_primitive(word)
+
+    def parse_map(self) -> MapType:
+        self.take("<")
+        key = self.parse_type()
+        if not isinstance(key, Primitive) or key.name != "string":
+            message = f"a map read from JSON has string keys, not {format_type(key)}"
+            raise ValueError(message)
+        self.take(",")
+        value, required = self.parse_type(), self.accept("!")
+        self.take(">")
+        return MapType(key, value, required)
+
+    def parse_struct(self) -> StructType:
+        self.take("<")
+        fields: list[Column] = []
+        while True:
+            name = self.take()
+            self.take(":")
+            fields.append(Column(name, self.parse_type(), self.accept("!")))
+            if not self.accept(","):
+                break
+        self.take(">")
+        refuse_name_clashes(tuple(fields))
+        return StructType(tuple(fields))
+
+    def parse_primitive(self, word: str) -> Primitive:
+        if word == "decimal":
+            self.take("(")
+            precision = int(self.take())
+            scale = int(self.take()) if self.accept(",") else 0
+            self.take(")")
+            if not (1 <= precision <= MAX_DECIMAL_PRECISION and 0 <= scale <= precision):
+                message = f"decimal({precision},{scale}): precision 1 to 38, scale 0 to precision"
+                raise ValueError(message)
+            return Primitive("decimal", (precision, scale))
+        if word == "fixed":
+            self.take("(")
+            length = int(self.take())
+            self.take(")")
+            return Primitive("fixed", (length,))
+        if word not in PRIMITIVES:
+            known = ", ".join(
+                [*PRIMITIVES, "decimal(p,s)", "fixed(n)", "list<…>", "map<…>", "struct<…>"]
+            )
+            message = f"unknown type {word!r}; known: {known}"
+            raise ValueError(message)
+        return Primitive(word)
+
+
+def parse_column(name: str, text: str) -> Column:
+    """Read one entry of `columns:`.
+
+    Raises:
+        ValueError: the name or the type is not in the language; the text says what is.
+    """
+    if not _NAME.match(name):
+        message = f"column name {name!r}: letters, digits and _ only, no digit first"
+        raise ValueError(message)
+    parser = _Parser(text)
+    column = Column(name, parser.parse_type(), parser.accept("!"))
+    if parser.tokens:
+        message = f"unexpected {parser.tokens[0]!r} after the type in {text!r}"
+        raise ValueError(message)
+    return column
+
+
+def refuse_name_clashes(columns: tuple[Column, ...]) -> None:
+    """Refuse names that differ only in case: Spark would read one for the other (E11)."""
+    seen: dict[str, str] = {}
+    for column in columns:
+        lowered = column.name.lower()
+        if lowered in seen:
+            message = f"columns {seen[lowered]!r} and {column.name!r} differ only in case"
+            raise ValueError(message)
+        seen[lowered] = column.name
+
+
+def format_type(column_type: ColumnType) -> str:
+    """Write a type as the stream file says it."""
+    match column_type:
+        case Primitive(name, parameters):
+            return name + (f"({','.join(map(str, parameters))})" if parameters else "")
+        case ListType(element, required):
+            return f"list<{format_type(element)}{'!' if required else ''}>"
+        case MapType(key, value, required):
+            return f"map<{format_type(key)},{format_type(value)}{'!' if required else ''}>"
+        case StructType(fields):
+            inner = ",".join(f"{f.name}:{format_type(f.type)}{'!' * f.required}" for f in fields)
+            return f"struct<{inner}>"
+
+
+def to_spark_ddl(column_type: ColumnType) -> str:
+    """Write the Spark type that decodes this column."""
+    match column_type:
+        case Primitive("decimal", (precision, scale)):
+            return f"DECIMAL({precision},{scale})"
+        case Primitive("fixed", _):
+            return "BINARY"
+        case Primitive(name, _):
+            return PRIMITIVES[name]
+        case ListType(element, _):
+            return f"ARRAY<{to_spark_ddl(element)}>"
+        case MapType(key, value, _):
+            return f"MAP<{to_spark_ddl(key)},{to_spark_ddl(value)}>"
+        case StructType(fields):
+            return f"STRUCT<{','.join(f'`{f.name}`:{to_spark_ddl(f.type)}' for f in fields)}>"

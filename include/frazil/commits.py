@@ -1,0 +1,135 @@
+"""Compare-and-set commits on Iceberg tables: the only place of PyIceberg's private parts.
+
+PyIceberg's own `append()` re-bases and retries by itself, so the same range could land twice
+(protocol.md, traps). Here every commit names the head it was decided on, and nothing retries.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+MAIN = "main"
+
+_CONFLICT_TEXTS = ("sequence number", "already exists", "starting snapshot")
+
+
+def build_append(
+    table: Table, summary: Mapping[str, str], files: Sequence[DataFile] = ()
+) -> AddSnapshotUpdate:
+    """Build a snapshot on main's head that adds these files; nothing is committed."""
+    producer = table.transaction().update_snapshot(snapshot_properties=dict(summary)).fast_append()
+    for file in files:
+        producer.append_data_file(file)
+    updates, _ = producer._commit()  # noqa: SLF001 - pinned version; a test fails if it changes
+    added = updates[0]
+    if not isinstance(added, AddSnapshotUpdate):
+        message = f"PyIceberg changed: {type(added).__name__} where AddSnapshotUpdate was"
+        raise TypeError(message)
+    return added
+
+
+def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Point a branch at a snapshot."""
+    return SetSnapshotRefUpdate(
+        ref_name=name, type=SnapshotRefType.BRANCH.value, snapshot_id=snapshot_id
+    )
+
+
+def set_tag(name: str, snapshot_id: int, max_age_ms: int) -> SetSnapshotRefUpdate:
+    """Keep a snapshot by a tag for a while."""
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.TAG.value,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=max_age_ms,
+    )
+
+
+def drop_branch(name: str, staged_snapshot_id: int | None = None) -> list[TableUpdate]:
+    """Remove a branch and, in the same commit, forget its staged snapshot."""
+    updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=name)]
+    if staged_snapshot_id is not None:
+        updates.append(RemoveSnapshotsUpdate(snapshot_ids=[staged_snapshot_id]))
+    return updates
+
+
+def set_properties(properties: Mapping[str, str]) -> SetPropertiesUpdate:
+    """Set table properties."""
+    return SetPropertiesUpdate(updates=dict(properties))
+
+
+def remove_properties(names: Sequence[str]) -> RemovePropertiesUpdate:
+    """Remove table properties."""
+    return RemovePropertiesUpdate(removals=list(names))
+
+
+def require_head(table: Table, ref: str, snapshot_id: int | None) -> list[TableRequirement]:
+    """Require this very table, and a ref that still points where the decision saw it (I5)."""
+    return [
+        AssertTableUUID(uuid=table.metadata.table_uuid),
+        AssertRefSnapshotId(ref=ref, snapshot_id=snapshot_id),
+    ]
+
+
+def require_layout(table: Table) -> list[TableRequirement]:
+    """Require the schema and partition spec that the decision saw."""
+    return [
+        AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id),
+        AssertDefaultSpecId(default_spec_id=table.metadata.default_spec_id),
+    ]
+
+
+def require_uuid(table: Table) -> list[TableRequirement]:
+    """Require this very table and nothing else."""
+    return [AssertTableUUID(uuid=table.metadata.table_uuid)]
+
+
+def commit(
+    catalog: Catalog,
+    table: Table,
+    requirements: Sequence[TableRequirement],
+    updates: Sequence[TableUpdate],
+) -> None:
+    """Commit once; no retry, no rebase (I6)."""
+    catalog.commit_table(table, tuple(requirements), tuple(updates))
+
+
+def is_definite_conflict(error: Exception) -> bool:
+    """Recognise the many names of a lost race; everything else leaves the outcome unknown."""
+    if isinstance(error, CommitFailedException | ValidationException):
+        return True
+    if isinstance(error, KeyError):
+        return True
+    return isinstance(error, ValueError) and any(text in str(error) for text in _CONFLICT_TEXTS)
+
+
+def read_added_files(table: Table, snapshot_id: int) -> list[DataFile]:
+    """Read the data files that one snapshot added."""
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        return []
+    return [
+        entry.data_file
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot_id
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.snapshot_id == snapshot_id and entry.status == ManifestEntryStatus.ADDED
+    ]

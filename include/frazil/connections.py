@@ -1,0 +1,210 @@
+"""Where things are: connections, folders and the clients' settings derived from them.
+
+A connection is what Airflow calls one: `AIRFLOW_CONN_<ID>` in the environment as JSON, or, inside
+Airflow, its own connection of that id. On a machine with the embedded stack the file that
+`frazil stack up` wrote fills in what the environment leaves out. Secrets stay in memory.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlparse
+
+from frazil.errors import ConnectionMissingError
+
+CATALOG_NAME_KEY = "catalog"
+_SECRET_WORDS = ("password", "secret", "token", "credential", "access-key", "jaas")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One Airflow connection; `extra` may hold secrets, so it never shows in a repr."""
+
+    id: str
+    host: str | None = None
+    port: int | None = None
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class CatalogPreset:
+    """One catalog for PyIceberg and Spark alike."""
+
+    name: str
+    properties: Mapping[str, str] = field(repr=False)
+
+    def spark_conf(self) -> dict[str, str]:
+        """Give the session settings that show Spark the same catalog; no secret among them.
+
+        A catalog with secrets is set up on the Spark server instead, where its environment is.
+        """
+        prefix = f"spark.sql.catalog.{self.name}"
+        common = {
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            f"{prefix}.cache-enabled": "false",
+        }
+        properties = {k: v for k, v in self.properties.items() if not is_secret(k, v)}
+        if properties.get("type") == "sql":
+            common |= {
+                f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+                f"{prefix}.uri": _jdbc_uri(properties["uri"]),
+                f"{prefix}.jdbc.schema-version": "V1",
+            }
+        else:
+            common |= {f"{prefix}.type": properties.get("type", "rest")}
+            common |= {f"{prefix}.uri": properties.get("uri", "")}
+        for key, value in properties.items():
+            if key == "warehouse" or key.startswith(("s3.", "client.", "header.")):
+                common[f"{prefix}.{key}"] = value
+        return common
+
+
+def is_secret(key: str, value: str) -> bool:
+    """Recognise settings that must not leave this process."""
+    lowered = key.lower()
+    return any(word in lowered for word in _SECRET_WORDS) or bool(urlparse(value).password)
+
+
+def _jdbc_uri(uri: str) -> str:
+    """Translate a SQLAlchemy address into a JDBC one, without user and password."""
+    parsed = urlparse(uri)
+    if parsed.scheme.startswith("sqlite"):
+        return f"jdbc:sqlite:file:{parsed.path.removeprefix('/')}"
+    port = f":{parsed.port}" if parsed.port else ""
+    return f"jdbc:postgresql://{parsed.hostname}{port}{parsed.path}"
+
+
+def home_dir() -> Path:
+    """Locate the folder of all state (`FRAZIL_HOME`, default `.frazil`)."""
+    return Path(os.environ.get("FRAZIL_HOME", ".frazil")).absolute()
+
+
+def streams_dir() -> Path:
+    """Locate the stream files (`FRAZIL_STREAMS`, default `include/streams` of the project)."""
+    default = Path(__file__).parents[1] / "streams"
+    return Path(os.environ.get("FRAZIL_STREAMS", default)).absolute()
+
+
+def connection_from_environment(connection_id: str) -> Connection | None:
+    """Read `AIRFLOW_CONN_<ID>`, or what `frazil stack up` wrote."""
+    text = os.environ.get(f"AIRFLOW_CONN_{connection_id.upper()}")
+    if text is not None:
+        return _parse_connection(connection_id, text)
+    return _stack_connection(connection_id)
+
+
+_resolvers: list[Callable[[str], Connection | None]] = [connection_from_environment]
+
+
+def add_resolver(resolver: Callable[[str], Connection | None]) -> None:
+    """Let Airflow's own connections answer after the environment."""
+    if resolver not in _resolvers:
+        _resolvers.append(resolver)
+
+
+def find_connection(connection_id: str) -> Connection:
+    """Find a connection by its id.
+
+    Raises:
+        ConnectionMissingError: nobody defined it.
+    """
+    for resolver in _resolvers:
+        connection = resolver(connection_id)
+        if connection is not None:
+            return connection
+    raise ConnectionMissingError(
+        f"connection {connection_id!r} is not defined: neither AIRFLOW_CONN_"
+        f"{connection_id.upper()} nor {home_dir() / 'stack' / 'stack.json'} nor Airflow has it",
+        "`frazil stack up` starts the embedded stack; else define the connection in Airflow",
+    )
+
+
+def _parse_connection(connection_id: str, text: str) -> Connection:
+    """Read Airflow's JSON form of a connection."""
+    try:
+        content = json.loads(text)
+        extra = content.get("extra") or {}
+        extra = json.loads(extra) if isinstance(extra, str) else extra
+    except (ValueError, AttributeError) as error:
+        raise ConnectionMissingError(
+            f"AIRFLOW_CONN_{connection_id.upper()} is not Airflow's JSON form of a connection",
+            'write it as {"conn_type": "kafka", "extra": {"bootstrap.servers": "host:9092"}}',
+        ) from error
+    return Connection(
+        id=connection_id,
+        host=content.get("host"),
+        port=content.get("port"),
+        login=content.get("login"),
+        password=content.get("password"),
+        extra={str(k): str(v) for k, v in extra.items()},
+    )
+
+
+def _stack_connection(connection_id: str) -> Connection | None:
+    """Answer for the four default connections from the embedded stack's own record."""
+    path = home_dir() / "stack" / "stack.json"
+    if not path.is_file():
+        return None
+    stack = json.loads(path.read_text())
+    match connection_id:
+        case "kafka_default":
+            return Connection(
+                connection_id, extra={"bootstrap.servers": stack["kafka"]["bootstrap"]}
+            )
+        case "iceberg_default":
+            catalog = stack["catalog"]
+            extra = {CATALOG_NAME_KEY: catalog["name"], **catalog["properties"]}
+            return Connection(connection_id, extra=extra)
+        case "spark_connect_default":
+            return Connection(connection_id, host=stack["spark_connect"]["url"])
+    return None
+
+
+def find_catalog(connection_id: str) -> CatalogPreset:
+    """Turn a connection into a catalog preset.
+
+    Raises:
+        ConnectionMissingError: the connection or its catalog name is missing.
+    """
+    connection = find_connection(connection_id)
+    properties = dict(connection.extra)
+    name = properties.pop(CATALOG_NAME_KEY, "lake")
+    if connection.host and "uri" not in properties:
+        properties["uri"] = connection.host
+    if "uri" not in properties:
+        raise ConnectionMissingError(
+            f"connection {connection_id!r} has no `uri` in its extra",
+            "add `uri` (and `type`, `warehouse`) as for pyiceberg.catalog.load_catalog",
+        )
+    return CatalogPreset(name, properties)
+
+
+def find_kafka_config(connection_id: str) -> dict[str, str]:
+    """Give librdkafka's settings of a cluster.
+
+    Raises:
+        ConnectionMissingError: the connection or its bootstrap servers are missing.
+    """
+    connection = find_connection(connection_id)
+    config = dict(connection.extra)
+    if "bootstrap.servers" not in config:
+        raise ConnectionMissingError(
+            f"connection {connection_id!r} has no `bootstrap.servers` in its extra",
+            'set the extra to {"bootstrap.servers": "host:9092"}',
+        )
+    if connection.login and "sasl.username" not in config:
+        config["sasl.username"] = connection.login
+        config["sasl.password"] = connection.password or ""
+    return config
+
+
+def find_spark_remote(connection_id: str = "spark_connect_default") -> str:
+    """Give the Spark Connect address, `sc://host:port`."""
+    connection = find_connection(connection_id)
+    host = connection.host or "127.0.0.1"
+    address = host if host.startswith("sc://") else f"sc://{host}"
+    return f"{address}:{connection.port}" if connection.port else address

@@ -1,0 +1,216 @@
+"""What the four steps hand to each other: versioned JSON, never Python objects."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from frazil.offsets import NextOffsets, OffsetRange, Ranges
+from frazil.state import StreamState
+
+
+class Message(BaseModel):
+    """A frozen value with a version that crosses process borders as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    v: Literal[1] = 1
+
+    def encode(self) -> str:
+        """Write the message as JSON."""
+        return self.model_dump_json()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `encode` wrote; unknown keys are refused."""
+        return cls.model_validate_json(text)
+
+
+class BatchPlan(Message):
+    """One planned batch: exact ranges on an exact base (protocol.md, PLAN)."""
+
+    stream: str
+    table: str
+    table_uuid: str
+    base_epoch: int
+    base_batch: str
+    batch_id: str
+    ranges: dict[str, dict[int, tuple[int, int]]]
+    topic_ids: dict[str, str]
+    cluster_id: str
+    next_offsets: dict[str, tuple[int, ...]]
+    schema_id: int
+    spec_id: int
+    suite_hash: str
+    stream_hash: str
+    transform_version: str
+    waived: str | None = None
+
+    @property
+    def offset_ranges(self) -> Ranges:
+        """Give the ranges as values of the domain."""
+        return {
+            topic: {p: OffsetRange(*pair) for p, pair in by_partition.items()}
+            for topic, by_partition in self.ranges.items()
+        }
+
+    @property
+    def state_after(self) -> StreamState:
+        """Give the stream's state once this batch is published."""
+        return StreamState(
+            epoch=self.base_epoch + 1,
+            batch=self.batch_id,
+            offsets=self.next_offsets,
+            topic_ids=self.topic_ids,
+            cluster_id=self.cluster_id,
+        )
+
+
+class NothingToRead(Message):
+    """There is nothing new: no Spark, no snapshot."""
+
+    stream: str
+    table: str
+    epoch: int
+    next_offsets: dict[str, tuple[int, ...]]
+
+
+class PartitionCount(BaseModel):
+    """What was read from one partition, and how much of it is good."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic: str
+    partition: int
+    rows_read: int
+    rows_good: int
+    min_offset: int | None = None
+    max_offset: int | None = None
+    offset_sum: int | None = None
+
+
+class Staged(Message):
+    """What STAGE left on its branch, and what it counted on the way."""
+
+    stream: str
+    batch_id: str
+    attempt: str
+    snapshot_id: int | None
+    base_head: int
+    rows_read: int
+    rows_written: int
+    rows_quarantined: int
+    rows_skipped: int
+    rows_invalid: int = 0
+    partitions: tuple[PartitionCount, ...] = ()
+    metrics: dict[str, float | int | str | None] = {}
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+    dead_letters_snapshot_id: int | None = None
+    already_published: bool = False
+
+
+class ExpectationOutcome(BaseModel):
+    """The verdict on one expectation, with a line for people."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: str
+    column: str | None = None
+    success: bool
+    blocking: bool = True
+    line: str = ""
+
+
+class Verdict(Message):
+    """What CHECK decided about a staged batch."""
+
+    stream: str
+    batch_id: str
+    attempt: str
+    outcome: Literal["passed", "warned", "waived", "empty"]
+    suite: str | None = None
+    suite_hash: str = ""
+    results: tuple[ExpectationOutcome, ...] = ()
+    waived: str | None = None
+
+
+class Published(Message):
+    """How PUBLISH ended."""
+
+    stream: str
+    table: str
+    batch_id: str
+    outcome: Literal["PUBLISHED", "ALREADY"]
+    snapshot_id: int | None
+    epoch: int | None
+    rows_written: int
+    rows_quarantined: int
+    rows_skipped: int
+    ranges: dict[str, dict[int, tuple[int, int]]]
+
+
+class StageRequest(Message):
+    """What the Spark job `stage_batch` is asked to do."""
+
+    catalog: str
+    table: str
+    branch: str
+    stream: str
+    batch_id: str
+    ranges: dict[str, dict[int, tuple[int, int]]]
+    kafka_options: dict[str, str]
+    convert: Literal["json", "string", "raw"]
+    columns: dict[str, str]
+    isolation: Literal["read_committed", "read_uncommitted"]
+    metrics: dict[str, str] = {}
+    errors: dict[str, str | float | int | None] = {}
+    waived: bool = False
+    dead_letters_table: str | None = None
+    write_options: dict[str, str] = {}
+    session_conf: dict[str, str] = {}
+
+
+class StageResult(Message):
+    """What `stage_batch` counted."""
+
+    rows_read: int
+    rows_good: int
+    rows_invalid: int = 0
+    partitions: tuple[PartitionCount, ...]
+    metrics: dict[str, float | int | str | None]
+    min_timestamp_ms: int | None
+    max_timestamp_ms: int | None
+    rows_dead: int = 0
+
+
+class TableRequest(Message):
+    """What a maintenance job is asked to do with one table."""
+
+    catalog: str
+    table: str
+    action: Literal["compact", "expire", "orphans"]
+    target_bytes: int = 128 * 1024 * 1024
+    snapshot_ids: tuple[int, ...] = ()
+    older_than_ms: int = 0
+    dry_run: bool = True
+    session_conf: dict[str, str] = {}
+
+
+class TableResult(Message):
+    """What a maintenance job did."""
+
+    counts: dict[str, int]
+    paths: tuple[str, ...] = ()
+
+
+def plain_ranges(ranges: Ranges) -> dict[str, dict[int, tuple[int, int]]]:
+    """Turn ranges into what messages carry."""
+    return {
+        topic: {p: (r.start, r.end) for p, r in sorted(by_partition.items())}
+        for topic, by_partition in sorted(ranges.items())
+    }
+
+
+def plain_offsets(offsets: NextOffsets) -> dict[str, tuple[int, ...]]:
+    """Turn next offsets into what messages carry."""
+    return {topic: tuple(values) for topic, values in sorted(offsets.items())}

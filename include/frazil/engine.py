@@ -1,0 +1,100 @@
+"""Spark jobs as processes of their own: a request goes in as JSON, a result comes out.
+
+The product itself never imports PySpark. A job is the same file for Spark Connect and for
+spark-submit; here it runs as a client of the long-lived Spark Connect server.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlparse
+
+from frazil.contracts import Message
+from frazil.errors import JobFailedError, SparkUnavailableError
+from frazil.job_errors import parse_job_error
+
+JOBS_DIR = Path(__file__).parents[2] / "spark_jobs"
+CONNECT_TIMEOUT_SECONDS = 3.0
+_TAIL_LINES = 15
+
+ResultMessage = TypeVar("ResultMessage", bound=Message)
+
+
+class SparkEngine:
+    """Run jobs against one Spark Connect server."""
+
+    def __init__(self, remote: str, environment: Mapping[str, str] | None = None) -> None:
+        """Keep the address, `sc://host:port`."""
+        self.remote = remote
+        self._environment = dict(environment or {})
+
+    def run_job(self, job: str, request: Message, result: type[ResultMessage]) -> ResultMessage:
+        """Run `spark_jobs/<job>.py` and give its result.
+
+        Raises:
+            SparkUnavailableError: the server does not listen or went away.
+            JobFailedError: the job ended with an error, or was killed.
+        """
+        self._refuse_silence()
+        with tempfile.TemporaryDirectory(prefix="frazil-job-") as folder:
+            request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
+            request_path.write_text(request.encode())
+            command = [
+                sys.executable,
+                str(JOBS_DIR / f"{job}.py"),
+                str(request_path),
+                str(result_path),
+            ]
+            code, log = self._run(command)
+            if code == 0 and result_path.is_file():
+                return result.parse(result_path.read_text())
+            text = result_path.read_text() if result_path.is_file() else ""
+        error = parse_job_error(job, text)
+        if error is not None:
+            raise error
+        ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+        raise JobFailedError(
+            f"Spark job {job} ended without a result ({ending})\n{log}",
+            "run again: what it staged is on a branch that nobody sees; `frazil doctor` checks "
+            "the Spark server",
+        )
+
+    def _run(self, command: list[str]) -> tuple[int, str]:
+        """Run the client in a process group of its own, which ends with this task."""
+        environment = {**os.environ, **self._environment, "SPARK_REMOTE": self.remote}
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+        )
+        try:
+            output, _ = process.communicate()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(timeout=30)
+        sys.stderr.write(output)
+        return process.returncode, "\n".join(output.splitlines()[-_TAIL_LINES:])
+
+    def _refuse_silence(self) -> None:
+        """Ask the port first: the Connect client would retry for minutes."""
+        address = urlparse(self.remote.partition(";")[0])
+        try:
+            socket.create_connection(
+                (address.hostname or "127.0.0.1", address.port or 15002), CONNECT_TIMEOUT_SECONDS
+            ).close()
+        except OSError as error:
+            raise SparkUnavailableError(
+                f"Spark Connect at {self.remote}: {error}",
+                "`frazil stack status` shows the server, `frazil stack up` starts it; nothing was "
+                "staged, the next run tries the same range again",
+            ) from error

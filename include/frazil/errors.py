@@ -1,0 +1,201 @@
+"""Every error that a person meets, as one tree.
+
+FrazilError
+├── ConfigurationError           a file, option or connection is wrong; nothing was tried
+│   ├── StreamFileError          a stream file: file, line, field and the fix
+│   ├── SuiteError               an expectation suite
+│   ├── UnknownStreamError
+│   └── ConnectionMissingError
+├── UnavailableError             something did not answer; the same step may be tried again
+│   ├── KafkaUnavailableError
+│   ├── CatalogUnavailableError
+│   ├── SparkUnavailableError
+│   └── StorageError             the warehouse refused a write (full, forbidden)
+├── SourceError                  Kafka and the table disagree; a person decides
+│   ├── UnknownTopicError
+│   ├── RetentionGapError
+│   ├── TopicRecreatedError
+│   ├── ClusterChangedError
+│   ├── PartitionsShrankError
+│   └── OffsetsWentBackError
+├── MissingTableError            the catalog has no such table
+├── TableError                   the table is not what the ledger says
+│   ├── TableRecreatedError
+│   ├── ForeignRollbackError
+│   ├── HistoryCutError
+│   └── IncompatibleTableError
+├── BatchError                   this batch must not become visible
+│   ├── BatchBlockedError
+│   ├── BudgetExceededError
+│   ├── QualityFailedError
+│   ├── ConservationError
+│   ├── SupersededError
+│   ├── StageLostError
+│   └── StageStaleError
+├── CommitContentionError        the publish loop used up its turns
+├── JobFailedError               a Spark job ended with an error
+└── StackError                   the embedded stack: a port, Java, a service
+"""
+
+from typing import ClassVar
+
+
+class FrazilError(Exception):
+    """Say what happened, with facts, and what to do next, with a command."""
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, facts: str, next_step: str) -> None:
+        """Keep both parts apart, so that a screen can show them apart."""
+        super().__init__(facts, next_step)
+        self.facts = facts
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        """Join facts and next step on two lines."""
+        return f"{self.facts}\nNext: {self.next_step}"
+
+    @property
+    def code(self) -> str:
+        """Name the error as it appears in JSON and in the timeline."""
+        return type(self).__name__.removesuffix("Error")
+
+
+class ConfigurationError(FrazilError):
+    """A file, option or connection is wrong; nothing was tried."""
+
+
+class StreamFileError(ConfigurationError):
+    """A stream file does not say what it must."""
+
+
+class SuiteError(ConfigurationError):
+    """An expectation suite cannot be read or does not fit the stream."""
+
+
+class UnknownStreamError(ConfigurationError):
+    """No stream file has this name."""
+
+
+class ConnectionMissingError(ConfigurationError):
+    """A stream names a connection that nobody defined."""
+
+
+class UnavailableError(FrazilError):
+    """Something did not answer; the same step may be tried again."""
+
+    retryable = True
+
+
+class KafkaUnavailableError(UnavailableError):
+    """No broker answered in time."""
+
+
+class CatalogUnavailableError(UnavailableError):
+    """The catalog did not answer or answered with a fault of its own."""
+
+
+class SparkUnavailableError(UnavailableError):
+    """The Spark Connect server or cluster did not answer."""
+
+
+class StorageError(UnavailableError):
+    """The warehouse refused a read or a write."""
+
+
+class SourceError(FrazilError):
+    """Kafka and the table disagree; a person decides."""
+
+
+class UnknownTopicError(SourceError):
+    """The cluster has no such topic, or this user may not see it."""
+
+
+class RetentionGapError(SourceError):
+    """Records after the recovery point are gone from Kafka (protocol.md, PLAN)."""
+
+
+class TopicRecreatedError(SourceError):
+    """The topic's id is not the one that the ledger holds."""
+
+
+class ClusterChangedError(SourceError):
+    """The cluster's id is not the one that the ledger holds."""
+
+
+class PartitionsShrankError(SourceError):
+    """The topic has fewer partitions than the ledger."""
+
+
+class OffsetsWentBackError(SourceError):
+    """Kafka's end offset lies before the recovery point."""
+
+
+class TableError(FrazilError):
+    """The table is not what the ledger says."""
+
+
+class TableRecreatedError(TableError):
+    """The table's uuid is not the one that the ledger or the plan holds."""
+
+
+class ForeignRollbackError(TableError):
+    """Somebody moved main back without Frazil (protocol.md, recovery point)."""
+
+
+class HistoryCutError(TableError):
+    """Main has no state of the stream although there once was one."""
+
+
+class IncompatibleTableError(TableError):
+    """The table's columns cannot hold what the stream file asks for."""
+
+
+class MissingTableError(FrazilError):
+    """The catalog has no such table."""
+
+
+class BatchError(FrazilError):
+    """This batch must not become visible."""
+
+
+class BatchBlockedError(BatchError):
+    """A failed check holds the stream until something changes."""
+
+
+class BudgetExceededError(BatchError):
+    """More bad records than the stream's budget."""
+
+
+class QualityFailedError(BatchError):
+    """An expectation failed and the stream says block."""
+
+
+class ConservationError(BatchError):
+    """Records read, written, quarantined and skipped do not add up."""
+
+
+class SupersededError(BatchError):
+    """Another batch moved the recovery point first; this plan is void."""
+
+
+class StageLostError(BatchError):
+    """The staged snapshot or its branch is gone; plan again."""
+
+
+class StageStaleError(BatchError):
+    """The table's schema or partitioning changed after staging; plan again."""
+
+
+class CommitContentionError(FrazilError):
+    """Other writers won every turn of the publish loop."""
+
+    retryable = True
+
+
+class JobFailedError(FrazilError):
+    """A Spark job ended with an error."""
+
+
+class StackError(FrazilError):
+    """The embedded stack cannot start or a part of it is unwell."""

@@ -1,0 +1,44 @@
+"""Named lines at which a test may kill the process, as a power cut would.
+
+Off unless `FRAZIL_FAILPOINT` names one of `FAILPOINTS`; then the process ends by SIGKILL at that
+line: no `finally`, no flush, no goodbye.
+"""
+
+import os
+import signal
+
+VARIABLE = "FRAZIL_FAILPOINT"
+
+FAILPOINTS: tuple[str, ...] = (
+    "plan.before-create-table",
+    "plan.before-bootstrap",
+    "plan.after-bootstrap",
+    "plan.before-return",
+    "stage.before-branch",
+    "stage.after-branch",
+    "stage.before-write",
+    "stage.after-write",
+    "stage.after-dead-letters",
+    "stage.before-return",
+    "check.before-verdict",
+    "check.before-block",
+    "check.after-block",
+    "publish.before-dead-letters",
+    "publish.after-dead-letters",
+    "publish.before-commit",
+    "publish.after-commit",
+    "publish.after-archive",
+)
+
+
+def reach_failpoint(name: str) -> None:
+    """Kill this process if `FRAZIL_FAILPOINT` names this line.
+
+    Raises:
+        LookupError: `name` is not in `FAILPOINTS`, a slip of the programmer.
+    """
+    if name not in FAILPOINTS:
+        message = f"unknown failpoint {name!r}"
+        raise LookupError(message)
+    if os.environ.get(VARIABLE) == name:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,147 @@
+"""The four steps of a batch, as the DAGs and the command line call them."""
+
+from frazil.archive import archive_new_entries
+from frazil.blocking import BlockedBatch, Fingerprint, explain_block, is_standing, read_blocked
+from frazil.bootstrap import ensure_table, initial_state
+from frazil.checking import check_batch
+from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
+from frazil.dead_letters import publish_dead_letters
+from frazil.errors import SupersededError
+from frazil.failpoints import reach_failpoint
+from frazil.kafka_log import TopicFacts
+from frazil.ledger import RecoveryPoint, find_recovery_point
+from frazil.offsets import parse_ranges
+from frazil.planning import PlanInput, TableFacts, plan_batch, transform_version
+from frazil.publishing import (
+    Landed,
+    drop_stage,
+    find_published,
+    load_with_history,
+    publish_batch,
+)
+from frazil.quality import check_suite_fits, load_suite
+from frazil.staging import stage_batch
+from frazil.state import StreamState, parse_state
+from frazil.workspace import Workspace
+
+__all__ = ["check_batch", "plan_next_batch", "preview_next_batch", "publish_staged", "stage_batch"]
+
+
+def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
+    """Create what a first run needs, then plan.
+
+    Raises:
+        SourceError, TableError, UnavailableError: nothing was planned.
+        BatchBlockedError: a failed check holds the stream.
+    """
+    suite_hash = load_suite_hash(work)
+    topic = work.kafka.fetch_topic(work.stream.source.topic, work.stream.source.isolation)
+    point = ensure_table(work, topic)
+    plan = _plan_on(work, topic, point, suite_hash)
+    reach_failpoint("plan.before-return")
+    return plan
+
+
+def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
+    """Plan without writing anything, also for a stream that has not begun."""
+    suite_hash = load_suite_hash(work)
+    topic = work.kafka.fetch_topic(work.stream.source.topic, work.stream.source.isolation)
+    if work.store.find(work.stream.table.name) is None:
+        state = initial_state(work.stream, topic, work.kafka)
+        return plan_batch(
+            PlanInput(work.stream, state, topic, TableFacts("not created yet", 0, 0), suite_hash)
+        )
+    _, history = load_with_history(work.store, work.stream.table.name)
+    point = find_recovery_point(history, work.stream.stream)
+    if point is None:
+        point = RecoveryPoint(initial_state(work.stream, topic, work.kafka), 0)
+    return _plan_on(work, topic, point, suite_hash)
+
+
+def _plan_on(
+    work: Workspace, topic: TopicFacts, point: RecoveryPoint, suite_hash: str
+) -> BatchPlan | NothingToRead:
+    """Plan on a recovery point, unless a blocked batch stands in the way."""
+    table = work.store.load(work.stream.table.name)
+    blocked = read_blocked(table.properties, work.stream.stream)
+    judged = Fingerprint(
+        suite_hash=suite_hash,
+        stream_hash=work.stream.content_hash,
+        transform_version=transform_version(work.stream),
+    )
+    if blocked is not None and is_standing(blocked, point, judged):
+        return _resume_blocked(blocked)
+    facts = TableFacts(
+        uuid=str(table.metadata.table_uuid),
+        schema_id=table.metadata.current_schema_id,
+        spec_id=table.metadata.default_spec_id,
+    )
+    return plan_batch(PlanInput(work.stream, point.state, topic, facts, suite_hash))
+
+
+def _resume_blocked(blocked: BlockedBatch) -> BatchPlan:
+    """Give exactly the waived plan, never a longer one that dilutes the bad ratio."""
+    if blocked.waiver is None:
+        raise explain_block(blocked)
+    waiver = blocked.waiver
+    return blocked.plan.model_copy(update={"waived": f"{waiver.by}: {waiver.reason}"})
+
+
+def load_suite_hash(work: Workspace) -> str:
+    """Load the suite, see that it fits the columns, and give its hash."""
+    if work.suite_file is None:
+        return ""
+    suite = load_suite(work.suite_file)
+    columns = work.stream.value.columns
+    check_suite_fits(suite, {name: text.rstrip("!") for name, text in columns.items()})
+    return suite.hash
+
+
+def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict) -> Published:
+    """Publish letters, then rows and offsets in one commit, then archive the ledger entry.
+
+    Raises:
+        SupersededError: another run was faster; the branch is dropped, nothing was written.
+    """
+    reach_failpoint("publish.before-dead-letters")
+    try:
+        landed = _land(work, plan, staged, verdict)
+    except SupersededError:
+        drop_stage(work.store, plan.table, staged)
+        raise
+    _, history = load_with_history(work.store, plan.table)
+    archive_new_entries(work.store, history)
+    reach_failpoint("publish.after-archive")
+    return describe_landed(plan, landed)
+
+
+def _land(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict) -> Landed:
+    _, history = load_with_history(work.store, plan.table)
+    found = find_published(history, plan)
+    if found is not None:
+        return Landed(found, was_there=True)
+    publish_dead_letters(work.store, plan, staged)
+    reach_failpoint("publish.after-dead-letters")
+    return publish_batch(work.store, plan, staged, verdict, work.run_id)
+
+
+def describe_landed(plan: BatchPlan, landed: Landed) -> Published:
+    """Say what is on main now, from its own summary."""
+    summary = landed.entry.summary
+    state: StreamState | None = None
+    key = f"frazil.state.{plan.stream}"
+    if key in summary:
+        state = parse_state(summary[key])
+    ranges = parse_ranges(summary["frazil.ranges"])
+    return Published(
+        stream=plan.stream,
+        table=plan.table,
+        batch_id=plan.batch_id,
+        outcome="ALREADY" if landed.was_there else "PUBLISHED",
+        snapshot_id=landed.entry.snapshot_id,
+        epoch=state.epoch if state else None,
+        rows_written=int(summary["frazil.rows-written"]),
+        rows_quarantined=int(summary["frazil.rows-quarantined"]),
+        rows_skipped=int(summary["frazil.rows-skipped"]),
+        ranges={t: {p: (r.start, r.end) for p, r in parts.items()} for t, parts in ranges.items()},
+    )

@@ -1,0 +1,59 @@
+"""How a Spark job's error crosses the process border, and what it becomes on this side."""
+
+import json
+
+from frazil.errors import (
+    FrazilError,
+    JobFailedError,
+    RetentionGapError,
+    SparkUnavailableError,
+    StorageError,
+)
+
+_STORAGE_SIGNS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "AccessDenied",
+    "Status Code: 503",
+)
+_KAFKA_GONE_SIGNS = ("OffsetOutOfRange", "Some data may have been lost", "failOnDataLoss")
+_SERVER_GONE_SIGNS = (
+    "StatusCode.UNAVAILABLE",
+    "Connection refused",
+    "SESSION_CLOSED",
+    "Socket closed",
+)
+
+
+def encode_job_error(error: BaseException) -> str:
+    """Write an exception as the job's result."""
+    return json.dumps({"error": type(error).__name__, "text": str(error)[:4000]})
+
+
+def parse_job_error(job: str, text: str) -> FrazilError | None:
+    """Turn what a job wrote into one of our errors; None if it wrote none."""
+    if not text:
+        return None
+    content = json.loads(text)
+    if "error" not in content:
+        return None
+    detail: str = content["text"]
+    facts = f"Spark job {job}: {content['error']}: {_first_lines(detail)}"
+    if any(sign in detail for sign in _KAFKA_GONE_SIGNS):
+        return RetentionGapError(
+            f"{facts}\nKafka deleted records between plan and read",
+            "nothing was staged for publishing; `frazil plan STREAM` shows the gap by partition",
+        )
+    if any(sign in detail for sign in _STORAGE_SIGNS):
+        return StorageError(facts, "free or grant space in the warehouse, then run again")
+    if any(sign in detail for sign in _SERVER_GONE_SIGNS):
+        return SparkUnavailableError(
+            facts, "`frazil stack status` shows the server; the next run tries the same range again"
+        )
+    return JobFailedError(
+        facts, "the same range is planned again; the Spark server's log has the stack trace"
+    )
+
+
+def _first_lines(text: str, lines: int = 6) -> str:
+    return "\n".join(text.strip().splitlines()[:lines])

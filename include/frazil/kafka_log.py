@@ -1,0 +1,176 @@
+"""Kafka as a log of offsets: ids, partitions, ends, timestamps. No policy here."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+from confluent_kafka.error import KafkaError
+
+from frazil.errors import KafkaUnavailableError, UnknownTopicError
+
+TIMEOUT_SECONDS = 10.0
+PROBE_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class PartitionOffsets:
+    """What a partition offers: earliest kept offset and the next one to come."""
+
+    earliest: int
+    end: int
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """A topic as the cluster sees it now."""
+
+    topic: str
+    topic_id: str
+    cluster_id: str
+    partitions: tuple[PartitionOffsets, ...]
+
+
+class KafkaLog:
+    """Ask one Kafka cluster about topics and offsets."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        """Keep librdkafka's settings; nothing connects before the first question."""
+        quiet = {"log_level": 0, "socket.connection.setup.timeout.ms": 5000}
+        self._config = {**quiet, **config}
+        self._bootstrap = config.get("bootstrap.servers", "?")
+        self._admin = AdminClient(self._config)
+
+    def fetch_topic(self, topic: str, isolation: str = "read_committed") -> TopicFacts:
+        """Fetch ids and offsets of every partition; the end is the last stable one if committed.
+
+        Raises:
+            UnknownTopicError: the cluster has no such topic, or this user may not see it.
+            KafkaUnavailableError: nobody answered within the timeout.
+        """
+        with self._translated(f"describing topic {topic}"):
+            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
+            described = self._admin.describe_topics(
+                TopicCollection(topic_names=[topic]), request_timeout=TIMEOUT_SECONDS
+            )
+            description = described[topic].result(TIMEOUT_SECONDS)
+            cluster_id = str(cluster.result(TIMEOUT_SECONDS).cluster_id)
+            partitions = sorted(p.id for p in description.partitions)
+            earliest = self._list_offsets(topic, partitions, OffsetSpec.earliest(), isolation)
+            ends = self._list_offsets(topic, partitions, OffsetSpec.latest(), isolation)
+        return TopicFacts(
+            topic=topic,
+            topic_id=str(description.topic_id),
+            cluster_id=cluster_id,
+            partitions=tuple(PartitionOffsets(earliest[p], ends[p]) for p in partitions),
+        )
+
+    def fetch_offsets_at(self, topic: str, partitions: int, timestamp_ms: int) -> tuple[int, ...]:
+        """Fetch each partition's first offset at or after the instant, its end if there is none."""
+        with self._translated(f"looking up offsets of {topic} by time"):
+            numbers = list(range(partitions))
+            spec = OffsetSpec.for_timestamp(timestamp_ms)
+            found = self._list_offsets(topic, numbers, spec, "read_uncommitted")
+            ends = self._list_offsets(topic, numbers, OffsetSpec.latest(), "read_uncommitted")
+        return tuple(found[p] if found[p] >= 0 else ends[p] for p in numbers)
+
+    def fetch_topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Fetch the topic's effective configuration."""
+        with self._translated(f"reading the configuration of {topic}"):
+            resource = ConfigResource(ResourceType.TOPIC, topic)
+            futures = self._admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
+            entries = futures[resource].result(TIMEOUT_SECONDS)
+        return {name: str(entry.value) for name, entry in entries.items()}
+
+    def fetch_first_timestamps(
+        self, topic: str, starts: Mapping[int, int], isolation: str = "read_committed"
+    ) -> Mapping[int, int]:
+        """Fetch the timestamp (ms) of the first record at or after each partition's offset.
+
+        Partitions whose record did not arrive within the timeout, or has no timestamp, are left
+        out: an unknown age is not an age of zero.
+        """
+        if not starts:
+            return {}
+        consumer = Consumer(
+            {
+                **self._config,
+                "group.id": "frazil-probe",
+                "enable.auto.commit": False,
+                "isolation.level": isolation,
+                "fetch.max.bytes": 1_048_576,
+                "queued.min.messages": 1,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, p, o) for p, o in starts.items()])
+            return self._first_timestamps(consumer, topic, set(starts))
+        finally:
+            consumer.close()
+
+    def _first_timestamps(
+        self, consumer: Consumer, topic: str, waiting: set[int]
+    ) -> Mapping[int, int]:
+        found: dict[int, int] = {}
+        while waiting:
+            message = consumer.poll(PROBE_TIMEOUT_SECONDS)
+            if message is None:
+                break
+            partition = message.partition()
+            if message.error() is not None or partition is None or partition not in waiting:
+                continue
+            waiting.discard(partition)
+            consumer.pause([TopicPartition(topic, partition)])
+            kind, timestamp_ms = message.timestamp()
+            if kind != 0 and timestamp_ms >= 0:
+                found[partition] = timestamp_ms
+        return found
+
+    def _list_offsets(
+        self, topic: str, partitions: Sequence[int], spec: OffsetSpec, isolation: str
+    ) -> Mapping[int, int]:
+        level = (
+            IsolationLevel.READ_COMMITTED
+            if isolation == "read_committed"
+            else IsolationLevel.READ_UNCOMMITTED
+        )
+        request = {TopicPartition(topic, p): spec for p in partitions}
+        futures = self._admin.list_offsets(
+            request, isolation_level=level, request_timeout=TIMEOUT_SECONDS
+        )
+        return {key.partition: f.result(TIMEOUT_SECONDS).offset for key, f in futures.items()}
+
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        """Turn librdkafka's errors into ours, with the facts."""
+        try:
+            yield
+        except KafkaException as exception:
+            error = exception.args[0]
+            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise UnknownTopicError(
+                    f"{doing}: cluster {self._bootstrap} has no such topic",
+                    "check source.topic in the stream file, or create the topic",
+                ) from exception
+            raise self._unavailable(doing, error.str()) from exception
+        except TimeoutError as exception:
+            raise self._unavailable(doing, f"no answer in {TIMEOUT_SECONDS:.0f} s") from exception
+
+    def _unavailable(self, doing: str, reason: str) -> KafkaUnavailableError:
+        return KafkaUnavailableError(
+            f"{doing}: Kafka at {self._bootstrap}: {reason}",
+            "`frazil doctor` checks the broker; nothing was read or written, the next run tries "
+            "the same range again",
+        )

@@ -1,0 +1,51 @@
+"""Names of everything that Frazil writes into tables, each said once (protocol.md)."""
+
+KIND = "frazil.kind"
+BATCH_ID = "frazil.batch-id"
+RANGES = "frazil.ranges"
+ROWS_READ = "frazil.rows-read"
+ROWS_WRITTEN = "frazil.rows-written"
+ROWS_QUARANTINED = "frazil.rows-quarantined"
+ROWS_SKIPPED = "frazil.rows-skipped"
+ROWS_DELETED = "frazil.rows-deleted"
+COUNTS = "frazil.counts"
+MIN_TIMESTAMP_MS = "frazil.min-timestamp-ms"
+MAX_TIMESTAMP_MS = "frazil.max-timestamp-ms"
+SCHEMA_IDS = "frazil.schema-ids"
+QUALITY = "frazil.quality"
+ATTEMPT = "frazil.attempt"
+RUN_ID = "frazil.run-id"
+VERSION = "frazil.version"
+STREAM = "frazil.stream"
+REASON = "frazil.reason"
+BY = "frazil.by"
+SOURCE_SNAPSHOT_ID = "source-snapshot-id"
+
+STATE_PREFIX = "frazil.state."
+HINT_PREFIX = "frazil.hint."
+BLOCKED_PREFIX = "frazil.blocked."
+
+BOOTSTRAP = "bootstrap"
+INGEST = "ingest"
+GAP = "gap"
+CARRY = "carry"
+REWIND = "rewind"
+
+KAFKA_COLUMN = "_kafka"
+DEAD_LETTERS_SUFFIX = "__dead_letters"
+LEDGER_TABLE = "frazil.ledger"
+
+
+def state_key(stream: str) -> str:
+    """Name the summary key that holds the stream's full state."""
+    return STATE_PREFIX + stream
+
+
+def hint_key(stream: str) -> str:
+    """Name the table property that hints at the stream's newest state."""
+    return HINT_PREFIX + stream
+
+
+def blocked_key(stream: str) -> str:
+    """Name the table property that records a blocked batch."""
+    return BLOCKED_PREFIX + stream

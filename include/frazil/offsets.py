@@ -1,0 +1,74 @@
+"""Half-open offset ranges per topic and partition, and their JSON forms."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class OffsetRange:
+    """Offsets of one partition: `start` is read, `end` is the next to read after it."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        """Refuse what is no range."""
+        if self.start < 0 or self.end < self.start:
+            message = f"not a half-open range: [{self.start}, {self.end})"
+            raise ValueError(message)
+
+    @property
+    def width(self) -> int:
+        """Count the offsets, holes included."""
+        return self.end - self.start
+
+    def holds(self, offset: int) -> bool:
+        """Say whether the offset lies inside."""
+        return self.start <= offset < self.end
+
+
+Ranges = Mapping[str, Mapping[int, OffsetRange]]
+"""topic → partition → range; only partitions that move."""
+
+NextOffsets = Mapping[str, tuple[int, ...]]
+"""topic → the next offset to read of partition 0, 1, 2 …"""
+
+
+def encode_ranges(ranges: Ranges) -> str:
+    """Write ranges as the canonical JSON of `frazil.ranges` (protocol.md)."""
+    plain = {
+        topic: {str(p): [r.start, r.end] for p, r in sorted(by_partition.items())}
+        for topic, by_partition in sorted(ranges.items())
+    }
+    return json.dumps(plain, separators=(",", ":"))
+
+
+def parse_ranges(text: str) -> Ranges:
+    """Read what `encode_ranges` wrote."""
+    return {
+        topic: {int(p): OffsetRange(start, end) for p, (start, end) in by_partition.items()}
+        for topic, by_partition in json.loads(text).items()
+    }
+
+
+def iterate_ranges(ranges: Ranges) -> Iterator[tuple[str, int, OffsetRange]]:
+    """Yield (topic, partition, range) in a fixed order."""
+    for topic, by_partition in sorted(ranges.items()):
+        for partition, offset_range in sorted(by_partition.items()):
+            yield topic, partition, offset_range
+
+
+def count_offsets(ranges: Ranges) -> int:
+    """Count the offsets in all ranges; Kafka may deliver fewer records (holes)."""
+    return sum(r.width for _, _, r in iterate_ranges(ranges))
+
+
+def advance(offsets: NextOffsets, ranges: Ranges) -> NextOffsets:
+    """Move the next offsets past the ranges; new partitions and topics are added from 0."""
+    moved = {topic: list(values) for topic, values in offsets.items()}
+    for topic, partition, offset_range in iterate_ranges(ranges):
+        values = moved.setdefault(topic, [])
+        values.extend([0] * (partition + 1 - len(values)))
+        values[partition] = offset_range.end
+    return {topic: tuple(values) for topic, values in moved.items()}

@@ -1,0 +1,198 @@
+"""PLAN as a pure function: recovery point and Kafka's offsets in, exact ranges out."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from frazil.contracts import BatchPlan, NothingToRead, plain_offsets, plain_ranges
+from frazil.errors import (
+    ClusterChangedError,
+    OffsetsWentBackError,
+    PartitionsShrankError,
+    RetentionGapError,
+    TopicRecreatedError,
+)
+from frazil.kafka_log import PartitionOffsets, TopicFacts
+from frazil.offsets import OffsetRange, Ranges, advance, encode_ranges
+from frazil.state import StreamState
+from frazil.streams import Stream
+
+TRANSFORM_CODE = "1"
+"""Raise it when the same bytes would decode to other rows; it is part of every batch id."""
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What a plan records of its table."""
+
+    uuid: str
+    schema_id: int
+    spec_id: int
+
+
+@dataclass(frozen=True)
+class PlanInput:
+    """Everything that decides a plan."""
+
+    stream: Stream
+    state: StreamState
+    topic: TopicFacts
+    table: TableFacts
+    suite_hash: str
+
+
+def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
+    """Plan the next batch of a stream.
+
+    Raises:
+        TopicRecreatedError, ClusterChangedError, PartitionsShrankError, OffsetsWentBackError,
+        RetentionGapError: Kafka and the ledger disagree; nothing was read or written.
+    """
+    check_source(given.stream.stream, given.state, given.topic)
+    name = given.topic.topic
+    starts = next_offsets(given.state, given.topic)
+    ends = share_fairly(
+        starts, [p.end for p in given.topic.partitions], given.stream.batch.max_records
+    )
+    moved = {
+        p: OffsetRange(start, end)
+        for p, (start, end) in enumerate(zip(starts, ends, strict=True))
+        if end > start
+    }
+    if not moved:
+        return NothingToRead(
+            stream=given.stream.stream,
+            table=given.stream.table.name,
+            epoch=given.state.epoch,
+            next_offsets=plain_offsets(given.state.offsets),
+        )
+    return _freeze(given, {name: moved})
+
+
+def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
+    """Write the plan down, with the id that makes repeating it harmless."""
+    transform = transform_version(given.stream)
+    state = given.state
+    return BatchPlan(
+        stream=given.stream.stream,
+        table=given.stream.table.name,
+        table_uuid=given.table.uuid,
+        base_epoch=state.epoch,
+        base_batch=state.batch,
+        batch_id=batch_id(given.table.uuid, given.stream.stream, state, ranges, transform),
+        ranges=plain_ranges(ranges),
+        topic_ids={given.topic.topic: given.topic.topic_id},
+        cluster_id=given.topic.cluster_id,
+        next_offsets=plain_offsets(advance(state.offsets, ranges)),
+        schema_id=given.table.schema_id,
+        spec_id=given.table.spec_id,
+        suite_hash=given.suite_hash,
+        stream_hash=given.stream.content_hash,
+        transform_version=transform,
+    )
+
+
+def next_offsets(state: StreamState, topic: TopicFacts) -> list[int]:
+    """Give the next offset of every partition; those the ledger does not know begin at 0."""
+    known = state.offsets.get(topic.topic, ())
+    return list(known) + [0] * (len(topic.partitions) - len(known))
+
+
+def check_source(stream: str, state: StreamState, topic: TopicFacts) -> None:
+    """Refuse a topic that is not the one the ledger read (protocol.md, PLAN's typed refusals)."""
+    known_id = state.topic_ids.get(topic.topic)
+    if state.cluster_id and state.cluster_id != topic.cluster_id:
+        raise ClusterChangedError(
+            f"stream {stream}: the ledger read cluster {state.cluster_id}, this is cluster "
+            f"{topic.cluster_id}; offsets of two clusters cannot be compared",
+            "point the connection back to the old cluster; to stay on the new one give the stream "
+            "a new name and table",
+        )
+    if known_id and known_id != topic.topic_id:
+        raise TopicRecreatedError(
+            f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger read id "
+            f"{known_id}: it was deleted and created again; its offsets start over",
+            f"`frazil accept-gap {stream} --by YOU --reason WHY` goes on with the new topic from "
+            "its earliest offset and records the break",
+        )
+    _check_partitions(stream, state, topic)
+
+
+def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> None:
+    """Refuse offsets that went back or aged out, each with its partition."""
+    known = state.offsets.get(topic.topic, ())
+    if len(known) > len(topic.partitions):
+        raise PartitionsShrankError(
+            f"stream {stream}: topic {topic.topic} has {len(topic.partitions)} partitions, the "
+            f"ledger has {len(known)}",
+            f"restore the topic, or `frazil accept-gap {stream} --by YOU --reason WHY`",
+        )
+    starts = next_offsets(state, topic)
+    for partition, (start, offsets) in enumerate(zip(starts, topic.partitions, strict=True)):
+        where = f"stream {stream}: {topic.topic}-{partition}"
+        if offsets.end < start:
+            raise OffsetsWentBackError(
+                f"{where}: Kafka ends at offset {offsets.end}, the ledger has read to {start}: "
+                "the log was truncated or replaced",
+                "wait for the partition's leader to recover; if records are really gone, "
+                f"`frazil accept-gap {stream} --by YOU --reason WHY`",
+            )
+    gaps = list_gaps(starts, topic.partitions)
+    if gaps:
+        lost = ", ".join(f"{topic.topic}-{p} [{r.start}, {r.end})" for p, r in gaps.items())
+        raise RetentionGapError(
+            f"stream {stream}: Kafka has deleted records that the table does not have: {lost}, "
+            f"{sum(r.width for r in gaps.values())} offsets",
+            f"`frazil accept-gap {stream} --by YOU --reason WHY` records the loss and goes on "
+            "from the earliest offsets; nothing else moves until then",
+        )
+
+
+def list_gaps(
+    starts: Sequence[int], partitions: Sequence[PartitionOffsets]
+) -> dict[int, OffsetRange]:
+    """List, per partition, the offsets that retention took before they were read."""
+    return {
+        p: OffsetRange(start, offsets.earliest)
+        for p, (start, offsets) in enumerate(zip(starts, partitions, strict=True))
+        if start < offsets.earliest
+    }
+
+
+def share_fairly(starts: Sequence[int], ends: Sequence[int], limit: int) -> list[int]:
+    """Cut the ends so that at most `limit` offsets are read, evenly over the partitions (D20).
+
+    A partition with less than its share leaves the rest to the others.
+    """
+    waiting = sorted(range(len(starts)), key=lambda p: ends[p] - starts[p])
+    result = list(starts)
+    left = limit
+    for position, partition in enumerate(waiting):
+        share = left // (len(waiting) - position)
+        taken = min(ends[partition] - starts[partition], share)
+        result[partition] = starts[partition] + taken
+        left -= taken
+    return result
+
+
+def batch_id(
+    table_uuid: str, stream: str, base: StreamState, ranges: Ranges, transform: str
+) -> str:
+    """Hash what makes a batch this batch (protocol.md, `frazil.batch-id`)."""
+    parts = [table_uuid, stream, base.epoch, base.batch, encode_ranges(ranges), transform]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def transform_version(stream: Stream) -> str:
+    """Hash the decode settings and the code constant, never the release number."""
+    settings = stream.value.model_dump(mode="json")
+    parts = [TRANSFORM_CODE, settings, stream.source.isolation]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def marker_batch_id(kind: str, now: datetime | None = None) -> str:
+    """Make the batch id of a state that no batch produced (bootstrap, gap, rewind)."""
+    moment = (now or datetime.now(UTC)).isoformat()
+    return hashlib.sha256(f"{kind} {moment}".encode()).hexdigest()[:32]

@@ -1,0 +1,126 @@
+"""Airflow's whole configuration as environment variables: no file to keep in step."""
+
+import json
+from collections.abc import Mapping
+
+from frazil.stack.credentials import AIRFLOW_USER, LOGINS_FILE, AirflowKeys
+from frazil.stack.loopback import LOOPBACK
+from frazil.stack.ports import Ports
+from frazil.stack.settings import CATALOG_NAME, StackSettings
+
+_DAG_SCAN_SECONDS = "20"
+
+
+def airflow_environment(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
+    """Give every variable that Airflow's four processes and their tasks need."""
+    include = settings.project / "include"
+    return {
+        "AIRFLOW_HOME": str(settings.airflow),
+        "PYTHONPATH": f"{include}:{settings.project / 'spark_jobs'}",
+        "PYTHONUNBUFFERED": "1",
+        # Without it setproctitle overwrites /proc/<pid>/environ, by which `down` knows its own.
+        "SPT_NOENV": "1",
+        # glibc keeps an arena per thread otherwise: some 100 MB over the four processes.
+        "MALLOC_ARENA_MAX": "2",
+        "GX_ANALYTICS_ENABLED": "false",
+        "SCARF_ANALYTICS": "false",
+        **_core(settings, ports, keys),
+        **_logging(settings),
+        **connection_environment(settings, ports),
+    }
+
+
+def airflow_url(ports: Ports) -> str:
+    """Give the address of the UI and the REST API."""
+    return f"http://{LOOPBACK}:{ports.airflow}"
+
+
+def catalog_properties(settings: StackSettings) -> dict[str, str]:
+    """Give what `pyiceberg.catalog.load_catalog` takes."""
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{settings.catalog_file}",
+        "warehouse": settings.warehouse,
+    }
+
+
+def connection_environment(settings: StackSettings, ports: Ports) -> dict[str, str]:
+    """Define the default connections in Airflow's JSON form."""
+    connections: Mapping[str, Mapping[str, object]] = {
+        "KAFKA": {
+            "conn_type": "kafka",
+            "extra": {"bootstrap.servers": f"{LOOPBACK}:{ports.kafka}"},
+        },
+        "ICEBERG": {
+            "conn_type": "iceberg",
+            "extra": {"catalog": CATALOG_NAME, **catalog_properties(settings)},
+        },
+        "SPARK_CONNECT": {
+            "conn_type": "spark_connect",
+            "host": f"sc://{LOOPBACK}",
+            "port": ports.spark_connect,
+        },
+        "SPARK": {
+            "conn_type": "spark",
+            "host": "local[2]",
+            "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
+        },
+    }
+    return {
+        f"AIRFLOW_CONN_{name}_DEFAULT": json.dumps(content) for name, content in connections.items()
+    }
+
+
+def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
+    """Give what says who Airflow is: folders, database, addresses, keys, pace."""
+    home = settings.airflow
+    arguments = "frazil.stack.airflow_local.DATABASE_ARGUMENTS"
+    return {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(settings.project / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(settings.project / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__FERNET_KEY": keys.fernet,
+        "AIRFLOW__CORE__AUTH_MANAGER": (
+            "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
+        ),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{AIRFLOW_USER}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / LOGINS_FILE),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{airflow_url(ports)}/execution/",
+        "AIRFLOW__CORE__HOSTNAME_CALLABLE": "frazil.stack.airflow_local.local_host_name",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": arguments,
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": arguments,
+        "AIRFLOW__API__HOST": LOOPBACK,
+        "AIRFLOW__API__PORT": str(ports.airflow),
+        "AIRFLOW__API__BASE_URL": airflow_url(ports),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__SECRET_KEY": keys.api,
+        "AIRFLOW__API_AUTH__JWT_SECRET": keys.jwt,
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        # A new stream file adds DAGs to a file that has not changed: parse it again and again.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": _DAG_SCAN_SECONDS,
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": _DAG_SCAN_SECONDS,
+        "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(home / "bundles"),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+
+
+def _logging(settings: StackSettings) -> dict[str, str]:
+    """Give where logs go, and keep Airflow from asking for a log server that does not run.
+
+    The two log servers are off: they would listen on every interface, and all processes
+    share one folder of logs anyway. For a running task the API server asks all the same.
+    """
+    logs = settings.airflow / "logs"
+    return {
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
+        "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(logs / "dag_processor"),
+        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+        "AIRFLOW__LOGGING__NAMESPACE_LEVELS": "airflow.utils.log.file_task_handler=CRITICAL",
+        "AIRFLOW__DAG_PROCESSOR__PRINT_STATS_INTERVAL": "0",
+    }

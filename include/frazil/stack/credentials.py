@@ -1,0 +1,60 @@
+"""Airflow's password and keys: made once per home, readable by their owner only."""
+
+import base64
+import json
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+AIRFLOW_USER = "admin"
+PASSWORD_FILE = "password.txt"  # noqa: S105 - a file name
+KEYS_FILE = "keys.json"
+LOGINS_FILE = "logins.json"
+_JWT_KEY_BYTES = 64
+_OWNER_ONLY = 0o600
+
+
+@dataclass(frozen=True)
+class AirflowKeys:
+    """The three keys that Airflow's processes must share."""
+
+    jwt: str = field(repr=False)
+    api: str = field(repr=False)
+    fernet: str = field(repr=False)
+
+
+def ensure_credentials(folder: Path) -> AirflowKeys:
+    """Create password and keys unless they exist; hand Airflow the password of `password.txt`.
+
+    A person may write another password into that file: the next `up` takes it.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    password_path = folder / PASSWORD_FILE
+    if not password_path.exists():
+        write_private(password_path, secrets.token_urlsafe(18) + "\n")
+    # The format of Airflow's simple auth manager, which reads it at each login.
+    logins = {AIRFLOW_USER: password_path.read_text().strip()}
+    write_private(folder / LOGINS_FILE, json.dumps(logins))
+    keys_path = folder / KEYS_FILE
+    if not keys_path.exists():
+        write_private(keys_path, json.dumps(asdict(_make_keys())))
+    return AirflowKeys(**json.loads(keys_path.read_text()))
+
+
+def write_private(path: Path, text: str, mode: int = _OWNER_ONLY) -> None:
+    """Write a file that nobody else can read, not even for a moment; readers see all or nothing."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=mode)
+    draft.chmod(mode)
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def _make_keys() -> AirflowKeys:
+    """Draw new keys."""
+    return AirflowKeys(
+        jwt=base64.b64encode(secrets.token_bytes(_JWT_KEY_BYTES)).decode(),
+        api=secrets.token_urlsafe(32),
+        fernet=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+    )

@@ -1,0 +1,156 @@
+"""The jars of Kafka and Spark, fetched by the Ivy that ships inside the PySpark wheel."""
+
+import fcntl
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from xml.etree import ElementTree
+
+from frazil.errors import StackError
+from frazil.stack.java import Java
+from frazil.stack.settings import JARS_VARIABLE, StackSettings
+
+CONFIGURATIONS = ("spark", "kafka")
+_STAMP = "fetched.json"
+_TIMEOUT_SECONDS = 1800
+
+
+def has_jars(settings: StackSettings) -> bool:
+    """Say whether the jar folder holds exactly what the present ivy.xml asked for."""
+    try:
+        stamp = json.loads((settings.jars / _STAMP).read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(stamp.get("ivy_sha256") == _ivy_hash(settings)) and all(
+        (settings.jars / name).stat().st_size == size if (settings.jars / name).is_file() else False
+        for name, size in stamp["files"].items()
+    )
+
+
+def ensure_jars(settings: StackSettings, java: Java, say: Callable[[str], None]) -> None:
+    """Fetch the jars unless they are there; running it again changes nothing.
+
+    Raises:
+        StackError: Ivy failed, or the folder cannot be written.
+    """
+    if has_jars(settings):
+        return
+    try:
+        settings.jars.mkdir(parents=True, exist_ok=True)
+        with _locked(settings.jars):
+            if not has_jars(settings):
+                say("jars: fetching about 115 MB of Kafka and Spark jars, once")
+                _fetch(settings, java)
+    except OSError as error:
+        raise StackError(
+            f"the jar folder {settings.jars} cannot be written: {error}",
+            f"point {JARS_VARIABLE} to a folder that holds the jars of this ivy.xml, or unset it",
+        ) from error
+
+
+def jar_files(settings: StackSettings, configuration: str) -> tuple[Path, ...]:
+    """List the jars of one configuration."""
+    return tuple(sorted((settings.jars / configuration).glob("*.jar")))
+
+
+def _fetch(settings: StackSettings, java: Java) -> None:
+    """Let Ivy retrieve into a fresh folder, then put it in place of the old jars."""
+    incoming = settings.jars / "incoming"
+    shutil.rmtree(incoming, ignore_errors=True)
+    log = settings.logs / "ivy.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+        done = subprocess.run(
+            ivy_command(settings, java, incoming),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise StackError(
+            f"Ivy could not fetch the jars: {_first_problem(log)} (log: {log})",
+            "check the network (a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; a mirror:"
+            " FRAZIL_IVY_SETTINGS=ivysettings.xml), then `frazil stack up`",
+        )
+    for configuration in CONFIGURATIONS:
+        target = settings.jars / configuration
+        shutil.rmtree(target, ignore_errors=True)
+        (incoming / configuration).rename(target)
+    shutil.rmtree(incoming, ignore_errors=True)
+    _write_stamp(settings)
+
+
+def ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
+    """Build the command line; neither Maven nor a home folder is needed."""
+    ivy_home = settings.home / "ivy"
+    own_settings = ["-settings", str(settings.ivy_settings)] if settings.ivy_settings else []
+    return [
+        str(java.executable),
+        f"-Duser.home={ivy_home}",
+        "-jar",
+        str(_ivy_jar()),
+        *own_settings,
+        "-ivy",
+        str(settings.templates / "ivy.xml"),
+        "-cache",
+        str(ivy_home),
+        "-confs",
+        *CONFIGURATIONS,
+        "-types",
+        "jar",
+        "bundle",
+        "-retrieve",
+        f"{into}/[conf]/[artifact]-[revision].[ext]",
+    ]
+
+
+def _ivy_jar() -> Path:
+    """Find Ivy inside the installed PySpark, without importing PySpark."""
+    spec = find_spec("pyspark")
+    folders = spec.submodule_search_locations if spec else None
+    found = sorted(Path(folders[0]).glob("jars/ivy-*.jar")) if folders else []
+    if not found:
+        missing = "PySpark with its jars is not installed here"
+        raise StackError(missing, "run `make setup`")
+    return found[-1]
+
+
+def _write_stamp(settings: StackSettings) -> None:
+    """Record what was fetched, last, so that an interrupted fetch starts over."""
+    files = {
+        str(path.relative_to(settings.jars)): path.stat().st_size
+        for configuration in CONFIGURATIONS
+        for path in jar_files(settings, configuration)
+    }
+    stamp = {"ivy_sha256": _ivy_hash(settings), "files": files}
+    (settings.jars / _STAMP).write_text(json.dumps(stamp, indent=2) + "\n")
+
+
+def _ivy_hash(settings: StackSettings) -> str:
+    """Hash the list of artifacts, not the comments, so that a new list fetches again."""
+    root = ElementTree.parse(settings.templates / "ivy.xml")  # noqa: S314 - our own file
+    wanted = sorted(sorted(item.attrib.items()) for item in root.iter("dependency"))
+    return hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
+
+
+def _first_problem(log: Path) -> str:
+    """Pick the line that says why."""
+    words = ("not found", "UNRESOLVED", "Server access error", "FAILED", "Exception")
+    lines = log.read_text(errors="replace").splitlines()
+    told = [line.strip() for line in lines if any(word in line for word in words)]
+    return told[0] if told else "no reason given"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder, since several homes may share it."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,175 @@
+"""The seven services of the stack: what each runs, with which environment, in which order."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from frazil.stack.airflow_environment import airflow_environment
+from frazil.stack.credentials import AirflowKeys
+from frazil.stack.java import Java
+from frazil.stack.loopback import LOOPBACK
+from frazil.stack.ports import Ports
+from frazil.stack.settings import (
+    HOME_VARIABLE,
+    STREAMS_VARIABLE,
+    PartName,
+    StackSettings,
+)
+
+SERVICE_VARIABLE = "FRAZIL_STACK_SERVICE"
+"""Set in every process of a stack, with FRAZIL_HOME: the mark by which `down` knows its own."""
+
+SUPERVISOR_SERVICE = "supervisor"
+
+# Settings of another Airflow or Spark on this machine must not leak into this one.
+_FOREIGN_PREFIXES = ("AIRFLOW__", "AIRFLOW_HOME", "SPARK_", "PYSPARK_", "PYTHONPATH", "PYTHONHOME")
+
+
+@dataclass(frozen=True)
+class Service:
+    """One supervised program."""
+
+    name: str
+    part: PartName
+    priority: int
+    directory: Path
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    stop_seconds: int = 20
+    ports: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class StackPlan:
+    """Everything that rendering needs to know."""
+
+    settings: StackSettings
+    ports: Ports
+    java: Java
+    keys: AirflowKeys
+
+
+SERVICE_PARTS: Mapping[str, PartName] = {
+    "kafka": "kafka",
+    "spark_connect": "spark",
+    "airflow_api_server": "airflow",
+    "airflow_scheduler": "airflow",
+    "airflow_dag_processor": "airflow",
+    "airflow_triggerer": "airflow",
+    "airflow_pools": "airflow",
+}
+"""Every service and its part, in the order of starting."""
+
+_PORTS: Mapping[str, frozenset[str]] = {
+    "kafka": frozenset({"kafka", "kafka_controller"}),
+    "spark_connect": frozenset({"spark_connect"}),
+    "airflow_api_server": frozenset({"airflow"}),
+}
+
+
+def ports_of(service: str) -> frozenset[str]:
+    """Name the ports on which a service listens."""
+    return _PORTS.get(service, frozenset())
+
+
+def build_services(plan: StackPlan) -> tuple[Service, ...]:
+    """Describe all services in the order of starting."""
+    settings = plan.settings
+    airflow = airflow_environment(settings, plan.ports, plan.keys)
+    commands: Mapping[str, tuple[Path, tuple[str, ...], Mapping[str, str]]] = {
+        "kafka": (settings.kafka, kafka_command(plan, "kafka.Kafka"), {}),
+        "spark_connect": (settings.spark, _spark_command(settings), {}),
+        "airflow_api_server": (settings.airflow, _airflow(settings, "api-server"), airflow),
+        "airflow_scheduler": (
+            settings.airflow,
+            _airflow(settings, "scheduler", "--skip-serve-logs"),
+            airflow,
+        ),
+        "airflow_dag_processor": (settings.airflow, _airflow(settings, "dag-processor"), airflow),
+        "airflow_triggerer": (
+            settings.airflow,
+            _airflow(settings, "triggerer", "--skip-serve-logs"),
+            airflow,
+        ),
+        "airflow_pools": (settings.airflow, _pool_command(settings), {}),
+    }
+    base = service_environment(plan)
+    return tuple(
+        Service(
+            name=name,
+            part=part,
+            priority=10 * (index + 1),
+            directory=commands[name][0],
+            command=commands[name][1],
+            environment={**base, **commands[name][2], SERVICE_VARIABLE: name},
+            ports=ports_of(name),
+        )
+        for index, (name, part) in enumerate(SERVICE_PARTS.items())
+    )
+
+
+def service_environment(plan: StackPlan) -> dict[str, str]:
+    """Give what every service needs to find the stack, Java and Spark's settings."""
+    settings = plan.settings
+    local = ",".join(filter(None, (os.environ.get("no_proxy"), LOOPBACK, "localhost")))
+    return {
+        HOME_VARIABLE: str(settings.home),
+        STREAMS_VARIABLE: str(settings.streams),
+        "PATH": f"{settings.bin}:{plan.java.home / 'bin'}:{os.environ.get('PATH', os.defpath)}",
+        "JAVA_HOME": str(plan.java.home),
+        "SPARK_CONF_DIR": str(settings.stack / "spark"),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "no_proxy": local,
+        "NO_PROXY": local,
+    }
+
+
+def supervisor_environment(settings: StackSettings) -> dict[str, str]:
+    """Give the user's environment, less what belongs to other Airflows and Sparks."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN_PREFIXES)}
+    mark = {HOME_VARIABLE: str(settings.home), SERVICE_VARIABLE: SUPERVISOR_SERVICE}
+    return {**kept, **mark}
+
+
+def kafka_command(plan: StackPlan, main_class: str, *arguments: str) -> tuple[str, ...]:
+    """Run a class of Kafka with the stack's class path and settings."""
+    settings = plan.settings
+    return (
+        str(plan.java.executable),
+        "-Xmx512m",
+        "-Xms64m",
+        "-XX:+UseG1GC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        f"-Djava.io.tmpdir={settings.home / 'tmp'}",
+        f"-Dlog4j2.configurationFile=file:{settings.templates / 'kafka-log4j2.properties'}",
+        "-cp",
+        f"{settings.jars / 'kafka'}/*",
+        main_class,
+        *(arguments or (str(settings.stack / "kafka.properties"),)),
+    )
+
+
+def _spark_command(settings: StackSettings) -> tuple[str, ...]:
+    """Run the Connect server; spark-submit since the wheel has no start script for it."""
+    return (
+        str(settings.bin / "spark-submit"),
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "--name",
+        "frazil",
+        "--driver-memory",
+        settings.spark_memory,
+        "spark-internal",
+    )
+
+
+def _airflow(settings: StackSettings, *words: str) -> tuple[str, ...]:
+    """Run one of Airflow's components."""
+    return (str(settings.bin / "airflow"), *words)
+
+
+def _pool_command(settings: StackSettings) -> tuple[str, ...]:
+    """Run the program that keeps one pool per table."""
+    return (str(settings.bin / "python"), "-m", "frazil.stack.pool_sync")

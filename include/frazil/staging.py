@@ -1,0 +1,186 @@
+"""STAGE: let Spark fill a branch, then distrust what it says."""
+
+from frazil import keys
+from frazil.branches import create_branch, name_branch
+from frazil.budget import BadRecords, dispose
+from frazil.contracts import BatchPlan, Staged, StageRequest, StageResult
+from frazil.errors import ConservationError, StageLostError
+from frazil.failpoints import reach_failpoint
+from frazil.kafka_options import to_spark_options
+from frazil.ledger import LedgerEntry
+from frazil.planning import check_source
+from frazil.publishing import check_base, find_published, load_with_history
+from frazil.quality import compile_suite, load_suite
+from frazil.staged_rows import refuse_wrong_offsets
+from frazil.state import StreamState
+from frazil.tables import dead_letters_name, snapshot_summary
+from frazil.workspace import Workspace
+
+GOOD_COLUMN = "_frazil_good"
+
+
+def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
+    """Stage a plan on a fresh branch; a plan that is on main already stages nothing.
+
+    Raises:
+        SupersededError: another run was faster; nothing was staged.
+        RetentionGapError, TopicRecreatedError: Kafka changed under the plan.
+        ConservationError: the staged rows are not what Kafka delivered.
+        SparkUnavailableError, JobFailedError, StorageError: the job did not end well.
+    """
+    _, history = load_with_history(work.store, plan.table)
+    published = find_published(history, plan)
+    if published is not None:
+        return _found_published(plan, published)
+    check_base(history, plan)
+    reach_failpoint("stage.before-branch")
+    attempt = name_branch(plan.stream, plan.base_epoch)
+    base_head = create_branch(work.store, plan.table, attempt)
+    reach_failpoint("stage.after-branch")
+    result = work.engine.run_job("stage_batch", build_request(work, plan, attempt), StageResult)
+    refuse_changed_source(work, plan)
+    staged = assemble_staged(work, plan, result, (attempt, base_head))
+    reach_failpoint("stage.before-return")
+    return staged
+
+
+def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageRequest:
+    """Write down what the Spark job needs, and no more."""
+    stream = work.stream
+    return StageRequest(
+        catalog=work.store.preset.name,
+        table=plan.table,
+        branch=attempt,
+        stream=plan.stream,
+        batch_id=plan.batch_id,
+        ranges=plan.ranges,
+        kafka_options=to_spark_options(work.kafka_config),
+        convert=stream.value.convert,
+        columns=stream.value.columns
+        or {"value": "binary" if stream.value.convert == "raw" else "string"},
+        isolation=stream.source.isolation,
+        metrics=_suite_metrics(work),
+        errors=stream.errors.model_dump(mode="json"),
+        waived=plan.waived is not None,
+        dead_letters_table=dead_letters_name(plan.table),
+        session_conf=work.store.preset.spark_conf(),
+    )
+
+
+def _suite_metrics(work: Workspace) -> dict[str, str]:
+    """Compile the suite's one-pass metrics, to be counted while the rows are written."""
+    if work.suite_file is None:
+        return {}
+    compiled = compile_suite(load_suite(work.suite_file), good=GOOD_COLUMN)
+    return {metric.name: metric.sql for metric in compiled.metrics}
+
+
+def assemble_staged(
+    work: Workspace, plan: BatchPlan, result: StageResult, attempt: tuple[str, int]
+) -> Staged:
+    """Compare the branch with the counters, and put both into the message."""
+    branch, base_head = attempt
+    records = BadRecords(result.rows_read, result.rows_read - result.rows_good, result.rows_invalid)
+    disposal = dispose(work.stream.errors, records)
+    return Staged(
+        stream=plan.stream,
+        batch_id=plan.batch_id,
+        attempt=branch,
+        snapshot_id=_staged_snapshot(work, plan, result, branch, base_head),
+        base_head=base_head,
+        rows_read=result.rows_read,
+        rows_written=result.rows_good,
+        rows_quarantined=disposal.quarantined,
+        rows_skipped=disposal.skipped,
+        rows_invalid=result.rows_invalid,
+        partitions=result.partitions,
+        metrics=result.metrics,
+        min_timestamp_ms=result.min_timestamp_ms,
+        max_timestamp_ms=result.max_timestamp_ms,
+        dead_letters_snapshot_id=_letters_snapshot(work, plan, result, branch),
+    )
+
+
+def _staged_snapshot(
+    work: Workspace, plan: BatchPlan, result: StageResult, branch: str, base_head: int
+) -> int | None:
+    """See that the branch holds exactly one snapshot with exactly the counted rows."""
+    table = work.store.load(plan.table)
+    ref = table.metadata.refs.get(branch)
+    if ref is None:
+        raise StageLostError(
+            f"batch {plan.batch_id}: branch {branch} of {plan.table} vanished while Spark wrote",
+            "run again: the next run plans and stages afresh",
+        )
+    if ref.snapshot_id == base_head and result.rows_good == 0:
+        return None
+    snapshot = table.snapshot_by_id(ref.snapshot_id)
+    parent = snapshot.parent_snapshot_id if snapshot else None
+    added = int(snapshot_summary(snapshot.summary if snapshot else None).get("added-records", "0"))
+    if ref.snapshot_id == base_head or parent != base_head or added != result.rows_good:
+        raise ConservationError(
+            f"batch {plan.batch_id}: branch {branch} of {plan.table} should hold one snapshot with "
+            f"{result.rows_good} rows on head {base_head}; it holds snapshot {ref.snapshot_id} "
+            f"with {added} added rows on {parent}",
+            "nothing is visible; run again, and report this if it comes back",
+        )
+    refuse_wrong_offsets(table, ref.snapshot_id, plan, result.partitions)
+    return ref.snapshot_id if result.rows_good else None
+
+
+def _letters_snapshot(
+    work: Workspace, plan: BatchPlan, result: StageResult, branch: str
+) -> int | None:
+    """See that the dead letters' branch holds exactly the counted letters."""
+    if result.rows_dead == 0:
+        return None
+    name = dead_letters_name(plan.table)
+    table = work.store.load(name)
+    ref = table.metadata.refs.get(branch)
+    snapshot = table.snapshot_by_id(ref.snapshot_id) if ref else None
+    added = int(snapshot_summary(snapshot.summary if snapshot else None).get("added-records", "0"))
+    expected = result.rows_read - result.rows_good
+    if snapshot is None or added != expected or result.rows_dead != expected:
+        raise ConservationError(
+            f"batch {plan.batch_id}: {expected} bad records were counted, but {name} branch "
+            f"{branch} holds {added} letters",
+            "nothing is visible; run again, and report this if it comes back",
+        )
+    return snapshot.snapshot_id
+
+
+def refuse_changed_source(work: Workspace, plan: BatchPlan) -> None:
+    """See after the read that topic, cluster and first offsets are still those of the plan (D3)."""
+    for topic, ranges in plan.offset_ranges.items():
+        facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
+        starts = [0] * len(facts.partitions)
+        for partition in range(len(facts.partitions)):
+            planned = ranges.get(partition)
+            known = plan.next_offsets[topic]
+            after = known[partition] if partition < len(known) else 0
+            starts[partition] = planned.start if planned else after
+        state = StreamState(
+            plan.base_epoch,
+            plan.base_batch,
+            {topic: tuple(starts)},
+            plan.topic_ids,
+            plan.cluster_id,
+        )
+        check_source(plan.stream, state, facts)
+
+
+def _found_published(plan: BatchPlan, entry: LedgerEntry) -> Staged:
+    """Describe a batch that is on main already: the following steps only confirm it."""
+    summary = entry.summary
+    return Staged(
+        stream=plan.stream,
+        batch_id=plan.batch_id,
+        attempt=summary.get(keys.ATTEMPT, ""),
+        snapshot_id=None,
+        base_head=entry.parent_id or 0,
+        rows_read=int(summary.get(keys.ROWS_READ, "0")),
+        rows_written=int(summary.get(keys.ROWS_WRITTEN, "0")),
+        rows_quarantined=int(summary.get(keys.ROWS_QUARANTINED, "0")),
+        rows_skipped=int(summary.get(keys.ROWS_SKIPPED, "0")),
+        already_published=True,
+    )

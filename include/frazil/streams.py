@@ -1,0 +1,270 @@
+"""Stream files: one YAML file makes a stream. Models, loading, and errors that name the line."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from frazil.columns import Column, parse_column, refuse_name_clashes
+from frazil.keys import DEAD_LETTERS_SUFFIX, KAFKA_COLUMN
+from frazil.partitioning import PartitionField, parse_partition_field
+
+STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
+_TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)+\Z")
+_CRON = re.compile(r"(\S+\s+){4}\S+\Z|@(hourly|daily|weekly|monthly|yearly|once)\Z")
+
+Policy = Literal["auto", "review", "quarantine", "fail"]
+
+
+class Section(BaseModel):
+    """A part of a stream file; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StartAtTime(Section):
+    """Begin at the first record at or after an instant."""
+
+    timestamp: str = Field(description="ISO 8601 instant with zone, as `2026-01-31T00:00:00Z`")
+
+
+class StartAtOffsets(Section):
+    """Begin at exact offsets."""
+
+    offsets: dict[int, Annotated[int, Field(ge=0)]] = Field(
+        description="partition → first offset to read; the others begin at the earliest"
+    )
+
+
+class Source(Section):
+    """Where records come from."""
+
+    connection: str = Field("kafka_default", description="Airflow connection of the Kafka cluster")
+    topic: str = Field(min_length=1, max_length=249, description="topic to read")
+    start: Literal["earliest", "latest"] | StartAtTime | StartAtOffsets = Field(
+        "earliest", description="where the first batch begins; later ones follow the ledger"
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = Field(
+        "read_committed", description="Kafka isolation level"
+    )
+
+
+class Value(Section):
+    """How a record's value becomes columns."""
+
+    convert: Literal["json", "string", "raw"] = Field(
+        "json", description="`json` decodes to columns; `string` and `raw` keep the value whole"
+    )
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="name → type; `!` means required. `string` and `raw` have one column, `value`",
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
+        parsed = tuple(parse_column(name, text) for name, text in columns.items())
+        refuse_name_clashes(parsed)
+        if KAFKA_COLUMN in columns:
+            message = f"{KAFKA_COLUMN} is added to every table; remove it from columns"
+            raise ValueError(message)
+        return columns
+
+    @model_validator(mode="after")
+    def _columns_fit_convert(self) -> "Value":
+        if self.convert == "json" and not self.columns:
+            message = "convert: json needs columns, for example `columns: {id: long!}`"
+            raise ValueError(message)
+        word = {"string": "string", "raw": "binary"}.get(self.convert)
+        if word and self.columns and set(self.columns) != {"value"}:
+            message = f"convert: {self.convert} has one column: `columns: {{value: {word}}}`"
+            raise ValueError(message)
+        if word and self.columns and self.columns["value"].rstrip("!") != word:
+            message = f"convert: {self.convert} gives `value: {word}`"
+            raise ValueError(message)
+        return self
+
+    @cached_property
+    def parsed_columns(self) -> tuple[Column, ...]:
+        """Give the columns as types."""
+        plain = self.columns or {"value": "binary" if self.convert == "raw" else "string"}
+        return tuple(parse_column(name, text) for name, text in plain.items())
+
+
+class Table(Section):
+    """The Iceberg table that the stream fills."""
+
+    connection: str = Field("iceberg_default", description="Airflow connection of the catalog")
+    name: str = Field(description="`namespace.table`, lower case")
+    mode: Literal["append"] = Field("append", description="every record becomes a row")
+    partition_by: tuple[str, ...] = Field(
+        (), description="transforms: identity, year, month, day, hour, bucket, truncate"
+    )
+    sort_by: tuple[str, ...] = Field((), description="columns of the table's sort order")
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="Iceberg table properties, set when it is created"
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_qualified(cls, name: str) -> str:
+        if not _TABLE_NAME.match(name):
+            message = f"{name!r} is not `namespace.table` in lower case"
+            raise ValueError(message)
+        if name.endswith(DEAD_LETTERS_SUFFIX):
+            message = f"names ending in {DEAD_LETTERS_SUFFIX} belong to dead letters"
+            raise ValueError(message)
+        return name
+
+    @field_validator("properties")
+    @classmethod
+    def _properties_are_the_users(cls, properties: dict[str, str]) -> dict[str, str]:
+        for key in properties:
+            if key.startswith("frazil."):
+                message = f"property {key!r}: frazil.* is written by Frazil alone"
+                raise ValueError(message)
+        if properties.get("format-version", "2") != "2":
+            message = "format-version must be 2: PyIceberg writes no other yet"
+            raise ValueError(message)
+        return properties
+
+
+class Batch(Section):
+    """How much, how often, and where it runs."""
+
+    schedule: str = Field("* * * * *", description="cron line of the ingest DAG")
+    max_records: int = Field(1_000_000, ge=1, description="cap of one batch, in offsets")
+    engine: Literal["connect"] = Field("connect", description="the Spark Connect server")
+
+    @field_validator("schedule")
+    @classmethod
+    def _schedule_is_cron(cls, schedule: str) -> str:
+        if not _CRON.match(schedule.strip()):
+            message = f"{schedule!r} is no cron line; example: `*/5 * * * *`"
+            raise ValueError(message)
+        return schedule
+
+
+class Errors(Section):
+    """What happens to records that do not decode or miss a required column."""
+
+    tolerance: Literal["none", "invalid_data", "all", "quarantine"] = Field(
+        "quarantine",
+        description="`quarantine` keeps them as dead letters; `none` lets one block the batch; "
+        "`invalid_data` skips empty and undecodable ones and blocks on the rest; `all` skips",
+    )
+    max_bad_ratio: float = Field(
+        0.05, ge=0, le=1, description="bad ÷ read above which the batch stops unseen"
+    )
+    max_bad_records: int | None = Field(
+        None, ge=0, description="bad records above which the batch stops unseen"
+    )
+
+
+class Quality(Section):
+    """The expectations that a batch must meet before anyone sees it."""
+
+    suite: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9_.-]+$", description="file in expectations/, without .json"
+    )
+    on_failure: Literal["block", "warn"] = Field("block", description="what a failed check does")
+
+
+class Freshness(Section):
+    """How far behind a stream may be."""
+
+    warn_seconds: int = Field(180, ge=1, description="the watch warns above this age")
+    fail_seconds: int = Field(600, ge=1, description="the watch fails above this age")
+
+    @model_validator(mode="after")
+    def _warn_comes_first(self) -> "Freshness":
+        if self.warn_seconds > self.fail_seconds:
+            message = "warn_seconds must not exceed fail_seconds"
+            raise ValueError(message)
+        return self
+
+
+class Maintenance(Section):
+    """Compaction, expiry and orphan removal."""
+
+    schedule: str = Field("17 * * * *", description="cron line of the maintenance DAG")
+    compact_target_mb: int = Field(128, ge=1, description="file size that compaction aims at")
+    expire_hours: int = Field(72, ge=1, description="snapshots older than this may go")
+    rollback_hours: int = Field(24, ge=0, description="snapshots of this window never go")
+    orphan_days: int = Field(3, ge=1, description="unreferenced files older than this may go")
+
+    @field_validator("schedule")
+    @classmethod
+    def _schedule_is_cron(cls, schedule: str) -> str:
+        return Batch._schedule_is_cron(schedule)  # noqa: SLF001 - one rule for both schedules
+
+
+class SchemaPolicy(Section):
+    """Who decides a schema change."""
+
+    add_column: Policy = Field("auto", description="a new optional column")
+    widen: Policy = Field("auto", description="int→long, float→double, decimal precision")
+    relax: Policy = Field("auto", description="required becomes optional")
+    other: Policy = Field("review", description="rename, drop, narrow, type change")
+
+
+class Stream(Section):
+    """A topic that becomes a table."""
+
+    stream: str = Field(pattern=STREAM_NAME, description="name; also of its DAGs")
+    owner: str = Field(min_length=1, description="who answers for it")
+    source: Source
+    value: Value
+    table: Table
+    batch: Batch = Batch()
+    errors: Errors = Errors()
+    schema_policy: SchemaPolicy = Field(SchemaPolicy(), alias="schema")
+    quality: Quality = Quality()
+    freshness: Freshness = Freshness()
+    maintenance: Maintenance = Maintenance()
+
+    @model_validator(mode="after")
+    def _references_fit(self) -> "Stream":
+        columns = self.value.parsed_columns
+        for text in self.table.partition_by:
+            parse_partition_field(text, columns)
+        names = {column.name for column in columns}
+        for name in self.table.sort_by:
+            if name not in names:
+                message = f"sort_by: column {name!r} is not among {', '.join(sorted(names))}"
+                raise ValueError(message)
+        return self
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """Give the partition transforms as values."""
+        columns = self.value.parsed_columns
+        return tuple(parse_partition_field(text, columns) for text in self.table.partition_by)
+
+    @property
+    def dead_letters_table(self) -> str:
+        """Name the table of the records that did not fit."""
+        return self.table.name + DEAD_LETTERS_SUFFIX
+
+    @property
+    def pool(self) -> str:
+        """Name the one-slot Airflow pool of the table."""
+        return "frazil_" + self.table.name.replace(".", "_")
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hash what decides about rows; schedules and limits of freshness are left out."""
+        parts: Mapping[str, object] = self.model_dump(
+            mode="json", include={"stream", "source", "value", "table", "errors", "quality"}
+        )
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def suite_path(streams_dir: Path, suite: str) -> Path:
+    """Locate an expectation suite beside the stream files."""
+    return streams_dir / "expectations" / f"{suite}.json"

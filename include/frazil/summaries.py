@@ -1,0 +1,85 @@
+"""Snapshot summaries: everything that a snapshot says of its batch, written at publish."""
+
+import json
+from collections.abc import Mapping
+
+from frazil import __version__, keys
+from frazil.contracts import BatchPlan, Staged, Verdict
+from frazil.offsets import encode_ranges
+from frazil.state import Hint, StreamState, encode_hint, encode_state
+
+
+def summarize_batch(
+    plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
+) -> dict[str, str]:
+    """Write the full summary of an ingest snapshot (protocol.md, table of keys)."""
+    summary = {
+        keys.KIND: keys.INGEST,
+        keys.STREAM: plan.stream,
+        keys.state_key(plan.stream): encode_state(plan.state_after),
+        keys.BATCH_ID: plan.batch_id,
+        keys.RANGES: encode_ranges(plan.offset_ranges),
+        keys.ROWS_READ: str(staged.rows_read),
+        keys.ROWS_WRITTEN: str(staged.rows_written),
+        keys.ROWS_QUARANTINED: str(staged.rows_quarantined),
+        keys.ROWS_SKIPPED: str(staged.rows_skipped),
+        keys.COUNTS: summarize_partitions(staged),
+        keys.QUALITY: summarize_verdict(verdict),
+        keys.ATTEMPT: staged.attempt,
+        keys.RUN_ID: run_id,
+        keys.VERSION: __version__,
+    }
+    if staged.min_timestamp_ms is not None and staged.max_timestamp_ms is not None:
+        summary[keys.MIN_TIMESTAMP_MS] = str(staged.min_timestamp_ms)
+        summary[keys.MAX_TIMESTAMP_MS] = str(staged.max_timestamp_ms)
+    if staged.snapshot_id is not None:
+        summary[keys.SOURCE_SNAPSHOT_ID] = str(staged.snapshot_id)
+    return summary
+
+
+def summarize_partitions(staged: Staged) -> str:
+    """Write read and good rows per partition as `{topic: {partition: [read, good]}}`."""
+    counts: dict[str, dict[str, list[int]]] = {}
+    for part in staged.partitions:
+        counts.setdefault(part.topic, {})[str(part.partition)] = [part.rows_read, part.rows_good]
+    return json.dumps(counts, separators=(",", ":"))
+
+
+def summarize_verdict(verdict: Verdict) -> str:
+    """Write the verdict: suite, counts, failed expectations by name, waiver."""
+    if verdict.outcome == "empty":
+        return "empty"
+    failed = [result for result in verdict.results if not result.success]
+    content: dict[str, object] = {
+        "outcome": verdict.outcome,
+        "suite": verdict.suite,
+        "suite-hash": verdict.suite_hash,
+        "passed": len(verdict.results) - len(failed),
+        "failed": len(failed),
+    }
+    if failed:
+        content["failures"] = [f"{f.type}({f.column})" if f.column else f.type for f in failed]
+    if verdict.waived:
+        content["waived"] = verdict.waived
+    return json.dumps(content, separators=(",", ":"))
+
+
+def summarize_marker(
+    kind: str, states: Mapping[str, StreamState], run_id: str, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """Write the summary of an empty snapshot that only says something: bootstrap, gap, rewind."""
+    return {
+        keys.KIND: kind,
+        **{keys.state_key(stream): encode_state(state) for stream, state in states.items()},
+        keys.RUN_ID: run_id,
+        keys.VERSION: __version__,
+        **extra,
+    }
+
+
+def hint_properties(states: Mapping[str, StreamState], snapshot_id: int) -> dict[str, str]:
+    """Write the hints of every stream whose state a snapshot carries."""
+    return {
+        keys.hint_key(stream): encode_hint(Hint(state.epoch, state.batch, snapshot_id))
+        for stream, state in states.items()
+    }

@@ -1,0 +1,62 @@
+"""One stream with everything around it: its file, its table's catalog, its Kafka, its engine."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from frazil.connections import (
+    find_catalog,
+    find_kafka_config,
+    find_spark_remote,
+    streams_dir,
+)
+from frazil.engine import SparkEngine
+from frazil.kafka_log import KafkaLog
+from frazil.stream_files import load_stream
+from frazil.streams import Stream, suite_path
+from frazil.tables import TableStore
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Open a stream's parts when they are first used, each once."""
+
+    stream: Stream
+    directory: Path
+    run_id: str
+
+    @cached_property
+    def store(self) -> TableStore:
+        """Give the catalog that holds the table."""
+        return TableStore(find_catalog(self.stream.table.connection))
+
+    @cached_property
+    def kafka_config(self) -> dict[str, str]:
+        """Give librdkafka's settings of the source."""
+        return find_kafka_config(self.stream.source.connection)
+
+    @cached_property
+    def kafka(self) -> KafkaLog:
+        """Give the source's cluster."""
+        return KafkaLog(self.kafka_config)
+
+    @cached_property
+    def engine(self) -> SparkEngine:
+        """Give the Spark Connect server."""
+        return SparkEngine(find_spark_remote())
+
+    @property
+    def suite_file(self) -> Path | None:
+        """Locate the expectation suite, if the stream names one."""
+        suite = self.stream.quality.suite
+        return suite_path(self.directory, suite) if suite else None
+
+
+def open_workspace(stream: str, run_id: str) -> Workspace:
+    """Load a stream by name.
+
+    Raises:
+        UnknownStreamError, StreamFileError: the file is missing or broken.
+    """
+    directory = streams_dir()
+    return Workspace(load_stream(directory, stream), directory, run_id)

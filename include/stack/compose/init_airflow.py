@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Prepare Airflow before its parts start: database, admin password, one pool per table.
+
+Safe to run again, and needed again after a stream with a new table was added:
+
+    docker compose run --rm airflow-init
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from frazil.connections import streams_dir
+from frazil.stream_files import load_readable_streams
+from frazil.streams import Stream
+
+PASSWORDS_FILE = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
+
+
+def write_password(path: Path, password: str) -> None:
+    """Write the admin's password where Airflow's simple auth manager reads it."""
+    path.touch(mode=0o600)
+    path.write_text(json.dumps({"admin": password}) + "\n", encoding="utf-8")
+
+
+def describe_pools(streams: Iterable[Stream]) -> dict[str, dict[str, str | int | bool]]:
+    """Give one single-slot pool per table, in the form of `airflow pools import`."""
+    return {
+        stream.pool: {
+            "slots": 1,
+            "description": f"one writer at a time for {stream.table.name}",
+            "include_deferred": False,
+        }
+        for stream in streams
+    }
+
+
+def import_pools(directory: Path) -> None:
+    """Import the pools of all readable streams; a broken file is named and stops no other."""
+    streams, errors = load_readable_streams(directory)
+    for error in errors:
+        print(error, file=sys.stderr)  # noqa: T201 - the container's log
+    if not streams:
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(describe_pools(streams), file)
+        file.flush()
+        run_airflow("pools", "import", file.name)
+
+
+def run_airflow(*words: str) -> None:
+    """Run one command of Airflow's; its failure is ours."""
+    subprocess.run(["airflow", *words], check=True)  # noqa: S607 - the image sets PATH
+
+
+def main() -> None:
+    """Run the three steps in order."""
+    write_password(Path(os.environ[PASSWORDS_FILE]), os.environ["AIRFLOW_ADMIN_PASSWORD"])
+    run_airflow("db", "migrate")
+    import_pools(streams_dir())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Spark side of Frazil: read bounded Kafka ranges, decode once, write to branches."""

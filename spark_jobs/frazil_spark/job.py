@@ -1,0 +1,68 @@
+"""The frame of every Spark job: read the request, run one action, write the result.
+
+The same file runs as a Spark Connect client (`SPARK_REMOTE` is set) and under spark-submit.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from frazil.contracts import Message
+from frazil.job_errors import encode_job_error
+
+RequestMessage = TypeVar("RequestMessage", bound=Message)
+RETRIES = 4
+MAX_BACKOFF_MS = 2000
+
+
+def run_job(
+    action: Callable[[SparkSession, RequestMessage], Message], request: type[RequestMessage]
+) -> None:
+    """Run `action` on the request file and leave its result, or its error, in the result file."""
+    request_path, result_path = (Path(argument) for argument in sys.argv[1:3])
+    try:
+        session = open_session()
+        _interrupt_on_sigterm(session)
+        result = action(session, request.parse(request_path.read_text()))
+    except Exception as error:  # noqa: BLE001 - the one place where any error becomes a result
+        result_path.write_text(encode_job_error(error))
+        sys.exit(1)
+    result_path.write_text(result.encode())
+    sys.stdout.flush()
+    # The interpreter's own shutdown waits for gRPC threads; the result is on disk already.
+    session.stop()
+
+
+def open_session() -> SparkSession:
+    """Open a fresh session on the Connect server, or the application's own session."""
+    remote = os.environ.get("SPARK_REMOTE")
+    if not remote:
+        return SparkSession.builder.getOrCreate()
+    session = SparkSession.builder.remote(remote).create()
+    _limit_retries(session)
+    return session
+
+
+def _limit_retries(session: SparkSession) -> None:
+    """Give up on a server that is gone within seconds; the next task tries again."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - connect only
+
+    client = session.client  # type: ignore[attr-defined]
+    client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=MAX_BACKOFF_MS)])
+
+
+def _interrupt_on_sigterm(session: SparkSession) -> None:
+    """Stop the server's work when the task is stopped, so that no operation runs on alone."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        if os.environ.get("SPARK_REMOTE"):
+            session.interruptAll()
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, interrupt)
