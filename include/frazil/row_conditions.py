@@ -7,7 +7,7 @@ Great Expectations reads it with pandas.
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -98,9 +98,9 @@ def _parse_object(condition: Mapping[str, Json]) -> Condition | None:
 
 
 def _parse_part(part: Json) -> Condition | None:
-    if isinstance(part, Mapping):
+    if isinstance(part, Mapping) and part.get("type") != "or":
         return _parse_object(part)
-    message = f"{part!r} is no condition object"
+    message = f"{part!r} inside AND or OR: only AND, comparisons and null tests go there"
     raise ValueError(message)
 
 
@@ -244,5 +244,3 @@ def _suits(column: SqlColumn, value: Scalar) -> bool:
         return column.kind == "string" and "`" not in value
     return column.is_number and abs(value) <= EXACT_INTEGER
 
-
-WriteCondition: TypeAlias = Callable[[Json, str | None], str | None]

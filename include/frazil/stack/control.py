@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from frazil.stack.credentials import ensure_credentials
@@ -22,7 +23,7 @@ from frazil.stack.ports import (
 )
 from frazil.stack.preparation import format_kafka, init_catalog, migrate_airflow
 from frazil.stack.processes import find_processes
-from frazil.stack.rendering import render_stack
+from frazil.stack.rendering import clear_scratch, render_stack
 from frazil.stack.services import (
     SERVICE_PARTS,
     StackPlan,
@@ -35,7 +36,6 @@ from frazil.stack.status import save_description
 from frazil.stack.stopping import end_processes, stop_everything, stop_services
 from frazil.stack.supervision import (
     ACTIVE_STATES,
-    ServiceInfo,
     Supervisor,
     connect_supervisor,
     launch_supervisor,
@@ -55,23 +55,29 @@ def start_stack(settings: StackSettings, parts: Sequence[PartName], say: Say) ->
         StackError: Java, a jar, a port or a service stands in the way; what this call started
             is stopped again.
     """
-    settings.stack.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_home(settings)
     with lock_home(settings.stack, say):
         supervisor = _adopt_supervisor(settings, say)
         states = supervisor.services() if supervisor else {}
+        active = {name for name, info in states.items() if info.state in ACTIVE_STATES}
         wanted = [name for name, part in SERVICE_PARTS.items() if part in parts]
-        missing = [name for name in wanted if not _is_active(states.get(name))]
+        missing = [name for name in wanted if name not in active]
         ports = _decide_ports(settings, is_running=supervisor is not None)
-        plan = _prepare(settings, ports, missing, say) if missing else None
-        others = {name for name, info in states.items() if _is_active(info)}
-        with _undone_on_failure(settings, missing, say, spare_others=bool(others)):
-            started: dict[PartName, float | None] = dict.fromkeys(parts)
-            if plan is not None:
-                supervisor = supervisor or _launch(settings)
-                started |= _start_services(supervisor, plan, missing, say)
-            if supervisor is not None:
-                _wait_for_parts(settings, ports, supervisor, started, say)
+        if missing:
+            plan = _prepare(settings, ports, missing, say)
+            with _undone_on_failure(settings, missing, say, spare_others=bool(active)):
+                _bring_up(supervisor or _launch(settings), plan, parts, missing, say)
+        elif supervisor is not None:
+            for part in parts:
+                wait_for_part(part, ports, supervisor)
+                say(f"{part}: already up")
     return bool(missing)
+
+
+def _make_home(settings: StackSettings) -> None:
+    """Make the home its owner's alone: it holds keys and data."""
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings.stack.mkdir(mode=0o700, exist_ok=True)
 
 
 def _decide_ports(settings: StackSettings, *, is_running: bool) -> Ports:
@@ -86,11 +92,6 @@ def _decide_ports(settings: StackSettings, *, is_running: bool) -> Ports:
         refuse_moved_ports(wishes, remembered)
         return remembered
     return resolve_ports(wishes, remembered, is_free)
-
-
-def _is_active(info: ServiceInfo | None) -> bool:
-    """Say whether supervisor runs this service."""
-    return info is not None and info.state in ACTIVE_STATES
 
 
 def _adopt_supervisor(settings: StackSettings, say: Say) -> Supervisor | None:
@@ -116,46 +117,38 @@ def _prepare(settings: StackSettings, ports: Ports, missing: Sequence[str], say:
 
 
 def _launch(settings: StackSettings) -> Supervisor:
-    """Start supervisor in the user's environment, less what belongs to other programs."""
+    """Start supervisor where nothing of this home runs yet."""
+    clear_scratch(settings)
     return launch_supervisor(settings.stack, settings.bin, supervisor_environment(settings))
 
 
-def _start_services(
-    supervisor: Supervisor, plan: StackPlan, missing: Sequence[str], say: Say
-) -> Mapping[PartName, float]:
-    """Start services in order; Kafka and Spark come up while Airflow's database migrates.
-
-    Returns:
-        When each part was started, on the monotonic clock.
-    """
-    started: dict[PartName, float] = {}
-    with _timed("catalog: created", say):
-        init_catalog(plan.settings)
-    for name in missing:
-        if name == "kafka":
-            format_kafka(plan)
-        elif name == "airflow_api_server":
-            with _timed("airflow: database migrated", say):
-                migrate_airflow(plan)
-        started.setdefault(SERVICE_PARTS[name], time.monotonic())
-        supervisor.start(name)
-    return started
-
-
-def _wait_for_parts(
-    settings: StackSettings,
-    ports: Ports,
+def _bring_up(
     supervisor: Supervisor,
-    started: Mapping[PartName, float | None],
+    plan: StackPlan,
+    parts: Sequence[PartName],
+    missing: Sequence[str],
     say: Say,
 ) -> None:
-    """Wait for each part in turn, and for the pools that Airflow's tasks will name."""
-    for part, since in started.items():
-        wait_for_part(part, ports, supervisor)
-        taken = "already up" if since is None else f"ready in {time.monotonic() - since:.1f} s"
-        say(f"{part}: {taken}")
-        if part == "airflow":
-            sync_pools(connect_pools(settings.home), settings.streams)
+    """Start part by part, each once the one before answers; Airflow's database migrates beside."""
+    init_catalog(plan.settings)
+    with ThreadPoolExecutor(max_workers=1) as background:
+        needs_database = "airflow" in parts and "airflow_api_server" in missing
+        migration = background.submit(migrate_airflow, plan) if needs_database else None
+        for part in parts:
+            names = [name for name in missing if SERVICE_PARTS[name] == part]
+            if part == "kafka":
+                format_kafka(plan)
+            if part == "airflow" and migration is not None:
+                with _timed("airflow: waited for its database", say):
+                    migration.result()
+            started = time.monotonic()
+            for name in names:
+                supervisor.start(name)
+            wait_for_part(part, plan.ports, supervisor)
+            taken = f"ready in {time.monotonic() - started:.1f} s" if names else "already up"
+            say(f"{part}: {taken}")
+    if "airflow" in parts:
+        sync_pools(connect_pools(plan.settings.home), plan.settings.streams)
 
 
 @contextmanager

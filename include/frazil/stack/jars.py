@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from frazil.errors import StackError
 from frazil.stack.java import Java
@@ -135,7 +135,7 @@ def _write_stamp(settings: StackSettings) -> None:
 
 def _ivy_hash(settings: StackSettings) -> str:
     """Hash the list of artifacts, not the comments, so that a new list fetches again."""
-    root = ElementTree.parse(settings.templates / "ivy.xml")  # noqa: S314 - our own file
+    root = ET.parse(settings.templates / "ivy.xml")  # noqa: S314 - our own file
     wanted = sorted(sorted(item.attrib.items()) for item in root.iter("dependency"))
     return hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
 

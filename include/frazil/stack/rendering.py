@@ -1,6 +1,7 @@
 """Writing what the services read: configs from `include/stack` and one start script each."""
 
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
@@ -15,9 +16,8 @@ from frazil.stack.supervision import socket_path
 def render_stack(plan: StackPlan, services: tuple[Service, ...]) -> None:
     """Write every config and one start script per service; the same plan gives the same files."""
     settings = plan.settings
-    for folder in (settings.stack / "run", settings.stack / "spark", settings.logs):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for folder in (settings.kafka, settings.spark, settings.airflow, settings.home / "tmp"):
+    private = (settings.stack / "run", settings.stack / "spark", settings.logs, *scratch(settings))
+    for folder in (*private, settings.kafka, settings.airflow):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for service in services:
         write_private(settings.stack / "run" / service.name, render_script(service), mode=0o700)
@@ -29,6 +29,18 @@ def render_stack(plan: StackPlan, services: tuple[Service, ...]) -> None:
     programs = "\n".join(_render_program(settings, service) for service in services)
     values = {**values, "programs": programs}
     _render(settings, "supervisord.conf", settings.stack / "supervisord.conf", values)
+
+
+def scratch(settings: StackSettings) -> tuple[Path, ...]:
+    """Name the folders whose content no later process needs."""
+    return (settings.spark, settings.home / "tmp")
+
+
+def clear_scratch(settings: StackSettings) -> None:
+    """Remove what killed processes left: shuffle files, unpacked native libraries."""
+    for folder in scratch(settings):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
 
 
 def render_script(service: Service) -> str:
@@ -52,7 +64,7 @@ def _template_values(plan: StackPlan) -> dict[str, str]:
         "socket": str(socket_path(settings.stack)),
         "conf": str(settings.stack / "spark"),
         "data": str(settings.kafka / "data"),
-        "local": str(settings.spark),
+        "scratch": str(settings.spark),
         "jars": ",".join(map(str, jar_files(settings, "spark"))),
         "catalog": CATALOG_NAME,
         "catalog_file": str(settings.catalog_file),

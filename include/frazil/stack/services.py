@@ -120,6 +120,7 @@ def service_environment(plan: StackPlan) -> dict[str, str]:
         "JAVA_HOME": str(plan.java.home),
         "SPARK_CONF_DIR": str(settings.stack / "spark"),
         "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_LOCAL_DIRS": str(settings.spark),
         "no_proxy": local,
         "NO_PROXY": local,
     }

@@ -16,7 +16,7 @@ from frazil.stack.supervision import ServiceInfo, Supervisor, connect_supervisor
 # Longer than supervisor's own `stopwaitsecs`, after which it kills the service's group.
 _STOP_TIMEOUT_SECONDS = 40.0
 _LEAVE_SECONDS = 5.0
-_TERMINATE_SECONDS = 20.0
+_TERMINATE_SECONDS = 10.0
 _KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 

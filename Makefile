@@ -1,0 +1,66 @@
+# Frazil: `make help` lists everything.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export FRAZIL_HOME ?= $(CURDIR)/.frazil
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help setup demo up down clean test test-fast check format faults bench docs
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 12); \
+	sys.exit(0 if ok else "Python 3.11 or 3.12 is needed, found " + sys.version.split()[0] + \
+	".\nNext: install python3.11, or make PYTHON=/path/to/python3.11 …")'
+	@echo "setup: creating $(VENV) and installing requirements.txt (about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+setup: $(STAMP) ## install everything into .venv
+
+demo: $(STAMP) ## start the stack, load 336,776 real flights through Airflow, show the result
+	@$(BIN)/python -m frazil_demo
+
+up: $(STAMP) ## start the embedded stack
+	@$(BIN)/frazil stack up
+
+down: ## stop the embedded stack; no process stays
+	@test ! -x $(BIN)/frazil || $(BIN)/frazil stack down
+
+clean: down ## stop the stack and remove all state (.frazil); the virtual environment stays
+	@rm -rf "$(FRAZIL_HOME)" .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+test: $(STAMP) ## every test: unit, spark, airflow, faults, end to end on the embedded stack
+	@$(BIN)/python -m pytest
+
+test-fast: $(STAMP) ## the tests that need no JVM
+	@$(BIN)/python -m pytest tests/unit tests/airflow
+
+faults: $(STAMP) ## the failure catalogue, one line per case
+	@$(BIN)/python -m pytest tests/faults -v
+
+bench: $(STAMP) ## measure beside a floor in the same run; prints JSON
+	@$(BIN)/python tests/bench/run_bench.py
+
+check: $(STAMP) ## the static gate: ruff, mypy, arrows, sizes
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy include/frazil include/frazil_airflow include/frazil_demo spark_jobs
+	@$(BIN)/python -m pytest -q -p no:randomly tests/unit/test_import_arrows.py tests/unit/test_file_sizes.py
+
+format: $(STAMP) ## let ruff format the tree
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+docs: $(STAMP) ## generate docs/streams.md from the models
+	@$(BIN)/python -m frazil.stream_docs > docs/streams.md

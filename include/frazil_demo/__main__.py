@@ -1,0 +1,132 @@
+"""`make demo`: the whole product once, on real parts, with a line for every long step."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from frazil.cli.output import console, fail, print_table, report_progress
+from frazil.connections import find_kafka_config
+from frazil.errors import FrazilError, StackError
+from frazil.reports import StreamStatus, list_snapshots, read_status
+from frazil.workspace import Workspace, open_workspace
+from frazil_demo.airflow_api import AirflowApi
+from frazil_demo.question import answer_question
+from frazil_demo.topic import TOPIC, ensure_topic, send_flights
+
+STREAM = "flights"
+DAG = f"ingest__{STREAM}"
+MAX_RUNS = 30
+
+
+def main() -> None:
+    """Start the stack, send the flights, let Airflow load them, show what is there."""
+    started = time.monotonic()
+    subprocess.run([_frazil(), "stack", "up"], check=True)
+    report_progress("the stack is up", started)
+    config = find_kafka_config("kafka_default")
+    ensure_topic(config)
+    sent = send_flights(config, lambda line: report_progress(line, started))
+    told = f"{sent.malformed} of all records are malformed on purpose"
+    if sent.now:
+        report_progress(f"topic {TOPIC}: {sent.now:,} records sent; {told}", started)
+    else:
+        report_progress(f"topic {TOPIC}: all {sent.before:,} records are there; {told}", started)
+    stack = _read_stack()
+    api = AirflowApi(
+        stack["airflow"]["url"], stack["airflow"]["user"], Path(stack["airflow"]["password_file"])
+    )
+    api.wait_for_dag(DAG)
+    work = open_workspace(STREAM, f"demo-{os.getpid()}")
+    load_everything(api, work, started)
+    show(work, stack, started)
+
+
+def load_everything(api: AirflowApi, work: Workspace, started: float) -> None:
+    """Trigger runs of the ingest DAG until the table holds everything that Kafka holds."""
+    before = read_status(work)
+    if before.lag == 0:
+        report_progress(f"{DAG}: nothing new; the table is at epoch {before.epoch}", started)
+        return
+    for _ in range(MAX_RUNS):
+        run = api.wait_for_run(DAG, api.trigger(DAG).run_id)
+        status = read_status(work)
+        if run.state != "success" or status.problem:
+            raise _run_failed(run.run_id, run.state, status)
+        report_progress(
+            f"{DAG}: run {run.run_id} {run.state}: {status.rows or 0:,} rows, lag {status.lag:,}",
+            started,
+        )
+        if status.lag == 0:
+            return
+
+
+def _run_failed(run_id: str, state: str, status: StreamStatus) -> StackError:
+    return StackError(
+        f"run {run_id} of {DAG} ended as {state}: {status.problem or 'see its task logs'}",
+        status.next_step or "open the run in Airflow and read the log of the red task",
+    )
+
+
+def show(work: Workspace, stack: dict[str, dict[str, str]], started: float) -> None:
+    """Print rows, dead letters, snapshots with their offsets, one answer, and what comes next."""
+    status = read_status(work)
+    snapshots = list_snapshots(work)
+    dead = sum(s.rows_quarantined or 0 for s in snapshots)
+    rows = [
+        (s.snapshot_id, s.kind, s.epoch, topic_range, s.rows_written, s.rows_quarantined)
+        for s in reversed(snapshots)
+        for topic_range in [_short(s.ranges)]
+    ]
+    columns = ("snapshot", "kind", "epoch", "offsets by partition", "rows", "dead letters")
+    print_table("Which offsets are in which snapshot", columns, rows)
+    title, names, answer = answer_question(stack["spark_connect"]["url"], status.table)
+    print_table(title, names, answer)
+    report_progress("done", started)
+    console.print(
+        f"\n[bold]{status.rows or 0:,} rows[/bold] in {status.table}, {dead} dead letters in "
+        f"{status.table}__dead_letters"
+    )
+    airflow = stack["airflow"]
+    password = Path(airflow["password_file"]).read_text().strip()
+    console.print(f"Airflow: {airflow['url']}  user {airflow['user']}  password {password}")
+    console.print(
+        "\nTry next:\n"
+        "  .venv/bin/frazil status                                   where every stream stands\n"
+        "  .venv/bin/frazil where flights --partition 0 --offset 1000  which snapshot holds it\n"
+        "  .venv/bin/frazil audit flights                            every record exactly once?\n"
+        "  make demo                                                 again: it adds nothing\n"
+        "  make down                                                 stop everything",
+        markup=False,
+    )
+
+
+def _short(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
+    return "  ".join(
+        f"{partition}: {start}–{end}"
+        for by_partition in ranges.values()
+        for partition, (start, end) in by_partition.items()
+    )
+
+
+def _frazil() -> str:
+    return str(Path(sys.executable).with_name("frazil"))
+
+
+def _read_stack() -> dict[str, dict[str, str]]:
+    answer = subprocess.run(
+        [_frazil(), "stack", "status", "--json"], check=True, capture_output=True, text=True
+    )
+    content: dict[str, dict[str, str]] = json.loads(answer.stdout)
+    return content
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except FrazilError as error:
+        fail(error, as_json=False)
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)

@@ -1,0 +1,93 @@
+"""Airflow's REST API, as much of it as the demonstration needs."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from frazil.errors import StackError
+
+_FINAL = frozenset({"success", "failed"})
+TIMEOUT_SECONDS = 15
+
+
+@dataclass(frozen=True)
+class DagRun:
+    """A run and how it ended."""
+
+    run_id: str
+    state: str
+
+
+class AirflowApi:
+    """One Airflow, one user."""
+
+    def __init__(self, url: str, user: str, password_file: Path) -> None:
+        """Log in; the password is read from its file and kept in memory only."""
+        self._url = url.rstrip("/")
+        answer = requests.post(
+            f"{self._url}/auth/token",
+            json={"username": user, "password": password_file.read_text().strip()},
+            timeout=TIMEOUT_SECONDS,
+        )
+        answer.raise_for_status()
+        self._headers = {"Authorization": f"Bearer {answer.json()['access_token']}"}
+
+    def wait_for_dag(self, dag_id: str, seconds: float = 120.0) -> None:
+        """Wait until Airflow has parsed the DAG.
+
+        Raises:
+            StackError: it did not appear.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            answer = self._request("GET", f"/dags/{dag_id}", allow_missing=True)
+            if answer and not answer.get("is_stale", False):
+                return
+            time.sleep(1)
+        raise StackError(
+            f"Airflow did not show DAG {dag_id} within {seconds:.0f} s",
+            f"open {self._url} and look at the import errors, or run `frazil streams`",
+        )
+
+    def trigger(self, dag_id: str) -> DagRun:
+        """Start a manual run."""
+        answer = self._request("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})
+        return DagRun(answer["dag_run_id"], answer["state"])
+
+    def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 900.0) -> DagRun:
+        """Wait until a run has ended."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            answer = self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
+            if answer["state"] in _FINAL:
+                return DagRun(run_id, answer["state"])
+            time.sleep(0.5)
+        raise StackError(
+            f"run {run_id} of {dag_id} did not end within {seconds:.0f} s",
+            f"open {self._url}/dags/{dag_id}/runs/{run_id}",
+        )
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        allow_missing: bool = False,
+    ) -> dict[str, Any]:
+        answer = requests.request(
+            method,
+            f"{self._url}/api/v2{path}",
+            json=body,
+            headers=self._headers,
+            timeout=TIMEOUT_SECONDS,
+        )
+        if allow_missing and answer.status_code == requests.codes.not_found:
+            return {}
+        answer.raise_for_status()
+        content: dict[str, Any] = answer.json()
+        return content
