@@ -93,14 +93,6 @@ class Suite:
     expectations: tuple[Expectation, ...]
     source: str = ""
 
-    def refuse(self, expectation: Expectation, field: str, problem: str, fix: str) -> SuiteError:
-        """Build the error that names file, expectation, field and fix."""
-        facts = (
-            f"{self.source or self.name}: expectation {expectation.index} "
-            f"({expectation.type}), {field}: {problem}"
-        )
-        return SuiteError(facts, fix)
-
 
 def name_condition_columns(condition: Json) -> tuple[str, ...]:
     """Name the columns of a row condition that is an object; a text is read elsewhere."""
@@ -131,6 +123,16 @@ def parse_bound(value: Json) -> Bound:
         return datetime.fromisoformat(value)
     message = f"{value!r} is neither a number nor a date (2013-01-31) or time (2013-01-31T12:00:00)"
     raise ValueError(message)
+
+
+def kind_of_bound(bound: Bound) -> str:
+    """Name the kind of column that the bound suits: number, date, timestamp or timestamptz."""
+    match bound:
+        case datetime():
+            return "timestamptz" if bound.tzinfo else "timestamp"
+        case date():
+            return "date"
+    return "number"
 
 
 def hash_suite(document: Json) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import stamina
 from confluent_kafka import (
     Consumer,
     IsolationLevel,
@@ -60,6 +61,13 @@ class KafkaLog:
             UnknownTopicError: the cluster has no such topic, or this user may not see it.
             KafkaUnavailableError: nobody answered within the timeout.
         """
+        for attempt in stamina.retry_context(on=_is_electing_leader, attempts=8, timeout=5.0):
+            with attempt:
+                return self._fetch_topic(topic, isolation)
+        message = "stamina leaves its loop only by a result or an error"
+        raise AssertionError(message)
+
+    def _fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
         with self._translated(f"describing topic {topic}"):
             cluster = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
             described = self._admin.describe_topics(
@@ -174,3 +182,12 @@ class KafkaLog:
             "`frazil doctor` checks the broker; nothing was read or written, the next run tries "
             "the same range again",
         )
+
+
+def _is_electing_leader(error: Exception) -> bool:
+    """Recognise the moment after a partition was created or its broker left: worth a short wait."""
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() in {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }

@@ -243,4 +243,3 @@ def _suits(column: SqlColumn, value: Scalar) -> bool:
         # pandas reads backticks as quoted names wherever they stand.
         return column.kind == "string" and "`" not in value
     return column.is_number and abs(value) <= EXACT_INTEGER
-

@@ -105,7 +105,7 @@ def show(work: Workspace, stack: dict[str, dict[str, str]], started: float) -> N
 
 def _short(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
     return "  ".join(
-        f"{partition}: {start}–{end}"
+        f"{partition}: {start}-{end}"
         for by_partition in ranges.values()
         for partition, (start, end) in by_partition.items()
     )

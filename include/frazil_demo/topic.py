@@ -29,8 +29,9 @@ def ensure_topic(config: Mapping[str, str]) -> None:
     """Create the topic with unlimited retention: its records carry event times of 2013."""
     settings = {"retention.ms": "-1", "retention.bytes": "-1"}
     topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1, config=settings)
+    client = AdminClient(dict(config))
     try:
-        AdminClient(dict(config)).create_topics([topic])[TOPIC].result(15)
+        client.create_topics([topic])[TOPIC].result(15)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise

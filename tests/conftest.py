@@ -1,0 +1,178 @@
+"""Fixtures of every suite: the embedded stack once per session, a stream of its own per test."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+REPO = Path(__file__).parents[1]
+FRAZIL = Path(sys.executable).with_name("frazil")
+FREE_PORTS = {
+    f"FRAZIL_{name}_PORT": "0" for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW")
+}
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A running embedded stack: broker, Spark Connect, catalog."""
+
+    home: Path
+    facts: Mapping[str, Mapping[str, object]]
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.facts["kafka"]["bootstrap"])
+
+    @property
+    def catalog_properties(self) -> dict[str, str]:
+        properties = self.facts["catalog"]["properties"]
+        assert isinstance(properties, Mapping)
+        return {str(k): str(v) for k, v in properties.items()}
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+
+@dataclass
+class Lab:
+    """One stream of a test's own, on real parts, driven through the command line."""
+
+    stack: Stack
+    folder: Path
+    stream: str
+    document: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def topic(self) -> str:
+        return self.stream
+
+    @property
+    def table(self) -> str:
+        return f"lab.{self.stream}"
+
+    def write_stream(self, **changes: object) -> None:
+        """Write the stream file; keyword arguments replace top-level keys."""
+        self.document = {**self.document, **changes}
+        (self.folder / f"{self.stream}.yaml").write_text(yaml.safe_dump(self.document))
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            "FRAZIL_HOME": str(self.stack.home),
+            "FRAZIL_STREAMS": str(self.folder),
+            **extra,
+        }
+
+    def frazil(self, *arguments: str, timeout: float = 240, **extra: str) -> Run:
+        """Run the real command in a process of its own."""
+        done = subprocess.run(
+            [str(FRAZIL), *arguments],
+            env=self.environment(**extra),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Run(done.returncode, done.stdout, done.stderr)
+
+    def create_topic(self, partitions: int = 2, **config: str) -> None:
+        topic = NewTopic(self.topic, partitions, 1, config=config)
+        admin = self.admin
+        admin.create_topics([topic])[self.topic].result(15)
+
+    @property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.stack.bootstrap})
+
+    def produce(self, values: list[bytes | None], partitions: int = 2) -> None:
+        """Send values round robin over the partitions."""
+        producer = Producer({"bootstrap.servers": self.stack.bootstrap, "linger.ms": 5})
+        for index, value in enumerate(values):
+            producer.produce(
+                self.topic, value=value, key=str(index).encode(), partition=index % partitions
+            )
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def drain(self) -> list[Run]:
+        """Run batches until nothing is new; the last answer says so."""
+        runs = []
+        while True:
+            run = self.frazil("run", self.stream, "--json")
+            assert run.code == 0, run.out + run.err
+            runs.append(run)
+            if "next_offsets" in run.out:
+                return runs
+
+
+def good_values(count: int, start: int = 0) -> list[bytes | None]:
+    """Make records that fit the lab's columns."""
+    return [
+        json.dumps({"id": i, "name": f"n{i}", "amount": i % 100 + 0.25}).encode()
+        for i in range(start, start + count)
+    ]
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Start broker and Spark once; FRAZIL_TEST_HOME names one that runs already."""
+    given = os.environ.get("FRAZIL_TEST_HOME")
+    if given:
+        yield Stack(Path(given), _read_facts(Path(given)))
+        return
+    home = tmp_path_factory.mktemp("stack") / "home"
+    environment = {
+        **os.environ,
+        **FREE_PORTS,
+        "FRAZIL_HOME": str(home),
+        "FRAZIL_JARS": os.environ.get("FRAZIL_JARS", str(REPO / ".frazil" / "jars")),
+    }
+    command = [str(FRAZIL), "stack"]
+    try:
+        subprocess.run([*command, "up", "--only", "kafka,spark"], env=environment, check=True)
+        yield Stack(home, _read_facts(home))
+    finally:
+        subprocess.run([*command, "down"], env=environment, check=True)
+
+
+def _read_facts(home: Path) -> Mapping[str, Mapping[str, object]]:
+    facts: Mapping[str, Mapping[str, object]] = json.loads(
+        (home / "stack" / "stack.json").read_text()
+    )
+    return facts
+
+
+@pytest.fixture
+def lab(stack: Stack, tmp_path: Path) -> Lab:
+    """Give a test a stream, a topic name and a table of its own."""
+    stream = f"s{secrets.token_hex(4)}"
+    made = Lab(stack, tmp_path, stream)
+    made.write_stream(
+        stream=stream,
+        owner="tests@example.org",
+        source={"topic": stream},
+        value={"convert": "json", "columns": {"id": "long!", "name": "string", "amount": "double"}},
+        table={"name": made.table, "partition_by": ["bucket(id, 2)"]},
+        batch={"max_records": 200},
+        errors={"max_bad_ratio": 0.5},
+    )
+    return made

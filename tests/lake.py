@@ -1,0 +1,182 @@
+"""A real lake for tests: PyIceberg on a temporary SQLite catalog, filled as Frazil fills it.
+
+Only Spark is left out: PyIceberg's own append writes the staged rows, to a branch that Frazil made.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+from pyiceberg.table import Table
+from scripted_catalog import ScriptedCatalog
+
+from frazil import keys
+from frazil.bootstrap import new_table
+from frazil.branches import create_branch, name_branch
+from frazil.connections import CatalogPreset
+from frazil.contracts import BatchPlan, PartitionCount, Staged, Verdict
+from frazil.kafka_log import PartitionOffsets, TopicFacts
+from frazil.ledger import History, RecoveryPoint, find_recovery_point
+from frazil.offsets import NextOffsets, iterate_ranges
+from frazil.planning import PlanInput, TableFacts, plan_batch
+from frazil.publishing import Landed, Marker, load_with_history, publish_batch, publish_marker
+from frazil.state import StreamState
+from frazil.streams import Stream
+from frazil.tables import TableStore
+
+TOPIC_ID = "topic-id-1"
+CLUSTER_ID = "cluster-1"
+
+
+def make_stream(name: str = "orders", **sections: object) -> Stream:
+    """Make a small valid stream; sections replace those of the same name."""
+    plain: dict[str, object] = {
+        "stream": name,
+        "owner": "data-platform@example.org",
+        "source": {"topic": name},
+        "value": {"columns": {"id": "long!", "name": "string"}},
+        "table": {"name": "demo.orders"},
+    }
+    return Stream.model_validate(plain | sections)
+
+
+def make_topic(ends: tuple[int, ...], topic: str = "orders", earliest: int = 0) -> TopicFacts:
+    """Describe a topic as Kafka would."""
+    offsets = tuple(PartitionOffsets(earliest, end) for end in ends)
+    return TopicFacts(topic, TOPIC_ID, CLUSTER_ID, offsets)
+
+
+def make_state(
+    offsets: NextOffsets | None = None, epoch: int = 0, batch: str = "base"
+) -> StreamState:
+    """Make the state of a stream that reads one topic."""
+    return StreamState(epoch, batch, offsets or {"orders": (0, 0)}, {"orders": TOPIC_ID}, CLUSTER_ID)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A catalog on disk and one stream that fills a table there."""
+
+    folder: Path
+    stream: Stream
+
+    @cached_property
+    def store(self) -> TableStore:
+        """Open the scripted catalog as a connection would."""
+        properties = {
+            "py-catalog-impl": "scripted_catalog.ScriptedCatalog",
+            "uri": f"sqlite:///{self.folder}/catalog.db",
+            "warehouse": f"file://{self.folder}/warehouse",
+        }
+        return TableStore(CatalogPreset("lake", properties))
+
+    @property
+    def catalog(self) -> ScriptedCatalog:
+        """Give the catalog, whose answers can be scripted."""
+        return cast("ScriptedCatalog", self.store.catalog)
+
+    @property
+    def table(self) -> Table:
+        """Load the table afresh."""
+        return self.store.load(self.stream.table.name)
+
+    @property
+    def history(self) -> History:
+        """Read the ledger afresh, with the archive behind it."""
+        return load_with_history(self.store, self.stream.table.name)[1]
+
+    @property
+    def point(self) -> RecoveryPoint | None:
+        """Find the stream's recovery point."""
+        return find_recovery_point(self.history, self.stream.stream)
+
+    def begin(self, stream: Stream | None = None) -> None:
+        """Create the table if need be and bootstrap a stream of it at offset 0."""
+        stream = stream or self.stream
+        if self.store.find(stream.table.name) is None:
+            self.store.create(stream.table.name, new_table(stream))
+        table, history = load_with_history(self.store, stream.table.name)
+        state = make_state(batch=f"bootstrap of {stream.stream}")
+        self.mark(keys.BOOTSTRAP, {stream.stream: state}, table, history)
+
+    def mark(
+        self, kind: str, states: dict[str, StreamState], table: Table, history: History
+    ) -> int:
+        """Publish an empty snapshot with these states."""
+        return publish_marker(self.store, table, Marker(kind, states, history.head, "test", {}))
+
+    def plan(self, *ends: int, suite_hash: str = "") -> BatchPlan:
+        """Plan up to these ends."""
+        table, point = self.table, self.point
+        assert point is not None
+        metadata = table.metadata
+        facts = TableFacts(
+            str(metadata.table_uuid), metadata.current_schema_id, metadata.default_spec_id
+        )
+        given = PlanInput(self.stream, point.state, make_topic(ends), facts, suite_hash)
+        return cast("BatchPlan", plan_batch(given))
+
+    def stage(self, plan: BatchPlan) -> Staged:
+        """Stage one row for each offset of the plan."""
+        branch = name_branch(plan.stream, plan.base_epoch)
+        base_head = create_branch(self.store, plan.table, branch)
+        table = self.table
+        table.append(rows_of(table, plan), branch=branch)
+        counts = tuple(
+            PartitionCount(topic=topic, partition=p, rows_read=r.width, rows_good=r.width)
+            for topic, p, r in iterate_ranges(plan.offset_ranges)
+        )
+        rows = sum(count.rows_read for count in counts)
+        return Staged(
+            stream=plan.stream,
+            batch_id=plan.batch_id,
+            attempt=branch,
+            snapshot_id=self.table.metadata.refs[branch].snapshot_id,
+            base_head=base_head,
+            rows_read=rows,
+            rows_written=rows,
+            rows_quarantined=0,
+            rows_skipped=0,
+            partitions=counts,
+        )
+
+    def publish(self, plan: BatchPlan, staged: Staged) -> Landed:
+        """Publish with a passed verdict."""
+        return publish_batch(self.store, plan, staged, passed(plan, staged), "test")
+
+    def ingest(self, *ends: int) -> Landed:
+        """Plan, stage and publish one batch."""
+        plan = self.plan(*ends)
+        return self.publish(plan, self.stage(plan))
+
+    def append_foreign(self, *ids: int) -> None:
+        """Append rows to main as another writer would, without offsets of the topic."""
+        table = self.table
+        kafka = {"topic": "elsewhere", "partition": 0, "offset": 0}
+        rows = [{"id": number, "name": "foreign", "_kafka": kafka} for number in ids]
+        table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+
+    def coordinates(self) -> list[tuple[int, int]]:
+        """List partition and offset of every row on main that came from the topic."""
+        rows = self.table.scan(selected_fields=("_kafka",)).to_arrow().to_pylist()
+        found = [row["_kafka"] for row in rows]
+        return sorted((k["partition"], k["offset"]) for k in found if k["topic"] == "orders")
+
+
+def rows_of(table: Table, plan: BatchPlan) -> pa.Table:
+    """Make one row for each offset of the plan."""
+    rows = [
+        {"id": offset, "name": "x", "_kafka": {"topic": topic, "partition": p, "offset": offset}}
+        for topic, p, r in iterate_ranges(plan.offset_ranges)
+        for offset in range(r.start, r.end)
+    ]
+    return pa.Table.from_pylist(rows, schema=table.schema().as_arrow())
+
+
+def passed(plan: BatchPlan, staged: Staged) -> Verdict:
+    """Judge a batch as good."""
+    return Verdict(
+        stream=plan.stream, batch_id=plan.batch_id, attempt=staged.attempt, outcome="passed"
+    )

@@ -1,0 +1,85 @@
+"""A real SQLite catalog whose answers to commits a test may script.
+
+Every commit goes to PyIceberg's own `SqlCatalog`; the script only decides whether it gets there
+before, after or without the answer that the caller sees, as a network between them would.
+
+    catalog.script = [landed_then(ServerError("502")), honest]
+"""
+
+from collections.abc import Callable, Sequence
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from requests.exceptions import ReadTimeout
+
+Land = Callable[[], CommitTableResponse]
+Answer = Callable[[Land], CommitTableResponse]
+
+
+class ScriptedCatalog(SqlCatalog):
+    """Answer commits by `script`, first entry first, and honestly once it is used up."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        """Open the real catalog with an empty script."""
+        super().__init__(name, **properties)
+        self.script: list[Answer] = []
+        self.commits_asked = 0
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        """Commit as the script says."""
+        self.commits_asked += 1
+        answer = self.script.pop(0) if self.script else honest
+        land = super().commit_table
+        return answer(lambda: land(table, requirements, updates))
+
+
+def honest(land: Land) -> CommitTableResponse:
+    """Commit and say so."""
+    return land()
+
+
+def landed_then(error: Exception) -> Answer:
+    """Commit, and lose the answer."""
+
+    def answer(land: Land) -> CommitTableResponse:
+        land()
+        raise error
+
+    return answer
+
+
+def refused(error: Exception) -> Answer:
+    """Do not commit, and say this."""
+
+    def answer(_: Land) -> CommitTableResponse:
+        raise error
+
+    return answer
+
+
+def overtaken_by(*events: Callable[[], object]) -> Answer:
+    """Let others act between the caller's look at the table and its commit."""
+
+    def answer(land: Land) -> CommitTableResponse:
+        for event in events:
+            event()
+        return land()
+
+    return answer
+
+
+def delayed() -> Sequence[Answer]:
+    """Hold the first commit on the wire until the second one has looked at the table (A5)."""
+    held: list[Land] = []
+
+    def hold(land: Land) -> CommitTableResponse:
+        held.append(land)
+        raise ReadTimeout("no answer in time")
+
+    return [hold, overtaken_by(lambda: held.pop()())]
