@@ -52,7 +52,9 @@ def make_state(
     offsets: NextOffsets | None = None, epoch: int = 0, batch: str = "base"
 ) -> StreamState:
     """Make the state of a stream that reads one topic."""
-    return StreamState(epoch, batch, offsets or {"orders": (0, 0)}, {"orders": TOPIC_ID}, CLUSTER_ID)
+    return StreamState(
+        epoch, batch, offsets or {"orders": (0, 0)}, {"orders": TOPIC_ID}, CLUSTER_ID
+    )
 
 
 @dataclass(frozen=True)

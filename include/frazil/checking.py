@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+import pyarrow as pa
+
 from frazil import commits
 from frazil.blocking import BlockedBatch, encode_blocked
 from frazil.budget import BadRecords, explain_excess
@@ -14,9 +16,9 @@ from frazil.errors import (
 )
 from frazil.failpoints import reach_failpoint
 from frazil.publishing import LostTurnError, take_turns
-from frazil.quality import compile_suite, judge, load_suite, run_great_expectations
+from frazil.quality import Expectation, judge_suite
 from frazil.staged_frame import read_staged_frame
-from frazil.staging import GOOD_COLUMN
+from frazil.staging import compile_checks
 from frazil.workspace import Workspace
 
 
@@ -78,13 +80,12 @@ def refuse_excess(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
 
 def judge_rows(work: Workspace, plan: BatchPlan, staged: Staged) -> tuple[ExpectationOutcome, ...]:
     """Judge by the counters of the stage; only what one pass cannot answer reads rows again."""
-    if work.suite_file is None:
-        return ()
-    compiled = compile_suite(load_suite(work.suite_file), good=GOOD_COLUMN)
-    results = list(judge(compiled, staged.metrics, staged.rows_written))
-    if compiled.rest:
-        frame = read_staged_frame(work.store.load(plan.table), staged.snapshot_id, compiled.rest)
-        results += run_great_expectations(compiled.rest, frame)
+    compiled = compile_checks(work)
+
+    def read_rows(questions: tuple[Expectation, ...]) -> pa.Table:
+        return read_staged_frame(work.store.load(plan.table), staged.snapshot_id, questions)
+
+    results = judge_suite(compiled, staged.metrics, staged.rows_written, read_rows)
     return tuple(
         ExpectationOutcome(
             type=result.type,

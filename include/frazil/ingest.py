@@ -92,8 +92,7 @@ def load_suite_hash(work: Workspace) -> str:
     if work.suite_file is None:
         return ""
     suite = load_suite(work.suite_file)
-    columns = work.stream.value.columns
-    check_suite_fits(suite, {name: text.rstrip("!") for name, text in columns.items()})
+    check_suite_fits(suite, work.stream.value.typed_columns)
     return suite.hash
 
 

@@ -206,7 +206,7 @@ def check_base(history: History, plan: BatchPlan) -> RecoveryPoint:
 
 def _refuse_blocked(history: History, plan: BatchPlan) -> None:
     blocked = read_blocked(history.properties, plan.stream)
-    if blocked is None or blocked.waiver is not None:
+    if blocked is None or (blocked.waiver and blocked.plan.batch_id == plan.batch_id):
         return
     point = find_recovery_point(history, plan.stream)
     judged = Fingerprint(
@@ -284,7 +284,7 @@ def drop_stage(store: TableStore, table_name: str, staged: Staged) -> None:
         commits.commit(
             store.catalog,
             table,
-            commits.require_head(table, staged.attempt, staged.snapshot_id),
+            commits.require_head(table, staged.attempt, staged.snapshot_id or staged.base_head),
             commits.drop_branch(staged.attempt),
         )
     except Exception as error:

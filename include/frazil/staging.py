@@ -10,7 +10,7 @@ from frazil.kafka_options import to_spark_options
 from frazil.ledger import LedgerEntry
 from frazil.planning import check_source
 from frazil.publishing import check_base, find_published, load_with_history
-from frazil.quality import compile_suite, load_suite
+from frazil.quality import CompiledSuite, compile_suite, load_suite
 from frazil.staged_rows import refuse_wrong_offsets
 from frazil.state import StreamState
 from frazil.tables import dead_letters_name, snapshot_summary
@@ -56,10 +56,9 @@ def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageReques
         ranges=plan.ranges,
         kafka_options=to_spark_options(work.kafka_config),
         convert=stream.value.convert,
-        columns=stream.value.columns
-        or {"value": "binary" if stream.value.convert == "raw" else "string"},
+        columns=stream.value.typed_columns,
         isolation=stream.source.isolation,
-        metrics=_suite_metrics(work),
+        metrics={metric.name: metric.sql for metric in compile_checks(work).metrics},
         errors=stream.errors.model_dump(mode="json"),
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
@@ -67,12 +66,12 @@ def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageReques
     )
 
 
-def _suite_metrics(work: Workspace) -> dict[str, str]:
-    """Compile the suite's one-pass metrics, to be counted while the rows are written."""
+def compile_checks(work: Workspace) -> CompiledSuite:
+    """Compile the stream's suite; its metrics are counted while the rows are written."""
     if work.suite_file is None:
-        return {}
-    compiled = compile_suite(load_suite(work.suite_file), good=GOOD_COLUMN)
-    return {metric.name: metric.sql for metric in compiled.metrics}
+        return CompiledSuite((), (), ())
+    suite = load_suite(work.suite_file)
+    return compile_suite(suite, work.stream.value.typed_columns, good=GOOD_COLUMN)
 
 
 def assemble_staged(

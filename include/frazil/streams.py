@@ -89,11 +89,15 @@ class Value(Section):
             raise ValueError(message)
         return self
 
+    @property
+    def typed_columns(self) -> dict[str, str]:
+        """Give name → type, with the one column of `string` and `raw` filled in."""
+        return self.columns or {"value": "binary" if self.convert == "raw" else "string"}
+
     @cached_property
     def parsed_columns(self) -> tuple[Column, ...]:
         """Give the columns as types."""
-        plain = self.columns or {"value": "binary" if self.convert == "raw" else "string"}
-        return tuple(parse_column(name, text) for name, text in plain.items())
+        return tuple(parse_column(name, text) for name, text in self.typed_columns.items())
 
 
 class Table(Section):

@@ -43,10 +43,10 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
-    ConfigResource,  # type: ignore[attr-defined]
-    ResourceType,  # type: ignore[attr-defined]
+    ConfigResource,
+    ResourceType,
 )
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -64,6 +64,7 @@ Types = Mapping[str, pa.DataType]
 LEDGER = "frazil.ledger"
 WITHOUT_ROWS = ("bootstrap", "gap", "adopt", "carry", "rewind")
 WITH_ROWS = ("ingest", "replay", "redrive")
+KINDS = (*WITHOUT_ROWS, *WITH_ROWS)
 EPOCH_RISES = {
     "ingest": (1, 1),
     "adopt": (1, 1),
@@ -229,11 +230,17 @@ class History:
         return any(event.kind == "ingest" and event.is_seal for event in self.events)
 
     @functools.cached_property
+    def inherited(self) -> tuple[Event, ...]:
+        """Return the snapshots that were there before Frazil's first: a table taken over."""
+        first = (i for i, event in enumerate(self.events) if event.kind in KINDS)
+        return () if self.cut_at else self.events[: next(first, len(self.events))]
+
+    @functools.cached_property
     def foreign_events(self) -> list[Event]:
         """Return the snapshots of other writers: no known kind, and no seal follows."""
         staged = {event.parent_id for event in self.events if event.is_seal}
-        known = (*WITHOUT_ROWS, *WITH_ROWS)
-        return [e for e in self.events if e.kind not in known and e.snapshot_id not in staged]
+        later = self.events[len(self.inherited) :]
+        return [e for e in later if e.kind not in KINDS and e.snapshot_id not in staged]
 
 
 class LiveFile(NamedTuple):
@@ -418,15 +425,22 @@ def list_files(
     table: Table, snapshot: Snapshot, is_wanted: Callable[[ManifestFile], bool], findings: Findings
 ) -> list[LiveFile]:
     """Read the live entries of a snapshot's wanted manifests, oldest first."""
+    name = f"{'.'.join(table.name())}: snapshot {snapshot.snapshot_id}"
     files: list[LiveFile] = []
+    manifests: list[ManifestFile] = []
     try:
-        for manifest in filter(is_wanted, snapshot.manifests(table.io)):
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                file, ids = entry.data_file, (entry.snapshot_id or 0, entry.sequence_number or 0)
-                files.append(LiveFile(file.file_path, file.record_count, *ids, file.content))
+        manifests = snapshot.manifests(table.io)
     except UNREADABLE_FILE as error:
-        name = ".".join(table.name())
-        findings.say("E5", f"{name}: manifests of {snapshot.snapshot_id} are unreadable: {error}")
+        findings.say("E5", f"{name}: its manifest list is missing or unreadable: {error}")
+    for manifest in filter(is_wanted, manifests):
+        try:
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        except UNREADABLE_FILE as error:
+            findings.say("E5", f"{name}: a manifest is missing or unreadable: {error}")
+            continue
+        for entry in entries:
+            file, ids = entry.data_file, (entry.snapshot_id or 0, entry.sequence_number or 0)
+            files.append(LiveFile(file.file_path, file.record_count, *ids, file.content))
     return sorted(files, key=lambda file: file.sequence_number)
 
 
@@ -459,9 +473,9 @@ def read_checked(table: Table, file: LiveFile, types: Types) -> tuple[pa.Table |
 def read_live(table: Table | None, types: Types, findings: Findings) -> Live:
     """Read columns of all live rows at main's head, oldest file first.
 
-    The rows get a column `snapshot_id`, of the snapshot that added their file.
+    The rows get a column `added_by`, the id of the snapshot that added their file.
     """
-    labelled = {**types, "snapshot_id": pa.int64()}
+    labelled = {**types, "added_by": pa.int64()}
     parts = [pa.table({name: pa.nulls(0, kind) for name, kind in labelled.items()})]
     head = table.current_snapshot() if table else None
     if table is None or head is None:
@@ -479,7 +493,7 @@ def read_live(table: Table | None, types: Types, findings: Findings) -> Live:
         if rows is not None:
             label = pa.array(np.full(rows.num_rows, file.snapshot_id, np.int64))
             is_left = ~np.isin(np.arange(rows.num_rows), deleted.get(file.path, np.empty(0)))
-            parts.append(rows.append_column("snapshot_id", label).filter(pa.array(is_left)))
+            parts.append(rows.append_column("added_by", label).filter(pa.array(is_left)))
     return Live(files, pa.concat_tables(parts))
 
 
@@ -512,10 +526,10 @@ def group_by_partition(rows: pa.Table, labels: Offsets) -> dict[Partition, Held]
     order = np.lexsort((offsets, groups))
     groups, offsets, labels = groups[order], offsets[order], labels[order]
     keys, starts = np.unique(groups, return_index=True)
-    names = topics.dictionary.to_pylist()
+    names, ends = topics.dictionary.to_pylist(), np.append(starts, len(groups))[1:]
     return {
         (names[key >> 32], key & 0xFFFFFFFF): Held(offsets[start:end], labels[start:end])
-        for key, start, end in zip(keys.tolist(), starts, [*starts[1:], len(groups)], strict=True)
+        for key, start, end in zip(keys.tolist(), starts, ends, strict=True)
     }
 
 
@@ -974,10 +988,15 @@ def topics_of(text: str) -> set[str]:
 
 def read_rows(history: History, live: Live, findings: Findings) -> dict[Partition, Held]:
     """Sort the table's rows into the stream's partitions; rows of nobody are findings."""
-    held = group_by_partition(live.rows, live.rows["snapshot_id"].to_numpy())
+    held = group_by_partition(live.rows, live.rows["added_by"].to_numpy())
     bare = live.rows.num_rows - sum(len(rows.offsets) for rows in held.values())
-    if bare and not any(event.kind == "adopt" for event in history.events):
-        findings.say("E1", f"{bare} rows carry no Kafka coordinate")
+    counts = [(e.count("added-records"), e.count("deleted-records")) for e in history.inherited]
+    inherited = sum(added - deleted for added, deleted in counts)
+    if bare > inherited:
+        text = (
+            f"{bare} rows carry no Kafka coordinate, {inherited} were there before the first batch"
+        )
+        findings.say("E1", text)
     summaries = [event.summary for event in history.events]
     states = [text for s in summaries for key, text in s.items() if key.startswith("frazil.state.")]
     known = history.topics.union(*map(topics_of, states))
@@ -1031,6 +1050,7 @@ def history_facts(history: History) -> dict[str, object]:
         "mode": "upsert" if history.is_upsert else "append",
         "snapshots": dict(Counter(event.kind or "without kind" for event in events)),
         "archived_snapshots": sum(not event.is_retained for event in events),
+        "inherited_snapshots": len(history.inherited),
         "foreign_snapshots": [event.snapshot_id for event in history.foreign_events],
         "rows_skipped": sum(event.count("frazil.rows-skipped") for event in events if event.ranges),
         "epoch": state.epoch if state else None,

@@ -1,14 +1,12 @@
 """`frazil stack`: start, stop and describe the embedded stack."""
 
-import json
 import signal
 from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from frazil.cli.output import Json, console, print_json, print_table
 from frazil.stack.control import start_stack
 from frazil.stack.ports import Ports, load_ports
 from frazil.stack.settings import load_settings, parse_parts
@@ -20,7 +18,6 @@ stack_app = typer.Typer(
     no_args_is_help=True,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 Only = Annotated[
     str | None, typer.Option(help="Start these parts only: kafka,spark,airflow.", metavar="PARTS")
 ]
@@ -28,7 +25,7 @@ Without = Annotated[str | None, typer.Option(help="Leave these parts out.", meta
 
 
 @stack_app.command()
-def up(only: Only = None, without: Without = None, as_json: AsJson = False) -> None:
+def up(only: Only = None, without: Without = None, as_json: Json = False) -> None:
     """Start the stack and wait until every part answers; running it again completes it."""
     parts = parse_parts(only, without)
     settings = load_settings()
@@ -36,7 +33,7 @@ def up(only: Only = None, without: Without = None, as_json: AsJson = False) -> N
     has_started = start_stack(settings, parts, _say)
     description = load_description(settings.home)
     if as_json:
-        typer.echo(description.model_dump_json(indent=2))
+        print_json(description)
         return
     _say("The stack is up." if has_started else "The stack was up already.")
     if "airflow" in parts:
@@ -46,22 +43,22 @@ def up(only: Only = None, without: Without = None, as_json: AsJson = False) -> N
 
 
 @stack_app.command()
-def down(as_json: AsJson = False) -> None:
+def down(as_json: Json = False) -> None:
     """Stop every process of this home's stack, also after a crash; data stays."""
     stopped = stop_stack(load_settings(), _say)
     if as_json:
-        typer.echo(json.dumps({"stopped_processes": stopped}))
+        print_json({"stopped_processes": stopped})
     else:
         _say(f"The stack is down; {stopped} processes ended." if stopped else "Nothing ran.")
 
 
 @stack_app.command()
-def status(as_json: AsJson = False) -> None:
+def status(as_json: Json = False) -> None:
     """Show addresses, processes and memory; exit 1 unless the stack is up."""
     settings = load_settings()
     found = collect_status(settings, load_ports(settings.stack / "ports.json") or Ports())
     if as_json:
-        typer.echo(found.model_dump_json(indent=2))
+        print_json(found)
     else:
         _print_status(found)
     if found.state != "up":
@@ -80,14 +77,8 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 def _print_status(found: StackStatus) -> None:
     """Print the status for a person."""
-    table = Table(title=f"Stack in {found.home}: {found.state}")
-    for title, justify in (("service", "left"), ("state", "left"), ("pid", "right")):
-        table.add_column(title, justify="right" if justify == "right" else "left")
-    table.add_column("MiB", justify="right")
-    for name, part in found.parts.items():
-        table.add_row(name, part.state, str(part.pid or "-"), str(part.rss_mb))
-    console = Console()
-    console.print(table)
+    rows = [(name, part.state, part.pid, part.rss_mb) for name, part in found.parts.items()]
+    print_table(f"Stack in {found.home}: {found.state}", ("service", "state", "pid", "MiB"), rows)
     shared = f" ({found.pss_mb} MiB when shared pages count once)" if found.pss_mb else ""
     console.print(f"Memory: {found.rss_mb} MiB{shared}")
     console.print(f"Kafka: {found.kafka.bootstrap}   Spark Connect: {found.spark_connect.url}")

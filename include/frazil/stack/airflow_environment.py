@@ -9,14 +9,13 @@ from frazil.stack.ports import Ports
 from frazil.stack.settings import CATALOG_NAME, StackSettings
 
 _DAG_SCAN_SECONDS = "20"
+_NO_PORT = "1"
 
 
 def airflow_environment(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
     """Give every variable that Airflow's four processes and their tasks need."""
-    include = settings.project / "include"
     return {
         "AIRFLOW_HOME": str(settings.airflow),
-        "PYTHONPATH": f"{include}:{settings.project / 'spark_jobs'}",
         "PYTHONUNBUFFERED": "1",
         # Without it setproctitle overwrites /proc/<pid>/environ, by which `down` knows its own.
         "SPT_NOENV": "1",
@@ -101,6 +100,9 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
         "AIRFLOW__API_AUTH__JWT_SECRET": keys.jwt,
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        # After a crash its tasks run again within a minute, not after five.
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         # A new stream file adds DAGs to a file that has not changed: parse it again and again.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": _DAG_SCAN_SECONDS,
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": _DAG_SCAN_SECONDS,
@@ -111,16 +113,18 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
 
 
 def _logging(settings: StackSettings) -> dict[str, str]:
-    """Give where logs go, and keep Airflow from asking for a log server that does not run.
+    """Give where logs go, and where no log server is.
 
-    The two log servers are off: they would listen on every interface, and all processes
-    share one folder of logs anyway. For a running task the API server asks all the same.
+    The two log servers are off: they would listen on every interface, and all processes share
+    one folder of logs anyway. For a running task the API server asks all the same, so it is sent
+    to a port on which nobody listens: on the default one another Airflow may answer.
     """
     logs = settings.airflow / "logs"
     return {
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
         "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(logs / "dag_processor"),
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
-        "AIRFLOW__LOGGING__NAMESPACE_LEVELS": "airflow.utils.log.file_task_handler=CRITICAL",
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": _NO_PORT,
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": _NO_PORT,
         "AIRFLOW__DAG_PROCESSOR__PRINT_STATS_INTERVAL": "0",
     }

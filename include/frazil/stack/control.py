@@ -10,7 +10,7 @@ from frazil.stack.credentials import ensure_credentials
 from frazil.stack.home_lock import Say, lock_home
 from frazil.stack.jars import ensure_jars
 from frazil.stack.java import find_java
-from frazil.stack.pool_sync import connect_pools, sync_pools
+from frazil.stack.pool_sync import connect_pools, sync_pools, wanted_pools
 from frazil.stack.ports import (
     Ports,
     is_free,
@@ -148,7 +148,7 @@ def _bring_up(
             taken = f"ready in {time.monotonic() - started:.1f} s" if names else "already up"
             say(f"{part}: {taken}")
     if "airflow" in parts:
-        sync_pools(connect_pools(plan.settings.home), plan.settings.streams)
+        sync_pools(connect_pools(plan.settings.home), wanted_pools(plan.settings.streams))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ AIRFLOW_USER = "admin"
 PASSWORD_FILE = "password.txt"  # noqa: S105 - a file name
 KEYS_FILE = "keys.json"
 LOGINS_FILE = "logins.json"
-_JWT_KEY_BYTES = 64
+_SIGNING_KEY_BYTES = 64
 _OWNER_ONLY = 0o600
 
 
@@ -54,7 +54,7 @@ def write_private(path: Path, text: str, mode: int = _OWNER_ONLY) -> None:
 def _make_keys() -> AirflowKeys:
     """Draw new keys."""
     return AirflowKeys(
-        jwt=base64.b64encode(secrets.token_bytes(_JWT_KEY_BYTES)).decode(),
-        api=secrets.token_urlsafe(32),
+        jwt=base64.b64encode(secrets.token_bytes(_SIGNING_KEY_BYTES)).decode(),
+        api=secrets.token_urlsafe(_SIGNING_KEY_BYTES),
         fernet=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
     )

@@ -20,6 +20,7 @@ from frazil.stack.credentials import AIRFLOW_USER, PASSWORD_FILE
 from frazil.stack.loopback import DIRECT
 
 INTERVAL_SECONDS = 10.0
+RECHECK_SECONDS = 60.0
 POOL_PREFIX = "frazil_"
 
 _TIMEOUT_SECONDS = 10.0
@@ -75,9 +76,10 @@ class PoolClient:
             )
             page = self._call("GET", f"/api/v2/pools?{query}")
             pools = page["pools"]
-            if not isinstance(pools, list) or not pools:
+            if isinstance(pools, list):
+                names.update(pool["name"] for pool in pools)
+            if not pools or page["total_entries"] == len(names):
                 return frozenset(names)
-            names.update(pool["name"] for pool in pools)
 
     def create_pool(self, name: str) -> None:
         """Create a pool of one slot; one that exists already is as good."""
@@ -122,9 +124,8 @@ class PoolClient:
         return answer if isinstance(answer, dict) else {}
 
 
-def sync_pools(client: PoolClient, streams: Path) -> tuple[str, ...]:
+def sync_pools(client: PoolClient, wanted: frozenset[str]) -> tuple[str, ...]:
     """Create the pools that are missing and name them; none is ever removed or resized."""
-    wanted = wanted_pools(streams)
     missing = tuple(sorted(wanted - client.fetch_pools())) if wanted else ()
     for name in missing:
         client.create_pool(name)
@@ -132,15 +133,19 @@ def sync_pools(client: PoolClient, streams: Path) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Look every ten seconds, for ever; supervisor ends it."""
+    """Look at the files every ten seconds, and at Airflow when they changed or once a minute."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     client = connect_pools(home_dir())
-    trouble = ""
+    streams, trouble = streams_dir(), ""
+    synced: frozenset[str] = frozenset()
+    looked_at = -RECHECK_SECONDS
     while True:
+        wanted = wanted_pools(streams)
         try:
-            for name in sync_pools(client, streams_dir()):
-                log.info("created pool %s", name)
-            trouble = ""
+            if wanted != synced or time.monotonic() - looked_at >= RECHECK_SECONDS:
+                for name in sync_pools(client, wanted):
+                    log.info("created pool %s", name)
+                synced, looked_at, trouble = wanted, time.monotonic(), ""
         except (OSError, ValueError, KeyError) as error:
             if str(error) != trouble:
                 log.warning("cannot ask Airflow for its pools, will ask again: %s", error)

@@ -34,10 +34,9 @@ class Service:
     part: PartName
     priority: int
     directory: Path
-    command: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    stop_seconds: int = 20
-    ports: frozenset[str] = frozenset()
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    stop_seconds: int
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,12 @@ _PORTS: Mapping[str, frozenset[str]] = {
     "spark_connect": frozenset({"spark_connect"}),
     "airflow_api_server": frozenset({"airflow"}),
 }
+
+
+_DEFAULT_STOP_SECONDS = 20
+# The scheduler would wait for its running tasks, however long. Killing a task is safe: nothing
+# of a batch is visible before its one commit, and the next `up` runs the task again.
+_STOP_SECONDS: Mapping[str, int] = {"airflow_scheduler": 8}
 
 
 def ports_of(service: str) -> frozenset[str]:
@@ -103,7 +108,7 @@ def build_services(plan: StackPlan) -> tuple[Service, ...]:
             directory=commands[name][0],
             command=commands[name][1],
             environment={**base, **commands[name][2], SERVICE_VARIABLE: name},
-            ports=ports_of(name),
+            stop_seconds=_STOP_SECONDS.get(name, _DEFAULT_STOP_SECONDS),
         )
         for index, (name, part) in enumerate(SERVICE_PARTS.items())
     )
@@ -121,6 +126,8 @@ def service_environment(plan: StackPlan) -> dict[str, str]:
         "SPARK_CONF_DIR": str(settings.stack / "spark"),
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(settings.spark),
+        # Spark's Python workers, Airflow and the pool program import the project's own modules.
+        "PYTHONPATH": f"{settings.project / 'include'}:{settings.project / 'spark_jobs'}",
         "no_proxy": local,
         "NO_PROXY": local,
     }

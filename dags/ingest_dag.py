@@ -1,0 +1,98 @@
+"""### Ingest: one Kafka topic becomes one Iceberg table, batch by batch.
+
+**What.** Each run moves one batch. `plan` freezes exact offset ranges after the recovery point that
+the table itself holds. `stage` lets Spark append those records to a branch that nobody reads.
+`check` judges the staged rows: budget of bad records, conservation, expectations. `publish` makes
+rows and offsets visible in one commit.
+
+**When.** On `batch.schedule` of the stream file, or whenever you trigger it; there are no
+parameters. A run that finds nothing new ends green after `plan`, the other tasks are skipped.
+
+**Inputs.** The stream file, the topic, the table. Nothing is remembered in Airflow: lose its
+database and the next run goes on where the table stands.
+
+**What a retry does.** Nothing twice. A batch that is on main already is found there by its id.
+`stage` writes to a fresh branch. An unavailable broker, catalog or Spark server is tried again
+three times; a gap, a failed check or a stale plan fails at once and says the next command.
+
+**How to stop.** Pause the DAG. Marking a running task as failed ends its Spark work; the branch it
+leaves is invisible and maintenance removes it.
+"""
+
+from datetime import timedelta
+
+from airflow.sdk import dag
+
+from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
+from frazil.streams import Stream
+from frazil_airflow.assets import table_asset
+from frazil_airflow.parsing import load_streams_to_parse
+from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
+
+
+@frazil_task
+def plan(stream: str, run_id: str) -> BatchPlan | NothingToRead:
+    """Freeze the next ranges. No Spark; writes only what a stream's first run needs."""
+    from frazil.ingest import plan_next_batch
+    from frazil.workspace import open_workspace
+
+    return plan_next_batch(open_workspace(stream, run_id))
+
+
+@frazil_task
+def stage(stream: str, planned: str, run_id: str) -> Staged:
+    """Append the planned records to a branch; main does not move."""
+    from frazil.ingest import stage_batch
+    from frazil.workspace import open_workspace
+
+    return stage_batch(open_workspace(stream, run_id), BatchPlan.parse(planned))
+
+
+@frazil_task
+def check(stream: str, planned: str, staged: str, run_id: str) -> Verdict:
+    """Judge the staged rows before anyone can see them; a failure blocks the stream, not others."""
+    from frazil.ingest import check_batch
+    from frazil.workspace import open_workspace
+
+    work = open_workspace(stream, run_id)
+    return check_batch(work, BatchPlan.parse(planned), Staged.parse(staged))
+
+
+@frazil_task
+def publish(stream: str, planned: str, staged: str, verdict: str, run_id: str) -> Published:
+    """Make rows and offsets visible in one commit, and tell who waits for the table."""
+    from frazil.ingest import publish_staged
+    from frazil.workspace import open_workspace
+
+    given = BatchPlan.parse(planned), Staged.parse(staged), Verdict.parse(verdict)
+    return publish_staged(open_workspace(stream, run_id), *given)
+
+
+def ingest_dag(stream: Stream) -> None:
+    """Define `ingest__<stream>`."""
+
+    @dag(
+        dag_id=f"ingest__{stream.stream}",
+        description=f"{stream.source.topic} → {stream.table.name}",
+        doc_md=__doc__,
+        schedule=stream.batch.schedule,
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(hours=2),
+        default_args=task_defaults(stream.owner),
+        tags=dag_tags(stream),
+    )
+    def ingest() -> None:
+        name, pool = stream.stream, stream.pool
+        planned = plan(name)
+        staged = stage.override(pool=pool)(name, planned)
+        verdict = check(name, planned, staged)
+        published = publish.override(pool=pool, outlets=[table_asset(stream)])
+
+        published(name, planned, staged, verdict)
+
+    ingest()
+
+
+for each in load_streams_to_parse("ingest"):
+    ingest_dag(each)

@@ -1,0 +1,98 @@
+"""### Maintenance: keep one table small, fast and able to go back.
+
+**What.** `compact` rewrites small files into large ones. `expire_snapshots` forgets old snapshots,
+after their ledger entries are archived, and never the recovery point, the rollback window or a
+staged branch. `remove_orphans` deletes old files that nothing refers to. `report` says what the
+table looks like afterwards. No task adds, changes or loses a row, and no offset moves.
+
+**When.** On `maintenance.schedule` of the stream file, or whenever you trigger it.
+
+**Inputs.** The stream file's `maintenance` section, the table, its ledger archive.
+
+**What a retry does.** Looks at the table again and does what is left to do; a task that finished
+finds nothing. The tasks share the table's one pool slot with `stage` and `publish`.
+
+**How to stop.** Pause the DAG. Marking a running task as failed ends its Spark work; what it had
+written is referred to by nothing, and a later `remove_orphans` takes it away.
+"""
+
+from datetime import timedelta
+
+from airflow.sdk import TriggerRule, dag
+
+from frazil.streams import Stream
+from frazil_airflow.parsing import load_streams_to_parse
+from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
+
+
+@frazil_task
+def compact(stream: str, run_id: str) -> object:
+    """Rewrite small files and manifests; rows stay what they are."""
+    from frazil.maintenance import compact_table
+
+    from frazil.workspace import open_workspace
+
+    return compact_table(open_workspace(stream, run_id))
+
+
+@frazil_task
+def expire_snapshots(stream: str, run_id: str) -> object:
+    """Archive the ledger, then forget snapshots that nothing needs."""
+    from frazil.maintenance import expire_snapshots as expire
+
+    from frazil.workspace import open_workspace
+
+    return expire(open_workspace(stream, run_id))
+
+
+@frazil_task
+def remove_orphans(stream: str, run_id: str) -> object:
+    """Delete files that no snapshot and no branch refers to, once they are old enough."""
+    from frazil.maintenance import remove_orphans as remove
+
+    from frazil.workspace import open_workspace
+
+    return remove(open_workspace(stream, run_id))
+
+
+@frazil_task
+def report(stream: str, run_id: str) -> object:
+    """Say how many files, bytes and snapshots the table has now."""
+    from frazil.maintenance import summarize_table
+
+    from frazil.workspace import open_workspace
+
+    return summarize_table(open_workspace(stream, run_id))
+
+
+def maintain_dag(stream: Stream) -> None:
+    """Define `maintain__<stream>`."""
+
+    @dag(
+        dag_id=f"maintain__{stream.stream}",
+        description=f"Compaction, expiry and orphan removal of {stream.table.name}",
+        doc_md=__doc__,
+        schedule=stream.maintenance.schedule,
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(hours=6),
+        default_args=task_defaults(stream.owner) | {"pool": stream.pool},
+        tags=dag_tags(stream),
+    )
+    def maintain() -> None:
+        name = stream.stream
+        compacted = compact(name)
+        # A table that could not be compacted still needs its expiry: each runs whatever came
+        # before. The report needs all three, so that the run is as red as its reddest task.
+        after = {"trigger_rule": TriggerRule.ALL_DONE}
+        expired = expire_snapshots.override(**after)(name)
+        removed = remove_orphans.override(**after)(name)
+
+        compacted >> expired >> removed
+        [compacted, expired, removed] >> report(name)
+
+    maintain()
+
+
+for each in load_streams_to_parse("maintain"):
+    maintain_dag(each)

@@ -1,0 +1,54 @@
+"""### Watch: is each table as fresh as its stream file promises?
+
+**What.** One task instance per stream file compares the stream's clock (what Kafka holds) with the
+table's clock (what was published) and names the cause of a difference. Behind `warn_seconds` it
+ends green with a warning in its log; behind `fail_seconds`, or when the stream file is broken, it
+fails. One stream's failure hides no other's: each has its own instance, named after the stream.
+
+**When.** Every minute, apart from the ingest DAGs, so that it also speaks when those do not run.
+
+**Inputs.** Offsets and timestamps from Kafka, snapshots from the tables. It writes nothing.
+
+**What a retry does.** Looks again. There is one retry, for a broker or catalog that blinked.
+
+**How to stop.** Pause the DAG. To stop it for one stream, raise `freshness` in its stream file.
+"""
+
+from datetime import timedelta
+
+from airflow.sdk import dag
+
+from frazil_airflow.outcomes import refuse_stale
+from frazil_airflow.parsing import list_stream_names
+from frazil_airflow.tasks import frazil_task, task_defaults
+
+
+@frazil_task
+def watch_stream(stream: str, run_id: str) -> object:
+    """Compare the stream's two clocks; fail when the table is too far behind."""
+    from frazil.freshness import watch_stream as compare_clocks
+    from frazil.workspace import open_workspace
+
+    return refuse_stale(compare_clocks(open_workspace(stream, run_id)))
+
+
+@dag(
+    dag_id="watch",
+    description="Freshness of every stream, with the cause of each delay",
+    doc_md=__doc__,
+    schedule="* * * * *",
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(minutes=10),
+    default_args=task_defaults("frazil") | {"retries": 1},
+    tags=["frazil", "fleet"],
+)
+def watch() -> None:
+    """Map one task over the stream files."""
+    watch_stream.override(
+        map_index_template="{{ task.op_kwargs['stream'] }}",
+        max_active_tis_per_dagrun=2,  # leave slots to the ingest DAGs
+    ).expand(stream=list_stream_names())
+
+
+watch()

@@ -1,0 +1,243 @@
+"""The ledger read as a chain: do epochs rise and ranges join as protocol.md says (I2, I3, I4)?
+
+Pure functions of main's ancestry. What the chain says was published is what the rows are then
+compared with.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from frazil import keys
+from frazil.audit_answer import Finding
+from frazil.ledger import History, LedgerEntry, walk_ancestors
+from frazil.offsets import OffsetRange, Ranges, iterate_ranges, parse_ranges
+from frazil.state import StreamState, parse_state
+
+REPLAY = "replay"
+ADOPT = "adopt"
+
+_EPOCH_RISES: Mapping[str, tuple[int, int | None]] = {
+    keys.INGEST: (1, 1),
+    ADOPT: (1, 1),
+    keys.GAP: (1, None),
+    keys.REWIND: (1, None),
+    keys.CARRY: (0, 0),
+}
+"""Kind → least and most that the epoch rises (I2); a gap that answers a rollback rises by more."""
+
+_FIRST_KINDS = frozenset({keys.BOOTSTRAP, ADOPT, keys.REWIND})
+_ROW_KINDS = frozenset({keys.INGEST, REPLAY})
+
+Partition = tuple[str, int]
+"""Topic and partition number."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One snapshot of main that speaks of the stream, with the state before and after it."""
+
+    entry: LedgerEntry
+    kind: str
+    before: StreamState | None
+    after: StreamState | None
+    ranges: Ranges
+
+    def __str__(self) -> str:
+        """Name the snapshot in a finding."""
+        return f"{self.kind} snapshot {self.entry.snapshot_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets of one partition that the step at `index` published."""
+
+    start: int
+    end: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Spans:
+    """What was published of one partition, oldest first.
+
+    `earlier` lie before a recorded gap that took the offsets back (the topic was created again or
+    its log truncated): Kafka's records there are others now. Rows below `floor` came before the
+    ledger begins and are not judged.
+    """
+
+    current: tuple[Span, ...] = ()
+    earlier: tuple[Span, ...] = ()
+    floor: int = 0
+
+
+def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
+    """List what main's ancestry says of a stream, oldest first."""
+    steps: list[Step] = []
+    state: StreamState | None = None
+    for entry in reversed(list(walk_ancestors(history))):
+        text = entry.summary.get(keys.state_key(stream))
+        is_own = entry.summary.get(keys.STREAM) == stream
+        if text is None and not is_own:
+            continue
+        after = parse_state(text) if text else None
+        has_ranges = is_own and keys.RANGES in entry.summary
+        ranges = parse_ranges(entry.summary[keys.RANGES]) if has_ranges else {}
+        steps.append(Step(entry, entry.summary.get(keys.KIND, ""), state, after, ranges))
+        state = after or state
+    return tuple(steps)
+
+
+def count_foreign(history: History) -> int:
+    """Count the snapshots of others that changed rows; compaction and staged merges do not."""
+    entries = list(walk_ancestors(history))
+    sources = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in entries}
+    return sum(
+        1
+        for entry in entries
+        if keys.KIND not in entry.summary
+        and entry.summary.get("operation") != "replace"
+        and str(entry.snapshot_id) not in sources
+    )
+
+
+def list_topics(history: History) -> frozenset[str]:
+    """List the topics of every stream that main's ancestry carries."""
+    return frozenset(
+        topic
+        for entry in walk_ancestors(history)
+        for key, text in entry.summary.items()
+        if key.startswith(keys.STATE_PREFIX)
+        for topic in parse_state(text).offsets
+    )
+
+
+def check_chain(steps: tuple[Step, ...]) -> tuple[Finding, ...]:
+    """Check epochs (I2), ranges (I3) and that rows never move without offsets (I4)."""
+    return tuple(finding for step in steps for finding in _check_step(step))
+
+
+def _check_step(step: Step) -> Iterator[Finding]:
+    if step.after is None:
+        if step.kind == keys.INGEST:
+            text = f"{step} publishes rows without the offsets that they advance"
+            yield Finding(invariant="I4", text=text)
+        return
+    if step.kind not in _EPOCH_RISES and step.kind != keys.BOOTSTRAP:
+        text = f"{step} carries a state, which its kind must not"
+        yield Finding(invariant="I4", text=text)
+    if step.before is not None:
+        yield from _check_epoch(step, step.before, step.after)
+        yield from _check_offsets(step, step.before, step.after)
+
+
+def _check_epoch(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
+    if step.kind == keys.BOOTSTRAP:
+        text = f"{step} begins the stream a second time, after epoch {before.epoch}"
+        yield Finding(invariant="I2", text=text)
+        return
+    least, most = _EPOCH_RISES.get(step.kind, (0, 0))
+    rise = after.epoch - before.epoch
+    if rise < least or (most is not None and rise > most):
+        text = f"{step} takes the epoch from {before.epoch} to {after.epoch}"
+        yield Finding(invariant="I2", text=text)
+    batch_id = step.entry.summary.get(keys.BATCH_ID)
+    if step.kind == keys.INGEST and batch_id != after.batch:
+        text = f"{step} publishes batch {batch_id}, its state names batch {after.batch}"
+        yield Finding(invariant="I2", text=text)
+
+
+def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
+    """Follow each partition from the state before to the one after."""
+    for partition, start, end in _iterate_moves(before, after):
+        topic, number = partition
+        recorded = step.ranges.get(topic, {}).get(number)
+        problem = _explain_move(step.kind, start, end, recorded)
+        if problem is not None:
+            yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
+    known = {partition for partition, _, _ in _iterate_moves(before, after)}
+    for topic, number, recorded in iterate_ranges(step.ranges):
+        if (topic, number) not in known:
+            problem = f"[{recorded.start}, {recorded.end}) is in no state"
+            yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
+
+
+def _iterate_moves(before: StreamState, after: StreamState) -> Iterator[tuple[Partition, int, int]]:
+    """Yield each partition's next offset before and after; unknown ones begin at 0."""
+    for topic in sorted({*before.offsets, *after.offsets}):
+        pairs = zip_longest(
+            before.offsets.get(topic, ()), after.offsets.get(topic, ()), fillvalue=0
+        )
+        for number, (start, end) in enumerate(pairs):
+            yield (topic, number), start, end
+
+
+def _explain_move(kind: str, start: int, end: int, recorded: OffsetRange | None) -> str | None:
+    """Say what is wrong with a partition's move; None if nothing is."""
+    if kind == keys.INGEST:
+        return _explain_ingest(start, end, recorded or OffsetRange(start, start))
+    if kind == keys.GAP:
+        covered = recorded is not None and (recorded.start, recorded.end) == (start, end)
+        return None if end <= start or covered else f"[{start}, {end}) is lost and not recorded"
+    if kind == keys.BOOTSTRAP:
+        return f"starts over at {end}, {start} was read" if end < start else None
+    return None if kind == ADOPT or end == start else f"moves from {start} to {end} without rows"
+
+
+def _explain_ingest(start: int, end: int, published: OffsetRange) -> str | None:
+    if published.start > start:
+        return f"gap: [{start}, {published.start}) is in no range"
+    if published.start < start:
+        return f"overlap: [{published.start}, {start}) was published before"
+    if published.end != end:
+        return f"the rows end at {published.end}, the state says {end}"
+    return None
+
+
+def list_spans(steps: tuple[Step, ...]) -> dict[Partition, Spans]:
+    """List what was published of each partition, apart by what a recorded gap took back."""
+    current: defaultdict[Partition, list[Span]] = defaultdict(list)
+    earlier: defaultdict[Partition, list[Span]] = defaultdict(list)
+    for index, step in enumerate(steps):
+        for partition in _list_restarts(step):
+            earlier[partition] += current.pop(partition, [])
+        if step.kind in _ROW_KINDS:
+            for topic, number, moved in iterate_ranges(step.ranges):
+                current[topic, number].append(Span(moved.start, moved.end, index))
+    floors = _list_floors(steps)
+    return {
+        partition: Spans(tuple(current[partition]), tuple(earlier[partition]), floors[partition])
+        for partition in sorted({*current, *earlier, *floors})
+    }
+
+
+def _list_restarts(step: Step) -> list[Partition]:
+    """List the partitions whose offsets a recorded gap took back."""
+    if step.kind != keys.GAP or step.before is None or step.after is None:
+        return []
+    before, after = step.before.topic_ids, step.after.topic_ids
+    return [
+        partition
+        for partition, start, end in _iterate_moves(step.before, step.after)
+        if end < start or before.get(partition[0]) != after.get(partition[0])
+    ]
+
+
+def _list_floors(steps: tuple[Step, ...]) -> defaultdict[Partition, int]:
+    """Find the offsets below which rows came before the ledger: adopted, or their history lost."""
+    floors: defaultdict[Partition, int] = defaultdict(int)
+    for step in steps:
+        is_lost = step.before is None and step.kind != keys.BOOTSTRAP
+        if step.after is None or not (is_lost or step.kind == ADOPT):
+            continue
+        for topic, values in step.after.offsets.items():
+            for number, value in enumerate(values):
+                published = step.ranges.get(topic, {}).get(number)
+                floors[topic, number] = published.start if published else value
+    return floors
+
+
+def is_history_cut(steps: tuple[Step, ...]) -> bool:
+    """Say whether the first state known is not one that begins a stream."""
+    return bool(steps) and steps[0].kind not in _FIRST_KINDS

@@ -1,0 +1,173 @@
+"""What an audit reads: coordinates of a table's rows, and the offsets that Kafka delivers."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from pyiceberg.table import Table
+
+from frazil import keys
+from frazil.audit_ledger import Partition
+from frazil.audit_rows import NO_OFFSETS, Offsets
+from frazil.errors import KafkaUnavailableError
+from frazil.kafka_log import KafkaLog, TopicFacts
+from frazil.offsets import OffsetRange
+from frazil.tables import translated_errors
+
+SILENCE_SECONDS = 30.0
+_FETCH_RECORDS = 10_000
+_FETCH_WAIT_SECONDS = 0.1
+_KAFKA_FIELDS = ("topic", "partition", "offset")
+_COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _KAFKA_FIELDS)
+
+
+class AuditedLog(Protocol):
+    """A cluster as an audit asks it."""
+
+    def fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
+        """Fetch ids and offsets of every partition."""
+
+    def fetch_topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Fetch the topic's effective configuration."""
+
+    def fetch_delivered(
+        self, topic: str, ranges: Mapping[int, OffsetRange], isolation: str
+    ) -> Mapping[int, Offsets]:
+        """Read which offsets of the ranges a consumer gets, ascending."""
+
+
+class KafkaAuditedLog:
+    """Read a topic as any consumer does, and keep nothing but the offsets."""
+
+    def __init__(self, log: KafkaLog, config: Mapping[str, str]) -> None:
+        """Take the cluster and librdkafka's settings for it."""
+        self._log = log
+        self._config = config
+
+    def fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
+        """Fetch ids and offsets of every partition."""
+        return self._log.fetch_topic(topic, isolation)
+
+    def fetch_topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Fetch the topic's effective configuration."""
+        return self._log.fetch_topic_settings(topic)
+
+    def fetch_delivered(
+        self, topic: str, ranges: Mapping[int, OffsetRange], isolation: str
+    ) -> Mapping[int, Offsets]:
+        """Read which offsets of the ranges a consumer gets; aged-out ones are left out.
+
+        Raises:
+            KafkaUnavailableError: nothing arrived for 30 seconds before a range's end.
+        """
+        consumer = Consumer(
+            {
+                "log_level": 0,
+                "fetch.queue.backoff.ms": 10,
+                "queued.min.messages": 200_000,
+                **self._config,
+                "group.id": "frazil-audit",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "isolation.level": isolation,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, p, r.start) for p, r in ranges.items()])
+            return _consume(consumer, topic, ranges)
+        finally:
+            consumer.close()
+
+
+def _consume(
+    consumer: Consumer, topic: str, ranges: Mapping[int, OffsetRange]
+) -> Mapping[int, Offsets]:
+    """Consume all ranges together; a range ends at its last offset or where the log does."""
+    found: dict[int, list[Offsets]] = {partition: [NO_OFFSETS] for partition in ranges}
+    waiting = set(ranges)
+    heard_at, problem = time.monotonic(), "no answer"
+    while waiting:
+        messages = consumer.consume(_FETCH_RECORDS, _FETCH_WAIT_SECONDS)
+        done: set[int] = set()
+        for message in (m for m in messages if m.error() is not None):
+            problem = str(message.error())
+            if _is_end(message):
+                done.add(message.partition() or 0)
+        for partition, offsets in _group_offsets(messages).items():
+            wanted = ranges[partition]
+            found[partition].append(offsets[(offsets >= wanted.start) & (offsets < wanted.end)])
+            if offsets[-1] >= wanted.end - 1:
+                done.add(partition)
+            heard_at = time.monotonic()
+        for partition in done & waiting:
+            waiting.discard(partition)
+            consumer.pause([TopicPartition(topic, partition)])
+        if waiting and time.monotonic() - heard_at > SILENCE_SECONDS:
+            raise _silence(topic, waiting, problem)
+    return {partition: np.concatenate(parts) for partition, parts in found.items()}
+
+
+def _group_offsets(messages: Iterable[Message]) -> dict[int, Offsets]:
+    grouped: defaultdict[int, list[int]] = defaultdict(list)
+    for message in messages:
+        if message.error() is None:
+            grouped[message.partition() or 0].append(message.offset() or 0)
+    return {p: np.array(offsets, dtype=np.int64) for p, offsets in grouped.items()}
+
+
+def _is_end(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - its name
+
+
+def _silence(topic: str, waiting: set[int], problem: str) -> KafkaUnavailableError:
+    return KafkaUnavailableError(
+        f"reading {topic} partitions {sorted(waiting)}: nothing arrived for "
+        f"{SILENCE_SECONDS:.0f} s: {problem}",
+        "`frazil doctor` checks the broker; then audit again, nothing was changed",
+    )
+
+
+def read_rows(table: Table) -> dict[Partition, Offsets]:
+    """Read the coordinates of every row at main's head, ascending, doubled ones kept."""
+    grouped = _read_grouped(table, ())
+    return {(topic, number): offsets for (_, topic, number), offsets in grouped.items()}
+
+
+def read_letters(table: Table | None) -> dict[Partition, dict[str, Offsets]]:
+    """Read the coordinates of every dead letter, by partition and attempt."""
+    letters: defaultdict[Partition, dict[str, Offsets]] = defaultdict(dict)
+    if table is not None:
+        for (attempt, topic, number), offsets in _read_grouped(table, ("attempt",)).items():
+            letters[topic, number][attempt] = offsets
+    return letters
+
+
+def _read_grouped(table: Table, extra: tuple[str, ...]) -> dict[tuple[str, str, int], Offsets]:
+    """Read coordinates file after file, grouped by what the extra column says."""
+    parts: defaultdict[tuple[str, str, int], list[Offsets]] = defaultdict(list)
+    with translated_errors(f"reading coordinates of {'.'.join(table.name())}"):
+        scan = table.scan(selected_fields=(*_COORDINATE, *extra))
+        for batch in scan.to_arrow_batch_reader():
+            for key, offsets in _group_batch(batch, extra):
+                parts[key].append(offsets)
+    return {key: np.sort(np.concatenate(offsets)) for key, offsets in parts.items()}
+
+
+def _group_batch(
+    batch: pa.RecordBatch, extra: tuple[str, ...]
+) -> Iterable[tuple[tuple[str, str, int], Offsets]]:
+    columns = {name: pc.struct_field(batch[keys.KAFKA_COLUMN], name) for name in _KAFKA_FIELDS}
+    columns |= {name: batch[name] for name in extra}
+    names = [*extra, "topic", "partition"]
+    grouped = pa.table(columns).group_by(names).aggregate([("offset", "list")])
+    lists = grouped["offset_list"].combine_chunks()
+    for index, row in enumerate(grouped.select(names).to_pylist()):
+        key = (row.get("attempt") or "", row["topic"], row["partition"])
+        yield key, lists[index].values.to_numpy().astype(np.int64)

@@ -1,0 +1,1 @@
+"""What Frazil needs of Airflow: a task decorator, the parse of stream files, assets, a page."""

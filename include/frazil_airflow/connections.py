@@ -1,0 +1,27 @@
+"""Airflow's own connections, for what the environment does not define."""
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from frazil.connections import Connection, add_resolver
+
+
+def use_airflow_connections() -> None:
+    """Let Airflow answer for a connection id after the environment."""
+    add_resolver(find_airflow_connection)
+
+
+def find_airflow_connection(connection_id: str) -> Connection | None:
+    """Ask Airflow's secrets backends and database for a connection."""
+    try:
+        found = BaseHook.get_connection(connection_id)
+    except AirflowNotFoundException:
+        return None
+    return Connection(
+        id=connection_id,
+        host=found.host,
+        port=found.port,
+        login=found.login,
+        password=found.password,
+        extra={str(key): str(value) for key, value in found.extra_dejson.items()},
+    )

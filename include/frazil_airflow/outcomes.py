@@ -1,0 +1,81 @@
+"""How an answer or an error of Frazil ends a task in Airflow."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    DownstreamTasksSkipped,
+)
+
+from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
+from frazil.errors import FrazilError, SupersededError
+
+if TYPE_CHECKING:
+    from frazil.freshness import FreshnessReport
+
+log = logging.getLogger(__name__)
+
+
+def choose_outcome(error: FrazilError) -> Exception:
+    """Map an error to what Airflow does about it: skip, try again, or fail at once.
+
+    Superseded is no failure: another run was faster and nothing was written. What is not retryable
+    waits for a person or for the next run's fresh plan; asking again would only cost time.
+    """
+    if isinstance(error, SupersededError):
+        return AirflowSkipException(str(error))
+    return error if error.retryable else AirflowFailException(f"{error.code}: {error}")
+
+
+def refuse_stale(report: "FreshnessReport") -> "FreshnessReport":
+    """Turn a verdict on freshness into the task's end: red, or green with a warning in its log.
+
+    Raises:
+        AirflowFailException: the table is further behind than its stream file allows.
+    """
+    text = f"{report.text}\nNext: {report.next_step}"
+    if report.level == "fail":
+        raise AirflowFailException(text)
+    if report.level == "warn":
+        log.warning(text)
+    return report
+
+
+def end_without_work(task: BaseOperator) -> DownstreamTasksSkipped:
+    """End a run that found nothing to read: this task is done, the others are skipped."""
+    tasks = sorted(task.get_flat_relative_ids(upstream=False))
+    return DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
+
+
+def describe(answer: object) -> str:
+    """Say in one line for the task's log what a step did."""
+    match answer:
+        case NothingToRead():
+            return f"nothing new in Kafka; {answer.table} stays at epoch {answer.epoch}"
+        case BatchPlan():
+            return f"batch {answer.batch_id} on epoch {answer.base_epoch}: {_format(answer.ranges)}"
+        case Staged():
+            return (
+                f"read {answer.rows_read}, staged {answer.rows_written} rows on {answer.attempt}; "
+                f"{answer.rows_quarantined} dead letters, {answer.rows_skipped} skipped"
+            )
+        case Verdict():
+            failed = sum(not result.success for result in answer.results)
+            return f"{answer.outcome}: {failed} of {len(answer.results)} expectations failed"
+        case Published():
+            return (
+                f"{answer.outcome}: {answer.rows_written} rows as snapshot {answer.snapshot_id} of "
+                f"{answer.table}, epoch {answer.epoch}: {_format(answer.ranges)}"
+            )
+    return str(answer)
+
+
+def _format(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
+    return ", ".join(
+        f"{topic}-{partition} [{start}, {end})"
+        for topic, by_partition in ranges.items()
+        for partition, (start, end) in by_partition.items()
+    )

@@ -1,0 +1,126 @@
+"""One decorator for every task: values leave as JSON, errors as outcomes, a stop stops Spark."""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
+from typing import Any, Protocol, TypeAlias, cast
+
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import Context, XComArg
+from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
+from pydantic import BaseModel
+
+from frazil.contracts import NothingToRead, Published
+from frazil.errors import FrazilError
+from frazil.streams import Stream
+from frazil_airflow.assets import announce_snapshot
+from frazil_airflow.connections import use_airflow_connections
+from frazil_airflow.outcomes import choose_outcome, describe, end_without_work
+
+MAX_TAG_CHARACTERS = 100
+"""Airflow refuses a longer tag, and with it every DAG of the file."""
+
+TaskDefaults: TypeAlias = dict[str, str | int | float | timedelta]
+
+
+class TaskStoppedError(BaseException):
+    """Somebody stopped the task; not an `Exception`, so that no `except` on the way keeps it."""
+
+
+class FrazilTask(DecoratedOperator, PythonOperator):
+    """Run one function of Frazil as a task."""
+
+    custom_operator_name = "@frazil_task"
+    template_fields = ("op_args", "op_kwargs")
+    template_fields_renderers = {"op_args": "py", "op_kwargs": "py"}  # noqa: RUF012 - as in Airflow
+
+    _is_running = False
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., object],
+        op_args: Collection[object] | None = None,
+        op_kwargs: Mapping[str, object] | None = None,
+        **settings: Any,  # noqa: ANN401 - Airflow's own forty settings of a task
+    ) -> None:
+        """Hand the function to both parents, as Airflow's own `@task` does."""
+        given = {"python_callable": python_callable, "op_args": op_args, "op_kwargs": op_kwargs}
+        super().__init__(kwargs_to_upstream=given, **given, **settings)  # type: ignore[arg-type]
+
+    def execute(self, context: Context) -> object:
+        """Call the function; give its answer as JSON.
+
+        Raises:
+            AirflowSkipException, AirflowFailException, FrazilError: see `choose_outcome`.
+            DownstreamTasksSkipped: there is nothing to read.
+            TaskStoppedError: Airflow stopped the task.
+        """
+        use_airflow_connections()
+        self._is_running = True
+        try:
+            answer = super().execute(context)
+        except FrazilError as error:
+            raise choose_outcome(error) from None
+        finally:
+            self._is_running = False
+        return self._deliver(answer, context)
+
+    def _deliver(self, answer: object, context: Context) -> object:
+        self.log.info(describe(answer))
+        if isinstance(answer, NothingToRead):
+            raise end_without_work(self)
+        if isinstance(answer, Published):
+            announce_snapshot(answer, context)
+        return answer.model_dump_json() if isinstance(answer, BaseModel) else answer
+
+    def on_kill(self) -> None:
+        """Turn Airflow's SIGTERM into an exception, which alone ends the engine's process.
+
+        Airflow calls this from its signal handler and goes on with the task; five seconds later it
+        kills. The Spark client has a process group of its own and would live on.
+        """
+        if self._is_running:
+            self._is_running = False
+            raise TaskStoppedError("Airflow stopped this task; Spark's work is being interrupted")
+
+
+class TaskFactory(Protocol):
+    """What `frazil_task` makes of a function."""
+
+    def __call__(self, *args: object) -> XComArg:
+        """Put the task into the DAG that is being defined."""
+
+    def override(self, **settings: object) -> "TaskFactory":
+        """Give the same task with other settings."""
+
+    def expand(self, **arguments: object) -> XComArg:
+        """Make one task instance per value."""
+
+
+def frazil_task(function: Callable[..., object]) -> TaskFactory:
+    """Make a task of a function whose name is the task id and whose docstring is its page."""
+    made = task_decorator_factory(
+        function,
+        multiple_outputs=False,
+        decorated_operator_class=FrazilTask,
+        doc_md=inspect.getdoc(function),
+        show_return_value_in_logs=False,
+    )
+    return cast("TaskFactory", made)
+
+
+def task_defaults(owner: str) -> TaskDefaults:
+    """Give what all tasks share: tries after 10, 20 and 40 seconds, never more than two minutes."""
+    return {
+        "owner": owner,
+        "retries": 3,
+        "retry_delay": timedelta(seconds=10),
+        "retry_exponential_backoff": 2.0,
+        "max_retry_delay": timedelta(minutes=2),
+    }
+
+
+def dag_tags(stream: Stream) -> list[str]:
+    """Tag a DAG for the filters of Airflow's DAG list."""
+    return ["frazil", stream.stream, stream.owner[:MAX_TAG_CHARACTERS]]

@@ -1,0 +1,242 @@
+"""Bad input: each a typed error that names the next step, exit 1, nothing written."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
+from conftest import FRAZIL, Lab, Run, good_values
+from pyiceberg.catalog import load_catalog
+
+pytestmark = pytest.mark.stack
+
+
+def assert_refused(run: Run, error: str, *facts: str) -> None:
+    """See a typed error with its facts and a next step, and no stack trace."""
+    assert run.code == 1, run.out + run.err
+    assert f"\n{error}: " in f"\n{run.err}", run.err
+    assert "\nNext: " in run.err
+    assert "Traceback" not in run.err
+    for fact in facts:
+        assert fact in run.err, run.err
+
+
+def snapshot_count(lab: Lab) -> int:
+    """Count the snapshots of the lab's table; 0 where there is none."""
+    catalog = load_catalog("lake", **lab.stack.catalog_properties)
+    if not catalog.table_exists(lab.table):
+        return 0
+    return len(catalog.load_table(lab.table).metadata.snapshots)
+
+
+def test_a_topic_that_does_not_exist(lab: Lab) -> None:
+    assert_refused(lab.frazil("run", lab.stream), "UnknownTopic", lab.topic)
+    assert snapshot_count(lab) == 0
+
+
+def test_a_stream_that_does_not_exist(lab: Lab) -> None:
+    assert_refused(lab.frazil("run", "nosuch"), "UnknownStream", "nosuch", lab.stream)
+
+
+def test_a_topic_without_data_is_no_error_and_makes_no_batch(lab: Lab) -> None:
+    lab.create_topic()
+
+    run = lab.frazil("run", lab.stream)
+
+    assert run.code == 0
+    assert "nothing new" in run.out
+
+
+def test_a_broker_that_is_down(lab: Lab) -> None:
+    dead = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:9"}})
+
+    run = lab.frazil("run", lab.stream, AIRFLOW_CONN_KAFKA_DEFAULT=dead)
+
+    assert_refused(run, "KafkaUnavailable", "127.0.0.1:9", "frazil doctor")
+    assert snapshot_count(lab) == 0
+
+
+def test_a_catalog_that_is_down(lab: Lab) -> None:
+    lab.create_topic()
+    extra = {"catalog": "lake", "type": "rest", "uri": "http://127.0.0.1:9", "warehouse": "x"}
+    dead = json.dumps({"conn_type": "iceberg", "extra": extra})
+
+    run = lab.frazil("run", lab.stream, AIRFLOW_CONN_ICEBERG_DEFAULT=dead)
+
+    assert_refused(run, "CatalogUnavailable", "frazil doctor")
+
+
+def test_a_spark_server_that_is_down(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce(good_values(5))
+    dead = json.dumps({"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 9})
+
+    run = lab.frazil("run", lab.stream, AIRFLOW_CONN_SPARK_CONNECT_DEFAULT=dead)
+
+    assert_refused(run, "SparkUnavailable", "frazil stack")
+    assert lab.frazil("run", lab.stream).code == 0
+
+
+def test_records_that_retention_took_stop_the_stream_until_somebody_accepts(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce(good_values(20))
+    assert lab.frazil("run", lab.stream).code == 0
+    lab.produce(good_values(40, start=20))
+    admin = lab.admin
+    admin.delete_records([TopicPartition(lab.topic, 0, 25)])[TopicPartition(lab.topic, 0)].result(
+        15
+    )
+    before = snapshot_count(lab)
+
+    run = lab.frazil("run", lab.stream)
+
+    assert_refused(run, "RetentionGap", f"{lab.topic}-0 [10, 25)", "frazil accept-gap")
+    assert snapshot_count(lab) == before
+    person = ("--by", "tests@example.org", "--reason", "test of retention")
+    assert lab.frazil("accept-gap", lab.stream, *person).code == 0
+    lab.drain()
+    assert lab.frazil("audit", lab.stream).code == 0
+
+
+@pytest.mark.parametrize("refill", [5, 60], ids=["shorter than before", "longer than before"])
+def test_a_topic_that_was_deleted_and_created_again(lab: Lab, refill: int) -> None:
+    lab.create_topic()
+    lab.produce(good_values(20))
+    assert lab.frazil("run", lab.stream).code == 0
+    admin = lab.admin
+    admin.delete_topics([lab.topic])[lab.topic].result(15)
+    lab.create_topic()
+    lab.produce(good_values(refill))
+
+    run = lab.frazil("run", lab.stream)
+
+    assert_refused(run, "TopicRecreated", lab.topic, "accept-gap")
+
+
+def test_a_partition_that_was_added_is_read_from_its_beginning(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce(good_values(20))
+    assert lab.frazil("run", lab.stream).code == 0
+    admin = lab.admin
+    admin.create_partitions([NewPartitions(lab.topic, 3)])[lab.topic].result(15)
+    lab.produce(good_values(30, start=20), partitions=3)
+
+    lab.drain()
+
+    snapshots = lab.frazil("snapshots", lab.stream, "--json").json
+    assert isinstance(snapshots, list)
+    assert snapshots[0]["ranges"][lab.topic]["2"] == [0, 10]
+    assert lab.frazil("audit", lab.stream).code == 0
+
+
+def test_a_table_that_was_dropped_and_created_again(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce(good_values(20))
+    assert lab.frazil("run", lab.stream).code == 0
+    catalog = load_catalog("lake", **lab.stack.catalog_properties)
+    old = catalog.load_table(lab.table)
+    catalog.drop_table(lab.table)
+    catalog.create_table(lab.table, old.schema(), partition_spec=old.spec())
+
+    run = lab.frazil("run", lab.stream)
+
+    assert_refused(run, "TableRecreated", str(old.metadata.table_uuid), "--new-table")
+    assert snapshot_count(lab) == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "fact"),
+    [("integer128", "unknown type"), ("decimal(50,2)", "precision 1 to 38")],
+    ids=["a type that is unknown", "a decimal out of range"],
+)
+def test_a_column_type_that_cannot_be(lab: Lab, column: str, fact: str) -> None:
+    lab.write_stream(value={"convert": "json", "columns": {"id": column}})
+
+    run = lab.frazil("run", lab.stream)
+
+    assert_refused(run, "StreamFile", f"{lab.stream}.yaml:", "value.columns", fact)
+
+
+def test_a_partition_transform_that_does_not_fit(lab: Lab) -> None:
+    lab.write_stream(table={"name": lab.table, "partition_by": ["day(name)"]})
+
+    assert_refused(lab.frazil("plan", lab.stream), "StreamFile", "day", "name is string")
+
+
+@pytest.fixture
+def small_warehouse(lab: Lab, tmp_path: Path) -> Iterator[str]:
+    """Give a catalog connection whose warehouse is a 64 MB file system."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(mount)], check=False
+    )
+    if done.returncode != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    extra = {"catalog": "lake", **lab.stack.catalog_properties, "warehouse": f"file://{mount}"}
+    yield json.dumps({"conn_type": "iceberg", "extra": extra})
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_a_warehouse_that_fills(lab: Lab, small_warehouse: str, tmp_path: Path) -> None:
+    lab.create_topic()
+    lab.produce(good_values(500))
+    prepared = lab.frazil("run", lab.stream, AIRFLOW_CONN_ICEBERG_DEFAULT=small_warehouse)
+    before = snapshot_count(lab)
+    filler = tmp_path / "small" / "filler"
+    filler.write_bytes(os.urandom(shutil.disk_usage(filler.parent).free - 4096))
+
+    run = lab.frazil("run", lab.stream, AIRFLOW_CONN_ICEBERG_DEFAULT=small_warehouse)
+
+    assert prepared.code == 0, prepared.err
+    assert_refused(run, "Storage", "space")
+    assert snapshot_count(lab) == before
+    filler.unlink()
+    lab_run = lab.frazil("run", lab.stream, AIRFLOW_CONN_ICEBERG_DEFAULT=small_warehouse)
+    assert lab_run.code == 0, lab_run.err
+
+
+def run_up(home: Path, **extra: str) -> Run:
+    """Try to start a stack in a home of its own."""
+    environment = {**os.environ, "FRAZIL_HOME": str(home), **extra}
+    command = [str(FRAZIL), "stack", "up", "--only", "kafka"]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        jars = os.environ.get("FRAZIL_JARS", str(Path(__file__).parents[2] / ".frazil" / "jars"))
+
+        run = run_up(tmp_path / "home", FRAZIL_KAFKA_PORT=port, FRAZIL_JARS=jars)
+
+    assert run.code == 1, run.out + run.err
+    assert port in run.err
+    assert "FRAZIL_KAFKA_PORT" in run.err
+
+
+@pytest.mark.parametrize("version", [None, "11.0.2"], ids=["Java missing", "Java too old"])
+def test_java_that_does_not_fit(tmp_path: Path, version: str | None) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    if version:
+        fake = tools / "java"
+        fake.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2019-01-15' >&2\n")
+        fake.chmod(0o755)
+    for name in ("env", "sh", "uname"):
+        tools.joinpath(name).symlink_to(shutil.which(name) or f"/bin/{name}")
+
+    run = run_up(tmp_path / "home", PATH=str(tools), JAVA_HOME=str(tmp_path / "none"))
+
+    assert run.code == 1, run.out + run.err
+    assert "Java" in run.err
+    assert "17" in run.err

@@ -1,0 +1,115 @@
+"""Kill -9 at every named line, three seeds each: afterwards every record is there exactly once.
+
+The judge is `auditor.py`, which shares no code with the product, and `frazil audit` beside it.
+"""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from conftest import REPO, Lab, good_values
+
+from faults.auditor import audit_table
+from frazil.failpoints import FAILPOINTS
+
+pytestmark = pytest.mark.stack
+SEEDS = (1, 2, 3)
+BAD: list[bytes | None] = [b"no json", b"", None, b'{"name": "no id"}', b'{"id": "text"}', b"[]"]
+BLOCKING = tuple(name for name in FAILPOINTS if name.endswith("-block"))
+
+
+def seeded_values(seed: int) -> list[bytes | None]:
+    """Mix good and bad records; the seed decides how many and where."""
+    rnd = random.Random(seed)
+    values = good_values(rnd.randrange(60, 240))
+    for _ in range(rnd.randrange(3, 20)):
+        values.insert(rnd.randrange(len(values)), rnd.choice(BAD))
+    return values
+
+
+def assert_exactly_once(lab: Lab) -> None:
+    """Let the independent auditor and the product's own audit both recompute everything."""
+    report = audit_table(
+        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
+    )
+    assert report.findings == [], report.findings
+    own = lab.frazil("audit", lab.stream)
+    assert own.code == 0, own.out + own.err
+
+
+def kill_once(lab: Lab, failpoint: str) -> None:
+    """Run a batch that dies at the failpoint, and see that it did."""
+    run = lab.frazil("run", lab.stream, FRAZIL_FAILPOINT=failpoint)
+    assert run.code in {-9, 1}, run.out + run.err
+    assert run.code == -9 or "SIGKILL" in run.err, run.out + run.err
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("failpoint", [name for name in FAILPOINTS if name not in BLOCKING])
+def test_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str, seed: int) -> None:
+    lab.write_stream(batch={"max_records": 90 + 40 * seed})
+    lab.create_topic()
+    lab.produce(seeded_values(seed))
+    if seed == SEEDS[-1]:
+        assert lab.frazil("run", lab.stream).code == 0
+
+    kill_once(lab, failpoint)
+    lab.drain()
+
+    assert_exactly_once(lab)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("failpoint", BLOCKING)
+def test_a_kill_while_blocking_shows_nothing(lab: Lab, failpoint: str, seed: int) -> None:
+    lab.write_stream(errors={"max_bad_records": 0})
+    lab.create_topic()
+    lab.produce(seeded_values(seed))
+
+    kill_once(lab, failpoint)
+    blocked = lab.frazil("run", lab.stream)
+    status = lab.frazil("status", lab.stream, "--json").json
+
+    assert blocked.code == 1
+    assert "max_bad_records is 0" in blocked.err
+    assert isinstance(status, list)
+    assert (status[0]["rows"], status[0]["epoch"]) == (0, 0)
+    waive_and_drain(lab, blocked.err)
+    assert_exactly_once(lab)
+
+
+def waive_and_drain(lab: Lab, blocked_text: str) -> None:
+    """Waive what is blocked, as its error says, until the topic is read."""
+    while True:
+        found = re.search(r"--batch (\w+)", blocked_text)
+        assert found is not None, blocked_text
+        person = ("--by", "tests@example.org", "--reason", "known bad rollout")
+        assert lab.frazil("waive", lab.stream, "--batch", found[1], *person).code == 0
+        assert lab.frazil("run", lab.stream).code == 0
+        following = lab.frazil("run", lab.stream, "--json")
+        if following.code == 0:
+            return
+        blocked_text = following.out
+
+
+def test_every_failpoint_is_a_line_of_the_product() -> None:
+    source = "".join(
+        path.read_text()
+        for folder in ("include/frazil", "spark_jobs")
+        for path in Path(REPO, folder).rglob("*.py")
+        if path.name != "failpoints.py"
+    )
+
+    named = set(re.findall(r'reach_failpoint\("([^"]+)"\)', source))
+
+    assert named == set(FAILPOINTS)
+
+
+def test_failpoints_are_off_unless_named(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce(good_values(10))
+
+    run = lab.frazil("run", lab.stream, FRAZIL_FAILPOINT="")
+
+    assert run.code == 0, run.err

@@ -1,0 +1,365 @@
+"""Random rows and random suites for the parity test: small pools full of edges.
+
+Pools are small so that values meet the constants of the suites, and verdicts fall on both sides.
+"""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+
+COLUMNS = {
+    "i": "int",
+    "j": "int",
+    "k": "long",
+    "m": "long",
+    "d": "double",
+    "e": "double",
+    "f": "float",
+    "g": "decimal(12,2)",
+    "h": "decimal(20,4)",
+    "s": "string",
+    "t": "string",
+    "b": "boolean",
+    "n": "date",
+    "o": "date",
+    "x": "timestamp",
+    "y": "timestamp",
+    "z": "timestamptz",
+    "w": "timestamptz",
+    "l": "list<long>",
+}
+ARROW = pa.schema(
+    [
+        *[(name, pa.int32()) for name in "ij"],
+        *[(name, pa.int64()) for name in "km"],
+        *[(name, pa.float64()) for name in "de"],
+        ("f", pa.float32()),
+        ("g", pa.decimal128(12, 2)),
+        ("h", pa.decimal128(20, 4)),
+        *[(name, pa.string()) for name in "st"],
+        ("b", pa.bool_()),
+        *[(name, pa.date32()) for name in "no"],
+        *[(name, pa.timestamp("us")) for name in "xy"],
+        *[(name, pa.timestamp("us", "UTC")) for name in "zw"],
+        ("l", pa.list_(pa.int64())),
+    ]
+)
+TEXTS = (
+    *("", "a", "b", "ab", "ba", "A1", "1", "12", "é", "e\u0301", "ß", "😀", "a😀b", "\U0010ffff"),
+    *("\n", "a\n", "a\nb", "\r\n", "\u2028", " ", "\xa0", "\x1c", "٣", "𑛁", "a'b", "a\\b", '"'),
+    *("${x}", "%", "None", "nan", "x" * 40, "\x00"),
+)
+WHOLES = (-(2**31), -2, -1, 0, 1, 2, 3, 5, 2**31 - 1)
+LONGS = (-(2**63), -(2**53) - 1, -(2**53), 2**53 - 1, 2**53, 2**53 + 1, 2**62, 2**63 - 1)
+SINGLES = tuple(float(np.float32(value)) for value in (0.1, 0.5, 1.5, -2, 3e38, 1e-40))
+DOUBLES = (
+    *(float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 0.1, 0.2, 0.30000000000000004),
+    *(0.5, 1.5, -2.0, 3.0, 1e308, -1e308, 5e-324, 2.0**53),
+)
+DECIMALS = tuple(map(Decimal, ("0.00", "0.10", "0.30", "0.50", "1.50", "-2.25", "9999999999.99")))
+DATES = tuple(map(date.fromisoformat, ("1500-01-01", "1970-01-01", "2013-01-31", "9999-12-31")))
+TIMES = tuple(
+    map(
+        datetime.fromisoformat,
+        (
+            *("1970-01-01T00:00:00", "2013-01-31T00:00:00", "2013-01-31T00:00:00.000001"),
+            *("2013-03-10T02:30:00", "2013-11-03T01:30:00", "1500-01-01T00:00:00"),
+            *("2300-01-01T00:00:00", "9999-12-31T23:59:59.999999"),
+        ),
+    )
+)
+IN_NANOSECONDS = TIMES[:5]
+BOUNDS = (
+    -1e300,
+    -1e19,
+    -(2.0**53),
+    -2.25,
+    -1,
+    0,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    1.5,
+    2,
+    3,
+    5,
+    2**31,
+    2**53,
+    1e19,
+)
+PATTERNS = (
+    *(
+        "",
+        "^a",
+        "a$",
+        "^$",
+        r"^a\Z",
+        r"\d",
+        r"^\d+$",
+        r"\D",
+        r"\s",
+        r"\S",
+        "^.{2}$",
+        "^.$",
+        "^..?$",
+    ),
+    *("(?s)^.$", "(?s)a.b", "[^a-z]", "😀", "[😀-😂]", "[^😀]{2}", "a|é|12", "^(?:a|b){1,3}$", "ß"),
+    *(
+        r"\n",
+        r"\.",
+        "x{2,3}",
+        "x{39}x*$",
+        r"[\d_]+$",
+        "a*?b",
+        "(?=a)a",
+        "(?!a)",
+        "'",
+        r"\\",
+        r"\$\{",
+    ),
+    *(r"^[A-Z]\d?$", "e\u0301", "[^\\n]{3,}", "a{,2}b", r"\A\s\Z", r"\w", "(?i)A", "(a)\\1", "x{"),
+)
+RATIOS = (1, 1, 1, 0.9, 0.75, 0.5, 1 / 3, 0.1, 0)
+
+
+def draw_table(rng: Random, rows: int) -> pa.Table:
+    """Draw rows; each column has its own share of nulls and its own mood: plain or edges."""
+    data = {name: _draw_column(rng, name, rows) for name in COLUMNS}
+    return pa.table(data, schema=ARROW)
+
+
+def _draw_column(rng: Random, name: str, rows: int) -> list[object]:
+    share = rng.choice((0, 0, 0.1, 0.5, 1))
+    pool = _draw_pool(rng, name)
+    return [None if rng.random() < share else rng.choice(pool) for _ in range(rows)]
+
+
+def _draw_pool(rng: Random, name: str) -> tuple[object, ...]:
+    edgy = rng.random() < 0.3
+    times = TIMES if edgy else IN_NANOSECONDS
+    pools: dict[str, tuple[object, ...]] = {
+        **dict.fromkeys("ij", WHOLES if edgy else WHOLES[1:-1]),
+        **dict.fromkeys("km", (*LONGS, *WHOLES) if edgy else WHOLES),
+        **dict.fromkeys("de", DOUBLES if edgy else DOUBLES[3:12]),
+        "f": SINGLES,
+        **dict.fromkeys("gh", DECIMALS),
+        **dict.fromkeys("st", TEXTS),
+        "b": (True, False),
+        **dict.fromkeys("no", DATES),
+        **dict.fromkeys("xy", times),
+        **dict.fromkeys("zw", tuple(time.replace(tzinfo=UTC) for time in times)),
+        "l": ([], [1], [1, None]),
+    }
+    pool = pools[name]
+    return tuple(rng.sample(pool, min(len(pool), rng.choice((1, 2, 4, 40)))))
+
+
+def draw_suite(rng: Random, kinds: list[str], path: Path) -> None:
+    """Write a suite with one expectation of each kind, its arguments drawn."""
+    entries = [{"type": kind, "kwargs": _draw_kwargs(rng, kind)} for kind in kinds]
+    document = {"name": path.stem, "expectations": entries, "meta": {}}
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def _draw_kwargs(rng: Random, kind: str) -> dict[str, object]:
+    kwargs = ARGUMENTS[kind](rng)
+    if kind in CONDITIONAL and rng.random() < 0.35:
+        kwargs |= _draw_condition(rng)
+    return kwargs
+
+
+def _pair(rng: Random) -> tuple[str, str]:
+    return rng.choice(
+        (
+            *("ij", "ik", "km", "de", "df", "id", "kd", "gh", "gi", "gk", "gd"),
+            "st",
+            "no",
+            "xy",
+            "zw",
+        )
+    )
+
+
+def _bounds(rng: Random, pool: tuple[object, ...]) -> dict[str, object]:
+    low, high = sorted(rng.choices(pool, k=2))
+    given = rng.choice((("min_value", low), ("max_value", high), ("both", None)))
+    bounds = {"min_value": low, "max_value": high} if given[0] == "both" else dict([given])
+    flags = {f"strict_{side}": True for side in ("min", "max") if rng.random() < 0.3}
+    return {**bounds, **flags}
+
+
+def _bounded(rng: Random, columns: str) -> dict[str, object]:
+    column = rng.choice(columns)
+    pools: dict[str, tuple[object, ...]] = {
+        **dict.fromkeys("no", tuple(map(str, DATES))),
+        **dict.fromkeys("xy", tuple(time.isoformat() for time in TIMES)),
+        **dict.fromkeys("zw", tuple(time.isoformat() + "+00:00" for time in TIMES)),
+    }
+    return {"column": column, **_bounds(rng, pools.get(column, BOUNDS))}
+
+
+def _mostly(rng: Random) -> dict[str, object]:
+    return {"mostly": rng.choice(RATIOS)}
+
+
+def _members(rng: Random) -> dict[str, object]:
+    column = rng.choice("iikkddfssb")
+    pools: dict[str, tuple[object, ...]] = {
+        **dict.fromkeys("ik", (*WHOLES, 1.0, 0.5, None)),
+        "d": (*DOUBLES[3:12], 1, 0, 2**53, None),
+        "f": (*SINGLES, 0.1),
+        "s": (*TEXTS, None),
+        "b": (True, False, None),
+    }
+    values = rng.sample(pools[column], rng.randint(0, len(pools[column])))
+    return {"column": column, "value_set": values, **_mostly(rng)}
+
+
+def _several(rng: Random, columns: str) -> list[str]:
+    return rng.sample(columns, rng.randint(2, len(columns)))
+
+
+def _rule(rng: Random, *choices: str) -> dict[str, object]:
+    return {"ignore_row_if": rng.choice(choices)} if rng.random() < 0.7 else {}
+
+
+def _paired(rng: Random) -> dict[str, object]:
+    left, right = _pair(rng)
+    rules = ("both_values_are_missing", "either_value_is_missing", "neither")
+    return {"column_A": left, "column_B": right, **_rule(rng, *rules), **_mostly(rng)}
+
+
+def _row_rule(rng: Random) -> dict[str, object]:
+    return _rule(rng, "all_values_are_missing", "any_value_is_missing", "never")
+
+
+def _lengths(rng: Random) -> dict[str, object]:
+    return {"column": "s", **_bounds(rng, (0, 1, 2, 3, 40)), **_mostly(rng)}
+
+
+def _draw_condition(rng: Random) -> dict[str, object]:
+    form = rng.random()
+    if form < 0.3:
+        texts = (
+            "i > 0",
+            "d != 0.5",
+            "s == 'a' or k <= 2",
+            "t in ['a', 'é'] and i >= 0",
+            "j.notnull()",
+        )
+        return {"row_condition": rng.choice(texts), "condition_parser": "pandas"}
+    if form < 0.4:
+        text = rng.choice(
+            ('col("i") > 0', 'col("s").notnull()', 'col("t") == "ab"', 'col("d") <= 1.5')
+        )
+        return {"row_condition": text, "condition_parser": "great_expectations"}
+    if form < 0.7:
+        return {"row_condition": _draw_leaf(rng)}
+    word = rng.choice(("and", "or"))
+    return {"row_condition": {"type": word, "conditions": [_draw_leaf(rng), _draw_leaf(rng)]}}
+
+
+def _draw_leaf(rng: Random) -> dict[str, object]:
+    if rng.random() < 0.3:
+        column, is_null = rng.choice("idsgnxl"), rng.random() < 0.5
+        return {"type": "nullity", "column": {"name": column}, "is_null": is_null}
+    column = rng.choice("ikdfgst")
+    pool = TEXTS if column in "st" else (-1, 0, 0.5, 1, 2, 0.1)
+    operator = rng.choice(("==", "!=", "<", "<=", ">", ">=", "IN", "NOT_IN"))
+    many = operator in ("IN", "NOT_IN")
+    parameter = rng.sample(pool, 2) if many else rng.choice(pool)
+    leaf = {"type": "comparison", "column": {"name": column}}
+    return {**leaf, "operator": operator, "parameter": parameter}
+
+
+ARGUMENTS = {
+    "expect_column_values_to_not_be_null": lambda r: {"column": r.choice([*COLUMNS]), **_mostly(r)},
+    "expect_column_values_to_be_null": lambda r: {"column": r.choice([*COLUMNS]), **_mostly(r)},
+    "expect_column_values_to_be_between": lambda r: {
+        **_bounded(r, "iikkddffgghnoxyzw"),
+        **_mostly(r),
+    },
+    "expect_column_values_to_be_in_set": _members,
+    "expect_column_values_to_not_be_in_set": _members,
+    "expect_column_values_to_match_regex": lambda r: {
+        "column": "s",
+        **({"regex": r.choice(PATTERNS)} if r.random() < 0.95 else {}),
+        **_mostly(r),
+    },
+    "expect_column_values_to_not_match_regex": lambda r: {
+        "column": "s",
+        "regex": r.choice(PATTERNS),
+        **_mostly(r),
+    },
+    "expect_column_values_to_match_regex_list": lambda r: {
+        "column": "t",
+        "regex_list": r.sample(PATTERNS[:-4], 2),
+        **({"match_on": r.choice(("any", "all"))} if r.random() < 0.7 else {}),
+        **_mostly(r),
+    },
+    "expect_column_values_to_not_match_regex_list": lambda r: {
+        "column": "t",
+        "regex_list": r.sample(PATTERNS[:-4], r.randint(1, 2)),
+        **_mostly(r),
+    },
+    "expect_column_value_lengths_to_be_between": _lengths,
+    "expect_column_value_lengths_to_equal": lambda r: {
+        "column": "s",
+        "value": r.choice((0, 1, 1, 2, 1.5)),
+        **_mostly(r),
+    },
+    "expect_column_min_to_be_between": lambda r: _bounded(r, "iikkddfgghnoxyzw"),
+    "expect_column_max_to_be_between": lambda r: _bounded(r, "iikkddfgghnoxyzw"),
+    "expect_column_sum_to_be_between": lambda r: _bounded(r, "ijkmdefgh"),
+    "expect_column_mean_to_be_between": lambda r: _bounded(r, "ijkmdefgh"),
+    "expect_column_proportion_of_non_null_values_to_be_between": lambda r: {
+        "column": r.choice([*COLUMNS]),
+        **_bounds(r, (0, 0.25, 0.5, 0.9, 1)),
+    },
+    "expect_column_pair_values_a_to_be_greater_than_b": lambda r: {
+        **_paired(r),
+        **({"or_equal": r.random() < 0.5} if r.random() < 0.6 else {}),
+    },
+    "expect_column_pair_values_to_be_equal": _paired,
+    "expect_multicolumn_sum_to_equal": lambda r: {
+        "column_list": _several(r, r.choice(("ij", "ijk", "km"))),
+        "sum_total": r.choice((0, 1, 2, 2, 3, 0.5, 2**53, 1e300)),
+        **_row_rule(r),
+        **_mostly(r),
+    },
+    "expect_multicolumn_values_to_be_equal": lambda r: {
+        "column_list": _several(r, r.choice(("ijk", "st", "de", "no", "xy", "gh"))),
+        **_row_rule(r),
+        **_mostly(r),
+    },
+    "expect_table_row_count_to_be_between": lambda r: _bounds(r, (0, 1, 3, 10, 30, 40)),
+    "expect_table_row_count_to_equal": lambda r: {"value": r.choice((0, 0, 1, 2, 40))},
+    "expect_column_to_exist": lambda r: {
+        "column": r.choice(("i", "j", "nope")),
+        **({"column_index": r.choice((0, 1, -19, 40))} if r.random() < 0.6 else {}),
+    },
+    "expect_table_column_count_to_equal": lambda r: {"value": r.choice((19, 19, 5))},
+    "expect_table_column_count_to_be_between": lambda r: {
+        r.choice(("min_value", "max_value")): r.choice((1, 18, 19, 20))
+    },
+    "expect_table_columns_to_match_ordered_list": lambda r: {
+        "column_list": r.choice(([*COLUMNS], [*COLUMNS], ["i", "j"])),
+    },
+    "expect_table_columns_to_match_set": lambda r: {
+        "column_set": r.choice(([*COLUMNS][::-1], ["i", "j"], ["i", "nope"])),
+        "exact_match": r.random() < 0.5,
+    },
+}
+"""Type → how to draw its arguments: every type that one pass answers."""
+
+CONDITIONAL = {
+    kind
+    for kind in ARGUMENTS
+    if not kind.startswith(("expect_table_column", "expect_column_to_exist"))
+}

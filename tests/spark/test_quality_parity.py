@@ -1,0 +1,159 @@
+"""One pass of Spark says what Great Expectations says: 2,000 random frames, random suites.
+
+The seed is printed; `FRAZIL_SEED` sets it, and the same frames come again.
+"""
+
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+from frazil.quality import Suite, check_suite_fits, compile_suite, load_suite
+from frazil.quality_compiler import ONE_PASS_TYPES
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from spark.parity import GOOD, Comparison, compare_frames, count_frames, write_frames
+from spark.random_suites import ARGUMENTS, COLUMNS, draw_suite, draw_table
+
+pytestmark = pytest.mark.spark
+
+SUITES = int(os.environ.get("FRAZIL_PARITY_SUITES", "100"))
+FRAMES_PER_SUITE = 20
+EXPECTATIONS_PER_SUITE = 8
+LEAST_VERDICTS = 5
+"""So often must each type have passed, and so often failed, or the comparison proves little."""
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    builder = SparkSession.builder.master("local[1]").appName("quality-parity")
+    options = {
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        # Far from UTC, with summer time: no verdict may depend on it.
+        "spark.sql.session.timeZone": "America/New_York",
+    }
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def seed() -> int:
+    chosen = int(os.environ.get("FRAZIL_SEED") or secrets.randbelow(2**31))
+    print(f"FRAZIL_SEED={chosen}")  # noqa: T201 - to draw the same frames again
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def suites(seed: int, tmp_path_factory: pytest.TempPathFactory) -> list[Suite]:
+    """Draw suites in which every type occurs equally often."""
+    rng, folder = Random(seed), tmp_path_factory.mktemp("suites")
+    kinds = sorted(ARGUMENTS) * (1 + SUITES * EXPECTATIONS_PER_SUITE // len(ARGUMENTS))
+    drawn = []
+    for start in range(0, SUITES * EXPECTATIONS_PER_SUITE, EXPECTATIONS_PER_SUITE):
+        path = folder / f"suite_{len(drawn)}.json"
+        draw_suite(rng, kinds[start : start + EXPECTATIONS_PER_SUITE], path)
+        drawn.append(load_suite(path))
+        check_suite_fits(drawn[-1], COLUMNS)
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def frames(seed: int) -> list[list[pa.Table]]:
+    rng = Random(seed + 1)
+    return [[draw_frame(rng) for _ in range(FRAMES_PER_SUITE)] for _ in range(SUITES)]
+
+
+def draw_frame(rng: Random) -> pa.Table:
+    """Draw 0 to 40 rows, some of them not good: those must count nowhere."""
+    table = draw_table(rng, 0 if rng.random() < 0.05 else rng.randint(1, 40))
+    share = rng.choice((1, 0.9, 0.5))
+    good = pa.array([rng.random() < share for _ in range(len(table))], pa.bool_())
+    return table.append_column(GOOD, good)
+
+
+@pytest.fixture(scope="module")
+def rows(
+    spark: SparkSession, frames: list[list[pa.Table]], tmp_path_factory: pytest.TempPathFactory
+) -> DataFrame:
+    path: Path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    write_frames(frames, path)
+    return spark.read.parquet(str(path)).cache()
+
+
+@pytest.fixture(scope="module")
+def comparisons(
+    rows: DataFrame, frames: list[list[pa.Table]], suites: list[Suite]
+) -> list[Comparison]:
+    return list(compare_all(rows, frames, suites, GOOD))
+
+
+def compare_all(
+    rows: DataFrame, frames: list[list[pa.Table]], suites: list[Suite], good: str
+) -> Iterator[Comparison]:
+    for number, suite in enumerate(suites):
+        compiled = compile_suite(suite, COLUMNS, good)
+        metrics = count_frames(rows, number, compiled)
+        yield from compare_frames(suite, compiled, frames[number], metrics)
+
+
+def test_one_pass_gives_the_verdicts_and_counts_of_great_expectations(
+    comparisons: list[Comparison],
+) -> None:
+    differing = [str(comparison) for comparison in comparisons if comparison.differs]
+
+    assert not differing, f"{len(differing)} of {len(comparisons)}:\n" + "\n".join(differing[:20])
+
+
+def test_great_expectations_answers_every_suite_that_fits_its_columns(
+    comparisons: list[Comparison],
+) -> None:
+    errors = [str(comparison) for comparison in comparisons if comparison.theirs.error]
+
+    assert not errors, f"{len(errors)} of {len(comparisons)}:\n" + "\n".join(errors[:20])
+
+
+@pytest.mark.parametrize("kind", sorted(ONE_PASS_TYPES))
+def test_every_type_passed_often_and_failed_often(comparisons: list[Comparison], kind: str) -> None:
+    verdicts = Counter(c.theirs.success for c in comparisons if c.decided and c.theirs.type == kind)
+
+    assert min(verdicts[True], verdicts[False]) >= LEAST_VERDICTS, verdicts
+
+
+def test_one_pass_decides_nearly_everything(comparisons: list[Comparison]) -> None:
+    decided = sum(comparison.decided for comparison in comparisons)
+    print(f"{len(comparisons)} verdicts, {decided} decided in one pass")  # noqa: T201 - a figure
+
+    assert decided / len(comparisons) > 0.8
+
+
+def test_the_comparison_notices_when_bad_rows_are_counted(
+    rows: DataFrame, frames: list[list[pa.Table]], suites: list[Suite]
+) -> None:
+    wrong = compare_all(rows, frames, suites[:3], good="TRUE")
+
+    assert any(comparison.differs for comparison in wrong)
+
+
+def test_observe_computes_the_metrics_while_rows_pass_by(
+    rows: DataFrame, suites: list[Suite]
+) -> None:
+    compiled = compile_suite(suites[0], COLUMNS, GOOD)
+    aggregates = [F.expr(metric.sql).alias(metric.name) for metric in compiled.metrics]
+    observation = Observation()
+
+    rows.observe(observation, *aggregates).write.format("noop").mode("overwrite").save()
+
+    assert observation.get == rows.agg(*aggregates).collect()[0].asDict()

@@ -1,0 +1,482 @@
+"""The audit holds where the guarantees hold, and names the record where they do not."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from frazil import keys
+from frazil.audit import AuditAnswer, audit_table
+from frazil.audit_answer import find_records
+from frazil.audit_ledger import Step, check_chain, list_spans
+from frazil.audit_rows import Offsets
+from frazil.bootstrap import new_table
+from frazil.branches import create_branch, name_branch
+from frazil.connections import CatalogPreset
+from frazil.contracts import BatchPlan, PartitionCount, Staged, Verdict
+from frazil.dead_letters import ensure_dead_letters_table
+from frazil.errors import ForeignRollbackError, MissingTableError, TopicRecreatedError
+from frazil.kafka_log import PartitionOffsets, TopicFacts
+from frazil.ledger import LedgerEntry, find_recovery_point
+from frazil.offsets import OffsetRange, Ranges
+from frazil.planning import PlanInput, TableFacts, plan_batch
+from frazil.publishing import Marker, load_with_history, publish_batch, publish_marker
+from frazil.state import StreamState
+from frazil.streams import Stream
+from frazil.tables import TableStore
+
+Records = Iterable[tuple[int, int]]
+TOPIC = "orders"
+STREAM = Stream.model_validate(
+    {
+        "stream": "orders",
+        "owner": "data@example.org",
+        "source": {"topic": TOPIC},
+        "value": {"columns": {"id": "long"}},
+        "table": {"name": "demo.orders"},
+    }
+)
+
+
+@dataclass
+class LogInMemory:
+    """A topic of two partitions that delivers the offsets it holds, as a broker would."""
+
+    offsets: dict[int, list[int]] = field(default_factory=lambda: {0: [], 1: []})
+    earliest: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    topic_id: str = "id-1"
+    cleanup_policy: str = "delete"
+
+    def produce(self, partition: int, *offsets: int) -> None:
+        self.offsets[partition] += offsets
+
+    def age_out(self, partition: int, earliest: int) -> None:
+        self.earliest[partition] = earliest
+        self.offsets[partition] = [o for o in self.offsets[partition] if o >= earliest]
+
+    def fetch_topic(self, topic: str, isolation: str) -> TopicFacts:  # noqa: ARG002 - one level
+        ends = {p: max(held, default=self.earliest[p] - 1) + 1 for p, held in self.offsets.items()}
+        partitions = tuple(PartitionOffsets(self.earliest[p], ends[p]) for p in sorted(ends))
+        return TopicFacts(topic, self.topic_id, "cluster-1", partitions)
+
+    def fetch_topic_settings(self, topic: str) -> Mapping[str, str]:  # noqa: ARG002 - one topic
+        return {"cleanup.policy": self.cleanup_policy}
+
+    def fetch_delivered(
+        self,
+        topic: str,  # noqa: ARG002 - one topic
+        ranges: Mapping[int, OffsetRange],
+        isolation: str,  # noqa: ARG002 - one level
+    ) -> Mapping[int, Offsets]:
+        held = {p: [o for o in self.offsets[p] if r.holds(o)] for p, r in ranges.items()}
+        return {p: np.array(offsets, dtype=np.int64) for p, offsets in held.items()}
+
+
+class Pipeline:
+    """A table that is filled by the product's own commits, with mistakes on demand."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create the table and its dead letters in a catalog of their own."""
+        warehouse = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+        self.store = TableStore(CatalogPreset("lake", {"type": "sql", **warehouse}))
+        self.log = LogInMemory()
+        self.store.create(STREAM.table.name, new_table(STREAM))
+        ensure_dead_letters_table(self.store, STREAM.table.name)
+
+    def mark(self, kind: str, state: StreamState, ranges: str = "{}") -> None:
+        table, history = load_with_history(self.store, STREAM.table.name)
+        extra = {keys.STREAM: STREAM.stream, keys.RANGES: ranges}
+        marker = Marker(kind, {STREAM.stream: state}, history.head, "test", extra)
+        publish_marker(self.store, table, marker)
+
+    def begin(self) -> None:
+        self.mark(keys.BOOTSTRAP, state_of(epoch=0, offsets=(0, 0)))
+
+    def ingest(self, letters: Records = (), skipped: Records = (), lost: Records = ()) -> None:
+        """Publish what the log has; `lost` records are claimed as written and are not."""
+        plan = self.plan()
+        attempt = name_branch(STREAM.stream, plan.base_epoch)
+        create_branch(self.store, STREAM.table.name, attempt)
+        ranges = plan.offset_ranges[TOPIC]
+        delivered = self.log.fetch_delivered(TOPIC, ranges, "read_committed")
+        read = [(p, int(o)) for p, offsets in delivered.items() for o in offsets]
+        good = [record for record in read if record not in [*letters, *skipped]]
+        self.append([r for r in good if r not in [*lost]], branch=attempt)
+        self.append_letters(letters, attempt)
+        counts = count_partitions(read, good)
+        sizes = (len(read), len(good), len([*letters]), len([*skipped]))
+        staged = self.describe_stage(plan, attempt, sizes, counts)
+        publish_batch(self.store, plan, staged, verdict_on(plan, attempt), "test")
+
+    def plan(self) -> BatchPlan:
+        table, history = load_with_history(self.store, STREAM.table.name)
+        point = find_recovery_point(history, STREAM.stream)
+        assert point is not None
+        facts = TableFacts(str(table.metadata.table_uuid), 0, 0)
+        topic = self.log.fetch_topic(TOPIC, "read_committed")
+        plan = plan_batch(PlanInput(STREAM, point.state, topic, facts, ""))
+        assert isinstance(plan, BatchPlan)
+        return plan
+
+    def describe_stage(
+        self,
+        plan: BatchPlan,
+        attempt: str,
+        sizes: tuple[int, int, int, int],
+        counts: tuple[PartitionCount, ...],
+    ) -> Staged:
+        table = self.store.load(STREAM.table.name)
+        read, written, quarantined, skipped = sizes
+        return Staged(
+            stream=plan.stream,
+            batch_id=plan.batch_id,
+            attempt=attempt,
+            snapshot_id=table.metadata.refs[attempt].snapshot_id,
+            base_head=table.metadata.refs["main"].snapshot_id,
+            rows_read=read,
+            rows_written=written,
+            rows_quarantined=quarantined,
+            rows_skipped=skipped,
+            partitions=counts,
+        )
+
+    def append(self, records: Records, branch: str = "main", topic: str = TOPIC) -> None:
+        table = self.store.load(STREAM.table.name)
+        rows = [{"id": o, "_kafka": coordinate(topic, p, o)} for p, o in records]
+        table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()), branch=branch)
+
+    def append_letters(self, records: Records, attempt: str) -> None:
+        letters = self.store.load(STREAM.dead_letters_table)
+        rows = [{"attempt": attempt, "_kafka": coordinate(TOPIC, p, o)} for p, o in records]
+        letters.append(pa.Table.from_pylist(rows, letters.schema().as_arrow()))
+
+    def delete(self, condition: str) -> None:
+        self.store.load(STREAM.table.name).delete(condition)
+
+    def audit(self) -> AuditAnswer:
+        return audit_table(self.store, STREAM, self.log)
+
+
+def coordinate(topic: str, partition: int, offset: int) -> dict[str, str | int]:
+    return {"topic": topic, "partition": partition, "offset": offset}
+
+
+def count_partitions(read: Records, good: Records) -> tuple[PartitionCount, ...]:
+    sizes = {p: [sum(p == q for q, _ in records) for records in (read, good)] for p in (0, 1)}
+    return tuple(
+        PartitionCount(topic=TOPIC, partition=p, rows_read=n, rows_good=m)
+        for p, (n, m) in sizes.items()
+        if n
+    )
+
+
+def verdict_on(plan: BatchPlan, attempt: str) -> Verdict:
+    names = {"stream": plan.stream, "batch_id": plan.batch_id, "attempt": attempt}
+    return Verdict.model_validate({**names, "outcome": "passed"})
+
+
+def state_of(epoch: int, offsets: tuple[int, ...], topic_id: str = "id-1") -> StreamState:
+    return StreamState(epoch, f"batch-{epoch}", {TOPIC: offsets}, {TOPIC: topic_id}, "cluster-1")
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    """Two batches: ten records with a hole, a dead letter and a skipped one, then three more."""
+    made = Pipeline(tmp_path)
+    made.begin()
+    made.log.produce(0, 0, 1, 2, 4, 5, 6)
+    made.log.produce(1, 0, 1, 2, 3)
+    made.ingest(letters=[(0, 2)], skipped=[(1, 3)])
+    made.log.produce(0, 7, 9)
+    made.log.produce(1, 4)
+    made.ingest()
+    return made
+
+
+def test_rows_letters_and_skipped_records_together_are_what_kafka_delivered(
+    pipeline: Pipeline,
+) -> None:
+    answer = pipeline.audit()
+
+    assert answer.verdict == "holds"
+    assert answer.findings == ()
+    assert answer.counts.records_delivered == 13
+    assert (answer.counts.rows, answer.counts.dead_letters, answer.counts.rows_skipped) == (
+        11,
+        1,
+        1,
+    )
+
+
+Break = Callable[[Pipeline], None]
+
+
+@pytest.mark.parametrize(
+    ("harm", "named", "words"),
+    [
+        pytest.param(
+            lambda it: it.delete("_kafka.partition == 0 AND _kafka.offset == 5"),
+            {(TOPIC, 0, 5)},
+            "1 records of orders-0 are missing: orders-0@5",
+            id="a row that somebody deleted",
+        ),
+        pytest.param(
+            lambda it: it.append([(0, 5), (1, 1)]),
+            {(TOPIC, 0, 5), (TOPIC, 1, 1)},
+            "1 records exist more than once",
+            id="rows that somebody appended again",
+        ),
+        pytest.param(
+            lambda it: it.append([(0, 2)]),
+            {(TOPIC, 0, 2)},
+            "1 records exist more than once",
+            id="a row beside the dead letter of the same record",
+        ),
+        pytest.param(
+            lambda it: it.append([(1, 40)]),
+            {(TOPIC, 1, 40)},
+            "1 records are there that no published range holds",
+            id="a row above the recovery point",
+        ),
+        pytest.param(
+            lambda it: it.append([(0, 3)]),
+            {(TOPIC, 0, 3)},
+            "1 records are there that Kafka does not deliver",
+            id="a row of an aborted transaction",
+        ),
+        pytest.param(
+            lambda it: it.append([(0, 1)], topic="payments"),
+            {("payments", 0, 1)},
+            "1 rows of a topic that no stream reads",
+            id="a row of another topic",
+        ),
+    ],
+)
+def test_a_broken_table_is_named_by_record(
+    pipeline: Pipeline, harm: Break, named: set[tuple[str, int, int]], words: str
+) -> None:
+    harm(pipeline)
+
+    answer = pipeline.audit()
+
+    assert answer.verdict == "broken"
+    assert {finding.invariant for finding in answer.findings} == {"I1"}
+    assert {c for finding in answer.findings for c in finding.coordinates} == named
+    assert words in answer.findings[0].text
+    assert answer.counts.foreign_snapshots == 1
+
+
+def test_a_batch_that_lost_rows_before_it_was_published_is_named(pipeline: Pipeline) -> None:
+    pipeline.log.produce(0, 10, 11, 12)
+    pipeline.ingest(lost=[(0, 11)])
+
+    answer = pipeline.audit()
+
+    assert [finding.coordinates for finding in answer.findings] == [((TOPIC, 0, 11),)]
+
+
+def test_more_records_are_missing_than_were_skipped(pipeline: Pipeline) -> None:
+    pipeline.delete("_kafka.partition == 1 AND _kafka.offset == 0")
+
+    answer = pipeline.audit()
+
+    assert [finding.coordinates for finding in answer.findings] == [((TOPIC, 1, 0), (TOPIC, 1, 3))]
+    assert "2 records of orders-1 are missing (1 were skipped)" in answer.findings[0].text
+
+
+def test_letters_of_an_abandoned_attempt_do_not_count(pipeline: Pipeline) -> None:
+    pipeline.append_letters([(0, 2), (0, 4)], "frazil_orders_0_00000000001deadbeef")
+
+    answer = pipeline.audit()
+
+    assert answer.verdict == "holds"
+    assert answer.counts.dead_letters == 1
+
+
+def test_a_dead_letter_that_is_there_twice_is_a_doubled_record(pipeline: Pipeline) -> None:
+    letters = pipeline.store.load(STREAM.dead_letters_table).scan().to_arrow()
+    pipeline.append_letters([(0, 2)], letters["attempt"][0].as_py())
+
+    answer = pipeline.audit()
+
+    assert [finding.coordinates for finding in answer.findings] == [((TOPIC, 0, 2),)]
+
+
+def test_what_aged_out_of_kafka_is_said_and_not_blamed(pipeline: Pipeline) -> None:
+    pipeline.log.age_out(0, 5)
+
+    answer = pipeline.audit()
+
+    assert answer.verdict == "holds"
+    assert answer.checked_from == {"orders-0": 5, "orders-1": 0}
+    assert answer.counts.offsets_aged == 5
+    assert "below orders-0@5 only the ledger's own counts were checked" in answer.facts_line
+
+
+def test_a_row_missing_below_kafkas_earliest_offset_is_found_by_the_ledgers_counts(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.log.age_out(0, 7)
+    pipeline.delete("_kafka.partition == 0 AND _kafka.offset == 5")
+
+    answer = pipeline.audit()
+
+    assert "wrote 8 rows, the table holds 7 of its ranges" in answer.findings[0].text
+
+
+def test_records_that_compaction_took_from_the_topic_are_not_blamed(pipeline: Pipeline) -> None:
+    pipeline.log.cleanup_policy = "compact"
+    pipeline.log.offsets[0] = [4, 9]
+
+    assert pipeline.audit().verdict == "holds"
+
+
+def test_records_read_again_after_a_recorded_new_topic_may_share_coordinates(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.log = LogInMemory(topic_id="id-2")
+    pipeline.mark(keys.GAP, state_of(epoch=3, offsets=(0, 0), topic_id="id-2"))
+    pipeline.log.produce(0, 0, 1, 2)
+    pipeline.ingest()
+
+    holds = pipeline.audit()
+    pipeline.append([(0, 1)])
+    broken = pipeline.audit()
+
+    assert holds.findings == ()
+    assert [finding.coordinates for finding in broken.findings] == [((TOPIC, 0, 1),)]
+
+
+def test_a_rollback_by_others_halts_the_audit(pipeline: Pipeline) -> None:
+    table = pipeline.store.load(STREAM.table.name)
+    head = table.current_snapshot()
+    assert head is not None
+    assert head.parent_snapshot_id is not None
+    table.manage_snapshots().rollback_to_snapshot(head.parent_snapshot_id).commit()
+
+    with pytest.raises(ForeignRollbackError):
+        pipeline.audit()
+
+
+def test_a_topic_created_again_cannot_be_compared(pipeline: Pipeline) -> None:
+    pipeline.log.topic_id = "id-2"
+
+    with pytest.raises(TopicRecreatedError):
+        pipeline.audit()
+
+
+def test_a_stream_that_has_not_begun_has_nothing_to_audit(tmp_path: Path) -> None:
+    with pytest.raises(MissingTableError, match="frazil run orders"):
+        Pipeline(tmp_path).audit()
+
+
+def test_a_finding_shows_twenty_records_and_counts_the_rest() -> None:
+    finding = find_records("I1", "25 records are missing", TOPIC, 0, range(25))
+
+    assert len(finding.coordinates) == 20
+    assert finding.text.endswith("orders-0@19 and 5 more")
+
+
+def step_of(
+    kind: str, before: StreamState | None, after: StreamState | None, ranges: Ranges
+) -> Step:
+    batch = {keys.BATCH_ID: after.batch} if after else {}
+    return Step(LedgerEntry(7, 6, 0, batch), kind, before, after, ranges)
+
+
+def moved(start: int, end: int) -> Ranges:
+    return {TOPIC: {0: OffsetRange(start, end)}}
+
+
+AT_5 = state_of(epoch=5, offsets=(100,))
+
+
+@pytest.mark.parametrize(
+    ("step", "problems"),
+    [
+        pytest.param(
+            step_of(keys.BOOTSTRAP, None, state_of(0, (0,)), {}), [], id="a stream begins"
+        ),
+        pytest.param(
+            step_of(keys.INGEST, AT_5, state_of(6, (150,)), moved(100, 150)), [], id="a batch joins"
+        ),
+        pytest.param(
+            step_of(keys.INGEST, AT_5, state_of(6, (150,)), moved(110, 150)),
+            [("I3", "gap: [100, 110) is in no range")],
+            id="a batch leaves a gap",
+        ),
+        pytest.param(
+            step_of(keys.INGEST, AT_5, state_of(6, (150,)), moved(90, 150)),
+            [("I3", "overlap: [90, 100) was published before")],
+            id="a batch overlaps the one before",
+        ),
+        pytest.param(
+            step_of(keys.INGEST, AT_5, state_of(6, (160,)), moved(100, 150)),
+            [("I3", "the rows end at 150, the state says 160")],
+            id="a state runs ahead of its rows",
+        ),
+        pytest.param(
+            step_of(keys.INGEST, AT_5, state_of(7, (150,)), moved(100, 150)),
+            [("I2", "takes the epoch from 5 to 7")],
+            id="an epoch is left out",
+        ),
+        pytest.param(
+            step_of(keys.INGEST, AT_5, None, moved(100, 150)),
+            [("I4", "publishes rows without the offsets")],
+            id="rows move without offsets",
+        ),
+        pytest.param(
+            step_of(keys.GAP, AT_5, state_of(6, (150,)), moved(100, 150)), [], id="a recorded gap"
+        ),
+        pytest.param(
+            step_of(keys.GAP, AT_5, state_of(9, (150,)), {}),
+            [("I3", "[100, 150) is lost and not recorded")],
+            id="a gap that does not say what it lost",
+        ),
+        pytest.param(step_of(keys.CARRY, AT_5, AT_5, {}), [], id="a carry repeats the state"),
+        pytest.param(
+            step_of(keys.CARRY, AT_5, state_of(6, (100,)), {}),
+            [("I2", "takes the epoch from 5 to 6")],
+            id="a carry raises the epoch",
+        ),
+        pytest.param(
+            step_of(keys.REWIND, AT_5, state_of(9, (100,)), {}), [], id="a rewind skips epochs"
+        ),
+        pytest.param(
+            step_of(keys.REWIND, AT_5, state_of(9, (120,)), {}),
+            [("I3", "moves from 100 to 120 without rows")],
+            id="a rewind moves ahead",
+        ),
+        pytest.param(
+            step_of(keys.BOOTSTRAP, AT_5, state_of(6, (0,)), {}),
+            [("I2", "begins the stream a second time"), ("I3", "starts over at 0, 100 was read")],
+            id="a stream begins twice",
+        ),
+        pytest.param(
+            step_of("replay", AT_5, state_of(5, (100,)), moved(10, 20)),
+            [("I4", "carries a state, which its kind must not")],
+            id="a replay moves the state",
+        ),
+    ],
+)
+def test_the_chain_of_states_is_judged_step_by_step(
+    step: Step, problems: list[tuple[str, str]]
+) -> None:
+    findings = check_chain((step,))
+
+    assert [finding.invariant for finding in findings] == [invariant for invariant, _ in problems]
+    for finding, (_, words) in zip(findings, problems, strict=True):
+        assert words in finding.text
+
+
+def test_rows_below_an_adopted_offset_are_not_judged() -> None:
+    adopted = step_of("adopt", None, state_of(1, (500,)), {})
+    ingest = step_of(keys.INGEST, adopted.after, state_of(2, (600,)), moved(500, 600))
+
+    spans = list_spans((adopted, replace(ingest)))[TOPIC, 0]
+
+    assert spans.floor == 500
+    assert [(span.start, span.end) for span in spans.current] == [(500, 600)]
