@@ -17,6 +17,7 @@ written is referred to by nothing, and a later `remove_orphans` takes it away.
 """
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from airflow.sdk import TriggerRule, dag
 
@@ -24,42 +25,41 @@ from frazil.streams import Stream
 from frazil_airflow.parsing import load_streams_to_parse
 from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
 
+if TYPE_CHECKING:
+    from frazil.table_reports import CompactReport, ExpireReport, OrphanReport, TableReport
+
 
 @frazil_task
-def compact(stream: str, run_id: str) -> object:
+def compact(stream: str, run_id: str) -> "CompactReport":
     """Rewrite small files and manifests; rows stay what they are."""
     from frazil.maintenance import compact_table
-
     from frazil.workspace import open_workspace
 
     return compact_table(open_workspace(stream, run_id))
 
 
 @frazil_task
-def expire_snapshots(stream: str, run_id: str) -> object:
+def expire_snapshots(stream: str, run_id: str) -> "ExpireReport":
     """Archive the ledger, then forget snapshots that nothing needs."""
     from frazil.maintenance import expire_snapshots as expire
-
     from frazil.workspace import open_workspace
 
     return expire(open_workspace(stream, run_id))
 
 
 @frazil_task
-def remove_orphans(stream: str, run_id: str) -> object:
+def remove_orphans(stream: str, run_id: str) -> "OrphanReport":
     """Delete files that no snapshot and no branch refers to, once they are old enough."""
     from frazil.maintenance import remove_orphans as remove
-
     from frazil.workspace import open_workspace
 
     return remove(open_workspace(stream, run_id))
 
 
 @frazil_task
-def report(stream: str, run_id: str) -> object:
+def report(stream: str, run_id: str) -> "TableReport":
     """Say how many files, bytes and snapshots the table has now."""
     from frazil.maintenance import summarize_table
-
     from frazil.workspace import open_workspace
 
     return summarize_table(open_workspace(stream, run_id))

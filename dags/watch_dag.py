@@ -27,6 +27,7 @@ from frazil_airflow.tasks import frazil_task, task_defaults
 def watch_stream(stream: str, run_id: str) -> object:
     """Compare the stream's two clocks; fail when the table is too far behind."""
     from frazil.freshness import watch_stream as compare_clocks
+
     from frazil.workspace import open_workspace
 
     return refuse_stale(compare_clocks(open_workspace(stream, run_id)))

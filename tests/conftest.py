@@ -28,6 +28,11 @@ class Stack:
     home: Path
     facts: Mapping[str, Mapping[str, object]]
 
+    @classmethod
+    def read(cls, home: Path) -> "Stack":
+        """Read what `frazil stack up` wrote."""
+        return cls(home, json.loads((home / "stack" / "stack.json").read_text()))
+
     @property
     def bootstrap(self) -> str:
         return str(self.facts["kafka"]["bootstrap"])
@@ -137,7 +142,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Start broker and Spark once; FRAZIL_TEST_HOME names one that runs already."""
     given = os.environ.get("FRAZIL_TEST_HOME")
     if given:
-        yield Stack(Path(given), _read_facts(Path(given)))
+        yield Stack.read(Path(given))
         return
     home = tmp_path_factory.mktemp("stack") / "home"
     environment = {
@@ -149,16 +154,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     command = [str(FRAZIL), "stack"]
     try:
         subprocess.run([*command, "up", "--only", "kafka,spark"], env=environment, check=True)
-        yield Stack(home, _read_facts(home))
+        yield Stack.read(home)
     finally:
         subprocess.run([*command, "down"], env=environment, check=True)
-
-
-def _read_facts(home: Path) -> Mapping[str, Mapping[str, object]]:
-    facts: Mapping[str, Mapping[str, object]] = json.loads(
-        (home / "stack" / "stack.json").read_text()
-    )
-    return facts
 
 
 @pytest.fixture

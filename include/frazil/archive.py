@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from pyiceberg.expressions import EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
@@ -44,7 +43,7 @@ def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
     if table is None:
         return Archive({})
     with translated_errors(f"reading the ledger archive of {name}"):
-        rows = table.scan(row_filter=EqualTo("table_name", name)).to_arrow().to_pylist()
+        rows = table.scan(row_filter=f"table_name = '{name}'").to_arrow().to_pylist()
     rows.sort(key=lambda row: row["committed_at"])
     entries: dict[int, LedgerEntry] = {}
     earlier: dict[str, set[str]] = {}

@@ -71,6 +71,11 @@ class Spans:
     earlier: tuple[Span, ...] = ()
     floor: int = 0
 
+    @property
+    def every(self) -> tuple[Span, ...]:
+        """Give all spans, oldest first."""
+        return (*self.earlier, *self.current)
+
 
 def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
     """List what main's ancestry says of a stream, oldest first."""

@@ -49,7 +49,7 @@ class Tally:
     """What was counted per batch, by its index on the ancestry.
 
     `unsure` batches cannot be counted: their range was replayed, or read twice after a recorded
-    gap. `aged` ones are only partly in Kafka. `faulty` ones have a finding of their own already.
+    gap. `aged` ones are not wholly in Kafka. `faulty` ones have a finding of their own already.
     """
 
     delivered: defaultdict[int, Counter[Partition]] = field(default_factory=_counters)
@@ -88,10 +88,9 @@ def select_counting(
     `letters` maps an attempt to its letters of the partition, `attempts` a batch's index to the
     attempt that main's ancestry names (protocol.md, Dead letters).
     """
-    every = (*spans.earlier, *spans.current)
     indexes = {attempt: index for index, attempt in attempts.items()}
     counting = [
-        offsets[find_owners(offsets, every) == indexes[attempt]]
+        offsets[find_owners(offsets, spans.every) == indexes[attempt]]
         for attempt, offsets in letters.items()
         if attempt in indexes
     ]
@@ -100,32 +99,30 @@ def select_counting(
 
 def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
     """Compare what is there of a partition with what was published, and count per batch."""
-    _note_unsure(view.spans, tally)
-    present = np.sort(np.concatenate([view.rows, view.letters]))
-    unique, times = np.unique(present, return_counts=True)
-    owners = find_owners(unique, view.spans.current)
-    covers = count_covers(unique, view.spans.earlier)
-    judged = unique >= view.spans.floor
-    outside = unique[judged & (owners == NOBODY) & (covers == 0)]
+    spans = view.spans
+    _note_unsure(spans, tally)
+    _count_present(view, tally)
+    present = np.concatenate([view.rows, view.letters])
+    unique, times = np.unique(present[present >= spans.floor], return_counts=True)
+    owners = find_owners(unique, spans.every)
+    outside = unique[owners == NOBODY]
     if len(outside):
         yield _find(view, "records are there that no published range holds", outside)
-    doubled = judged & (owners != NOBODY) & (times > 1 + covers)
+    earlier = count_covers(unique, spans.earlier)
+    allowed = earlier + (find_owners(unique, spans.current) != NOBODY)
+    doubled = (owners != NOBODY) & (times > allowed)
     if doubled.any():
         tally.faulty |= set(np.unique(owners[doubled]).tolist())
         yield _find(view, "records exist more than once", unique[doubled])
-    _count_present(view, tally)
-    log = view.delivered or Delivered(_end_of(view.spans), NO_OFFSETS)
-    yield from _judge_delivered(view, log, unique[covers == 0], tally)
+    log = view.delivered or Delivered(max((s.end for s in spans.current), default=0), NO_OFFSETS)
+    _count_delivered(view, log, tally)
+    if not log.is_compacted:
+        yield from _find_undelivered(view, log, unique[earlier == 0], tally)
 
 
-def _end_of(spans: Spans) -> int:
-    return max((span.end for span in spans.current), default=0)
-
-
-def _judge_delivered(
-    view: PartitionView, log: Delivered, present: Offsets, tally: Tally
-) -> Iterator[Finding]:
-    """Compare with Kafka from its earliest offset on."""
+def _count_delivered(view: PartitionView, log: Delivered, tally: Tally) -> None:
+    """Count what Kafka delivers of each batch, and keep what of it is nowhere."""
+    tally.aged |= {span.index for span in view.spans.earlier}
     for span in view.spans.current:
         if span.start < log.earliest or log.is_compacted:
             tally.aged.add(span.index)
@@ -134,22 +131,27 @@ def _judge_delivered(
     published, owners = log.offsets[owners != NOBODY], owners[owners != NOBODY]
     for index, count in _count_values(owners):
         tally.delivered[index][view.partition] += count
-    everywhere = np.concatenate([view.rows, view.letters])
-    is_absent = ~np.isin(published, everywhere)
+    is_absent = ~np.isin(published, np.concatenate([view.rows, view.letters]))
     for index in np.unique(owners[is_absent]).tolist():
         absent = published[is_absent & (owners == index)]
         tally.absent.setdefault(index, []).append((view.partition, absent))
-    visible = present[present >= max(log.earliest, view.spans.floor)]
-    strange_owners = find_owners(visible, view.spans.current)
-    strange = (strange_owners != NOBODY) & ~np.isin(visible, log.offsets)
-    if strange.any() and not log.is_compacted:
-        tally.faulty |= set(np.unique(strange_owners[strange]).tolist())
+
+
+def _find_undelivered(
+    view: PartitionView, log: Delivered, unique: Offsets, tally: Tally
+) -> Iterator[Finding]:
+    """Find what is there although Kafka, from its earliest offset on, does not deliver it."""
+    visible = unique[unique >= log.earliest]
+    owners = find_owners(visible, view.spans.current)
+    strange = (owners != NOBODY) & ~np.isin(visible, log.offsets)
+    if strange.any():
+        tally.faulty |= set(np.unique(owners[strange]).tolist())
         yield _find(view, "records are there that Kafka does not deliver", visible[strange])
 
 
 def _note_unsure(spans: Spans, tally: Tally) -> None:
     """Note the batches whose ranges another one overlaps: nobody can count them apart."""
-    by_start = sorted([*spans.current, *spans.earlier], key=lambda span: (span.start, span.end))
+    by_start = sorted(spans.every, key=lambda span: (span.start, span.end))
     widest: Span | None = None
     for span in by_start:
         if widest is not None and span.start < widest.end:
@@ -159,9 +161,9 @@ def _note_unsure(spans: Spans, tally: Tally) -> None:
 
 
 def _count_present(view: PartitionView, tally: Tally) -> None:
-    for index, count in _count_values(find_owners(view.rows, view.spans.current)):
+    for index, count in _count_values(find_owners(view.rows, view.spans.every)):
         tally.rows[index][view.partition] += count
-    for index, count in _count_values(find_owners(view.letters, view.spans.current)):
+    for index, count in _count_values(find_owners(view.letters, view.spans.every)):
         tally.letters[index][view.partition] += count
 
 
@@ -195,27 +197,29 @@ def judge_batches(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Findin
         yield from missing
         is_counted = claim.index not in tally.faulty and claim.index not in tally.unsure
         if not missing and is_counted:
-            yield from (
-                Finding(invariant="I1", text=text) for text in _list_miscounts(claim, tally)
-            )
+            for text in _list_miscounts(claim, tally):
+                yield Finding(invariant="I1", text=text)
 
 
 def _find_missing(claim: BatchClaim, tally: Tally) -> Iterator[Finding]:
-    """Name delivered records that are nowhere, unless the batch says that it skipped as many."""
+    """Name delivered records that are nowhere, where they are more than the batch skipped."""
     groups = tally.absent.get(claim.index, [])
-    absent = sum(len(offsets) for _, offsets in groups)
-    if absent <= claim.rows_skipped:
-        return
-    skipped = f" ({claim.rows_skipped} were skipped)" if claim.rows_skipped else ""
-    suspects = [g for g in groups if len(g[1]) > _count_unnamed(claim, g[0], tally)] or groups
-    for (topic, number), offsets in suspects:
-        text = f"{claim.name}: {len(offsets)} records of {topic}-{number} are missing{skipped}"
-        yield find_records("I1", text, topic, number, offsets.tolist())
+    total = sum(len(offsets) for _, offsets in groups)
+    for partition, offsets in groups:
+        known = _count_skipped(claim, partition, tally)
+        absent = len(offsets) if claim.counts is not None else total
+        if absent > known:
+            skipped = f" ({known} were skipped)" if known else ""
+            name = f"{partition[0]}-{partition[1]}"
+            text = f"{claim.name}: {len(offsets)} records of {name} are missing{skipped}"
+            yield find_records("I1", text, *partition, offsets.tolist())
 
 
-def _count_unnamed(claim: BatchClaim, partition: Partition, tally: Tally) -> int:
-    """Count the bad records of a partition that left no letter: the batch says it skipped them."""
-    read, good = (claim.counts or {}).get(partition, (0, 0))
+def _count_skipped(claim: BatchClaim, partition: Partition, tally: Tally) -> int:
+    """Count the records that a batch says it skipped: by partition, where it says so."""
+    if claim.counts is None:
+        return claim.rows_skipped
+    read, good = claim.counts.get(partition, (0, 0))
     return read - good - tally.letters[claim.index][partition]
 
 

@@ -53,6 +53,9 @@ def create_branch(store: TableStore, table_name: str, branch: str) -> int:
 
 def _create_turn(store: TableStore, table_name: str, branch: str) -> int:
     table = store.load(table_name)
+    landed = table.metadata.refs.get(branch)
+    if landed is not None:  # by an earlier turn whose answer was lost: nobody else has this name
+        return landed.snapshot_id
     head = table.current_snapshot()
     if head is None:
         raise CatalogUnavailableError(

@@ -47,19 +47,14 @@ def build_append(
 
 
 def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """Point a branch at a snapshot."""
-    return SetSnapshotRefUpdate(
-        ref_name=name, type=SnapshotRefType.BRANCH.value, snapshot_id=snapshot_id
-    )
-
-
-def set_tag(name: str, snapshot_id: int, max_age_ms: int) -> SetSnapshotRefUpdate:
-    """Keep a snapshot by a tag for a while."""
+    """Point a branch at a snapshot; no age limits: those follow the snapshot's age, not ours."""
     return SetSnapshotRefUpdate(
         ref_name=name,
-        type=SnapshotRefType.TAG.value,
+        type=SnapshotRefType.BRANCH.value,
         snapshot_id=snapshot_id,
-        max_ref_age_ms=max_age_ms,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
     )
 
 

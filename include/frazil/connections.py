@@ -51,7 +51,7 @@ class CatalogPreset:
         if properties.get("type") == "sql":
             common |= {
                 f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-                f"{prefix}.uri": _jdbc_uri(properties["uri"]),
+                f"{prefix}.uri": _jdbc_uri(self.properties["uri"]),
                 f"{prefix}.jdbc.schema-version": "V1",
             }
         else:

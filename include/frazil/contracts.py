@@ -188,8 +188,10 @@ class TableRequest(Message):
 
     catalog: str
     table: str
-    action: Literal["compact", "expire", "orphans"]
+    action: Literal["compact", "manifests", "expire", "orphans"]
     target_bytes: int = 128 * 1024 * 1024
+    partial_progress: bool = False
+    prefix_listing: bool = False
     snapshot_ids: tuple[int, ...] = ()
     older_than_ms: int = 0
     dry_run: bool = True

@@ -5,7 +5,6 @@ counts only through the attempt that main's ancestry names (protocol.md, Dead le
 abandoned attempt leaves rows that nobody counts.
 """
 
-from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
@@ -88,9 +87,9 @@ def has_letters_of(table: Table, attempt: str) -> bool:
     """Decide by rows whether an attempt's letters are in the table: its snapshots may expire."""
     with translated_errors("looking for dead letters"):
         scan = table.scan(
-            row_filter=EqualTo("attempt", attempt), selected_fields=("attempt",), limit=1
+            row_filter=f"attempt = '{attempt}'", selected_fields=("attempt",), limit=1
         )
-        return scan.to_arrow().num_rows > 0
+        return bool(scan.to_arrow().num_rows)
 
 
 def count_letters(table: Table, attempts: frozenset[str]) -> int:

@@ -104,7 +104,7 @@ def decide_expiry(
         for entry in off_main
         if entry.snapshot_id not in held and _forked_from_main(history, entry, main_ids)
     )
-    return ExpiryPlan(ancestors, abandoned, _must_carry(history, points, ancestors))
+    return ExpiryPlan(ancestors, abandoned, _must_carry(history, points, lineage, ancestors))
 
 
 def _in_window(lineage: tuple[LedgerEntry, ...], cutoff_ms: int) -> Iterator[int]:
@@ -132,14 +132,22 @@ def _forked_from_main(history: History, entry: LedgerEntry, main_ids: Collection
 
 
 def _must_carry(
-    history: History, points: Mapping[str, RecoveryPoint], going: Collection[int]
+    history: History,
+    points: Mapping[str, RecoveryPoint],
+    lineage: Iterable[LedgerEntry],
+    going: Collection[int],
 ) -> tuple[str, ...]:
-    """Name the streams whose carrier would go, or is left in the archive alone."""
-    return tuple(
-        stream
-        for stream, point in points.items()
-        if point.carrier_id in going or point.carrier_id not in history.entries
-    )
+    """Name all streams, if a walk through the metadata alone would miss the carrier of one.
+
+    All, because the carry snapshot becomes the head, and what was the head may then go too.
+    """
+    reached: set[int] = set()
+    for entry in lineage:
+        if entry.snapshot_id in going or entry.snapshot_id not in history.entries:
+            break
+        reached.add(entry.snapshot_id)
+    is_missed = any(point.carrier_id not in reached for point in points.values())
+    return tuple(points) if is_missed else ()
 
 
 @dataclass(frozen=True)
@@ -201,9 +209,7 @@ def refuse_lost_state(
     """
     for stream, point in before.items():
         now = after.get(stream)
-        if now is not None and (
-            now.state == point.state or now.state.epoch > point.state.epoch
-        ):
+        if now is not None and (now.state == point.state or now.state.epoch > point.state.epoch):
             continue
         found = f"epoch {now.state.epoch}, batch {now.state.batch}" if now else "no state"
         raise HistoryCutError(

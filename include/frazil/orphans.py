@@ -1,13 +1,12 @@
 """Which files nobody references may be deleted: pure decisions of orphan removal (F4, F5)."""
 
 from collections.abc import Collection
-from urllib.parse import urlparse
 
 from frazil.errors import ConfigurationError, TableError
 from frazil.expiry import DAY_MS
 
 _EQUAL_SCHEMES = {"s3a": "s3", "s3n": "s3", "": "file"}
-_OBJECT_STORES = {"s3", "gs", "abfs", "abfss", "oss"}
+_OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "abfs", "abfss", "oss"}
 
 
 def decide_cutoff_ms(now_ms: int, keep_ms: int) -> int:
@@ -27,14 +26,16 @@ def decide_cutoff_ms(now_ms: int, keep_ms: int) -> int:
 
 def normalize_path(path: str) -> str:
     """Write one file's address in one way: `file:/a`, `file:///a` and `/a` are the same file."""
-    parsed = urlparse(path)
-    scheme = _EQUAL_SCHEMES.get(parsed.scheme, parsed.scheme)
-    return f"{scheme}://{parsed.netloc}/{parsed.path.lstrip('/')}"
+    # Not urlparse: a partition value in the path may hold `?` or `#`.
+    scheme, separator, rest = path.partition(":")
+    if not separator or "/" in scheme:
+        scheme, rest = "", path
+    return f"{_EQUAL_SCHEMES.get(scheme, scheme)}:{rest.lstrip('/')}"
 
 
 def needs_prefix_listing(location: str) -> bool:
     """Say whether the table's folder is listed by Iceberg's own client, not by Hadoop's."""
-    return urlparse(location).scheme in _EQUAL_SCHEMES.keys() - {""} | _OBJECT_STORES
+    return location.partition(":")[0] in _OBJECT_STORES
 
 
 def refuse_live_files(table: str, candidates: Collection[str], live: Collection[str]) -> None:

@@ -58,7 +58,8 @@ def is_dense(count: PartitionCount, planned: OffsetRange) -> bool:
 def refuse_doubled(table: Table, snapshot_id: int, plan: BatchPlan) -> None:
     """Read the coordinates of the staged rows and refuse what is outside or there twice."""
     coordinates = read_coordinates(table, snapshot_id)
-    for topic, by_partition in plan.offset_ranges.items():
+    for topic in coordinates["topic"].unique().to_pylist():
+        by_partition = plan.offset_ranges.get(topic, {})
         own = coordinates.filter(pa.compute.equal(coordinates["topic"], topic))
         partitions = own["partition"].to_numpy()
         offsets = own["offset"].to_numpy()
@@ -83,7 +84,7 @@ def read_coordinates(table: Table, snapshot_id: int) -> pa.Table:
     with translated_errors(f"reading staged rows of {table.name()}"):
         for file in read_added_files(table, snapshot_id):
             with io.new_input(file.file_path).open() as source:
-                struct = pq.read_table(source, columns=_COLUMNS)["_kafka"].combine_chunks()
+                struct = pq.ParquetFile(source).read(_COLUMNS)["_kafka"].combine_chunks()
             parts.append(pa.table({n: struct.field(n) for n in ("topic", "partition", "offset")}))
     empty = pa.table({"topic": pa.array([], pa.string()), "partition": [], "offset": []})
     return pa.concat_tables(parts) if parts else empty

@@ -51,7 +51,7 @@ def end_without_work(task: BaseOperator) -> DownstreamTasksSkipped:
 
 
 def describe(answer: object) -> str:
-    """Say in one line for the task's log what a step did."""
+    """Say for people, in the task's log, what a step did."""
     match answer:
         case NothingToRead():
             return f"nothing new in Kafka; {answer.table} stays at epoch {answer.epoch}"
@@ -63,14 +63,15 @@ def describe(answer: object) -> str:
                 f"{answer.rows_quarantined} dead letters, {answer.rows_skipped} skipped"
             )
         case Verdict():
-            failed = sum(not result.success for result in answer.results)
-            return f"{answer.outcome}: {failed} of {len(answer.results)} expectations failed"
+            failed = [result.line for result in answer.results if not result.success]
+            count = f"{len(failed)} of {len(answer.results)} expectations failed"
+            return "\n".join((f"{answer.outcome}: {count}", *failed))
         case Published():
             return (
                 f"{answer.outcome}: {answer.rows_written} rows as snapshot {answer.snapshot_id} of "
                 f"{answer.table}, epoch {answer.epoch}: {_format(answer.ranges)}"
             )
-    return str(answer)
+    return str(getattr(answer, "text", answer))
 
 
 def _format(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:

@@ -5,7 +5,7 @@ broken stream files out, and `check_streams_dag.py`, which defines none, has the
 """
 
 from airflow.sdk import get_parsing_context
-from croniter import CroniterError, croniter
+from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
 from frazil.connections import streams_dir
 from frazil.errors import StreamFileError

@@ -1,6 +1,7 @@
 """One decorator for every task: values leave as JSON, errors as outcomes, a stop stops Spark."""
 
 import inspect
+import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any, Protocol, TypeAlias, cast
@@ -20,7 +21,9 @@ from frazil_airflow.outcomes import choose_outcome, describe, end_without_work
 MAX_TAG_CHARACTERS = 100
 """Airflow refuses a longer tag, and with it every DAG of the file."""
 
-TaskDefaults: TypeAlias = dict[str, str | int | float | timedelta]
+TaskDefaults: TypeAlias = dict[str, str | int | float | timedelta | Callable[[Context], None]]
+
+log = logging.getLogger(__name__)
 
 
 class TaskStoppedError(BaseException):
@@ -118,7 +121,20 @@ def task_defaults(owner: str) -> TaskDefaults:
         "retry_delay": timedelta(seconds=10),
         "retry_exponential_backoff": 2.0,
         "max_retry_delay": timedelta(minutes=2),
+        "on_failure_callback": write_last_words,
+        "on_retry_callback": write_last_words,
     }
+
+
+def write_last_words(context: Context) -> None:
+    """Repeat the error as the last thing in the task's log, below Airflow's traceback.
+
+    Airflow has opened a folded group by now; what should be seen must stand outside of it.
+    """
+    error = context.get("exception")
+    if error is not None:
+        log.info("::endgroup::")
+        log.error("%s", f"{error.code}: {error}" if isinstance(error, FrazilError) else error)
 
 
 def dag_tags(stream: Stream) -> list[str]:

@@ -1,7 +1,6 @@
 """Airflow's REST API, as much of it as the demonstration needs."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ class AirflowApi:
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            answer = self._request("GET", f"/dags/{dag_id}", allow_missing=True)
+            answer = self.request("GET", f"/dags/{dag_id}", allow_missing=True)
             if answer and not answer.get("is_stale", False):
                 return
             time.sleep(1)
@@ -55,14 +54,14 @@ class AirflowApi:
 
     def trigger(self, dag_id: str) -> DagRun:
         """Start a manual run."""
-        answer = self._request("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})
+        answer = self.request("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})
         return DagRun(answer["dag_run_id"], answer["state"])
 
     def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 900.0) -> DagRun:
         """Wait until a run has ended."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            answer = self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
+            answer = self.request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
             if answer["state"] in _FINAL:
                 return DagRun(run_id, answer["state"])
             time.sleep(0.5)
@@ -71,14 +70,15 @@ class AirflowApi:
             f"open {self._url}/dags/{dag_id}/runs/{run_id}",
         )
 
-    def _request(
+    def request(
         self,
         method: str,
         path: str,
-        body: Mapping[str, object] | None = None,
+        body: dict[str, Any] | None = None,
         *,
         allow_missing: bool = False,
     ) -> dict[str, Any]:
+        """Call one endpoint below /api/v2 and give its JSON; {} where missing is allowed."""
         answer = requests.request(
             method,
             f"{self._url}/api/v2{path}",

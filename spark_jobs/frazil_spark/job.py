@@ -9,12 +9,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pyspark.sql import SparkSession
 
 from frazil.contracts import Message
 from frazil.job_errors import encode_job_error
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.client import SparkConnectClient
 
 RequestMessage = TypeVar("RequestMessage", bound=Message)
 RETRIES = 4
@@ -44,7 +47,7 @@ def open_session() -> SparkSession:
     remote = os.environ.get("SPARK_REMOTE")
     if not remote:
         return SparkSession.builder.getOrCreate()
-    session = SparkSession.builder.remote(remote).create()
+    session: SparkSession = SparkSession.builder.remote(remote).create()
     _limit_retries(session)
     return session
 
@@ -53,8 +56,9 @@ def _limit_retries(session: SparkSession) -> None:
     """Give up on a server that is gone within seconds; the next task tries again."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - connect only
 
-    client = session.client  # type: ignore[attr-defined]
-    client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=MAX_BACKOFF_MS)])
+    client = cast("SparkConnectClient", session.client)
+    set_policies: Callable[..., None] = client.set_retry_policies
+    set_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=MAX_BACKOFF_MS)])
 
 
 def _interrupt_on_sigterm(session: SparkSession) -> None:

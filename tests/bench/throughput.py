@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import orders
@@ -23,18 +23,19 @@ from frazil.ingest import check_batch, plan_next_batch, publish_staged, stage_ba
 from frazil.workspace import Workspace, open_workspace
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "spark_jobs"))
-import stage_batch as job  # noqa: E402 - a single file for spark-submit, not a package
+import stage_batch as job
 
 
 class SameSession(SparkEngine):
     """The product's own job in the benchmark's session, so that both sides pay the same."""
 
     def __init__(self, spark: SparkSession) -> None:
+        """Keep the session."""
         super().__init__("")
         self.spark = spark
 
     def run_job(self, job_name: str, request: Message, result: type[StageResult]) -> StageResult:  # type: ignore[override]
-        assert job_name == "stage_batch"
+        assert (job_name, result) == ("stage_batch", StageResult)
         return job.stage_batch(self.spark, request)
 
 
@@ -58,9 +59,7 @@ def run_floor(spark: SparkSession, plan: BatchPlan, bootstrap: str, table: str) 
     rows.select("d.*", "topic", "partition", "offset", "timestamp").writeTo(table).append()
 
 
-def measure(
-    spark_pid: int | None, action: Callable[[], None]
-) -> tuple[float, float]:
+def measure(spark_pid: int | None, action: Callable[[], None]) -> tuple[float, float]:
     """Give wall seconds and the CPU seconds of the Spark server and this process."""
     processes = [psutil.Process()] + ([psutil.Process(spark_pid)] if spark_pid else [])
 
@@ -87,7 +86,9 @@ def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
     spark = SparkSession.builder.remote(find_spark_remote()).create()
     ours: list[tuple[float, float]] = []
     floors: list[tuple[float, float]] = []
-    schema = f"{orders.SPARK_SCHEMA}, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    schema = (
+        f"{orders.SPARK_SCHEMA}, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    )
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
     for turn in range(rounds + 1):
         table = f"bench.{stream}_{turn}"
@@ -99,8 +100,8 @@ def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
         work.__dict__["engine"] = SameSession(spark)
         plan = plan_next_batch(work)
         assert isinstance(plan, BatchPlan)
-        floors.append(measure(spark_pid, lambda: run_floor(spark, plan, bootstrap, floor_table)))
-        ours.append(measure(spark_pid, lambda: run_ours(work, plan, records)))
+        floors.append(measure(spark_pid, partial(run_floor, spark, plan, bootstrap, floor_table)))
+        ours.append(measure(spark_pid, partial(run_ours, work, plan, records)))
         print(f"round {turn}: floor {floors[-1]} ours {ours[-1]}", file=sys.stderr)
     spark.stop()
     return summarize(records, floors[1:], ours[1:])

@@ -34,7 +34,7 @@ def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(GO_MISSING)
     program = tmp_path_factory.mktemp("go") / "composeloader"
     module = PROJECT / "tests/unit/compose_loader"
-    subprocess.run(["go", "build", "-o", program, "."], cwd=module, check=True)  # noqa: S607
+    subprocess.run(["go", "build", "-o", program, "."], cwd=module, check=True)
     return program
 
 

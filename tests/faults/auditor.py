@@ -701,7 +701,8 @@ def audit_foreign(history: History, findings: Findings) -> None:
         added, deleted = event.count("added-records"), event.count("deleted-records")
         operation = event.summary.get("operation", "unknown")
         if operation != "replace" and event.changed_records:
-            text = f"foreign rows: {operation} {event.snapshot_id} adds {added}, deletes {deleted}"
+            taken = deleted + event.count("added-position-deletes")
+            text = f"foreign rows: {operation} {event.snapshot_id} adds {added}, takes {taken}"
             findings.say("E6", text)
         # A compaction that applies position deletes leaves fewer rows: there only E1 can tell.
         deletes = event.count("total-delete-files") + event.count("removed-delete-files")
@@ -945,9 +946,10 @@ def consume_offsets(
 def read_is_compacted(bootstrap: str, topic: str) -> bool:
     """Say whether a topic is compacted; a broker that does not tell is taken to keep everything."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its answer
     try:
-        described = AdminClient({"bootstrap.servers": bootstrap}).describe_configs([resource])
-        return "compact" in str(described[resource].result(timeout=10)["cleanup.policy"].value)
+        described = admin.describe_configs([resource])[resource].result(timeout=10)
+        return "compact" in str(described["cleanup.policy"].value)
     except (KafkaException, KeyError):
         return False
 

@@ -16,8 +16,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from confluent_kafka import Producer
-from faults import auditor
-from faults.auditor import AuditReport, Findings, LiveFile, PartitionLog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent
@@ -29,6 +27,9 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
 )
+
+from faults import auditor
+from faults.auditor import AuditReport, Findings, LiveFile, PartitionLog
 
 KAFKA = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 ROWS = pa.schema([("flight", pa.string()), ("_kafka", KAFKA)])
@@ -210,8 +211,8 @@ class Lake:
         rows = auditor.read_parquet(self.table.io, file.file_path, auditor.ROW_TYPES).to_pylist()
         return [{name.split(".")[1]: value for name, value in row.items()} for row in rows]
 
-    def archive(self) -> None:
-        """Copy the ancestry to the ledger."""
+    def archive(self, left_out: int = 0) -> None:
+        """Copy the ancestry to the ledger, less one snapshot."""
         ledger = self.catalog.create_table("frazil.ledger", LEDGER)
         uuid = str(self.table.metadata.table_uuid)
         rows = [
@@ -222,6 +223,7 @@ class Lake:
                 "summary": json.dumps(snapshot.summary.model_dump()) if snapshot.summary else "{}",
             }
             for snapshot in self.table.metadata.snapshots
+            if snapshot.snapshot_id != left_out
         ]
         ledger.append(pa.Table.from_pylist(rows, LEDGER))
 
@@ -510,9 +512,35 @@ def test_a_range_shifted_in_its_summary_is_found(lake: Lake) -> None:
 
 
 def test_a_batch_published_twice_is_found(lake: Lake) -> None:
-    lake.ingest({0: (20, 25)}, forged={"frazil.batch-id": "b2"})
+    lake.ingest({0: (20, 25)})
+    again = {"epoch": 4, "batch": "b2", "offsets": {"flights": [30, 6]}}
+    forged = {"frazil.batch-id": "b2", "frazil.state.flights": json.dumps(again)}
+
+    lake.ingest({0: (25, 30)}, forged=forged)
+
+    assert [finding.text for finding in lake.audit().findings] == ["batch b2 was published 2 times"]
+
+
+def test_a_batch_id_unlike_the_states_is_found(lake: Lake) -> None:
+    lake.ingest({0: (20, 25)}, forged={"frazil.batch-id": "b9"})
 
     assert lake.audit().found() == {"E2"}
+
+
+def test_a_topic_that_was_made_anew_between_two_batches_is_found(lake: Lake) -> None:
+    for epoch, end in ((3, 25), (4, 30)):
+        state = {"epoch": epoch, "batch": f"b{epoch}", "offsets": {"flights": [end, 6]}}
+        ids = {"topic-ids": {"flights": f"id-{epoch}"}}
+        forged = {"frazil.state.flights": json.dumps(state | ids)}
+        lake.ingest({0: (end - 5, end)}, forged=forged)
+
+    assert lake.audit().found() == {"E2"}
+
+
+def test_ranges_that_cannot_be_read_are_found(lake: Lake) -> None:
+    lake.ingest({0: (20, 25)}, forged={"frazil.ranges": "[1"})
+
+    assert any("its ranges cannot be read" in finding.text for finding in lake.audit().findings)
 
 
 def test_an_epoch_that_does_not_rise_by_one_is_found(lake: Lake) -> None:
@@ -533,6 +561,16 @@ def test_a_history_without_its_beginning_is_found(lake: Lake) -> None:
     lake.expire(lake.table.metadata.snapshots[0].snapshot_id)
 
     assert lake.audit().found() == {"E2"}
+
+
+def test_a_snapshot_that_neither_metadata_nor_ledger_knows_is_found(lake: Lake) -> None:
+    first = lake.table.metadata.snapshots[0].snapshot_id
+    lake.archive(left_out=first)
+
+    lake.expire(first)
+
+    texts = [finding.text for finding in lake.audit().findings]
+    assert texts == [f"the ancestry is cut: neither metadata nor ledger knows {first}"]
 
 
 def test_a_stream_that_the_table_does_not_know_is_found(lake: Lake) -> None:
@@ -573,6 +611,27 @@ def test_a_state_ahead_of_its_data_is_found(lake: Lake) -> None:
     lake.next = [20, 8]
 
     lake.ingest({0: (20, 25)})
+
+    assert lake.audit().found() == {"E4"}
+
+
+@pytest.mark.parametrize("state", ["", "{"], ids=["absent", "unreadable"])
+def test_a_batch_without_a_state_is_found(lake: Lake, state: str) -> None:
+    lake.ingest({0: (20, 25)}, forged={"frazil.state.flights": state})
+
+    report = lake.audit()
+
+    assert "E4" in report.found()
+    expected = "its state cannot be read" if state else "moves rows without a state"
+    assert any(expected in finding.text for finding in report.findings)
+
+
+def test_a_state_on_a_replay_is_found(lake: Lake) -> None:
+    lake.commit({}, lake.write(coordinates(3)))
+
+    lake.seal(
+        "redrive", {"frazil.ranges": [["flights", 0, 3]]}, lake.counts(1, 0, 0) | lake.state()
+    )
 
     assert lake.audit().found() == {"E4"}
 
@@ -651,6 +710,16 @@ def test_an_object_missing_in_an_older_snapshot_is_found(lake: Lake) -> None:
     assert lake.audit().found() == {"E5"}
 
 
+def test_a_missing_manifest_list_is_found(lake: Lake) -> None:
+    lake.ingest({0: (20, 25)})
+    head = lake.table.current_snapshot()
+    assert head is not None
+
+    Path(head.manifest_list.removeprefix("file://")).unlink()
+
+    assert "E5" in lake.audit().found()
+
+
 def test_a_missing_manifest_is_found(lake: Lake) -> None:
     lake.ingest({0: (20, 25)})
     head = lake.table.current_snapshot()
@@ -681,6 +750,17 @@ def test_position_deletes_take_rows_away(lake: Lake) -> None:
     found = auditor.read_deletes(lake.table, [file], Findings())
 
     assert found[path].tolist() == [0, 3]
+
+
+def test_equality_deletes_are_found(lake: Lake) -> None:
+    file, findings = (
+        LiveFile("deletes.parquet", 2, 1, 1, DataFileContent.EQUALITY_DELETES),
+        Findings(),
+    )
+
+    auditor.read_deletes(lake.table, [file], findings)
+
+    assert [finding.invariant for finding in findings] == ["E5"]
 
 
 # ---- E6, E7 -------------------------------------------------------------------------------------
@@ -766,9 +846,9 @@ def test_a_million_records_are_audited_in_seconds(tmp_path: Path) -> None:
     flights = pa.table({"flight": topic, "_kafka": kafka})
     files = list(_dataframe_to_data_files(lake.table.metadata, flights, lake.table.io))
     lake.ingest({0: (0, 1_000_000)}, files=files)
-    started = time.monotonic()
+    started = time.process_time()
 
     report = lake.audit()
 
     assert report.findings == ()
-    assert time.monotonic() - started < 15
+    assert time.process_time() - started < 15

@@ -222,21 +222,3 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert run.code == 1, run.out + run.err
     assert port in run.err
     assert "FRAZIL_KAFKA_PORT" in run.err
-
-
-@pytest.mark.parametrize("version", [None, "11.0.2"], ids=["Java missing", "Java too old"])
-def test_java_that_does_not_fit(tmp_path: Path, version: str | None) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    if version:
-        fake = tools / "java"
-        fake.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2019-01-15' >&2\n")
-        fake.chmod(0o755)
-    for name in ("env", "sh", "uname"):
-        tools.joinpath(name).symlink_to(shutil.which(name) or f"/bin/{name}")
-
-    run = run_up(tmp_path / "home", PATH=str(tools), JAVA_HOME=str(tmp_path / "none"))
-
-    assert run.code == 1, run.out + run.err
-    assert "Java" in run.err
-    assert "17" in run.err

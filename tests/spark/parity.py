@@ -7,6 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
 from frazil.quality import (
     CompiledSuite,
     ExpectationResult,
@@ -14,8 +17,6 @@ from frazil.quality import (
     judge,
     run_great_expectations,
 )
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 GOOD, FRAME, SUITE = "_good", "_frame", "_suite"
 EXTREMES = ("expect_column_min_to_be_between", "expect_column_max_to_be_between")

@@ -67,7 +67,7 @@ def test_a_required_head_names_table_and_ref(lake: Lake) -> None:
         (ReadTimeout("no answer"), False),
         (OSError("disk"), False),
     ],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_a_lost_race_has_many_names_and_everything_else_is_unknown(
     error: Exception,

@@ -147,7 +147,7 @@ def test_a_table_that_was_created_again_halts_by_that_name() -> None:  # C6
     archive = Archive({}, frozenset({"uuid-0"}), frozenset({"orders"}))
     again = replace(history_of(), load_archive=lambda: archive)
 
-    with pytest.raises(TableRecreatedError, match="uuid uuid-1, but .* uuid uuid-0"):
+    with pytest.raises(TableRecreatedError, match=r"uuid uuid-1, but .* uuid uuid-0"):
         find_recovery_point(again, "orders")
     assert find_recovery_point(again, "sales") is None
 

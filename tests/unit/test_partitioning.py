@@ -3,7 +3,6 @@
 import re
 
 import pytest
-
 from pyiceberg.transforms import parse_transform
 
 from frazil.columns import parse_column

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from lake import Lake, make_state, make_stream, passed, rows_of
+from lake import Lake, make_state, make_stream, rows_of
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -20,6 +20,8 @@ from scripted_catalog import Answer, delayed, honest, landed_then, overtaken_by,
 
 from frazil import keys
 from frazil.blocking import BlockedBatch, Waiver, encode_blocked
+from frazil.bootstrap import new_table
+from frazil.contracts import BatchPlan
 from frazil.errors import (
     BatchBlockedError,
     CommitContentionError,
@@ -29,8 +31,6 @@ from frazil.errors import (
     SupersededError,
     TableRecreatedError,
 )
-from frazil.bootstrap import new_table
-from frazil.contracts import BatchPlan
 from frazil.publishing import MAX_TURNS, drop_stage, load_with_history
 from frazil.state import parse_hint
 
@@ -303,7 +303,7 @@ def test_losing_every_turn_ends_with_the_stage_intact(lake: Lake) -> None:
     staged = lake.stage(plan)
     lake.catalog.script = [refused(RACE)] * MAX_TURNS
 
-    with pytest.raises(CommitContentionError, match="publishing batch .* branch main has changed"):
+    with pytest.raises(CommitContentionError, match=r"publishing batch .* branch main has changed"):
         lake.publish(plan, staged)
 
     assert lake.coordinates() == []
@@ -315,7 +315,7 @@ def test_a_forbidden_commit_writes_nothing_and_names_the_reason(lake: Lake) -> N
     staged = lake.stage(plan)
     lake.catalog.script = [refused(ForbiddenError("no WRITE on demo.orders"))] * MAX_TURNS
 
-    with pytest.raises(Exception, match="no WRITE on demo.orders"):
+    with pytest.raises(Exception, match="no WRITE"):
         lake.publish(plan, staged)
 
     assert lake.coordinates() == []

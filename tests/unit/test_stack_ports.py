@@ -89,14 +89,17 @@ def test_a_taken_port_is_named_with_its_holder_and_the_variable_that_moves_it(
     ports = Ports(kafka=taken_port)
 
     with pytest.raises(StackError, match=f"port {taken_port} for kafka") as refusal:
-        refuse_taken_ports(ports, frozenset({"kafka"}))
+        refuse_taken_ports(ports, frozenset({"kafka"}), frozenset())
 
     assert f"process {os.getpid()}" in refusal.value.facts
     assert "FRAZIL_KAFKA_PORT=0" in refusal.value.next_step
 
 
-def test_a_taken_port_of_a_service_that_runs_already_is_no_obstacle(taken_port: int) -> None:
-    refuse_taken_ports(Ports(kafka=taken_port), frozenset())
+def test_a_port_that_this_stack_itself_holds_is_no_obstacle(taken_port: int) -> None:
+    ports = Ports(kafka=taken_port)
+
+    refuse_taken_ports(ports, frozenset(), frozenset())
+    refuse_taken_ports(ports, frozenset({"kafka"}), frozenset({os.getpid()}))
 
     assert not is_free(taken_port)
     assert find_holder(taken_port).pid == os.getpid()

@@ -13,7 +13,8 @@ import pytest
 
 from frazil.stack import stopping
 from frazil.stack.processes import find_processes, measure_memory, wait_until_gone
-from frazil.stack.stopping import end_processes
+from frazil.stack.settings import load_settings
+from frazil.stack.stopping import end_processes, stop_stack
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -102,6 +103,17 @@ def test_a_process_that_ignores_the_polite_signal_is_killed(
 
     assert [line.split()[1] for line in said] == ["SIGTERM", "SIGKILL"]
     assert find_processes(tmp_path) == ()
+
+
+def test_down_ends_processes_whose_home_was_removed_under_them(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "removed"
+    monkeypatch.setenv("FRAZIL_HOME", str(home))
+    start(**mark(home))
+
+    assert stop_stack(load_settings({}), lambda _: None) == 1
+    assert find_processes(home) == ()
 
 
 def test_a_reused_pid_is_neither_signalled_nor_counted(tmp_path: Path, start: Start) -> None:

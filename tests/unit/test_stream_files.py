@@ -126,7 +126,7 @@ BROKEN = [
     BROKEN,
     ids=[f"{new.strip() or 'nothing'} for {old.strip()}" for old, new, *_ in BROKEN],
 )
-def test_a_broken_field_is_named_with_its_line(  # noqa: PLR0913 - one row of the table
+def test_a_broken_field_is_named_with_its_line(
     tmp_path: Path, old: str, new: str, line: int, field: str, reason: str
 ) -> None:
     path = write(tmp_path, swapped(old, new))
@@ -177,7 +177,7 @@ def test_two_streams_cannot_fill_one_table(tmp_path: Path) -> None:  # B9
     write(tmp_path, GOOD)
     write(tmp_path, swapped("stream: orders", "stream: sales"), "sales")
 
-    with pytest.raises(StreamFileError, match="'orders' and 'sales' both fill demo.orders"):
+    with pytest.raises(StreamFileError, match=r"'orders' and 'sales' both fill demo.orders"):
         load_streams(tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_a_broken_file_stops_no_other_stream(tmp_path: Path) -> None:  # A10
 def test_an_unknown_stream_lists_those_that_exist(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
 
-    with pytest.raises(UnknownStreamError, match="no stream 'order' in .*; known: orders"):
+    with pytest.raises(UnknownStreamError, match=r"no stream 'order' in .*; known: orders"):
         load_stream(tmp_path, "order")
 
 

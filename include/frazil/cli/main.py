@@ -1,6 +1,7 @@
 """The `frazil` command: every step and every question of an operator, with `--json`."""
 
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 import typer
@@ -21,9 +22,20 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(stack_app, name="stack", help="The embedded stack: up, down, status.")
-for command in (doctor, streams, status, plan, run, snapshots, where, audit):
-    app.command()(command)
-for name, command in (("accept-gap", accept_gap), ("waive", waive), ("recover", recover)):
+COMMANDS: dict[str, Callable[..., None]] = {
+    "doctor": doctor,
+    "streams": streams,
+    "status": status,
+    "plan": plan,
+    "run": run,
+    "snapshots": snapshots,
+    "where": where,
+    "audit": audit,
+    "waive": waive,
+    "accept-gap": accept_gap,
+    "recover": recover,
+}
+for name, command in COMMANDS.items():
     app.command(name)(command)
 
 

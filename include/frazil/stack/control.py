@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from frazil.errors import StackError
 from frazil.stack.credentials import ensure_credentials
 from frazil.stack.home_lock import Say, lock_home
 from frazil.stack.jars import ensure_jars
@@ -76,8 +77,14 @@ def start_stack(settings: StackSettings, parts: Sequence[PartName], say: Say) ->
 
 def _make_home(settings: StackSettings) -> None:
     """Make the home its owner's alone: it holds keys and data."""
-    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    settings.stack.mkdir(mode=0o700, exist_ok=True)
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings.stack.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StackError(
+            f"{settings.home} cannot be written: {error}",
+            "point FRAZIL_HOME to a folder that you may write",
+        ) from error
 
 
 def _decide_ports(settings: StackSettings, *, is_running: bool) -> Ports:
@@ -106,7 +113,8 @@ def _adopt_supervisor(settings: StackSettings, say: Say) -> Supervisor | None:
 def _prepare(settings: StackSettings, ports: Ports, missing: Sequence[str], say: Say) -> StackPlan:
     """Check and write everything that starting needs; nothing runs yet."""
     java = find_java()
-    refuse_taken_ports(ports, frozenset[str]().union(*map(ports_of, missing)))
+    own_pids = frozenset(process.pid for process in find_processes(settings.home))
+    refuse_taken_ports(ports, frozenset[str]().union(*map(ports_of, missing)), own_pids)
     with _timed("jars: fetched", say):
         ensure_jars(settings, java, say)
     plan = StackPlan(settings, ports, java, ensure_credentials(settings.airflow))
@@ -148,7 +156,15 @@ def _bring_up(
             taken = f"ready in {time.monotonic() - started:.1f} s" if names else "already up"
             say(f"{part}: {taken}")
     if "airflow" in parts:
-        sync_pools(connect_pools(plan.settings.home), wanted_pools(plan.settings.streams))
+        _create_pools(plan.settings, say)
+
+
+def _create_pools(settings: StackSettings, say: Say) -> None:
+    """Create the pools that tasks will name, before a person can start one."""
+    try:
+        sync_pools(connect_pools(settings.home), wanted_pools(settings.streams))
+    except (OSError, ValueError, KeyError) as error:
+        say(f"airflow: its pools are not there yet ({error}); airflow_pools keeps trying")
 
 
 @contextmanager

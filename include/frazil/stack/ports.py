@@ -136,18 +136,21 @@ def find_holder(port: int) -> PortHolder:
     return PortHolder(None, "")
 
 
-def refuse_taken_ports(ports: Ports, names: frozenset[str]) -> None:
-    """Refuse to start when a port of a service about to start is taken.
+def refuse_taken_ports(ports: Ports, names: frozenset[str], own_pids: frozenset[int]) -> None:
+    """Refuse to start when a port of a service about to start is taken by a stranger.
+
+    A service of this stack may hold it already: supervisor restarts what has just died.
 
     Raises:
         StackError: names the port, its holder and the variable that moves it.
     """
     for name in sorted(names):
         port = getattr(ports, name)
-        if not is_free(port):
+        holder = None if is_free(port) else find_holder(port)
+        if holder is not None and holder.pid not in own_pids:
             variable = PORT_VARIABLES[name]
             raise StackError(
-                f"port {port} for {name} is taken by {find_holder(port)}",
+                f"port {port} for {name} is taken by {holder}",
                 f"end that process, or choose another port: {variable}=0 frazil stack up",
             )
 

@@ -28,7 +28,10 @@ def stop_stack(settings: StackSettings, say: Say) -> int:
         StackError: a process outlived even SIGKILL.
     """
     if not settings.stack.is_dir():
-        return 0
+        # Somebody may have removed the folder under a running stack.
+        count = len(find_processes(settings.home))
+        end_processes(settings.home, say)
+        return count
     with lock_home(settings.stack, say):
         return stop_everything(settings, say)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from supervisor.xmlrpc import Faults, SupervisorTransport  # type: ignore[import-untyped]
+from supervisor.xmlrpc import Faults, SupervisorTransport
 
 from frazil.errors import StackError
 

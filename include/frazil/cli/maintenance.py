@@ -1,0 +1,50 @@
+"""`maintain`: compaction, expiry and orphan removal, shown or done."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from frazil.cli.output import Json, StreamName, cli_run_id, console, print_json
+
+Step = Literal["compact", "expire_snapshots", "remove_orphans"]
+
+
+def maintain(
+    stream: StreamName,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Show what would be done; write nothing.")
+    ] = True,
+    only: Annotated[Step | None, typer.Option(help="Do this step alone.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compact files, expire snapshots and remove orphan files of a stream's tables.
+
+    Example: frazil maintain flights --no-dry-run
+    """
+    from frazil.maintenance import (
+        compact_table,
+        expire_snapshots,
+        remove_orphans,
+        summarize_table,
+    )
+    from frazil.table_reports import CompactReport, ExpireReport, OrphanReport
+    from frazil.workspace import open_workspace
+
+    work = open_workspace(stream, cli_run_id())
+    reports: dict[str, CompactReport | ExpireReport | OrphanReport] = {}
+    if only in {None, "compact"}:
+        reports["compact"] = compact_table(work, dry_run=dry_run)
+    if only in {None, "expire_snapshots"}:
+        reports["expire_snapshots"] = expire_snapshots(work, dry_run=dry_run)
+    if only in {None, "remove_orphans"}:
+        reports["remove_orphans"] = remove_orphans(work, dry_run=dry_run)
+    summary = summarize_table(work)
+    if as_json:
+        print_json({"table": summary, **reports})
+        return
+    for name, report in reports.items():
+        console.print(f"[bold]{name}[/bold]")
+        console.print(report.text, markup=False)
+    console.print(f"[bold]now[/bold] {summary.text}")
+    if dry_run:
+        console.print(f"Nothing was written; `frazil maintain {stream} --no-dry-run` does it")

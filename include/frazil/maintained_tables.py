@@ -1,0 +1,140 @@
+"""The tables that one stream's maintenance looks after, and how a job on one of them runs."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+
+from frazil import keys
+from frazil.compaction import MEBIBYTE, TableLayout, count_small
+from frazil.contracts import TableRequest, TableResult
+from frazil.errors import JobFailedError
+from frazil.expiry import DAY_MS, HOUR_MS, RetentionWindow, find_points
+from frazil.ledger import RecoveryPoint
+from frazil.publishing import load_with_history
+from frazil.stream_files import load_readable_streams
+from frazil.streams import Maintenance
+from frazil.table_layout import read_layout
+from frazil.table_reports import TableReport
+from frazil.tables import dead_letters_name, snapshot_summary
+from frazil.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class BaseLook:
+    """What maintenance must know of the stream's own table before it touches any."""
+
+    points: Mapping[str, RecoveryPoint]
+    properties: Mapping[str, str]
+
+
+def look_at_base(work: Workspace) -> BaseLook | None:
+    """Find every stream's recovery point; None if the table is not there or empty.
+
+    Raises:
+        TableError: a stream halts; its table is left as it is, for the person who decides.
+    """
+    name = work.stream.table.name
+    if work.store.find(name) is None:
+        return None
+    _, history = load_with_history(work.store, name)
+    if history.head is None:
+        return None
+    return BaseLook(find_points(history, work.stream.stream), history.properties)
+
+
+def list_maintained(work: Workspace) -> tuple[str, ...]:
+    """List the stream's table, its dead letters and the ledger archive, where they have data."""
+    base = work.stream.table.name
+    names = (base, dead_letters_name(base), keys.LEDGER_TABLE)
+    tables = ((name, work.store.find(name)) for name in names)
+    return tuple(name for name, table in tables if table is not None and table.current_snapshot())
+
+
+def list_settings(work: Workspace) -> tuple[Maintenance, ...]:
+    """List the settings of all streams that fill the table; the most careful one counts."""
+    found, _ = load_readable_streams(work.directory)
+    others = [stream for stream in found if stream.table.name == work.stream.table.name]
+    return (work.stream.maintenance, *(stream.maintenance for stream in others))
+
+
+def retention_window(work: Workspace) -> RetentionWindow:
+    """Give the longest window that any stream of the table asks for."""
+    settings = list_settings(work)
+    return RetentionWindow(
+        expire_ms=max(s.expire_hours for s in settings) * HOUR_MS,
+        rollback_ms=max(s.rollback_hours for s in settings) * HOUR_MS,
+    )
+
+
+def orphan_keep_ms(work: Workspace) -> int:
+    """Give the longest time that any stream of the table keeps unreferenced files."""
+    return max(settings.orphan_days for settings in list_settings(work)) * DAY_MS
+
+
+def target_bytes(work: Workspace) -> int:
+    """Give the file size that compaction aims at."""
+    return work.stream.maintenance.compact_target_mb * MEBIBYTE
+
+
+def describe_table(name: str, table: Table, layout: TableLayout, target: int) -> TableReport:
+    """Put a table's sizes into a report."""
+    head = table.current_snapshot()
+    summary = snapshot_summary(head.summary if head else None)
+    kinds = [ref.snapshot_ref_type for ref in table.metadata.refs.values()]
+    return TableReport(
+        table=name,
+        rows=int(summary.get("total-records", "0")),
+        files=len(layout.files),
+        bytes=layout.data_bytes,
+        small_files=count_small(layout.files, target),
+        manifests=len(layout.manifest_bytes),
+        snapshots=len(table.metadata.snapshots),
+        metadata_files=len(table.metadata.metadata_log) + 1,
+        branches=kinds.count(SnapshotRefType.BRANCH),
+        tags=kinds.count(SnapshotRefType.TAG),
+    )
+
+
+def summarize_table(work: Workspace) -> TableReport:
+    """Describe the stream's table as it is now; no Spark."""
+    name = work.stream.table.name
+    table = work.store.find(name)
+    if table is None:
+        return TableReport(table=name, exists=False)
+    return describe_table(name, table, read_layout(table), target_bytes(work))
+
+
+def new_request(work: Workspace, name: str) -> TableRequest:
+    """Begin a request for one table; the caller adds what to do."""
+    return TableRequest(
+        catalog=work.store.preset.name,
+        table=name,
+        action="compact",
+        target_bytes=target_bytes(work),
+        session_conf=work.store.preset.spark_conf(),
+    )
+
+
+def run_table_job(work: Workspace, job: str, request: TableRequest) -> TableResult:
+    """Run one maintenance job.
+
+    Raises:
+        SparkUnavailableError: the server does not listen or went away.
+        JobFailedError: the job ended with an error; rows and offsets are as they were.
+    """
+    try:
+        return work.engine.run_job(job, request, TableResult)
+    except JobFailedError as error:
+        raise JobFailedError(
+            error.facts,
+            f"rows and offsets are as they were; `frazil maintain {work.stream.stream}` shows "
+            "what is left to do, and a later run does it",
+        ) from error
+
+
+def now_ms() -> int:
+    """Read the clock."""
+    return int(time.time() * 1000)

@@ -1,0 +1,189 @@
+"""Maintenance of a stream's tables: compaction, expiry, orphan removal, and what they report.
+
+It adds no rows and loses no state (I8, I9). Each step may be repeated: what is done is found done.
+"""
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+
+from frazil.compaction import (
+    Rewrite,
+    decide_rewrites,
+    needs_partial_progress,
+    refuse_changed_rows,
+)
+from frazil.errors import CommitContentionError, JobFailedError
+from frazil.expiry import HOUR_MS, parse_branch
+from frazil.maintained_tables import (
+    describe_table,
+    list_maintained,
+    look_at_base,
+    new_request,
+    now_ms,
+    orphan_keep_ms,
+    run_table_job,
+    summarize_table,
+    target_bytes,
+)
+from frazil.orphans import decide_cutoff_ms, needs_prefix_listing, refuse_live_files
+from frazil.publishing import load_with_history
+from frazil.snapshot_expiry import expire_snapshots
+from frazil.table_layout import read_layout, read_used_files
+from frazil.table_reports import (
+    CompactReport,
+    OrphanReport,
+    TableCompaction,
+    TableOrphans,
+    TableReport,
+)
+from frazil.tables import snapshot_summary
+from frazil.workspace import Workspace
+
+__all__ = ["compact_table", "expire_snapshots", "remove_orphans", "summarize_table"]
+
+REWRITE_TURNS = 3
+_LOST_RACE_SIGNS = ("CommitFailedException", "ValidationException", "CommitStateUnknown", "BUSY")
+_SAMPLE = 20
+
+
+def compact_table(work: Workspace, *, dry_run: bool = False) -> CompactReport:
+    """Rewrite small files and many manifests of the table, its dead letters and the archive.
+
+    Where there is nothing to do no Spark job starts. A batch that lands meanwhile stays.
+
+    Raises:
+        TableError: a stream on the table halts.
+        ConservationError: a rewrite changed the number of rows.
+        CommitContentionError: other writers won every turn; run again.
+        JobFailedError, UnavailableError: run again.
+    """
+    stream = work.stream.stream
+    if look_at_base(work) is None:
+        missing = TableReport(table=work.stream.table.name, exists=False)
+        tables: tuple[TableCompaction, ...] = (TableCompaction(before=missing, after=missing),)
+    else:
+        tables = tuple(_compact(work, name, dry_run=dry_run) for name in list_maintained(work))
+    return CompactReport(stream=stream, dry_run=dry_run, tables=tables)
+
+
+def _compact(work: Workspace, name: str, *, dry_run: bool) -> TableCompaction:
+    target = target_bytes(work)
+    table = work.store.load(name)
+    layout = read_layout(table)
+    before = describe_table(name, table, layout, target)
+    wanted = decide_rewrites(layout, target)
+    waiting = find_waiting_merge(table, now_ms())
+    if not wanted or waiting or dry_run:
+        planned = () if waiting else wanted
+        return TableCompaction(
+            before=before, after=before, rewritten=planned, waiting_for=waiting, dry_run=dry_run
+        )
+    failed = _rewrite(work, name, "files") if "files" in wanted else 0
+    rewritten: tuple[Rewrite, ...] = ("files",) if "files" in wanted else ()
+    if "manifests" in decide_rewrites(read_layout(work.store.load(name)), target):
+        _rewrite(work, name, "manifests")
+        rewritten += ("manifests",)
+    table_after, history = load_with_history(work.store, name)
+    head = table.current_snapshot()
+    refuse_changed_rows(head.snapshot_id if head else None, history)
+    after = describe_table(name, table_after, read_layout(table_after), target)
+    return TableCompaction(before=before, after=after, rewritten=rewritten, files_failed=failed)
+
+
+def _rewrite(work: Workspace, name: str, rewrite: Rewrite) -> int:
+    """Rewrite until no race is lost; give the files that lost theirs in the last turn."""
+    layout = read_layout(work.store.load(name))
+    request = new_request(work, name).model_copy(
+        update={
+            "action": "manifests" if rewrite == "manifests" else "compact",
+            "partial_progress": needs_partial_progress(layout, target_bytes(work)),
+            "dry_run": False,
+        }
+    )
+    failed = 0
+    for turn in range(1, REWRITE_TURNS + 1):
+        try:
+            result = run_table_job(work, "compact_table", request)
+        except JobFailedError as error:
+            if not any(sign in error.facts for sign in _LOST_RACE_SIGNS):
+                raise
+            if turn == REWRITE_TURNS:
+                raise CommitContentionError(
+                    f"compacting {name}: other writers won {REWRITE_TURNS} turns; the last said: "
+                    f"{error.facts}",
+                    "nothing is lost, the files are as they were; the next run tries again",
+                ) from error
+            continue
+        failed = result.counts.get("failed_data_files_count", 0)
+        if failed == 0:
+            break
+    return failed
+
+
+def find_waiting_merge(table: Table, at_ms: int) -> str | None:
+    """Find a fresh staged merge: it can be published only while main stays where it is."""
+    for name, ref in table.metadata.refs.items():
+        branch = parse_branch(name, at_ms)
+        snapshot = table.snapshot_by_id(ref.snapshot_id)
+        if branch is None or snapshot is None or branch.age_ms > HOUR_MS:
+            continue
+        is_staged = snapshot.parent_snapshot_id == table.metadata.current_snapshot_id
+        operation = snapshot_summary(snapshot.summary).get("operation")
+        if is_staged and operation in {"overwrite", "delete"}:
+            return name
+    return None
+
+
+def remove_orphans(work: Workspace, *, dry_run: bool = False) -> OrphanReport:
+    """Delete old files in the tables' folders that no snapshot, branch or metadata log names.
+
+    Spark lists them first; PyIceberg must agree that none is in use before any is deleted.
+
+    Raises:
+        TableError: a stream on the table halts, or the two disagree; nothing was deleted.
+        ConfigurationError: the files would be younger than a day.
+        JobFailedError, UnavailableError: run again.
+    """
+    stream = work.stream.stream
+    cutoff_ms = decide_cutoff_ms(now_ms(), orphan_keep_ms(work))
+    if look_at_base(work) is None:
+        tables: tuple[TableOrphans, ...] = (
+            TableOrphans(table=work.stream.table.name, exists=False),
+        )
+    else:
+        tables = tuple(
+            _remove(work, name, cutoff_ms, dry_run=dry_run) for name in list_maintained(work)
+        )
+    return OrphanReport(stream=stream, dry_run=dry_run, tables=tables)
+
+
+def _remove(work: Workspace, name: str, cutoff_ms: int, *, dry_run: bool) -> TableOrphans:
+    request = new_request(work, name).model_copy(
+        update={
+            "action": "orphans",
+            "older_than_ms": cutoff_ms,
+            "prefix_listing": needs_prefix_listing(work.store.load(name).location()),
+        }
+    )
+    paths = run_table_job(work, "remove_orphans", request).paths
+    if not paths:
+        return TableOrphans(table=name, dry_run=dry_run)
+    # Read after Spark's list: what was published meanwhile is in use.
+    table = work.store.load(name)
+    refuse_live_files(name, paths, set(read_used_files(table)))
+    size_bytes = sum(_weigh(table.io, path) for path in paths)
+    if not dry_run:
+        paths = run_table_job(
+            work, "remove_orphans", request.model_copy(update={"dry_run": False})
+        ).paths
+    return TableOrphans(
+        table=name, files=len(paths), bytes=size_bytes, sample=paths[:_SAMPLE], dry_run=dry_run
+    )
+
+
+def _weigh(io: FileIO, path: str) -> int:
+    """Give a file's size; one that somebody else removed weighs nothing."""
+    try:
+        return len(io.new_input(path))
+    except FileNotFoundError:
+        return 0

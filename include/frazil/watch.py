@@ -1,0 +1,239 @@
+"""WATCH: gather what Kafka, the table and its ledger say, and judge the stream's freshness.
+
+It reads and writes nothing else. What does not answer is part of the verdict, never an exception.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyiceberg.table import Table
+
+from frazil import keys
+from frazil.audit_ledger import ADOPT
+from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocked
+from frazil.branches import PREFIX, branch_age_ms
+from frazil.errors import (
+    CatalogUnavailableError,
+    FrazilError,
+    KafkaUnavailableError,
+    MissingTableError,
+    SourceError,
+    StorageError,
+    TableError,
+)
+from frazil.freshness import (
+    FreshnessFacts,
+    FreshnessReport,
+    Obstacle,
+    PartitionFacts,
+    Retention,
+    judge_freshness,
+)
+from frazil.freshness_facts import Cause
+from frazil.kafka_log import KafkaLog, TopicFacts
+from frazil.ledger import (
+    History,
+    LedgerEntry,
+    RecoveryPoint,
+    find_recovery_point,
+    walk_ancestors,
+)
+from frazil.offsets import count_offsets, parse_ranges
+from frazil.planning import check_source, next_offsets, transform_version
+from frazil.publishing import load_with_history
+from frazil.streams import Stream
+from frazil.workspace import Workspace
+
+_CAUSES: tuple[tuple[type[FrazilError], Cause], ...] = (
+    (MissingTableError, "not_started"),
+    (KafkaUnavailableError, "kafka_down"),
+    (CatalogUnavailableError, "catalog_down"),
+    (StorageError, "catalog_down"),
+    (TableError, "halted"),
+    (SourceError, "source_error"),
+)
+
+
+@dataclass(frozen=True)
+class LedgerClocks:
+    """When the newest batch was published, and when the table last had all that Kafka had."""
+
+    newest_ingest_at: datetime | None
+    read_all_at: datetime | None
+
+
+def watch_stream(work: Workspace, now: datetime | None = None) -> FreshnessReport:
+    """Judge a stream by its own limits; `now` is an aware instant, the present one by default."""
+    facts = gather_facts(work)
+    return judge_freshness(facts, work.stream.freshness, now or datetime.now(UTC))
+
+
+def gather_facts(work: Workspace) -> FreshnessFacts:
+    """Gather facts until something stands in the way; what was learnt before is kept."""
+    stream = work.stream
+    facts = FreshnessFacts(stream.stream, stream.table.name)
+    try:
+        table, history = load_with_history(work.store, stream.table.name)
+        clocks = read_ledger_clocks(history, stream.stream, stream.batch.max_records)
+        facts = replace(
+            facts,
+            newest_ingest_at=clocks.newest_ingest_at,
+            read_all_at=clocks.read_all_at,
+        )
+        point = _find_point(history, stream)
+        births = list_attempts(table.metadata.refs, stream.stream, point.state.epoch)
+        facts = replace(facts, staged_at=births)
+        topic = work.kafka.fetch_topic(stream.source.topic, stream.source.isolation)
+        partitions = list_partitions(point, topic)
+        facts = replace(facts, partitions=partitions)
+        check_source(stream.stream, point.state, topic)
+        facts = _add_records(work, facts)
+        return replace(facts, obstacle=_find_block(table, stream, point))
+    except FrazilError as error:
+        return replace(facts, obstacle=explain_obstacle(error))
+
+
+def explain_obstacle(error: FrazilError) -> Obstacle:
+    """Turn an error into the cause that a watch names."""
+    found = (cause for kind, cause in _CAUSES if isinstance(error, kind))
+    cause: Cause = next(found, "misconfigured")
+    return Obstacle(cause, error.facts, error.next_step)
+
+
+def _find_point(history: History, stream: Stream) -> RecoveryPoint:
+    point = find_recovery_point(history, stream.stream)
+    if point is None:
+        raise MissingTableError(
+            f"table {stream.table.name} has no state of stream {stream.stream} yet",
+            f"unpause DAG ingest__{stream.stream}, or `frazil run {stream.stream}`",
+        )
+    return point
+
+
+def read_ledger_clocks(history: History, stream: str, max_records: int) -> LedgerClocks:
+    """Read both moments from main's ancestry; an expired snapshot still tells them (I-2).
+
+    A batch below its cap had everything when it was planned, just before its branch was born. The
+    snapshot that began the stream counts as well: before it the table could have nothing.
+    """
+    newest: datetime | None = None
+    oldest: datetime | None = None
+    for entry in walk_ancestors(history):
+        oldest = _instant(entry.committed_at_ms)
+        if entry.summary.get(keys.STREAM) != stream and keys.state_key(stream) not in entry.summary:
+            continue
+        kind = entry.summary.get(keys.KIND)
+        if kind == keys.INGEST:
+            newest = newest or oldest
+            if count_offsets(parse_ranges(entry.summary[keys.RANGES])) < max_records:
+                return LedgerClocks(newest, _planned_at(entry))
+        if kind in {keys.BOOTSTRAP, ADOPT}:
+            break
+    return LedgerClocks(newest, oldest)
+
+
+def _planned_at(entry: LedgerEntry) -> datetime:
+    """Take the birth of the batch's branch; its rows may have needed long to be published."""
+    attempt = entry.summary.get(keys.ATTEMPT, "")
+    age_ms = branch_age_ms(attempt, entry.committed_at_ms)
+    return _instant(entry.committed_at_ms - (age_ms or 0))
+
+
+def list_attempts(refs: Mapping[str, object], stream: str, epoch: int) -> tuple[datetime, ...]:
+    """List when the staging branches of the next batch were born, newest first.
+
+    Branches of another epoch are what earlier batches left. A stream's name may itself end in a
+    number, so what follows the epoch must be one word.
+    """
+    prefix = f"{PREFIX}{stream}_{epoch}_"
+    ages = [
+        branch_age_ms(name, 0)
+        for name in refs
+        if name.startswith(prefix) and "_" not in name.removeprefix(prefix)
+    ]
+    return tuple(sorted((_instant(-age) for age in ages if age is not None), reverse=True))
+
+
+def list_partitions(point: RecoveryPoint, topic: TopicFacts) -> tuple[PartitionFacts, ...]:
+    """Set the recovery point against what Kafka offers, partition by partition."""
+    starts = next_offsets(point.state, topic)
+    return tuple(
+        PartitionFacts(topic.topic, number, offsets.earliest, start, offsets.end, offsets.end)
+        for number, (start, offsets) in enumerate(zip(starts, topic.partitions, strict=False))
+    )
+
+
+def _add_records(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
+    """Ask for timestamps only where something waits: a quiet stream costs two requests."""
+    if any(partition.lag for partition in facts.partitions):
+        return _add_unread(work, facts)
+    if work.stream.source.isolation == "read_committed":
+        return replace(facts, partitions=_add_held(work.kafka, facts.partitions))
+    return facts
+
+
+def _add_unread(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
+    """Add the timestamps of first unread records, and what retention will do to them."""
+    topic, isolation = work.stream.source.topic, work.stream.source.isolation
+    behind = [p for p in facts.partitions if p.lag]
+    unread = work.kafka.fetch_first_timestamps(
+        topic, {p.partition: p.next_offset for p in behind}, isolation
+    )
+    retention = parse_retention(work.kafka.fetch_topic_settings(topic))
+    kept: Mapping[int, int] = {}
+    if retention.is_by_bytes:
+        kept = work.kafka.fetch_first_timestamps(
+            topic, {p.partition: p.earliest for p in behind if p.earliest > 0}, isolation
+        )
+    partitions = tuple(
+        replace(p, first_unread_ms=unread.get(p.partition), first_kept_ms=kept.get(p.partition))
+        for p in facts.partitions
+    )
+    return replace(facts, partitions=partitions, retention=retention)
+
+
+def _add_held(
+    kafka: KafkaLog, partitions: tuple[PartitionFacts, ...]
+) -> tuple[PartitionFacts, ...]:
+    """Look behind the last stable offsets: records of open transactions are not nothing."""
+    if not partitions:
+        return ()
+    topic = partitions[0].topic
+    marks = kafka.fetch_topic(topic, "read_uncommitted").partitions
+    pairs = zip(partitions, marks, strict=False)
+    seen = tuple(replace(partition, held_end=mark.end) for partition, mark in pairs)
+    starts = {p.partition: p.end for p in seen if p.held}
+    held = kafka.fetch_first_timestamps(topic, starts, "read_uncommitted")
+    return tuple(replace(p, first_held_ms=held.get(p.partition)) for p in seen)
+
+
+def parse_retention(settings: Mapping[str, str]) -> Retention:
+    """Read when Kafka deletes a topic's records; -1 means never, compaction alone deletes none."""
+    if "delete" not in settings.get("cleanup.policy", "delete"):
+        return Retention()
+    ms, size = int(settings.get("retention.ms", "-1")), int(settings.get("retention.bytes", "-1"))
+    return Retention(ms if ms >= 0 else None, is_by_bytes=size >= 0)
+
+
+def _find_block(table: Table, stream: Stream, point: RecoveryPoint) -> Obstacle | None:
+    """Find the record of a blocked batch that still stands.
+
+    The suite is not compared: reading it is the run's task, and a run lifts the block.
+    """
+    blocked = read_blocked(table.properties, stream.stream)
+    if blocked is None or blocked.waiver is not None:
+        return None
+    judged = Fingerprint(
+        suite_hash=blocked.plan.suite_hash,
+        stream_hash=stream.content_hash,
+        transform_version=transform_version(stream),
+    )
+    if not is_standing(blocked, point, judged):
+        return None
+    error = explain_block(blocked)
+    return Obstacle("blocked", error.facts, error.next_step)
+
+
+def _instant(timestamp_ms: int) -> datetime:
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)

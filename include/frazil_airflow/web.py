@@ -1,0 +1,25 @@
+"""A web app that is built when somebody first asks for it."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TypeAlias
+
+Message: TypeAlias = MutableMapping[str, object]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class LazyApp:
+    """Stand in for the page until its first request, so that FastAPI is not imported before."""
+
+    def __init__(self) -> None:
+        """Import nothing."""
+        self._app: App | None = None
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Build the app if need be, and let it answer."""
+        if self._app is None:
+            from frazil_airflow.status_page import build_app  # noqa: PLC0415 - see the class
+
+            self._app = build_app()
+        await self._app(scope, receive, send)

@@ -1,0 +1,51 @@
+"""Rewrite one table's small files, or its many manifests; its rows stay what they are.
+
+spark-submit spark_jobs/compact_table.py request.json result.json
+"""
+
+from pyspark.sql import SparkSession
+
+from frazil.compaction import LARGE_RATIO, MIN_INPUT_FILES, SMALL_RATIO
+from frazil.contracts import TableRequest, TableResult
+from frazil_spark.job import run_job
+from frazil_spark.maintenance import apply_session_conf, call_procedure, read_counts, write_map
+
+
+def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:
+    """Commit rewritten files as a `replace`; appends that land meanwhile stay."""
+    apply_session_conf(spark, request)
+    if request.action == "manifests":
+        return rewrite_manifests(spark, request)
+    return rewrite_files(spark, request)
+
+
+def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
+    """Bin-pack small files to the target size, partition by partition.
+
+    One group at a time: on a small server the rewrite must leave cores to the next batch.
+    """
+    options = {
+        "target-file-size-bytes": str(request.target_bytes),
+        "min-file-size-bytes": str(int(SMALL_RATIO * request.target_bytes)),
+        "max-file-size-bytes": str(int(LARGE_RATIO * request.target_bytes)),
+        "min-input-files": str(MIN_INPUT_FILES),
+        "max-concurrent-file-group-rewrites": "1",
+        "partial-progress.enabled": str(request.partial_progress).lower(),
+    }
+    rows = call_procedure(
+        spark,
+        request,
+        "rewrite_data_files",
+        {"strategy": "'binpack'", "options": write_map(options)},
+    )
+    return TableResult(counts=read_counts(rows[0]))
+
+
+def rewrite_manifests(spark: SparkSession, request: TableRequest) -> TableResult:
+    """Merge many small manifests into few."""
+    rows = call_procedure(spark, request, "rewrite_manifests", {"use_caching": "false"})
+    return TableResult(counts=read_counts(rows[0]))
+
+
+if __name__ == "__main__":
+    run_job(compact_table, TableRequest)

@@ -1,0 +1,36 @@
+"""List or delete the files in one table's folder that nothing references.
+
+spark-submit spark_jobs/remove_orphans.py request.json result.json
+"""
+
+from pyspark.sql import SparkSession
+
+from frazil.contracts import TableRequest, TableResult
+from frazil_spark.job import run_job
+from frazil_spark.maintenance import apply_session_conf, call_procedure, write_instant
+
+
+def remove_orphans(spark: SparkSession, request: TableRequest) -> TableResult:
+    """Take what is older than `older_than_ms` and no snapshot, branch or metadata log names.
+
+    The procedure itself refuses an age below 24 hours. A file that differs from a live one by the
+    scheme of its address only fails the job: the strictest of the procedure's modes.
+    """
+    apply_session_conf(spark, request)
+    rows = call_procedure(
+        spark,
+        request,
+        "remove_orphan_files",
+        {
+            "older_than": write_instant(request.older_than_ms),
+            "dry_run": str(request.dry_run).lower(),
+            "prefix_listing": str(request.prefix_listing).lower(),
+            "prefix_mismatch_mode": "'ERROR'",
+        },
+    )
+    paths = tuple(sorted(str(row[0]) for row in rows))
+    return TableResult(counts={"files": len(paths)}, paths=paths)
+
+
+if __name__ == "__main__":
+    run_job(remove_orphans, TableRequest)

@@ -1,0 +1,98 @@
+"""A stream file that is broken shows itself, and takes no other stream's DAGs away."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+pytestmark = pytest.mark.airflow
+
+CHECK_FILE = "check_streams_dag.py"
+
+WriteStream = Callable[..., Path]
+Parse = Callable[[], DagBag]
+
+
+def find_error(bag: DagBag) -> str:
+    """Give the only import error, which must be that of the file without DAGs."""
+    assert [path.rpartition("/")[2] for path in bag.import_errors] == [CHECK_FILE]
+    return next(iter(bag.import_errors.values()))
+
+
+def test_sound_streams_leave_no_import_error(write_stream: WriteStream, parse: Parse) -> None:
+    write_stream("orders")
+
+    assert parse().import_errors == {}
+
+
+def test_a_broken_file_is_an_import_error_with_file_line_and_field(
+    write_stream: WriteStream, parse: Parse
+) -> None:
+    write_stream("orders")
+    broken = write_stream("refunds")
+    broken.write_text(broken.read_text().replace("json", "jsonn"))
+
+    bag = parse()
+
+    place = f"{broken}:4: value.convert: Input should be"
+    assert place in find_error(bag)
+    assert {"ingest__orders", "maintain__orders", "watch"} == set(bag.dags)
+
+
+def test_every_broken_file_is_named(write_stream: WriteStream, parse: Parse) -> None:
+    for name in ("orders", "refunds"):
+        write_stream(name).write_text("stream: [")
+
+    error = find_error(parse())
+
+    assert "orders.yaml" in error
+    assert "refunds.yaml" in error
+
+
+@pytest.mark.parametrize("schedule", ["61 * * * *", "a b c d e", "0 0 31 2 *"])
+def test_a_schedule_without_a_next_date_stops_only_its_own_stream(
+    write_stream: WriteStream, parse: Parse, schedule: str
+) -> None:
+    write_stream("orders")
+    write_stream("refunds", schedule=schedule)
+
+    bag = parse()
+
+    assert "refunds.yaml: batch.schedule: " in find_error(bag)
+    assert "ingest__orders" in bag.dags
+    assert "ingest__refunds" not in bag.dags
+
+
+def test_a_schedule_of_once_is_sound(write_stream: WriteStream, parse: Parse) -> None:
+    write_stream("orders", schedule="@once")
+
+    assert "ingest__orders" in parse().dags
+
+
+def test_an_owner_longer_than_a_tag_takes_no_dag_away(
+    write_stream: WriteStream, parse: Parse
+) -> None:
+    write_stream("orders", owner="o" * 300)
+
+    bag = parse()
+
+    assert bag.import_errors == {}
+    assert bag.dags["ingest__orders"].get_task("plan").owner == "o" * 300
+
+
+def test_a_missing_folder_of_stream_files_is_an_import_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, parse: Parse
+) -> None:
+    monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path / "nowhere"))
+
+    assert "no such folder of stream files" in find_error(parse())
+
+
+def test_the_watch_also_looks_at_a_broken_file(write_stream: WriteStream, parse: Parse) -> None:
+    write_stream("orders")
+    write_stream("refunds").write_text("stream: [")
+
+    mapped = parse().dags["watch"].get_task("watch_stream")
+
+    assert mapped.op_kwargs_expand_input.value == {"stream": ["orders", "refunds"]}

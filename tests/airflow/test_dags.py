@@ -1,0 +1,136 @@
+"""Every DAG by its id, with its tasks, their order and their settings."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, Asset, TriggerRule
+
+from frazil_airflow.parsing import load_streams_to_parse
+
+pytestmark = pytest.mark.airflow
+
+WriteStream = Callable[..., Path]
+Parse = Callable[[], DagBag]
+Dags = dict[str, DAG]
+
+INGEST = ("plan", "stage", "check", "publish")
+MAINTAIN = ("compact", "expire_snapshots", "remove_orphans", "report")
+
+
+@pytest.fixture
+def dags(write_stream: WriteStream, parse: Parse) -> Dags:
+    write_stream("orders")
+    write_stream("refunds", schedule="@hourly")
+    return parse().dags
+
+
+def test_every_stream_has_its_two_dags_and_the_fleet_one_watch(dags: Dags) -> None:
+    found = {dag_id: {task.task_id for task in dag.tasks} for dag_id, dag in dags.items()}
+
+    assert {dag_id: tasks for dag_id, tasks in found.items() if "orders" not in dag_id} == {
+        "ingest__refunds": set(INGEST),
+        "maintain__refunds": set(MAINTAIN),
+        "watch": {"watch_stream"},
+    }
+    assert found["ingest__orders"] == set(INGEST)
+
+
+def test_a_batch_is_planned_staged_checked_and_published_in_this_order(dags: Dags) -> None:
+    dag = dags["ingest__orders"]
+
+    upstream = {task: dag.get_task(task).get_flat_relative_ids(upstream=True) for task in INGEST}
+
+    assert upstream == {task: set(INGEST[:n]) for n, task in enumerate(INGEST)}
+
+
+def test_maintenance_goes_on_after_a_failed_task_and_the_run_stays_red(dags: Dags) -> None:
+    dag = dags["maintain__orders"]
+
+    chain = [dag.get_task(task).upstream_task_ids for task in MAINTAIN]
+    rules = [dag.get_task(task).trigger_rule for task in MAINTAIN]
+
+    assert chain == [set(), {"compact"}, {"expire_snapshots"}, set(MAINTAIN[:3])]
+    assert rules == [
+        TriggerRule.ALL_SUCCESS,
+        TriggerRule.ALL_DONE,
+        TriggerRule.ALL_DONE,
+        TriggerRule.ALL_SUCCESS,
+    ]
+
+
+def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags: Dags) -> None:
+    schedules = {dag_id: dag.schedule for dag_id, dag in dags.items()}
+
+    assert schedules == {
+        "ingest__orders": "*/5 * * * *",
+        "ingest__refunds": "@hourly",
+        "maintain__orders": "41 3 * * *",
+        "maintain__refunds": "41 3 * * *",
+        "watch": "* * * * *",
+    }
+    assert {(dag.catchup, dag.max_active_runs) for dag in dags.values()} == {(False, 1)}
+    assert all(dag.dagrun_timeout >= timedelta(minutes=10) for dag in dags.values())
+
+
+def test_whatever_writes_to_a_table_holds_its_one_slot(dags: Dags) -> None:
+    tasks = [*dags["ingest__orders"].tasks, *dags["maintain__orders"].tasks]
+
+    assert {task.task_id: task.pool for task in tasks} == {
+        "plan": "default_pool",
+        "check": "default_pool",
+        **dict.fromkeys(("stage", "publish", *MAINTAIN), "frazil_shop_orders"),
+    }
+
+
+def test_tasks_are_tried_again_after_ten_seconds_and_belong_to_the_streams_owner(
+    dags: Dags,
+) -> None:
+    tasks = dags["ingest__orders"].tasks
+
+    assert {(t.retries, t.retry_delay, t.max_retry_delay, t.owner) for t in tasks} == {
+        (3, timedelta(seconds=10), timedelta(minutes=2), "shop@example.org")
+    }
+
+
+def test_only_publish_announces_the_table(dags: Dags) -> None:
+    dag = dags["ingest__orders"]
+
+    outlets = {task.task_id: task.outlets for task in dag.tasks if task.outlets}
+
+    uri = "iceberg://iceberg_default/shop.orders"
+    extra = {"stream": "orders", "owner": "shop@example.org"}
+    expected = Asset(name="shop.orders", uri=uri, group="frazil", extra=extra)
+    assert outlets == {"publish": [expected]}
+
+
+@pytest.mark.parametrize(
+    "word", ["**What.**", "**When.**", "**Inputs.**", "retry", "**How to stop"]
+)
+def test_every_dag_says_what_when_with_which_inputs_what_a_retry_does_and_how_to_stop(
+    dags: Dags, word: str
+) -> None:
+    assert [dag_id for dag_id, dag in dags.items() if word not in dag.doc_md] == []
+
+
+def test_every_task_explains_itself(dags: Dags) -> None:
+    silent = [task for dag in dags.values() for task in dag.tasks if not task.doc_md]
+
+    assert silent == []
+
+
+def test_dags_are_found_by_stream_and_by_owner(dags: Dags) -> None:
+    assert dags["maintain__orders"].tags == {"frazil", "orders", "shop@example.org"}
+
+
+def test_a_tasks_own_parse_reads_no_other_stream_file(
+    write_stream: WriteStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stream("orders")
+    write_stream("refunds").write_text("not: a stream")
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "ingest__orders")
+
+    assert [s.stream for s in load_streams_to_parse("ingest")] == ["orders"]
+    assert load_streams_to_parse("maintain") == ()

@@ -1,0 +1,200 @@
+"""How a task ends: JSON for the next one, a skip, another try, or red at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Never
+
+import pytest
+from airflow.sdk import DAG, Asset
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    DownstreamTasksSkipped,
+)
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from frazil import errors
+from frazil.contracts import NothingToRead, Published, Verdict
+from frazil.engine import SparkEngine
+from frazil.errors import FrazilError
+from frazil.stream_files import load_stream_file
+from frazil_airflow.assets import table_asset
+from frazil_airflow.outcomes import choose_outcome
+from frazil_airflow.tasks import (
+    FrazilTask,
+    TaskStoppedError,
+    frazil_task,
+    task_defaults,
+    write_last_words,
+)
+
+pytestmark = pytest.mark.airflow
+
+PUBLISHED = Published(
+    stream="orders",
+    table="shop.orders",
+    batch_id="b1",
+    outcome="PUBLISHED",
+    snapshot_id=2**62 + 1,
+    epoch=3,
+    rows_written=7,
+    rows_quarantined=1,
+    rows_skipped=0,
+    ranges={"orders": {0: (4, 12)}},
+)
+
+
+def make_task(function: Callable[[], object], **settings: object) -> FrazilTask:
+    """Put one function into a DAG as a task."""
+    with DAG("test", schedule=None, default_args=task_defaults("me")):
+        return frazil_task(function).override(**{"task_id": "step", **settings})().operator
+
+
+def run(task: FrazilTask) -> tuple[str, OutletEventAccessors]:
+    """Run a task as Airflow's runner does, without its supervisor; give its answer and events."""
+    context = {"outlet_events": OutletEventAccessors(), "task": task}
+    return task.execute(context), context["outlet_events"]
+
+
+def make(error: type[FrazilError]) -> FrazilError:
+    return error("what happened", "the next command")
+
+
+SKIPS = {errors.SupersededError}
+CONCRETE = {e for e in vars(errors).values() if isinstance(e, type)} - {FrazilError}
+
+
+@pytest.mark.parametrize("error", sorted(CONCRETE - SKIPS, key=lambda e: e.__name__))
+def test_only_what_may_pass_by_itself_is_tried_again(error: type[FrazilError]) -> None:
+    outcome = choose_outcome(make(error))
+
+    assert (type(outcome) is error) == error.retryable
+    assert isinstance(outcome, AirflowFailException) != error.retryable
+
+
+def test_unavailable_is_tried_again_and_a_gap_a_block_or_a_lost_stage_is_not() -> None:
+    retryable = {e.__name__ for e in CONCRETE if e.retryable}
+
+    assert {"KafkaUnavailableError", "CatalogUnavailableError", "StorageError"} < retryable
+    assert "CommitContentionError" in retryable
+    assert not retryable & {
+        "RetentionGapError",
+        "BatchBlockedError",
+        "QualityFailedError",
+        "StageLostError",
+        "StageStaleError",
+        "ForeignRollbackError",
+    }
+
+
+def test_a_batch_that_another_run_overtook_is_skipped_and_says_so() -> None:
+    outcome = choose_outcome(make(errors.SupersededError))
+
+    assert isinstance(outcome, AirflowSkipException)
+    assert str(outcome) == "what happened\nNext: the next command"
+
+
+def test_a_red_task_shows_the_kind_of_error_the_facts_and_the_next_command() -> None:
+    def step() -> Never:
+        raise make(errors.RetentionGapError)
+
+    with pytest.raises(AirflowFailException) as caught:
+        run(make_task(step))
+
+    assert str(caught.value) == "RetentionGap: what happened\nNext: the next command"
+
+
+def test_the_error_text_is_the_last_thing_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    write_last_words({"exception": make(errors.KafkaUnavailableError)})
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "::endgroup::",
+        "KafkaUnavailable: what happened\nNext: the next command",
+    ]
+
+
+def test_a_message_leaves_as_json_that_the_next_task_can_parse() -> None:
+    verdict = Verdict(stream="orders", batch_id="b1", attempt="a1", outcome="passed")
+
+    answer, _ = run(make_task(lambda: verdict))
+
+    assert Verdict.parse(answer) == verdict
+
+
+def test_nothing_to_read_skips_every_later_task() -> None:
+    nothing = NothingToRead(stream="orders", table="shop.orders", epoch=3, next_offsets={})
+    with DAG("test", schedule=None):
+        first = frazil_task(lambda: nothing).override(task_id="plan")()
+        second = frazil_task(lambda: None).override(task_id="stage")()
+        third = frazil_task(lambda: None).override(task_id="publish")()
+        first >> second >> third
+
+    with pytest.raises(DownstreamTasksSkipped) as caught:
+        run(first.operator)
+
+    assert caught.value.tasks == ["publish", "stage"]
+
+
+@pytest.fixture
+def asset(write_stream: Callable[..., Path]) -> Asset:
+    return table_asset(load_stream_file(write_stream("orders")))
+
+
+def test_a_published_batch_is_announced_with_its_snapshot_and_ranges(asset: Asset) -> None:
+    task = make_task(lambda: PUBLISHED, outlets=[asset])
+
+    _, events = run(task)
+
+    assert task.outlets == [asset]
+    assert events[asset].extra == {
+        "stream": "orders",
+        "table": "shop.orders",
+        "snapshot_id": 2**62 + 1,
+        "epoch": 3,
+        "batch_id": "b1",
+        "ranges": {"orders": {"0": [4, 12]}},
+        "rows": 7,
+    }
+
+
+def test_a_batch_that_was_there_already_is_not_announced_again(asset: Asset) -> None:
+    already = PUBLISHED.model_copy(update={"outcome": "ALREADY"})
+    task = make_task(lambda: already, outlets=[asset])
+
+    answer, _ = run(task)
+
+    assert task.outlets == []
+    assert Published.parse(answer) == already
+
+
+def test_a_stopped_task_takes_the_engines_process_with_it(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    program = f"import os,time; open({str(pid_file)!r},'w').write(str(os.getpid())); time.sleep(60)"
+    engine = SparkEngine("sc://127.0.0.1:1")
+    task = make_task(lambda: engine._run([sys.executable, "-c", program]))  # noqa: SLF001
+    before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow's runner does
+    killer = threading.Timer(2, os.kill, (os.getpid(), signal.SIGTERM))
+
+    killer.start()
+    try:
+        with pytest.raises(TaskStoppedError):
+            run(task)
+    finally:
+        killer.cancel()
+        signal.signal(signal.SIGTERM, before)
+
+    assert subprocess.run(["kill", "-0", pid_file.read_text()], check=False).returncode != 0
+
+
+def test_a_task_that_is_not_running_cannot_be_stopped_twice() -> None:
+    task = make_task(lambda: 1)
+    run(task)
+
+    task.on_kill()

@@ -1,0 +1,189 @@
+"""`make bench`: figures of one run on one machine, as JSON; nothing here is a test.
+
+RECORDS and ROUNDS set the size (2,000,000 and 5); progress goes to standard error.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from frazil_demo.airflow_api import AirflowApi
+
+HERE = Path(__file__).parent
+REPO = HERE.parents[1]
+FRAZIL = Path(sys.executable).with_name("frazil")
+LATENCY_RUNS = 10
+EMPTY_RUNS = 10
+LATENCY_RECORDS = 1000
+
+
+@contextlib.contextmanager
+def started_stack() -> Iterator[dict[str, str]]:
+    """Start a whole stack of its own; give the environment that finds it."""
+    with tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder:
+        streams = Path(folder, "streams")
+        (streams / "expectations").mkdir(parents=True)
+        ports = {f"FRAZIL_{name}_PORT": "0" for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK")}
+        environment = {
+            **os.environ,
+            **ports,
+            "FRAZIL_AIRFLOW_PORT": "0",
+            "FRAZIL_HOME": str(Path(folder, "home")),
+            "FRAZIL_STREAMS": str(streams),
+            "FRAZIL_JARS": os.environ.get("FRAZIL_JARS", str(REPO / ".frazil" / "jars")),
+        }
+        try:
+            subprocess.run([str(FRAZIL), "stack", "up"], env=environment, check=True)
+            yield environment
+        finally:
+            subprocess.run([str(FRAZIL), "stack", "down"], env=environment, check=True)
+
+
+def ask(environment: Mapping[str, str], *arguments: str) -> Any:
+    """Run a command and give its JSON."""
+    done = subprocess.run(
+        [str(FRAZIL), *arguments, "--json"],
+        env=dict(environment),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(done.stdout)
+
+
+def write_small_stream(environment: Mapping[str, str]) -> str:
+    """Write a stream for latencies; it runs only when triggered."""
+    name = f"small{secrets.token_hex(3)}"
+    document = {
+        "stream": name,
+        "owner": "bench@example.org",
+        "source": {"topic": name},
+        "value": {"convert": "json", "columns": {"id": "long!", "name": "string"}},
+        "table": {"name": f"bench.{name}"},
+        "batch": {"schedule": "0 0 1 1 *"},
+    }
+    Path(environment["FRAZIL_STREAMS"], f"{name}.yaml").write_text(yaml.safe_dump(document))
+    return name
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    """Send small records."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for index in range(count):
+        producer.produce(topic, value=json.dumps({"id": index, "name": "n"}).encode())
+    producer.flush(30)
+
+
+def measure_latency(environment: Mapping[str, str], stack: Any) -> dict[str, Any]:
+    """Measure from the DAG's trigger to visible rows, and an empty batch beside it."""
+    name = write_small_stream(environment)
+    bootstrap = stack["kafka"]["bootstrap"]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 4, 1)])[name].result(15)
+    airflow = stack["airflow"]
+    api = AirflowApi(airflow["url"], airflow["user"], Path(airflow["password_file"]))
+    api.wait_for_dag(f"ingest__{name}")
+    seconds = []
+    for _ in range(LATENCY_RUNS + 1):
+        produce(bootstrap, name, LATENCY_RECORDS)
+        started = time.time()
+        run = api.wait_for_run(f"ingest__{name}", api.trigger(f"ingest__{name}").run_id)
+        assert run.state == "success"
+        newest = ask(environment, "status", name)[0]["newest_ingest_at"]
+        seconds.append(parse_instant(newest) - started)
+        print(f"latency: {seconds[-1]:.2f} s", file=sys.stderr)
+    return {
+        "trigger_to_visible_seconds_p50": round(statistics.median(seconds[1:]), 2),
+        "trigger_to_visible_seconds": [round(s, 2) for s in seconds[1:]],
+        "empty_batch": measure_empty(environment, name),
+    }
+
+
+def parse_instant(text: str) -> float:
+    """Read an ISO instant as seconds."""
+    from datetime import datetime  # noqa: PLC0415 - one use
+
+    return datetime.fromisoformat(text).timestamp()
+
+
+def measure_empty(environment: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Time the plan of an idle stream, and see that no snapshot came of it."""
+    before = len(ask(environment, "snapshots", name))
+    script = (
+        "import time, json, sys\n"
+        "from frazil.ingest import plan_next_batch\n"
+        "from frazil.workspace import open_workspace\n"
+        "times = []\n"
+        f"for _ in range({EMPTY_RUNS}):\n"
+        "    t = time.monotonic()\n"
+        f"    plan_next_batch(open_workspace({name!r}, 'bench'))\n"
+        "    times.append(time.monotonic() - t)\n"
+        "print(json.dumps(times))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=dict(environment),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    times = json.loads(done.stdout)
+    return {
+        "seconds_p50": round(statistics.median(times), 3),
+        "snapshots_made": len(ask(environment, "snapshots", name)) - before,
+    }
+
+
+def measure_throughput(environment: Mapping[str, str], stack: Any) -> Any:
+    """Run the comparison with the floor in a process of its own."""
+    command = [
+        sys.executable,
+        str(HERE / "throughput.py"),
+        os.environ.get("RECORDS", "2000000"),
+        os.environ.get("ROUNDS", "5"),
+    ]
+    pid = str(stack["parts"]["spark_connect"]["pid"])
+    done = subprocess.run(
+        command,
+        env={**environment, "FRAZIL_SPARK_PID": pid},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return json.loads(done.stdout)
+
+
+def measure_parse() -> Any:
+    """Time the DAG files with 100 streams."""
+    command = [sys.executable, str(HERE / "parse_dags.py")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    """Measure and print."""
+    figures: dict[str, Any] = {"parse": measure_parse()}
+    with started_stack() as environment:
+        stack = ask(environment, "stack", "status")
+        figures["memory_idle_mb"] = stack["pss_mb"]
+        figures |= measure_latency(environment, stack)
+        figures["throughput"] = measure_throughput(environment, stack)
+        figures["memory_loaded_mb"] = ask(environment, "stack", "status")["pss_mb"]
+    print(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Airflow beside the broker and Spark, once for all end-to-end tests."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import FRAZIL, FREE_PORTS, REPO, Lab, Stack
+
+from frazil_demo.airflow_api import AirflowApi
+
+
+@dataclass(frozen=True)
+class Airflow:
+    """A running Airflow and the folder of the stream files that it reads."""
+
+    api: AirflowApi
+    streams: Path
+    home: Path
+
+    def run(self, dag_id: str) -> str:
+        """Trigger a run, wait for its end, give its id."""
+        started = self.api.trigger(dag_id)
+        self.api.wait_for_run(dag_id, started.run_id, 240)
+        return started.run_id
+
+    def states(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """Give the state of every task of a run."""
+        answer = self.api.request("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")
+        return {t["task_id"]: t["state"] for t in answer["task_instances"]}
+
+    def wait_for_states(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """Wait until a cleared run has ended again."""
+        time.sleep(2)
+        self.api.wait_for_run(dag_id, run_id, 240)
+        return self.states(dag_id, run_id)
+
+
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """Start a whole stack of its own: its Airflow reads a folder that the tests write."""
+    base = tmp_path_factory.mktemp("whole")
+    streams = base / "streams"
+    (streams / "expectations").mkdir(parents=True)
+    environment = {
+        **os.environ,
+        **FREE_PORTS,
+        "FRAZIL_HOME": str(base / "home"),
+        "FRAZIL_STREAMS": str(streams),
+        "FRAZIL_JARS": os.environ.get("FRAZIL_JARS", str(REPO / ".frazil" / "jars")),
+    }
+    try:
+        subprocess.run([str(FRAZIL), "stack", "up"], env=environment, check=True)
+        stack = Stack.read(base / "home")
+        facts = {name: str(value) for name, value in stack.facts["airflow"].items()}
+        api = AirflowApi(facts["url"], facts["user"], Path(facts["password_file"]))
+        yield Airflow(api, streams, base / "home")
+    finally:
+        subprocess.run([str(FRAZIL), "stack", "down"], env=environment, check=True)
+
+
+@pytest.fixture
+def airflow_lab(airflow: Airflow) -> Lab:
+    """Give a test a stream that Airflow sees; it runs only when triggered."""
+    stream = f"e{os.urandom(4).hex()}"
+    lab = Lab(Stack.read(airflow.home), airflow.streams, stream)
+    lab.document = yaml.safe_load(
+        f"""
+        stream: {stream}
+        owner: tests@example.org
+        source: {{topic: {stream}}}
+        value: {{convert: json, columns: {{id: long!, name: string, amount: double}}}}
+        table: {{name: {lab.table}, partition_by: ["bucket(id, 2)"]}}
+        batch: {{max_records: 600, schedule: "0 0 1 1 *"}}
+        maintenance: {{schedule: "0 0 1 1 *"}}
+        errors: {{max_bad_ratio: 0.1}}
+        """
+    )
+    lab.write_stream()
+    return lab

@@ -1,0 +1,90 @@
+"""The ingest DAG on real parts: a topic becomes a table, and repeating changes nothing."""
+
+import pytest
+from conftest import Lab, good_values
+
+from e2e.conftest import Airflow
+
+pytestmark = pytest.mark.stack
+STEPS = ("plan", "stage", "check", "publish")
+
+
+def head_of(lab: Lab) -> tuple[object, int]:
+    """Give the newest snapshot and how many there are."""
+    snapshots = lab.frazil("snapshots", lab.stream, "--json").json
+    assert isinstance(snapshots, list)
+    return snapshots[0]["snapshot_id"], len(snapshots)
+
+
+def test_a_run_loads_a_batch_and_an_idle_run_skips(airflow: Airflow, airflow_lab: Lab) -> None:
+    lab = airflow_lab
+    dag = f"ingest__{lab.stream}"
+    lab.create_topic()
+    lab.produce([*good_values(1000), b"no json"])
+    airflow.api.wait_for_dag(dag)
+
+    first, second = airflow.run(dag), airflow.run(dag)
+    idle = airflow.run(dag)
+
+    assert airflow.states(dag, first) == dict.fromkeys(STEPS, "success")
+    assert airflow.states(dag, second) == dict.fromkeys(STEPS, "success")
+    skipped = {"plan": "success", "stage": "skipped", "check": "skipped", "publish": "skipped"}
+    assert airflow.states(dag, idle) == skipped
+    assert lab.frazil("audit", lab.stream).code == 0
+    assert head_of(lab)[1] == 3
+
+
+def test_clearing_any_task_of_a_published_run_changes_nothing(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab = airflow_lab
+    dag = f"ingest__{lab.stream}"
+    lab.create_topic()
+    lab.produce(good_values(100))
+    airflow.api.wait_for_dag(dag)
+    run = airflow.run(dag)
+    before = head_of(lab)
+
+    for task in ("stage", "check", "publish"):
+        body = {"dag_run_id": run, "task_ids": [task], "dry_run": False, "only_failed": False}
+        airflow.api.request("POST", f"/dags/{dag}/clearTaskInstances", body)
+        states = airflow.wait_for_states(dag, run)
+        assert states[task] == "success", states
+
+    assert head_of(lab) == before
+    assert lab.frazil("audit", lab.stream).code == 0
+
+
+def test_a_bad_batch_fails_the_run_and_the_next_run_answers_at_once(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab = airflow_lab
+    dag = f"ingest__{lab.stream}"
+    lab.create_topic()
+    lab.produce([*good_values(50), *[b"no json"] * 50])
+    airflow.api.wait_for_dag(dag)
+
+    bad, held = airflow.run(dag), airflow.run(dag)
+
+    assert airflow.states(dag, bad)["check"] == "failed"
+    assert airflow.states(dag, held)["plan"] == "failed"
+    status = lab.frazil("status", lab.stream, "--json").json
+    assert isinstance(status, list)
+    assert (status[0]["state"], status[0]["rows"]) == ("blocked", 0)
+
+
+def test_maintenance_runs_its_four_tasks_and_keeps_every_row(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab = airflow_lab
+    dag = f"maintain__{lab.stream}"
+    lab.create_topic()
+    lab.produce(good_values(100))
+    lab.drain()
+    airflow.api.wait_for_dag(dag)
+
+    run = airflow.run(dag)
+
+    tasks = ("compact", "expire_snapshots", "remove_orphans", "report")
+    assert airflow.states(dag, run) == dict.fromkeys(tasks, "success")
+    assert lab.frazil("audit", lab.stream).code == 0

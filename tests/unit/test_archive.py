@@ -1,0 +1,125 @@
+"""The ledger archive outlives snapshots: expiry takes them, the archive keeps what they said."""
+
+from datetime import UTC, datetime
+
+import pytest
+from lake import Lake
+
+from frazil import keys
+from frazil.archive import archive_all_entries, archive_new_entries, read_archive
+from frazil.bootstrap import new_table
+from frazil.errors import HistoryCutError, TableRecreatedError
+from frazil.ledger import walk_ancestors
+from frazil.publishing import drop_stage
+
+FAR_FUTURE = datetime(2999, 1, 1, tzinfo=UTC)
+
+
+def ids(lake: Lake) -> list[int]:
+    """List main's ancestors through metadata and archive."""
+    return [entry.snapshot_id for entry in walk_ancestors(lake.history)]
+
+
+def expire_everything(lake: Lake) -> None:
+    """Expire as somebody with PyIceberg would: all but the head, lineage erased."""
+    lake.table.maintenance.expire_snapshots().older_than(FAR_FUTURE).commit()
+
+
+def test_an_archived_entry_is_what_the_snapshot_said(lake: Lake) -> None:
+    landed = lake.ingest(3, 2)
+
+    archive_new_entries(lake.store, lake.history)
+
+    rows = read_archive(lake.store, "demo.orders", lake.history.table_uuid).entries
+    assert rows[landed.entry.snapshot_id] == lake.history.entries[landed.entry.snapshot_id]
+
+
+def test_archiving_again_changes_what_is_read_not_at_all(lake: Lake) -> None:
+    lake.ingest(3, 2)
+    archive_all_entries(lake.store, lake.history)
+    first = read_archive(lake.store, "demo.orders", lake.history.table_uuid)
+
+    archive_new_entries(lake.store, lake.history)
+
+    assert read_archive(lake.store, "demo.orders", lake.history.table_uuid) == first
+    assert archive_all_entries(lake.store, lake.history) == 0
+
+
+def test_each_publish_archives_down_to_the_state_before_it(lake: Lake) -> None:
+    lake.append_foreign(1)
+    lake.append_foreign(2)
+    lake.ingest(3, 2)
+
+    assert archive_new_entries(lake.store, lake.history) == 3
+
+
+def test_what_a_crash_left_out_is_archived_before_expiry(lake: Lake) -> None:
+    for end in (1, 2, 3):
+        lake.ingest(end, 0)
+
+    archive_new_entries(lake.store, lake.history)
+
+    assert archive_all_entries(lake.store, lake.history) == 3
+    assert ids(lake) == [e.snapshot_id for e in walk_ancestors(lake.history)]
+
+
+def test_after_an_expiry_by_others_ancestry_and_batches_are_complete(lake: Lake) -> None:  # C1
+    plan = lake.plan(1, 0)
+    staged = lake.stage(plan)
+    first = lake.publish(plan, staged)
+    lake.ingest(2, 0)
+    before = ids(lake)
+    archive_all_entries(lake.store, lake.history)
+
+    expire_everything(lake)
+
+    assert len(lake.table.metadata.snapshots) == 1
+    assert ids(lake) == before
+    assert lake.publish(plan, staged).entry.snapshot_id == first.entry.snapshot_id
+
+
+def test_the_recovery_point_is_found_when_its_snapshot_is_gone(lake: Lake) -> None:
+    lake.ingest(3, 2)
+    point = lake.point
+    archive_all_entries(lake.store, lake.history)
+    lake.append_foreign(1)
+    archive_new_entries(lake.store, lake.history)
+
+    expire_everything(lake)
+
+    assert lake.point == point
+
+
+def test_an_expiry_that_took_the_state_without_an_archive_halts(lake: Lake) -> None:
+    lake.ingest(3, 2)
+    lake.append_foreign(1)
+
+    expire_everything(lake)
+
+    with pytest.raises(HistoryCutError):
+        _ = lake.point
+
+
+def test_a_table_of_the_same_name_finds_the_old_one_in_the_archive(lake: Lake) -> None:  # C6
+    archive_all_entries(lake.store, lake.history)
+    lake.catalog.drop_table("demo.orders")
+    lake.store.create("demo.orders", new_table(lake.stream))
+
+    with pytest.raises(TableRecreatedError):
+        _ = lake.point
+
+
+def test_a_staged_snapshot_never_enters_the_archive(lake: Lake) -> None:
+    plan = lake.plan(3, 2)
+    staged = lake.stage(plan)
+
+    archive_all_entries(lake.store, lake.history)
+    drop_stage(lake.store, plan.table, staged)
+
+    rows = read_archive(lake.store, "demo.orders", lake.history.table_uuid).entries
+    assert staged.snapshot_id not in rows
+    assert [e.summary.get(keys.KIND) for e in rows.values()] == [keys.BOOTSTRAP]
+
+
+def test_without_an_archive_table_there_is_nothing_in_it(lake: Lake) -> None:
+    assert read_archive(lake.store, "demo.orders", "uuid").entries == {}

@@ -1,0 +1,191 @@
+"""One connection serves PyIceberg, Spark and Kafka; its secrets stay in this process."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from frazil import connections
+from frazil.connections import (
+    CatalogPreset,
+    Connection,
+    find_catalog,
+    find_connection,
+    find_kafka_config,
+    find_spark_remote,
+    home_dir,
+    is_secret,
+    streams_dir,
+)
+from frazil.errors import ConnectionMissingError
+
+STACK = {
+    "kafka": {"bootstrap": "127.0.0.1:9092"},
+    "catalog": {"name": "lake", "properties": {"type": "sql", "uri": "sqlite:////x/c.db"}},
+    "spark_connect": {"url": "sc://127.0.0.1:15002"},
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test a home of its own and no connections."""
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    for name in ("KAFKA_DEFAULT", "ICEBERG_DEFAULT", "SPARK_CONNECT_DEFAULT"):
+        monkeypatch.delenv(f"AIRFLOW_CONN_{name}", raising=False)
+    return tmp_path
+
+
+def define(monkeypatch: pytest.MonkeyPatch, name: str, **content: object) -> None:
+    """Define a connection as Airflow reads it from the environment."""
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(content))
+
+
+def start_stack(home: Path) -> None:
+    """Leave the record that `frazil stack up` leaves."""
+    (home / "stack").mkdir()
+    (home / "stack" / "stack.json").write_text(json.dumps(STACK))
+
+
+def test_the_embedded_stack_defines_the_three_connections(home: Path) -> None:
+    start_stack(home)
+
+    assert find_kafka_config("kafka_default") == {"bootstrap.servers": "127.0.0.1:9092"}
+    assert find_spark_remote() == "sc://127.0.0.1:15002"
+    assert find_catalog("iceberg_default") == CatalogPreset(
+        "lake", {"type": "sql", "uri": "sqlite:////x/c.db"}
+    )
+
+
+def test_the_environment_wins_over_the_stack(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_stack(home)
+    define(monkeypatch, "kafka_default", extra={"bootstrap.servers": "kafka:9093"})
+
+    assert find_kafka_config("kafka_default") == {"bootstrap.servers": "kafka:9093"}
+
+
+def test_login_and_password_become_kafkas_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = json.dumps({"bootstrap.servers": "k:9093", "sasl.mechanism": "PLAIN"})
+    define(monkeypatch, "kafka_default", login="jane", password="s3cret", extra=extra)  # noqa: S106
+
+    config = find_kafka_config("kafka_default")
+
+    assert (config["sasl.username"], config["sasl.password"]) == ("jane", "s3cret")
+
+
+def test_a_catalog_may_be_named_by_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"catalog": "prod", "type": "rest", "warehouse": "s3://w"}
+    define(monkeypatch, "iceberg_default", host="http://c:8181", extra=extra)
+
+    preset = find_catalog("iceberg_default")
+
+    assert preset.name == "prod"
+    assert preset.properties == {"type": "rest", "warehouse": "s3://w", "uri": "http://c:8181"}
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "remote"),
+    [
+        ("sc://s:15002", None, "sc://s:15002"),
+        ("s", 15003, "sc://s:15003"),
+        ("sc://s", 15003, "sc://s:15003"),
+    ],
+)
+def test_a_spark_address_may_be_written_as(
+    monkeypatch: pytest.MonkeyPatch, host: str, port: int | None, remote: str
+) -> None:
+    define(monkeypatch, "spark_connect_default", host=host, port=port)
+
+    assert find_spark_remote() == remote
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("elsewhere", None, "'elsewhere' is not defined"),
+        ("kafka_default", {"extra": {}}, "has no `bootstrap.servers`"),
+        ("iceberg_default", {"extra": {}}, "has no `uri`"),
+        ("kafka_default", "text", "not Airflow's JSON form"),
+    ],
+    ids=["nobody defined it", "no brokers", "no address", "no JSON object"],
+)
+def test_a_connection_that_cannot_serve_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, content: object, reason: str
+) -> None:
+    if content is not None:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(content))
+    find = {"kafka_default": find_kafka_config, "iceberg_default": find_catalog}.get(name)
+
+    with pytest.raises(ConnectionMissingError, match=reason):
+        (find or find_connection)(name)
+
+
+def test_airflows_own_connections_are_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_resolvers", list(connections._resolvers))  # noqa: SLF001
+    connections.add_resolver(lambda name: Connection(name, host="from Airflow"))
+
+    assert find_connection("elsewhere").host == "from Airflow"
+
+
+def test_no_secret_shows_when_a_connection_or_preset_is_printed() -> None:
+    connection = Connection("k", password="s3cret", extra={"jaas": "s3cret"})  # noqa: S106
+    preset = CatalogPreset("lake", {"s3.secret-access-key": "s3cret"})
+
+    assert "s3cret" not in f"{connection!r} {connection} {preset!r} {preset}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "secret"),
+    [
+        ("s3.secret-access-key", "x", True),
+        ("s3.access-key-id", "x", True),
+        ("s3.session-token", "x", True),
+        ("credential", "a:b", True),
+        ("sasl.password", "x", True),
+        ("uri", "postgresql+psycopg2://u:p@h/db", True),
+        ("uri", "http://h:8181", False),
+        ("warehouse", "s3://lake", False),
+    ],
+)
+def test_a_secret_is_recognised(key: str, value: str, secret: bool) -> None:  # noqa: FBT001
+    assert is_secret(key, value) is secret
+
+
+def test_spark_sees_the_same_sql_catalog() -> None:
+    preset = CatalogPreset(
+        "lake", {"type": "sql", "uri": "sqlite:////x/c.db", "warehouse": "file:///x/w"}
+    )
+
+    conf = preset.spark_conf()
+
+    assert conf == {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.cache-enabled": "false",
+        "spark.sql.catalog.lake.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "spark.sql.catalog.lake.uri": "jdbc:sqlite:file:/x/c.db",
+        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
+        "spark.sql.catalog.lake.warehouse": "file:///x/w",
+    }
+
+
+def test_spark_sees_the_same_rest_catalog_without_its_secrets() -> None:
+    properties = {"type": "rest", "uri": "http://c:8181", "token": "s3cret", "s3.region": "eu"}
+
+    conf = CatalogPreset("prod", properties | {"s3.secret-access-key": "s3cret"}).spark_conf()
+
+    assert conf["spark.sql.catalog.prod.type"] == "rest"
+    assert conf["spark.sql.catalog.prod.s3.region"] == "eu"
+    assert "s3cret" not in str(conf)
+
+
+def test_a_postgresql_catalog_gives_spark_no_password() -> None:
+    uri = "postgresql+psycopg2://u:s3cret@db:5432/catalog"
+
+    conf = CatalogPreset("lake", {"type": "sql", "uri": uri}).spark_conf()
+
+    assert "s3cret" not in str(conf)
+
+
+def test_folders_can_be_pointed_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path / "files"))
+
+    assert (home_dir(), streams_dir()) == (tmp_path, tmp_path / "files")

@@ -1,0 +1,193 @@
+"""A named person's decisions: recorded once in the table, with who and why."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from lake import Lake, make_state, make_topic
+from requests.exceptions import ReadTimeout
+from scripted_catalog import ScriptedCatalog, landed_then, overtaken_by
+
+from frazil import keys
+from frazil.archive import archive_all_entries
+from frazil.blocking import BlockedBatch, encode_blocked, read_blocked
+from frazil.decisions import Author, decide_gap, reingest, waive_batch
+from frazil.errors import ConfigurationError, ForeignRollbackError, SupersededError
+from frazil.kafka_log import PartitionOffsets, TopicFacts
+from frazil.offsets import OffsetRange
+from frazil.workspace import Workspace
+
+JANE = Author("jane@example.org", "restore of Tuesday")
+STATE = make_state({"orders": (5, 5)}, epoch=4)
+
+
+def topic_of(*pairs: tuple[int, int], topic_id: str = "topic-id-1") -> TopicFacts:
+    """Describe a topic by earliest and end of each partition."""
+    partitions = tuple(PartitionOffsets(earliest, end) for earliest, end in pairs)
+    return TopicFacts("orders", topic_id, "cluster-1", partitions)
+
+
+@pytest.fixture
+def work(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """Open the lake's stream as a command would, by its connection."""
+    preset = lake.store.preset
+    content = {"extra": {"catalog": preset.name, **preset.properties}}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(content))
+    work = Workspace(lake.stream, lake.folder, "run-1")
+    yield work
+    work.store.catalog.close()
+
+
+def roll_back(lake: Lake) -> None:
+    """Publish a batch and let somebody else roll it back."""
+    first = lake.history.head
+    lake.ingest(3, 2)
+    lake.table.manage_snapshots().rollback_to_snapshot(first or 0).commit()
+
+
+@pytest.mark.parametrize(("by", "reason"), [("", "why"), ("jane", " ")])
+def test_a_decision_needs_a_name_and_a_reason(by: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match="a name and a reason"):
+        Author(by, reason)
+
+
+@pytest.mark.parametrize(
+    ("topic", "offsets", "lost"),
+    [
+        (make_topic((9, 9)), (5, 5), {}),
+        (topic_of((5, 9), (7, 9)), (5, 7), {1: OffsetRange(5, 7)}),
+        (topic_of((0, 9), (0, 9), (2, 9)), (5, 5, 2), {2: OffsetRange(0, 2)}),
+        (topic_of((0, 3), (0, 9)), (0, 5), {}),
+        (topic_of((0, 9), (0, 2), topic_id="new"), (0, 0), {}),
+        (topic_of((8, 9), (0, 2), topic_id="new"), (8, 0), {0: OffsetRange(5, 8)}),
+        (topic_of((0, 9)), (5,), {}),
+    ],
+    ids=[
+        "no gap moves nothing",
+        "only the partition with a gap moves",
+        "a new partition that lost its first records",
+        "a partition that was truncated starts over",
+        "a topic that was created again starts over",
+        "a topic that was created again and aged",
+        "fewer partitions keep the rest",
+    ],
+)
+def test_after_a_gap_reading_goes_on_from(
+    topic: TopicFacts, offsets: tuple[int, ...], lost: dict[int, OffsetRange]
+) -> None:
+    assert decide_gap(STATE, topic) == (offsets, lost)
+
+
+def test_a_rollback_by_others_is_read_again_from_what_main_carries(
+    lake: Lake, work: Workspace
+) -> None:  # C5
+    roll_back(lake)
+    with pytest.raises(ForeignRollbackError):
+        _ = lake.point
+
+    reingest(work, JANE)
+
+    assert lake.point is not None
+    assert (lake.point.state.epoch, lake.point.state.offsets) == (2, {"orders": (0, 0)})
+    lake.ingest(3, 2)
+    assert len(lake.coordinates()) == 5
+
+
+def test_a_rewind_says_who_and_why(lake: Lake, work: Workspace) -> None:
+    roll_back(lake)
+
+    decision = reingest(work, JANE)
+
+    summary = lake.history.entries[decision.snapshot_id or 0].summary
+    assert summary[keys.KIND] == keys.REWIND
+    assert (summary[keys.BY], summary[keys.REASON]) == ("jane@example.org", "restore of Tuesday")
+
+
+def test_after_a_rewind_every_old_plan_is_superseded(lake: Lake, work: Workspace) -> None:
+    plan = lake.plan(3, 2)
+    staged = lake.stage(plan)
+    roll_back(lake)
+
+    reingest(work, JANE)
+
+    with pytest.raises(SupersededError):
+        lake.publish(plan, staged)
+
+
+def test_a_rewind_starts_from_the_archive_where_main_has_no_state(
+    lake: Lake, work: Workspace
+) -> None:
+    lake.ingest(3, 2)
+    archive_all_entries(lake.store, lake.history)
+    with lake.table.transaction() as transaction:
+        transaction.delete("id >= 0")
+    keep = lake.history.head
+    lake.table.maintenance.expire_snapshots().by_ids(
+        [s.snapshot_id for s in lake.table.metadata.snapshots if s.snapshot_id != keep]
+    ).commit()
+
+    reingest(work, JANE)
+
+    assert lake.point is not None
+    assert lake.point.state.epoch == 2
+
+
+def test_a_rewind_that_landed_without_an_answer_is_not_written_twice(
+    lake: Lake, work: Workspace
+) -> None:
+    roll_back(lake)
+    catalog = work.store.catalog
+    assert isinstance(catalog, ScriptedCatalog)
+    catalog.script = [landed_then(ReadTimeout("no answer"))]
+
+    reingest(work, JANE)
+
+    kinds = [entry.summary.get(keys.KIND) for entry in lake.history.entries.values()]
+    assert kinds.count(keys.REWIND) == 1
+
+
+def test_a_rewind_decides_again_when_main_has_moved(lake: Lake, work: Workspace) -> None:
+    roll_back(lake)
+    catalog = work.store.catalog
+    assert isinstance(catalog, ScriptedCatalog)
+    catalog.script = [overtaken_by(lambda: lake.append_foreign(100))]
+
+    decision = reingest(work, JANE)
+
+    assert lake.history.head == decision.snapshot_id
+    assert 100 in lake.table.scan().to_arrow()["id"].to_pylist()
+
+
+def block(lake: Lake) -> str:
+    """Record that the next batch failed its check; give its id."""
+    plan = lake.plan(3, 2)
+    blocked = BlockedBatch(
+        plan=plan, error="e", failures=("f",), branch="b", blocked_at="2026-01-31"
+    )
+    with lake.table.transaction() as transaction:
+        transaction.set_properties(encode_blocked(blocked))
+    return plan.batch_id
+
+
+def test_a_waiver_is_kept_beside_the_plan_that_it_lets_pass(lake: Lake, work: Workspace) -> None:
+    batch_id = block(lake)
+
+    waive_batch(work, batch_id, JANE)
+
+    blocked = read_blocked(lake.table.properties, "orders")
+    assert blocked is not None
+    assert blocked.waiver is not None
+    assert (blocked.plan.batch_id, blocked.waiver.by) == (batch_id, "jane@example.org")
+
+
+@pytest.mark.parametrize("is_blocked", [True, False], ids=["another batch", "no batch"])
+def test_only_the_blocked_batch_can_be_waived(
+    lake: Lake,
+    work: Workspace,
+    is_blocked: bool,  # noqa: FBT001
+) -> None:
+    if is_blocked:
+        block(lake)
+
+    with pytest.raises(ConfigurationError, match="blocked, not another"):
+        waive_batch(work, "another", JANE)

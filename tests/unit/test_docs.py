@@ -1,0 +1,190 @@
+"""The documentation says what the code does: commands, options, paths and generated pages."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from frazil import keys
+from frazil.cli.main import app
+from frazil.stream_docs import write_reference
+
+PROJECT = Path(__file__).parents[2]
+PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
+ROOT = typer.main.get_command(app)
+TOP = {"include", "spark_jobs", "dags", "plugins", "tests", "docs", ".ci"}
+PLACEHOLDER = re.compile(r"[<>*…{}$]|\bname\b")
+GENERATED = {"docs/streams.md"}
+
+
+def name_of(page: Path) -> str:
+    """Name a page by its path in the project."""
+    return str(page.relative_to(PROJECT))
+
+
+def code_of(text: str) -> Iterator[str]:
+    """Yield inline code and the lines of code blocks."""
+    for index, part in enumerate(text.split("```")):
+        if index % 2:
+            yield from (line.strip() for line in part.splitlines()[1:])
+        else:
+            yield from re.findall(r"`([^`\n]+)`", part)
+
+
+def commands_of(page: Path) -> set[str]:
+    """List the `frazil …` commands that a page shows, without comments."""
+    found = set()
+    for code in code_of(page.read_text()):
+        match = re.match(r"(?:\$ )?(?:\.venv/bin/)?(frazil( .*)?)$", code.partition("  #")[0])
+        if match:
+            found.add(match[1].strip())
+    return found
+
+
+def find_command(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:
+    """Walk down to the command that these words name; give it and the words that are left."""
+    command: TyperCommand | TyperGroup = ROOT
+    while words and isinstance(command, TyperGroup):
+        name, words = words[0], words[1:]
+        assert name in command.commands, f"frazil has no command {name!r}"
+        command = command.commands[name]
+    return command, words
+
+
+def refuse_wrong_command(text: str) -> None:
+    """See that command, options and required options are those of the code."""
+    words = [w for w in shlex.split(text.replace("…", "X"))[1:] if w != "|"]
+    command, rest = find_command(words)
+    options = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
+    given = {word for word in rest if word.startswith("--")}
+    required = {p.opts[0] for p in command.params if p.required and p.opts[0].startswith("--")}
+    assert given <= options | {"--help"}, f"{text}: {given - options}"
+    assert not given or required <= given, f"{text}: {required - given} missing"
+
+
+def paths_of(page: Path) -> set[str]:
+    """List the project's paths that a page names in code, without placeholders."""
+    found = set()
+    for code in code_of(page.read_text()):
+        for word in re.findall(r"[\w.<>*…{}$/-]+", code):
+            is_path = "/" in word and word.split("/")[0] in TOP
+            if is_path and not PLACEHOLDER.search(word):
+                found.add(word.rstrip("/."))
+    return found
+
+
+def links_of(page: Path) -> set[str]:
+    """List the relative targets of a page's links."""
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+    return {target for target in targets if "://" not in target}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_that_a_page_shows_exists(page: Path) -> None:
+    for command in sorted(commands_of(page)):
+        refuse_wrong_command(command)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    assert [path for path in sorted(paths_of(page)) if not (PROJECT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert [t for t in sorted(links_of(page)) if not (page.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_make_target_that_a_page_shows_exists(page: Path) -> None:
+    makefile = (PROJECT / "Makefile").read_text()
+    shown = {
+        code.split()[1] for code in code_of(page.read_text()) if re.match(r"make [a-z-]+\b", code)
+    }
+
+    assert [t for t in sorted(shown) if not re.search(rf"^{t}:", makefile, re.MULTILINE)] == []
+
+
+def test_every_command_is_on_the_operators_page() -> None:
+    shown = {text.split()[1] for text in commands_of(PROJECT / "docs/operate.md") if " " in text}
+
+    assert isinstance(ROOT, TyperGroup)
+    assert sorted(set(ROOT.commands) - shown) == []
+
+
+def test_the_reference_of_stream_files_is_up_to_date() -> None:
+    page = (PROJECT / "docs/streams.md").read_text()
+
+    assert page == write_reference(), "run `make docs`"
+
+
+def test_the_readme_can_be_read_in_one_go() -> None:
+    lines = (PROJECT / "README.md").read_text().splitlines()
+
+    assert len(lines) <= 120
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    text = (PROJECT / "CHANGELOG.md").read_text()
+
+    assert "keepachangelog.com" in text
+    assert re.search(r"^## \[Unreleased\]$", text, re.MULTILINE)
+    assert set(re.findall(r"^### (\w+)$", text, re.MULTILINE)) <= {
+        *("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
+    }
+
+
+def test_every_dependency_has_its_line_of_why() -> None:
+    page = (PROJECT / "docs/decisions/0002-dependencies.md").read_text()
+    requirements = (PROJECT / "requirements.txt").read_text()
+    names = re.findall(r"^([A-Za-z0-9-]+)", requirements, re.MULTILINE)
+
+    assert len(names) > 20
+    assert [name for name in names if f"| `{name}` |" not in page] == []
+
+
+def test_every_module_has_its_noun() -> None:
+    page = (PROJECT / "ARCHITECTURE.md").read_text()
+    modules = [path.stem for path in (PROJECT / "include/frazil").glob("[a-z]*.py")]
+
+    assert [name for name in sorted(modules) if f"| `{name}` |" not in page] == []
+
+
+def test_every_key_that_is_written_into_a_table_is_explained() -> None:
+    page = (PROJECT / "docs/formats.md").read_text()
+    names = [value for name, value in vars(keys).items() if name.isupper()]
+
+    assert [name for name in names if isinstance(name, str) and name not in page] == []
+
+
+def test_every_reason_of_a_dead_letter_is_explained() -> None:
+    page = (PROJECT / "docs/formats.md").read_text()
+    source = (PROJECT / "spark_jobs/frazil_spark/decoding.py").read_text()
+    reasons = set(re.findall(r"(?:THEN|ELSE) '([a-z0-9_]+)'", source))
+
+    assert len(reasons) > 5
+    assert [reason for reason in sorted(reasons) if f"| `{reason}` |" not in page] == []
+
+
+def test_the_invariants_of_the_architecture_are_all_there() -> None:
+    page = (PROJECT / "ARCHITECTURE.md").read_text()
+
+    assert re.findall(r"^\*\*I(\d+)\*\*", page, re.MULTILINE) == [str(n) for n in range(1, 11)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "frazil stauts",
+        "frazil stack sideways",
+        "frazil status --jsn",
+        "frazil waive flights --batch X",
+    ],
+)
+def test_a_wrong_command_is_noticed(text: str) -> None:
+    with pytest.raises(AssertionError):
+        refuse_wrong_command(text)

@@ -1,0 +1,148 @@
+"""What a snapshot says of its batch, without payloads and in the words of the protocol."""
+
+import json
+
+import pytest
+from lake import make_state
+
+from frazil import keys
+from frazil.contracts import BatchPlan, ExpectationOutcome, PartitionCount, Staged, Verdict
+from frazil.state import parse_hint, parse_state
+from frazil.summaries import (
+    hint_properties,
+    summarize_batch,
+    summarize_marker,
+    summarize_partitions,
+    summarize_verdict,
+)
+
+PLAN = BatchPlan(
+    stream="orders",
+    table="demo.orders",
+    table_uuid="uuid-1",
+    base_epoch=4,
+    base_batch="b4",
+    batch_id="b5",
+    ranges={"orders": {0: (5, 8)}},
+    topic_ids={"orders": "topic-id-1"},
+    cluster_id="cluster-1",
+    next_offsets={"orders": (8, 9)},
+    schema_id=0,
+    spec_id=0,
+    suite_hash="",
+    stream_hash="",
+    transform_version="t",
+)
+STAGED = Staged(
+    stream="orders",
+    batch_id="b5",
+    attempt="frazil_orders_4_x",
+    snapshot_id=77,
+    base_head=1,
+    rows_read=3,
+    rows_written=1,
+    rows_quarantined=2,
+    rows_skipped=0,
+    partitions=(PartitionCount(topic="orders", partition=0, rows_read=3, rows_good=1),),
+)
+ABSENT = (keys.MIN_TIMESTAMP_MS, keys.MAX_TIMESTAMP_MS, keys.SOURCE_SNAPSHOT_ID)
+
+
+def judged(*results: ExpectationOutcome, **changes: object) -> Verdict:
+    """Make a verdict."""
+    plain = {"stream": "orders", "batch_id": "b5", "attempt": "a", "outcome": "passed"}
+    return Verdict.model_validate(
+        plain | {"suite": "s", "suite_hash": "h", "results": results} | changes
+    )
+
+
+def test_a_batch_carries_the_state_after_it() -> None:
+    summary = summarize_batch(PLAN, STAGED, judged(), "run-1")
+
+    state = parse_state(summary[keys.state_key("orders")])
+    assert (state.epoch, state.batch, state.offsets) == (5, "b5", {"orders": (8, 9)})
+    assert summary[keys.RANGES] == '{"orders":{"0":[5,8]}}'
+    assert summary[keys.COUNTS] == '{"orders":{"0":[3,1]}}'
+    assert summary[keys.RUN_ID] == "run-1"
+
+
+def test_what_a_batch_does_not_know_it_does_not_say() -> None:
+    nothing = STAGED.model_copy(update={"snapshot_id": None})
+
+    summary = summarize_batch(PLAN, nothing, judged(), "run-1")
+
+    assert [key for key in ABSENT if key in summary] == []
+
+
+def test_every_value_of_a_summary_is_text() -> None:
+    timed = STAGED.model_copy(update={"min_timestamp_ms": 1, "max_timestamp_ms": 2})
+
+    summary = summarize_batch(PLAN, timed, judged(), "run-1")
+
+    assert all(isinstance(value, str) for value in summary.values())
+    assert (summary[keys.MIN_TIMESTAMP_MS], summary[keys.MAX_TIMESTAMP_MS]) == ("1", "2")
+
+
+def test_counts_are_kept_per_topic_and_partition() -> None:
+    parts = tuple(
+        PartitionCount(topic=topic, partition=p, rows_read=9, rows_good=8)
+        for topic, p in (("a", 0), ("a", 3), ("b", 0))
+    )
+
+    text = summarize_partitions(STAGED.model_copy(update={"partitions": parts}))
+
+    assert json.loads(text) == {"a": {"0": [9, 8], "3": [9, 8]}, "b": {"0": [9, 8]}}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        (judged(outcome="empty"), "empty"),
+        (
+            judged(),
+            {"outcome": "passed", "suite": "s", "suite-hash": "h", "passed": 0, "failed": 0},
+        ),
+        (
+            judged(
+                ExpectationOutcome(type="expect_unique", column="id", success=False, line="x"),
+                ExpectationOutcome(type="expect_rows", success=False),
+                ExpectationOutcome(type="expect_set", column="c", success=True),
+                outcome="waived",
+                waived="jane: known",
+            ),
+            {
+                "outcome": "waived",
+                "suite": "s",
+                "suite-hash": "h",
+                "passed": 1,
+                "failed": 2,
+                "failures": ["expect_unique(id)", "expect_rows"],
+                "waived": "jane: known",
+            },
+        ),
+    ],
+    ids=["an empty batch", "a passed batch", "a waived batch"],
+)
+def test_the_verdict_stays_with_the_snapshot(verdict: Verdict, expected: object) -> None:
+    text = summarize_verdict(verdict)
+
+    assert (text if verdict.outcome == "empty" else json.loads(text)) == expected
+
+
+def test_a_marker_carries_the_states_of_all_its_streams() -> None:
+    states = {"orders": make_state(epoch=3), "sales": make_state(epoch=8)}
+
+    summary = summarize_marker(keys.REWIND, states, "run-1", {keys.BY: "jane"})
+
+    assert (summary[keys.KIND], summary[keys.BY]) == (keys.REWIND, "jane")
+    assert {s: parse_state(summary[keys.state_key(s)]) for s in states} == states
+
+
+def test_every_stream_that_a_snapshot_carries_gets_its_hint() -> None:
+    states = {"orders": make_state(epoch=3), "sales": make_state(epoch=8)}
+
+    properties = hint_properties(states, 99)
+
+    hints = {key: parse_hint(text) for key, text in properties.items()}
+    assert hints.keys() == {keys.hint_key("orders"), keys.hint_key("sales")}
+    assert {(h.epoch, h.snapshot_id) for h in hints.values()} == {(3, 99), (8, 99)}
