@@ -20,6 +20,6 @@ class FrazilPlugin(AirflowPlugin):
             "href": "frazil/",
             "url_route": "frazil-streams",
             "destination": "nav",
-            "category": "browse",
+            "nav_top_level": True,
         }
     ]

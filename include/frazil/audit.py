@@ -13,7 +13,7 @@ from typing import Literal
 from pyiceberg.table import Table
 
 from frazil import keys
-from frazil.audit_answer import AuditAnswer, AuditCounts, Finding, find_records
+from frazil.audit_answer import AuditAnswer, AuditCounts, Finding, find_records, say_records
 from frazil.audit_ledger import (
     Partition,
     Spans,
@@ -165,7 +165,10 @@ def _find_strangers(evidence: Evidence) -> list[Finding]:
     known = list_topics(evidence.history)
     return [
         find_records(
-            "I1", f"{len(offsets)} rows of a topic that no stream reads", *partition, offsets
+            "I1",
+            f"{say_records(len(offsets))} of a topic that no stream reads",
+            *partition,
+            offsets,
         )
         for partition, offsets in sorted(evidence.rows.items())
         if partition[0] not in known

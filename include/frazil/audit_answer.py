@@ -57,6 +57,11 @@ class AuditAnswer(BaseModel):
     facts_line: str
 
 
+def say_records(count: int) -> str:
+    """Write a number of records as people do."""
+    return "1 record" if count == 1 else f"{count} records"
+
+
 def find_records(
     invariant: Invariant, text: str, topic: str, partition: int, offsets: Iterable[int]
 ) -> Finding:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from frazil.audit_answer import Finding, find_records
+from frazil.audit_answer import Finding, find_records, say_records
 from frazil.audit_ledger import Partition, Span, Spans
 
 Offsets = npt.NDArray[np.int64]
@@ -107,13 +107,13 @@ def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
     owners = find_owners(unique, spans.every)
     outside = unique[owners == NOBODY]
     if len(outside):
-        yield _find(view, "records are there that no published range holds", outside)
+        yield _find(view, "in no published range", outside)
     earlier = count_covers(unique, spans.earlier)
     allowed = earlier + (find_owners(unique, spans.current) != NOBODY)
     doubled = (owners != NOBODY) & (times > allowed)
     if doubled.any():
         tally.faulty |= set(np.unique(owners[doubled]).tolist())
-        yield _find(view, "records exist more than once", unique[doubled])
+        yield _find(view, "more than once", unique[doubled])
     log = view.delivered or Delivered(max((s.end for s in spans.current), default=0), NO_OFFSETS)
     _count_delivered(view, log, tally)
     if not log.is_compacted:
@@ -146,7 +146,7 @@ def _find_undelivered(
     strange = (owners != NOBODY) & ~np.isin(visible, log.offsets)
     if strange.any():
         tally.faulty |= set(np.unique(owners[strange]).tolist())
-        yield _find(view, "records are there that Kafka does not deliver", visible[strange])
+        yield _find(view, "that Kafka does not deliver", visible[strange])
 
 
 def _note_unsure(spans: Spans, tally: Tally) -> None:
@@ -174,7 +174,9 @@ def _count_values(owners: Offsets) -> list[tuple[int, int]]:
 
 def _find(view: PartitionView, text: str, offsets: Offsets) -> Finding:
     topic, number = view.partition
-    return find_records("I1", f"{len(offsets)} {text}", topic, number, offsets.tolist())
+    return find_records(
+        "I1", f"{say_records(len(offsets))} {text}", topic, number, offsets.tolist()
+    )
 
 
 @dataclass(frozen=True)
@@ -209,9 +211,10 @@ def _find_missing(claim: BatchClaim, tally: Tally) -> Iterator[Finding]:
         known = _count_skipped(claim, partition, tally)
         absent = len(offsets) if claim.counts is not None else total
         if absent > known:
-            skipped = f" ({known} were skipped)" if known else ""
+            skipped = f" ({known} of them skipped)" if known else ""
             name = f"{partition[0]}-{partition[1]}"
-            text = f"{claim.name}: {len(offsets)} records of {name} are missing{skipped}"
+            missing = say_records(len(offsets))
+            text = f"{claim.name}: {missing} of {name} missing{skipped}"
             yield find_records("I1", text, *partition, offsets.tolist())
 
 

@@ -1,7 +1,7 @@
 """What a named person decides: waive a blocked batch, accept a gap, read a rollback again."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from frazil import commits, keys
@@ -11,11 +11,18 @@ from frazil.bootstrap import initial_state
 from frazil.contracts import plain_offsets
 from frazil.errors import ConfigurationError, MissingTableError, TableError
 from frazil.kafka_log import TopicFacts
-from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
+from frazil.ledger import (
+    History,
+    LedgerEntry,
+    find_batch,
+    find_recovery_point,
+    walk_ancestors,
+)
 from frazil.offsets import OffsetRange, encode_ranges
 from frazil.planning import marker_batch_id
 from frazil.publishing import LostTurnError, Marker, load_with_history, publish_marker, take_turns
 from frazil.state import StreamState, parse_state
+from frazil.summaries import summarize_marker
 from frazil.workspace import Workspace
 
 
@@ -82,7 +89,7 @@ def accept_gap(work: Workspace, author: Author) -> Decision:
     """
     stream = work.stream
 
-    def decide(history: History) -> Marker:
+    def decide(history: History, own_id: str) -> Marker:
         point = find_recovery_point(history, stream.stream)
         if point is None:
             raise MissingTableError(
@@ -98,7 +105,7 @@ def accept_gap(work: Workspace, author: Author) -> Decision:
             )
         state = StreamState(
             epoch=point.state.epoch + 1,
-            batch=marker_batch_id(f"{keys.GAP} {history.head}"),
+            batch=own_id,
             offsets={topic.topic: offsets},
             topic_ids={topic.topic: topic.topic_id},
             cluster_id=topic.cluster_id,
@@ -139,7 +146,7 @@ def reingest(work: Workspace, author: Author) -> Decision:
     """Answer a rollback by others: read the rolled-back range again from what main carries."""
     stream = work.stream.stream
 
-    def decide(history: History) -> Marker:
+    def decide(history: History, own_id: str) -> Marker:
         state = _newest_state(history, stream)
         if state is None:
             raise ConfigurationError(
@@ -148,7 +155,7 @@ def reingest(work: Workspace, author: Author) -> Decision:
             )
         hint = history.hint(stream)
         epoch = max(state.epoch, hint.epoch if hint else 0) + 1
-        moved = state.moved(epoch, marker_batch_id(f"{keys.REWIND} {history.head}"), state.offsets)
+        moved = state.moved(epoch, own_id, state.offsets)
         extra = _explain(work, author)
         return Marker(keys.REWIND, {stream: moved}, history.head, work.run_id, extra)
 
@@ -159,7 +166,7 @@ def start_over(work: Workspace, author: Author) -> Decision:
     """Begin again in a table that somebody dropped and created, from `source.start`."""
     stream = work.stream
 
-    def decide(history: History) -> Marker:
+    def decide(history: History, own_id: str) -> Marker:
         try:
             begun = find_recovery_point(history, stream.stream) is not None
         except TableError:
@@ -172,27 +179,38 @@ def start_over(work: Workspace, author: Author) -> Decision:
         topic = work.kafka.fetch_topic(stream.source.topic, stream.source.isolation)
         state = initial_state(stream, topic, work.kafka)
         hint = history.hint(stream.stream)
-        state = state.moved(hint.epoch + 1 if hint else 0, state.batch, state.offsets)
+        state = state.moved(hint.epoch + 1 if hint else 0, own_id, state.offsets)
         extra = _explain(work, author)
         return Marker(keys.BOOTSTRAP, {stream.stream: state}, history.head, work.run_id, extra)
 
     return _publish_decision(work, keys.BOOTSTRAP, decide)
 
 
-def _publish_decision(work: Workspace, kind: str, decide: Callable[[History], Marker]) -> Decision:
-    """Decide on a fresh look and commit on exactly that head, as often as it takes."""
+def _publish_decision(
+    work: Workspace, kind: str, decide: Callable[[History, str], Marker]
+) -> Decision:
+    """Decide on a fresh look and commit on exactly that head, as often as it takes.
 
-    def turn() -> tuple[Marker, int]:
+    The decision's own id is looked for first, so that a commit whose answer was lost is found.
+    """
+    own_id = marker_batch_id(f"{kind} {work.run_id}")
+
+    def turn() -> LedgerEntry:
         table, history = load_with_history(work.store, work.stream.table.name)
-        marker = decide(history)
-        return marker, publish_marker(work.store, table, marker)
+        found = find_batch(history, own_id, beyond_metadata=False)
+        if found is not None:
+            return found
+        marker = decide(history, own_id)
+        marker = replace(marker, extra={**marker.extra, keys.BATCH_ID: own_id})
+        summary = summarize_marker(marker.kind, marker.states, marker.run_id, marker.extra)
+        return LedgerEntry(publish_marker(work.store, table, marker), history.head, 0, summary)
 
-    marker, snapshot_id = take_turns(f"recording a {kind}", turn)
+    entry = take_turns(f"recording a {kind}", turn)
     _, history = load_with_history(work.store, work.stream.table.name)
     archive_new_entries(work.store, history)
-    state = marker.states[work.stream.stream]
+    state = parse_state(entry.summary[keys.state_key(work.stream.stream)])
     text = f"epoch {state.epoch}; the next run reads from {plain_offsets(state.offsets)}"
-    return Decision(kind, text, snapshot_id)
+    return Decision(kind, text, entry.snapshot_id)
 
 
 def _newest_state(history: History, stream: str) -> StreamState | None:

@@ -49,7 +49,10 @@ class KafkaLog:
 
     def __init__(self, config: Mapping[str, str]) -> None:
         """Keep librdkafka's settings; nothing connects before the first question."""
-        quiet: dict[str, str | int | float | bool] = {"log_level": 0, "socket.connection.setup.timeout.ms": 5000}
+        quiet: dict[str, str | int | float | bool] = {
+            "log_level": 0,
+            "socket.connection.setup.timeout.ms": 5000,
+        }
         self._config = {**quiet, **config}
         self._bootstrap = config.get("bootstrap.servers", "?")
         self._admin = AdminClient(self._config)

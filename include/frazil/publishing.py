@@ -20,7 +20,6 @@ from frazil.contracts import BatchPlan, Staged, Verdict
 from frazil.errors import (
     CatalogUnavailableError,
     CommitContentionError,
-    FrazilError,
     StageLostError,
     StageStaleError,
     SupersededError,
@@ -296,8 +295,3 @@ def drop_stage(store: TableStore, table_name: str, staged: Staged) -> None:
                 f"dropping branch {staged.attempt} of {table_name}: {error}",
                 "nothing is at risk: maintenance removes the branch later",
             ) from error
-
-
-def explain(error: FrazilError) -> str:
-    """Write an error as one line for a log."""
-    return f"{error.code}: {error.facts}"

@@ -1,5 +1,6 @@
 """Loading stream files; every error names file, line, field and the fix."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from frazil.errors import StreamFileError, UnknownStreamError
 from frazil.streams import Stream
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_FIELD_FIRST = re.compile(r"((?:[a-z_]+\.)+\d+): (.*)", re.DOTALL)
 _FIX = "mend the file, then run `frazil streams`; docs/streams.md lists every option"
 
 
@@ -95,8 +97,13 @@ def load_stream_file(path: Path) -> Stream:
 def _describe(path: Path, root: yaml.Node | None, detail: ErrorDetails) -> str:
     """Write one validation error as `file:line: field: what`."""
     location = [part for part in detail["loc"] if not _is_union_label(part)]
-    field = ".".join(map(str, location)) or "(the file)"
     reason = detail["msg"].removeprefix("Value error, ")
+    named = _FIELD_FIRST.match(reason)
+    if not location and named:
+        # A rule over several sections names its field itself: pydantic knows no place for it.
+        location = [int(part) if part.isdigit() else part for part in named[1].split(".")]
+        reason = named[2]
+    field = ".".join(map(str, location)) or "(the file)"
     if detail["type"] == "extra_forbidden":
         reason = "unknown key"
     given = detail.get("input")

@@ -235,13 +235,16 @@ class Stream(Section):
     @model_validator(mode="after")
     def _references_fit(self) -> "Stream":
         columns = self.value.parsed_columns
-        for text in self.table.partition_by:
-            parse_partition_field(text, columns)
+        for index, text in enumerate(self.table.partition_by):
+            try:
+                parse_partition_field(text, columns)
+            except ValueError as error:
+                raise ValueError(f"table.partition_by.{index}: {error}") from error
         names = {column.name for column in columns}
-        for name in self.table.sort_by:
+        for index, name in enumerate(self.table.sort_by):
             if name not in names:
-                message = f"sort_by: column {name!r} is not among {', '.join(sorted(names))}"
-                raise ValueError(message)
+                known = ", ".join(sorted(names))
+                raise ValueError(f"table.sort_by.{index}: column {name!r} is not among {known}")
         return self
 
     @property

@@ -36,7 +36,7 @@ def refuse_stale(report: "FreshnessReport") -> "FreshnessReport":
     Raises:
         AirflowFailException: the table is further behind than its stream file allows.
     """
-    text = f"{report.text}\nNext: {report.next_step}"
+    text = f"{report.text}\nNext: {report.next_step}" if report.next_step else report.text
     if report.level == "fail":
         raise AirflowFailException(text)
     if report.level == "warn":

@@ -4,31 +4,72 @@ The rules here are the transform: when the same bytes would give other rows, rai
 `frazil.planning.TRANSFORM_CODE`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.columns import (
-    Column,
-    ColumnType,
-    ListType,
-    MapType,
-    Primitive,
-    StructType,
-    parse_column,
-    to_spark_ddl,
-)
+from frazil.columns import Column, parse_column, to_spark_ddl
 from frazil_spark.kafka_source import kafka_struct
+from frazil_spark.value_forms import (
+    VALUE,
+    convert_sql,
+    misfit_condition,
+    missing_condition,
+    wire_ddl,
+)
 
 KAFKA = "_kafka"
-VALUE = "_frazil_value"
-CORRUPT = "_frazil_corrupt"
 SHAPED = "_frazil_shaped"
+WHOLE = "_frazil_whole"
+INVALID = "_frazil_invalid"
 GOOD = "_frazil_good"
 _DECODED = "_frazil_decoded"
-_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_RECORDS = "_frazil_records"
+_CORRUPT = "_frazil_corrupt"
+_TEXT = "CAST(value AS STRING)"
 _BLANKS = r"' \t\r\n'"
+_ESCAPE = r"(?<!\\)(?:\\\\)*"
+_HALF_PAIR = (
+    rf"{_ESCAPE}\\u[dD][89abAB][0-9a-fA-F]{{2}}(?!\\u[dD][c-fC-F])"
+    rf"|{_ESCAPE}(?<!\\u[dD][89abAB][0-9a-fA-F]{{2}})\\u[dD][c-fC-F][0-9a-fA-F]{{2}}"
+)
+
+
+def _has_half_pair(text: str) -> str:
+    """Write the SQL that finds half of a surrogate pair, which Spark would read as `?`."""
+    return f"(contains({text}, r'\\u') AND {text} RLIKE r'{_HALF_PAIR}')"
+
+
+# Spark's parser would take the first element of a top-level array for the record, and read invalid
+# UTF-8 as replacement characters: both are refused before its answer is believed.
+_SHAPED_SQL = (
+    f"coalesce(is_valid_utf8({_TEXT}) AND startswith(ltrim({_BLANKS}, {_TEXT}), '{{') "
+    f"AND NOT {_has_half_pair(_TEXT)}, false)"
+)
+_PARSER_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+_KEPT = f"CAST({VALUE} AS STRING)"
+_JSON_REASON = (
+    f"CASE WHEN {VALUE} IS NULL THEN 'null_value' "
+    f"WHEN length({VALUE}) = 0 THEN 'empty_value' "
+    f"WHEN NOT is_valid_utf8({_KEPT}) OR {_has_half_pair(_KEPT)} THEN 'invalid_utf8' "
+    f"WHEN try_parse_json({_KEPT}) IS NULL THEN 'malformed_json' "
+    f"WHEN coalesce(json_array_length(concat('[', {_KEPT}, ',null]')), 0) != 2 "
+    "THEN 'malformed_json' "
+    f"WHEN NOT {SHAPED} THEN 'not_an_object' "
+    f"WHEN {INVALID} THEN 'type_mismatch' "
+    "ELSE 'required_missing' END"
+)
+"""One of the closed set of docs/formats.md; read only for records that are bad."""
 
 
 @dataclass(frozen=True)
@@ -49,70 +90,74 @@ def decode(records: DataFrame, convert: str, columns: dict[str, str]) -> Decoded
 
 
 def _decode_json(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
-    fields = [f"`{column.name}` {to_spark_ddl(column.type)}" for column in columns]
-    options = {
-        "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": CORRUPT,
-        "enableDateTimeParsingFallback": "false",
-    }
-    decoded = F.from_json(
-        F.col("value").cast("string"), ", ".join([*fields, f"{CORRUPT} STRING"]), options
-    )
-    # Spark's parser takes the first element of a top-level array for the record, and reads
-    # invalid UTF-8 as replacement characters: both are refused before its answer is believed.
-    shaped = (
-        "coalesce(is_valid_utf8(CAST(value AS STRING)) "
-        f"AND startswith(ltrim({_BLANKS}, CAST(value AS STRING)), '{{'), false)"
-    )
-    flat = records.select(
-        decoded.alias(_DECODED),
-        kafka_struct().alias(KAFKA),
-        F.col("value").alias(VALUE),
-        F.expr(shaped).alias(SHAPED),
-    ).select(f"{_DECODED}.*", KAFKA, VALUE, SHAPED)
-    broken = f"(NOT {SHAPED} OR {CORRUPT} IS NOT NULL)"
     missing = [missing_condition(c, f"`{c.name}`") for c in columns]
-    misfits = [misfit_condition(c.type, f"`{c.name}`") for c in columns]
-    wrong = _any([c for c in (*missing, *misfits) if c])
-    good = f"NOT {broken} AND NOT ({wrong})"
+    misfits = [misfit_condition(c.type, f"`{_wire_name(c)}`", f"`{c.name}`") for c in columns]
+    frame = _parse_records(records, columns)
+    frame = frame.withColumn(INVALID, F.expr(f"NOT {SHAPED} OR NOT {WHOLE} OR {_any(misfits)}"))
     return Decoded(
-        frame=flat.withColumn(GOOD, F.expr(good)),
+        frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({_any(missing)})")),
         names=tuple(column.name for column in columns),
-        invalid=broken,
-        reason=_json_reason(_any([m for m in missing if m])),
+        invalid=INVALID,
+        reason=_JSON_REASON,
         detail=_json_detail(columns, missing, misfits),
     )
 
 
-def _json_reason(missing: str) -> str:
-    """Name the reason from the closed set of docs/formats.md."""
-    text = f"CAST({VALUE} AS STRING)"
-    return (
-        f"CASE WHEN {VALUE} IS NULL THEN 'null_value' "
-        f"WHEN length({VALUE}) = 0 THEN 'empty_value' "
-        f"WHEN NOT is_valid_utf8({text}) THEN 'invalid_utf8' "
-        f"WHEN try_parse_json({text}) IS NULL THEN 'malformed_json' "
-        f"WHEN NOT {SHAPED} THEN 'not_an_object' "
-        f"WHEN {CORRUPT} IS NOT NULL THEN 'type_mismatch' "
-        f"WHEN {missing} THEN 'required_missing' "
-        "ELSE 'type_mismatch' END"
+def _parse_records(records: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
+    """Parse each value once, as the only element before a null in an array of ours.
+
+    Spark's parser stops where the first object ends and would not see what follows it; inside an
+    array any further text is an element too many or an error. What could still pass is text that
+    closes our array itself.
+    """
+    fields = ", ".join(f"`{column.name}` {wire_ddl(column.type)}" for column in columns)
+    wrapped = f"concat('{{\"{_RECORDS}\":[', {_TEXT}, ',null]}}')"
+    decoded = F.from_json(
+        F.expr(wrapped), f"{_RECORDS} ARRAY<STRUCT<{fields}>>, {_CORRUPT} STRING", _PARSER_OPTIONS
     )
+    whole = (
+        f"coalesce({_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
+        f"AND get({_DECODED}.{_RECORDS}, 1) IS NULL, false)"
+    )
+    parsed = records.select(
+        decoded.alias(_DECODED),
+        kafka_struct().alias(KAFKA),
+        F.col("value").alias(VALUE),
+        F.expr(_SHAPED_SQL).alias(SHAPED),
+    )
+    return parsed.select(*_columns_of(columns), F.expr(whole).alias(WHOLE), KAFKA, VALUE, SHAPED)
+
+
+def _columns_of(columns: tuple[Column, ...]) -> Iterator[SparkColumn]:
+    """Take the columns out of the record; a converted one keeps its decoded form beside it."""
+    for column in columns:
+        decoded = f"get({_DECODED}.{_RECORDS}, 0).`{column.name}`"
+        converted = convert_sql(column.type, decoded)
+        if converted is not None:
+            yield F.expr(converted).alias(column.name)
+        yield F.expr(decoded).alias(_wire_name(column))
+
+
+def _wire_name(column: Column) -> str:
+    """Name the column that holds the decoded form."""
+    is_converted = convert_sql(column.type, "x") is not None
+    return f"_frazil_wire_{column.name}" if is_converted else column.name
 
 
 def _json_detail(
     columns: tuple[Column, ...], missing: list[str | None], misfits: list[str | None]
 ) -> str:
-    """Name the columns at fault, never their values."""
+    """Name the columns at fault, never their values; a wrong value is no missing one."""
     parts = [
-        f"CASE WHEN {condition} THEN '{column.name} {what}' END"
+        f"CASE WHEN {misfit or 'false'} THEN '{column.name} has a wrong form' "
+        f"WHEN {required or 'false'} THEN '{column.name} is required' END"
         for column, required, misfit in zip(columns, missing, misfits, strict=True)
-        for condition, what in ((required, "is required"), (misfit, "has a wrong form"))
-        if condition
+        if required or misfit
     ]
     named = f"concat_ws(', ', {', '.join(parts)})" if parts else "''"
     return (
         f"CASE WHEN NOT {SHAPED} THEN 'the value is no JSON object in UTF-8' "
-        f"WHEN {CORRUPT} IS NOT NULL THEN 'no JSON, or a value that does not fit its column' "
+        f"WHEN NOT {WHOLE} THEN 'no JSON, or a value that does not fit its column' "
         f"ELSE {named} END"
     )
 
@@ -133,58 +178,12 @@ def _decode_whole(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
     return Decoded(
         frame=flat.withColumn(GOOD, F.expr(f"{SHAPED} AND NOT ({missing})")),
         names=(column.name,),
-        invalid=f"(NOT {SHAPED} OR {VALUE} IS NULL)",
+        invalid=f"NOT {GOOD}",
         reason=f"CASE WHEN NOT {SHAPED} THEN 'invalid_utf8' ELSE 'null_value' END",
         detail=f"CASE WHEN NOT {SHAPED} THEN 'not UTF-8' ELSE 'value is required' END",
     )
 
 
-def missing_condition(column: Column, path: str, depth: int = 0) -> str | None:
-    """Write the SQL that is true where a required field is absent; None if nothing is required."""
-    inner = _missing_inside(column.type, path, depth)
-    own = f"{path} IS NULL" if column.required else None
-    return _join([own, inner])
-
-
-def _missing_inside(column_type: ColumnType, path: str, depth: int) -> str | None:
-    variable = f"x{depth}"
-    match column_type:
-        case StructType(fields):
-            parts = [missing_condition(f, f"{path}.`{f.name}`", depth) for f in fields]
-            joined = _join(parts)
-            return f"({path} IS NOT NULL AND ({joined}))" if joined else None
-        case ListType(element, required):
-            condition = missing_condition(Column("", element, required), variable, depth + 1)
-            return f"exists({path}, {variable} -> {condition})" if condition else None
-        case MapType(_, value, required):
-            condition = missing_condition(Column("", value, required), variable, depth + 1)
-            return f"exists(map_values({path}), {variable} -> {condition})" if condition else None
-    return None
-
-
-def misfit_condition(column_type: ColumnType, path: str, depth: int = 0) -> str | None:
-    """Write the SQL that is true where a uuid or fixed value has a wrong form."""
-    variable = f"y{depth}"
-    match column_type:
-        case Primitive("uuid", _):
-            return f"NOT ({path} RLIKE '{_UUID}')"
-        case Primitive("fixed", (length,)):
-            return f"octet_length({path}) != {length}"
-        case StructType(fields):
-            return _join([misfit_condition(f.type, f"{path}.`{f.name}`", depth) for f in fields])
-        case ListType(element, _):
-            condition = misfit_condition(element, variable, depth + 1)
-            return f"exists({path}, {variable} -> {condition})" if condition else None
-        case MapType(_, value, _):
-            condition = misfit_condition(value, variable, depth + 1)
-            return f"exists(map_values({path}), {variable} -> {condition})" if condition else None
-    return None
-
-
-def _join(conditions: list[str | None]) -> str | None:
-    present = [f"coalesce({c}, false)" for c in conditions if c]
-    return " OR ".join(present) or None
-
-
-def _any(conditions: list[str]) -> str:
-    return " OR ".join(conditions) or "false"
+def _any(conditions: list[str | None]) -> str:
+    """Join conditions; one that is null, since it looked at a null, does not hold."""
+    return " OR ".join(f"coalesce({c}, false)" for c in conditions if c) or "false"

@@ -40,14 +40,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import FileIO
@@ -889,6 +885,13 @@ def read_kafka_topic(
         KafkaException: the broker refused.
         TimeoutError: nothing arrived for 30 seconds before the end was reached.
     """
+    logs = read_logs(bootstrap, topic, isolation)
+    is_compacted = bool(logs) and read_is_compacted(bootstrap, topic)
+    return {topic: {n: log._replace(is_compacted=is_compacted) for n, log in logs.items()}}
+
+
+def read_logs(bootstrap: str, topic: str, isolation: str) -> dict[int, PartitionLog]:
+    """Read a topic's partitions from their earliest to their end; none where it does not exist."""
     settings: dict[str, str | int | float | bool] = {
         "bootstrap.servers": bootstrap,
         "group.id": "frazil-auditor",
@@ -900,21 +903,14 @@ def read_kafka_topic(
     consumer = Consumer(settings)
     try:
         found = consumer.list_topics(topic, timeout=SILENCE_SECONDS).topics[topic]
-        if found.error is not None:
-            return {}
         limits = {
             number: consumer.get_watermark_offsets(TopicPartition(topic, number), SILENCE_SECONDS)
-            for number in found.partitions
+            for number in (() if found.error else found.partitions)
         }
         offsets = consume_offsets(consumer, topic, limits)
     finally:
         consumer.close()
-    is_compacted = read_is_compacted(bootstrap, topic)
-    logs = {
-        number: PartitionLog(low, high, offsets[number], is_compacted)
-        for number, (low, high) in limits.items()
-    }
-    return {topic: logs}
+    return {n: PartitionLog(low, high, offsets[n]) for n, (low, high) in limits.items()}
 
 
 def consume_offsets(
@@ -950,7 +946,7 @@ def read_is_compacted(bootstrap: str, topic: str) -> bool:
     try:
         described = admin.describe_configs([resource])[resource].result(timeout=10)
         return "compact" in str(described["cleanup.policy"].value)
-    except (KafkaException, KeyError):
+    except (KafkaException, KeyError, TimeoutError):
         return False
 
 

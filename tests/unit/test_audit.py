@@ -176,37 +176,37 @@ Break = Callable[[Pipeline], None]
         pytest.param(
             lambda it: it.delete(0, 5),
             {(TOPIC, 0, 5)},
-            "1 records of orders-0 are missing: orders-0@5",
+            "1 record of orders-0 missing: orders-0@5",
             id="a row that somebody deleted",
         ),
         pytest.param(
             lambda it: it.append([(0, 5), (1, 1)]),
             {(TOPIC, 0, 5), (TOPIC, 1, 1)},
-            "1 records exist more than once",
+            "1 record more than once",
             id="rows that somebody appended again",
         ),
         pytest.param(
             lambda it: it.append([(0, 2)]),
             {(TOPIC, 0, 2)},
-            "1 records exist more than once",
+            "1 record more than once",
             id="a row beside the dead letter of the same record",
         ),
         pytest.param(
             lambda it: it.append([(1, 40)]),
             {(TOPIC, 1, 40)},
-            "1 records are there that no published range holds",
+            "1 record in no published range",
             id="a row above the recovery point",
         ),
         pytest.param(
             lambda it: it.append([(0, 3)]),
             {(TOPIC, 0, 3)},
-            "1 records are there that Kafka does not deliver",
+            "1 record that Kafka does not deliver",
             id="a row of an aborted transaction",
         ),
         pytest.param(
             lambda it: it.append([(0, 1)], topic="payments"),
             {("payments", 0, 1)},
-            "1 rows of a topic that no stream reads",
+            "1 record of a topic that no stream reads",
             id="a row of another topic",
         ),
     ],
@@ -240,7 +240,7 @@ def test_more_records_are_missing_than_were_skipped(pipeline: Pipeline) -> None:
     answer = pipeline.audit()
 
     assert [finding.coordinates for finding in answer.findings] == [((TOPIC, 1, 0), (TOPIC, 1, 3))]
-    assert "2 records of orders-1 are missing (1 were skipped)" in answer.findings[0].text
+    assert "2 records of orders-1 missing (1 of them skipped)" in answer.findings[0].text
 
 
 def test_skipped_records_that_aged_out_do_not_excuse_missing_ones_elsewhere(
@@ -342,7 +342,7 @@ def test_a_stream_that_has_not_begun_has_nothing_to_audit(lake: Lake) -> None:
 
 
 def test_a_finding_shows_twenty_records_and_counts_the_rest() -> None:
-    finding = find_records("I1", "25 records are missing", TOPIC, 0, range(25))
+    finding = find_records("I1", "25 records missing", TOPIC, 0, range(25))
 
     assert len(finding.coordinates) == 20
     assert finding.text.endswith("orders-0@19 and 5 more")

@@ -6,17 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lake import Lake
+import yaml
+from lake import Lake, make_stream
+from pyiceberg.exceptions import CommitFailedException, ServerError
+from scripted_catalog import Answer, honest, landed_then, refused
 
-from frazil import commits
-from frazil.errors import ForeignRollbackError
+from frazil import commits, keys
+from frazil.branches import create_branch, name_branch
+from frazil.dead_letters import ensure_dead_letters_table
+from frazil.errors import ForeignRollbackError, SparkUnavailableError
 from frazil.expiry import DAY_MS
+from frazil.ledger import walk_ancestors
 from frazil.maintenance import compact_table, expire_snapshots, remove_orphans, summarize_table
-from frazil.publishing import LostTurnError, commit_turn
+from frazil.publishing import commit_turn
+from frazil.table_reports import CompactReport, ExpireReport, OrphanReport
 from frazil.workspace import Workspace
 
 NO_SPARK = json.dumps({"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1})
-STEPS = [compact_table, expire_snapshots, remove_orphans]
+Step = Callable[[Workspace], CompactReport | ExpireReport | OrphanReport]
+STEPS: list[Step] = [compact_table, expire_snapshots, remove_orphans]
 
 
 @pytest.fixture
@@ -45,7 +53,7 @@ def roll_back(lake: Lake) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_table_that_is_not_there_is_reported_and_left_alone(
-    work: Workspace, lake: Lake, step: Callable[..., object]
+    work: Workspace, lake: Lake, step: Step
 ) -> None:
     lake.catalog.drop_table("demo.orders")
 
@@ -90,19 +98,38 @@ def test_forsaken_branches_are_dropped_and_young_ones_stay(
     days_pass(monkeypatch, 2)
     young = lake.stage(lake.plan(3, 3)).attempt
 
-    report = expire_snapshots(work, dry_run=True)
-    assert forsaken in lake.table.metadata.refs
-    assert report.tables[0].dropped_branches == (forsaken,)
-
-    monkeypatch.setattr("frazil.snapshot_expiry.run_table_job", lambda *_: pytest.fail("Spark"))
-    with pytest.raises(pytest.fail.Exception):
+    planned = expire_snapshots(work, dry_run=True)
+    with pytest.raises(SparkUnavailableError):
         expire_snapshots(work)
+
+    assert planned.tables[0].dropped_branches == (forsaken,)
     assert set(lake.table.metadata.refs) == {"main", young}
+
+
+def test_a_forsaken_branch_of_dead_letters_goes_with_that_of_the_batch(
+    work: Workspace, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_dead_letters_table(lake.store, "demo.orders")
+    forsaken = create_letters_branch(lake)
+    lake.ingest(1, 1)
+    days_pass(monkeypatch, 2)
+
+    report = expire_snapshots(work)
+
+    letters = report.tables[1]
+    assert (letters.table, letters.dropped_branches) == ("demo.orders__dead_letters", (forsaken,))
+    assert set(lake.store.load("demo.orders__dead_letters").metadata.refs) == {"main"}
+
+
+def create_letters_branch(lake: Lake) -> str:
+    branch = name_branch("orders", 0)
+    create_branch(lake.store, "demo.orders__dead_letters", branch)
+    return branch
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_table_that_others_rolled_back_is_left_to_a_person(
-    work: Workspace, lake: Lake, step: Callable[..., object]
+    work: Workspace, lake: Lake, step: Step
 ) -> None:
     for end in range(1, 9):
         lake.ingest(end, end)
@@ -115,14 +142,72 @@ def test_a_table_that_others_rolled_back_is_left_to_a_person(
     assert lake.table.metadata_location == before
 
 
-def test_a_carry_that_loses_a_race_is_decided_again(
+@pytest.mark.parametrize(
+    "answer",
+    [honest, landed_then(ServerError("502")), refused(CommitFailedException("raced"))],
+    ids=["at once", "after a lost answer", "after a lost race"],
+)
+def test_an_idle_streams_state_is_carried_once_before_spark_is_asked(
+    work: Workspace, lake: Lake, monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    lake.ingest(1, 1)
+    lake.append_foreign(1)
+    before = lake.point
+    days_pass(monkeypatch, 10)
+    work.store.catalog.script = [answer]  # type: ignore[attr-defined]
+
+    for _ in range(2):
+        with pytest.raises(SparkUnavailableError):
+            expire_snapshots(work)
+
+    assert lake.point is not None
+    assert before is not None
+    assert (lake.point.state, lake.point.carrier_id) == (before.state, lake.history.head)
+    kinds = [entry.summary.get(keys.KIND) for entry in walk_ancestors(lake.history)]
+    assert kinds == [keys.CARRY, None, keys.INGEST, keys.BOOTSTRAP]
+    assert len(lake.history.load_archive().entries) == 4
+
+
+def test_a_batch_planned_before_a_carry_is_published_after_it(
     work: Workspace, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.ingest(1, 1)
     lake.append_foreign(1)
     days_pass(monkeypatch, 10)
-    assert lake.point is not None
-    state = lake.point.state
-    assert LostTurnError
+    plan = lake.plan(2, 2)
+    staged = lake.stage(plan)
 
-    lake.catalog.script(overtaken_by(lambda: lake.append_foreign(2)))
+    with pytest.raises(SparkUnavailableError):
+        expire_snapshots(work)
+    lake.publish(plan, staged)
+
+    assert lake.coordinates() == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert lake.point is not None
+    assert lake.point.state == plan.state_after
+
+
+def test_the_longest_window_of_all_streams_on_a_table_counts(
+    work: Workspace, lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for end in (1, 2, 3):
+        lake.ingest(end, end)
+    days_pass(monkeypatch, 10)
+    careful = make_stream("others").model_dump(mode="json", by_alias=True)
+    careful["maintenance"]["rollback_hours"] = 24 * 20
+    (tmp_path / "others.yaml").write_text(yaml.safe_dump(careful))
+
+    report = expire_snapshots(work)
+
+    assert report.tables[0].expired_ids == ()
+
+
+def test_a_staged_merge_keeps_compaction_waiting(work: Workspace, lake: Lake) -> None:
+    for end in range(1, 7):
+        lake.ingest(end, end)
+    branch = name_branch("orders", 6)
+    create_branch(lake.store, "demo.orders", branch)
+    lake.table.delete("id = 1", branch=branch)
+
+    report = compact_table(work)
+
+    assert report.tables[0].waiting_for == branch

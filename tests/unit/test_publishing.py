@@ -26,12 +26,13 @@ from frazil.errors import (
     BatchBlockedError,
     CommitContentionError,
     ForeignRollbackError,
+    FrazilError,
     StageLostError,
     StageStaleError,
     SupersededError,
     TableRecreatedError,
 )
-from frazil.publishing import MAX_TURNS, drop_stage, load_with_history
+from frazil.publishing import MAX_TURNS, LostTurnError, drop_stage, load_with_history
 from frazil.state import parse_hint
 
 RACE = CommitFailedException("Requirement failed: branch main has changed")
@@ -315,7 +316,7 @@ def test_a_forbidden_commit_writes_nothing_and_names_the_reason(lake: Lake) -> N
     staged = lake.stage(plan)
     lake.catalog.script = [refused(ForbiddenError("no WRITE on demo.orders"))] * MAX_TURNS
 
-    with pytest.raises(Exception, match="no WRITE"):
+    with pytest.raises(FrazilError, match="no WRITE"):
         lake.publish(plan, staged)
 
     assert lake.coordinates() == []
@@ -482,7 +483,7 @@ def test_a_marker_is_committed_on_exactly_the_head_it_was_decided_on(lake: Lake)
     table, history = load_with_history(lake.store, "demo.orders")
     landed = lake.ingest(3, 2)
 
-    with pytest.raises(Exception, match="conflict"):
+    with pytest.raises(LostTurnError, match="conflict"):
         lake.mark(keys.GAP, {"orders": make_state(epoch=5)}, table, history)
 
     assert lake.history.head == landed.entry.snapshot_id

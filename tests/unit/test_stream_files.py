@@ -95,9 +95,6 @@ BROKEN = [
     ("name: demo.orders", "name: Orders", 14, "table.name", "not `namespace.table`"),
     ("name: demo.orders", "name: a.b__dead_letters", 14, "table.name", "belong to dead letters"),
     ("mode: append", "mode: upsert", 15, "table.mode", "should be 'append'"),
-    ('["day(at)"]', '["day(id)"]', 13, "table", "id is long; day fits date, timestamp"),
-    ('["day(at)"]', '["dya(at)"]', 13, "table", "unknown transform 'dya'; known: identity"),
-    ("sort_by: [id]", "sort_by: [nme]", 13, "table", "sort_by: column 'nme' is not among"),
     ("{write.target", "{frazil.hint", 18, "table.properties", "frazil.* is written by Frazil"),
     ("{write.target-file-size-bytes", "{format-version", 18, "table.properties", "must be 2"),
     ('schedule: "* * * * *"', "schedule: often", 20, "batch.schedule", "'often' is no cron"),
@@ -137,6 +134,27 @@ def test_a_broken_field_is_named_with_its_line(
     assert f"{path}:{line}: {field}: " in caught.value.facts
     assert reason in caught.value.facts
     assert "frazil streams" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('["day(at)"]', '["day(id)"]', "id is long; day fits date, timestamp"),
+        ('["day(at)"]', '["dya(at)"]', "unknown transform 'dya'; known: identity"),
+        ("sort_by: [id]", "sort_by: [nme]", "column 'nme' is not among"),
+    ],
+    ids=["a transform that does not fit", "an unknown transform", "an unknown sort column"],
+)
+def test_a_broken_layout_is_named_with_the_line_of_its_table(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    path = write(tmp_path, swapped(old, new))
+
+    with pytest.raises(StreamFileError) as caught:
+        load_stream_file(path)
+
+    assert reason in caught.value.facts
+    assert f"{path}:13: table" in caught.value.facts
 
 
 def test_two_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
+from frazil.cli.maintenance import maintain
 from frazil.cli.output import fail
 from frazil.cli.questions import audit, snapshots, status, streams, where
 from frazil.cli.stack import stack_app
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "waive": waive,
     "accept-gap": accept_gap,
     "recover": recover,
+    "maintain": maintain,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)

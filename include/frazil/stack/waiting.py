@@ -11,7 +11,7 @@ from frazil.stack.services import SERVICE_PARTS
 from frazil.stack.settings import PartName
 from frazil.stack.supervision import DEAD_STATES, ServiceInfo, Supervisor
 
-_TIMEOUT_SECONDS: Mapping[PartName, float] = {"kafka": 90, "spark": 120, "airflow": 240}
+_TIMEOUT_SECONDS: Mapping[PartName, float] = {"kafka": 120, "spark": 180, "airflow": 360}
 _POLL_SECONDS = 0.2
 
 

@@ -1,0 +1,209 @@
+"""How a column's type travels through the decode, and in SQL which values do not fit it.
+
+Spark's JSON parser is kinder than a ledger may be: it rounds decimals, reads `2024` as a day and
+`12:30:00` as an instant of today, takes a number for seconds since 1970, turns `1e400` into
+infinity and, for a text column, the number 1.10 into `1.1`. Such values travel in a wider form
+here, are looked at, and only then converted.
+"""
+
+from dataclasses import dataclass
+
+from frazil.columns import (
+    Column,
+    ColumnType,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+    to_spark_ddl,
+)
+
+VALUE = "_frazil_value"
+"""The column that holds the value as it came."""
+
+_UUID = "^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$"
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
+_ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
+_PATTERNS = {
+    "date": f"^{_DATE}$",
+    "timestamp": f"^{_DATE}[T ]{_TIME}$",
+    "timestamptz": f"^{_DATE}[T ]{_TIME}{_ZONE}$",
+}
+_INFINITY = "DOUBLE('Infinity')"
+# A number in a text column comes through a double. Its text must be in the value as it came; the
+# first comparison spares most texts the rest.
+_REWRITTEN = (
+    """{w} < ':' AND {w} RLIKE '^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?|"-?Infinity")$' """
+    f"AND NOT (CAST({VALUE} AS STRING) RLIKE concat('(^|[^0-9.eE+-])', "
+    "replace({w}, '.', '[.]'), '($|[^0-9.eE+-])'))"
+)
+_MISFITS = {
+    "string": _REWRITTEN,
+    "float": f"abs({{w}}) = {_INFINITY}",
+    "double": f"abs({{w}}) = {_INFINITY}",
+    "uuid": f"NOT ({{w}} RLIKE '{_UUID}')",
+}
+_WIDEST = 38
+_SPARE_DIGITS = 20
+"""A decimal with that many digits to spare shows every excess digit in its own wide form."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One primitive on its way: `{w}` is the value as decoded, `{v}` as converted."""
+
+    wire: str
+    convert: str | None = None
+    misfit: str | None = None
+
+
+def form_of(primitive: Primitive) -> Form:
+    """Choose the form in which no wrong value can hide."""
+    ddl = to_spark_ddl(primitive)
+    match primitive:
+        case Primitive("decimal", (precision, scale)):
+            return _decimal_form(precision, scale)
+        case Primitive("fixed", (length,)):
+            return Form(ddl, misfit=f"octet_length({{w}}) != {length}")
+        case Primitive(name, _) if name in _PATTERNS:
+            return _text_form(_PATTERNS[name], ddl)
+    return Form(ddl, misfit=_MISFITS.get(primitive.name))
+
+
+def _text_form(pattern: str, ddl: str) -> Form:
+    """Let a date or an instant travel as text: only the text shows what was sent."""
+    escaped = pattern.replace("{", "{{").replace("}", "}}")
+    misfit = f"{{w}} IS NOT NULL AND ({{v}} IS NULL OR NOT ({{w}} RLIKE '{escaped}'))"
+    return Form("STRING", f"try_cast({{w}} AS {ddl})", misfit)
+
+
+def _decimal_form(precision: int, scale: int) -> Form:
+    """Let a decimal travel with all the digits that Spark has, so that rounding shows.
+
+    Wide decimals have no digits to spare; they travel as variants, slower and exact. There a
+    number with an exponent is a double already, so it is refused.
+    """
+    target = f"DECIMAL({precision},{scale})"
+    if precision + _SPARE_DIGITS <= _WIDEST:
+        return Form(
+            f"DECIMAL({_WIDEST},{_WIDEST - precision + scale})",
+            f"try_cast({{w}} AS {target})",
+            "{w} IS NOT NULL AND ({v} IS NULL OR {w} != {v})",
+        )
+    digits = f"[.][0-9]{{{{0,{scale}}}}}0*"
+    text = "variant_get({w}, '$', 'STRING')"
+    return Form(
+        "VARIANT",
+        f"try_variant_get({{w}}, '$', '{target}')",
+        "{w} IS NOT NULL AND NOT is_variant_null({w}) AND ({v} IS NULL "
+        f"OR schema_of_variant({{w}}) = 'DOUBLE' OR NOT ({text} RLIKE '^-?[0-9]+({digits})?$'))",
+    )
+
+
+def wire_ddl(column_type: ColumnType) -> str:
+    """Write the Spark type that the JSON parser is asked for."""
+    match column_type:
+        case Primitive():
+            return form_of(column_type).wire
+        case ListType(element, _):
+            return f"ARRAY<{wire_ddl(element)}>"
+        case MapType(key, value, _):
+            return f"MAP<{to_spark_ddl(key)},{wire_ddl(value)}>"
+        case StructType(fields):
+            return f"STRUCT<{','.join(f'`{f.name}`:{wire_ddl(f.type)}' for f in fields)}>"
+
+
+def convert_sql(column_type: ColumnType, path: str, depth: int = 0) -> str | None:
+    """Write the SQL from the decoded form to the column's type; None if they are the same."""
+    variable = f"z{depth}"
+    match column_type:
+        case Primitive():
+            template = form_of(column_type).convert
+            return template.format(w=path) if template else None
+        case ListType(element, _):
+            inner = convert_sql(element, variable, depth + 1)
+            return f"transform({path}, {variable} -> {inner})" if inner else None
+        case MapType(_, value, _):
+            inner = convert_sql(value, variable, depth + 1)
+            return f"transform_values({path}, (k{depth}, {variable}) -> {inner})" if inner else None
+        case StructType(fields):
+            paths = [(f, f"{path}.`{f.name}`") for f in fields]
+            converted = [convert_sql(f.type, p, depth) for f, p in paths]
+            if not any(converted):
+                return None
+            parts = [f"'{f.name}', {c or p}" for (f, p), c in zip(paths, converted, strict=True)]
+            return f"CASE WHEN {path} IS NOT NULL THEN named_struct({', '.join(parts)}) END"
+
+
+def missing_condition(column: Column, path: str, depth: int = 0) -> str | None:
+    """Write the SQL that is true where a required field is absent; None if nothing is required."""
+    inner = _missing_inside(column.type, path, depth)
+    own = f"{path} IS NULL" if column.required else None
+    return _join([own, inner])
+
+
+def _missing_inside(column_type: ColumnType, path: str, depth: int) -> str | None:
+    variable = f"x{depth}"
+    match column_type:
+        case StructType(fields):
+            parts = [missing_condition(f, f"{path}.`{f.name}`", depth) for f in fields]
+            joined = _join(parts)
+            return f"({path} IS NOT NULL AND ({joined}))" if joined else None
+        case ListType(element, required):
+            condition = missing_condition(Column("", element, required), variable, depth + 1)
+            return f"exists({path}, {variable} -> {condition})" if condition else None
+        case MapType(_, value, required):
+            condition = missing_condition(Column("", value, required), variable, depth + 1)
+            return f"exists(map_values({path}), {variable} -> {condition})" if condition else None
+    return None
+
+
+def misfit_condition(
+    column_type: ColumnType, path: str, value: str | None = None, depth: int = 0
+) -> str | None:
+    """Write the SQL that is true where a decoded value must not become a column's value.
+
+    `path` is the value as decoded, `value` the converted one where that is at hand.
+    """
+    match column_type:
+        case Primitive():
+            form = form_of(column_type)
+            converted = value or (form.convert or "{w}").format(w=path)
+            return form.misfit.format(w=path, v=converted) if form.misfit else None
+        case StructType(fields):
+            parts = [misfit_condition(f.type, f"{path}.`{f.name}`", depth=depth) for f in fields]
+            return _join(parts)
+        case ListType(element, _):
+            return _misfit_in_list(element, path, depth)
+        case MapType(_, element, _):
+            return _misfit_in_list(element, f"map_values({path})", depth)
+
+
+def _misfit_in_list(element: ColumnType, path: str, depth: int) -> str | None:
+    """Look into a list; Spark interprets a lambda row by row, so cheaper questions come first."""
+    match element:
+        case Primitive("float" | "double", _):
+            return f"array_contains({path}, {_INFINITY}) OR array_contains({path}, -{_INFINITY})"
+        case StructType(fields):
+            cheap = [f for f in fields if f.type in _CHEAP_IN_LISTS]
+            rest = StructType(tuple(f for f in fields if f.type not in _CHEAP_IN_LISTS))
+            found = [_misfit_in_list(f.type, f"{path}.`{f.name}`", depth) for f in cheap]
+            return _join([*found, _misfit_of_some(rest, path, depth)])
+        case Primitive("string", _):
+            return f"array_min({path}) < ':' AND {_misfit_of_some(element, path, depth)}"
+    return _misfit_of_some(element, path, depth)
+
+
+def _misfit_of_some(element: ColumnType, path: str, depth: int) -> str | None:
+    variable = f"y{depth}"
+    condition = misfit_condition(element, variable, depth=depth + 1)
+    return f"exists({path}, {variable} -> {condition})" if condition else None
+
+
+_CHEAP_IN_LISTS = (Primitive("float"), Primitive("double"), Primitive("string"))
+
+
+def _join(conditions: list[str | None]) -> str | None:
+    present = [f"coalesce({c}, false)" for c in conditions if c]
+    return " OR ".join(present) or None
