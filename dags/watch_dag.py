@@ -15,6 +15,7 @@ fails. One stream's failure hides no other's: each has its own instance, named a
 """
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from airflow.sdk import dag
 
@@ -22,12 +23,14 @@ from frazil_airflow.outcomes import refuse_stale
 from frazil_airflow.parsing import list_stream_names
 from frazil_airflow.tasks import frazil_task, task_defaults
 
+if TYPE_CHECKING:
+    from frazil.freshness import FreshnessReport
+
 
 @frazil_task
-def watch_stream(stream: str, run_id: str) -> object:
+def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
     """Compare the stream's two clocks; fail when the table is too far behind."""
-    from frazil.freshness import watch_stream as compare_clocks
-
+    from frazil.watch import watch_stream as compare_clocks
     from frazil.workspace import open_workspace
 
     return refuse_stale(compare_clocks(open_workspace(stream, run_id)))

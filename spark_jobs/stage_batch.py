@@ -66,11 +66,15 @@ def should_keep_letters(request: StageRequest, records: BadRecords) -> bool:
 
 
 def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageRequest) -> int:
-    """Read the range again, keep only what is bad, and give the count of letters."""
+    """Read the range again, keep only what is bad, and give the count of letters.
+
+    Here too `observe()` keeps the decode out of the filter, which would repeat it per condition.
+    """
     observation = Observation()
     table = f"{request.catalog}.{request.dead_letters_table}"
     spark.sql(f"ALTER TABLE {table} CREATE BRANCH `{request.branch}`")
-    letters = decoded.frame.where(f"NOT {GOOD}").select(
+    counted = decoded.frame.observe(observation, F.expr(f"count_if(NOT {GOOD})").alias("dead"))
+    letters = counted.where(f"NOT {GOOD}").select(
         KAFKA,
         F.col(VALUE).alias("value"),
         F.expr(decoded.reason).alias("reason"),
@@ -81,7 +85,7 @@ def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageReq
         F.current_timestamp().alias("quarantined_at"),
         F.lit(None).cast("string").alias("resolved_by"),
     )
-    write(letters.observe(observation, F.count(F.lit(1)).alias("dead")), table, request)
+    write(letters, table, request)
     return int(observation.get["dead"])
 
 

@@ -1,7 +1,8 @@
 """The ledger archive `frazil.ledger`: every ancestor's id, parent and summary, kept for ever.
 
-Expiry takes snapshots away; the archive keeps what they said. Rows are idempotent by snapshot id:
-the first row for an id wins, so appending the same one again changes nothing.
+Expiry takes snapshots away; the archive keeps what they said. Rows are idempotent by snapshot id,
+so appending the same one again changes nothing; a row that knows the parent wins over one whose
+parent others had erased.
 """
 
 import json
@@ -58,7 +59,9 @@ def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
             int(row["committed_at"].timestamp() * 1000),
             summary,
         )
-        entries.setdefault(entry.snapshot_id, entry)
+        known = entries.get(entry.snapshot_id)
+        if known is None or known.parent_id is None:  # scans keep no order; expiry erases parents
+            entries[entry.snapshot_id] = entry
     streams = frozenset(name for names in earlier.values() for name in names)
     return Archive(entries, frozenset(earlier), streams)
 

@@ -15,7 +15,6 @@ PRIMITIVES: Mapping[str, str] = {
     "float": "FLOAT",
     "double": "DOUBLE",
     "date": "DATE",
-    "time": "STRING",
     "timestamp": "TIMESTAMP_NTZ",
     "timestamptz": "TIMESTAMP",
     "string": "STRING",
@@ -158,6 +157,12 @@ class _Parser:
             length = int(self.take())
             self.take(")")
             return Primitive("fixed", (length,))
+        if word == "time":
+            message = (
+                "type 'time': Spark cannot write it to Iceberg tables; use string, or long for "
+                "microseconds of the day"
+            )
+            raise ValueError(message)
         if word not in PRIMITIVES:
             known = ", ".join(
                 [*PRIMITIVES, "decimal(p,s)", "fixed(n)", "list<…>", "map<…>", "struct<…>"]

@@ -9,7 +9,7 @@ from frazil.archive import archive_new_entries
 from frazil.blocking import Waiver, encode_blocked, read_blocked
 from frazil.bootstrap import initial_state
 from frazil.contracts import plain_offsets
-from frazil.errors import ConfigurationError, MissingTableError, TableError
+from frazil.errors import ConfigurationError, MissingTableError, TableRecreatedError
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import (
     History,
@@ -169,7 +169,8 @@ def start_over(work: Workspace, author: Author) -> Decision:
     def decide(history: History, own_id: str) -> Marker:
         try:
             begun = find_recovery_point(history, stream.stream) is not None
-        except TableError:
+        except TableRecreatedError:
+            # Only here: after any other halt the table still has rows, which would double.
             begun = False
         if begun:
             raise ConfigurationError(

@@ -10,7 +10,7 @@ _CALL = re.compile(r"\s*(?:(\w+)\s*\(\s*([\w.]+)\s*(?:,\s*(\d+)\s*)?\)|([\w.]+))
 _TIME_TYPES = frozenset({"date", "timestamp", "timestamptz"})
 _HOUR_TYPES = frozenset({"timestamp", "timestamptz"})
 _BUCKET_TYPES = frozenset(
-    {"int", "long", "decimal", "date", "time", "timestamp", "timestamptz"}
+    {"int", "long", "decimal", "date", "timestamp", "timestamptz"}
     | {"string", "uuid", "fixed", "binary"}
 )
 _TRUNCATE_TYPES = frozenset({"int", "long", "decimal", "string", "binary"})

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 import stamina
+from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
@@ -32,7 +33,7 @@ from frazil.ledger import History, LedgerEntry, RecoveryPoint, find_batch, find_
 from frazil.state import StreamState
 from frazil.summaries import hint_properties, summarize_batch, summarize_marker
 from frazil.table_schema import is_compatible_superset
-from frazil.tables import TableStore, read_history, storage_error, translated_errors
+from frazil.tables import TableStore, read_history, translated_errors
 
 MAX_TURNS = 12
 Result = TypeVar("Result")
@@ -91,9 +92,10 @@ def commit_turn(
         requirements += commits.require_head(table, ref, snapshot_id)[1:]
     try:
         commits.commit(store.catalog, table, requirements, updates)
-    except OSError as error:
-        # A full or forbidden warehouse answers the next turn the same way, and then says so.
-        raise storage_error(f"committing to {table.name()}", error) from error
+    except (OSError, ForbiddenError, UnauthorizedError):
+        # Full, forbidden or gone: the next turn still looks first, but it ends with this cause.
+        with translated_errors(f"committing to {'.'.join(table.name())}"):
+            raise
     except Exception as error:
         kind = "conflict" if commits.is_definite_conflict(error) else "unknown outcome"
         raise LostTurnError(f"{kind}: {type(error).__name__}: {str(error)[:200]}") from error

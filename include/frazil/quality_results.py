@@ -1,13 +1,15 @@
 """What a check says about one expectation: a verdict, figures, and a line for people."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from frazil.expectations import Expectation, Json, Severity
+from frazil.expectations import Expectation, Severity
 
 _SIGNS = {"min_value": ("≥", ">", "strict_min"), "max_value": ("≤", "<", "strict_max")}
-_QUIET = frozenset({"column", "column_A", "column_B", "column_list", "condition_parser"})
+_QUIET = frozenset(
+    {"column", "column_A", "column_B", "column_list", "condition_parser"}
+    | {"strict_min", "strict_max"}
+)
 _MAX_VALUES = 10
 
 
@@ -48,22 +50,23 @@ class ExpectationResult:
 
 def describe_expected(expectation: Expectation) -> str:
     """Say what is expected: bounds as signs, other arguments as they are in the suite."""
-    kwargs = expectation.kwargs
-    parts = [_describe_argument(name, value, kwargs) for name, value in kwargs.items()]
+    parts = [_describe_argument(expectation, name) for name in expectation.kwargs]
     return ", ".join(part for part in parts if part)
 
 
-def _describe_argument(name: str, value: Json, kwargs: Mapping[str, Json]) -> str:
+def _describe_argument(expectation: Expectation, name: str) -> str:
+    value = expectation.kwargs[name]
     if name in _SIGNS:
         plain, strict, flag = _SIGNS[name]
-        return f"{strict if kwargs.get(flag) is True else plain} {value}"
-    if name in _QUIET or name in ("strict_min", "strict_max"):
+        return f"{strict if expectation.flag(flag) else plain} {value}"
+    if name in _QUIET:
         return ""
-    if name == "mostly" and isinstance(value, int | float):
-        return f"in at least {value:.4%}".replace(".0000%", "%")
+    if name == "mostly":
+        return f"in at least {expectation.mostly * 100:.6g}%"
     if name == "value_set" and isinstance(value, list | tuple):
         more = f", … ({len(value)} in all)" if len(value) > _MAX_VALUES else ""
-        return "one of " * ("not" not in name) + ", ".join(map(str, value[:_MAX_VALUES])) + more
+        word = "none of" if "_not_" in expectation.type else "one of"
+        return f"{word} {', '.join(map(str, value[:_MAX_VALUES]))}{more}"
     text = json.dumps(value, ensure_ascii=False, default=dict)
     return f"{name.replace('_', ' ')} {text}"
 

@@ -4,6 +4,7 @@ A rule exists only where its verdict is that of Great Expectations on the same r
 (docs/quality.md); `tests/spark/test_quality_parity.py` compares both.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -102,8 +103,9 @@ class Scope:
     collected: dict[str, str] = field(repr=False)
 
     def add(self, sql: str) -> str:
-        """Name a metric; the same SQL gets the same name."""
-        return self.collected.setdefault(sql, f"quality_{len(self.collected)}")
+        """Name a metric by its SQL, so that metrics of another suite are never mistaken for it."""
+        digest = hashlib.sha256(sql.encode()).hexdigest()[:12]
+        return self.collected.setdefault(sql, f"quality_{digest}")
 
     def count(self, *tests: str) -> str:
         """Name the count of rows that meet all tests."""

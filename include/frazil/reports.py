@@ -220,7 +220,7 @@ def _source_problem(stream: str, work: Workspace, history: History) -> tuple[str
 
 def newest_ingest_at(history: History, stream: str) -> datetime | None:
     """Find when the newest batch of the stream was published; maintenance does not count (F12)."""
-    for entry in walk_ancestors(history, beyond_metadata=False):
+    for entry in walk_ancestors(history):
         is_ingest = entry.summary.get(keys.KIND) == keys.INGEST
         if is_ingest and entry.summary.get(keys.STREAM) == stream:
             return datetime.fromtimestamp(entry.committed_at_ms / 1000, tz=UTC)

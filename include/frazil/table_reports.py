@@ -107,8 +107,8 @@ class TableExpiry(Report):
         if not self.exists:
             return f"{self.table}: not there yet, nothing to expire"
         going = len(self.expired_ids) + len(self.abandoned_ids)
-        would = f" (would expire {going:,})" if self.dry_run else ""
-        parts = [f"snapshots {arrow(self.snapshots_before, self.snapshots_after)}{would}"]
+        counts = arrow(self.snapshots_before, self.snapshots_after)
+        parts = [f"snapshots {counts} ({'would expire' if self.dry_run else 'expired'} {going:,})"]
         if self.files_before:
             sizes = f"{format_bytes(self.bytes_before)} → {format_bytes(self.bytes_after)}"
             parts.append(f"stored files {arrow(self.files_before, self.files_after)}, {sizes}")

@@ -36,7 +36,10 @@ def announce_snapshot(published: Published, context: Context) -> None:
 
 
 def describe_snapshot(published: Published) -> dict[str, JsonValue]:
-    """Give what an event carries: ids, offsets and counts, never values of records."""
+    """Give what an event carries: ids, offsets and counts, never values of records.
+
+    The id stands there twice: Airflow's pages round numbers as long as these, texts they leave.
+    """
     return {
         "stream": published.stream,
         "table": published.table,
@@ -45,4 +48,5 @@ def describe_snapshot(published: Published) -> dict[str, JsonValue]:
         "batch_id": published.batch_id,
         "ranges": published.model_dump(mode="json")["ranges"],
         "rows": published.rows_written,
+        "read_as": f"{published.table} VERSION AS OF {published.snapshot_id}",
     }

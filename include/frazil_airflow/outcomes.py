@@ -16,8 +16,6 @@ from frazil.errors import FrazilError, SupersededError
 if TYPE_CHECKING:
     from frazil.freshness import FreshnessReport
 
-log = logging.getLogger(__name__)
-
 
 def choose_outcome(error: FrazilError) -> Exception:
     """Map an error to what Airflow does about it: skip, try again, or fail at once.
@@ -31,17 +29,19 @@ def choose_outcome(error: FrazilError) -> Exception:
 
 
 def refuse_stale(report: "FreshnessReport") -> "FreshnessReport":
-    """Turn a verdict on freshness into the task's end: red, or green with a warning in its log.
+    """Turn a verdict on freshness into the task's end; a warning ends green.
 
     Raises:
         AirflowFailException: the table is further behind than its stream file allows.
     """
-    text = f"{report.text}\nNext: {report.next_step}" if report.next_step else report.text
     if report.level == "fail":
-        raise AirflowFailException(text)
-    if report.level == "warn":
-        log.warning(text)
+        raise AirflowFailException(describe(report))
     return report
+
+
+def choose_log_level(answer: object) -> int:
+    """Log an answer that warns as a warning, so that Airflow's filter of log levels finds it."""
+    return logging.WARNING if getattr(answer, "level", None) == "warn" else logging.INFO
 
 
 def end_without_work(task: BaseOperator) -> DownstreamTasksSkipped:
@@ -71,7 +71,8 @@ def describe(answer: object) -> str:
                 f"{answer.outcome}: {answer.rows_written} rows as snapshot {answer.snapshot_id} of "
                 f"{answer.table}, epoch {answer.epoch}: {_format(answer.ranges)}"
             )
-    return str(getattr(answer, "text", answer))
+    next_step = getattr(answer, "next_step", None)
+    return f"{getattr(answer, 'text', answer)}" + (f"\nNext: {next_step}" if next_step else "")
 
 
 def _format(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:

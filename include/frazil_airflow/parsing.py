@@ -4,6 +4,8 @@ Airflow schedules nothing of a file that has an import error. So the files that 
 broken stream files out, and `check_streams_dag.py`, which defines none, has the error instead.
 """
 
+from functools import cache
+
 from airflow.sdk import get_parsing_context
 from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
@@ -47,14 +49,23 @@ def find_bad_schedule(stream: Stream) -> StreamFileError | None:
         "maintenance.schedule": stream.maintenance.schedule,
     }
     for field, schedule in schedules.items():
-        try:
-            if schedule not in _UNCRON:
-                croniter(schedule).get_next()
-        except CroniterError as error:
+        problem = explain_bad_schedule(schedule)
+        if problem is not None:
             return StreamFileError(
-                f"{streams_dir() / stream.stream}.yaml: {field}: {schedule!r}: {error}",
+                f"{streams_dir() / stream.stream}.yaml: {field}: {schedule!r}: {problem}",
                 "write five cron fields, for example `*/5 * * * *`",
             )
+    return None
+
+
+@cache
+def explain_bad_schedule(schedule: str) -> str | None:
+    """Say what is wrong with a cron line; streams share a few of them, so each is judged once."""
+    try:
+        if schedule not in _UNCRON:
+            croniter(schedule).get_next()
+    except CroniterError as error:
+        return str(error)
     return None
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
-from typing import cast
+from typing import Literal, cast
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -26,8 +26,8 @@ _COLUMNS = (
     "Epoch",
     "Rows",
     "Lag (offsets)",
-    "Stream clock",
-    "Table clock",
+    "Stream clock (s)",
+    "Table clock (s)",
     "Why",
     "Newest snapshot",
 )
@@ -38,28 +38,29 @@ h1 { font-size: 1.25rem; margin: 0 0 .25rem; }
 p { margin: 0 0 1rem; opacity: .75; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .45rem .75rem; border-bottom: 1px solid #8884; }
+th, td { vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
-.good { color: light-dark(#17692c, #6fd08a); }
-.late { color: light-dark(#8a5200, #f0b35a); }
-.bad { color: light-dark(#b3261e, #ff8a80); font-weight: 600; }
+.ok { color: light-dark(#17692c, #6fd08a); }
+.warn { color: light-dark(#8a5200, #f0b35a); }
+.fail { color: light-dark(#b3261e, #ff8a80); font-weight: 600; }
 .next { opacity: .75; }
 """
 
 
 @dataclass(frozen=True)
 class Line:
-    """One stream as the page shows it; `None` where nobody knows."""
+    """One stream as the page shows it; `None` where nobody knows, clocks in seconds."""
 
     stream: str
     state: str
-    grade: str = "bad"
+    level: Literal["ok", "warn", "fail"] = "fail"
     epoch: int | None = None
     rows: int | None = None
     lag: int | None = None
-    stream_clock: datetime | None = None
-    table_clock: datetime | None = None
+    stream_clock_seconds: int | None = None
+    table_clock_seconds: int | None = None
     why: str = ""
-    next_step: str = ""
+    next_step: str | None = None
     snapshot_id: int | None = None
 
 
@@ -97,26 +98,27 @@ def read_line(stream: str) -> Line:
     """Read where one stream stands; what is wrong with it is part of the answer."""
     from frazil.errors import FrazilError  # noqa: PLC0415 - the page's start stays light
     from frazil.reports import read_status  # noqa: PLC0415
+    from frazil.watch import watch_stream  # noqa: PLC0415
     from frazil.workspace import open_workspace  # noqa: PLC0415
 
     try:
         work = open_workspace(stream, "page")
-        status = read_status(work)
+        report, status = watch_stream(work), read_status(work)
         table = work.store.find(work.stream.table.name)
     except FrazilError as error:
         return Line(stream, error.code, why=error.facts, next_step=error.next_step)
     head = table.current_snapshot() if table else None
-    grades = {"up to date": "good", "behind": "late", "not started": "late"}
     return Line(
         stream=stream,
-        state=status.state,
-        grade=grades.get(status.state, "bad"),
+        state=report.cause.replace("_", " "),
+        level=report.level,
         epoch=status.epoch,
         rows=status.rows,
-        lag=status.lag,
-        table_clock=status.newest_ingest_at,
-        why=status.problem or "",
-        next_step=status.next_step or "",
+        lag=report.lag_offsets,
+        stream_clock_seconds=report.stream_clock_seconds,
+        table_clock_seconds=report.table_clock_seconds,
+        why=report.text,
+        next_step=report.next_step,
         snapshot_id=head.snapshot_id if head else None,
     )
 
@@ -124,7 +126,7 @@ def read_line(stream: str) -> Line:
 def render_page(lines: Iterable[Line], at: datetime) -> str:
     """Write the page as HTML; it loads itself again every fifteen seconds."""
     heads = "".join(f"<th>{column}</th>" for column in _COLUMNS)
-    rows = "\n".join(_render_line(line, at) for line in lines)
+    rows = "\n".join(_render_line(line) for line in lines)
     empty = "" if rows else "<p>No stream files yet.</p>"
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Frazil</title>
@@ -135,17 +137,16 @@ def render_page(lines: Iterable[Line], at: datetime) -> str:
 </tbody></table>{empty}</body></html>"""
 
 
-def _render_line(line: Line, at: datetime) -> str:
+def _render_line(line: Line) -> str:
     name = escape(line.stream)
     why = escape(line.why)
     if line.next_step:
         why += f'<div class="next">Next: {escape(line.next_step)}</div>'
     cells = (
         f'<td><a href="../dags/ingest__{name}" target="_top">{name}</a></td>',
-        f'<td class="{line.grade}">{escape(line.state)}</td>',
+        f'<td class="{line.level}">{escape(line.state)}</td>',
         *(_number(value) for value in (line.epoch, line.rows, line.lag)),
-        f"<td>{_clock(line.stream_clock, at)}</td>",
-        f"<td>{_clock(line.table_clock, at)}</td>",
+        *(_number(value) for value in (line.stream_clock_seconds, line.table_clock_seconds)),
         f"<td>{why}</td>",
         f"<td>{line.snapshot_id or ''}</td>",
     )
@@ -154,10 +155,3 @@ def _render_line(line: Line, at: datetime) -> str:
 
 def _number(value: int | None) -> str:
     return f'<td class="number">{"" if value is None else f"{value:,}"}</td>'
-
-
-def _clock(instant: datetime | None, at: datetime) -> str:
-    """Write an instant with its age."""
-    if instant is None:
-        return ""
-    return f"{instant:%Y-%m-%d %H:%M:%S} ({max(0, int((at - instant).total_seconds())):,} s ago)"

@@ -31,12 +31,18 @@ _PATTERNS = {
     "timestamptz": f"^{_DATE}[T ]{_TIME}{_ZONE}$",
 }
 _INFINITY = "DOUBLE('Infinity')"
-# A number in a text column comes through a double. Its text must be in the value as it came; the
-# first comparison spares most texts the rest.
-_REWRITTEN = (
-    """{w} < ':' AND {w} RLIKE '^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?|"-?Infinity")$' """
-    f"AND NOT (CAST({VALUE} AS STRING) RLIKE concat('(^|[^0-9.eE+-])', "
-    "replace({w}, '.', '[.]'), '($|[^0-9.eE+-])'))"
+_DOUBLE_TEXT = '(-?[0-9]+[.][0-9]+(E-?[0-9]+)?|"-?Infinity")'
+_NOT_AS_IT_CAME = (
+    f"NOT (CAST({VALUE} AS STRING) RLIKE "
+    "concat('(^|[^0-9.eE+-])', replace({w}, '.', '[.]'), '($|[^0-9.eE+-])'))"
+)
+# A number in a text column comes through a double: its text must stand in the value as it came.
+# The first comparison spares most texts the rest. In a list the first such text speaks for all.
+_REWRITTEN = f"{{w}} < ':' AND {{w}} RLIKE '^{_DOUBLE_TEXT}$' AND {_NOT_AS_IT_CAME}"
+_FIRST_DOUBLE = f"regexp_extract(array_join({{w}}, '\\n'), r'(?m)^{_DOUBLE_TEXT}$', 1)"
+_REWRITTEN_IN_LIST = (
+    f"array_min({{w}}) < ':' AND {_FIRST_DOUBLE} != '' "
+    f"AND {_NOT_AS_IT_CAME.replace('{w}', _FIRST_DOUBLE)}"
 )
 _MISFITS = {
     "string": _REWRITTEN,
@@ -191,7 +197,7 @@ def _misfit_in_list(element: ColumnType, path: str, depth: int) -> str | None:
             found = [_misfit_in_list(f.type, f"{path}.`{f.name}`", depth) for f in cheap]
             return _join([*found, _misfit_of_some(rest, path, depth)])
         case Primitive("string", _):
-            return f"array_min({path}) < ':' AND {_misfit_of_some(element, path, depth)}"
+            return _REWRITTEN_IN_LIST.format(w=path)
     return _misfit_of_some(element, path, depth)
 
 

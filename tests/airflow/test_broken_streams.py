@@ -96,3 +96,14 @@ def test_the_watch_also_looks_at_a_broken_file(write_stream: WriteStream, parse:
     mapped = parse().dags["watch"].get_task("watch_stream")
 
     assert mapped.op_kwargs_expand_input.value == {"stream": ["orders", "refunds"]}
+
+
+def test_a_folder_without_stream_files_is_sound(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, parse: Parse
+) -> None:
+    monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path))
+
+    bag = parse()
+
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {"watch"}

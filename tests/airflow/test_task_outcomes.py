@@ -22,9 +22,10 @@ from frazil import errors
 from frazil.contracts import NothingToRead, Published, Verdict
 from frazil.engine import SparkEngine
 from frazil.errors import FrazilError
+from frazil.freshness import FreshnessReport
 from frazil.stream_files import load_stream_file
 from frazil_airflow.assets import table_asset
-from frazil_airflow.outcomes import choose_outcome
+from frazil_airflow.outcomes import choose_outcome, refuse_stale
 from frazil_airflow.tasks import (
     FrazilTask,
     TaskStoppedError,
@@ -128,6 +129,44 @@ def test_a_message_leaves_as_json_that_the_next_task_can_parse() -> None:
     assert Verdict.parse(answer) == verdict
 
 
+def watch(level: str, next_step: str | None) -> FreshnessReport:
+    """Answer as a watch does whose stream is at this level."""
+    ages = dict.fromkeys(
+        ("stream_clock_seconds", "table_clock_seconds", "record_age_seconds", "lag_offsets"), 400
+    )
+    return FreshnessReport.model_validate(
+        {
+            "stream": "orders",
+            "table": "shop.orders",
+            "level": level,
+            "cause": "running",
+            **ages,
+            "time_to_loss_seconds": None,
+            "text": "orders: behind",
+            "next_step": next_step,
+        }
+    )
+
+
+def test_a_table_that_is_too_far_behind_fails_the_watch() -> None:
+    with pytest.raises(AirflowFailException) as caught:
+        run(make_task(lambda: refuse_stale(watch("fail", "look"))))
+
+    assert str(caught.value) == "orders: behind\nNext: look"
+
+
+@pytest.mark.parametrize(("level", "logged"), [("warn", "WARNING"), ("ok", "INFO")])
+def test_a_warning_ends_green_and_stands_in_the_log(
+    caplog: pytest.LogCaptureFixture, level: str, logged: str
+) -> None:
+    caplog.set_level("INFO")
+
+    answer, _ = run(make_task(lambda: refuse_stale(watch(level, None))))
+
+    assert FreshnessReport.model_validate_json(answer).level == level
+    assert (logged, "orders: behind") in [(r.levelname, r.getMessage()) for r in caplog.records]
+
+
 def test_nothing_to_read_skips_every_later_task() -> None:
     nothing = NothingToRead(stream="orders", table="shop.orders", epoch=3, next_offsets={})
     with DAG("test", schedule=None):
@@ -161,6 +200,7 @@ def test_a_published_batch_is_announced_with_its_snapshot_and_ranges(asset: Asse
         "batch_id": "b1",
         "ranges": {"orders": {"0": [4, 12]}},
         "rows": 7,
+        "read_as": "shop.orders VERSION AS OF 4611686018427387905",
     }
 
 

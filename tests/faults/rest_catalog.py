@@ -18,6 +18,7 @@ from frazil.stack.java import find_java
 IVY_FILE = Path(__file__).with_name("ivy-rest.xml")
 DEFAULT_JARS = Path(__file__).parents[2] / ".frazil" / "jars"
 CATALOG_NAME = "lake"
+SERVER_CLASS = "org.apache.iceberg.rest.RESTCatalogServer"
 FETCH_SECONDS = 900
 START_SECONDS = 60
 
@@ -29,8 +30,7 @@ def run_rest_catalog(folder: Path) -> Iterator[dict[str, str]]:
     port = find_free_port()
     with (folder / "rest.log").open("w") as log:
         process = subprocess.Popen(
-            [str(find_java().executable), "-Xmx256m", "-XX:+UseSerialGC"]
-            + ["-cp", f"{jars}/*", "org.apache.iceberg.rest.RESTCatalogServer"],
+            [str(find_java().executable), "-Xmx256m", "-cp", f"{jars}/*", SERVER_CLASS],
             env={**os.environ, **server_settings(folder, port)},
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -82,7 +82,9 @@ def ensure_rest_jars() -> Path:
         if not (jars / "rest").is_dir():
             incoming = jars / "incoming-rest"
             shutil.rmtree(incoming, ignore_errors=True)
-            subprocess.run(ivy_command(incoming), check=True, timeout=FETCH_SECONDS)
+            subprocess.run(
+                ivy_command(incoming), check=True, timeout=FETCH_SECONDS, stdout=subprocess.DEVNULL
+            )
             (incoming / "rest").rename(jars / "rest")
             shutil.rmtree(incoming)
     return jars / "rest"
@@ -91,8 +93,9 @@ def ensure_rest_jars() -> Path:
 def ivy_command(into: Path) -> list[str]:
     """Build the command line, like that of the stack's own jars."""
     spec = find_spec("pyspark")
-    assert spec is not None and spec.submodule_search_locations is not None
-    ivy = sorted(Path(spec.submodule_search_locations[0]).glob("jars/ivy-*.jar"))[-1]
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    ivy = max(Path(spec.submodule_search_locations[0]).glob("jars/ivy-*.jar"))
     settings = os.environ.get("FRAZIL_IVY_SETTINGS")
     return [
         str(find_java().executable),

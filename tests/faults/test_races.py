@@ -3,23 +3,207 @@
 A one-at-a-time refusal proves nothing for SQL catalogs, where the client checks; only races count.
 """
 
+import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import Lab, Stack, good_values
+from lake import make_stream
+from pyspark.sql import SparkSession
+
 from faults.racing import (
     ROWS,
+    Answer,
     Order,
+    RaceLake,
     Racer,
-    connections,
-    judge_good,
-    open_race,
-    plan_rows,
+    connection,
     race,
-    stage_rows,
     start_racers,
-    take_account,
 )
-from faults.rest_catalog import CATALOG_NAME, run_rest_catalog
+from faults.rest_catalog import run_rest_catalog
+from frazil.connections import find_catalog
+from frazil.contracts import BatchPlan, Staged
+from frazil.tables import dead_letters_name
+
+ROUNDS = 50
+CATALOG = "arena"
+CONFLICTS = ("CommitFailed", "ValidationException", "Cannot commit", "conflict")
+
+
+@dataclass(frozen=True)
+class Arena:
+    """A catalog and two racers that share it."""
+
+    folder: Path
+    racers: list[Racer]
+
+    def open(self, topic: str = "orders") -> RaceLake:
+        """Open a stream of its own."""
+        name = f"r{secrets.token_hex(4)}"
+        table = {"name": f"races.{name}"}
+        return RaceLake(self.folder, make_stream(name, source={"topic": topic}, table=table))
+
+    def publish(
+        self, lake: RaceLake, plans: list[BatchPlan], stages: list[Staged]
+    ) -> tuple[tuple[str, ...], int]:
+        """Let both racers publish at the same moment; give the outcomes and the turns lost."""
+        orders = [
+            Order(step="publish", stream=lake.stream, plan=plan, staged=staged)
+            for plan, staged in zip(plans, stages, strict=True)
+        ]
+        answers = race(self.racers, orders)
+        return outcomes(answers), sum(answer.lost_turns for answer in answers)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "rest"])
+def arena(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Arena]:
+    """Give every race of this file one catalog of each kind, with two racers."""
+    folder = tmp_path_factory.mktemp("arena")
+    sqlite = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": f"file://{folder}/warehouse",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "sqlite":
+            yield from open_arena(patch, folder, sqlite)
+        else:
+            with run_rest_catalog(folder) as rest:
+                yield from open_arena(patch, folder, rest)
+
+
+def open_arena(
+    patch: pytest.MonkeyPatch, folder: Path, properties: dict[str, str]
+) -> Iterator[Arena]:
+    catalog = connection({"catalog": CATALOG, **properties})
+    patch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", catalog)
+    with start_racers(2, {"AIRFLOW_CONN_ICEBERG_DEFAULT": catalog}) as racers:
+        yield Arena(folder, racers)
+
+
+def outcomes(answers: list[Answer]) -> tuple[str, ...]:
+    return tuple(sorted(outcome for answer in answers for outcome in answer.outcomes))
+
+
+def assert_nothing_doubled(lake: RaceLake, batches: int, ends: tuple[int, ...]) -> None:
+    """See every row once, every batch in one snapshot, and epochs that rise by one (I1, I2)."""
+    account = lake.account()
+
+    assert account.rows == Counter(
+        (p, offset) for p, end in enumerate(ends) for offset in range(end)
+    )
+    assert sorted(account.batches.values()) == [1] * batches
+    assert account.epochs == list(range(batches + 1))
+
+
+def test_of_two_publishers_of_one_plan_one_publishes_and_the_other_finds_it_there(
+    arena: Arena,
+) -> None:
+    lake, seen, lost_turns = arena.open(), Counter[tuple[str, ...]](), 0
+    lake.begin()
+
+    for number in range(1, ROUNDS + 1):
+        plan = lake.plan(number * ROWS, 0)
+        first = lake.stage(plan)
+        second = first if number % 2 else lake.stage(plan)
+        ended, lost = arena.publish(lake, [plan, plan], [first, second])
+        seen[ended] += 1
+        lost_turns += lost
+
+    assert seen == {("ALREADY", "PUBLISHED"): ROUNDS}
+    assert lost_turns > ROUNDS // 10, "they hardly met"
+    assert_nothing_doubled(lake, ROUNDS, (ROUNDS * ROWS, 0))
+
+
+def test_of_two_plans_with_the_same_base_one_is_superseded(arena: Arena) -> None:
+    lake, seen, lost_turns = arena.open(), Counter[tuple[str, ...]](), 0
+    lake.begin()
+
+    for _ in range(ROUNDS):
+        point = lake.point
+        assert point is not None
+        ends = point.state.offsets["orders"]
+        plans = [lake.plan(ends[0] + ROWS, ends[1]), lake.plan(ends[0] + 3, ends[1] + 4)]
+        ended, lost = arena.publish(lake, plans, [lake.stage(plan) for plan in plans])
+        seen[ended] += 1
+        lost_turns += lost
+
+    assert seen == {("PUBLISHED", "Superseded"): ROUNDS}
+    assert lost_turns > ROUNDS // 10, "they hardly met"
+    assert list(lake.table.metadata.refs) == ["main"]
+    assert lake.point is not None
+    assert_nothing_doubled(lake, ROUNDS, lake.point.state.offsets["orders"])
+
+
+@pytest.mark.stack
+def test_of_two_first_runs_on_a_new_table_both_go_on_from_one_bootstrap(
+    arena: Arena, lab: Lab
+) -> None:
+    lab.create_topic()
+    lab.produce(good_values(ROWS))
+    seen = Counter[tuple[str, ...]]()
+
+    for _ in range(ROUNDS):
+        lake = arena.open(lab.topic)
+        order = Order(step="plan", stream=lake.stream, bootstrap=lab.stack.bootstrap)
+        answers = race(arena.racers, [order, order])
+        plans = [answer.plan for answer in answers if answer.plan]
+        assert len(plans) == 2, answers
+        assert plans[0] == plans[1]
+        stages = [lake.stage(plan) for plan in plans]
+        seen[arena.publish(lake, plans, stages)[0]] += 1
+        assert_nothing_doubled(lake, 1, (ROWS // 2, ROWS // 2))
+        letters = lake.store.load(dead_letters_name(lake.stream.table.name))
+        assert len(letters.metadata.snapshots) == 1
+
+    assert seen == {("ALREADY", "PUBLISHED"): ROUNDS}
+
+
+@pytest.mark.stack
+@pytest.mark.spark
+def test_compaction_by_spark_beside_the_publisher_loses_and_doubles_nothing(
+    arena: Arena, stack: Stack
+) -> None:
+    lake = arena.open()
+    lake.begin()
+    arena.racers[0].send(Order(step="ingest", stream=lake.stream, rounds=ROUNDS))
+
+    rewritten, refused = compact_until_answered(arena.racers[0], lake, stack)
+    answer = arena.racers[0].read()
+
+    assert answer.outcomes == ["PUBLISHED"] * ROUNDS
+    assert rewritten > 0, refused
+    assert [text for text in refused if not any(word in text for word in CONFLICTS)] == []
+    assert_nothing_doubled(lake, ROUNDS, (ROUNDS * ROWS, 0))
+
+
+def compact_until_answered(racer: Racer, lake: RaceLake, stack: Stack) -> tuple[int, list[str]]:
+    """Rewrite small files in a loop; count the rewritten ones and keep what was refused."""
+    call = (
+        f"CALL {CATALOG}.system.rewrite_data_files(table => '{lake.stream.table.name}', "
+        "options => map('min-input-files', '2'))"
+    )
+    rewritten, refused = 0, []
+    spark = open_spark(stack)
+    while not racer.has_answered():
+        try:
+            rewritten += spark.sql(call).collect()[0]["rewritten_data_files_count"]
+        except Exception as error:  # noqa: BLE001 - a lost race has many names, judged by the test
+            refused.append(f"{type(error).__name__}: {str(error)[:300]}")
+    spark.stop()
+    return rewritten, refused
+
+
+def open_spark(stack: Stack) -> SparkSession:
+    """Open a session of the stack's server that sees the arena's catalog."""
+    remote = stack.facts["spark_connect"]["url"]
+    session: SparkSession = SparkSession.builder.remote(str(remote)).create()
+    for key, value in find_catalog("iceberg_default").spark_conf().items():
+        session.conf.set(key, value)
+    return session

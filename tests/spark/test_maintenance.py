@@ -1,39 +1,40 @@
 """Compaction, expiry and orphan removal on real tables: Spark does it, nothing is lost."""
 
+import json
 import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
-import stamina
 from conftest import Stack
 from lake import Lake, make_stream
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from sqlalchemy import text
 
 from frazil import keys
 from frazil.bootstrap import new_table
-from frazil.branches import name_branch
 from frazil.connections import find_catalog
-from frazil.contracts import TableRequest, TableResult
+from frazil.contracts import TableResult
 from frazil.dead_letters import ensure_dead_letters_table
-from frazil.errors import FrazilError, JobFailedError
+from frazil.errors import JobFailedError
 from frazil.expiry import DAY_MS, HOUR_MS
 from frazil.ledger import walk_ancestors
 from frazil.maintained_tables import new_request
-from frazil.maintenance import compact_table, expire_snapshots, remove_orphans, summarize_table
-from frazil.publishing import load_with_history
+from frazil.maintenance import compact_table, expire_snapshots, remove_orphans
 from frazil.table_layout import read_used_files
 from frazil.table_reports import TableExpiry, TableOrphans
 from frazil.tables import TableStore
 from frazil.workspace import Workspace
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+INSTANTS = {"timestamp-ms", "last-updated-ms"}
 
 
 class StackLake(Lake):
@@ -54,7 +55,7 @@ class StackLake(Lake):
 
 
 @pytest.fixture
-def lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StackLake]:
+def lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackLake:
     """Begin a stream in the running stack; PyIceberg stages, Spark maintains."""
     monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
     name = f"m{secrets.token_hex(4)}"
@@ -62,18 +63,41 @@ def lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         tmp_path,
         make_stream(name, source={"topic": "orders"}, table={"name": f"maintained.{name}"}),
     )
-    with stamina.set_testing(False):
-        lake.begin()
-        yield lake
+    lake.begin()
+    return lake
 
 
-@contextmanager
-def days_ago(days: int) -> Iterator[None]:
-    """Let what happens inside have happened some days ago."""
-    with pytest.MonkeyPatch.context() as patch:
-        true_time = time.time
-        patch.setattr(time, "time", lambda: true_time() - days * DAY_MS / 1000)
-        yield
+def let_days_pass(lake: Lake, days: int) -> None:
+    """Set back every instant in the table's metadata, as if it had stood there for days."""
+    table = lake.table
+
+    def set_back(part: object) -> object:
+        match part:
+            case dict():
+                return {
+                    key: value - days * DAY_MS if key in INSTANTS else set_back(value)
+                    for key, value in part.items()
+                }
+            case list():
+                return [set_back(each) for each in part]
+        return part
+
+    content = json.loads(table.io.new_input(table.metadata_location).open().read())
+    location = table.metadata_location.replace(".metadata.json", "-aged.metadata.json")
+    with table.io.new_output(location).create() as file:
+        file.write(json.dumps(set_back(content)).encode())
+    point_catalog_to(lake, location)
+
+
+def point_catalog_to(lake: Lake, location: str) -> None:
+    namespace, name = lake.stream.table.name.split(".")
+    statement = text(
+        "UPDATE iceberg_tables SET metadata_location = :location "
+        "WHERE table_namespace = :namespace AND table_name = :name"
+    )
+    with cast("SqlCatalog", lake.store.catalog).engine.begin() as connection:
+        given = {"location": location, "namespace": namespace, "name": name}
+        assert connection.execute(statement, given).rowcount == 1
 
 
 def rows_up_to(end: int) -> list[tuple[int, int]]:
@@ -102,20 +126,27 @@ def test_compaction_merges_files_and_leaves_rows_and_state_alone(lake: StackLake
 
     assert (report.before.files, report.after.files) == (7, 1)
     assert report.rewritten == ("files",)
-    assert lake.table.current_snapshot().summary.operation.value == "replace"
+    assert lake.history.entries[lake.ids[0]].summary["operation"] == "replace"
     assert (lake.coordinates(), lake.point) == (rows_up_to(7), before)
     assert compact_table(lake.work).tables[0].rewritten == ()
 
 
 def test_many_manifests_become_few(lake: StackLake) -> None:
-    ingest_up_to(lake, *range(1, 24))
-    before = lake.point
+    spread = make_stream(
+        f"{lake.stream.stream}p",
+        source={"topic": "orders"},
+        table={"name": f"{lake.stream.table.name}p", "partition_by": ["id"]},
+    )
+    other = StackLake(lake.folder, spread)
+    other.begin()
+    ingest_up_to(other, *range(1, 23))
+    before = other.point
 
-    report = compact_table(lake.work).tables[0]
+    report = compact_table(other.work).tables[0]
 
-    assert report.rewritten == ("files", "manifests")
-    assert (report.before.manifests, report.after.manifests) == (23, 1)
-    assert (lake.coordinates(), lake.point) == (rows_up_to(23), before)
+    assert report.rewritten == ("manifests",)
+    assert (report.before.manifests, report.after.manifests) == (22, 1)
+    assert (other.coordinates(), other.point) == (rows_up_to(22), before)
 
 
 def test_dead_letters_are_compacted_too(lake: StackLake) -> None:
@@ -176,8 +207,8 @@ def test_compaction_and_publishing_race_without_loss(lake: StackLake) -> None:  
 
 
 def test_expiry_takes_what_is_old_and_keeps_the_ledger_whole(lake: StackLake) -> None:  # I9, C1
-    with days_ago(10):
-        ingest_up_to(lake, 1, 2, 3)
+    ingest_up_to(lake, 1, 2, 3)
+    let_days_pass(lake, 10)
     ingest_up_to(lake, 4)
     head, before = lake.history.head, lake.point
     lineage = [e.snapshot_id for e in walk_ancestors(lake.history)]
@@ -193,10 +224,10 @@ def test_expiry_takes_what_is_old_and_keeps_the_ledger_whole(lake: StackLake) ->
 
 
 def test_expiry_asks_for_ids_and_takes_nothing_else_that_is_old(lake: StackLake) -> None:
-    with days_ago(40):
-        ingest_up_to(lake, 1, 2)
-    with days_ago(10):
-        ingest_up_to(lake, 3, 4, 5)
+    ingest_up_to(lake, 1, 2)
+    let_days_pass(lake, 30)
+    ingest_up_to(lake, 3, 4, 5)
+    let_days_pass(lake, 10)
     careful = lake.stream.maintenance.model_copy(update={"expire_hours": 24 * 20})
     stream = lake.stream.model_copy(update={"maintenance": careful})
 
@@ -206,23 +237,23 @@ def test_expiry_asks_for_ids_and_takes_nothing_else_that_is_old(lake: StackLake)
     assert len(lake.ids) == 4
 
 
-def test_compacted_files_are_deleted_once_no_snapshot_needs_them(lake: StackLake) -> None:
-    with days_ago(10):
-        ingest_up_to(lake, 1, 2, 3, 4, 5)
-    compact_table(lake.work)
-    with days_ago(-10):
-        report = expiry_of(lake)
+def test_files_that_only_expired_snapshots_used_are_deleted(lake: StackLake) -> None:
+    ingest_up_to(lake, 1, 2, 3)
+    lake.table.overwrite(lake.table.scan().to_arrow())
+    let_days_pass(lake, 10)
 
-    assert (report.files_before, report.files_after) == (6, 1)
-    assert report.carried_streams == (lake.stream.stream,)
+    report = expiry_of(lake)
+
+    assert (report.files_before, report.files_after) == (4, 1)
     assert report.bytes_after < report.bytes_before
-    assert lake.coordinates() == rows_up_to(5)
-    assert lake.table.current_snapshot().summary[keys.KIND] == keys.CARRY
+    assert report.carried_streams == (lake.stream.stream,)
+    assert lake.history.entries[lake.ids[0]].summary[keys.KIND] == keys.CARRY
+    assert lake.coordinates() == rows_up_to(3)
 
 
 def test_expiring_again_changes_nothing(lake: StackLake) -> None:  # I7
-    with days_ago(10):
-        ingest_up_to(lake, 1, 2, 3)
+    ingest_up_to(lake, 1, 2, 3)
+    let_days_pass(lake, 10)
     expire_snapshots(lake.work)
     before = lake.table.metadata_location
 
@@ -232,10 +263,14 @@ def test_expiring_again_changes_nothing(lake: StackLake) -> None:  # I7
     assert lake.table.metadata_location == before
 
 
-def test_a_dropped_attempts_files_go_and_a_fresh_one_is_published(lake: StackLake) -> None:
-    with days_ago(10):
+def test_a_dropped_attempts_files_go_and_a_fresh_one_is_published(
+    lake: StackLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("lake.name_branch", name_old_branch)
         lost = lake.stage(lake.plan(1, 1))
-        ingest_up_to(lake, 1)
+    let_days_pass(lake, 10)
+    ingest_up_to(lake, 1)
     plan = lake.plan(2, 2)
     staged = lake.stage(plan)
 
@@ -245,6 +280,12 @@ def test_a_dropped_attempts_files_go_and_a_fresh_one_is_published(lake: StackLak
     assert report.dropped_branches == (lost.attempt,)
     assert report.abandoned_ids == (lost.snapshot_id,)
     assert lake.coordinates() == rows_up_to(2)
+
+
+def name_old_branch(stream: str, epoch: int) -> str:
+    """Name a branch as it would have been named ten days ago."""
+    born_ms = int(time.time() * 1000) - 10 * DAY_MS
+    return f"frazil_{stream}_{epoch}_{born_ms:011x}{secrets.token_hex(4)}"
 
 
 def folder_of(table: Table) -> Path:
@@ -259,7 +300,9 @@ def backdate(table: Table, days: int) -> None:
 
 
 def used_paths(table: Table) -> set[Path]:
-    return {Path(path.removeprefix("file://")) for path in read_used_files(table)}
+    """List the files in use; addresses are `/a`, `file:/a` (Spark's) or `file:///a`."""
+    plain = (path.removeprefix("file:").lstrip("/") for path in read_used_files(table))
+    return {Path("/", path) for path in plain}
 
 
 def test_orphan_removal_takes_old_strays_and_no_file_in_use(lake: StackLake) -> None:  # F4, F5
@@ -275,11 +318,12 @@ def test_orphan_removal_takes_old_strays_and_no_file_in_use(lake: StackLake) -> 
     assert old.exists()
     removed = orphans_of(lake)
 
-    assert (listed.files, listed.bytes) == (removed.files, removed.bytes) == (1, 5)
+    assert f"file:{old}" in removed.sample
+    assert (listed.files, listed.bytes) == (removed.files, removed.bytes)
     assert (old.exists(), young.exists()) == (False, True)
+    assert orphans_of(lake).files == 0
     lake.publish(plan, staged)
     assert lake.coordinates() == rows_up_to(3)
-    assert orphans_of(lake).files == 0
 
 
 def test_metadata_files_that_left_the_log_are_orphans(lake: StackLake) -> None:
@@ -314,10 +358,7 @@ def test_paths_without_a_scheme_are_never_taken_for_orphans(lake: StackLake, sta
     ingest_up_to(other, 1, 2)
     backdate(other.table, 5)
 
-    try:
-        assert orphans_of(other).files == 0
-    except FrazilError as error:
-        assert isinstance(error, JobFailedError)
+    orphans_of(other)
 
     assert used_paths(other.table) <= set(folder_of(other.table).rglob("*"))
     assert other.coordinates() == rows_up_to(2)

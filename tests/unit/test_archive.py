@@ -1,5 +1,6 @@
 """The ledger archive outlives snapshots: expiry takes them, the archive keeps what they said."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,7 +10,7 @@ from frazil import keys
 from frazil.archive import archive_all_entries, archive_new_entries, read_archive
 from frazil.bootstrap import new_table
 from frazil.errors import HistoryCutError, TableRecreatedError
-from frazil.ledger import walk_ancestors
+from frazil.ledger import History, walk_ancestors
 from frazil.publishing import drop_stage
 
 FAR_FUTURE = datetime(2999, 1, 1, tzinfo=UTC)
@@ -98,6 +99,29 @@ def test_an_expiry_that_took_the_state_without_an_archive_halts(lake: Lake) -> N
 
     with pytest.raises(HistoryCutError):
         _ = lake.point
+
+
+def erase_lineage(history: History) -> History:
+    """Show a history as it looks after an expiry with PyIceberg: only the head, without parent."""
+    head = history.entries[history.head or 0]
+    return replace(history, entries={head.snapshot_id: replace(head, parent_id=None)})
+
+
+@pytest.mark.parametrize("erased_first", [True, False])
+def test_a_row_with_its_lineage_wins_over_one_where_others_erased_it(
+    lake: Lake,
+    erased_first: bool,  # noqa: FBT001
+) -> None:
+    for end in (1, 2):
+        lake.ingest(end, 0)
+    history, before = lake.history, ids(lake)
+    for erased in (erased_first, not erased_first):
+        archive_new_entries(lake.store, erase_lineage(history) if erased else history)
+    archive_all_entries(lake.store, history)
+
+    expire_everything(lake)
+
+    assert ids(lake) == before
 
 
 def test_a_table_of_the_same_name_finds_the_old_one_in_the_archive(lake: Lake) -> None:  # C6

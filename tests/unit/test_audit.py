@@ -11,8 +11,17 @@ from lake import CLUSTER_ID, TOPIC_ID, Lake, make_stream
 from frazil import keys
 from frazil.audit import AuditAnswer, audit_table
 from frazil.audit_answer import find_records
-from frazil.audit_ledger import Step, check_chain, list_spans
-from frazil.audit_rows import Offsets
+from frazil.audit_ledger import Span, Spans, Step, check_chain, list_spans
+from frazil.audit_rows import (
+    NO_OFFSETS,
+    BatchClaim,
+    Offsets,
+    PartitionView,
+    Tally,
+    judge_batches,
+    judge_partition,
+    select_counting,
+)
 from frazil.branches import create_branch, name_branch
 from frazil.contracts import PartitionCount, Staged
 from frazil.dead_letters import ensure_dead_letters_table
@@ -459,3 +468,64 @@ def test_a_topic_created_again_starts_another_generation_of_offsets() -> None:
 
     assert [(span.start, span.end) for span in spans.earlier] == [(0, 100)]
     assert [(span.start, span.end) for span in spans.current] == [(100, 150)]
+
+
+def offsets_of(*offsets: int) -> Offsets:
+    return np.array(offsets, dtype=np.int64)
+
+
+def test_rows_from_before_the_ledger_are_not_judged() -> None:
+    spans = Spans(current=(Span(500, 503, 0),), floor=500)
+    rows = offsets_of(7, 7, 400, 500, 501, 502, 600)
+
+    findings = list(
+        judge_partition(PartitionView((TOPIC, 0), spans, rows, NO_OFFSETS, None), Tally())
+    )
+
+    assert [finding.coordinates for finding in findings] == [((TOPIC, 0, 600),)]
+
+
+def test_a_letter_counts_by_the_last_attempt_that_covers_it() -> None:
+    spans = Spans(current=(Span(0, 10, 0), Span(0, 5, 1)))
+    letters = {"first": offsets_of(2, 7), "replay": offsets_of(3), "abandoned": offsets_of(8)}
+
+    counting = select_counting(letters, spans, {0: "first", 1: "replay"})
+
+    assert counting.tolist() == [3, 7]
+
+
+def claim_of(read: int, written: int, quarantined: int, counts: tuple[int, int]) -> BatchClaim:
+    return BatchClaim(0, "batch b", read, written, quarantined, 0, {(TOPIC, 0): counts})
+
+
+@pytest.mark.parametrize(
+    ("claim", "problems"),
+    [
+        pytest.param(claim_of(10, 9, 1, (10, 9)), [], id="everything adds up"),
+        pytest.param(
+            claim_of(11, 9, 1, (10, 9)),
+            ["read 11 records and accounts for 10"],
+            id="a record is read and not accounted for",
+        ),
+        pytest.param(
+            claim_of(10, 8, 2, (10, 9)),
+            ["wrote 8 rows, the table holds 9", "quarantined 2 records, 1 letters count"],
+            id="a letter is claimed that does not count",
+        ),
+        pytest.param(
+            claim_of(10, 9, 1, (9, 9)),
+            ["orders-0: the ledger says 9 read and 9 good, Kafka delivers 10"],
+            id="a partition's own counts are wrong",
+        ),
+    ],
+)
+def test_what_a_batch_says_of_itself_is_counted_again(
+    claim: BatchClaim, problems: list[str]
+) -> None:
+    tally = Tally()
+    tally.rows[0][TOPIC, 0], tally.letters[0][TOPIC, 0], tally.delivered[0][TOPIC, 0] = 9, 1, 10
+
+    texts = [finding.text for finding in judge_batches([claim], tally)]
+
+    assert len(texts) == len(problems)
+    assert all(words in text for words, text in zip(problems, texts, strict=True))

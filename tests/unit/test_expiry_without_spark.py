@@ -46,9 +46,9 @@ def days_pass(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
 
 def roll_back(lake: Lake) -> None:
     """Set main back as somebody else would."""
-    table, head = lake.table, lake.history.head
-    parent = table.metadata.snapshot_by_id(head).parent_snapshot_id
-    commit_turn(lake.store, table, {"main": head}, [commits.set_branch("main", parent)])
+    head, parent, *_ = (entry.snapshot_id for entry in walk_ancestors(lake.history))
+    updates = [commits.set_branch("main", parent)]
+    commit_turn(lake.store, lake.table, {"main": head}, list(updates))
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -10,7 +10,7 @@ from frazil.partitioning import ALLOWED_TYPES, parse_partition_field
 from frazil.table_schema import build_partition_spec, build_table_schema
 
 TYPES = {
-    **{name: name for name in ("boolean", "int", "long", "float", "double", "date", "time")},
+    **{name: name for name in ("boolean", "int", "long", "float", "double", "date")},
     **{name: name for name in ("timestamp", "timestamptz", "string", "uuid", "binary")},
     "decimal": "decimal(9,2)",
     "fixed": "fixed(4)",

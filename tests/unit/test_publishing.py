@@ -54,6 +54,11 @@ def block(lake: Lake, plan: BatchPlan, waiver: Waiver | None = None) -> None:
     put(lake, encode_blocked(blocked))
 
 
+def roll_back(lake: Lake, snapshot_id: int | None) -> None:
+    """Move main back, as somebody with another tool would."""
+    lake.table.manage_snapshots().rollback_to_snapshot(snapshot_id or 0).commit()
+
+
 def test_rows_and_offsets_become_visible_in_one_snapshot(lake: Lake) -> None:  # I4
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
@@ -299,6 +304,19 @@ def test_a_rival_that_lands_between_look_and_commit_supersedes(lake: Lake) -> No
     assert lake.coordinates() == [(0, n) for n in range(5)] + [(1, 0), (1, 1)]
 
 
+def test_a_rollback_between_look_and_commit_is_not_undone(lake: Lake) -> None:  # I5
+    first = lake.history.head
+    lake.ingest(3, 2)
+    plan = lake.plan(4, 2)
+    staged = lake.stage(plan)
+    lake.catalog.script = [overtaken_by(lambda: roll_back(lake, first))]
+
+    with pytest.raises(ForeignRollbackError):
+        lake.publish(plan, staged)
+
+    assert lake.history.head == first
+
+
 def test_losing_every_turn_ends_with_the_stage_intact(lake: Lake) -> None:
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
@@ -448,7 +466,7 @@ def test_a_foreign_rollback_stops_a_publish(lake: Lake) -> None:  # HALT writes 
     lake.ingest(3, 2)
     plan = lake.plan(4, 2)
     staged = lake.stage(plan)
-    lake.table.manage_snapshots().rollback_to_snapshot(first or 0).commit()
+    roll_back(lake, first)
 
     with pytest.raises(ForeignRollbackError):
         lake.publish(plan, staged)

@@ -33,7 +33,7 @@ def test_expectations_share_metrics_and_every_metric_looks_at_good_rows_only() -
 
     compiled = compile_suite(Suite("suite", "0" * 16, tuple(listed)), COLUMNS, good="_good")
 
-    assert [metric.name for metric in compiled.metrics] == [f"quality_{n}" for n in range(6)]
+    assert len({metric.name for metric in compiled.metrics}) == len(compiled.metrics) == 6
     assert all("(_good)" in metric.sql for metric in compiled.metrics)
     assert len(compiled.one_pass) == 6
 

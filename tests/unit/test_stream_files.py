@@ -137,16 +137,26 @@ def test_a_broken_field_is_named_with_its_line(
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    ("old", "new", "place", "reason"),
     [
-        ('["day(at)"]', '["day(id)"]', "id is long; day fits date, timestamp"),
-        ('["day(at)"]', '["dya(at)"]', "unknown transform 'dya'; known: identity"),
-        ("sort_by: [id]", "sort_by: [nme]", "column 'nme' is not among"),
+        (
+            '["day(at)"]',
+            '["day(id)"]',
+            "16: table.partition_by.0: ",
+            "id is long; day fits date, timestamp",
+        ),
+        (
+            '["day(at)"]',
+            '["dya(at)"]',
+            "16: table.partition_by.0: ",
+            "unknown transform 'dya'; known: identity",
+        ),
+        ("sort_by: [id]", "sort_by: [nme]", "17: table.sort_by.0: ", "column 'nme' is not among"),
     ],
     ids=["a transform that does not fit", "an unknown transform", "an unknown sort column"],
 )
 def test_a_broken_layout_is_named_with_the_line_of_its_table(
-    tmp_path: Path, old: str, new: str, reason: str
+    tmp_path: Path, old: str, new: str, place: str, reason: str
 ) -> None:
     path = write(tmp_path, swapped(old, new))
 
@@ -154,7 +164,7 @@ def test_a_broken_layout_is_named_with_the_line_of_its_table(
         load_stream_file(path)
 
     assert reason in caught.value.facts
-    assert f"{path}:13: table" in caught.value.facts
+    assert f"{path}:{place}" in caught.value.facts
 
 
 def test_two_mistakes_are_told_at_once(tmp_path: Path) -> None:

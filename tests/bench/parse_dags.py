@@ -1,0 +1,85 @@
+"""Measure how long Airflow needs to parse the DAG files of many streams.
+
+    python tests/bench/parse_dags.py --streams 100
+
+Prints JSON: seconds of processor time per DAG file (the first one pays for Frazil's own imports),
+the sum of the two factories, and the seconds of one task's own parse. Processor time, because what
+else the machine does must not count; nor does importing Airflow itself. Exit 1 above the limit.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+FACTORIES = ("ingest_dag.py", "maintain_dag.py")
+LIMIT_SECONDS = 1.0
+CONTEXT = "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
+STREAM = """\
+stream: s{number:03}
+owner: data-platform@example.org
+source: {{connection: kafka_default, topic: t{number:03}, start: earliest}}
+value:
+  convert: json
+  columns: {{flight_id: long!, carrier: string!, dep_delay: double, time_hour: timestamp!}}
+table: {{name: bench.s{number:03}, partition_by: ["day(time_hour)", "bucket(carrier, 4)"]}}
+batch: {{schedule: "*/5 * * * *", max_records: 1000000}}
+errors: {{tolerance: quarantine, max_bad_ratio: 0.05}}
+freshness: {{warn_seconds: 180, fail_seconds: 600}}
+maintenance: {{schedule: "{minute} * * * *", compact_target_mb: 128, expire_hours: 72}}
+"""
+
+
+def measure(streams: int, folder: Path) -> dict[str, object]:
+    """Parse every DAG file once in this process, as the DAG processor would."""
+    for number in range(streams):
+        text = STREAM.format(number=number, minute=number % 60)
+        (folder / f"s{number:03}.yaml").write_text(text)
+    os.environ |= {"FRAZIL_STREAMS": str(folder), "AIRFLOW_HOME": str(folder / "airflow")}
+    os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+    from airflow.dag_processing.dagbag import DagBag  # noqa: PLC0415 - after its environment
+
+    logging.disable()
+    bag = DagBag(PROJECT / "dags", collect_dags=False)
+    names = sorted((PROJECT / "dags").glob("*_dag.py"), key=lambda p: p.name not in FACTORIES)
+    seconds = {path.name: parse(bag, path) for path in names}
+    os.environ[CONTEXT] = "ingest__s000"
+    one_task = parse(bag, PROJECT / "dags" / FACTORIES[0])
+    total = sum(seconds[name] for name in FACTORIES)
+    return {
+        "streams": streams,
+        "dags": len(bag.dags),
+        "import_errors": len(bag.import_errors),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "factories_seconds": round(total, 3),
+        "one_task_seconds": round(one_task, 3),
+        "limit_seconds": LIMIT_SECONDS,
+        "is_within_limit": total <= LIMIT_SECONDS,
+    }
+
+
+def parse(bag: "DagBag", path: Path) -> float:  # noqa: F821 - imported when the home is known
+    """Parse one file and give its seconds of processor time."""
+    started = time.process_time()
+    bag.process_file(str(path), only_if_updated=False)
+    return time.process_time() - started
+
+
+def main() -> int:
+    """Measure, print, compare with the limit."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--streams", type=int, default=100)
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory(prefix="frazil-parse-") as folder:
+        answer = measure(given.streams, Path(folder))
+    sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    return 0 if answer["is_within_limit"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
