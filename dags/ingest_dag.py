@@ -84,10 +84,11 @@ def ingest_dag(stream: Stream) -> None:
     )
     def ingest() -> None:
         name, pool = stream.stream, stream.pool
-        planned = plan(name)
-        staged = stage.override(pool=pool)(name, planned)
-        verdict = check(name, planned, staged)
-        published = publish.override(pool=pool, outlets=[table_asset(stream)])
+        # What is nearer to its end goes first, and all of it before maintenance.
+        planned = plan.override(priority_weight=2)(name)
+        staged = stage.override(priority_weight=3, pool=pool)(name, planned)
+        verdict = check.override(priority_weight=4)(name, planned, staged)
+        published = publish.override(priority_weight=5, pool=pool, outlets=[table_asset(stream)])
 
         published(name, planned, staged, verdict)
 

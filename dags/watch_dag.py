@@ -51,7 +51,8 @@ def watch() -> None:
     """Map one task over the stream files."""
     watch_stream.override(
         map_index_template="{{ task.op_kwargs['stream'] }}",
-        max_active_tis_per_dagrun=2,  # leave slots to the ingest DAGs
+        priority_weight=6,  # a watch that waits for what it watches would be silent
+        max_active_tis_per_dagrun=2,  # and leaves slots to it
     ).expand(stream=list_stream_names())
 
 

@@ -11,9 +11,10 @@ from frazil.contracts import StageRequest, StageResult
 from frazil.failpoints import reach_failpoint
 from frazil.streams import Errors
 from frazil_spark.counting import count_metrics, read_partitions
-from frazil_spark.decoding import GOOD, KAFKA, VALUE, Decoded, decode
+from frazil_spark.decoding import GOOD, KAFKA, Decoded, decode
 from frazil_spark.job import run_job
 from frazil_spark.kafka_source import read_ranges
+from frazil_spark.value_forms import VALUE
 
 
 def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
@@ -46,16 +47,23 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
 
 
 def append_good_rows(decoded: Decoded, request: StageRequest) -> dict[str, int | None]:
-    """Append to the branch, counting on the way.
+    """Append to the branch, counting on the way."""
+    observation = Observation()
+    rows = select_good_rows(decoded, request, observation)
+    write(rows, f"{request.catalog}.{request.table}", request)
+    return observation.get
+
+
+def select_good_rows(
+    decoded: Decoded, request: StageRequest, observation: Observation
+) -> DataFrame:
+    """Count every record, then keep the good ones.
 
     `observe()` stands between the decode and the filter: there it sees every record, and it keeps
     the optimizer from repeating the decode in each expression behind it.
     """
-    observation = Observation()
     counted = decoded.frame.observe(observation, *count_metrics(decoded, request))
-    rows = counted.where(GOOD).select(*[F.col(f"`{name}`") for name in decoded.names], KAFKA)
-    write(rows, f"{request.catalog}.{request.table}", request)
-    return observation.get
+    return counted.where(GOOD).select(*[F.col(f"`{name}`") for name in decoded.names], KAFKA)
 
 
 def should_keep_letters(request: StageRequest, records: BadRecords) -> bool:
@@ -66,15 +74,18 @@ def should_keep_letters(request: StageRequest, records: BadRecords) -> bool:
 
 
 def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageRequest) -> int:
-    """Read the range again, keep only what is bad, and give the count of letters.
-
-    Here too `observe()` keeps the decode out of the filter, which would repeat it per condition.
-    """
+    """Read the range again, keep only what is bad, and give the count of letters."""
     observation = Observation()
     table = f"{request.catalog}.{request.dead_letters_table}"
     spark.sql(f"ALTER TABLE {table} CREATE BRANCH `{request.branch}`")
+    write(select_letters(decoded, request, observation), table, request)
+    return int(observation.get["dead"])
+
+
+def select_letters(decoded: Decoded, request: StageRequest, observation: Observation) -> DataFrame:
+    """Keep what is bad, whole; here too `observe()` keeps the decode out of the filter."""
     counted = decoded.frame.observe(observation, F.expr(f"count_if(NOT {GOOD})").alias("dead"))
-    letters = counted.where(f"NOT {GOOD}").select(
+    return counted.where(f"NOT {GOOD}").select(
         KAFKA,
         F.col(VALUE).alias("value"),
         F.expr(decoded.reason).alias("reason"),
@@ -85,8 +96,6 @@ def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageReq
         F.current_timestamp().alias("quarantined_at"),
         F.lit(None).cast("string").alias("resolved_by"),
     )
-    write(letters, table, request)
-    return int(observation.get["dead"])
 
 
 def write(rows: DataFrame, table: str, request: StageRequest) -> None:

@@ -17,6 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 from frazil import keys
 from frazil.ledger import Archive, History, LedgerEntry, walk_ancestors
 from frazil.tables import NewTable, TableStore, translated_errors
+from frazil.turns import lose_on_conflict, take_turns
 
 SCHEMA = Schema(
     NestedField(1, "table_uuid", StringType(), required=True),
@@ -114,8 +115,14 @@ def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry])
     ]
     if not rows:
         return
+    content = pa.Table.from_pylist(rows, schema=_ARROW)
+
+    def append() -> None:
+        # Other streams append here too, and PyIceberg's own retries run out.
+        _ledger_table(store).append(content)
+
     with translated_errors(f"archiving the ledger of {history.table}"):
-        _ledger_table(store).append(pa.Table.from_pylist(rows, schema=_ARROW))
+        take_turns(f"archiving {history.table}", lambda: lose_on_conflict(append))
 
 
 def _ledger_table(store: TableStore) -> Table:

@@ -9,7 +9,7 @@ from frazil.failpoints import reach_failpoint
 from frazil.kafka_log import KafkaLog, TopicFacts
 from frazil.ledger import RecoveryPoint, find_recovery_point
 from frazil.planning import marker_batch_id
-from frazil.publishing import Marker, load_with_history, publish_marker, take_turns
+from frazil.publishing import Marker, load_with_history, publish_marker
 from frazil.state import StreamState
 from frazil.streams import StartAtOffsets, StartAtTime, Stream
 from frazil.table_schema import (
@@ -19,6 +19,7 @@ from frazil.table_schema import (
     list_misfits,
 )
 from frazil.tables import NewTable, TableStore
+from frazil.turns import take_turns
 from frazil.workspace import Workspace
 
 

@@ -10,8 +10,9 @@ import time
 
 from frazil import commits
 from frazil.errors import CatalogUnavailableError
-from frazil.publishing import commit_turn, take_turns
+from frazil.publishing import commit_turn
 from frazil.tables import TableStore
+from frazil.turns import take_turns
 
 PREFIX = "frazil_"
 _NAME = re.compile(

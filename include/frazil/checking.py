@@ -15,10 +15,10 @@ from frazil.errors import (
     QualityFailedError,
 )
 from frazil.failpoints import reach_failpoint
-from frazil.publishing import LostTurnError, take_turns
 from frazil.quality import Expectation, judge_suite
 from frazil.staged_frame import read_staged_frame
 from frazil.staging import compile_checks
+from frazil.turns import LostTurnError, take_turns
 from frazil.workspace import Workspace
 
 

@@ -11,9 +11,10 @@ from pyiceberg.table.update import TableUpdate
 from frazil import commits, keys
 from frazil.contracts import BatchPlan, Staged
 from frazil.errors import StageLostError
-from frazil.publishing import commit_turn, take_turns
+from frazil.publishing import commit_turn
 from frazil.table_schema import build_dead_letters_schema
 from frazil.tables import NewTable, TableStore, dead_letters_name, translated_errors
+from frazil.turns import take_turns
 
 
 def ensure_dead_letters_table(store: TableStore, table_name: str) -> None:

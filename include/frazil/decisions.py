@@ -20,9 +20,10 @@ from frazil.ledger import (
 )
 from frazil.offsets import OffsetRange, encode_ranges
 from frazil.planning import marker_batch_id
-from frazil.publishing import LostTurnError, Marker, load_with_history, publish_marker, take_turns
+from frazil.publishing import Marker, load_with_history, publish_marker
 from frazil.state import StreamState, parse_state
 from frazil.summaries import summarize_marker
+from frazil.turns import LostTurnError, take_turns
 from frazil.workspace import Workspace
 
 

@@ -4,12 +4,10 @@ Each turn of the loop starts from a fresh look at the table, and its first line 
 earlier turn with an unknown outcome has landed. Nothing is ever deleted after an unknown outcome.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
-import stamina
 from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
@@ -20,13 +18,11 @@ from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocke
 from frazil.contracts import BatchPlan, Staged, Verdict
 from frazil.errors import (
     CatalogUnavailableError,
-    CommitContentionError,
     StageLostError,
     StageStaleError,
     SupersededError,
     TableError,
     TableRecreatedError,
-    UnavailableError,
 )
 from frazil.failpoints import reach_failpoint
 from frazil.ledger import History, LedgerEntry, RecoveryPoint, find_batch, find_recovery_point
@@ -34,9 +30,7 @@ from frazil.state import StreamState
 from frazil.summaries import hint_properties, summarize_batch, summarize_marker
 from frazil.table_schema import is_compatible_superset
 from frazil.tables import TableStore, read_history, translated_errors
-
-MAX_TURNS = 12
-Result = TypeVar("Result")
+from frazil.turns import LostTurnError, take_turns
 
 
 @dataclass(frozen=True)
@@ -45,38 +39,6 @@ class Landed:
 
     entry: LedgerEntry
     was_there: bool
-
-
-class LostTurnError(Exception):
-    """This turn did not decide anything; look again."""
-
-
-def take_turns(doing: str, turn: Callable[[], Result]) -> Result:
-    """Run turns with jitter until one decides.
-
-    Raises:
-        CommitContentionError: other writers won every turn.
-        UnavailableError: the catalog failed in every turn.
-    """
-    try:
-        for attempt in stamina.retry_context(
-            on=(LostTurnError, UnavailableError),
-            attempts=MAX_TURNS,
-            timeout=90.0,
-            wait_initial=0.05,
-            wait_max=2.0,
-            wait_jitter=0.2,
-        ):
-            with attempt:
-                return turn()
-    except LostTurnError as error:
-        raise CommitContentionError(
-            f"{doing}: other writers or an unsure catalog won {MAX_TURNS} turns; the last said: "
-            f"{error}",
-            "run again: the step first looks whether its commit landed",
-        ) from error
-    message = "stamina leaves its loop only by a result or an error"
-    raise AssertionError(message)
 
 
 def commit_turn(

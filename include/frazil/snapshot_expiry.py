@@ -28,15 +28,9 @@ from frazil.maintained_tables import (
     retention_window,
     run_table_job,
 )
-from frazil.publishing import (
-    LostTurnError,
-    Marker,
-    commit_turn,
-    load_with_history,
-    publish_marker,
-    take_turns,
-)
+from frazil.publishing import Marker, commit_turn, load_with_history, publish_marker
 from frazil.table_reports import ExpireReport, TableExpiry
+from frazil.turns import LostTurnError, take_turns
 from frazil.workspace import Workspace
 
 

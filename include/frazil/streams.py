@@ -132,6 +132,8 @@ class Table(Section):
             if key.startswith("frazil."):
                 message = f"property {key!r}: frazil.* is written by Frazil alone"
                 raise ValueError(message)
+        if "history.expire.max-ref-age-ms" in properties:
+            raise ValueError("history.expire.max-ref-age-ms would expire staging branches")
         if properties.get("format-version", "2") != "2":
             message = "format-version must be 2: PyIceberg writes no other yet"
             raise ValueError(message)

@@ -90,7 +90,8 @@ def read_lines(streams: Sequence[str]) -> tuple[Line, ...]:
 
 def _answer(stream: str, future: Future[Line]) -> Line:
     if future.done() and not future.cancelled():
-        return future.result()
+        error = future.exception()
+        return Line(stream, type(error).__name__, why=str(error)) if error else future.result()
     return Line(stream, "no answer", why=f"no answer in {PATIENCE_SECONDS:.0f} s")
 
 

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, cast
 
 from airflow.sdk import Context, XComArg
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
+from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import BaseModel
 
 from frazil.contracts import NothingToRead, Published
@@ -58,7 +59,10 @@ class FrazilTask(DecoratedOperator):
         try:
             answer = self.python_callable(*self.op_args, **wanted)
         except FrazilError as error:
-            raise choose_outcome(error) from None
+            outcome = choose_outcome(error)
+            if isinstance(outcome, AirflowSkipException):
+                log.warning("%s", error)
+            raise outcome from None
         finally:
             self._is_running = False
         return self._deliver(answer, context)
@@ -107,13 +111,18 @@ def frazil_task(function: Callable[..., object]) -> TaskFactory:
 
 
 def task_defaults(owner: str) -> TaskDefaults:
-    """Give what all tasks share: tries after 10, 20 and 40 seconds, never more than two minutes."""
+    """Give what all tasks share: tries after 10, 20 and 40 seconds, never more than two minutes.
+
+    Priorities are absolute: by Airflow's default a compaction, with three tasks behind it, would
+    take the table's slot before a publish, which has none.
+    """
     return {
         "owner": owner,
         "retries": 3,
         "retry_delay": timedelta(seconds=10),
         "retry_exponential_backoff": 2.0,
         "max_retry_delay": timedelta(minutes=2),
+        "weight_rule": "absolute",
         "on_failure_callback": write_last_words,
         "on_retry_callback": write_last_words,
     }

@@ -9,15 +9,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
 from frazil.contracts import Message
 from frazil.job_errors import encode_job_error
-
-if TYPE_CHECKING:
-    from pyspark.sql.connect.client import SparkConnectClient
 
 RequestMessage = TypeVar("RequestMessage", bound=Message)
 RETRIES = 4
@@ -56,9 +53,8 @@ def _limit_retries(session: SparkSession) -> None:
     """Give up on a server that is gone within seconds; the next task tries again."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - connect only
 
-    client = cast("SparkConnectClient", session.client)
-    set_policies: Callable[..., None] = client.set_retry_policies
-    set_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=MAX_BACKOFF_MS)])
+    client: Any = session.client  # PySpark types it as a property or a callable
+    client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=MAX_BACKOFF_MS)])
 
 
 def _interrupt_on_sigterm(session: SparkSession) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.bases.decorator import DecoratedMappedOperator
 
 pytestmark = pytest.mark.airflow
 
@@ -95,6 +96,7 @@ def test_the_watch_also_looks_at_a_broken_file(write_stream: WriteStream, parse:
 
     mapped = parse().dags["watch"].get_task("watch_stream")
 
+    assert isinstance(mapped, DecoratedMappedOperator)
     assert mapped.op_kwargs_expand_input.value == {"stream": ["orders", "refunds"]}
 
 

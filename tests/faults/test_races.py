@@ -25,6 +25,7 @@ from faults.racing import (
     start_racers,
 )
 from faults.rest_catalog import run_rest_catalog
+from frazil import keys
 from frazil.connections import find_catalog
 from frazil.contracts import BatchPlan, Staged
 from frazil.tables import dead_letters_name
@@ -42,10 +43,13 @@ class Arena:
     racers: list[Racer]
 
     def open(self, topic: str = "orders") -> RaceLake:
-        """Open a stream of its own."""
+        """Open a stream of its own, without the ledger of earlier races, which only costs time."""
         name = f"r{secrets.token_hex(4)}"
         table = {"name": f"races.{name}"}
-        return RaceLake(self.folder, make_stream(name, source={"topic": topic}, table=table))
+        lake = RaceLake(self.folder, make_stream(name, source={"topic": topic}, table=table))
+        if lake.store.find(keys.LEDGER_TABLE) is not None:
+            lake.store.catalog.drop_table(keys.LEDGER_TABLE)
+        return lake
 
     def publish(
         self, lake: RaceLake, plans: list[BatchPlan], stages: list[Staged]

@@ -1,121 +1,30 @@
-"""Compaction, expiry and orphan removal on real tables: Spark does it, nothing is lost."""
+"""Compaction and expiry on real tables: Spark does it, nothing is lost."""
 
-import json
-import os
 import secrets
 import threading
 import time
-from functools import cached_property
-from pathlib import Path
-from typing import cast
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from conftest import Stack
-from lake import Lake, make_stream
-from pyiceberg.catalog.sql import SqlCatalog
+from lake import make_stream
 from pyiceberg.table import Table
-from sqlalchemy import text
+from stack_lake import StackLake, ingest_up_to, let_days_pass, rows_up_to
 
 from frazil import keys
-from frazil.bootstrap import new_table
-from frazil.connections import find_catalog
-from frazil.contracts import TableResult
 from frazil.dead_letters import ensure_dead_letters_table
-from frazil.errors import JobFailedError
-from frazil.expiry import DAY_MS, HOUR_MS
+from frazil.expiry import DAY_MS
 from frazil.ledger import walk_ancestors
-from frazil.maintained_tables import new_request
-from frazil.maintenance import compact_table, expire_snapshots, remove_orphans
-from frazil.table_layout import read_used_files
-from frazil.table_reports import TableExpiry, TableOrphans
-from frazil.tables import TableStore
+from frazil.maintenance import compact_table, expire_snapshots
+from frazil.table_reports import TableExpiry
 from frazil.workspace import Workspace
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
-
-INSTANTS = {"timestamp-ms", "last-updated-ms"}
-
-
-class StackLake(Lake):
-    """A stream of a test's own in the embedded stack's catalog."""
-
-    @cached_property
-    def store(self) -> TableStore:
-        return TableStore(find_catalog("iceberg_default"))
-
-    @property
-    def work(self) -> Workspace:
-        return Workspace(self.stream, self.folder, "test")
-
-    @property
-    def ids(self) -> list[int]:
-        """List main's ancestors in the metadata, newest first."""
-        return [e.snapshot_id for e in walk_ancestors(self.history, beyond_metadata=False)]
-
-
-@pytest.fixture
-def lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackLake:
-    """Begin a stream in the running stack; PyIceberg stages, Spark maintains."""
-    monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
-    name = f"m{secrets.token_hex(4)}"
-    lake = StackLake(
-        tmp_path,
-        make_stream(name, source={"topic": "orders"}, table={"name": f"maintained.{name}"}),
-    )
-    lake.begin()
-    return lake
-
-
-def let_days_pass(lake: Lake, days: int) -> None:
-    """Set back every instant in the table's metadata, as if it had stood there for days."""
-    table = lake.table
-
-    def set_back(part: object) -> object:
-        match part:
-            case dict():
-                return {
-                    key: value - days * DAY_MS if key in INSTANTS else set_back(value)
-                    for key, value in part.items()
-                }
-            case list():
-                return [set_back(each) for each in part]
-        return part
-
-    content = json.loads(table.io.new_input(table.metadata_location).open().read())
-    location = table.metadata_location.replace(".metadata.json", "-aged.metadata.json")
-    with table.io.new_output(location).create() as file:
-        file.write(json.dumps(set_back(content)).encode())
-    point_catalog_to(lake, location)
-
-
-def point_catalog_to(lake: Lake, location: str) -> None:
-    namespace, name = lake.stream.table.name.split(".")
-    statement = text(
-        "UPDATE iceberg_tables SET metadata_location = :location "
-        "WHERE table_namespace = :namespace AND table_name = :name"
-    )
-    with cast("SqlCatalog", lake.store.catalog).engine.begin() as connection:
-        given = {"location": location, "namespace": namespace, "name": name}
-        assert connection.execute(statement, given).rowcount == 1
-
-
-def rows_up_to(end: int) -> list[tuple[int, int]]:
-    return [(partition, offset) for partition in (0, 1) for offset in range(end)]
-
-
-def ingest_up_to(lake: Lake, *ends: int) -> None:
-    for end in ends:
-        lake.ingest(end, end)
 
 
 def expiry_of(lake: StackLake) -> TableExpiry:
     """Expire, and give what was done to the stream's own table."""
     return expire_snapshots(lake.work).tables[0]
-
-
-def orphans_of(lake: StackLake, *, dry_run: bool = False) -> TableOrphans:
-    return remove_orphans(lake.work, dry_run=dry_run).tables[0]
 
 
 def test_compaction_merges_files_and_leaves_rows_and_state_alone(lake: StackLake) -> None:  # I8
@@ -190,8 +99,10 @@ def test_compaction_and_publishing_race_without_loss(lake: StackLake) -> None:  
 
     def publish_on_and_on() -> None:
         while not stop.is_set():
-            ingest_up_to(lake, published[-1] + 1)
-            published.append(published[-1] + 1)
+            # PyIceberg's staging append stands in for Spark's here and may lose its own race.
+            with suppress(ValueError):
+                ingest_up_to(lake, published[-1] + 1)
+                published.append(published[-1] + 1)
 
     publisher = threading.Thread(target=publish_on_and_on)
     publisher.start()
@@ -286,89 +197,3 @@ def name_old_branch(stream: str, epoch: int) -> str:
     """Name a branch as it would have been named ten days ago."""
     born_ms = int(time.time() * 1000) - 10 * DAY_MS
     return f"frazil_{stream}_{epoch}_{born_ms:011x}{secrets.token_hex(4)}"
-
-
-def folder_of(table: Table) -> Path:
-    return Path(table.location().removeprefix("file://"))
-
-
-def backdate(table: Table, days: int) -> None:
-    """Make every file of the table's folder look old."""
-    then = time.time() - days * DAY_MS / 1000
-    for path in folder_of(table).rglob("*"):
-        os.utime(path, (then, then))
-
-
-def used_paths(table: Table) -> set[Path]:
-    """List the files in use; addresses are `/a`, `file:/a` (Spark's) or `file:///a`."""
-    plain = (path.removeprefix("file:").lstrip("/") for path in read_used_files(table))
-    return {Path("/", path) for path in plain}
-
-
-def test_orphan_removal_takes_old_strays_and_no_file_in_use(lake: StackLake) -> None:  # F4, F5
-    ingest_up_to(lake, 1, 2)
-    plan = lake.plan(3, 3)
-    staged = lake.stage(plan)
-    old, young = (folder_of(lake.table) / "data" / f"{age}.parquet" for age in ("old", "young"))
-    old.write_bytes(b"stray")
-    backdate(lake.table, 5)
-    young.write_bytes(b"stray")
-
-    listed = orphans_of(lake, dry_run=True)
-    assert old.exists()
-    removed = orphans_of(lake)
-
-    assert f"file:{old}" in removed.sample
-    assert (listed.files, listed.bytes) == (removed.files, removed.bytes)
-    assert (old.exists(), young.exists()) == (False, True)
-    assert orphans_of(lake).files == 0
-    lake.publish(plan, staged)
-    assert lake.coordinates() == rows_up_to(3)
-
-
-def test_metadata_files_that_left_the_log_are_orphans(lake: StackLake) -> None:
-    with lake.table.transaction() as transaction:
-        transaction.set_properties({"write.metadata.previous-versions-max": "2"})
-    ingest_up_to(lake, 1, 2, 3)
-    backdate(lake.table, 5)
-    metadata = folder_of(lake.table) / "metadata"
-    before = len(list(metadata.glob("*.metadata.json")))
-
-    orphans_of(lake)
-
-    assert before > 3
-    assert len(list(metadata.glob("*.metadata.json"))) == 3
-    assert used_paths(lake.table) <= set(folder_of(lake.table).rglob("*"))
-    assert lake.coordinates() == rows_up_to(3)
-
-
-def test_paths_without_a_scheme_are_never_taken_for_orphans(lake: StackLake, stack: Stack) -> None:
-    bare = make_stream(
-        f"{lake.stream.stream}x",
-        source={"topic": "orders"},
-        table={"name": f"{lake.stream.table.name}x"},
-    )
-    other = StackLake(lake.folder, bare)
-    other.store.catalog.create_table(
-        bare.table.name,
-        schema=new_table(bare).schema,
-        location=f"{stack.home}/lake/bare/{bare.stream}",
-    )
-    other.begin()
-    ingest_up_to(other, 1, 2)
-    backdate(other.table, 5)
-
-    orphans_of(other)
-
-    assert used_paths(other.table) <= set(folder_of(other.table).rglob("*"))
-    assert other.coordinates() == rows_up_to(2)
-
-
-def test_spark_itself_refuses_files_younger_than_a_day(lake: StackLake) -> None:
-    recent_ms = int(time.time() * 1000) - HOUR_MS
-    request = new_request(lake.work, lake.stream.table.name)
-
-    with pytest.raises(JobFailedError, match="less than 24 hours"):
-        lake.work.engine.run_job(
-            "remove_orphans", request.model_copy(update={"older_than_ms": recent_ms}), TableResult
-        )

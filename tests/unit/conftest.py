@@ -7,7 +7,7 @@ import pytest
 import stamina
 from lake import Lake, make_stream
 
-from frazil.publishing import MAX_TURNS
+from frazil.turns import MAX_TURNS
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
-"""Expiry keeps recovery points, windows, branches and tags, whatever a table went through."""
+"""What may go and what stays: snapshots, branches, and what expiry must not have done."""
 
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from expiry_model import WINDOW, TableModel, state_of
 
-from frazil import keys
 from frazil.blocking import BlockedBatch, encode_blocked
 from frazil.contracts import BatchPlan
 from frazil.errors import ConfigurationError, ForeignRollbackError, HistoryCutError
@@ -19,200 +16,12 @@ from frazil.expiry import (
     RetentionWindow,
     decide_branches,
     decide_expiry,
-    find_points,
     parse_branch,
     refuse_foreign_retention,
     refuse_lost_snapshots,
     refuse_lost_state,
 )
-from frazil.ledger import Archive, History, LedgerEntry, RecoveryPoint, walk_ancestors
-from frazil.state import Hint, StreamState, encode_hint, encode_state
-
-WINDOW = RetentionWindow(expire_ms=72 * HOUR_MS, rollback_ms=24 * HOUR_MS)
-STREAMS = ("a", "b")
-
-
-def state_of(epoch: int, batch: str = "batch") -> StreamState:
-    return StreamState(epoch, batch, {"t": (epoch,)}, {"t": "id"}, "cluster")
-
-
-@dataclass
-class TableModel:
-    """A table's snapshots, refs, hints and archive, moved on as Frazil and others move them."""
-
-    now_ms: int = 1000 * HOUR_MS
-    head: int | None = None
-    entries: dict[int, LedgerEntry] = field(default_factory=dict)
-    refs: dict[str, int] = field(default_factory=dict)
-    hints: dict[str, str] = field(default_factory=dict)
-    archive: dict[int, LedgerEntry] = field(default_factory=dict)
-    ids: int = 0
-
-    def history(self, *, with_archive: bool = True) -> History:
-        archive = Archive(dict(self.archive) if with_archive else {})
-        return History("t", "u", self.head, dict(self.entries), dict(self.hints), lambda: archive)
-
-    def all_refs(self) -> dict[str, int]:
-        return self.refs | ({"main": self.head} if self.head is not None else {})
-
-    def points(self, *, with_archive: bool = True) -> Mapping[str, RecoveryPoint]:
-        return find_points(self.history(with_archive=with_archive), *STREAMS)
-
-    def add(self, parent: int | None, states: Mapping[str, StreamState], kind: str) -> int:
-        """Add a snapshot; only the caller moves a ref to it."""
-        self.ids += 1
-        summary = {keys.state_key(stream): encode_state(state) for stream, state in states.items()}
-        entry = LedgerEntry(self.ids, parent, self.now_ms, {"operation": kind, **summary})
-        self.entries[self.ids] = entry
-        return self.ids
-
-    def commit(self, states: Mapping[str, StreamState], kind: str = "append") -> int:
-        """Add a snapshot to main, with its hints."""
-        self.head = self.add(self.head, states, kind)
-        for stream, state in states.items():
-            hint = Hint(state.epoch, state.batch, self.head)
-            self.hints[keys.hint_key(stream)] = encode_hint(hint)
-        return self.head
-
-    def publish(self, stream: str) -> int:
-        point = self.points().get(stream)
-        epoch = point.state.epoch + 1 if point else 0
-        return self.commit({stream: state_of(epoch, f"{stream}{epoch}-{self.ids}")})
-
-    def next_epochs(self) -> dict[str, int]:
-        """Give each stream's epoch after a rewind."""
-        return {stream: point.state.epoch + 1 for stream, point in self.points().items()}
-
-    def rewind(self, target: int) -> None:
-        """Do as `recover` does: the states of an ancestor, in higher epochs, on that ancestor."""
-        there = replace(self.history(), head=target, properties={})
-        abandoned = self.head
-        found = find_points(there)
-        states = {
-            stream: replace(found[stream].state if stream in found else state_of(0), epoch=epoch)
-            for stream, epoch in self.next_epochs().items()
-        }
-        self.head = target
-        self.commit(states)
-        if abandoned is not None:
-            self.refs[f"tag-{abandoned}"] = abandoned
-
-    def expire(self, window: RetentionWindow) -> ExpiryPlan:
-        """Do as `expire_snapshots` does: carry, archive, expire; give what went."""
-        plan = decide_expiry(self.history(), self.all_refs(), self.now_ms, window)
-        if plan.carry:
-            points = self.points()
-            self.commit({stream: points[stream].state for stream in plan.carry})
-            plan = decide_expiry(self.history(), self.all_refs(), self.now_ms, window)
-            assert plan.carry == ()
-        for entry in walk_ancestors(self.history(), beyond_metadata=False):
-            self.archive.setdefault(entry.snapshot_id, entry)
-        for snapshot_id in (*plan.ancestor_ids, *plan.abandoned_ids):
-            del self.entries[snapshot_id]
-        return plan
-
-
-def live_through(model: TableModel, chance: random.Random, steps: int) -> None:
-    """Let random things happen to a table."""
-    for _ in range(steps):
-        lineage = [e for e in walk_ancestors(model.history()) if e.snapshot_id in model.entries]
-        match chance.choice("pppfcbtrxw"):
-            case "p":
-                model.publish(chance.choice(STREAMS))
-            case "f":
-                model.commit({}, "append")
-            case "c":
-                model.commit({}, "replace")
-            case "b" if model.head is not None:
-                model.refs[f"branch-{model.ids}"] = model.add(model.head, {}, "append")
-            case "t" if lineage:
-                model.refs[f"tag-{model.ids}"] = chance.choice(lineage).snapshot_id
-            case "r" if lineage:
-                model.rewind(chance.choice(lineage).snapshot_id)
-            case "x" if model.refs:
-                model.refs.pop(chance.choice(sorted(model.refs)))
-            case "w":
-                model.expire(WINDOW)
-        model.now_ms += chance.randrange(40 * HOUR_MS)
-
-
-def states(points: Mapping[str, RecoveryPoint]) -> dict[str, StreamState]:
-    return {stream: point.state for stream, point in points.items()}
-
-
-windows = st.builds(
-    RetentionWindow,
-    st.integers(1, 200).map(HOUR_MS.__mul__),
-    st.integers(0, 99).map(HOUR_MS.__mul__),
-)
-lives = st.tuples(st.integers(0, 2**32), st.integers(1, 40))
-
-
-def model_of(life: tuple[int, int]) -> TableModel:
-    model = TableModel()
-    live_through(model, random.Random(life[0]), life[1])
-    return model
-
-
-@settings(max_examples=120, deadline=None)
-@given(life=lives, window=windows)
-def test_expiry_keeps_every_recovery_point_even_without_the_archive(  # I9, C1
-    life: tuple[int, int], window: RetentionWindow
-) -> None:
-    model = model_of(life)
-    before = states(model.points())
-
-    model.expire(window)
-
-    assert states(model.points()) == before
-    assert states(model.points(with_archive=False)) == before
-
-
-@settings(max_examples=120, deadline=None)
-@given(life=lives, window=windows)
-def test_expiry_keeps_the_windows_and_whatever_a_branch_or_tag_names(  # I9
-    life: tuple[int, int], window: RetentionWindow
-) -> None:
-    model = model_of(life)
-    before, lineage = dict(model.entries), tuple(walk_ancestors(model.history()))
-    cutoff_ms = model.now_ms - max(window.expire_ms, window.rollback_ms)
-    current_then = next((e for e in lineage if e.committed_at_ms <= cutoff_ms), None)
-
-    gone = model.expire(window)
-
-    expired = before.keys() - model.entries.keys()
-    assert expired == {*gone.ancestor_ids, *gone.abandoned_ids}
-    assert all(before[i].committed_at_ms <= model.now_ms - window.rollback_ms for i in expired)
-    assert all(before[i].committed_at_ms <= cutoff_ms for i in gone.ancestor_ids)
-    assert current_then is None or current_then.snapshot_id not in expired
-    assert set(model.all_refs().values()) <= model.entries.keys()
-
-
-@settings(max_examples=120, deadline=None)
-@given(life=lives, window=windows)
-def test_nothing_goes_that_is_not_archived_unless_main_never_held_it(
-    life: tuple[int, int], window: RetentionWindow
-) -> None:
-    model = model_of(life)
-    lineage_before = {e.snapshot_id for e in walk_ancestors(model.history())}
-    archived_before = set(model.archive)
-
-    gone = model.expire(window)
-
-    assert set(gone.ancestor_ids) <= model.archive.keys()
-    assert not set(gone.abandoned_ids) & (model.archive.keys() - archived_before)
-    assert lineage_before <= {e.snapshot_id for e in walk_ancestors(model.history())}
-
-
-@settings(max_examples=80, deadline=None)
-@given(life=lives, window=windows)
-def test_expiring_again_changes_nothing(life: tuple[int, int], window: RetentionWindow) -> None:
-    model = model_of(life)
-    model.expire(window)
-
-    again = decide_expiry(model.history(), model.all_refs(), model.now_ms, window)
-
-    assert again == ExpiryPlan()
+from frazil.ledger import RecoveryPoint
 
 
 def aged(*hours: int) -> TableModel:

@@ -32,8 +32,9 @@ from frazil.errors import (
     SupersededError,
     TableRecreatedError,
 )
-from frazil.publishing import MAX_TURNS, LostTurnError, drop_stage, load_with_history
+from frazil.publishing import drop_stage, load_with_history
 from frazil.state import parse_hint
+from frazil.turns import MAX_TURNS, LostTurnError
 
 RACE = CommitFailedException("Requirement failed: branch main has changed")
 FAR_FUTURE = datetime(2999, 1, 1, tzinfo=UTC)

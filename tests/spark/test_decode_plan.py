@@ -1,0 +1,127 @@
+"""One decode per record: in the rows' plan, in the letters' plan and in the plan of the write."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from bench.orders import COLUMNS, EXPECTATIONS
+from conftest import Lab, Stack
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+import stage_batch as job
+from frazil.contracts import StageRequest
+from frazil.quality import compile_suite, load_suite
+from frazil_spark.counting import count_metrics
+from frazil_spark.decoding import GOOD, Decoded, decode
+from frazil_spark.kafka_source import read_ranges
+
+TYPES = {name: text.rstrip("!") for name, text in COLUMNS.items()}
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+
+@pytest.fixture(scope="module")
+def spark(stack: Stack) -> Iterator[SparkSession]:
+    """Open a session whose plans are printed whole."""
+    remote = str(stack.facts["spark_connect"]["url"])
+    session: SparkSession = SparkSession.builder.remote(remote).create()
+    session.conf.set("spark.sql.debug.maxToStringFields", "100000")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def request_with_rules(lab: Lab) -> StageRequest:
+    """Ask to stage orders with ten expectations, on a topic that exists."""
+    lab.create_topic()
+    lab.produce([b"{}"] * 4)
+    suite = lab.folder / "orders.json"
+    suite.write_text(json.dumps({"name": "orders", "expectations": EXPECTATIONS}))
+    metrics = compile_suite(load_suite(suite), TYPES, good=GOOD).metrics
+    return StageRequest(
+        catalog="lake",
+        table=lab.table,
+        branch="b",
+        stream=lab.stream,
+        batch_id="b",
+        ranges={lab.topic: {0: (0, 2), 1: (0, 2)}},
+        kafka_options={"kafka.bootstrap.servers": lab.stack.bootstrap},
+        convert="json",
+        columns=dict(COLUMNS),
+        isolation="read_committed",
+        metrics={metric.name: metric.sql for metric in metrics},
+    )
+
+
+def decode_orders(spark: SparkSession, request: StageRequest) -> Decoded:
+    return decode(read_ranges(spark, request), request.convert, request.columns)
+
+
+def explain(frame: DataFrame) -> str:
+    """Give the text of all four plans."""
+    text: str = frame._explain_string(extended=True)  # type: ignore[operator]  # noqa: SLF001
+    return text
+
+
+def count_decodes(plans: str) -> dict[str, int]:
+    """Count the JSON parsers in the optimized and in the physical plan."""
+    assert "more fields" not in plans, "the plan was cut"
+    sections = re.split(r"^== (.+?) ==$", plans, flags=re.MULTILINE)
+    texts = dict(zip(sections[1::2], sections[2::2], strict=True))
+    names = ("Optimized Logical Plan", "Physical Plan")
+    return {name: len(re.findall(r"from_json\(|parse_json\(", texts[name])) for name in names}
+
+
+ONCE = {"Optimized Logical Plan": 1, "Physical Plan": 1}
+
+
+def test_the_staged_rows_are_decoded_once_with_ten_expectations_and_a_filter(
+    spark: SparkSession, request_with_rules: StageRequest
+) -> None:
+    rows = job.select_good_rows(
+        decode_orders(spark, request_with_rules), request_with_rules, Observation()
+    )
+
+    plans = explain(rows)
+
+    assert len(EXPECTATIONS) == 10
+    assert "CollectMetrics" in plans
+    assert count_decodes(plans) == ONCE
+
+
+def test_the_dead_letters_are_decoded_once_too(
+    spark: SparkSession, request_with_rules: StageRequest
+) -> None:
+    letters = job.select_letters(
+        decode_orders(spark, request_with_rules), request_with_rules, Observation()
+    )
+
+    plans = explain(letters.drop("reason"))  # the reason parses what is bad once more, on purpose
+
+    assert count_decodes(plans) == ONCE
+
+
+def test_the_write_of_parquet_files_decodes_once(
+    spark: SparkSession, request_with_rules: StageRequest
+) -> None:
+    rows = job.select_good_rows(
+        decode_orders(spark, request_with_rules), request_with_rules, Observation()
+    )
+    rows.createOrReplaceTempView("staged")
+
+    target = "CREATE TABLE spark_catalog.default.never USING parquet AS SELECT * FROM staged"
+    plans = spark.sql(f"EXPLAIN EXTENDED {target}").collect()[0][0]
+
+    assert "staged" in plans
+    assert count_decodes(plans) == ONCE
+
+
+def test_a_filter_before_the_observation_would_repeat_the_decode(
+    spark: SparkSession, request_with_rules: StageRequest
+) -> None:
+    decoded = decode_orders(spark, request_with_rules)
+    metrics = count_metrics(decoded, request_with_rules)
+
+    plans = explain(decoded.frame.where(GOOD).observe(Observation(), *metrics))
+
+    assert min(count_decodes(plans).values()) > 10

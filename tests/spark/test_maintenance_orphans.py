@@ -1,0 +1,112 @@
+"""Orphan removal on real folders: old strays go, nothing in use does."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Stack
+from lake import make_stream
+from pyiceberg.table import Table
+from stack_lake import StackLake, ingest_up_to, rows_up_to
+
+from frazil.bootstrap import new_table
+from frazil.contracts import TableResult
+from frazil.errors import JobFailedError
+from frazil.expiry import DAY_MS, HOUR_MS
+from frazil.maintained_tables import new_request
+from frazil.maintenance import remove_orphans
+from frazil.table_layout import read_used_files
+from frazil.table_reports import TableOrphans
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+
+def orphans_of(lake: StackLake, *, dry_run: bool = False) -> TableOrphans:
+    return remove_orphans(lake.work, dry_run=dry_run).tables[0]
+
+
+def folder_of(table: Table) -> Path:
+    return Path(table.location().removeprefix("file://"))
+
+
+def backdate(table: Table, days: int) -> None:
+    """Make every file of the table's folder look old."""
+    then = time.time() - days * DAY_MS / 1000
+    for path in folder_of(table).rglob("*"):
+        os.utime(path, (then, then))
+
+
+def used_paths(table: Table) -> set[Path]:
+    """List the files in use; addresses are `/a`, `file:/a` (Spark's) or `file:///a`."""
+    plain = (path.removeprefix("file:").lstrip("/") for path in read_used_files(table))
+    return {Path("/", path) for path in plain}
+
+
+def test_orphan_removal_takes_old_strays_and_no_file_in_use(lake: StackLake) -> None:  # F4, F5
+    ingest_up_to(lake, 1, 2)
+    plan = lake.plan(3, 3)
+    staged = lake.stage(plan)
+    old, young = (folder_of(lake.table) / "data" / f"{age}.parquet" for age in ("old", "young"))
+    old.write_bytes(b"stray")
+    backdate(lake.table, 5)
+    young.write_bytes(b"stray")
+
+    listed = orphans_of(lake, dry_run=True)
+    assert old.exists()
+    removed = orphans_of(lake)
+
+    assert f"file:{old}" in removed.sample
+    assert (listed.files, listed.bytes) == (removed.files, removed.bytes)
+    assert (old.exists(), young.exists()) == (False, True)
+    assert orphans_of(lake).files == 0
+    lake.publish(plan, staged)
+    assert lake.coordinates() == rows_up_to(3)
+
+
+def test_metadata_files_that_left_the_log_are_orphans(lake: StackLake) -> None:
+    with lake.table.transaction() as transaction:
+        transaction.set_properties({"write.metadata.previous-versions-max": "2"})
+    ingest_up_to(lake, 1, 2, 3)
+    backdate(lake.table, 5)
+    metadata = folder_of(lake.table) / "metadata"
+    before = len(list(metadata.glob("*.metadata.json")))
+
+    orphans_of(lake)
+
+    assert before > 3
+    assert len(list(metadata.glob("*.metadata.json"))) == 3
+    assert used_paths(lake.table) <= set(folder_of(lake.table).rglob("*"))
+    assert lake.coordinates() == rows_up_to(3)
+
+
+def test_paths_without_a_scheme_are_never_taken_for_orphans(lake: StackLake, stack: Stack) -> None:
+    bare = make_stream(
+        f"{lake.stream.stream}x",
+        source={"topic": "orders"},
+        table={"name": f"{lake.stream.table.name}x"},
+    )
+    other = StackLake(lake.folder, bare)
+    other.store.catalog.create_table(
+        bare.table.name,
+        schema=new_table(bare).schema,
+        location=f"{stack.home}/lake/bare/{bare.stream}",
+    )
+    other.begin()
+    ingest_up_to(other, 1, 2)
+    backdate(other.table, 5)
+
+    orphans_of(other)
+
+    assert used_paths(other.table) <= set(folder_of(other.table).rglob("*"))
+    assert other.coordinates() == rows_up_to(2)
+
+
+def test_spark_itself_refuses_files_younger_than_a_day(lake: StackLake) -> None:
+    recent_ms = int(time.time() * 1000) - HOUR_MS
+    request = new_request(lake.work, lake.stream.table.name)
+
+    with pytest.raises(JobFailedError, match="less than 24 hours"):
+        lake.work.engine.run_job(
+            "remove_orphans", request.model_copy(update={"older_than_ms": recent_ms}), TableResult
+        )
