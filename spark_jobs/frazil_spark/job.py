@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -53,7 +53,7 @@ def _limit_retries(session: SparkSession) -> None:
     """Give up on a server that is gone within seconds; the next task tries again."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - connect only
 
-    client = cast("Any", session.client)  # PySpark types it as a property or a callable
+    client = session.client  # type: ignore[operator]  # PySpark's wrapped property has no type
     client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=MAX_BACKOFF_MS)])
 
 
