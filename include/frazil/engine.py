@@ -68,20 +68,20 @@ class SparkEngine:
     def _run(self, command: list[str]) -> tuple[int, str]:
         """Run the client in a process group of its own, which ends with this task."""
         environment = {**os.environ, **self._environment, "SPARK_REMOTE": self.remote}
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             process_group=0,
-        )
-        try:
-            output, _ = process.communicate()
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-                process.wait(timeout=30)
+        ) as process:
+            try:
+                output, _ = process.communicate()
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGTERM)
+                    process.wait(timeout=30)
         sys.stderr.write(output)
         return process.returncode, "\n".join(output.splitlines()[-_TAIL_LINES:])
 

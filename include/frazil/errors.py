@@ -194,7 +194,9 @@ class CommitContentionError(FrazilError):
 
 
 class JobFailedError(FrazilError):
-    """A Spark job ended with an error."""
+    """A Spark job ended with an error, or its client died; another attempt harms nothing."""
+
+    retryable = True
 
 
 class StackError(FrazilError):

@@ -73,7 +73,6 @@ def load_stream_file(path: Path) -> Stream:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        node = yaml.compose(text, Loader=_LOADER)
         content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader, by construction
     except (OSError, UnicodeDecodeError) as error:
         raise StreamFileError(f"{path}: cannot be read: {error}", _FIX) from error
@@ -84,6 +83,7 @@ def load_stream_file(path: Path) -> Stream:
     try:
         stream = Stream.model_validate(content)
     except ValidationError as error:
+        node = yaml.compose(text, Loader=_LOADER)
         lines = "\n".join(_describe(path, node, detail) for detail in error.errors())
         raise StreamFileError(lines, _FIX) from error
     if stream.stream != path.stem:

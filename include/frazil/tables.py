@@ -84,7 +84,7 @@ class TableStore:
         if table is None:
             raise MissingTableError(
                 f"catalog {self.preset.name} has no table {name}",
-                "`frazil run STREAM` creates it with its first batch",
+                "`frazil run` of the stream that fills it creates it with the first batch",
             )
         return table
 

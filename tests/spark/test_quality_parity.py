@@ -16,7 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from spark.parity import GOOD, Comparison, compare_frames, count_frames, write_frames
-from spark.random_suites import ARGUMENTS, COLUMNS, draw_suite, draw_table
+from spark.random_rows import COLUMNS, draw_table
+from spark.random_suites import ARGUMENTS, draw_suite
 
 from frazil.quality import Suite, check_suite_fits, compile_suite, load_suite
 from frazil.quality_compiler import ONE_PASS_TYPES
