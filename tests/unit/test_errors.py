@@ -56,7 +56,10 @@ def test_an_error_ends_with_the_next_step() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_only_what_may_pass_by_itself_is_retried(name: str) -> None:
-    retried = issubclass(NAMES[name], errors.UnavailableError) or name == "CommitContentionError"
+    retried = issubclass(NAMES[name], errors.UnavailableError) or name in {
+        "CommitContentionError",
+        "JobFailedError",
+    }
 
     assert NAMES[name].retryable is retried
 
