@@ -27,22 +27,15 @@ _TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
 _ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _PATTERNS = {
     "date": f"^{_DATE}$",
-    "timestamp": f"^{_DATE}[T ]{_TIME}$",
     "timestamptz": f"^{_DATE}[T ]{_TIME}{_ZONE}$",
 }
 _INFINITY = "DOUBLE('Infinity')"
-_DOUBLE_TEXT = '(-?[0-9]+[.][0-9]+(E-?[0-9]+)?|"-?Infinity")'
-_NOT_AS_IT_CAME = (
-    f"NOT (CAST({VALUE} AS STRING) RLIKE "
-    "concat('(^|[^0-9.eE+-])', replace({w}, '.', '[.]'), '($|[^0-9.eE+-])'))"
-)
 # A number in a text column comes through a double: its text must stand in the value as it came.
-# The first comparison spares most texts the rest. In a list the first such text speaks for all.
-_REWRITTEN = f"{{w}} < ':' AND {{w}} RLIKE '^{_DOUBLE_TEXT}$' AND {_NOT_AS_IT_CAME}"
-_FIRST_DOUBLE = f"regexp_extract(array_join({{w}}, '\\n'), r'(?m)^{_DOUBLE_TEXT}$', 1)"
-_REWRITTEN_IN_LIST = (
-    f"array_min({{w}}) < ':' AND {_FIRST_DOUBLE} != '' "
-    f"AND {_NOT_AS_IT_CAME.replace('{w}', _FIRST_DOUBLE)}"
+# The first comparison spares most texts the rest.
+_REWRITTEN = (
+    """{w} < ':' AND {w} RLIKE '^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?|"-?Infinity")$' """
+    f"AND NOT (CAST({VALUE} AS STRING) RLIKE "
+    "concat('(^|[^0-9.eE+-])', replace({w}, '.', '[.]'), '($|[^0-9.eE+-])'))"
 )
 _MISFITS = {
     "string": _REWRITTEN,
@@ -50,6 +43,10 @@ _MISFITS = {
     "double": f"abs({{w}}) = {_INFINITY}",
     "uuid": f"NOT ({{w}} RLIKE '{_UUID}')",
 }
+_FREE_IN_LISTS = frozenset({"string", "float", "double"})
+"""Not looked at inside lists and maps, where each look costs a lambda that Spark interprets: there
+a number beyond a double's range is infinite, and a number among texts is its double's text."""
+
 _WIDEST = 38
 _SPARE_DIGITS = 20
 """A decimal with that many digits to spare shows every excess digit in its own wide form."""
@@ -173,6 +170,8 @@ def misfit_condition(
     `path` is the value as decoded, `value` the converted one where that is at hand.
     """
     match column_type:
+        case Primitive(name, _) if depth and name in _FREE_IN_LISTS:
+            return None
         case Primitive():
             form = form_of(column_type)
             converted = value or (form.convert or "{w}").format(w=path)
@@ -181,33 +180,15 @@ def misfit_condition(
             parts = [misfit_condition(f.type, f"{path}.`{f.name}`", depth=depth) for f in fields]
             return _join(parts)
         case ListType(element, _):
-            return _misfit_in_list(element, path, depth)
+            return _misfit_of_some(element, path, depth)
         case MapType(_, element, _):
-            return _misfit_in_list(element, f"map_values({path})", depth)
-
-
-def _misfit_in_list(element: ColumnType, path: str, depth: int) -> str | None:
-    """Look into a list; Spark interprets a lambda row by row, so cheaper questions come first."""
-    match element:
-        case Primitive("float" | "double", _):
-            return f"array_contains({path}, {_INFINITY}) OR array_contains({path}, -{_INFINITY})"
-        case StructType(fields):
-            cheap = [f for f in fields if f.type in _CHEAP_IN_LISTS]
-            rest = StructType(tuple(f for f in fields if f.type not in _CHEAP_IN_LISTS))
-            found = [_misfit_in_list(f.type, f"{path}.`{f.name}`", depth) for f in cheap]
-            return _join([*found, _misfit_of_some(rest, path, depth)])
-        case Primitive("string", _):
-            return _REWRITTEN_IN_LIST.format(w=path)
-    return _misfit_of_some(element, path, depth)
+            return _misfit_of_some(element, f"map_values({path})", depth)
 
 
 def _misfit_of_some(element: ColumnType, path: str, depth: int) -> str | None:
     variable = f"y{depth}"
     condition = misfit_condition(element, variable, depth=depth + 1)
     return f"exists({path}, {variable} -> {condition})" if condition else None
-
-
-_CHEAP_IN_LISTS = (Primitive("float"), Primitive("double"), Primitive("string"))
 
 
 def _join(conditions: list[str | None]) -> str | None:
