@@ -11,10 +11,9 @@ from frazil.contracts import StageRequest, StageResult
 from frazil.failpoints import reach_failpoint
 from frazil.streams import Errors
 from frazil_spark.counting import count_metrics, read_partitions
-from frazil_spark.decoding import GOOD, KAFKA, Decoded, decode
+from frazil_spark.decoding import GOOD, KAFKA, VALUE, Decoded, decode
 from frazil_spark.job import run_job
 from frazil_spark.kafka_source import read_ranges
-from frazil_spark.value_forms import VALUE
 
 
 def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:

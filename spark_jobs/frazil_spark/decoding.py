@@ -13,21 +13,17 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column, parse_column, to_spark_ddl
 from frazil_spark.kafka_source import kafka_struct
-from frazil_spark.value_forms import (
-    VALUE,
-    convert_sql,
-    misfit_condition,
-    missing_condition,
-    wire_ddl,
-)
+from frazil_spark.value_forms import convert_sql, misfit_condition, missing_condition, wire_ddl
 
 KAFKA = "_kafka"
+VALUE = "_frazil_value"
 SHAPED = "_frazil_shaped"
 WHOLE = "_frazil_whole"
 INVALID = "_frazil_invalid"
 GOOD = "_frazil_good"
 _DECODED = "_frazil_decoded"
 _RECORDS = "_frazil_records"
+_RECORD = "_frazil_record"
 _CORRUPT = "_frazil_corrupt"
 _TEXT = "CAST(value AS STRING)"
 _BLANKS = r"' \t\r\n'"
@@ -117,7 +113,7 @@ def _parse_records(records: DataFrame, columns: tuple[Column, ...]) -> DataFrame
     )
     whole = (
         f"coalesce({_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
-        f"AND get({_DECODED}.{_RECORDS}, 1) IS NULL, false)"
+        f"AND try_element_at({_DECODED}.{_RECORDS}, 2) IS NULL, false)"
     )
     parsed = records.select(
         decoded.alias(_DECODED),
@@ -125,13 +121,19 @@ def _parse_records(records: DataFrame, columns: tuple[Column, ...]) -> DataFrame
         F.col("value").alias(VALUE),
         F.expr(_SHAPED_SQL).alias(SHAPED),
     )
-    return parsed.select(*_columns_of(columns), F.expr(whole).alias(WHOLE), KAFKA, VALUE, SHAPED)
+    # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
+    record = parsed.select(
+        F.expr(f"try_element_at({_DECODED}.{_RECORDS}, 1)").alias(_RECORD),
+        F.expr(whole).alias(WHOLE),
+        *(KAFKA, VALUE, SHAPED),
+    )
+    return record.select(*_columns_of(columns), WHOLE, KAFKA, VALUE, SHAPED)
 
 
 def _columns_of(columns: tuple[Column, ...]) -> Iterator[SparkColumn]:
     """Take the columns out of the record; a converted one keeps its decoded form beside it."""
     for column in columns:
-        decoded = f"get({_DECODED}.{_RECORDS}, 0).`{column.name}`"
+        decoded = f"{_RECORD}.`{column.name}`"
         converted = convert_sql(column.type, decoded)
         if converted is not None:
             yield F.expr(converted).alias(column.name)

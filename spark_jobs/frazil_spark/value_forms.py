@@ -1,9 +1,9 @@
 """How a column's type travels through the decode, and in SQL which values do not fit it.
 
 Spark's JSON parser is kinder than a ledger may be: it rounds decimals, reads `2024` as a day and
-`12:30:00` as an instant of today, takes a number for seconds since 1970, turns `1e400` into
-infinity and, for a text column, the number 1.10 into `1.1`. Such values travel in a wider form
-here, are looked at, and only then converted.
+`12:30:00` as an instant of today, takes a number for seconds since 1970 and turns `1e400` into
+infinity. Such values travel in a wider form here, are looked at, and only then converted. A text
+column takes any JSON value as its text, a number with a fraction as its double prints.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,6 @@ from frazil.columns import (
     to_spark_ddl,
 )
 
-VALUE = "_frazil_value"
-"""The column that holds the value as it came."""
-
 _UUID = "^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$"
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
@@ -30,22 +27,13 @@ _PATTERNS = {
     "timestamptz": f"^{_DATE}[T ]{_TIME}{_ZONE}$",
 }
 _INFINITY = "DOUBLE('Infinity')"
-# A number in a text column comes through a double: its text must stand in the value as it came.
-# The first comparison spares most texts the rest.
-_REWRITTEN = (
-    """{w} < ':' AND {w} RLIKE '^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?|"-?Infinity")$' """
-    f"AND NOT (CAST({VALUE} AS STRING) RLIKE "
-    "concat('(^|[^0-9.eE+-])', replace({w}, '.', '[.]'), '($|[^0-9.eE+-])'))"
-)
 _MISFITS = {
-    "string": _REWRITTEN,
     "float": f"abs({{w}}) = {_INFINITY}",
     "double": f"abs({{w}}) = {_INFINITY}",
     "uuid": f"NOT ({{w}} RLIKE '{_UUID}')",
 }
-_FREE_IN_LISTS = frozenset({"string", "float", "double"})
-"""Not looked at inside lists and maps, where each look costs a lambda that Spark interprets: there
-a number beyond a double's range is infinite, and a number among texts is its double's text."""
+_FREE_IN_LISTS = frozenset({"float", "double"})
+"""Inside lists and maps each look costs a lambda that Spark interprets; infinity stays there."""
 
 _WIDEST = 38
 _SPARE_DIGITS = 20
