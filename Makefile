@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 export FRAZIL_HOME ?= $(CURDIR)/.frazil
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo up down clean test test-fast check format faults races bench docs
+.PHONY: help setup demo up down clean test test-fast check format faults bench docs
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,20 +35,36 @@ up: $(STAMP) ## start the embedded stack
 	@$(BIN)/frazil stack up
 
 down: ## stop the embedded stack; no process stays
-	@test ! -x $(BIN)/frazil || $(BIN)/frazil stack down
+	@if test -x $(BIN)/frazil; then $(BIN)/frazil stack down; exit; fi; \
+	pid="$$(cat "$$FRAZIL_HOME/stack/supervisord.pid" 2>/dev/null || true)"; \
+	if test -n "$$pid" && kill -0 "$$pid" 2>/dev/null; then \
+		echo "down: the stack in $$FRAZIL_HOME runs (supervisor $$pid), but $(VENV) is gone."; \
+		echo "Next: \`make setup\`, then \`make down\`"; exit 1; \
+	fi >&2
 
+# Only a folder that `frazil stack up` made is removed, whatever FRAZIL_HOME names.
 clean: down ## stop the stack and remove all state (.frazil); the virtual environment stays
-	@rm -rf "$(FRAZIL_HOME)" .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@refuse() { echo "clean: FRAZIL_HOME=$$FRAZIL_HOME $$1; nothing was removed."; \
+		echo "Next: remove the folder yourself, or point FRAZIL_HOME to the home of a stack"; \
+		exit 1; } >&2; \
+	if test -d "$$FRAZIL_HOME"; then \
+		home="$$(cd -- "$$FRAZIL_HOME" && pwd -P)"; \
+		for kept in "$${HOME:-/}" "$(CURDIR)"; do \
+			case "$$(cd -- "$$kept" && pwd -P)/" in \
+				"$${home%/}"/*) refuse "is $$kept or a folder around it";; \
+			esac; \
+		done; \
+		test -f "$$home/stack/lock" || test -f "$$home/jars/fetched.json" || \
+			refuse "is no home of a stack"; \
+		rm -rf -- "$$home"; \
+	fi
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# The races (`make races`) stand apart: the one with Spark's compaction is red and not understood yet.
-test: $(STAMP) ## every test but the races: unit, spark, airflow, faults, end to end
-	@$(BIN)/python -m pytest --ignore=tests/faults/test_races.py
-
-races: $(STAMP) ## publishers, first runs and compaction racing in separate processes
-	@$(BIN)/python -m pytest tests/faults/test_races.py
+test: $(STAMP) ## every test: unit, spark, airflow, faults, end to end
+	@$(BIN)/python -m pytest
 
 test-fast: $(STAMP) ## the tests that need no JVM
-	@$(BIN)/python -m pytest tests/unit tests/airflow
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile tests/unit tests/airflow
 
 faults: $(STAMP) ## the failure catalogue, one line per case
 	@$(BIN)/python -m pytest tests/faults -v

@@ -9,7 +9,8 @@ fails. One stream's failure hides no other's: each has its own instance, named a
 
 **Inputs.** Offsets and timestamps from Kafka, snapshots from the tables. It writes nothing.
 
-**What a retry does.** Looks again. There is one retry, for a broker or catalog that blinked.
+**What a retry does.** Looks again. There is one, ten seconds later, for a broker or catalog that
+did not answer; a table that is too far behind fails at once, and the next run looks again.
 
 **How to stop.** Pause the DAG. To stop it for one stream, raise `freshness` in its stream file.
 """

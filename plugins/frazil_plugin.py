@@ -7,13 +7,15 @@ from airflow.plugins_manager import AirflowPlugin
 
 from frazil_airflow.web import LazyApp
 
+STATUS_PAGE = LazyApp("frazil_airflow.status_page:build_app")
+
 
 class FrazilPlugin(AirflowPlugin):
     """Show where every stream stands."""
 
     name = "frazil"
     # Lists of the class, as Airflow declares them.
-    fastapi_apps = [{"name": "Frazil", "app": LazyApp(), "url_prefix": "/frazil"}]  # noqa: RUF012
+    fastapi_apps = [{"name": "Frazil", "app": STATUS_PAGE, "url_prefix": "/frazil"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
             "name": "Frazil",

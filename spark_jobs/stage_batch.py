@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.budget import BadRecords, dispose, explain_excess
 from frazil.contracts import StageRequest, StageResult
 from frazil.failpoints import reach_failpoint
+from frazil.quality_sql import write_count
 from frazil.streams import Errors
 from frazil_spark.counting import count_metrics, read_partitions
 from frazil_spark.decoding import GOOD, KAFKA, VALUE, Decoded, decode
@@ -62,7 +63,7 @@ def select_good_rows(
     the optimizer from repeating the decode in each expression behind it.
     """
     counted = decoded.frame.observe(observation, *count_metrics(decoded, request))
-    return counted.where(GOOD).select(*[F.col(f"`{name}`") for name in decoded.names], KAFKA)
+    return decoded.select_values(counted.where(GOOD))
 
 
 def should_keep_letters(request: StageRequest, records: BadRecords) -> bool:
@@ -83,7 +84,7 @@ def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageReq
 
 def select_letters(decoded: Decoded, request: StageRequest, observation: Observation) -> DataFrame:
     """Keep what is bad, whole; here too `observe()` keeps the decode out of the filter."""
-    counted = decoded.frame.observe(observation, F.expr(f"count_if(NOT {GOOD})").alias("dead"))
+    counted = decoded.frame.observe(observation, F.expr(write_count(f"NOT {GOOD}")).alias("dead"))
     return counted.where(f"NOT {GOOD}").select(
         KAFKA,
         F.col(VALUE).alias("value"),

@@ -1,4 +1,4 @@
-"""Fixtures of every suite: the embedded stack once per session, a stream of its own per test."""
+"""Fixtures of every suite: a lake or a stream of its own per test, the stack once per session."""
 
 import json
 import os
@@ -10,11 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import stamina
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from lake import Lake, make_stream
+
+from frazil.turns import MAX_TURNS
+from frazil.workspace import Workspace
 
 REPO = Path(__file__).parents[1]
+NO_KAFKA = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
+NO_SPARK = json.dumps({"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1})
 FRAZIL = Path(sys.executable).with_name("frazil")
 FREE_PORTS = {
     f"FRAZIL_{name}_PORT": "0" for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW")
@@ -174,3 +181,26 @@ def lab(stack: Stack, tmp_path: Path) -> Lab:
         errors={"max_bad_ratio": 0.5},
     )
     return made
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """Give a fresh catalog with the stream `orders` begun at offset 0 of two partitions."""
+    lake = Lake(tmp_path, make_stream())
+    lake.begin()
+    with stamina.set_testing(True, attempts=MAX_TURNS, cap=True):
+        yield lake
+    lake.catalog.close()
+
+
+@pytest.fixture
+def work(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """Open the lake's stream in another process's way: by connections that lead to no server."""
+    preset = lake.store.preset
+    content = {"extra": {"catalog": preset.name, **preset.properties}}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(content))
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", NO_KAFKA)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", NO_SPARK)
+    work = Workspace(lake.stream, lake.folder, "run-1")
+    yield work
+    work.store.catalog.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from frazil.stream_files import load_streams
+from frazil.stream_files import load_stream
 from frazil_demo.events import iterate_events
 
 STREAMS = Path("include/streams")
@@ -23,7 +23,7 @@ _ARROW = {
 
 def read_columns() -> dict[str, str]:
     """Give the columns that the demo's stream file declares."""
-    (stream,) = [stream for stream in load_streams(STREAMS) if stream.stream == "flights"]
+    stream = load_stream(STREAMS, "flights")
     return dict(stream.value.columns or {})
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
 from requests.exceptions import ReadTimeout
 
 Land = Callable[[], CommitTableResponse]
@@ -24,7 +25,14 @@ class ScriptedCatalog(SqlCatalog):
         """Open the real catalog with an empty script."""
         super().__init__(name, **properties)
         self.script: list[Answer] = []
+        self.lost_reads: list[Exception] = []
         self.commits_asked = 0
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Load the table, unless the next read is to be lost."""
+        if self.lost_reads:
+            raise self.lost_reads.pop(0)
+        return super().load_table(identifier)
 
     def commit_table(
         self,
@@ -32,11 +40,15 @@ class ScriptedCatalog(SqlCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:
-        """Commit as the script says."""
+        """Commit as the script says; what others commit inside of an answer is not scripted."""
         self.commits_asked += 1
         answer = self.script.pop(0) if self.script else honest
         land = super().commit_table
-        return answer(lambda: land(table, requirements, updates))
+        rest, self.script = self.script, []
+        try:
+            return answer(lambda: land(table, requirements, updates))
+        finally:
+            self.script = rest
 
 
 def honest(land: Land) -> CommitTableResponse:

@@ -34,15 +34,18 @@ class StackLake(Lake):
         return [e.snapshot_id for e in walk_ancestors(self.history, beyond_metadata=False)]
 
 
-def let_days_pass(lake: Lake, days: int) -> None:
-    """Set back every instant in the table's metadata, as if it had stood there for days."""
+def let_days_pass(lake: Lake, days: float) -> None:
+    """Set back every instant in the table's metadata, as if it had stood there for days.
+
+    Less than none: as if this machine's clock had been set back by so many.
+    """
     table = lake.table
 
     def set_back(part: object) -> object:
         match part:
             case dict():
                 return {
-                    key: value - days * DAY_MS if key in INSTANTS else set_back(value)
+                    key: value - int(days * DAY_MS) if key in INSTANTS else set_back(value)
                     for key, value in part.items()
                 }
             case list():

@@ -15,20 +15,17 @@ from frazil.ledger import History, LedgerEntry, walk_ancestors
 from frazil.offsets import OffsetRange, Ranges, iterate_ranges, parse_ranges
 from frazil.state import StreamState, parse_state
 
-REPLAY = "replay"
-ADOPT = "adopt"
-
 _EPOCH_RISES: Mapping[str, tuple[int, int | None]] = {
     keys.INGEST: (1, 1),
-    ADOPT: (1, 1),
+    keys.ADOPT: (1, 1),
     keys.GAP: (1, None),
     keys.REWIND: (1, None),
     keys.CARRY: (0, 0),
 }
 """Kind → least and most that the epoch rises (I2); a gap that answers a rollback rises by more."""
 
-_FIRST_KINDS = frozenset({keys.BOOTSTRAP, ADOPT, keys.REWIND})
-_ROW_KINDS = frozenset({keys.INGEST, REPLAY})
+_FIRST_KINDS = frozenset({keys.BOOTSTRAP, keys.ADOPT, keys.REWIND})
+_ROW_KINDS = frozenset({keys.INGEST, keys.REPLAY})
 
 Partition = tuple[str, int]
 """Topic and partition number."""
@@ -187,7 +184,8 @@ def _explain_move(kind: str, start: int, end: int, recorded: OffsetRange | None)
         return None if end <= start or covered else f"[{start}, {end}) is lost and not recorded"
     if kind == keys.BOOTSTRAP:
         return f"starts over at {end}, {start} was read" if end < start else None
-    return None if kind == ADOPT or end == start else f"moves from {start} to {end} without rows"
+    is_still = kind == keys.ADOPT or end == start
+    return None if is_still else f"moves from {start} to {end} without rows"
 
 
 def _explain_ingest(start: int, end: int, published: OffsetRange) -> str | None:
@@ -234,7 +232,7 @@ def _list_floors(steps: tuple[Step, ...]) -> defaultdict[Partition, int]:
     floors: defaultdict[Partition, int] = defaultdict(int)
     for step in steps:
         is_lost = step.before is None and step.kind != keys.BOOTSTRAP
-        if step.after is None or not (is_lost or step.kind == ADOPT):
+        if step.after is None or not (is_lost or step.kind == keys.ADOPT):
             continue
         for topic, values in step.after.offsets.items():
             for number, value in enumerate(values):

@@ -1,16 +1,15 @@
 """BOOTSTRAP: create the table and record the start offsets, once, by compare-and-set."""
 
-from datetime import datetime
-
 from frazil import keys
 from frazil.dead_letters import ensure_dead_letters_table
 from frazil.errors import IncompatibleTableError, StreamFileError
 from frazil.failpoints import reach_failpoint
+from frazil.instants import to_epoch_ms
 from frazil.kafka_log import KafkaLog, TopicFacts
-from frazil.ledger import RecoveryPoint, find_recovery_point
+from frazil.ledger import History, RecoveryPoint, find_recovery_point, walk_ancestors
 from frazil.planning import marker_batch_id
 from frazil.publishing import Marker, load_with_history, publish_marker
-from frazil.state import StreamState
+from frazil.state import StreamState, parse_state
 from frazil.streams import StartAtOffsets, StartAtTime, Stream
 from frazil.table_schema import (
     build_partition_spec,
@@ -27,27 +26,29 @@ def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     """Create what is missing and give the recovery point; repeating it changes nothing.
 
     Raises:
+        StreamFileError: `source.start` asks for offsets that Kafka does not have.
         IncompatibleTableError: a table of that name cannot hold the stream's columns.
         TableError: the ledger halts; nothing is written.
     """
     stream = work.stream
     reach_failpoint("plan.before-create-table")
-    table = work.store.find(stream.table.name) or work.store.create(
-        stream.table.name, new_table(stream)
-    )
+    table = work.store.find(stream.table.name)
+    if table is None:
+        refuse_unkept_start(stream, topic)
+        table = work.store.create(stream.table.name, new_table(stream))
     misfits = list_misfits(table.schema(), stream.value.parsed_columns)
     if misfits:
         raise IncompatibleTableError(
             f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
             "change value.columns in the stream file, or name another table",
         )
-    if stream.errors.tolerance == "quarantine":
-        ensure_dead_letters_table(work.store, stream.table.name)
     reach_failpoint("plan.before-bootstrap")
     point = take_turns(
         f"bootstrapping stream {stream.stream}", lambda: _bootstrap_turn(work, topic)
     )
     reach_failpoint("plan.after-bootstrap")
+    if stream.errors.tolerance == "quarantine":
+        ensure_dead_letters_table(work.store, stream.table.name)
     return point
 
 
@@ -67,6 +68,7 @@ def _bootstrap_turn(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     point = find_recovery_point(history, work.stream.stream)
     if point is not None:
         return point
+    refuse_second_owner(history, work.stream)
     state = initial_state(work.stream, topic, work.kafka)
     marker = Marker(
         kind=keys.BOOTSTRAP,
@@ -78,11 +80,31 @@ def _bootstrap_turn(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     return RecoveryPoint(state, publish_marker(work.store, table, marker))
 
 
+def refuse_second_owner(history: History, stream: Stream) -> None:
+    """Refuse a new stream where another one has read the same topic into the table (B6, B9).
+
+    Every record would be there twice, and no recovery point would show it.
+
+    Raises:
+        StreamFileError: the other stream is named.
+    """
+    topic = stream.source.topic
+    for entry in walk_ancestors(history):
+        for key, text in entry.summary.items():
+            if key.startswith(keys.STATE_PREFIX) and topic in parse_state(text).offsets:
+                raise StreamFileError(
+                    f"stream {stream.stream}: table {history.table} is filled from topic {topic} "
+                    f"by stream {key.removeprefix(keys.STATE_PREFIX)} (snapshot "
+                    f"{entry.snapshot_id}); every record would be there twice",
+                    "give the stream a table of its own, or the name that it had before",
+                )
+
+
 def initial_state(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> StreamState:
     """Decide where a new stream begins (`source.start`).
 
     Raises:
-        StreamFileError: start offsets for partitions that do not exist, or a bad instant.
+        StreamFileError: start offsets that Kafka does not have.
     """
     return StreamState(
         epoch=0,
@@ -101,30 +123,37 @@ def _start_offsets(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> tuple[
         case "latest":
             return tuple(p.end for p in topic.partitions)
         case StartAtTime(timestamp=text):
-            instant_ms = _parse_instant_ms(stream.stream, text)
-            return kafka.fetch_offsets_at(topic.topic, len(topic.partitions), instant_ms)
+            count = len(topic.partitions)
+            return kafka.fetch_offsets_at(topic.topic, count, to_epoch_ms(text))
         case StartAtOffsets(offsets=offsets):
-            unknown = sorted(p for p in offsets if p >= len(topic.partitions))
-            if unknown:
-                raise StreamFileError(
-                    f"stream {stream.stream}: source.start.offsets names partitions {unknown}; "
-                    f"topic {topic.topic} has {len(topic.partitions)}",
-                    "name existing partitions in source.start.offsets",
-                )
+            refuse_unkept_start(stream, topic)
             return tuple(offsets.get(p, start) for p, start in enumerate(earliest))
 
 
-def _parse_instant_ms(stream: str, text: str) -> int:
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        raise StreamFileError(
-            f"stream {stream}: source.start.timestamp {text!r} is no instant with a zone",
-            "write it as 2026-01-31T00:00:00Z",
-        )
-    return int(instant.timestamp() * 1000)
+def refuse_unkept_start(stream: Stream, topic: TopicFacts) -> None:
+    """Refuse start offsets that Kafka does not have, while nothing is written yet.
+
+    Raises:
+        StreamFileError: with partition, asked offset and the range that Kafka keeps.
+    """
+    if not isinstance(stream.source.start, StartAtOffsets):
+        return
+    for partition, asked in sorted(stream.source.start.offsets.items()):
+        field = f"source.start.offsets.{partition}"
+        if partition >= len(topic.partitions):
+            raise StreamFileError(
+                f"stream {stream.stream}: {field} names a partition that topic {topic.topic} does "
+                f"not have; it has {len(topic.partitions)}, from 0 on",
+                f"remove {field} from {stream.stream}.yaml",
+            )
+        kept = topic.partitions[partition]
+        if not kept.earliest <= asked <= kept.end:
+            raise StreamFileError(
+                f"stream {stream.stream}: {field} asks for offset {asked} of {topic.topic}-"
+                f"{partition}, but Kafka keeps [{kept.earliest}, {kept.end}); nothing was written",
+                f"set {field} in {stream.stream}.yaml to a number from {kept.earliest} to "
+                f"{kept.end}",
+            )
 
 
 def read_point(store: TableStore, stream: Stream) -> RecoveryPoint | None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from frazil import commits
-from frazil.blocking import BlockedBatch, encode_blocked
+from frazil.blocking import BlockedBatch, encode_blocked, read_blocked
 from frazil.budget import BadRecords, explain_excess
 from frazil.contracts import BatchPlan, ExpectationOutcome, Staged, Verdict
 from frazil.errors import (
@@ -15,10 +15,12 @@ from frazil.errors import (
     QualityFailedError,
 )
 from frazil.failpoints import reach_failpoint
+from frazil.fingerprints import refuse_other_rules
+from frazil.publishing import commit_turn
 from frazil.quality import Expectation, judge_suite
 from frazil.staged_frame import read_staged_frame
 from frazil.staging import compile_checks
-from frazil.turns import LostTurnError, take_turns
+from frazil.turns import take_turns
 from frazil.workspace import Workspace
 
 
@@ -28,9 +30,11 @@ def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
     Raises:
         BudgetExceededError, QualityFailedError: blocked; main and offsets are untouched.
         ConservationError: records do not add up; never waived.
+        StageStaleError: a file changed since the plan.
     """
     if staged.already_published or staged.rows_read == 0:
         return _verdict(plan, staged, "empty", ())
+    refuse_other_rules(work, plan)
     refuse_imbalance(plan, staged)
     try:
         refuse_excess(work, plan, staged)
@@ -110,15 +114,11 @@ def record_block(work: Workspace, plan: BatchPlan, staged: Staged, error: BatchE
 
     def turn() -> None:
         table = work.store.load(plan.table)
-        try:
-            commits.commit(
-                work.store.catalog,
-                table,
-                commits.require_uuid(table),
-                [commits.set_properties(encode_blocked(blocked))],
-            )
-        except Exception as problem:
-            raise LostTurnError(str(problem)) from problem
+        stored = read_blocked(table.properties, plan.stream)
+        # A named person's word stays, also when an older run fails the same batch again.
+        waiver = stored.waiver if stored and stored.plan.batch_id == plan.batch_id else None
+        record = encode_blocked(blocked.model_copy(update={"waiver": waiver}))
+        commit_turn(work.store, table, {}, [commits.set_properties(record)])
 
     take_turns(f"recording that batch {plan.batch_id} is blocked", turn)
 

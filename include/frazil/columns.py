@@ -28,6 +28,15 @@ _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:!])")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
+class FieldError(ValueError):
+    """A rule over several fields that names the one at fault, as a path below the rule's own."""
+
+    def __init__(self, path: tuple[str | int, ...], reason: str) -> None:
+        """Keep the path apart, so that the loader finds its line."""
+        super().__init__(reason)
+        self.path = path
+
+
 @dataclass(frozen=True)
 class Primitive:
     """One of Iceberg v2's primitive types; `parameters` of decimal and fixed."""
@@ -105,6 +114,13 @@ class _Parser:
             return True
         return False
 
+    def take_number(self) -> int:
+        token = self.take()
+        if not token.isdigit():
+            message = f"a number expected, {token!r} found in {self.text!r}"
+            raise ValueError(message)
+        return int(token)
+
     def parse_type(self) -> ColumnType:
         word = self.take()
         if word == "list":
@@ -145,8 +161,8 @@ class _Parser:
     def parse_primitive(self, word: str) -> Primitive:
         if word == "decimal":
             self.take("(")
-            precision = int(self.take())
-            scale = int(self.take()) if self.accept(",") else 0
+            precision = self.take_number()
+            scale = self.take_number() if self.accept(",") else 0
             self.take(")")
             if not (1 <= precision <= MAX_DECIMAL_PRECISION and 0 <= scale <= precision):
                 message = f"decimal({precision},{scale}): precision 1 to 38, scale 0 to precision"
@@ -154,8 +170,11 @@ class _Parser:
             return Primitive("decimal", (precision, scale))
         if word == "fixed":
             self.take("(")
-            length = int(self.take())
+            length = self.take_number()
             self.take(")")
+            if length == 0:
+                message = "fixed(0): the length in bytes must be above 0"
+                raise ValueError(message)
             return Primitive("fixed", (length,))
         if word == "time":
             message = (
@@ -196,7 +215,7 @@ def refuse_name_clashes(columns: tuple[Column, ...]) -> None:
         lowered = column.name.lower()
         if lowered in seen:
             message = f"columns {seen[lowered]!r} and {column.name!r} differ only in case"
-            raise ValueError(message)
+            raise FieldError((column.name,), message)
         seen[lowered] = column.name
 
 

@@ -4,9 +4,10 @@ PyIceberg's own `append()` re-bases and retries by itself, so the same range cou
 (protocol.md, traps). Here every commit names the head it was decided on, and nothing retries.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
@@ -26,7 +27,12 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from frazil.errors import ClockBehindError
+
 MAIN = "main"
+
+CLOCK_TOLERANCE_MS = 60_000
+"""Iceberg's Java library loads no table whose times go back by more (`TableMetadata`)."""
 
 _CONFLICT_TEXTS = ("sequence number", "already exists", "starting snapshot")
 
@@ -43,7 +49,13 @@ def build_append(
     if not isinstance(added, AddSnapshotUpdate):
         message = f"PyIceberg changed: {type(added).__name__} where AddSnapshotUpdate was"
         raise TypeError(message)
-    return added
+    # A clock that was set back must not take the table back in time. One more than the table's own
+    # time: what is equal PyIceberg takes for unset, and stamps with the clock.
+    parent = table.current_snapshot()
+    not_before = max(table.metadata.last_updated_ms + 1, parent.timestamp_ms if parent else 0)
+    timestamp_ms = max(added.snapshot.timestamp_ms, not_before)
+    snapshot = added.snapshot.model_copy(update={"timestamp_ms": timestamp_ms})
+    return AddSnapshotUpdate(snapshot=snapshot)
 
 
 def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
@@ -103,8 +115,31 @@ def commit(
     requirements: Sequence[TableRequirement],
     updates: Sequence[TableUpdate],
 ) -> None:
-    """Commit once; no retry, no rebase (I6)."""
+    """Commit once; no retry, no rebase (I6).
+
+    Raises:
+        ClockBehindError: nobody could load the table afterwards; nothing was written.
+    """
+    if isinstance(catalog, MetastoreCatalog) and not _adds_snapshot(updates):
+        _refuse_clock_behind(table)
     catalog.commit_table(table, tuple(requirements), tuple(updates))
+
+
+def _adds_snapshot(updates: Sequence[TableUpdate]) -> bool:
+    return any(isinstance(update, AddSnapshotUpdate) for update in updates)
+
+
+def _refuse_clock_behind(table: Table) -> None:
+    """Refuse a commit that PyIceberg would stamp with a clock behind the table's own time."""
+    now_ms = int(time.time() * 1000)
+    behind_ms = table.metadata.last_updated_ms - now_ms
+    if behind_ms > CLOCK_TOLERANCE_MS:
+        raise ClockBehindError(
+            f"table {'.'.join(table.name())}: this machine's clock is {behind_ms // 1000} s behind "
+            "the table's last change; Spark would refuse to load a table that goes back in time",
+            "set the clock (`timedatectl` shows whether it is synchronised) and run again; if it "
+            "is right, another writer's was ahead: wait until that time has come",
+        )
 
 
 def is_definite_conflict(error: Exception) -> bool:

@@ -15,7 +15,12 @@ from urllib.parse import urlparse
 from frazil.errors import ConnectionMissingError
 
 CATALOG_NAME_KEY = "catalog"
-_SECRET_WORDS = ("password", "secret", "token", "credential", "access-key", "jaas")
+_SECRET_WORDS = (
+    *("password", "passphrase", "secret", "token", "credential", "access-key", "jaas"),
+    *("authorization", "api-key", "apikey", "cookie"),
+)
+_HEADER_PREFIX = "header."
+"""What follows is sent with each request to a REST catalog; people put keys there by any name."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,8 @@ class CatalogPreset:
     def spark_conf(self) -> dict[str, str]:
         """Give the session settings that show Spark the same catalog; no secret among them.
 
-        A catalog with secrets is set up on the Spark server instead, where its environment is.
+        A catalog with secrets or `header.*` is set up on the Spark server instead, where its
+        environment is.
         """
         prefix = f"spark.sql.catalog.{self.name}"
         common = {
@@ -58,15 +64,17 @@ class CatalogPreset:
             common |= {f"{prefix}.type": properties.get("type", "rest")}
             common |= {f"{prefix}.uri": properties.get("uri", "")}
         for key, value in properties.items():
-            if key == "warehouse" or key.startswith(("s3.", "client.", "header.")):
+            if key == "warehouse" or key.startswith(("s3.", "client.")):
                 common[f"{prefix}.{key}"] = value
         return common
 
 
 def is_secret(key: str, value: str) -> bool:
     """Recognise settings that must not leave this process."""
-    lowered = key.lower()
-    return any(word in lowered for word in _SECRET_WORDS) or bool(urlparse(value).password)
+    lowered = key.lower().replace("_", "-")
+    if lowered.startswith(_HEADER_PREFIX) or any(word in lowered for word in _SECRET_WORDS):
+        return True
+    return bool(urlparse(value).password)
 
 
 def _jdbc_uri(uri: str) -> str:
@@ -87,6 +95,11 @@ def streams_dir() -> Path:
     """Locate the stream files (`FRAZIL_STREAMS`, default `include/streams` of the project)."""
     default = Path(__file__).parents[1] / "streams"
     return Path(os.environ.get("FRAZIL_STREAMS", default)).absolute()
+
+
+def is_in_environment(connection_id: str) -> bool:
+    """Say whether the environment itself defines a connection."""
+    return f"AIRFLOW_CONN_{connection_id.upper()}" in os.environ
 
 
 def connection_from_environment(connection_id: str) -> Connection | None:

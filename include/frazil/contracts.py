@@ -83,9 +83,6 @@ class PartitionCount(BaseModel):
     partition: int
     rows_read: int
     rows_good: int
-    min_offset: int | None = None
-    max_offset: int | None = None
-    offset_sum: int | None = None
 
 
 class Staged(Message):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
 
-from frazil.contracts import Message
+from frazil.contracts import Message, StageRequest
 from frazil.errors import JobFailedError, SparkUnavailableError
 from frazil.job_errors import parse_job_error
 
@@ -55,7 +55,8 @@ class SparkEngine:
             if code == 0 and result_path.is_file():
                 return result.parse(result_path.read_text())
             text = result_path.read_text() if result_path.is_file() else ""
-        error = parse_job_error(job, text)
+        stream = request.stream if isinstance(request, StageRequest) else None
+        error = parse_job_error(job, text, stream)
         if error is not None:
             raise error
         ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"

@@ -5,7 +5,8 @@ FrazilError
 │   ├── StreamFileError          a stream file: file, line, field and the fix
 │   ├── SuiteError               an expectation suite
 │   ├── UnknownStreamError
-│   └── ConnectionMissingError
+│   ├── ConnectionMissingError
+│   └── NothingToDecideError
 ├── UnavailableError             something did not answer; the same step may be tried again
 │   ├── KafkaUnavailableError
 │   ├── CatalogUnavailableError
@@ -15,6 +16,7 @@ FrazilError
 │   ├── UnknownTopicError
 │   ├── RetentionGapError
 │   ├── TopicRecreatedError
+│   ├── TopicChangedError
 │   ├── ClusterChangedError
 │   ├── PartitionsShrankError
 │   └── OffsetsWentBackError
@@ -33,6 +35,7 @@ FrazilError
 │   ├── StageLostError
 │   └── StageStaleError
 ├── CommitContentionError        the publish loop used up its turns
+├── ClockBehindError             this machine's clock is behind the table's last change
 ├── JobFailedError               a Spark job ended with an error
 └── StackError                   the embedded stack: a port, Java, a service
 """
@@ -81,6 +84,10 @@ class ConnectionMissingError(ConfigurationError):
     """A stream names a connection that nobody defined."""
 
 
+class NothingToDecideError(ConfigurationError):
+    """A decision answers nothing: there is no gap, no rollback, no new table."""
+
+
 class UnavailableError(FrazilError):
     """Something did not answer; the same step may be tried again."""
 
@@ -117,6 +124,10 @@ class RetentionGapError(SourceError):
 
 class TopicRecreatedError(SourceError):
     """The topic's id is not the one that the ledger holds."""
+
+
+class TopicChangedError(SourceError):
+    """The stream file names a topic that the ledger has never read."""
 
 
 class ClusterChangedError(SourceError):
@@ -184,13 +195,17 @@ class StageLostError(BatchError):
 
 
 class StageStaleError(BatchError):
-    """The table's schema or partitioning changed after staging; plan again."""
+    """The table's layout or the rules changed after staging; plan again."""
 
 
 class CommitContentionError(FrazilError):
     """Other writers won every turn of the publish loop."""
 
     retryable = True
+
+
+class ClockBehindError(FrazilError):
+    """This machine's clock is behind the table's last change."""
 
 
 class JobFailedError(FrazilError):

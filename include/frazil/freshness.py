@@ -12,8 +12,8 @@ bounds are known, and the smaller one counts, per partition:
 
 So the clock never runs behind a record that waits, and a stall is seen at the latest `fail_seconds`
 after the newest ingest. It runs ahead only if both bounds do: an old event time that arrives after
-a long idle time. Such an alarm ends with the next ingest; a second look of the watch one schedule
-interval later settles it. A timestamp from the future says nothing; the other bound stands alone.
+a long idle time. Such an alarm ends with the next ingest, and the watch's next run is green again.
+A timestamp from the future says nothing; the other bound stands alone.
 """
 
 from collections.abc import Iterable
@@ -98,7 +98,7 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
 def read_clocks(facts: FreshnessFacts, now: datetime) -> Clocks:
     """Read both clocks, and the time until retention takes the first unread record."""
     bound = _seconds_since(facts.read_all_at, now)
-    unread = [p for p in facts.partitions if p.lag]
+    unread = [p for p in facts.partitions if p.is_waiting]
     ages = [_age_seconds(p.first_unread_ms, now) for p in unread]
     held = [_age_seconds(p.first_held_ms, now) for p in facts.partitions if p.held]
     return Clocks(
@@ -142,7 +142,7 @@ def decide_cause(facts: FreshnessFacts, clocks: Clocks, limits: Freshness, now: 
     if facts.obstacle is not None:
         return facts.obstacle.cause
     is_recent = clocks.table is not None and clocks.table <= limits.warn_seconds
-    if not any(p.lag for p in facts.partitions):
+    if not any(p.is_waiting for p in facts.partitions):
         if clocks.held is not None and clocks.held > limits.warn_seconds:
             return "open_transaction"
         return "up_to_date" if is_recent else "idle"

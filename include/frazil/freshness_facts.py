@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from frazil.state import StreamState
+
 Level = Literal["ok", "warn", "fail"]
 Cause = Literal[
     "up_to_date",
@@ -27,6 +29,7 @@ Cause = Literal[
 class PartitionFacts:
     """One partition: offsets, and timestamps (ms) of its first unread and its first kept record.
 
+    `is_drained` says that what lags is no record: marks of transactions, or what was aborted.
     `first_kept_ms` is asked for only where retention goes by bytes. `held_end` is the high
     watermark: beyond `end` lie records of open transactions, the first stamped `first_held_ms`.
     """
@@ -40,11 +43,17 @@ class PartitionFacts:
     first_unread_ms: int | None = None
     first_kept_ms: int | None = None
     first_held_ms: int | None = None
+    is_drained: bool = False
 
     @property
     def lag(self) -> int:
         """Count the offsets that Kafka has and the table has not."""
         return max(0, self.end - self.next_offset)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether a record may wait here."""
+        return self.lag > 0 and not self.is_drained
 
     @property
     def held(self) -> int:
@@ -62,19 +71,21 @@ class Retention:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What keeps the stream from moving, with the next step of the error that says so."""
+    """What keeps the stream from moving: the error that says so, its code and next step."""
 
     cause: Cause
     text: str
     next_step: str
+    code: str = ""
 
 
 @dataclass(frozen=True)
 class FreshnessFacts:
     """Everything that a verdict on freshness needs.
 
-    `read_all_at` is when the table last had all that Kafka had, or when the stream began;
-    `staged_at` are the births of staging branches on the present epoch.
+    `state` is the one that the partitions were compared with. `read_all_at` is when the table last
+    had all that Kafka had, or when the stream began; `staged_at` are the births of staging branches
+    on the present epoch.
     """
 
     stream: str
@@ -85,6 +96,8 @@ class FreshnessFacts:
     staged_at: tuple[datetime, ...] = ()
     retention: Retention = Retention()
     obstacle: Obstacle | None = None
+    state: StreamState | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from frazil.streams import Freshness
 def explain(facts: FreshnessFacts, clocks: Clocks, cause: Cause, limits: Freshness) -> str:
     """Say in one line what is read, what waits, since when, and why."""
     parts = [f"{facts.stream}: {_describe_cause(facts, cause)}"]
-    lag = sum(p.lag for p in facts.partitions)
+    lag = sum(p.lag for p in facts.partitions if p.is_waiting)
     if lag and clocks.stream is not None:
         parts.append(
             f"{lag} offsets wait, the oldest for {describe_seconds(clocks.stream)} "
@@ -33,7 +33,7 @@ def _describe_cause(facts: FreshnessFacts, cause: Cause) -> str:
     words = cause.replace("_", " ")
     if facts.obstacle is not None:
         return f"{words}: {facts.obstacle.text}"
-    if cause == "up_to_date" and any(p.lag for p in facts.partitions):
+    if cause == "up_to_date" and any(p.is_waiting for p in facts.partitions):
         return "within its limits"
     if cause == "running" and len(facts.staged_at) > 1:
         return f"running: attempt {len(facts.staged_at)} of this batch, the others did not finish"

@@ -2,24 +2,25 @@
 
 from frazil.archive import archive_new_entries
 from frazil.blocking import BlockedBatch, Fingerprint, explain_block, is_standing, read_blocked
-from frazil.bootstrap import ensure_table, initial_state
+from frazil.bootstrap import ensure_table, initial_state, refuse_second_owner
 from frazil.checking import check_batch
 from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.dead_letters import publish_dead_letters
-from frazil.errors import SupersededError
+from frazil.errors import CatalogUnavailableError, SupersededError
 from frazil.failpoints import reach_failpoint
+from frazil.fingerprints import read_fingerprint
 from frazil.kafka_log import TopicFacts
-from frazil.ledger import RecoveryPoint, find_recovery_point
+from frazil.ledger import History, RecoveryPoint, find_recovery_point
 from frazil.offsets import parse_ranges
-from frazil.planning import PlanInput, TableFacts, plan_batch, transform_version
+from frazil.planning import PlanInput, TableFacts, plan_batch
 from frazil.publishing import (
     Landed,
     drop_stage,
     find_published,
     load_with_history,
     publish_batch,
+    refuse_incomplete,
 )
-from frazil.quality import check_suite_fits, load_suite
 from frazil.staging import stage_batch
 from frazil.state import StreamState, parse_state
 from frazil.workspace import Workspace
@@ -34,66 +35,57 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         SourceError, TableError, UnavailableError: nothing was planned.
         BatchBlockedError: a failed check holds the stream.
     """
-    suite_hash = load_suite_hash(work)
+    rules = read_fingerprint(work)
     topic = work.kafka.fetch_topic(work.stream.source.topic, work.stream.source.isolation)
     point = ensure_table(work, topic)
-    plan = _plan_on(work, topic, point, suite_hash)
+    plan = _plan_on(work, topic, point, rules)
     reach_failpoint("plan.before-return")
     return plan
 
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     """Plan without writing anything, also for a stream that has not begun."""
-    suite_hash = load_suite_hash(work)
+    rules = read_fingerprint(work)
     topic = work.kafka.fetch_topic(work.stream.source.topic, work.stream.source.isolation)
     if work.store.find(work.stream.table.name) is None:
         state = initial_state(work.stream, topic, work.kafka)
-        return plan_batch(
-            PlanInput(work.stream, state, topic, TableFacts("not created yet", 0, 0), suite_hash)
-        )
+        absent = TableFacts("not created yet", 0, 0)
+        return plan_batch(PlanInput(work.stream, state, topic, absent, rules.suite_hash))
     _, history = load_with_history(work.store, work.stream.table.name)
     point = find_recovery_point(history, work.stream.stream)
     if point is None:
+        refuse_second_owner(history, work.stream)
         point = RecoveryPoint(initial_state(work.stream, topic, work.kafka), 0)
-    return _plan_on(work, topic, point, suite_hash)
+    return _plan_on(work, topic, point, rules)
 
 
 def _plan_on(
-    work: Workspace, topic: TopicFacts, point: RecoveryPoint, suite_hash: str
+    work: Workspace, topic: TopicFacts, point: RecoveryPoint, rules: Fingerprint
 ) -> BatchPlan | NothingToRead:
     """Plan on a recovery point, unless a blocked batch stands in the way."""
     table = work.store.load(work.stream.table.name)
     blocked = read_blocked(table.properties, work.stream.stream)
-    judged = Fingerprint(
-        suite_hash=suite_hash,
-        stream_hash=work.stream.content_hash,
-        transform_version=transform_version(work.stream),
-    )
-    if blocked is not None and is_standing(blocked, point, judged):
-        return _resume_blocked(blocked)
     facts = TableFacts(
         uuid=str(table.metadata.table_uuid),
         schema_id=table.metadata.current_schema_id,
         spec_id=table.metadata.default_spec_id,
     )
-    return plan_batch(PlanInput(work.stream, point.state, topic, facts, suite_hash))
+    if blocked is not None and is_standing(blocked, point, rules):
+        return _resume_blocked(blocked, facts)
+    return plan_batch(PlanInput(work.stream, point.state, topic, facts, rules.suite_hash))
 
 
-def _resume_blocked(blocked: BlockedBatch) -> BatchPlan:
-    """Give exactly the waived plan, never a longer one that dilutes the bad ratio."""
+def _resume_blocked(blocked: BlockedBatch, table: TableFacts) -> BatchPlan:
+    """Give exactly the waived plan, never a longer one that dilutes the bad ratio.
+
+    Only the table's layout is today's: the rows are staged again, for what the table is now.
+    """
     if blocked.waiver is None:
         raise explain_block(blocked)
     waiver = blocked.waiver
-    return blocked.plan.model_copy(update={"waived": f"{waiver.by}: {waiver.reason}"})
-
-
-def load_suite_hash(work: Workspace) -> str:
-    """Load the suite, see that it fits the columns, and give its hash."""
-    if work.suite_file is None:
-        return ""
-    suite = load_suite(work.suite_file)
-    check_suite_fits(suite, work.stream.value.typed_columns)
-    return suite.hash
+    waived = f"{waiver.by}: {waiver.reason}"
+    layout = {"schema_id": table.schema_id, "spec_id": table.spec_id}
+    return blocked.plan.model_copy(update={"waived": waived, **layout})
 
 
 def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict) -> Published:
@@ -109,9 +101,22 @@ def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Ve
         drop_stage(work.store, plan.table, staged)
         raise
     _, history = load_with_history(work.store, plan.table)
+    _refuse_lost_commit(history, plan, landed)
     archive_new_entries(work.store, history)
     reach_failpoint("publish.after-archive")
     return describe_landed(plan, landed)
+
+
+def _refuse_lost_commit(history: History, plan: BatchPlan, landed: Landed) -> None:
+    """See the batch on main: some catalogs let a later writer overwrite a commit (A13)."""
+    if find_published(history, plan) is None:
+        raise CatalogUnavailableError(
+            f"stream {plan.stream}: batch {plan.batch_id} was committed to {plan.table} as "
+            f"snapshot {landed.entry.snapshot_id}, but main does not have it: the catalog let "
+            "another writer overwrite it, or somebody rolled the table back in this moment",
+            "run again: what is missing is read again; use a catalog that compares and sets, and "
+            "let nobody write to its table by other ways",
+        )
 
 
 def _land(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict) -> Landed:
@@ -119,6 +124,7 @@ def _land(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict) ->
     found = find_published(history, plan)
     if found is not None:
         return Landed(found, was_there=True)
+    refuse_incomplete(plan, staged, verdict)
     publish_dead_letters(work.store, plan, staged)
     reach_failpoint("publish.after-dead-letters")
     return publish_batch(work.store, plan, staged, verdict, work.run_id)

@@ -30,8 +30,11 @@ def encode_job_error(error: BaseException) -> str:
     return json.dumps({"error": type(error).__name__, "text": str(error)[:4000]})
 
 
-def parse_job_error(job: str, text: str) -> FrazilError | None:
-    """Turn what a job wrote into one of our errors; None if it wrote none."""
+def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilError | None:
+    """Turn what a job wrote into one of our errors; None if it wrote none.
+
+    `stream` is the one that the job reads for; a maintenance job reads for none.
+    """
     if not text:
         return None
     content = json.loads(text)
@@ -40,9 +43,10 @@ def parse_job_error(job: str, text: str) -> FrazilError | None:
     detail: str = content["text"]
     facts = f"Spark job {job}: {content['error']}: {_first_lines(detail)}"
     if any(sign in detail for sign in _KAFKA_GONE_SIGNS):
+        look = f"`frazil plan {stream}` shows the gap by partition" if stream else "`frazil status`"
         return RetentionGapError(
             f"{facts}\nKafka deleted records between plan and read",
-            "nothing was staged for publishing; `frazil plan STREAM` shows the gap by partition",
+            f"nothing was staged for publishing; {look}",
         )
     if any(sign in detail for sign in _STORAGE_SIGNS):
         return StorageError(facts, "free or grant space in the warehouse, then run again")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import stamina
 from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     IsolationLevel,
     KafkaException,
@@ -97,6 +98,16 @@ class KafkaLog:
             ends = self._list_offsets(topic, numbers, OffsetSpec.latest(), "read_uncommitted")
         return tuple(found[p] if found[p] >= 0 else ends[p] for p in numbers)
 
+    def fetch_cluster_id(self) -> str:
+        """Fetch the cluster's id.
+
+        Raises:
+            KafkaUnavailableError: nobody answered within the timeout.
+        """
+        with self._translated("describing the cluster"):
+            cluster = self._admin.describe_cluster(request_timeout=PROBE_TIMEOUT_SECONDS)
+            return str(cluster.result(PROBE_TIMEOUT_SECONDS).cluster_id)
+
     def fetch_topic_settings(self, topic: str) -> Mapping[str, str]:
         """Fetch the topic's effective configuration."""
         with self._translated(f"reading the configuration of {topic}"):
@@ -107,11 +118,11 @@ class KafkaLog:
 
     def fetch_first_timestamps(
         self, topic: str, starts: Mapping[int, int], isolation: str = "read_committed"
-    ) -> Mapping[int, int]:
+    ) -> Mapping[int, int | None]:
         """Fetch the timestamp (ms) of the first record at or after each partition's offset.
 
-        Partitions whose record did not arrive within the timeout, or has no timestamp, are left
-        out: an unknown age is not an age of zero.
+        None says that no record is there, only marks of transactions. A partition is left out if
+        nobody knows: it did not answer within the timeout, or its record has no timestamp.
         """
         if not starts:
             return {}
@@ -120,8 +131,12 @@ class KafkaLog:
                 **self._config,
                 "group.id": "frazil-probe",
                 "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                # An offset that is gone must not be taken for the end of the log.
+                "auto.offset.reset": "error",
                 "isolation.level": isolation,
                 "fetch.max.bytes": 1_048_576,
+                "fetch.wait.max.ms": 100,
                 "queued.min.messages": 1,
             }
         )
@@ -133,19 +148,22 @@ class KafkaLog:
 
     def _first_timestamps(
         self, consumer: Consumer, topic: str, waiting: set[int]
-    ) -> Mapping[int, int]:
-        found: dict[int, int] = {}
+    ) -> Mapping[int, int | None]:
+        found: dict[int, int | None] = {}
         while waiting:
             message = consumer.poll(PROBE_TIMEOUT_SECONDS)
             if message is None:
                 break
-            partition = message.partition()
-            if message.error() is not None or partition is None or partition not in waiting:
+            partition, error = message.partition(), message.error()
+            if partition is None or partition not in waiting:
                 continue
             waiting.discard(partition)
             consumer.pause([TopicPartition(topic, partition)])
             kind, timestamp_ms = message.timestamp()
-            if kind != 0 and timestamp_ms >= 0:
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    found[partition] = None
+            elif kind != TIMESTAMP_NOT_AVAILABLE and timestamp_ms >= 0:
                 found[partition] = timestamp_ms
         return found
 

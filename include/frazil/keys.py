@@ -30,6 +30,8 @@ INGEST = "ingest"
 GAP = "gap"
 CARRY = "carry"
 REWIND = "rewind"
+REPLAY = "replay"
+ADOPT = "adopt"
 
 KAFKA_COLUMN = "_kafka"
 DEAD_LETTERS_SUFFIX = "__dead_letters"

@@ -12,6 +12,7 @@ from frazil.errors import (
     OffsetsWentBackError,
     PartitionsShrankError,
     RetentionGapError,
+    TopicChangedError,
     TopicRecreatedError,
 )
 from frazil.kafka_log import PartitionOffsets, TopicFacts
@@ -83,7 +84,7 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         base_batch=state.batch,
         batch_id=batch_id(given.table.uuid, given.stream.stream, state, ranges, transform),
         ranges=plain_ranges(ranges),
-        topic_ids={given.topic.topic: given.topic.topic_id},
+        topic_ids={**state.topic_ids, given.topic.topic: given.topic.topic_id},
         cluster_id=given.topic.cluster_id,
         next_offsets=plain_offsets(advance(state.offsets, ranges)),
         schema_id=given.table.schema_id,
@@ -102,14 +103,8 @@ def next_offsets(state: StreamState, topic: TopicFacts) -> list[int]:
 
 def check_source(stream: str, state: StreamState, topic: TopicFacts) -> None:
     """Refuse a topic that is not the one the ledger read (protocol.md, PLAN's typed refusals)."""
+    refuse_other_source(stream, state, topic)
     known_id = state.topic_ids.get(topic.topic)
-    if state.cluster_id and state.cluster_id != topic.cluster_id:
-        raise ClusterChangedError(
-            f"stream {stream}: the ledger read cluster {state.cluster_id}, this is cluster "
-            f"{topic.cluster_id}; offsets of two clusters cannot be compared",
-            "point the connection back to the old cluster; to stay on the new one give the stream "
-            "a new name and table",
-        )
     if known_id and known_id != topic.topic_id:
         raise TopicRecreatedError(
             f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger read id "
@@ -118,6 +113,28 @@ def check_source(stream: str, state: StreamState, topic: TopicFacts) -> None:
             "its earliest offset and records the break",
         )
     _check_partitions(stream, state, topic)
+
+
+def refuse_other_source(stream: str, state: StreamState, topic: TopicFacts) -> None:
+    """Refuse another cluster or topic, whose offsets say nothing about what the table has.
+
+    Raises:
+        ClusterChangedError, TopicChangedError: no decision helps; the file or connection is wrong.
+    """
+    if state.cluster_id and state.cluster_id != topic.cluster_id:
+        raise ClusterChangedError(
+            f"stream {stream}: the ledger read cluster {state.cluster_id}, this is cluster "
+            f"{topic.cluster_id}; offsets of two clusters cannot be compared",
+            "point the connection back to the old cluster; to stay on the new one give the stream "
+            "a new name and table",
+        )
+    if state.offsets and topic.topic not in state.offsets:
+        raise TopicChangedError(
+            f"stream {stream}: the stream file names topic {topic.topic}, the ledger has read "
+            f"{', '.join(sorted(state.offsets))}",
+            "put the old topic back into the stream file; give the new one a stream and a table "
+            "of its own",
+        )
 
 
 def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> None:
@@ -193,6 +210,6 @@ def transform_version(stream: Stream) -> str:
 
 
 def marker_batch_id(kind: str, now: datetime | None = None) -> str:
-    """Make the batch id of a state that no batch produced (bootstrap, gap, rewind)."""
+    """Make the batch id of a state that neither batch nor decision produced (bootstrap)."""
     moment = (now or datetime.now(UTC)).isoformat()
     return hashlib.sha256(f"{kind} {moment}".encode()).hexdigest()[:32]

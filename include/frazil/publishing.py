@@ -18,6 +18,7 @@ from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocke
 from frazil.contracts import BatchPlan, Staged, Verdict
 from frazil.errors import (
     CatalogUnavailableError,
+    ClockBehindError,
     StageLostError,
     StageStaleError,
     SupersededError,
@@ -48,12 +49,15 @@ def commit_turn(
 
     Raises:
         LostTurnError: look again; only a fresh load knows what happened.
+        ClockBehindError: nothing was written.
     """
     requirements = commits.require_uuid(table) + commits.require_layout(table)
     for ref, snapshot_id in ref_heads.items():
         requirements += commits.require_head(table, ref, snapshot_id)[1:]
     try:
         commits.commit(store.catalog, table, requirements, updates)
+    except ClockBehindError:
+        raise
     except (OSError, ForbiddenError, UnauthorizedError):
         # Full, forbidden or gone: the next turn still looks first, but it ends with this cause.
         with translated_errors(f"committing to {'.'.join(table.name())}"):
@@ -119,6 +123,34 @@ def _publish_turn(
     reach_failpoint("publish.after-commit")
     entry = LedgerEntry(new_id, head, added.snapshot.timestamp_ms, summary)
     return Landed(entry, was_there=False)
+
+
+def refuse_incomplete(plan: BatchPlan, staged: Staged, verdict: Verdict) -> None:
+    """See that the messages speak of one attempt, and that what they count was staged (I1, E3).
+
+    Tasks can be cleared one by one, and a catalog can be restored between two of them.
+
+    Raises:
+        StageStaleError: the verdict is that of another attempt.
+        StageLostError: rows or dead letters are counted that no branch holds.
+    """
+    again = "run again: the next run plans and stages afresh"
+    batches = {plan.batch_id, staged.batch_id, verdict.batch_id}
+    if len(batches) > 1 or verdict.attempt != staged.attempt:
+        raise StageStaleError(
+            f"batch {plan.batch_id}: attempt {staged.attempt} of batch {staged.batch_id} is "
+            f"staged, the verdict is on attempt {verdict.attempt} of batch {verdict.batch_id}",
+            again,
+        )
+    rows_lost = staged.rows_written > 0 and staged.snapshot_id is None
+    letters_lost = staged.rows_quarantined > 0 and staged.dead_letters_snapshot_id is None
+    if rows_lost or letters_lost:
+        what = f"{staged.rows_written} rows" if rows_lost else f"{staged.rows_quarantined} letters"
+        raise StageLostError(
+            f"batch {plan.batch_id}: attempt {staged.attempt} counts {what} that no branch of "
+            f"{plan.table} holds; nothing was published",
+            again,
+        )
 
 
 def find_published(history: History, plan: BatchPlan) -> LedgerEntry | None:

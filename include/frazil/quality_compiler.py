@@ -30,13 +30,22 @@ from frazil.value_tests import VALUE_TESTS, list_bounds
 _MAX_SUM = 10**37
 
 
-def compile_suite(suite: Suite, columns: Mapping[str, str], good: str = "TRUE") -> CompiledSuite:
+def compile_suite(
+    suite: Suite,
+    columns: Mapping[str, str],
+    good: str = "TRUE",
+    paths: Mapping[str, str] | None = None,
+) -> CompiledSuite:
     """Compile a suite for rows with these columns (name → type as in a stream file).
 
-    `good` is a boolean SQL expression: rows for which it does not hold count nowhere. The same
-    metric is computed once, however many expectations need it.
+    `good` is a boolean SQL expression: rows for which it does not hold count nowhere. `paths` gives
+    the SQL that reads a column where that is not its name. The same metric is computed once,
+    however many expectations need it.
     """
-    sql_columns = {name: read_sql_column(name, text) for name, text in columns.items()}
+    sql_columns = {
+        name: replace(read_sql_column(name, text), path=(paths or {}).get(name, ""))
+        for name, text in columns.items()
+    }
     collected: dict[str, str] = {}
     rules: list[Rule] = []
     rest: list[Expectation] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from frazil.expectations import Expectation
-from frazil.quality_sql import SqlColumn
+from frazil.quality_sql import SqlColumn, write_count
 
 ROWS = ""
 """Stands for the count of all good rows, which the stage knows anyway."""
@@ -109,7 +109,7 @@ class Scope:
 
     def count(self, *tests: str) -> str:
         """Name the count of rows that meet all tests."""
-        return self.add(f"count_if({' AND '.join((self.where, *tests))})")
+        return self.add(write_count(self.where, *tests))
 
     def count_rows(self) -> str:
         """Name the count of rows in scope."""

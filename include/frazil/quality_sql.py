@@ -32,17 +32,21 @@ _TRUE, _FALSE = "TRUE", "FALSE"
 
 @dataclass(frozen=True)
 class SqlColumn:
-    """A column of the rows: `kind` is its primitive type, or `nested`; `scale` of decimals."""
+    """A column of the rows: `kind` is its primitive type, or `nested`; `scale` of decimals.
+
+    `path` is the SQL that reads it, where that is not its name.
+    """
 
     name: str
     kind: str
     precision: int = 0
     scale: int = 0
+    path: str = ""
 
     @property
     def sql(self) -> str:
-        """Quote the name for Spark."""
-        return quote_name(self.name)
+        """Read the column in Spark SQL."""
+        return self.path or quote_name(self.name)
 
     @property
     def is_number(self) -> bool:
@@ -84,6 +88,14 @@ def quote_name(name: str) -> str:
     """Quote an identifier for Spark."""
     escaped = name.replace("`", "``")
     return f"`{escaped}`"
+
+
+def write_count(*tests: str) -> str:
+    """Count the rows that meet all tests.
+
+    Not `count_if`: its condition becomes a column of its own, copied for every row.
+    """
+    return f"count(CASE WHEN {' AND '.join(tests)} THEN 1 END)"
 
 
 def write_text(text: str) -> str:

@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict
 
 from frazil import keys
-from frazil.blocking import read_blocked
-from frazil.errors import FrazilError, MissingTableError, SourceError
+from frazil.freshness import FreshnessReport, Obstacle, PartitionFacts, judge_freshness
 from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
 from frazil.offsets import parse_ranges
-from frazil.planning import check_source, next_offsets
 from frazil.publishing import load_with_history
 from frazil.state import parse_state
+from frazil.watch import gather_facts
 from frazil.workspace import Workspace
 
 
@@ -48,14 +47,9 @@ class PartitionStatus(Report):
     next_offset: int
     end: int
 
-    @property
-    def lag(self) -> int:
-        """Count the offsets that Kafka has and the table has not."""
-        return max(0, self.end - self.next_offset)
-
 
 class StreamStatus(Report):
-    """Where one stream stands."""
+    """Where one stream stands, and how fresh it is."""
 
     stream: str
     table: str
@@ -66,6 +60,7 @@ class StreamStatus(Report):
     rows: int | None = None
     newest_ingest_at: datetime | None = None
     partitions: tuple[PartitionStatus, ...] = ()
+    freshness: FreshnessReport
     problem: str | None = None
     next_step: str | None = None
 
@@ -159,69 +154,39 @@ def _iterate_ranges(
 def read_status(work: Workspace) -> StreamStatus:
     """Compare table and topic; a problem is part of the answer, never an exception."""
     stream = work.stream
-    plain = {"stream": stream.stream, "table": stream.table.name}
-    try:
-        return _read_status(work, plain)
-    except MissingTableError:
-        return StreamStatus(**plain, state="not started", next_step=f"frazil run {stream.stream}")
-    except FrazilError as error:
-        return StreamStatus(
-            **plain, state=error.code, problem=error.facts, next_step=error.next_step
-        )
-
-
-def _read_status(work: Workspace, plain: dict[str, str]) -> StreamStatus:
-    stream = work.stream
-    table, history = load_with_history(work.store, stream.table.name)
-    point = find_recovery_point(history, stream.stream)
-    if point is None:
-        return StreamStatus(**plain, state="not started", next_step=f"frazil run {stream.stream}")
-    topic = work.kafka.fetch_topic(stream.source.topic, stream.source.isolation)
-    starts = next_offsets(point.state, topic)
-    partitions = tuple(
-        PartitionStatus(
-            topic=topic.topic, partition=p, earliest=o.earliest, next_offset=starts[p], end=o.end
-        )
-        for p, o in enumerate(topic.partitions[: len(starts)])
-    )
-    problem = _source_problem(stream.stream, work, history)
-    blocked = read_blocked(table.properties, stream.stream)
-    if problem is None and blocked is not None and blocked.waiver is None:
-        same = (blocked.plan.base_epoch, blocked.plan.base_batch)
-        if same == (point.state.epoch, point.state.batch):
-            problem = ("blocked", "; ".join(blocked.failures), f"frazil waive {stream.stream} …")
-    lag = sum(p.lag for p in partitions)
-    summary = history.entries[history.head].summary if history.head is not None else {}
-    return StreamStatus(
-        **plain,
-        state=problem[0] if problem else ("behind" if lag else "up to date"),
-        epoch=point.state.epoch,
-        batch_id=point.state.batch,
+    facts = gather_facts(work)
+    state, obstacle = facts.state, facts.obstacle
+    lag = sum(p.lag for p in facts.partitions) if facts.partitions else None
+    status = StreamStatus(
+        stream=stream.stream,
+        table=stream.table.name,
+        state="behind" if lag else "up to date",
+        epoch=state.epoch if state else None,
+        batch_id=state.batch if state else None,
         lag=lag,
-        rows=_number(summary.get("total-records")),
-        newest_ingest_at=newest_ingest_at(history, stream.stream),
-        partitions=partitions,
-        problem=problem[1] if problem else None,
-        next_step=problem[2] if problem else None,
+        rows=facts.rows,
+        newest_ingest_at=facts.newest_ingest_at,
+        partitions=tuple(_report_partition(p) for p in facts.partitions),
+        freshness=judge_freshness(facts, stream.freshness, datetime.now(UTC)),
+    )
+    return _add_problem(status, obstacle) if obstacle else status
+
+
+def _report_partition(facts: PartitionFacts) -> PartitionStatus:
+    return PartitionStatus(
+        topic=facts.topic,
+        partition=facts.partition,
+        earliest=facts.earliest,
+        next_offset=facts.next_offset,
+        end=facts.end,
     )
 
 
-def _source_problem(stream: str, work: Workspace, history: History) -> tuple[str, str, str] | None:
-    point = find_recovery_point(history, stream)
-    if point is None:
-        return None
-    topic = work.kafka.fetch_topic(work.stream.source.topic, work.stream.source.isolation)
-    try:
-        check_source(stream, point.state, topic)
-    except SourceError as error:
-        return error.code, error.facts, error.next_step
-    return None
-
-
-def newest_ingest_at(history: History, stream: str) -> datetime | None:
-    """Find when the newest batch of the stream was published; maintenance does not count (F12)."""
-    for entry in walk_ancestors(history):
-        is_ingest = entry.summary.get(keys.KIND) == keys.INGEST
-        if is_ingest and entry.summary.get(keys.STREAM) == stream:
-            return datetime.fromtimestamp(entry.committed_at_ms / 1000, tz=UTC)
-    return None
+def _add_problem(status: StreamStatus, obstacle: Obstacle) -> StreamStatus:
+    """Add what stands in the way; a stream that has not begun has no problem, only a next step."""
+    if obstacle.cause == "not_started":
+        begin = {"state": "not started", "next_step": f"frazil run {status.stream}"}
+        return status.model_copy(update=begin)
+    state = "blocked" if obstacle.cause == "blocked" else obstacle.code
+    problem = {"state": state, "problem": obstacle.text, "next_step": obstacle.next_step}
+    return status.model_copy(update=problem)

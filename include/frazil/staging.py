@@ -6,6 +6,7 @@ from frazil.budget import BadRecords, dispose
 from frazil.contracts import BatchPlan, Staged, StageRequest, StageResult
 from frazil.errors import ConservationError, StageLostError
 from frazil.failpoints import reach_failpoint
+from frazil.fingerprints import refuse_other_rules
 from frazil.kafka_options import to_spark_options
 from frazil.ledger import LedgerEntry
 from frazil.planning import check_source
@@ -13,10 +14,13 @@ from frazil.publishing import check_base, find_published, load_with_history
 from frazil.quality import CompiledSuite, compile_suite, load_suite
 from frazil.staged_rows import refuse_wrong_offsets
 from frazil.state import StreamState
+from frazil.streams import Stream
 from frazil.tables import dead_letters_name, snapshot_summary
+from frazil.value_forms import value_path
 from frazil.workspace import Workspace
 
 GOOD_COLUMN = "_frazil_good"
+DISTRIBUTION_MODE = "write.distribution-mode"
 
 
 def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
@@ -24,6 +28,7 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
 
     Raises:
         SupersededError: another run was faster; nothing was staged.
+        StageStaleError: a file changed since the plan.
         RetentionGapError, TopicRecreatedError: Kafka changed under the plan.
         ConservationError: the staged rows are not what Kafka delivered.
         SparkUnavailableError, JobFailedError, StorageError: the job did not end well.
@@ -32,6 +37,7 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
     published = find_published(history, plan)
     if published is not None:
         return _found_published(plan, published)
+    refuse_other_rules(work, plan)
     check_base(history, plan)
     reach_failpoint("stage.before-branch")
     attempt = name_branch(plan.stream, plan.base_epoch)
@@ -59,6 +65,7 @@ def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageReques
         columns=stream.value.typed_columns,
         isolation=stream.source.isolation,
         metrics={metric.name: metric.sql for metric in compile_checks(work).metrics},
+        write_options=choose_write_options(stream),
         errors=stream.errors.model_dump(mode="json"),
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
@@ -66,12 +73,23 @@ def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageReques
     )
 
 
+def choose_write_options(stream: Stream) -> dict[str, str]:
+    """Keep Spark from sampling a sorted table's rows: that reads Kafka and counts a second time.
+
+    Iceberg's default for sorted tables is `range`; here each task sorts what it writes.
+    """
+    given = stream.table.properties.get(DISTRIBUTION_MODE, "")
+    return {"distribution-mode": "none" if given == "none" else "hash"}
+
+
 def compile_checks(work: Workspace) -> CompiledSuite:
     """Compile the stream's suite; its metrics are counted while the rows are written."""
     if work.suite_file is None:
         return CompiledSuite((), (), ())
     suite = load_suite(work.suite_file)
-    return compile_suite(suite, work.stream.value.typed_columns, good=GOOD_COLUMN)
+    value = work.stream.value
+    paths = {column.name: value_path(column) for column in value.parsed_columns}
+    return compile_suite(suite, value.typed_columns, GOOD_COLUMN, paths)
 
 
 def assemble_staged(
@@ -123,7 +141,7 @@ def _staged_snapshot(
             f"with {added} added rows on {parent}",
             "nothing is visible; run again, and report this if it comes back",
         )
-    refuse_wrong_offsets(table, ref.snapshot_id, plan, result.partitions)
+    refuse_wrong_offsets(table, ref.snapshot_id, plan)
     return ref.snapshot_id if result.rows_good else None
 
 

@@ -1,44 +1,32 @@
 """Loading stream files; every error names file, line, field and the fix."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from frazil.columns import FieldError
 from frazil.errors import StreamFileError, UnknownStreamError
 from frazil.streams import Stream
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_FIELD_FIRST = re.compile(r"((?:[a-z_]+\.)+\d+): (.*)", re.DOTALL)
+_BOOLEAN = "tag:yaml.org,2002:bool"
 _FIX = "mend the file, then run `frazil streams`; docs/streams.md lists every option"
-
-
-def load_streams(directory: Path) -> tuple[Stream, ...]:
-    """Load every `*.yaml` of the folder, sorted by name.
-
-    Raises:
-        StreamFileError: a file is broken, or two of them share a name or a table.
-    """
-    if not directory.is_dir():
-        raise StreamFileError(
-            f"{directory}: no such folder of stream files",
-            "set FRAZIL_STREAMS to the folder, or create include/streams/",
-        )
-    streams = [load_stream_file(path) for path in sorted(directory.glob("*.yaml"))]
-    _refuse_clashes(streams)
-    return tuple(streams)
 
 
 def load_readable_streams(
     directory: Path,
 ) -> tuple[tuple[Stream, ...], tuple[StreamFileError, ...]]:
-    """Load what can be loaded; one broken file stops no other stream."""
+    """Load what can be loaded; one broken file stops no other stream.
+
+    Raises:
+        StreamFileError: there is no folder at all.
+    """
     streams: list[Stream] = []
     errors: list[StreamFileError] = []
-    for path in sorted(directory.glob("*.yaml")):
+    for path in _list_files(directory):
         try:
             candidate = load_stream_file(path)
             _refuse_clashes([*streams, candidate])
@@ -47,6 +35,15 @@ def load_readable_streams(
         else:
             streams.append(candidate)
     return tuple(streams), tuple(errors)
+
+
+def _list_files(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise StreamFileError(
+            f"{directory}: no such folder of stream files",
+            "set FRAZIL_STREAMS to the folder, or create include/streams/",
+        )
+    return sorted(directory.glob("*.yaml"))
 
 
 def load_stream(directory: Path, name: str) -> Stream:
@@ -72,8 +69,7 @@ def load_stream_file(path: Path) -> Stream:
         StreamFileError: not readable, no YAML, or not a stream.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader, by construction
+        root, content = _read_yaml(path)
     except (OSError, UnicodeDecodeError) as error:
         raise StreamFileError(f"{path}: cannot be read: {error}", _FIX) from error
     except yaml.YAMLError as error:
@@ -83,8 +79,7 @@ def load_stream_file(path: Path) -> Stream:
     try:
         stream = Stream.model_validate(content)
     except ValidationError as error:
-        node = yaml.compose(text, Loader=_LOADER)
-        lines = "\n".join(_describe(path, node, detail) for detail in error.errors())
+        lines = "\n".join(_describe(path, root, detail) for detail in error.errors())
         raise StreamFileError(lines, _FIX) from error
     if stream.stream != path.stem:
         raise StreamFileError(
@@ -94,16 +89,53 @@ def load_stream_file(path: Path) -> Stream:
     return stream
 
 
+def _read_yaml(path: Path) -> tuple[yaml.Node | None, object]:
+    """Read nodes, which know their lines, and what they mean."""
+    loader = _LOADER(path.read_text(encoding="utf-8"))
+    try:
+        root = loader.get_single_node()
+        # Now: the loader writes what `<<` merges into the nodes, where it would look repeated.
+        problems = "\n".join(f"{path}:{each}" for each in _find_bad_keys(root, (), set()))
+        if problems:
+            raise StreamFileError(problems, _FIX)
+        return root, loader.construct_document(root) if root else None
+    finally:
+        loader.dispose()
+
+
+def _find_bad_keys(
+    node: yaml.Node | None, place: tuple[int | str, ...], seen: set[int]
+) -> Iterator[str]:
+    """Yield `line: field: what` for keys that YAML would take otherwise than they are written."""
+    if id(node) in seen:  # an alias of what was looked at already
+        return
+    seen.add(id(node))
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        if key.tag == _BOOLEAN:
+            field = _name_field((*place, key.value))
+            yield f"{key.start_mark.line + 1}: {field}: a boolean in YAML; put it in quotes"
+    lines: dict[int | str, int] = {}
+    for key, line, child in _children(node):
+        if key in lines:
+            field = _name_field((*place, key))
+            yield f"{line}: {field}: said twice, first in line {lines[key]}"
+        lines.setdefault(key, line)
+        if not isinstance(child, yaml.ScalarNode):
+            yield from _find_bad_keys(child, (*place, key), seen)
+
+
+def _name_field(place: Iterable[int | str]) -> str:
+    return ".".join(map(str, place))
+
+
 def _describe(path: Path, root: yaml.Node | None, detail: ErrorDetails) -> str:
     """Write one validation error as `file:line: field: what`."""
-    location = [part for part in detail["loc"] if not _is_union_label(part)]
+    location = [part for part in detail["loc"] if not _is_label(part)]
     reason = detail["msg"].removeprefix("Value error, ")
-    named = _FIELD_FIRST.match(reason)
-    if not location and named:
-        # A rule over several sections names its field itself: pydantic knows no place for it.
-        location = [int(part) if part.isdigit() else part for part in named[1].split(".")]
-        reason = named[2]
-    field = ".".join(map(str, location)) or "(the file)"
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, FieldError):
+        location += cause.path
+    field = _name_field(location) or "(the file)"
     if detail["type"] == "extra_forbidden":
         reason = "unknown key"
     given = detail.get("input")
@@ -111,19 +143,19 @@ def _describe(path: Path, root: yaml.Node | None, detail: ErrorDetails) -> str:
     return f"{path}:{_line_of(root, location)}: {field}: {reason}{shown}"
 
 
-def _is_union_label(part: int | str) -> bool:
-    """Recognise pydantic's names of union members, which are no keys of the file."""
-    return isinstance(part, str) and (part.startswith(("literal[", "StartAt")))
+def _is_label(part: int | str) -> bool:
+    """Recognise pydantic's own words, for union members and keys, which are no keys of the file."""
+    return isinstance(part, str) and part.startswith(("literal[", "StartAt", "[key]"))
 
 
 def _line_of(node: yaml.Node | None, location: list[int | str]) -> int:
     """Find the line of the deepest key on the way that the file has."""
     line = 1
     for part in location:
-        child = next((pair for pair in _children(node) if pair[0] == part), None)
-        if child is None:
+        found = [pair for pair in _children(node) if pair[0] == part]
+        if not found:
             break
-        _, line, node = child
+        _, line, node = found[-1]  # merged keys come first, the section's own override them
     return line
 
 
@@ -131,7 +163,8 @@ def _children(node: yaml.Node | None) -> Iterator[tuple[int | str, int, yaml.Nod
     """Yield key, line and node of everything directly below."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            yield key.value, key.start_mark.line + 1, value
+            if isinstance(key, yaml.ScalarNode):
+                yield key.value, key.start_mark.line + 1, value
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             yield index, value.start_mark.line + 1, value

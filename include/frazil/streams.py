@@ -8,17 +8,29 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
-from frazil.columns import Column, parse_column, refuse_name_clashes
+from frazil.columns import Column, FieldError, parse_column, refuse_name_clashes
+from frazil.instants import parse_instant
 from frazil.keys import DEAD_LETTERS_SUFFIX, KAFKA_COLUMN
 from frazil.partitioning import PartitionField, parse_partition_field
+from frazil.schedules import parse_schedule
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)+\Z")
-_CRON = re.compile(r"(\S+\s+){4}\S+\Z|@(hourly|daily|weekly|monthly|yearly|once)\Z")
 
 Policy = Literal["auto", "review", "quarantine", "fail"]
+Schedule = Annotated[str, AfterValidator(parse_schedule)]
 
 
 class Section(BaseModel):
@@ -30,15 +42,31 @@ class Section(BaseModel):
 class StartAtTime(Section):
     """Begin at the first record at or after an instant."""
 
-    timestamp: str = Field(description="ISO 8601 instant with zone, as `2026-01-31T00:00:00Z`")
+    timestamp: Annotated[str, BeforeValidator(parse_instant)] = Field(
+        description="ISO 8601 instant with zone, as `2026-01-31T00:00:00Z`"
+    )
 
 
 class StartAtOffsets(Section):
     """Begin at exact offsets."""
 
-    offsets: dict[int, Annotated[int, Field(ge=0)]] = Field(
+    offsets: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
         description="partition → first offset to read; the others begin at the earliest"
     )
+
+
+def _kind_of_start(start: object) -> str:
+    """Choose one form by its key, so that a mistake is not told once for each form."""
+    if isinstance(start, Mapping):
+        return "StartAtTime" if "timestamp" in start else "StartAtOffsets"
+    return type(start).__name__ if isinstance(start, Section) else "literal[]"
+
+
+Start = (
+    Annotated[Literal["earliest", "latest"], Tag("literal[]")]
+    | Annotated[StartAtTime, Tag("StartAtTime")]
+    | Annotated[StartAtOffsets, Tag("StartAtOffsets")]
+)
 
 
 class Source(Section):
@@ -46,7 +74,7 @@ class Source(Section):
 
     connection: str = Field("kafka_default", description="Airflow connection of the Kafka cluster")
     topic: str = Field(min_length=1, max_length=249, description="topic to read")
-    start: Literal["earliest", "latest"] | StartAtTime | StartAtOffsets = Field(
+    start: Annotated[Start, Discriminator(_kind_of_start)] = Field(
         "earliest", description="where the first batch begins; later ones follow the ledger"
     )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
@@ -68,11 +96,9 @@ class Value(Section):
     @field_validator("columns")
     @classmethod
     def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
-        parsed = tuple(parse_column(name, text) for name, text in columns.items())
-        refuse_name_clashes(parsed)
         if KAFKA_COLUMN in columns:
-            message = f"{KAFKA_COLUMN} is added to every table; remove it from columns"
-            raise ValueError(message)
+            raise FieldError((KAFKA_COLUMN,), "is added to every table; remove it from columns")
+        refuse_name_clashes(tuple(_parse_column(*entry) for entry in columns.items()))
         return columns
 
     @model_validator(mode="after")
@@ -100,6 +126,13 @@ class Value(Section):
         return tuple(parse_column(name, text) for name, text in self.typed_columns.items())
 
 
+def _parse_column(name: str, text: str) -> Column:
+    try:
+        return parse_column(name, text)
+    except ValueError as error:
+        raise FieldError((name,), str(error)) from error
+
+
 class Table(Section):
     """The Iceberg table that the stream fills."""
 
@@ -109,7 +142,7 @@ class Table(Section):
     partition_by: tuple[str, ...] = Field(
         (), description="transforms: identity, year, month, day, hour, bucket, truncate"
     )
-    sort_by: tuple[str, ...] = Field((), description="columns of the table's sort order")
+    sort_by: tuple[str, ...] = Field((), description="columns of a new table's sort order")
     properties: dict[str, str] = Field(
         default_factory=dict, description="Iceberg table properties, set when it is created"
     )
@@ -143,17 +176,9 @@ class Table(Section):
 class Batch(Section):
     """How much, how often, and where it runs."""
 
-    schedule: str = Field("* * * * *", description="cron line of the ingest DAG")
+    schedule: Schedule = Field("* * * * *", description="cron line of the ingest DAG")
     max_records: int = Field(1_000_000, ge=1, description="cap of one batch, in offsets")
     engine: Literal["connect"] = Field("connect", description="the Spark Connect server")
-
-    @field_validator("schedule")
-    @classmethod
-    def _schedule_is_cron(cls, schedule: str) -> str:
-        if not _CRON.match(schedule.strip()):
-            message = f"{schedule!r} is no cron line; example: `*/5 * * * *`"
-            raise ValueError(message)
-        return schedule
 
 
 class Errors(Section):
@@ -198,16 +223,11 @@ class Freshness(Section):
 class Maintenance(Section):
     """Compaction, expiry and orphan removal."""
 
-    schedule: str = Field("17 * * * *", description="cron line of the maintenance DAG")
+    schedule: Schedule = Field("17 * * * *", description="cron line of the maintenance DAG")
     compact_target_mb: int = Field(128, ge=1, description="file size that compaction aims at")
     expire_hours: int = Field(72, ge=1, description="snapshots older than this may go")
     rollback_hours: int = Field(24, ge=0, description="snapshots of this window never go")
     orphan_days: int = Field(3, ge=1, description="unreferenced files older than this may go")
-
-    @field_validator("schedule")
-    @classmethod
-    def _schedule_is_cron(cls, schedule: str) -> str:
-        return Batch._schedule_is_cron(schedule)  # noqa: SLF001 - one rule for both schedules
 
 
 class SchemaPolicy(Section):
@@ -241,12 +261,13 @@ class Stream(Section):
             try:
                 parse_partition_field(text, columns)
             except ValueError as error:
-                raise ValueError(f"table.partition_by.{index}: {error}") from error
+                raise FieldError(("table", "partition_by", index), str(error)) from error
         names = {column.name for column in columns}
         for index, name in enumerate(self.table.sort_by):
             if name not in names:
                 known = ", ".join(sorted(names))
-                raise ValueError(f"table.sort_by.{index}: column {name!r} is not among {known}")
+                reason = f"column {name!r} is not among {known}"
+                raise FieldError(("table", "sort_by", index), reason)
         return self
 
     @property

@@ -62,6 +62,15 @@ class TableStore:
                 self._catalog = load_catalog(self.preset.name, **self.preset.properties)
         return self._catalog
 
+    def probe(self) -> str:
+        """Ask the catalog for its namespaces and say how many there are.
+
+        Raises:
+            CatalogUnavailableError: the catalog did not answer.
+        """
+        with translated_errors(f"listing the namespaces of catalog {self.preset.name}"):
+            return f"{len(self.catalog.list_namespaces())} namespaces"
+
     def find(self, name: str) -> Table | None:
         """Load a table afresh; None if there is none.
 

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pyiceberg.table import Table
 
 from frazil import keys
-from frazil.audit_ledger import ADOPT
 from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocked
 from frazil.branches import PREFIX, branch_age_ms
 from frazil.errors import (
@@ -80,10 +79,11 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
             facts,
             newest_ingest_at=clocks.newest_ingest_at,
             read_all_at=clocks.read_all_at,
+            rows=_count_rows(history),
         )
         point = _find_point(history, stream)
         births = list_attempts(table.metadata.refs, stream.stream, point.state.epoch)
-        facts = replace(facts, staged_at=births)
+        facts = replace(facts, state=point.state, staged_at=births)
         topic = work.kafka.fetch_topic(stream.source.topic, stream.source.isolation)
         partitions = list_partitions(point, topic)
         facts = replace(facts, partitions=partitions)
@@ -98,7 +98,12 @@ def explain_obstacle(error: FrazilError) -> Obstacle:
     """Turn an error into the cause that a watch names."""
     found = (cause for kind, cause in _CAUSES if isinstance(error, kind))
     cause: Cause = next(found, "misconfigured")
-    return Obstacle(cause, error.facts, error.next_step)
+    return Obstacle(cause, error.facts, error.next_step, error.code)
+
+
+def _count_rows(history: History) -> int | None:
+    summary = history.entries[history.head].summary if history.head is not None else {}
+    return int(summary["total-records"]) if "total-records" in summary else None
 
 
 def _find_point(history: History, stream: Stream) -> RecoveryPoint:
@@ -128,7 +133,7 @@ def read_ledger_clocks(history: History, stream: str, max_records: int) -> Ledge
             newest = newest or oldest
             if count_offsets(parse_ranges(entry.summary[keys.RANGES])) < max_records:
                 return LedgerClocks(newest, _planned_at(entry))
-        if kind in {keys.BOOTSTRAP, ADOPT}:
+        if kind in {keys.BOOTSTRAP, keys.ADOPT}:
             break
     return LedgerClocks(newest, oldest)
 
@@ -167,8 +172,9 @@ def list_partitions(point: RecoveryPoint, topic: TopicFacts) -> tuple[PartitionF
 def _add_records(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
     """Ask for timestamps only where something waits: a quiet stream costs two requests."""
     if any(partition.lag for partition in facts.partitions):
-        return _add_unread(work, facts)
-    if work.stream.source.isolation == "read_committed":
+        facts = _add_unread(work, facts)
+    is_quiet = not any(partition.is_waiting for partition in facts.partitions)
+    if is_quiet and work.stream.source.isolation == "read_committed":
         return replace(facts, partitions=_add_held(work.kafka, facts.partitions))
     return facts
 
@@ -181,13 +187,18 @@ def _add_unread(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
         topic, {p.partition: p.next_offset for p in behind}, isolation
     )
     retention = parse_retention(work.kafka.fetch_topic_settings(topic))
-    kept: Mapping[int, int] = {}
+    kept: Mapping[int, int | None] = {}
     if retention.is_by_bytes:
         kept = work.kafka.fetch_first_timestamps(
             topic, {p.partition: p.earliest for p in behind if p.earliest > 0}, isolation
         )
     partitions = tuple(
-        replace(p, first_unread_ms=unread.get(p.partition), first_kept_ms=kept.get(p.partition))
+        replace(
+            p,
+            first_unread_ms=unread.get(p.partition),
+            first_kept_ms=kept.get(p.partition),
+            is_drained=p.partition in unread and unread[p.partition] is None,
+        )
         for p in facts.partitions
     )
     return replace(facts, partitions=partitions, retention=retention)
@@ -232,7 +243,7 @@ def _find_block(table: Table, stream: Stream, point: RecoveryPoint) -> Obstacle 
     if not is_standing(blocked, point, judged):
         return None
     error = explain_block(blocked)
-    return Obstacle("blocked", error.facts, error.next_step)
+    return Obstacle("blocked", error.facts, error.next_step, error.code)
 
 
 def _instant(timestamp_ms: int) -> datetime:

@@ -11,10 +11,13 @@ from airflow.sdk.exceptions import (
 )
 
 from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
-from frazil.errors import FrazilError, SupersededError
+from frazil.errors import FrazilError, SupersededError, UnavailableError
 
 if TYPE_CHECKING:
     from frazil.freshness import FreshnessReport
+
+_BLINKS = frozenset({"kafka_down", "catalog_down"})
+"""Causes that may be gone in ten seconds; every other one stands until somebody acts."""
 
 
 def choose_outcome(error: FrazilError) -> Exception:
@@ -32,8 +35,11 @@ def refuse_stale(report: "FreshnessReport") -> "FreshnessReport":
     """Turn a verdict on freshness into the task's end; a warning ends green.
 
     Raises:
+        UnavailableError: broker or catalog did not answer; the watch's retry looks again.
         AirflowFailException: the table is further behind than its stream file allows.
     """
+    if report.cause in _BLINKS:
+        raise UnavailableError(report.text, str(report.next_step))
     if report.level == "fail":
         raise AirflowFailException(describe(report))
     return report

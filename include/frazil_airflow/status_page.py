@@ -99,16 +99,16 @@ def read_line(stream: str) -> Line:
     """Read where one stream stands; what is wrong with it is part of the answer."""
     from frazil.errors import FrazilError  # noqa: PLC0415 - the page's start stays light
     from frazil.reports import read_status  # noqa: PLC0415
-    from frazil.watch import watch_stream  # noqa: PLC0415
     from frazil.workspace import open_workspace  # noqa: PLC0415
 
     try:
         work = open_workspace(stream, "page")
-        report, status = watch_stream(work), read_status(work)
+        status = read_status(work)
         table = work.store.find(work.stream.table.name)
     except FrazilError as error:
         return Line(stream, error.code, why=error.facts, next_step=error.next_step)
     head = table.current_snapshot() if table else None
+    report = status.freshness
     return Line(
         stream=stream,
         state=report.cause.replace("_", " "),

@@ -27,13 +27,10 @@ class AirflowApi:
     def __init__(self, url: str, user: str, password_file: Path) -> None:
         """Log in; the password is read from its file and kept in memory only."""
         self._url = url.rstrip("/")
-        answer = requests.post(
-            f"{self._url}/auth/token",
-            json={"username": user, "password": password_file.read_text().strip()},
-            timeout=TIMEOUT_SECONDS,
-        )
-        answer.raise_for_status()
-        self._headers = {"Authorization": f"Bearer {answer.json()['access_token']}"}
+        self._headers: dict[str, str] = {}
+        login = {"username": user, "password": password_file.read_text().strip()}
+        token = self.request("POST", "/auth/token", login, root="")["access_token"]
+        self._headers = {"Authorization": f"Bearer {token}"}
 
     def wait_for_dag(self, dag_id: str, seconds: float = 120.0) -> None:
         """Wait until Airflow has parsed the DAG.
@@ -77,17 +74,26 @@ class AirflowApi:
         body: dict[str, Any] | None = None,
         *,
         allow_missing: bool = False,
+        root: str = "/api/v2",
     ) -> dict[str, Any]:
-        """Call one endpoint below /api/v2 and give its JSON; {} where missing is allowed."""
-        answer = requests.request(
-            method,
-            f"{self._url}/api/v2{path}",
-            json=body,
-            headers=self._headers,
-            timeout=TIMEOUT_SECONDS,
-        )
-        if allow_missing and answer.status_code == requests.codes.not_found:
-            return {}
-        answer.raise_for_status()
-        content: dict[str, Any] = answer.json()
+        """Call one endpoint below the root and give its JSON; {} where missing is allowed.
+
+        Raises:
+            StackError: Airflow does not answer, or not with what was asked for.
+        """
+        address = f"{self._url}{root}{path}"
+        try:
+            answer = requests.request(
+                method, address, json=body, headers=self._headers, timeout=TIMEOUT_SECONDS
+            )
+            if allow_missing and answer.status_code == requests.codes.not_found:
+                return {}
+            answer.raise_for_status()
+            content: dict[str, Any] = answer.json()
+        except requests.RequestException as error:
+            raise StackError(
+                f"Airflow did not do {method} {address}: {error}",
+                "`frazil stack status` shows its parts, `frazil stack up` starts what is missing; "
+                "then `make demo` again",
+            ) from error
         return content

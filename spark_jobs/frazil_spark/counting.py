@@ -6,28 +6,23 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.contracts import PartitionCount, StageRequest
+from frazil.quality_sql import write_count
 from frazil_spark.decoding import GOOD, Decoded
-
-MAX_COUNTED_PARTITIONS = 64
-"""Above this the driver scans two columns of the staged files instead: counters cost per row."""
 
 
 def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
-    """List the aggregates: totals, offsets per partition, and the suite's metrics."""
+    """List the aggregates: totals, records per partition, and the suite's metrics."""
     totals = {
         "read": "count(1)",
-        "good": f"count_if({GOOD})",
-        "invalid": f"count_if({decoded.invalid})",
+        "good": write_count(GOOD),
+        "invalid": write_count(decoded.invalid),
         "min_timestamp_ms": "min(unix_millis(_kafka.timestamp))",
         "max_timestamp_ms": "max(unix_millis(_kafka.timestamp))",
     }
     for name, condition in _partition_conditions(request):
         totals |= {
-            f"read_{name}": f"count_if({condition})",
-            f"good_{name}": f"count_if({condition} AND {GOOD})",
-            f"min_{name}": f"min(CASE WHEN {condition} THEN _kafka.offset END)",
-            f"max_{name}": f"max(CASE WHEN {condition} THEN _kafka.offset END)",
-            f"sum_{name}": f"sum(CASE WHEN {condition} THEN _kafka.offset END)",
+            f"read_{name}": write_count(condition),
+            f"good_{name}": write_count(condition, GOOD),
         }
     return [F.expr(sql).alias(name) for name, sql in {**totals, **request.metrics}.items()]
 
@@ -50,9 +45,6 @@ def read_partitions(
             partition=partition,
             rows_read=observed[f"read_{position}_{partition}"] or 0,
             rows_good=observed[f"good_{position}_{partition}"] or 0,
-            min_offset=observed[f"min_{position}_{partition}"],
-            max_offset=observed[f"max_{position}_{partition}"],
-            offset_sum=observed[f"sum_{position}_{partition}"],
         )
         for position, topic in enumerate(sorted(request.ranges))
         for partition in sorted(request.ranges[topic])

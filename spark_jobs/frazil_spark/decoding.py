@@ -4,26 +4,32 @@ The rules here are the transform: when the same bytes would give other rows, rai
 `frazil.planning.TRANSFORM_CODE`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column, parse_column, to_spark_ddl
+from frazil.value_forms import (
+    RECORD,
+    convert_sql,
+    converted_name,
+    misfit_condition,
+    missing_condition,
+    value_path,
+    wire_ddl,
+    wire_path,
+)
 from frazil_spark.kafka_source import kafka_struct
-from frazil_spark.value_forms import convert_sql, misfit_condition, missing_condition, wire_ddl
 
 KAFKA = "_kafka"
 VALUE = "_frazil_value"
-SHAPED = "_frazil_shaped"
+LEGIBLE = "_frazil_legible"
 WHOLE = "_frazil_whole"
 INVALID = "_frazil_invalid"
 GOOD = "_frazil_good"
 _DECODED = "_frazil_decoded"
 _RECORDS = "_frazil_records"
-_RECORD = "_frazil_record"
 _CORRUPT = "_frazil_corrupt"
 _TEXT = "CAST(value AS STRING)"
 _BLANKS = r"' \t\r\n'"
@@ -34,17 +40,16 @@ _HALF_PAIR = (
 )
 
 
-def _has_half_pair(text: str) -> str:
-    """Write the SQL that finds half of a surrogate pair, which Spark would read as `?`."""
-    return f"(contains({text}, r'\\u') AND {text} RLIKE r'{_HALF_PAIR}')"
+def _has_half_pair(value: str) -> str:
+    """Write the SQL that finds half of a surrogate pair, which Spark would read as `?`.
+
+    Its prefix is looked for among the bytes, which costs next to nothing.
+    """
+    return f"(contains({value}, X'5C75') AND CAST({value} AS STRING) RLIKE r'{_HALF_PAIR}')"
 
 
-# Spark's parser would take the first element of a top-level array for the record, and read invalid
-# UTF-8 as replacement characters: both are refused before its answer is believed.
-_SHAPED_SQL = (
-    f"coalesce(is_valid_utf8({_TEXT}) AND startswith(ltrim({_BLANKS}, {_TEXT}), '{{') "
-    f"AND NOT {_has_half_pair(_TEXT)}, false)"
-)
+# Spark's parser reads invalid UTF-8 as replacement characters: this is looked at beside it.
+_LEGIBLE_SQL = f"coalesce(is_valid_utf8({_TEXT}) AND NOT {_has_half_pair('value')}, false)"
 _PARSER_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -57,11 +62,11 @@ _KEPT = f"CAST({VALUE} AS STRING)"
 _JSON_REASON = (
     f"CASE WHEN {VALUE} IS NULL THEN 'null_value' "
     f"WHEN length({VALUE}) = 0 THEN 'empty_value' "
-    f"WHEN NOT is_valid_utf8({_KEPT}) OR {_has_half_pair(_KEPT)} THEN 'invalid_utf8' "
+    f"WHEN NOT {LEGIBLE} THEN 'invalid_utf8' "
     f"WHEN try_parse_json({_KEPT}) IS NULL THEN 'malformed_json' "
     f"WHEN coalesce(json_array_length(concat('[', {_KEPT}, ',null]')), 0) != 2 "
     "THEN 'malformed_json' "
-    f"WHEN NOT {SHAPED} THEN 'not_an_object' "
+    f"WHEN NOT startswith(ltrim({_BLANKS}, {_KEPT}), '{{') THEN 'not_an_object' "
     f"WHEN {INVALID} THEN 'type_mismatch' "
     "ELSE 'required_missing' END"
 )
@@ -70,13 +75,18 @@ _JSON_REASON = (
 
 @dataclass(frozen=True)
 class Decoded:
-    """Records as columns beside `_kafka`, the raw value and the flag that says which are good."""
+    """Decoded records beside `_kafka`, the raw value and the flag that says which are good."""
 
     frame: DataFrame
-    names: tuple[str, ...]
+    columns: tuple[Column, ...]
     invalid: str
     reason: str
     detail: str
+
+    def select_values(self, rows: DataFrame) -> DataFrame:
+        """Take the table's columns out of rows of the frame."""
+        values = [F.expr(value_path(column)).alias(column.name) for column in self.columns]
+        return rows.select(*values, KAFKA)
 
 
 def decode(records: DataFrame, convert: str, columns: dict[str, str]) -> Decoded:
@@ -86,13 +96,13 @@ def decode(records: DataFrame, convert: str, columns: dict[str, str]) -> Decoded
 
 
 def _decode_json(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
-    missing = [missing_condition(c, f"`{c.name}`") for c in columns]
-    misfits = [misfit_condition(c.type, f"`{_wire_name(c)}`", f"`{c.name}`") for c in columns]
+    missing = [missing_condition(c, value_path(c)) for c in columns]
+    misfits = [misfit_condition(c.type, wire_path(c), value_path(c)) for c in columns]
     frame = _parse_records(records, columns)
-    frame = frame.withColumn(INVALID, F.expr(f"NOT {SHAPED} OR NOT {WHOLE} OR {_any(misfits)}"))
+    frame = frame.withColumn(INVALID, F.expr(f"NOT {LEGIBLE} OR NOT {WHOLE} OR {_any(misfits)}"))
     return Decoded(
         frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({_any(missing)})")),
-        names=tuple(column.name for column in columns),
+        columns=columns,
         invalid=INVALID,
         reason=_JSON_REASON,
         detail=_json_detail(columns, missing, misfits),
@@ -102,48 +112,36 @@ def _decode_json(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
 def _parse_records(records: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
     """Parse each value once, as the only element before a null in an array of ours.
 
-    Spark's parser stops where the first object ends and would not see what follows it; inside an
-    array any further text is an element too many or an error. What could still pass is text that
-    closes our array itself.
+    Spark's parser stops where the first object ends and would not see what follows it, and takes
+    the first element of a top-level array for the record; inside an array any further text is an
+    element too many or an error. What could still pass is text that closes our array itself.
     """
     fields = ", ".join(f"`{column.name}` {wire_ddl(column.type)}" for column in columns)
     wrapped = f"concat('{{\"{_RECORDS}\":[', {_TEXT}, ',null]}}')"
     decoded = F.from_json(
         F.expr(wrapped), f"{_RECORDS} ARRAY<STRUCT<{fields}>>, {_CORRUPT} STRING", _PARSER_OPTIONS
     )
+    # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
+    first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {place})" for place in (1, 2))
     whole = (
         f"coalesce({_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
-        f"AND try_element_at({_DECODED}.{_RECORDS}, 2) IS NULL, false)"
+        f"AND {first} IS NOT NULL AND {second} IS NULL, false)"
     )
     parsed = records.select(
         decoded.alias(_DECODED),
         kafka_struct().alias(KAFKA),
         F.col("value").alias(VALUE),
-        F.expr(_SHAPED_SQL).alias(SHAPED),
+        F.expr(_LEGIBLE_SQL).alias(LEGIBLE),
     )
-    # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
     record = parsed.select(
-        F.expr(f"try_element_at({_DECODED}.{_RECORDS}, 1)").alias(_RECORD),
-        F.expr(whole).alias(WHOLE),
-        *(KAFKA, VALUE, SHAPED),
+        F.expr(first).alias(RECORD), F.expr(whole).alias(WHOLE), KAFKA, VALUE, LEGIBLE
     )
-    return record.select(*_columns_of(columns), WHOLE, KAFKA, VALUE, SHAPED)
-
-
-def _columns_of(columns: tuple[Column, ...]) -> Iterator[SparkColumn]:
-    """Take the columns out of the record; a converted one keeps its decoded form beside it."""
-    for column in columns:
-        decoded = f"{_RECORD}.`{column.name}`"
-        converted = convert_sql(column.type, decoded)
-        if converted is not None:
-            yield F.expr(converted).alias(column.name)
-        yield F.expr(decoded).alias(_wire_name(column))
-
-
-def _wire_name(column: Column) -> str:
-    """Name the column that holds the decoded form."""
-    is_converted = convert_sql(column.type, "x") is not None
-    return f"_frazil_wire_{column.name}" if is_converted else column.name
+    converted = [
+        F.expr(sql).alias(converted_name(column.name))
+        for column in columns
+        if (sql := convert_sql(column.type, wire_path(column)))
+    ]
+    return record.select("*", *converted)
 
 
 def _json_detail(
@@ -158,8 +156,8 @@ def _json_detail(
     ]
     named = f"concat_ws(', ', {', '.join(parts)})" if parts else "''"
     return (
-        f"CASE WHEN NOT {SHAPED} THEN 'the value is no JSON object in UTF-8' "
-        f"WHEN NOT {WHOLE} THEN 'no JSON, or a value that does not fit its column' "
+        f"CASE WHEN NOT {LEGIBLE} THEN 'the value is no text in UTF-8' "
+        f"WHEN NOT {WHOLE} THEN 'no JSON object, or a value that does not fit its column' "
         f"ELSE {named} END"
     )
 
@@ -169,20 +167,20 @@ def _decode_whole(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
     column = columns[0]
     is_text = to_spark_ddl(column.type) == "STRING"
     value = F.col("value").cast("string") if is_text else F.col("value")
-    shaped = "coalesce(is_valid_utf8(CAST(value AS STRING)), true)" if is_text else "true"
+    legible = "coalesce(is_valid_utf8(CAST(value AS STRING)), true)" if is_text else "true"
     flat = records.select(
-        value.alias(column.name),
+        F.struct(value.alias(column.name)).alias(RECORD),
         kafka_struct().alias(KAFKA),
         F.col("value").alias(VALUE),
-        F.expr(shaped).alias(SHAPED),
+        F.expr(legible).alias(LEGIBLE),
     )
     missing = f"{VALUE} IS NULL" if column.required else "false"
     return Decoded(
-        frame=flat.withColumn(GOOD, F.expr(f"{SHAPED} AND NOT ({missing})")),
-        names=(column.name,),
+        frame=flat.withColumn(GOOD, F.expr(f"{LEGIBLE} AND NOT ({missing})")),
+        columns=columns,
         invalid=f"NOT {GOOD}",
-        reason=f"CASE WHEN NOT {SHAPED} THEN 'invalid_utf8' ELSE 'null_value' END",
-        detail=f"CASE WHEN NOT {SHAPED} THEN 'not UTF-8' ELSE 'value is required' END",
+        reason=f"CASE WHEN NOT {LEGIBLE} THEN 'invalid_utf8' ELSE 'null_value' END",
+        detail=f"CASE WHEN NOT {LEGIBLE} THEN 'not UTF-8' ELSE 'value is required' END",
     )
 
 

@@ -96,6 +96,12 @@ def test_tasks_are_tried_again_after_ten_seconds_and_belong_to_the_streams_owner
     }
 
 
+def test_the_watch_looks_once_more_ten_seconds_later(dags: Dags) -> None:
+    task = dags["watch"].get_task("watch_stream")
+
+    assert (task.retries, task.retry_delay) == (1, timedelta(seconds=10))
+
+
 def test_a_batch_that_is_nearly_done_goes_before_new_ones_and_before_maintenance(
     dags: Dags,
 ) -> None:

@@ -1,5 +1,6 @@
 """The page in Airflow's navigation: for people who are logged in, and safe to look at."""
 
+import runpy
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from frazil_airflow.status_page import Line, build_app, read_line, render_page
 
 pytestmark = pytest.mark.airflow
 
+PROJECT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -18,6 +20,15 @@ def test_the_page_needs_a_session() -> None:
     client = TestClient(build_app())
 
     assert client.get("/").status_code == 401
+
+
+def test_the_plugin_builds_the_page_at_the_first_request() -> None:
+    path = PROJECT / "plugins" / "frazil_plugin.py"
+    (mounted,) = runpy.run_path(str(path))["FrazilPlugin"].fastapi_apps
+
+    answer = TestClient(mounted["app"]).get("/")
+
+    assert answer.status_code == 401
 
 
 def test_the_page_shows_where_a_stream_stands_and_links_its_dag() -> None:

@@ -145,7 +145,7 @@ def test_a_message_leaves_as_json_that_the_next_task_can_parse() -> None:
     assert Verdict.parse(answer) == verdict
 
 
-def watch(level: str, next_step: str | None) -> FreshnessReport:
+def watch(level: str, next_step: str | None, cause: str = "running") -> FreshnessReport:
     """Answer as a watch does whose stream is at this level."""
     ages = dict.fromkeys(
         ("stream_clock_seconds", "table_clock_seconds", "record_age_seconds", "lag_offsets"), 400
@@ -155,7 +155,7 @@ def watch(level: str, next_step: str | None) -> FreshnessReport:
             "stream": "orders",
             "table": "shop.orders",
             "level": level,
-            "cause": "running",
+            "cause": cause,
             **ages,
             "time_to_loss_seconds": None,
             "text": "orders: behind",
@@ -167,6 +167,14 @@ def watch(level: str, next_step: str | None) -> FreshnessReport:
 def test_a_table_that_is_too_far_behind_fails_the_watch() -> None:
     with pytest.raises(AirflowFailException) as caught:
         run(make_task(lambda: refuse_stale(watch("fail", "look"))))
+
+    assert str(caught.value) == "orders: behind\nNext: look"
+
+
+@pytest.mark.parametrize("cause", ["kafka_down", "catalog_down"])
+def test_a_part_that_may_have_blinked_fails_the_watch_only_after_a_second_look(cause: str) -> None:
+    with pytest.raises(errors.UnavailableError) as caught:
+        run(make_task(lambda: refuse_stale(watch("fail", "look", cause))))
 
     assert str(caught.value) == "orders: behind\nNext: look"
 
@@ -251,6 +259,8 @@ def test_a_stopped_task_takes_the_engines_process_with_it(tmp_path: Path) -> Non
 
 def test_a_task_that_is_not_running_cannot_be_stopped_twice() -> None:
     task = make_task(lambda: 1)
-    run(task)
+    answer, _ = run(task)
 
     task.on_kill()
+
+    assert run(task)[0] == answer

@@ -31,6 +31,7 @@ Services = dict[str, dict[str, Any]]
 def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the loader; a desk without Go skips, CI without Go fails."""
     if shutil.which("go") is None:
+        # Where Go is missing no compose file can be loaded; CI has it, so there it is a failure.
         (pytest.fail if os.environ.get("CI") else pytest.skip)(GO_MISSING)
     program = tmp_path_factory.mktemp("go") / "composeloader"
     module = PROJECT / "tests/unit/compose_loader"

@@ -349,14 +349,16 @@ def summary_of(snapshot: Snapshot) -> Summary:
 
 
 def read_archive(tables: Tables, findings: Findings) -> dict[int, Event]:
-    """Read the table's rows of the ledger archive; the first row for an id wins."""
+    """Read the table's rows of the ledger archive; one with a parent wins, then the first one."""
     archive: dict[int, Event] = {}
     uuid = str(tables.base.metadata.table_uuid)
     rows = read_live(tables.ledger, LEDGER_TYPES, findings).rows.to_pylist()
     for row in (row for row in rows if row["table_uuid"] == uuid):
         summary = {key: str(value) for key, value in json.loads(row["summary"]).items()}
         event = Event(row["snapshot_id"], row["parent_id"], summary, is_retained=False)
-        archive.setdefault(event.snapshot_id, event)
+        known = archive.get(event.snapshot_id)
+        if known is None or known.parent_id is None:
+            archive[event.snapshot_id] = event
     return archive
 
 

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import stamina
 import stamina.instrumentation
 from lake import Lake, passed
 from pydantic import BaseModel
 from stamina.instrumentation import RetryDetails, RetryHook
 
 from frazil import keys
+from frazil.commits import is_definite_conflict
 from frazil.connections import find_catalog
 from frazil.contracts import BatchPlan, NothingToRead, Staged
 from frazil.errors import FrazilError
@@ -182,8 +184,17 @@ def ingest_step(lake: RaceLake, order: Order) -> Answer:
     outcomes = []
     for number in range(1, order.rounds + 1):
         plan = lake.plan(number * ROWS, 0)
-        outcomes.append(land(lake, plan, lake.stage(plan)))
+        outcomes.append(land(lake, plan, stage_beside_others(lake, plan)))
     return Answer(outcomes=outcomes)
+
+
+@stamina.retry(on=is_definite_conflict, attempts=20, wait_initial=0.02, wait_max=0.2)
+def stage_beside_others(lake: RaceLake, plan: BatchPlan) -> Staged:
+    """Stage again when another commit came between, as Spark's writer does by itself.
+
+    PyIceberg's append leaves the error of a reused sequence number to its caller.
+    """
+    return lake.stage(plan)
 
 
 def land(lake: RaceLake, plan: BatchPlan, staged: Staged) -> str:

@@ -10,8 +10,10 @@ from conftest import Lab, Stack
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 import stage_batch as job
+from frazil.columns import parse_column
 from frazil.contracts import StageRequest
 from frazil.quality import compile_suite, load_suite
+from frazil.value_forms import value_path
 from frazil_spark.counting import count_metrics
 from frazil_spark.decoding import GOOD, Decoded, decode
 from frazil_spark.kafka_source import read_ranges
@@ -37,7 +39,8 @@ def request_with_rules(lab: Lab) -> StageRequest:
     lab.produce([b"{}"] * 4)
     suite = lab.folder / "orders.json"
     suite.write_text(json.dumps({"name": "orders", "expectations": EXPECTATIONS}))
-    metrics = compile_suite(load_suite(suite), TYPES, good=GOOD).metrics
+    paths = {name: value_path(parse_column(name, text)) for name, text in COLUMNS.items()}
+    metrics = compile_suite(load_suite(suite), TYPES, GOOD, paths).metrics
     return StageRequest(
         catalog="lake",
         table=lab.table,

@@ -47,10 +47,14 @@ def spark() -> Iterator[SparkSession]:
     }
     for key, value in options.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        # A Connect session of another test leaves its mode behind in this process.
+        for variable in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
+            patch.delenv(variable, raising=False)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,17 @@
 """One module holds PyIceberg's private parts: its shape, and the traps that it keeps us from."""
 
+from contextlib import nullcontext
+
 import pytest
 from lake import Lake, rows_of
 from pyiceberg.exceptions import CommitFailedException, ServerError, ValidationException
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, AssertTableUUID
 from requests.exceptions import ReadTimeout
+from stack_lake import let_days_pass
 
 from frazil import commits
+from frazil.branches import create_branch
+from frazil.errors import ClockBehindError
 
 
 def test_build_append_gives_one_snapshot_on_mains_head_and_commits_nothing(lake: Lake) -> None:
@@ -33,6 +38,36 @@ def test_an_empty_append_keeps_every_row(lake: Lake) -> None:
 
     assert added.snapshot.summary is not None
     assert added.snapshot.summary["total-records"] == "5"
+
+
+def test_a_clock_that_was_set_back_takes_no_table_back_in_time(lake: Lake) -> None:
+    lake.ingest(3, 2)
+    let_days_pass(lake, -1)
+    table = lake.table
+
+    added = commits.build_append(table, {})
+    main = commits.set_branch(commits.MAIN, added.snapshot.snapshot_id)
+    commits.commit(lake.catalog, table, commits.require_uuid(table), [added, main])
+
+    metadata = lake.table.metadata
+    assert metadata.last_updated_ms > table.metadata.last_updated_ms
+    times = [entry.timestamp_ms for entry in metadata.snapshot_log]
+    assert times == sorted(times)
+    assert metadata.last_updated_ms == times[-1]
+
+
+@pytest.mark.parametrize("seconds", [50, 3600])
+def test_a_commit_that_would_take_its_time_from_a_clock_behind_is_refused(
+    lake: Lake, seconds: int
+) -> None:
+    let_days_pass(lake, -seconds / 86_400)
+    before = lake.table.metadata_location
+    is_refused = seconds > commits.CLOCK_TOLERANCE_MS / 1000
+
+    with pytest.raises(ClockBehindError, match="behind") if is_refused else nullcontext():
+        create_branch(lake.store, "demo.orders", "aside")
+
+    assert (lake.table.metadata_location == before) is is_refused
 
 
 def test_the_staged_files_are_those_of_the_staged_snapshot_alone(lake: Lake) -> None:

@@ -101,7 +101,7 @@ def history_of(*steps: tuple[str, int]) -> History:
 def test_a_rewrite_that_keeps_its_parents_rows_passes_whatever_lands_around_it() -> None:  # I8
     history = history_of(("append", 5), ("append", 9), ("replace", 9), ("append", 12))
 
-    refuse_changed_rows(1, history)
+    assert refuse_changed_rows(1, history) is None
 
 
 def test_a_rewrite_that_loses_a_row_is_an_error() -> None:  # I8
@@ -112,4 +112,8 @@ def test_a_rewrite_that_loses_a_row_is_an_error() -> None:  # I8
 
 
 def test_a_rewrite_of_an_earlier_run_is_not_judged_again() -> None:
-    refuse_changed_rows(3, history_of(("append", 5), ("append", 9), ("replace", 8), ("append", 9)))
+    history = history_of(("append", 5), ("append", 9), ("replace", 8), ("append", 9))
+
+    assert refuse_changed_rows(3, history) is None
+    with pytest.raises(ConservationError):
+        refuse_changed_rows(2, history)

@@ -141,6 +141,11 @@ def test_no_secret_shows_when_a_connection_or_preset_is_printed() -> None:
         ("s3.session-token", "x", True),
         ("credential", "a:b", True),
         ("sasl.password", "x", True),
+        ("header.X-Api-Key", "x", True),
+        ("header.X-Tenant", "x", True),
+        ("rest.Authorization", "x", True),
+        ("s3.api_key", "x", True),
+        ("client.cookie", "x", True),
         ("uri", "postgresql+psycopg2://u:p@h/db", True),
         ("uri", "http://h:8181", False),
         ("warehouse", "s3://lake", False),
@@ -175,6 +180,18 @@ def test_spark_sees_the_same_rest_catalog_without_its_secrets() -> None:
     assert conf["spark.sql.catalog.prod.type"] == "rest"
     assert conf["spark.sql.catalog.prod.s3.region"] == "eu"
     assert "s3cret" not in str(conf)
+
+
+@pytest.mark.parametrize(
+    "key", ["header.Authorization", "header.X-Tenant", "client.session-cookie"]
+)
+def test_what_is_sent_with_each_request_to_the_catalog_stays_here(key: str) -> None:
+    properties = {"type": "rest", "uri": "http://c:8181", "s3.region": "eu", key: "s3cret"}
+
+    preset = CatalogPreset("prod", properties)
+
+    assert preset.spark_conf()["spark.sql.catalog.prod.s3.region"] == "eu"
+    assert "s3cret" not in f"{preset.spark_conf()} {preset}"
 
 
 def test_a_postgresql_catalog_gives_spark_no_password() -> None:

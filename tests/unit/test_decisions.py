@@ -1,7 +1,6 @@
 """A named person's decisions: recorded once in the table, with who and why."""
 
-import json
-from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from lake import Lake, make_state, make_topic
@@ -12,7 +11,12 @@ from frazil import keys
 from frazil.archive import archive_all_entries
 from frazil.blocking import BlockedBatch, encode_blocked, read_blocked
 from frazil.decisions import Author, decide_gap, reingest, waive_batch
-from frazil.errors import ConfigurationError, ForeignRollbackError, SupersededError
+from frazil.errors import (
+    ConfigurationError,
+    ForeignRollbackError,
+    NothingToDecideError,
+    SupersededError,
+)
 from frazil.kafka_log import PartitionOffsets, TopicFacts
 from frazil.offsets import OffsetRange
 from frazil.workspace import Workspace
@@ -25,17 +29,6 @@ def topic_of(*pairs: tuple[int, int], topic_id: str = "topic-id-1") -> TopicFact
     """Describe a topic by earliest and end of each partition."""
     partitions = tuple(PartitionOffsets(earliest, end) for earliest, end in pairs)
     return TopicFacts("orders", topic_id, "cluster-1", partitions)
-
-
-@pytest.fixture
-def work(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    """Open the lake's stream as a command would, by its connection."""
-    preset = lake.store.preset
-    content = {"extra": {"catalog": preset.name, **preset.properties}}
-    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(content))
-    work = Workspace(lake.stream, lake.folder, "run-1")
-    yield work
-    work.store.catalog.close()
 
 
 def roll_back(lake: Lake) -> None:
@@ -57,7 +50,7 @@ def test_a_decision_needs_a_name_and_a_reason(by: str, reason: str) -> None:
         (make_topic((9, 9)), (5, 5), {}),
         (topic_of((5, 9), (7, 9)), (5, 7), {1: OffsetRange(5, 7)}),
         (topic_of((0, 9), (0, 9), (2, 9)), (5, 5, 2), {2: OffsetRange(0, 2)}),
-        (topic_of((0, 3), (0, 9)), (0, 5), {}),
+        (topic_of((0, 3), (0, 9)), (3, 5), {}),
         (topic_of((0, 9), (0, 2), topic_id="new"), (0, 0), {}),
         (topic_of((8, 9), (0, 2), topic_id="new"), (8, 0), {0: OffsetRange(5, 8)}),
         (topic_of((0, 9)), (5,), {}),
@@ -66,7 +59,7 @@ def test_a_decision_needs_a_name_and_a_reason(by: str, reason: str) -> None:
         "no gap moves nothing",
         "only the partition with a gap moves",
         "a new partition that lost its first records",
-        "a partition that was truncated starts over",
+        "a partition that was truncated goes on from its end",
         "a topic that was created again starts over",
         "a topic that was created again and aged",
         "fewer partitions keep the rest",
@@ -142,8 +135,89 @@ def test_a_rewind_that_landed_without_an_answer_is_not_written_twice(
 
     reingest(work, JANE)
 
-    kinds = [entry.summary.get(keys.KIND) for entry in lake.history.entries.values()]
-    assert kinds.count(keys.REWIND) == 1
+    assert kinds_of(lake).count(keys.REWIND) == 1
+
+
+def kinds_of(lake: Lake) -> list[str | None]:
+    """List the kinds of the snapshots that the metadata holds."""
+    return [entry.summary.get(keys.KIND) for entry in lake.history.entries.values()]
+
+
+def later(work: Workspace, run_id: str) -> Workspace:
+    """Open the same stream in another process."""
+    return replace(work, run_id=run_id)
+
+
+def test_the_same_rewind_given_twice_is_written_once(lake: Lake, work: Workspace) -> None:
+    roll_back(lake)
+    first = reingest(work, JANE)
+
+    second = reingest(later(work, "run-2"), JANE)
+
+    assert second == first
+    assert kinds_of(lake).count(keys.REWIND) == 1
+
+
+def test_a_rewind_whose_process_died_before_the_answer_is_not_written_by_the_next(
+    lake: Lake, work: Workspace
+) -> None:
+    roll_back(lake)
+    catalog = work.store.catalog
+    assert isinstance(catalog, ScriptedCatalog)
+    catalog.script = [landed_then(KeyboardInterrupt())]
+    with pytest.raises(KeyboardInterrupt):
+        reingest(work, JANE)
+    lake.ingest(3, 2)
+
+    reingest(later(work, "run-2"), JANE)
+
+    assert kinds_of(lake).count(keys.REWIND) == 1
+
+
+def test_two_processes_that_give_the_same_decision_at_once_write_it_once(
+    lake: Lake, work: Workspace
+) -> None:
+    roll_back(lake)
+    catalog = work.store.catalog
+    assert isinstance(catalog, ScriptedCatalog)
+    catalog.script = [overtaken_by(lambda: reingest(later(work, "run-2"), JANE))]
+
+    decision = reingest(work, JANE)
+
+    assert decision.snapshot_id == lake.history.head
+    assert kinds_of(lake).count(keys.REWIND) == 1
+
+
+def test_a_second_rollback_is_answered_by_a_second_rewind(lake: Lake, work: Workspace) -> None:
+    roll_back(lake)
+    first = reingest(work, JANE)
+    before = lake.history.entries[first.snapshot_id or 0].parent_id
+    lake.table.manage_snapshots().rollback_to_snapshot(before or 0).commit()
+
+    second = reingest(work, JANE)
+
+    batches = {
+        lake.history.entries[d.snapshot_id or 0].summary[keys.BATCH_ID] for d in (first, second)
+    }
+    assert len(batches) == 2
+    assert lake.point is not None
+    assert lake.point.state.epoch == 3
+
+
+def test_a_rewind_without_a_rollback_is_refused(lake: Lake, work: Workspace) -> None:
+    lake.ingest(3, 2)
+
+    with pytest.raises(NothingToDecideError, match="has a recovery point"):
+        reingest(work, JANE)
+    assert keys.REWIND not in kinds_of(lake)
+
+
+def test_what_somebody_else_decided_is_not_taken_for_ones_own(lake: Lake, work: Workspace) -> None:
+    roll_back(lake)
+    reingest(work, JANE)
+
+    with pytest.raises(NothingToDecideError):
+        reingest(work, Author("joe@example.org", "restore of Tuesday"))
 
 
 def test_a_rewind_decides_again_when_main_has_moved(lake: Lake, work: Workspace) -> None:

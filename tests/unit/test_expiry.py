@@ -194,8 +194,8 @@ def test_a_recovery_point_that_moved_under_expiry_is_an_error(
 def test_a_batch_that_lands_under_expiry_is_no_error() -> None:
     before = {"a": RecoveryPoint(state_of(7), 1)}
 
-    refuse_lost_state("t", before, before)
-    refuse_lost_state("t", before, {"a": RecoveryPoint(state_of(8), 2)})
+    assert refuse_lost_state("t", before, before) is None
+    assert refuse_lost_state("t", before, {"a": RecoveryPoint(state_of(8), 2)}) is None
 
 
 def test_more_lost_snapshots_than_asked_for_are_an_error() -> None:

@@ -150,6 +150,12 @@ BLOCKED = Obstacle("blocked", "batch b is blocked", "frazil waive orders")
         pytest.param(facts_of(behind(45)), "up_to_date", "ok", id="behind within the limits"),
         pytest.param(facts_of(caught_up(), ingest=DAY), "idle", "ok", id="idle is not stale"),
         pytest.param(
+            facts_of(replace(behind(None), is_drained=True), ingest=DAY),
+            "idle",
+            "ok",
+            id="marks of transactions are no records that wait",
+        ),
+        pytest.param(
             facts_of(caught_up(), ingest=None, read_all=DAY), "idle", "ok", id="nothing came ever"
         ),
         pytest.param(

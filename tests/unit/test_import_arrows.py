@@ -103,6 +103,22 @@ def test_no_import_points_the_wrong_way(folder: str) -> None:
     assert wrong == []
 
 
+def project_imports(path: Path) -> set[Path]:
+    """List the project's modules that a file imports at any depth, for types too."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    found = {find_module(name) for node in nodes for name in imports_of(node)}
+    return {target for target in found if target and target.name != "__init__.py"}
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    waiting = {path: project_imports(path) for root in ROOTS for path in root.rglob("*.py")}
+
+    while leaves := {path for path, targets in waiting.items() if not targets & set(waiting)}:
+        waiting = {path: waiting[path] for path in waiting.keys() - leaves}
+
+    assert sorted(path.stem for path in waiting) == []
+
+
 @pytest.mark.parametrize("path", files_of("dags"), ids=lambda path: path.stem)
 def test_a_dag_file_loads_nothing_heavy(path: Path) -> None:
     loaded = everything_loaded_by(path)

@@ -39,7 +39,10 @@ def test_a_live_file_is_known_under_every_spelling(one: str, other: str) -> None
     "other", ["file:///lake/k=a?b/z.parquet", "s3://lake/k=a?b/a.parquet", "/k=a?b/a.parquet"]
 )
 def test_another_file_is_another_file(other: str) -> None:
-    refuse_live_files("t", ["file:/lake/k=a?b/a.parquet"], [other])
+    live = "file:/lake/k=a?b/a.parquet"
+
+    assert normalize_path(live) != normalize_path(other)
+    assert refuse_live_files("t", [live], [other]) is None
 
 
 def test_object_stores_are_listed_by_icebergs_own_client() -> None:

@@ -86,6 +86,7 @@ def test_the_cap_is_shared_by_the_partitions() -> None:
     ("changes", "error", "word"),
     [
         ({"cluster_id": "other"}, errors.ClusterChangedError, "cluster other"),
+        ({"topic": "other"}, errors.TopicChangedError, "the ledger has read orders"),
         ({"topic_id": "other"}, errors.TopicRecreatedError, "deleted and created again"),
         ({"partitions": (PartitionOffsets(0, 8),)}, errors.PartitionsShrankError, "1 partitions"),
         (
@@ -106,6 +107,7 @@ def test_the_cap_is_shared_by_the_partitions() -> None:
     ],
     ids=[
         "another cluster",
+        "another topic",
         "a topic that was created again",
         "fewer partitions",
         "an end before the recovery point",

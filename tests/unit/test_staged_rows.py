@@ -3,22 +3,11 @@
 import pyarrow as pa
 import pytest
 from lake import Lake
+from pyiceberg.table import Table
 
-from frazil.contracts import BatchPlan, PartitionCount
+from frazil.commits import build_append, commit, read_added_files, set_branch
 from frazil.errors import ConservationError
-from frazil.offsets import OffsetRange
-from frazil.staged_rows import (
-    is_dense,
-    read_coordinates,
-    refuse_outside,
-    refuse_wrong_offsets,
-)
-
-PLANNED = OffsetRange(10, 14)
-DENSE = PartitionCount(
-    topic="orders", partition=0, rows_read=4, rows_good=4, min_offset=10, max_offset=13,
-    offset_sum=46,
-)  # fmt: skip
+from frazil.staged_rows import iterate_coordinates, refuse_wrong_offsets
 
 
 def stage_offsets(lake: Lake, *offsets: int, topic: str = "orders", partition: int = 0) -> int:
@@ -30,69 +19,29 @@ def stage_offsets(lake: Lake, *offsets: int, topic: str = "orders", partition: i
     return lake.table.metadata.refs["staged"].snapshot_id
 
 
-def sparse(plan: BatchPlan) -> list[PartitionCount]:
-    """Count as the reader of a topic with holes would: less than the range is wide."""
-    return [
-        PartitionCount(topic=topic, partition=p, rows_read=1, rows_good=1, min_offset=start)
-        for topic, parts in plan.ranges.items()
-        for p, (start, _) in parts.items()
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "dense"),
-    [
-        ({}, True),
-        ({"rows_read": 3, "offset_sum": 33}, False),
-        ({"offset_sum": 47}, False),
-        ({"offset_sum": None}, False),
-        ({"min_offset": 11}, False),
-        ({"max_offset": 12}, False),
-    ],
-    ids=[
-        "every offset once",
-        "a hole",
-        "one twice and one missing",
-        "an unknown sum",
-        "the first one missing",
-        "the last one missing",
-    ],
-)
-def test_counters_prove_a_range_only_if_it_is(changes: dict[str, int], dense: bool) -> None:  # noqa: FBT001
-    assert is_dense(DENSE.model_copy(update=changes), PLANNED) is dense
-
-
-@pytest.mark.parametrize(("low", "high"), [(9, 13), (10, 14), (14, 14)])
-def test_a_record_outside_the_plan_is_refused(low: int, high: int) -> None:
-    count = DENSE.model_copy(update={"min_offset": low, "max_offset": high})
-
-    with pytest.raises(ConservationError, match=r"orders-0 was planned as \[10, 14\)"):
-        refuse_outside("b1", count, PLANNED)
-
-
-@pytest.mark.parametrize(("low", "high"), [(10, 13), (12, 12), (None, None)])
-def test_records_inside_the_plan_pass(low: int | None, high: int | None) -> None:
-    refuse_outside("b1", DENSE.model_copy(update={"min_offset": low, "max_offset": high}), PLANNED)
-
-
 @pytest.mark.parametrize(
     ("offsets", "passes"),
-    [((0, 2), True), ((0, 1, 2), True), ((0, 0), False), ((1, 3), False)],
-    ids=["holes", "every offset", "one offset twice", "an offset at the end"],
+    [
+        ((0, 2), True),
+        ((3, 1, 0, 2), True),
+        ((0, 0, 3, 3), False),
+        ((1, 4), False),
+    ],
+    ids=["holes", "every offset", "twos with the sum of all four", "an offset at the end"],
 )
-def test_where_counters_leave_doubt_the_rows_decide(
+def test_holes_are_fine_and_doubles_are_not(
     lake: Lake,
     offsets: tuple[int, ...],
     passes: bool,  # noqa: FBT001
 ) -> None:
-    plan = lake.plan(3, 0)
+    plan = lake.plan(4, 0)
     snapshot_id = stage_offsets(lake, *offsets)
 
     if passes:
-        refuse_wrong_offsets(lake.table, snapshot_id, plan, sparse(plan))
+        refuse_wrong_offsets(lake.table, snapshot_id, plan)
         return
     with pytest.raises(ConservationError):
-        refuse_wrong_offsets(lake.table, snapshot_id, plan, sparse(plan))
+        refuse_wrong_offsets(lake.table, snapshot_id, plan)
 
 
 def test_a_partition_that_was_not_planned_is_refused(lake: Lake) -> None:
@@ -100,7 +49,7 @@ def test_a_partition_that_was_not_planned_is_refused(lake: Lake) -> None:
     snapshot_id = stage_offsets(lake, 0, partition=1)
 
     with pytest.raises(ConservationError, match="orders-1"):
-        refuse_wrong_offsets(lake.table, snapshot_id, plan, sparse(plan))
+        refuse_wrong_offsets(lake.table, snapshot_id, plan)
 
 
 def test_a_topic_that_was_not_planned_is_refused(lake: Lake) -> None:
@@ -108,14 +57,40 @@ def test_a_topic_that_was_not_planned_is_refused(lake: Lake) -> None:
     snapshot_id = stage_offsets(lake, 0, topic="elsewhere")
 
     with pytest.raises(ConservationError, match="elsewhere"):
-        refuse_wrong_offsets(lake.table, snapshot_id, plan, sparse(plan))
+        refuse_wrong_offsets(lake.table, snapshot_id, plan)
+
+
+def test_an_offset_in_two_files_of_one_snapshot_is_found(lake: Lake) -> None:
+    plan = lake.plan(4, 0)
+    table = lake.table
+    kafka = {"topic": "orders", "partition": 0, "offset": 2}
+    rows = pa.Table.from_pylist(
+        [{"id": 1, "name": "x", "_kafka": kafka}], schema=table.schema().as_arrow()
+    )
+    files = [
+        file
+        for name in ("one", "two")
+        for file in read_added_files(*append_aside(lake, rows, name))
+    ]
+    added = build_append(lake.table, {}, files)
+    commit(lake.catalog, lake.table, [], [added, set_branch("both", added.snapshot.snapshot_id)])
+
+    with pytest.raises(ConservationError, match="offsets 2 to 2, 1 twice"):
+        refuse_wrong_offsets(lake.table, added.snapshot.snapshot_id, plan)
+
+
+def append_aside(lake: Lake, rows: pa.Table, branch: str) -> tuple[Table, int]:
+    """Append to a branch; give the table and the snapshot."""
+    lake.table.append(rows, branch=branch)
+    table = lake.table
+    return table, table.metadata.refs[branch].snapshot_id
 
 
 def test_coordinates_are_those_of_one_snapshot(lake: Lake) -> None:
     lake.ingest(3, 2)
     snapshot_id = stage_offsets(lake, 7, 8)
 
-    found = read_coordinates(lake.table, snapshot_id)
+    (found,) = iterate_coordinates(lake.table, snapshot_id)
 
-    assert found["offset"].to_pylist() == [7, 8]
-    assert read_coordinates(lake.table, 1).num_rows == 0
+    assert found.field("offset").to_pylist() == [7, 8]
+    assert list(iterate_coordinates(lake.table, 1)) == []

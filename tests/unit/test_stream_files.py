@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import StreamFileError, UnknownStreamError
+from frazil.instants import to_epoch_ms
 from frazil.stream_files import (
     load_readable_streams,
     load_stream,
     load_stream_file,
-    load_streams,
 )
+from frazil.streams import StartAtTime
 
 GOOD = """\
 stream: orders
@@ -84,20 +85,51 @@ BROKEN = [
     ("  topic: orders", "  topic: ''", 4, "source.topic", "at least 1 character"),
     ("  topic: orders", "  tpoic: orders", 4, "source.tpoic", "unknown key (found 'orders')"),
     ("  start: earliest", "  start: soon", 5, "source.start", "'earliest' or 'latest'"),
-    ("  start: earliest", "  start: {offsets: {0: -1}}", 5, "source.start", "greater than"),
+    ("  start: earliest", "  start: {offsets: {0: -1}}", 5, "source.start.offsets.0", "greater"),
+    ("  start: earliest", "  start: {offsets: {-1: 5}}", 5, "source.start.offsets.-1", "to 0"),
+    (
+        "start: earliest",
+        "start: {timestamp: yesterday}",
+        5,
+        "source.start.timestamp",
+        "no ISO 8601",
+    ),
+    ("start: earliest", "start: {timestamp: 2026-01-31}", 5, "source.start.timestamp", "a zone"),
+    (
+        "start: earliest",
+        "start: {timestamp: 1969-12-31T23:59:59Z}",
+        5,
+        "source.start.timestamp",
+        "1970",
+    ),
     ("read_committed", "dirty", 6, "source.isolation", "'read_committed' or 'read_unc"),
     ("convert: json", "convert: xml", 8, "value.convert", "'json', 'string' or 'raw'"),
-    ("id: long!", "id: bigint", 9, "value.columns", "unknown type 'bigint'; known: boolean"),
-    ("decimal(9,2)", "decimal(40,2)", 9, "value.columns", "precision 1 to 38"),
-    ("    at: timestamp", "    _kafka: string", 9, "value.columns", "_kafka is added to every"),
-    ("    at: timestamp", "    ID: timestamp", 9, "value.columns", "differ only in case"),
+    ("id: long!", "id: bigint", 10, "value.columns.id", "unknown type 'bigint'; known: boolean"),
+    ("id: long!", "id: 5", 10, "value.columns.id", "valid string (found 5)"),
+    ("decimal(9,2)", "decimal(40,2)", 12, "value.columns.price", "precision 1 to 38"),
+    ("decimal(9,2)", "decimal(x,2)", 12, "value.columns.price", "a number expected, 'x' found"),
+    ("decimal(9,2)", "fixed(0)", 12, "value.columns.price", "must be above 0"),
+    ("decimal(9,2)", "'struct<a: int, A: int>'", 12, "value.columns.price", "only in case"),
+    ("    at: timestamp", "    _kafka: string", 11, "value.columns._kafka", "added to every"),
+    ("    at: timestamp", "    ID: timestamp", 11, "value.columns.ID", "differ only in case"),
+    ("    at: timestamp", "    a-t: timestamp", 11, "value.columns.a-t", "letters, digits and _"),
+    ("    at: timestamp", "    id: timestamp", 11, "value.columns.id", "first in line 10"),
+    ("    at: timestamp", "    on: timestamp", 11, "value.columns.on", "put it in quotes"),
+    ("owner: data-platform@example.org", "stream: sales", 2, "stream", "first in line 1"),
+    ("[id]", "[{a: 1, a: 2}]", 17, "table.sort_by.0.a", "said twice, first in line 17"),
     ("convert: json", "convert: raw", 7, "value", "has one column: `columns: {value: binary}`"),
     ("name: demo.orders", "name: Orders", 14, "table.name", "not `namespace.table`"),
     ("name: demo.orders", "name: a.b__dead_letters", 14, "table.name", "belong to dead letters"),
     ("mode: append", "mode: upsert", 15, "table.mode", "should be 'append'"),
     ("{write.target", "{frazil.hint", 18, "table.properties", "frazil.* is written by Frazil"),
     ("{write.target-file-size-bytes", "{format-version", 18, "table.properties", "must be 2"),
-    ('schedule: "* * * * *"', "schedule: often", 20, "batch.schedule", "'often' is no cron"),
+    (
+        'schedule: "* * * * *"',
+        "schedule: often",
+        20,
+        "batch.schedule",
+        "1 of 5 fields; ex",
+    ),
     ("max_records: 1000", "max_records: 0", 21, "batch.max_records", "greater than or equal to 1"),
     ("engine: connect", "engine: local", 22, "batch.engine", "should be 'connect'"),
     ("tolerance: quarantine", "tolerance: some", 24, "errors.tolerance", "'none', 'invalid"),
@@ -108,7 +140,12 @@ BROKEN = [
     ("on_failure: block", "on_failure: stop", 31, "quality.on_failure", "'block' or 'warn'"),
     ("warn_seconds: 180", "warn_seconds: 601", 32, "freshness", "must not exceed fail_seconds"),
     ("fail_seconds: 600", "fail_seconds: 0", 34, "freshness.fail_seconds", "greater than or equal"),
-    ('"17 * * * *"', '"17 * *"', 36, "maintenance.schedule", "is no cron line; example"),
+    ('"* * * * *"', '"61 * * * *"', 20, "batch.schedule", "out of range; example: `*/5 * * * *`"),
+    ('"* * * * *"', '"a b c d e"', 20, "batch.schedule", "not acceptable; example"),
+    ('"* * * * *"', '"0 0 31 2 *"', 20, "batch.schedule", "failed to find next date; example"),
+    ('"* * * * *"', '"* * * * * *"', 20, "batch.schedule", "6 of 5 fields"),
+    ('"* * * * *"', '"@sometimes"', 20, "batch.schedule", "(found '@sometimes')"),
+    ('"17 * * * *"', '"17 * *"', 36, "maintenance.schedule", "no cron line: 3 of 5 fields"),
     ("compact_target_mb: 128", "compact_target_mb: no", 37, "maintenance.compact_target_mb", ""),
     ("expire_hours: 72", "expire_hours: 0", 38, "maintenance.expire_hours", "(found 0)"),
     ("rollback_hours: 24", "rollback_hours: -1", 39, "maintenance.rollback_hours", "(found -1)"),
@@ -167,6 +204,40 @@ def test_a_broken_layout_is_named_with_the_line_of_its_table(
     assert f"{path}:{place}" in caught.value.facts
 
 
+def test_a_key_in_a_shared_part_may_be_said_again_beside_it(tmp_path: Path) -> None:
+    text = swapped("quality:", "quality:\n  <<: {suite: other}")
+
+    assert load_stream_file(write(tmp_path, text)).quality.suite == "orders"
+    with pytest.raises(StreamFileError, match=r"orders.yaml:31: quality.suite: "):
+        load_stream_file(write(tmp_path, swapped("suite: orders", "suite: ../orders", text)))
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["soon", "{timestamp: yesterday}", "{offsets: {0: -1}}", "{offsets: {-1: 5}}", "{when: now}"],
+)
+def test_a_mistake_in_the_start_is_told_for_the_form_that_was_meant(
+    tmp_path: Path, start: str
+) -> None:
+    path = write(tmp_path, swapped("start: earliest", f"start: {start}"))
+
+    with pytest.raises(StreamFileError) as caught:
+        load_stream_file(path)
+
+    told = caught.value.facts.splitlines()
+    assert len(told) == (2 if "when" in start else 1), told
+
+
+@pytest.mark.parametrize("quote", ["", '"'], ids=["as YAML's own instant", "as text"])
+def test_an_instant_is_written_with_or_without_quotes(tmp_path: Path, quote: str) -> None:
+    text = f"start: {{timestamp: {quote}2026-01-31T00:00:00Z{quote}}}"
+
+    start = load_stream_file(write(tmp_path, swapped("start: earliest", text))).source.start
+
+    assert isinstance(start, StartAtTime)
+    assert to_epoch_ms(start.timestamp) == 1_769_817_600_000
+
+
 def test_two_mistakes_are_told_at_once(tmp_path: Path) -> None:
     text = swapped("id: long!", "id: bigint", swapped("orphan_days: 3", "orphan_days: 0"))
 
@@ -205,8 +276,10 @@ def test_two_streams_cannot_fill_one_table(tmp_path: Path) -> None:  # B9
     write(tmp_path, GOOD)
     write(tmp_path, swapped("stream: orders", "stream: sales"), "sales")
 
-    with pytest.raises(StreamFileError, match=r"'orders' and 'sales' both fill demo.orders"):
-        load_streams(tmp_path)
+    streams, (error,) = load_readable_streams(tmp_path)
+
+    assert [stream.stream for stream in streams] == ["orders"]
+    assert "'orders' and 'sales' both fill demo.orders" in error.facts
 
 
 def test_a_broken_file_stops_no_other_stream(tmp_path: Path) -> None:  # A10
@@ -229,4 +302,4 @@ def test_an_unknown_stream_lists_those_that_exist(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_told_by_name(tmp_path: Path) -> None:
     with pytest.raises(StreamFileError, match="no such folder of stream files"):
-        load_streams(tmp_path / "nowhere")
+        load_readable_streams(tmp_path / "nowhere")

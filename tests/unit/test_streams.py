@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from frazil.bootstrap import new_table
 from frazil.columns import parse_column
-from frazil.stream_files import load_streams
+from frazil.stream_files import load_readable_streams
 from frazil.streams import StartAtOffsets, StartAtTime
 
 
@@ -38,6 +38,13 @@ def test_a_stream_may_begin_at(start: object, expected: object) -> None:
     stream = make_stream(source={"topic": "orders", "start": start})
 
     assert stream.source.start == expected
+
+
+@pytest.mark.parametrize("schedule", ["*/5 8-18 * * MON-FRI", "0 0 29 2 *", "@daily", " @once "])
+def test_a_schedule_is_what_airflow_can_run(schedule: str) -> None:
+    stream = make_stream(batch={"schedule": schedule}, maintenance={"schedule": schedule})
+
+    assert stream.batch.schedule == stream.maintenance.schedule == schedule.strip()
 
 
 @pytest.mark.parametrize(("convert", "word"), [("string", "string"), ("raw", "binary")])
@@ -100,4 +107,7 @@ def test_a_stream_cannot_be_changed_once_read() -> None:
 def test_the_streams_of_this_project_are_valid() -> None:
     from frazil.connections import streams_dir  # noqa: PLC0415 - reads the environment
 
-    assert "flights" in {stream.stream for stream in load_streams(streams_dir())}
+    streams, errors = load_readable_streams(streams_dir())
+
+    assert "flights" in {stream.stream for stream in streams}
+    assert errors == ()

@@ -55,15 +55,25 @@ def report_progress(text: str, started: float) -> None:
     progress_console.print(f"[dim]{time.monotonic() - started:6.1f} s[/dim]  {text}")
 
 
+def describe_error(error: FrazilError) -> dict[str, str]:
+    """Give a typed error as programs read it."""
+    return {"error": error.code, "facts": error.facts, "next_step": error.next_step}
+
+
+def print_error(error: FrazilError) -> None:
+    """Print a typed error for people, beside the answer."""
+    progress_console.print(f"[bold red]{error.code}[/bold red]: ", end="")
+    progress_console.print(error.facts, markup=False)
+    progress_console.print("[bold]Next:[/bold] ", end="")
+    progress_console.print(error.next_step, markup=False)
+
+
 def fail(error: FrazilError, *, as_json: bool) -> NoReturn:
     """Print a typed error and exit 1."""
     if as_json:
-        print_json({"error": error.code, "facts": error.facts, "next_step": error.next_step})
+        print_json(describe_error(error))
     else:
-        progress_console.print(f"[bold red]{error.code}[/bold red]: ", end="")
-        progress_console.print(error.facts, markup=False)
-        progress_console.print("[bold]Next:[/bold] ", end="")
-        progress_console.print(error.next_step, markup=False)
+        print_error(error)
     sys.exit(1)
 
 

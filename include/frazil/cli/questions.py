@@ -1,6 +1,7 @@
 """The questions of an operator: streams, status, snapshots, where, audit."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,13 +10,18 @@ from frazil.cli.output import (
     StreamName,
     cli_run_id,
     console,
-    fail,
+    describe_error,
     format_ranges,
+    print_error,
     print_json,
     print_table,
 )
 from frazil.connections import streams_dir
+from frazil.errors import StreamFileError
 from frazil.stream_files import load_readable_streams
+
+if TYPE_CHECKING:
+    from frazil.reports import StreamStatus
 
 
 def streams(as_json: Json = False) -> None:
@@ -28,49 +34,76 @@ def streams(as_json: Json = False) -> None:
         print_json(
             {
                 "streams": [stream.model_dump(mode="json", by_alias=True) for stream in found],
-                "errors": [{"error": e.code, "facts": e.facts} for e in errors],
+                "errors": [describe_error(e) for e in errors],
             }
         )
     else:
         rows = [(s.stream, s.source.topic, s.table.name, s.batch.schedule, s.owner) for s in found]
         print_table("Streams", ("stream", "topic", "table", "schedule", "owner"), rows)
+        for error in errors:
+            print_error(error)
     if errors:
-        if as_json:
-            raise typer.Exit(1)
-        fail(errors[0], as_json=False)
+        raise typer.Exit(1)
 
 
 def status(
     stream: Annotated[str | None, typer.Argument(metavar="[STREAM]")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show where each stream stands against its topic.
+    """Show where each stream stands against its topic, its two clocks, and broken stream files.
 
     Example: frazil status flights
     """
     from frazil.reports import read_status
     from frazil.workspace import Workspace, open_workspace
 
+    errors: tuple[StreamFileError, ...] = ()
     if stream is not None:
         works = [open_workspace(stream, cli_run_id())]
     else:
         found, errors = load_readable_streams(streams_dir())
         works = [Workspace(s, streams_dir(), cli_run_id()) for s in found]
-        if errors and not works:
-            raise errors[0]
     answers = [read_status(work) for work in works]
     if as_json:
-        print_json(answers)
-        return
+        print_json([*answers, *(describe_error(error) for error in errors)])
+    else:
+        _show_status(answers)
+        for error in errors:
+            print_error(error)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _show_status(answers: Sequence["StreamStatus"]) -> None:
     rows = [
         (a.stream, a.table, a.state, a.epoch, a.rows, a.lag, a.newest_ingest_at) for a in answers
     ]
     columns = ("stream", "table", "state", "epoch", "rows", "lag", "newest ingest")
     print_table("Status", columns, rows)
+    clocks = [
+        (
+            fresh.stream,
+            fresh.level,
+            fresh.cause.replace("_", " "),
+            _format_span(fresh.stream_clock_seconds),
+            _format_span(fresh.table_clock_seconds),
+            _format_span(fresh.time_to_loss_seconds),
+        )
+        for fresh in (answer.freshness for answer in answers)
+    ]
+    heads = ("stream", "level", "cause", "stream clock", "table clock", "time to loss")
+    print_table("Freshness", heads, clocks)
     for answer in answers:
-        if answer.problem:
-            console.print(f"{answer.stream}: {answer.problem}", markup=False)
-            console.print(f"Next: {answer.next_step}", markup=False)
+        if answer.freshness.level != "ok":
+            console.print(answer.freshness.text, markup=False)
+            next_step = answer.next_step or answer.freshness.next_step
+            console.print(f"Next: {next_step}", markup=False)
+
+
+def _format_span(seconds: int | None) -> str | None:
+    from frazil.freshness_text import describe_seconds
+
+    return describe_seconds(seconds) if seconds is not None else None
 
 
 def snapshots(stream: StreamName, as_json: Json = False) -> None:

@@ -3,14 +3,15 @@
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from frazil.errors import FrazilError
+from frazil.connections import find_catalog, find_kafka_config, is_in_environment
+from frazil.errors import FrazilError, StreamFileError
 from frazil.stack.health import probe_catalog
 from frazil.stack.jars import CONFIGURATIONS, has_jars, jar_files
 from frazil.stack.java import find_java
@@ -53,6 +54,7 @@ def examine(settings: StackSettings) -> tuple[Check, ...]:
         _check_jars(settings),
         *_check_ports(settings.home, ports),
         _check_streams(settings.streams),
+        *_check_connections(settings.streams),
         *_check_running(settings, ports),
     )
 
@@ -165,12 +167,41 @@ def _check_ports(home: Path, ports: Ports) -> Iterator[Check]:
 
 def _check_streams(streams: Path) -> Check:
     """Read every stream file."""
-    good, errors = load_readable_streams(streams)
-    is_good = not errors and streams.is_dir()
+    fix = "mend them; `frazil streams` checks again"
+    try:
+        good, errors = load_readable_streams(streams)
+    except StreamFileError as error:
+        return Check("Streams", is_good=False, detail=error.facts, fix=error.next_step)
     detail = "; ".join(error.facts for error in errors) or f"{len(good)} files in {streams}"
-    if not streams.is_dir():
-        detail = f"{streams}: no such folder"
-    return Check("Streams", is_good, detail, "mend them; `frazil streams` checks again")
+    return Check("Streams", not errors, detail, fix)
+
+
+def _check_connections(streams: Path) -> Iterator[Check]:
+    """Ask the servers that the environment's connections name; the embedded parts come below."""
+    from frazil.kafka_log import KafkaLog  # noqa: PLC0415 - a second of imports, only if needed
+    from frazil.tables import TableStore  # noqa: PLC0415 - likewise
+
+    try:
+        good, _ = load_readable_streams(streams)
+    except StreamFileError:
+        return
+    sources = {stream.source.connection for stream in good}
+    catalogs = {stream.table.connection for stream in good}
+    for connection_id in sorted(filter(is_in_environment, sources)):
+        log = KafkaLog(find_kafka_config(connection_id))
+        yield _probe_connection(connection_id, log.fetch_cluster_id)
+    for connection_id in sorted(filter(is_in_environment, catalogs)):
+        yield _probe_connection(connection_id, TableStore(find_catalog(connection_id)).probe)
+
+
+def _probe_connection(connection_id: str, probe: Callable[[], str]) -> Check:
+    """Ask one server; how it answers, or does not, is the detail."""
+    name = f"Connection {connection_id}"
+    try:
+        return Check(name, is_good=True, detail=f"answers: {probe()}")
+    except FrazilError as error:
+        fix = f"mend the server, or AIRFLOW_CONN_{connection_id.upper()} in the environment"
+        return Check(name, is_good=False, detail=error.facts, fix=fix)
 
 
 def _check_running(settings: StackSettings, ports: Ports) -> Iterator[Check]:

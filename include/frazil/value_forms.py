@@ -18,6 +18,9 @@ from frazil.columns import (
     to_spark_ddl,
 )
 
+RECORD = "_frazil_record"
+"""The column of the staged frame that holds a record as decoded."""
+
 _UUID = "^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$"
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
@@ -90,6 +93,26 @@ def _decimal_form(precision: int, scale: int) -> Form:
         "{w} IS NOT NULL AND NOT is_variant_null({w}) AND ({v} IS NULL "
         f"OR schema_of_variant({{w}}) = 'DOUBLE' OR NOT ({text} RLIKE '^-?[0-9]+({digits})?$'))",
     )
+
+
+def value_path(column: Column) -> str:
+    """Write the SQL that reads a column's value from a staged frame.
+
+    What travels in its own type stays inside the record: taking it out would copy every field
+    once more for the counters. What had to be converted stands beside the record.
+    """
+    is_converted = convert_sql(column.type, "x") is not None
+    return f"`{converted_name(column.name)}`" if is_converted else wire_path(column)
+
+
+def wire_path(column: Column) -> str:
+    """Write the SQL that reads a column as decoded."""
+    return f"{RECORD}.`{column.name}`"
+
+
+def converted_name(name: str) -> str:
+    """Name the column of the frame that holds a converted value."""
+    return f"_frazil_as_{name}"
 
 
 def wire_ddl(column_type: ColumnType) -> str:

@@ -1,0 +1,69 @@
+"""`frazil status` on real parts: lag and both clocks in one look, also when a part is down."""
+
+import json
+
+import pytest
+from conftest import Lab, good_values
+
+pytestmark = pytest.mark.stack
+
+DAY_SECONDS = 86_400
+DEAD_BROKER = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:9"}})
+
+
+def ask(lab: Lab, **environment: str) -> tuple[dict[str, object], dict[str, object]]:
+    """Give the stream's status and its freshness."""
+    answer = lab.frazil("status", lab.stream, "--json", **environment).json
+    assert isinstance(answer, list)
+    fresh = answer[0]["freshness"]
+    assert isinstance(fresh, dict)
+    return answer[0], fresh
+
+
+def test_a_stream_with_unread_records_shows_both_clocks_and_when_they_would_be_lost(
+    lab: Lab,
+) -> None:
+    lab.write_stream(freshness={"warn_seconds": 3600, "fail_seconds": 7200})
+    lab.create_topic(**{"retention.ms": str(7 * DAY_SECONDS * 1000)})
+    lab.produce(good_values(20))
+    lab.drain()
+    _, read = ask(lab)
+    lab.produce(good_values(6, start=20))
+
+    status, fresh = ask(lab)
+
+    assert (read["stream_clock_seconds"], read["time_to_loss_seconds"]) == (None, None)
+    assert (status["state"], status["lag"], status["rows"]) == ("behind", 6, 20)
+    assert (fresh["level"], fresh["cause"]) == ("ok", "up_to_date")
+    assert isinstance(fresh["stream_clock_seconds"], int)
+    assert isinstance(fresh["table_clock_seconds"], int)
+    assert fresh["stream_clock_seconds"] <= fresh["table_clock_seconds"]
+    assert 6 * DAY_SECONDS < int(str(fresh["time_to_loss_seconds"])) <= 7 * DAY_SECONDS
+
+
+def test_a_broker_that_is_down_is_named_and_the_table_still_tells_its_age(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce(good_values(20))
+    lab.drain()
+
+    status, fresh = ask(lab, AIRFLOW_CONN_KAFKA_DEFAULT=DEAD_BROKER)
+
+    assert status["state"] == "KafkaUnavailable"
+    assert "127.0.0.1:9" in str(status["problem"])
+    assert "frazil doctor" in str(status["next_step"])
+    assert (fresh["level"], fresh["cause"]) == ("fail", "kafka_down")
+    assert isinstance(fresh["table_clock_seconds"], int)
+    assert (status["rows"], fresh["stream_clock_seconds"]) == (20, None)
+
+
+def test_a_blocked_batch_is_the_state_and_names_its_branch(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([b"no json"] * 5)
+    assert lab.frazil("run", lab.stream).code == 1
+
+    status, fresh = ask(lab)
+
+    assert (status["state"], status["rows"], status["lag"]) == ("blocked", 0, 5)
+    assert f"on branch frazil_{lab.stream}_0_" in str(status["problem"])
+    assert "frazil waive" in str(status["next_step"])
+    assert (fresh["level"], fresh["cause"]) == ("warn", "blocked")

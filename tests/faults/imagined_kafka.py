@@ -1,0 +1,29 @@
+"""Let the auditor judge a lake against a topic that delivers every offset up to given ends."""
+
+from pathlib import Path
+
+import numpy as np
+from lake import Lake
+
+from faults import auditor
+from faults.auditor import PartitionLog
+
+
+def find_faults(lake: Lake, *ends: int) -> tuple[auditor.Finding, ...]:
+    """Recompute E1 to E6 of the lake's table; `ends` are those of the topic's partitions."""
+    log = {p: PartitionLog(0, end, np.arange(end)) for p, end in enumerate(ends)}
+    tables = auditor.open_tables(lake.catalog, lake.stream.table.name)
+    report = auditor.audit(
+        tables, lake.stream.stream, "read_committed", lambda topic, _: {topic: log}
+    )
+    return report.findings
+
+
+def find_broken(lake: Lake, *ends: int) -> set[str]:
+    """Name the invariants that do not hold."""
+    return {finding.invariant for finding in find_faults(lake, *ends)}
+
+
+def list_files(lake: Lake) -> set[Path]:
+    """List every file of the warehouse."""
+    return {path for path in (lake.folder / "warehouse").rglob("*") if path.is_file()}
