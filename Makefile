@@ -60,14 +60,17 @@ clean: down ## stop the stack and remove all state (.frazil); the virtual enviro
 	fi
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
+# Each worker of these starts a stack of its own: two fit two cores and 8 GiB.
+WORKERS ?= 2
+
 test: $(STAMP) ## every test: unit, spark, airflow, faults, end to end
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-fast: $(STAMP) ## the tests that need no JVM
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile tests/unit tests/airflow
 
 faults: $(STAMP) ## the failure catalogue, one line per case
-	@$(BIN)/python -m pytest tests/faults -v
+	@$(BIN)/python -m pytest tests/faults -v -n $(WORKERS) --dist loadfile
 
 bench: $(STAMP) ## measure beside a floor in the same run; prints JSON
 	@$(BIN)/python tests/bench/run_bench.py
