@@ -3,6 +3,10 @@
 spark-submit spark_jobs/stage_batch.py request.json result.json
 """
 
+import sys
+from typing import Any
+
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -11,8 +15,9 @@ from frazil.contracts import StageRequest, StageResult
 from frazil.failpoints import reach_failpoint
 from frazil.quality_sql import write_count
 from frazil.streams import Errors
-from frazil_spark.counting import count_metrics, read_partitions
+from frazil_spark.counting import count_metrics, read_files, read_partitions
 from frazil_spark.decoding import GOOD, KAFKA, VALUE, Decoded, decode
+from frazil_spark.direct_rows import carried_columns, include_sure, write_directly
 from frazil_spark.job import run_job
 from frazil_spark.kafka_source import read_ranges
 
@@ -23,7 +28,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         spark.conf.set(key, value)
     decoded = decode(read_ranges(spark, request), request.convert, request.columns)
     reach_failpoint("stage.before-write")
-    observed = append_good_rows(decoded, request)
+    observed = append_rows(spark, decoded, request)
     reach_failpoint("stage.after-write")
     records = BadRecords(
         read=int(observed["read"] or 0),
@@ -43,10 +48,31 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         metrics={name: observed.get(name) for name in request.metrics},
         min_timestamp_ms=observed["min_timestamp_ms"],
         max_timestamp_ms=observed["max_timestamp_ms"],
+        files=read_files(observed),
     )
 
 
-def append_good_rows(decoded: Decoded, request: StageRequest) -> dict[str, int | None]:
+def append_rows(spark: SparkSession, decoded: Decoded, request: StageRequest) -> dict[str, Any]:
+    """Append the good rows, by Python workers too where the request allows it and they can."""
+    directly = decode_directly(spark, request)
+    if directly is not None:
+        try:
+            return append_good_rows(directly, request)
+        except PythonException as error:
+            sys.stdout.write(f"Python workers gave up, Spark writes all rows: {error}\n")
+    return append_good_rows(decoded, request.model_copy(update={"direct": None}))
+
+
+def decode_directly(spark: SparkSession, request: StageRequest) -> Decoded | None:
+    """Let workers write what is sure on the way to the decode, where the request allows it."""
+    if request.direct is None:
+        return None
+    records = write_directly(read_ranges(spark, request), request)
+    carried = carried_columns(records)
+    return include_sure(decode(records, request.convert, request.columns, carried), request)
+
+
+def append_good_rows(decoded: Decoded, request: StageRequest) -> dict[str, Any]:
     """Append to the branch, counting on the way."""
     observation = Observation()
     rows = select_good_rows(decoded, request, observation)
@@ -63,7 +89,7 @@ def select_good_rows(
     the optimizer from repeating the decode in each expression behind it.
     """
     counted = decoded.frame.observe(observation, *count_metrics(decoded, request))
-    return decoded.select_values(counted.where(GOOD))
+    return decoded.select_values(counted.where(decoded.unwritten))
 
 
 def should_keep_letters(request: StageRequest, records: BadRecords) -> bool:

@@ -38,10 +38,14 @@ _CONFLICT_TEXTS = ("sequence number", "already exists", "starting snapshot")
 
 
 def build_append(
-    table: Table, summary: Mapping[str, str], files: Sequence[DataFile] = ()
+    table: Table,
+    summary: Mapping[str, str],
+    files: Sequence[DataFile] = (),
+    branch: str = MAIN,
 ) -> AddSnapshotUpdate:
-    """Build a snapshot on main's head that adds these files; nothing is committed."""
-    producer = table.transaction().update_snapshot(snapshot_properties=dict(summary)).fast_append()
+    """Build a snapshot on a branch's head that adds these files; nothing is committed."""
+    update = table.transaction().update_snapshot(dict(summary), branch)
+    producer = update.fast_append()
     for file in files:
         producer.append_data_file(file)
     updates, _ = producer._commit()  # noqa: SLF001 - pinned version; a test fails if it changes

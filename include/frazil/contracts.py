@@ -146,6 +146,18 @@ class Published(Message):
     ranges: dict[str, dict[int, tuple[int, int]]]
 
 
+class DirectFiles(BaseModel):
+    """How Spark's Python workers may write rows themselves: where, and by which schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    schema_ipc: str
+    target_bytes: int
+    parquet: dict[str, str | int]
+    shown: tuple[str, ...] = ()
+
+
 class StageRequest(Message):
     """What the Spark job `stage_batch` is asked to do."""
 
@@ -165,6 +177,7 @@ class StageRequest(Message):
     dead_letters_table: str | None = None
     write_options: dict[str, str] = {}
     session_conf: dict[str, str] = {}
+    direct: DirectFiles | None = None
 
 
 class StageResult(Message):
@@ -178,6 +191,7 @@ class StageResult(Message):
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
     rows_dead: int = 0
+    files: tuple[str, ...] = ()
 
 
 class TableRequest(Message):

@@ -19,6 +19,7 @@ FAILPOINTS: tuple[str, ...] = (
     "stage.before-write",
     "stage.after-write",
     "stage.after-dead-letters",
+    "stage.before-files",
     "stage.before-return",
     "check.before-verdict",
     "check.before-block",

@@ -4,6 +4,7 @@ from frazil import keys
 from frazil.branches import create_branch, name_branch
 from frazil.budget import BadRecords, dispose
 from frazil.contracts import BatchPlan, Staged, StageRequest, StageResult
+from frazil.direct_files import plan_direct, stage_direct_files
 from frazil.errors import ConservationError, StageLostError
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import refuse_other_rules
@@ -45,6 +46,9 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
     reach_failpoint("stage.after-branch")
     result = work.engine.run_job("stage_batch", build_request(work, plan, attempt), StageResult)
     refuse_changed_source(work, plan)
+    if result.files:
+        reach_failpoint("stage.before-files")
+        stage_direct_files(work.store, plan.table, (attempt, base_head), result.files)
     staged = assemble_staged(work, plan, result, (attempt, base_head))
     reach_failpoint("stage.before-return")
     return staged
@@ -53,6 +57,7 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
 def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageRequest:
     """Write down what the Spark job needs, and no more."""
     stream = work.stream
+    metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
     return StageRequest(
         catalog=work.store.preset.name,
         table=plan.table,
@@ -64,12 +69,13 @@ def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageReques
         convert=stream.value.convert,
         columns=stream.value.typed_columns,
         isolation=stream.source.isolation,
-        metrics={metric.name: metric.sql for metric in compile_checks(work).metrics},
+        metrics=metrics,
         write_options=choose_write_options(stream),
         errors=stream.errors.model_dump(mode="json"),
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf(),
+        direct=plan_direct(work.store.load(plan.table), stream, plan, metrics),
     )
 
 

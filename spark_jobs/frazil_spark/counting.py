@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.contracts import PartitionCount, StageRequest
 from frazil.quality_sql import write_count
 from frazil_spark.decoding import GOOD, Decoded
+from frazil_spark.direct_files import FILE
 
 
 def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
@@ -19,6 +20,8 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
         "min_timestamp_ms": "min(unix_millis(_kafka.timestamp))",
         "max_timestamp_ms": "max(unix_millis(_kafka.timestamp))",
     }
+    if request.direct is not None:
+        totals["files"] = f"array_join(collect_list({FILE}), '\\n')"
     for name, condition in _partition_conditions(request):
         totals |= {
             f"read_{name}": write_count(condition),
@@ -33,6 +36,11 @@ def _partition_conditions(request: StageRequest) -> Iterator[tuple[str, str]]:
         for partition in sorted(request.ranges[topic]):
             by_topic = f"_kafka.topic = '{topic}' AND " if several else ""
             yield f"{position}_{partition}", f"{by_topic}_kafka.partition = {partition}"
+
+
+def read_files(observed: Mapping[str, str | int | None]) -> tuple[str, ...]:
+    """Read the paths of the files that workers wrote."""
+    return tuple(str(observed.get("files") or "").split())
 
 
 def read_partitions(

@@ -4,6 +4,7 @@ The rules here are the transform: when the same bytes would give other rows, rai
 `frazil.planning.TRANSFORM_CODE`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -82,6 +83,8 @@ class Decoded:
     invalid: str
     reason: str
     detail: str
+    unwritten: str = GOOD
+    """The good rows that are in no file yet."""
 
     def select_values(self, rows: DataFrame) -> DataFrame:
         """Take the table's columns out of rows of the frame."""
@@ -89,16 +92,25 @@ class Decoded:
         return rows.select(*values, KAFKA)
 
 
-def decode(records: DataFrame, convert: str, columns: dict[str, str]) -> Decoded:
-    """Turn values into columns; exactly one decode per record is in the plan."""
+def decode(
+    records: DataFrame, convert: str, columns: dict[str, str], carried: Sequence[str] = ()
+) -> Decoded:
+    """Turn values into columns; exactly one decode per record is in the plan.
+
+    `carried` names columns of the records that JSON's frame keeps beside its own.
+    """
     parsed = tuple(parse_column(name, text) for name, text in columns.items())
-    return _decode_json(records, parsed) if convert == "json" else _decode_whole(records, parsed)
+    if convert == "json":
+        return _decode_json(records, parsed, carried)
+    return _decode_whole(records, parsed)
 
 
-def _decode_json(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
+def _decode_json(
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str]
+) -> Decoded:
     missing = [missing_condition(c, value_path(c)) for c in columns]
     misfits = [misfit_condition(c.type, wire_path(c), value_path(c)) for c in columns]
-    frame = _parse_records(records, columns)
+    frame = _parse_records(records, columns, carried)
     frame = frame.withColumn(INVALID, F.expr(f"NOT {LEGIBLE} OR NOT {WHOLE} OR {_any(misfits)}"))
     return Decoded(
         frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({_any(missing)})")),
@@ -109,7 +121,9 @@ def _decode_json(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
     )
 
 
-def _parse_records(records: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
+def _parse_records(
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str]
+) -> DataFrame:
     """Parse each value once, as the only element before a null in an array of ours.
 
     Spark's parser stops where the first object ends and would not see what follows it, and takes
@@ -132,9 +146,10 @@ def _parse_records(records: DataFrame, columns: tuple[Column, ...]) -> DataFrame
         kafka_struct().alias(KAFKA),
         F.col("value").alias(VALUE),
         F.expr(_LEGIBLE_SQL).alias(LEGIBLE),
+        *carried,
     )
     record = parsed.select(
-        F.expr(first).alias(RECORD), F.expr(whole).alias(WHOLE), KAFKA, VALUE, LEGIBLE
+        F.expr(first).alias(RECORD), F.expr(whole).alias(WHOLE), KAFKA, VALUE, LEGIBLE, *carried
     )
     converted = [
         F.expr(sql).alias(converted_name(column.name))

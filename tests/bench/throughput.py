@@ -60,10 +60,12 @@ def run_floor(spark: SparkSession, plan: BatchPlan, bootstrap: str, table: str) 
 
 
 def measure(spark_pid: int | None, action: Callable[[], None]) -> tuple[float, float]:
-    """Give wall seconds and the CPU seconds of the Spark server and this process."""
-    processes = [psutil.Process()] + ([psutil.Process(spark_pid)] if spark_pid else [])
+    """Give wall seconds and CPU seconds: this process, the Spark server, its Python workers."""
+    server = psutil.Process(spark_pid) if spark_pid else None
 
     def cpu() -> float:
+        workers = server.children(recursive=True) if server else []
+        processes = [psutil.Process(), *([server] if server else []), *workers]
         return sum(sum(p.cpu_times()[:2]) for p in processes)
 
     before, started = cpu(), time.monotonic()

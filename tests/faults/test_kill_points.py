@@ -11,11 +11,14 @@ import pytest
 from conftest import REPO, Lab, good_values
 
 from faults.auditor import audit_table
+from frazil.direct_files import MIN_RECORDS_VARIABLE
 from frazil.failpoints import FAILPOINTS
 
 pytestmark = pytest.mark.stack
 SEEDS = (1, 2, 3)
 BAD: list[bytes | None] = [b"no json", b"", None, b'{"name": "no id"}', b'{"id": "text"}', b"[]"]
+BY_WORKERS = ("stage.before-files",)
+"""Reached only where Python workers write the rows of a batch."""
 BLOCKING = tuple(name for name in FAILPOINTS if name.endswith("-block"))
 
 
@@ -38,9 +41,9 @@ def assert_exactly_once(lab: Lab) -> None:
     assert own.code == 0, own.out + own.err
 
 
-def kill_once(lab: Lab, failpoint: str) -> None:
+def kill_once(lab: Lab, failpoint: str, **extra: str) -> None:
     """Run a batch that dies at the failpoint, and see that it did."""
-    run = lab.frazil("run", lab.stream, FRAZIL_FAILPOINT=failpoint)
+    run = lab.frazil("run", lab.stream, FRAZIL_FAILPOINT=failpoint, **extra)
     assert run.code in {-9, 1}, run.out + run.err
     assert run.code == -9 or "SIGKILL" in run.err, run.out + run.err
 
@@ -48,11 +51,15 @@ def kill_once(lab: Lab, failpoint: str) -> None:
 @pytest.mark.parametrize("failpoint", [name for name in FAILPOINTS if name not in BLOCKING])
 def test_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -> None:
     lab.write_stream(batch={"max_records": 1000})
+    directly = {}
+    if failpoint in BY_WORKERS:
+        lab.write_stream(table={"name": lab.table})
+        directly = {MIN_RECORDS_VARIABLE: "0"}
     lab.create_topic()
 
     for seed in SEEDS:
         lab.produce(seeded_values(seed))
-        kill_once(lab, failpoint)
+        kill_once(lab, failpoint, **directly)
         again = lab.frazil("run", lab.stream)
         assert again.code == 0, again.out + again.err
 

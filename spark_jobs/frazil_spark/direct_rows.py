@@ -1,0 +1,119 @@
+"""The direct way beside Spark's own decode: Python workers write the rows that are sure.
+
+Records pass through a Python worker before the decode. What is a row beyond doubt the worker
+writes into a Parquet file, and passes on without its value; all others go on as they came, are
+decoded by Spark and judged as ever. One pass, one plan, and the counters see every record.
+"""
+
+import base64
+from functools import partial
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from frazil.columns import Column, parse_column, to_spark_ddl
+from frazil.contracts import StageRequest
+from frazil.value_forms import RECORD, convert_sql, converted_name, wire_ddl
+from frazil_spark import direct_files, sure_rows
+from frazil_spark.decoding import GOOD, INVALID, Decoded
+from frazil_spark.direct_files import BIG, FILE, SHOWN, SURE, DirectOrder, write_sure_rows
+
+_RECORD_DDL = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+CARRIED = (SURE, FILE)
+RECORDS_PER_BATCH = 5000
+_MAX_BYTES = 50_000
+_BATCH_CONF = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(RECORDS_PER_BATCH),
+    # With a limit in bytes Spark measures the whole batch again for every record, which costs as
+    # much as everything else if there is a list among the columns. The sizes are limited here.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+}
+
+# Workers need not have this package: its code travels with the task.
+for _module in (direct_files, sure_rows):
+    cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
+
+
+def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
+    """Let Python workers write the sure rows; give all records, with marks on those."""
+    direct = request.direct
+    if direct is None:
+        return records
+    order = DirectOrder(
+        schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(direct.schema_ipc))),
+        folder=direct.folder,
+        prefix=request.batch_id,
+        target_bytes=direct.target_bytes,
+        parquet=dict(direct.parquet),
+        shown=direct.shown,
+    )
+    shown = "".join(
+        f", `{SHOWN}{column.name}` {to_spark_ddl(column.type)}"
+        for column in (parse_column(*pair) for pair in request.columns.items())
+        if column.name in order.shown
+    )
+    ddl = f"{_RECORD_DDL}{shown}, {SURE} BOOLEAN, {FILE} STRING"
+    for key, value in _BATCH_CONF.items():
+        records.sparkSession.conf.set(key, value)
+    return _bound_sizes(records).mapInArrow(partial(write_sure_rows, order), ddl)
+
+
+def _bound_sizes(records: DataFrame) -> DataFrame:
+    """Keep big records out of Arrow batches, and mark them: the worker gives up on the first."""
+    headers = (
+        "aggregate(headers, 0, (sum, h) -> sum + length(h.key) + coalesce(length(h.value), 0))"
+    )
+    big = (
+        f"coalesce(length(value), 0) > {_MAX_BYTES} OR coalesce(length(key), 0) > {_MAX_BYTES} "
+        f"OR coalesce(size(headers) > 0 AND {headers} > {_MAX_BYTES}, false)"
+    )
+    marked = records.withColumn(BIG, F.expr(big))
+    bounded = {
+        name: F.expr(f"CASE WHEN NOT {BIG} THEN {name} END") for name in ("key", "value", "headers")
+    }
+    names = [word.partition(" ")[0] for word in _RECORD_DDL.split(", ")]
+    plain = [name for name in records.columns if name in names]
+    return marked.withColumns(bounded).select(*plain, BIG)
+
+
+def carried_columns(records: DataFrame) -> list[str]:
+    """Name the marks that the decode must keep."""
+    return [name for name in records.columns if name in CARRIED or name.startswith(SHOWN)]
+
+
+def include_sure(decoded: Decoded, request: StageRequest) -> Decoded:
+    """Let the counters see the sure rows as if Spark had decoded them."""
+    direct = request.direct
+    if direct is None:
+        return decoded
+    record = ", ".join(
+        f"'{column.name}', {_shown_field(column, direct.shown)}" for column in decoded.columns
+    )
+    columns = {
+        RECORD: F.expr(f"CASE WHEN {SURE} THEN named_struct({record}) ELSE {RECORD} END"),
+        INVALID: F.expr(f"NOT {SURE} AND {INVALID}"),
+        GOOD: F.expr(f"{SURE} OR {GOOD}"),
+    }
+    for column in decoded.columns:
+        if convert_sql(column.type, "x") and column.name in direct.shown:
+            name = converted_name(column.name)
+            value = f"`{SHOWN}{column.name}`"
+            columns[name] = F.expr(f"CASE WHEN {SURE} THEN {value} ELSE `{name}` END")
+    return Decoded(
+        frame=decoded.frame.withColumns(columns),
+        columns=decoded.columns,
+        invalid=decoded.invalid,
+        reason=decoded.reason,
+        detail=decoded.detail,
+        unwritten=f"{GOOD} AND NOT {SURE}",
+    )
+
+
+def _shown_field(column: Column, shown: tuple[str, ...]) -> str:
+    is_kept = column.name in shown and convert_sql(column.type, "x") is None
+    return f"`{SHOWN}{column.name}`" if is_kept else f"CAST(NULL AS {wire_ddl(column.type)})"

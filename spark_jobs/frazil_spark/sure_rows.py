@@ -1,0 +1,228 @@
+"""Which records of an Arrow batch are rows beyond doubt, and which need Spark's decode.
+
+This runs in Spark's Python workers, sent there by value: it imports PyArrow and nothing of ours.
+
+PyArrow's JSON reader is fast and kinder than RFC 8259 in few places, all of which are looked for
+here. A record is sure only if every rule of docs/formats.md holds for it by a narrow test: an
+object on one line, no escape that could be half a surrogate pair, no `NaN`, an instant in one of
+two spellings, each value of its column's own JSON type. Whatever is not sure goes on as raw
+bytes; a record that is refused here is merely slower, so every test may be narrow.
+
+Records are read as lines of one block. Each begins with `{` and ends with `}`: a line that closes
+its object too late would meet the next line's `{` where JSON allows none, so every line holds at
+least one object, and as many rows as lines means one object on each.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from numpy.typing import NDArray
+
+MAX_SPLITS = 64
+"""So often a batch may be split around records at fault; what is left then is not looked at."""
+
+_SHORT_BYTES = 1000
+_LONGEST_BYTES = 50_000
+_DEEPEST = 500
+_SUSPECT_BYTES = (b"\n", b"\r", b"NaN", b"Inf", b"\\u")
+_SUSPECT = r"[\n\r]|NaN|Inf|\\u[dD]"
+_LONG_NUMBER = "[0-9]{500}"
+_WIDEST = 38
+_DATE = "(19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}"
+_TIME = "[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
+_ROW_AT_FAULT = re.compile(r"in row (\d+)")
+
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Sure:
+    """The sure rows of a batch: their places in it, and their values as the table's columns."""
+
+    places: pa.Int64Array
+    columns: tuple[pa.Array, ...]
+
+
+class SureReader:
+    """Read sure rows for one set of columns."""
+
+    def __init__(self, columns: pa.Schema) -> None:
+        """Keep the table's columns, without `_kafka`."""
+        self.columns = columns
+        self._wire = pa.schema([pa.field(f.name, wire_type(f.type)) for f in columns])
+
+    def read(self, values: pa.BinaryArray) -> Sure:
+        """Read what is sure among raw values."""
+        places = pc.indices_nonzero(find_candidates(values)).cast(pa.int64())
+        texts = values.take(places).cast(pa.binary())
+        found = list(self._read_spans(texts))
+        if not found:
+            nothing = [pa.array([], field.type) for field in self.columns]
+            return Sure(pa.array([], pa.int64()), tuple(nothing))
+        rows = pa.concat_arrays([pa.array(range(*span), pa.int64()) for span, _ in found])
+        table = pa.concat_tables([table for _, table in found]).combine_chunks()
+        columns = [pa.concat_arrays(column.chunks) for column in table.columns]
+        return _keep_complete(places.take(rows), columns, self.columns)
+
+    def _read_spans(self, texts: pa.BinaryArray) -> Iterator[tuple[Span, pa.Table]]:
+        """Read spans of records, split around those at fault."""
+        splits = 0
+        waiting = [(0, len(texts))]
+        while waiting and splits <= MAX_SPLITS:
+            begin, end = waiting.pop()
+            if begin == end:
+                continue
+            try:
+                table = self._parse(texts.slice(begin, end - begin))
+            except pa.ArrowInvalid as error:
+                splits += 1
+                waiting += _split(begin, end, str(error))
+            else:
+                yield (begin, end), table
+
+    def _parse(self, texts: pa.BinaryArray) -> pa.Table:
+        """Parse records, one per line.
+
+        Raises:
+            ArrowInvalid: at least one record is not sure.
+        """
+        count = len(texts)
+        whole = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), texts.cast(pa.string()))
+        block = pc.binary_join(whole, "\n")[0].as_buffer()
+        table = pj.read_json(
+            pa.BufferReader(block),
+            pj.ReadOptions(use_threads=False, block_size=block.size),
+            pj.ParseOptions(explicit_schema=self._wire, unexpected_field_behavior="ignore"),
+        )
+        if table.num_rows != count:
+            message = "a line holds more than one record"
+            raise pa.ArrowInvalid(message)
+        columns = [_convert(table[field.name], field.type) for field in self.columns]
+        return pa.table(columns, schema=_nullable(self.columns))
+
+
+def find_candidates(values: pa.BinaryArray) -> pa.BooleanArray:
+    """Find the values that may be read at all: objects without anything to beware of."""
+    lengths = pc.fill_null(pc.binary_length(values), 0)
+    braced = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
+    candidates = pc.and_(
+        pc.fill_null(braced, False),  # noqa: FBT003 - PyArrow's own
+        pc.less_equal(lengths, _LONGEST_BYTES),
+    )
+    content = _content(values)
+    if any(_holds(content, suspect) for suspect in _SUSPECT_BYTES):
+        candidates = pc.and_not(candidates, _matches(values, _SUSPECT))
+    if (pc.max(lengths).as_py() or 0) > _SHORT_BYTES:
+        openings = pc.add(pc.count_substring(values, b"["), pc.count_substring(values, b"{"))
+        deep = pc.fill_null(pc.greater(openings, _DEEPEST), True)  # noqa: FBT003
+        candidates = pc.and_not(candidates, pc.or_(deep, _matches(values, _LONG_NUMBER)))
+    return candidates
+
+
+def wire_type(column: pa.DataType) -> pa.DataType:
+    """Choose what the reader is asked for, without field ids and required marks.
+
+    Instants and days travel as text. Decimals travel with all digits there are: the reader checks
+    a decimal's precision before it fills up the scale, the cast checks it after.
+    """
+    if pa.types.is_temporal(column):
+        return pa.string()
+    if pa.types.is_decimal(column):
+        return pa.decimal128(_WIDEST, column.scale)
+    if pa.types.is_struct(column):
+        return pa.struct([pa.field(f.name, wire_type(f.type)) for f in column.fields])
+    if pa.types.is_list(column):
+        return pa.list_(wire_type(column.value_type))
+    return column
+
+
+def _convert(values: pa.ChunkedArray, column: pa.DataType) -> pa.ChunkedArray:
+    """Give values their column's type.
+
+    Raises:
+        ArrowInvalid: a value does not fit, or a text is not spelled as it must be.
+    """
+    if not pa.types.is_temporal(column):
+        for chunk in values.chunks:
+            _refuse_infinity(chunk)
+        return values.cast(column)
+    if pa.types.is_date(column):
+        pattern = f"^{_DATE}$"
+    else:
+        pattern = f"^{_DATE}{_TIME}{'Z' if column.tz else ''}$"
+    if pc.any(pc.invert(pc.match_substring_regex(values, pattern))).as_py():
+        message = "a text is no instant in the spelling that is sure"
+        raise pa.ArrowInvalid(message)
+    return values.cast(column)
+
+
+def _refuse_infinity(values: pa.Array) -> None:
+    """Refuse doubles that are none: an integer of 400 digits is read as infinity.
+
+    Raises:
+        ArrowInvalid: there is one.
+    """
+    if pa.types.is_floating(values.type) and pc.any(pc.invert(pc.is_finite(values))).as_py():
+        message = "a number is too big for its column"
+        raise pa.ArrowInvalid(message)
+    if pa.types.is_struct(values.type) or pa.types.is_list(values.type):
+        inner = values.flatten()
+        for array in inner if isinstance(inner, list) else [inner]:
+            _refuse_infinity(array)
+
+
+def _keep_complete(places: pa.Int64Array, columns: list[pa.Array], schema: pa.Schema) -> Sure:
+    """Keep rows whose required columns are all there."""
+    complete: pa.BooleanArray | None = None
+    for field, column in zip(schema, columns, strict=True):
+        if not field.nullable and column.null_count:
+            present = column.is_valid()
+            complete = present if complete is None else pc.and_(complete, present)
+    if complete is not None:
+        places = places.filter(complete)
+        columns = [column.filter(complete) for column in columns]
+    return Sure(places, tuple(columns))
+
+
+def _split(begin: int, end: int, error: str) -> list[Span]:
+    """Take out the record at fault if the reader names it, else halve; the first part last."""
+    if end - begin == 1:
+        return []
+    named = _ROW_AT_FAULT.search(error)
+    if named is not None and (fault := begin + int(named[1])) < end:
+        return [(fault + 1, end), (begin, fault)]
+    middle = (begin + end) // 2
+    return [(middle, end), (begin, middle)]
+
+
+def _matches(values: pa.BinaryArray, pattern: str) -> pa.BooleanArray:
+    found = pc.match_substring_regex(values, pattern)
+    return pc.fill_null(found, True)  # noqa: FBT003 - PyArrow's own
+
+
+def _content(values: pa.BinaryArray) -> NDArray[np.uint8]:
+    """Give all bytes of all values, to look into at once."""
+    _, offsets, content = values.buffers()
+    if content is None or not len(values):
+        return np.empty(0, np.uint8)
+    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return np.frombuffer(content, np.uint8)[bounds[0] : bounds[-1]]
+
+
+def _holds(content: NDArray[np.uint8], text: bytes) -> bool:
+    """Look for a short text: by its first byte, then at the few places where that is."""
+    places = np.flatnonzero(content[: len(content) - len(text) + 1] == text[0])
+    for distance, byte in enumerate(text[1:], start=1):
+        places = places[content[places + distance] == byte]
+    return bool(len(places))
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    """Drop the required marks of columns: rows that lack one are taken out later."""
+    return pa.schema([field.with_nullable(nullable=True) for field in schema])

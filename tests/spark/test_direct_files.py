@@ -1,0 +1,155 @@
+"""Rows that Python workers write, and rows that Spark writes: the same bytes, the same rows.
+
+One topic of well-formed and odd records is read into two tables, once by each way.
+"""
+
+import json
+import secrets
+import sys
+from collections.abc import Mapping
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import Lab
+from faults.auditor import audit_table
+from json_corpus import BIG, COLUMNS, make_records
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from frazil.direct_files import MIN_RECORDS_VARIABLE
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+
+def load(lab: Lab, name: str) -> Table:
+    return load_catalog("lake", **lab.stack.catalog_properties).load_table(name)
+
+
+def read_rows(lab: Lab, name: str) -> list[Mapping[str, object]]:
+    rows = load(lab, name).scan().to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: (row["_kafka"]["partition"], row["_kafka"]["offset"]))
+
+
+def use_direct_stream(lab: Lab, stream: str, min_records: int) -> None:
+    """Read the lab's topic into a table of its own, without partitions."""
+    lab.stream = stream
+    document = {
+        **lab.document,
+        "stream": stream,
+        "value": {"convert": "json", "columns": COLUMNS},
+        "table": {"name": f"lab.{stream}"},
+        "errors": {"max_bad_ratio": 1.0},
+        "batch": {"max_records": 100_000},
+        "quality": {"suite": "direct"},
+    }
+    (lab.folder / "expectations").mkdir(exist_ok=True)
+    suite = {"name": "direct", "expectations": EXPECTATIONS}
+    (lab.folder / "expectations" / "direct.json").write_text(json.dumps(suite))
+    lab.document = document
+    lab.write_stream()
+    done = lab.frazil("run", stream, **{MIN_RECORDS_VARIABLE: str(min_records)})
+    assert done.code == 0, done.out + done.err
+
+
+EXPECTATIONS = [
+    {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id"}},
+    {"type": "expect_column_max_to_be_between", "kwargs": {"column": "id", "min_value": 10}},
+    {
+        "type": "expect_column_values_to_be_between",
+        "kwargs": {"column": "instant", "min_value": "1990-01-01T00:00:00Z", "mostly": 0.1},
+    },
+    {
+        "type": "expect_column_value_lengths_to_be_between",
+        "kwargs": {"column": "text", "max_value": 70_000},
+    },
+]
+
+
+@pytest.fixture
+def two(lab: Lab) -> tuple[Lab, str, str]:
+    """Give the lab with a topic, and names for two streams of it."""
+    lab.create_topic()
+    return lab, f"d{secrets.token_hex(4)}", f"s{secrets.token_hex(4)}"
+
+
+def test_workers_and_spark_write_the_same_rows_and_letters(two: tuple[Lab, str, str]) -> None:
+    lab, direct, plain = two
+    seed = secrets.randbelow(10**6)
+    sys.stdout.write(f"seed {seed}\n")
+    topic = lab.topic
+    lab.produce(make_records(seed, 3000))
+    lab.document = {**lab.document, "source": {"topic": topic}}
+
+    use_direct_stream(lab, direct, 0)
+    use_direct_stream(lab, plain, 10**9)
+
+    assert read_rows(lab, f"lab.{direct}") == read_rows(lab, f"lab.{plain}")
+    letters = [
+        {(r["_kafka"]["partition"], r["_kafka"]["offset"]): (r["reason"], r["detail"], r["value"])}
+        for name in (direct, plain)
+        for r in read_rows(lab, f"lab.{name}__dead_letters")
+    ]
+    assert letters[: len(letters) // 2] == letters[len(letters) // 2 :]
+    snapshots = [load(lab, f"lab.{name}").current_snapshot() for name in (direct, plain)]
+    summaries = [snapshot.summary for snapshot in snapshots if snapshot and snapshot.summary]
+    keys = ("frazil.counts", "frazil.quality", "frazil.rows-written", "frazil.max-timestamp-ms")
+    assert [summaries[0][k] for k in keys] == [summaries[1][k] for k in keys]
+    report = audit_table(
+        lab.stack.catalog_properties, "lake", f"lab.{direct}", lab.stack.bootstrap, direct
+    )
+    assert not report.findings
+
+
+def test_workers_write_most_rows_themselves_and_their_files_have_bounds(
+    two: tuple[Lab, str, str],
+) -> None:
+    lab, direct, _ = two
+    lab.produce(make_records(1, 3000))
+    lab.document = {**lab.document, "source": {"topic": lab.topic}}
+
+    use_direct_stream(lab, direct, 0)
+
+    files = load(lab, f"lab.{direct}").inspect.files().to_pylist()
+    by_workers = [f for f in files if is_by_workers(str(f["file_path"]))]
+    assert sum(f["record_count"] for f in by_workers) > 500
+    assert all(f["readable_metrics"]["id"]["upper_bound"] is not None for f in by_workers)
+    assert all(f["column_sizes"] and f["split_offsets"] for f in by_workers)
+
+
+def is_by_workers(path: str) -> bool:
+    return "parquet-cpp-arrow" in str(pq.read_metadata(path.removeprefix("file://")).created_by)
+
+
+def test_a_record_too_big_for_workers_lets_spark_write_everything(
+    two: tuple[Lab, str, str],
+) -> None:
+    lab, direct, _ = two
+    lab.produce([*make_records(2, 200), BIG])
+    lab.document = {**lab.document, "source": {"topic": lab.topic}}
+
+    use_direct_stream(lab, direct, 0)
+
+    rows = read_rows(lab, f"lab.{direct}")
+    assert max(len(str(row["text"] or "")) for row in rows) == 60_000
+    files = load(lab, f"lab.{direct}").inspect.files().to_pylist()
+    assert not [f for f in files if is_by_workers(str(f["file_path"]))]
+
+
+def test_a_schema_is_written_as_iceberg_has_it(two: tuple[Lab, str, str]) -> None:
+    lab, direct, plain = two
+    lab.produce(make_records(3, 300))
+    lab.document = {**lab.document, "source": {"topic": lab.topic}}
+    use_direct_stream(lab, direct, 0)
+    use_direct_stream(lab, plain, 10**9)
+
+    def schemas(name: str) -> list[pq.ParquetSchema]:
+        files = load(lab, f"lab.{name}").inspect.files().to_pylist()
+        paths = [str(f["file_path"]) for f in files]
+        own = [p for p in paths if is_by_workers(p) == (name == direct)]
+        return [pq.read_metadata(p.removeprefix("file://")).schema for p in own]
+
+    columns = [
+        [(c.path, c.physical_type, str(c.logical_type), c.max_definition_level) for c in columns]
+        for columns in (schemas(direct)[0], schemas(plain)[0])
+    ]
+    assert columns[0] == columns[1]

@@ -1,0 +1,165 @@
+"""Files of Python workers join the attempt's one staged snapshot, once."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from lake import Lake, make_stream, rows_of
+from pyiceberg.exceptions import CommitFailedException, ServerError
+from scripted_catalog import landed_then
+
+from frazil import commits
+from frazil.bootstrap import new_table
+from frazil.branches import create_branch, name_branch
+from frazil.direct_files import (
+    fits_direct,
+    is_worthwhile,
+    narrow_schema,
+    plan_direct,
+    stage_direct_files,
+)
+from frazil.staged_rows import refuse_wrong_offsets
+from frazil.streams import Stream
+
+
+def write_file(lake: Lake, path: Path, *ends: int) -> str:
+    """Write the rows of the next batch as a worker would."""
+    rows = rows_of(lake.table, lake.plan(*ends))
+    pq.write_table(rows.cast(narrow_schema(rows.schema)), path)
+    return f"file://{path}"
+
+
+def begin_attempt(lake: Lake) -> tuple[str, int]:
+    branch = name_branch("orders", 0)
+    return branch, create_branch(lake.store, "demo.orders", branch)
+
+
+def test_files_become_one_staged_snapshot_on_the_head_of_the_attempt(lake: Lake) -> None:
+    path = write_file(lake, lake.folder / "a.parquet", 3, 2)
+    branch, head = begin_attempt(lake)
+    lake.append_foreign(1)
+
+    stage_direct_files(lake.store, "demo.orders", (branch, head), (path,))
+
+    table = lake.table
+    staged = table.snapshot_by_id(table.metadata.refs[branch].snapshot_id)
+    assert staged is not None
+    assert staged.parent_snapshot_id == head
+    assert staged.summary is not None
+    assert staged.summary["added-records"] == "5"
+    (file,) = commits.read_added_files(table, staged.snapshot_id)
+    assert file.lower_bounds[1] == (0).to_bytes(8, "little")
+    refuse_wrong_offsets(table, staged.snapshot_id, lake.plan(3, 2))
+
+
+def test_they_join_what_spark_wrote_on_the_branch(lake: Lake) -> None:
+    plan = lake.plan(3, 2)
+    staged = lake.stage(plan)
+    before = staged.snapshot_id
+    path = write_file(lake, lake.folder / "a.parquet", 3, 2)
+
+    stage_direct_files(lake.store, "demo.orders", (staged.attempt, staged.base_head), (path,))
+
+    table = lake.table
+    ref = table.metadata.refs[staged.attempt]
+    snapshot = table.snapshot_by_id(ref.snapshot_id)
+    assert snapshot is not None
+    assert snapshot.parent_snapshot_id == staged.base_head
+    assert len(commits.read_added_files(table, ref.snapshot_id)) == 2
+    assert table.snapshot_by_id(before or 0) is None
+
+
+@pytest.mark.parametrize("lost", [ServerError("502"), CommitFailedException("late")])
+def test_an_answer_that_is_lost_stages_nothing_twice(lake: Lake, lost: Exception) -> None:
+    path = write_file(lake, lake.folder / "a.parquet", 3, 2)
+    branch, head = begin_attempt(lake)
+    lake.catalog.script = [landed_then(lost)]
+
+    stage_direct_files(lake.store, "demo.orders", (branch, head), (path,))
+
+    table = lake.table
+    files = commits.read_added_files(table, table.metadata.refs[branch].snapshot_id)
+    assert [file.file_path for file in files] == [path]
+    assert lake.catalog.commits_asked >= 1
+
+
+def test_a_staged_file_is_published_like_any_other(lake: Lake) -> None:
+    plan = lake.plan(3, 2)
+    path = write_file(lake, lake.folder / "a.parquet", 3, 2)
+    branch, head = begin_attempt(lake)
+    stage_direct_files(lake.store, "demo.orders", (branch, head), (path,))
+    staged = lake.stage(plan)
+    own = lake.table.metadata.refs[branch].snapshot_id
+
+    ours = staged.model_copy(update={"attempt": branch, "snapshot_id": own, "base_head": head})
+    lake.publish(plan, ours)
+
+    assert lake.coordinates() == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "fits"),
+    [
+        (make_stream(), True),
+        (make_stream(value={"columns": {"id": "long!", "d": "decimal(18,2)", "t": "date"}}), True),
+        (make_stream(value={"columns": {"s": "struct<a: list<int>>"}}), True),
+        (make_stream(value={"convert": "string", "columns": {"value": "string"}}), False),
+        (make_stream(value={"columns": {"id": "decimal(19,2)"}}), False),
+        (make_stream(value={"columns": {"id": "float"}}), False),
+        (make_stream(value={"columns": {"id": "uuid"}}), False),
+        (make_stream(value={"columns": {"m": "map<string, int>"}}), False),
+        (make_stream(value={"columns": {"s": "struct<a: int!>"}}), False),
+        (make_stream(value={"columns": {"s": "list<date>"}}), False),
+        (make_stream(table={"name": "demo.orders", "partition_by": ["bucket(id, 4)"]}), False),
+        (make_stream(table={"name": "demo.orders", "sort_by": ["id"]}), False),
+        *[
+            (make_stream(table={"name": "demo.orders", "properties": {name: value}}), False)
+            for name, value in {
+                "write.format.default": "orc",
+                "write.parquet.bloom-filter-enabled.column.id": "true",
+                "write.object-storage.enabled": "true",
+            }.items()
+        ],
+    ],
+)
+def test_only_what_workers_write_exactly_as_spark_would(
+    tmp_path: Path, stream: Stream, *, fits: bool
+) -> None:
+    lake = Lake(tmp_path, stream)
+    table = lake.store.create("demo.orders", new_table(stream))
+
+    assert fits_direct(table, stream) is fits
+    lake.catalog.close()
+
+
+def test_columns_that_somebody_else_added_are_left_to_spark(lake: Lake) -> None:
+    from pyiceberg.types import StringType  # noqa: PLC0415 - one use
+
+    table = lake.table
+    table.update_schema().add_column("note", StringType()).commit()
+
+    assert not fits_direct(lake.table, lake.stream)
+
+
+def test_small_batches_wake_no_worker(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = lake.plan(3, 2)
+    assert not is_worthwhile(plan)
+
+    monkeypatch.setenv("FRAZIL_DIRECT_MIN_RECORDS", "5")
+
+    assert is_worthwhile(plan)
+    assert not is_worthwhile(lake.plan(2, 2))
+
+
+def test_the_order_names_the_columns_that_metrics_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_DIRECT_MIN_RECORDS", "0")
+    metrics = {"m": "count(CASE WHEN _frazil_good AND _frazil_record.`name` IS NULL THEN 1 END)"}
+
+    direct = plan_direct(lake.table, lake.stream, lake.plan(1, 1), metrics)
+
+    assert direct is not None
+    assert direct.shown == ("name",)
+    assert direct.folder.startswith("file:///")
+    assert direct.parquet["dictionary_pagesize_limit"] == 32768

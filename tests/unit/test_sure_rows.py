@@ -1,0 +1,92 @@
+"""A record is sure only if nothing about it is in doubt; what is not sure is read by Spark."""
+
+import pyarrow as pa
+import pytest
+from json_corpus import BIG, COLUMNS, ODD, PLAIN, WHOLE, make_records
+
+from frazil.columns import parse_column
+from frazil.direct_files import narrow_schema
+from frazil.table_schema import build_table_schema
+from frazil_spark.sure_rows import MAX_SPLITS, SureReader
+
+from pyiceberg.io.pyarrow import schema_to_pyarrow  # isort: skip
+
+STILL_SURE = {
+    *[("id", "-0"), ("price", '"12.30"'), ("price", '"+1"'), ("price", "1E+2")],
+    *[("text", '"\\u0000"'), ("real", "0." + "1" * 600)],
+}
+SURE_AS_A_WHOLE = (b'{"x":1,"x":2,"id":1}', b'{"\\u0069d":1}')
+
+
+def make_reader() -> SureReader:
+    columns = tuple(parse_column(name, text) for name, text in COLUMNS.items())
+    schema = schema_to_pyarrow(build_table_schema(columns), include_field_ids=True)
+    return SureReader(pa.schema([f for f in narrow_schema(schema) if f.name != "_kafka"]))
+
+
+def find_sure(*values: bytes | None) -> list[int]:
+    places: list[int] = make_reader().read(pa.array(values, pa.binary())).places.to_pylist()
+    return places
+
+
+@pytest.mark.parametrize(("name", "text"), [(n, t) for n, texts in PLAIN.items() for t in texts])
+def test_a_plain_value_is_sure(name: str, text: str) -> None:
+    value = b'{"id":1,"' + name.encode() + b'":' + text.encode() + b"}"
+
+    has_half_of_a_pair = "\\ud" in text
+    assert find_sure(value) == ([] if has_half_of_a_pair else [0])
+
+
+@pytest.mark.parametrize(("name", "text"), [(n, t) for n, texts in ODD.items() for t in texts])
+def test_an_odd_value_is_left_to_spark(name: str, text: str) -> None:
+    value = b'{"id":1,"' + name.encode() + b'":' + text.encode() + b"}"
+    if name == "id":
+        value = b'{"id":' + text.encode() + b"}"
+
+    assert find_sure(value) == ([0] if (name, text) in STILL_SURE else [])
+
+
+@pytest.mark.parametrize("value", [*WHOLE, BIG])
+def test_a_value_that_is_odd_as_a_whole_is_left_to_spark(value: bytes | None) -> None:
+    assert find_sure(value) == ([0] if value in SURE_AS_A_WHOLE else [])
+
+
+def test_two_halves_of_a_record_are_never_one_row() -> None:
+    halves = (b'{"id":1,"deep":{}', b'{"in":{}}}', b'{"id":2}{"id":3}')
+
+    assert find_sure(*halves) == []
+    assert find_sure(b'{"id":0}', *halves, b'{"id":4}') == [0, 4]
+
+
+def test_rows_keep_their_places_between_records_at_fault() -> None:
+    values = [b"x", b'{"id":1}', None, b'{"id":2.5}', b'{"id":4,"small":7}', b'{"text":"no id"}']
+
+    sure = make_reader().read(pa.array(values, pa.binary()))
+
+    assert sure.places.to_pylist() == [1, 4]
+    assert sure.columns[0].to_pylist() == [1, 4]
+    assert sure.columns[1].to_pylist() == [None, 7]
+
+
+def test_a_slice_of_a_batch_is_read_by_its_own_offsets() -> None:
+    values = pa.array([b'{"id":1,"x":NaN}', b'{"id":2}', b'{"id":3,"x":NaN}'], pa.binary())
+
+    assert make_reader().read(values.slice(1, 1)).columns[0].to_pylist() == [2]
+    assert make_reader().read(values.slice(2, 1)).places.to_pylist() == []
+
+
+def test_a_batch_full_of_faults_is_not_split_without_end() -> None:
+    values = [b'{"id":1}', b'{"id":1.5}'] * 500
+
+    found = find_sure(*values)
+
+    assert len(found) <= MAX_SPLITS
+
+
+def test_the_order_of_odd_records_does_not_matter() -> None:
+    values = make_records(5, 300)
+
+    together = set(find_sure(*values))
+    alone = {place for place, value in enumerate(values) if find_sure(value)}
+
+    assert together <= alone
