@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 export FRAZIL_HOME ?= $(CURDIR)/.frazil
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo up down clean test test-fast check format faults bench docs
+.PHONY: help setup demo up down clean test test-fast check format faults chaos bench docs
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,6 +71,12 @@ test-fast: $(STAMP) ## the tests that need no JVM
 
 faults: $(STAMP) ## the failure catalogue, one line per case
 	@$(BIN)/python -m pytest tests/faults -v -n $(WORKERS) --dist loadfile
+
+SEED ?= 0
+MINUTES ?= 30
+
+chaos: $(STAMP) ## runs, kills, rollbacks and dying servers at once (SEED=… MINUTES=…), then the audits
+	@PYTHONPATH=tests $(BIN)/python -m faults.chaos --seed $(SEED) --minutes $(MINUTES)
 
 bench: $(STAMP) ## measure beside a floor in the same run; prints JSON
 	@$(BIN)/python tests/bench/run_bench.py

@@ -1,0 +1,191 @@
+"""Random short histories of one table: runs that overlap, answers that get lost, people who meddle.
+
+Everything but Kafka and Spark is real: the steps of the product, PyIceberg, a SQLite catalog. A
+history is decided by its seed alone; `History.told` lists what happened, for whom it fails.
+"""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from lake import Lake, passed
+from pyiceberg.exceptions import CommitFailedException, ServerError
+from requests.exceptions import ReadTimeout
+from scripted_catalog import Answer, honest, landed_then, overtaken_by, refused
+
+from frazil.archive import archive_all_entries
+from frazil.contracts import BatchPlan, Staged
+from frazil.decisions import Author, reingest
+from frazil.errors import FrazilError, NothingToDecideError
+from frazil.ingest import publish_staged
+from frazil.ledger import walk_ancestors
+from frazil.planning import NothingToRead
+from frazil.workspace import Workspace
+
+STEPS = 12
+MAX_RUNS = 4
+PERSON = Author("jane@example.org", "rolled back by hand")
+
+Act: TypeAlias = Callable[[], None]
+
+
+class Killed(BaseException):
+    """The process died here: no handler of the product may see it end otherwise."""
+
+
+@dataclass
+class Run:
+    """One run of the pipeline, as far as it came."""
+
+    plan: BatchPlan
+    staged: Staged | None = None
+
+
+@dataclass
+class History:
+    """One history in the making."""
+
+    seed: int
+    lake: Lake
+    work: Workspace
+    ends: list[int] = field(default_factory=lambda: [0, 0])
+    runs: list[Run] = field(default_factory=list)
+    over: list[Run] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    has_meddled: bool = False
+
+    def __post_init__(self) -> None:
+        """Draw everything from the seed."""
+        self.rnd = random.Random(self.seed)
+
+    def unfold(self) -> None:
+        """Take the steps, then let runs go on until nothing is left to read."""
+        acts: dict[str, tuple[int, Act]] = {
+            "begin": (8, self.begin),
+            "stage": (3, self.stage),
+            "publish": (9, self.publish),
+            "publish again": (2, self.publish_again),
+            "crash": (1, self.crash),
+            "expire": (1, self.expire),
+            "append": (1, self.append_foreign),
+            "rewrite": (1, self.rewrite),
+            "roll back": (1, self.roll_back),
+        }
+        weights = [weight for weight, _ in acts.values()]
+        for _ in range(STEPS):
+            (name,) = self.rnd.choices(list(acts), weights)
+            self.tell(name, acts[name][1])
+        self.drain()
+
+    def tell(self, name: str, act: Act) -> None:
+        """Act, and write down how it ended."""
+        try:
+            act()
+        except (FrazilError, Killed) as error:
+            self.told.append(f"{name}: {type(error).__name__}")
+        else:
+            self.told.append(name)
+
+    def begin(self) -> None:
+        """Plan a run on what Kafka has by now; most runs stage at once, some wait."""
+        self.ends[self.rnd.randrange(2)] += self.rnd.randrange(1, 6)
+        plan = self.lake.plan(*self.ends)
+        if len(self.runs) < MAX_RUNS:
+            is_quick = self.rnd.random() < 0.7
+            self.runs.append(Run(plan, self.lake.stage(plan) if is_quick else None))
+
+    def stage(self) -> None:
+        waiting = [run for run in self.runs if run.staged is None]
+        if waiting:
+            run = self.rnd.choice(waiting)
+            run.staged = self.lake.stage(run.plan)
+
+    def publish(self) -> None:
+        """Publish one of the staged runs, under answers that are drawn."""
+        staged = [run for run in self.runs if run.staged is not None]
+        if not staged:
+            return
+        run = self.rnd.choice(staged)
+        script = [self.draw_answer() for _ in range(self.rnd.randrange(4))]
+        self._publish(run, script)
+        self.runs.remove(run)
+        self.over.append(run)
+
+    def publish_again(self) -> None:
+        """Wake up a run that is over: a zombie, or a task that somebody cleared."""
+        if self.over:
+            self._publish(self.rnd.choice(self.over), [])
+
+    def _publish(self, run: Run, script: list[Answer]) -> None:
+        assert run.staged is not None
+        self.work.store.catalog.script = script  # type: ignore[attr-defined]
+        try:
+            publish_staged(self.work, run.plan, run.staged, passed(run.plan, run.staged))
+        finally:
+            self.work.store.catalog.script = []  # type: ignore[attr-defined]
+
+    def draw_answer(self) -> Answer:
+        """Draw how the catalog answers a commit."""
+        lost = (ServerError("502"), ReadTimeout(), CommitFailedException("late"), Killed())
+        return self.rnd.choice(
+            [
+                honest,
+                landed_then(self.rnd.choice(lost)),
+                refused(self.rnd.choice(lost)),
+                overtaken_by(self.overtake),
+            ]
+        )
+
+    def overtake(self) -> None:
+        """Let another run publish, or somebody else write, between look and commit."""
+        others = [run for run in self.runs if run.staged is not None]
+        if others and self.rnd.random() < 0.7:
+            run = self.rnd.choice(others)
+            assert run.staged is not None
+            with suppress(FrazilError):
+                self.lake.publish(run.plan, run.staged)
+            self.told.append("  overtaken by a run")
+        else:
+            self.append_foreign()
+            self.told.append("  overtaken by another writer")
+
+    def crash(self) -> None:
+        if self.runs:
+            self.runs.remove(self.rnd.choice(self.runs))
+
+    def expire(self) -> None:
+        """Archive the ledger, then keep no snapshot but those that a ref names."""
+        archive_all_entries(self.lake.store, self.lake.history)
+        metadata = self.lake.table.metadata
+        kept = {ref.snapshot_id for ref in metadata.refs.values()}
+        gone = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
+        self.lake.table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+    def append_foreign(self) -> None:
+        self.lake.append_foreign(self.rnd.randrange(10**6))
+        self.has_meddled = True
+
+    def rewrite(self) -> None:
+        table = self.lake.table
+        table.overwrite(table.scan().to_arrow())
+        self.has_meddled = True
+
+    def roll_back(self) -> None:
+        """Set main back to an ancestor, as others do; then a named person answers the halt."""
+        ancestors = list(walk_ancestors(self.lake.history, beyond_metadata=False))[1:]
+        if not ancestors:
+            return
+        target = self.rnd.choice(ancestors).snapshot_id
+        self.lake.table.manage_snapshots().rollback_to_snapshot(target).commit()
+        with suppress(NothingToDecideError):
+            reingest(self.work, PERSON)
+
+    def drain(self) -> None:
+        """Run alone and undisturbed until nothing is left."""
+        while True:
+            plan = self.lake.plan(*self.ends)
+            if isinstance(plan, NothingToRead):
+                return
+            self._publish(Run(plan, self.lake.stage(plan)), [])
