@@ -16,6 +16,7 @@ from frazil.audit_ledger import Partition
 from frazil.audit_rows import NO_OFFSETS, Offsets
 from frazil.errors import KafkaUnavailableError
 from frazil.kafka_log import KafkaLog, TopicFacts
+from frazil.kafka_options import to_librdkafka
 from frazil.offsets import OffsetRange
 from frazil.tables import translated_errors
 
@@ -70,7 +71,7 @@ class KafkaAuditedLog:
                 "log_level": 0,
                 "fetch.queue.backoff.ms": 10,
                 "queued.min.messages": 200_000,
-                **self._config,
+                **to_librdkafka(self._config),
                 "group.id": "frazil-audit",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,

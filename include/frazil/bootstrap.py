@@ -124,7 +124,8 @@ def _start_offsets(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> tuple[
             return tuple(p.end for p in topic.partitions)
         case StartAtTime(timestamp=text):
             count = len(topic.partitions)
-            return kafka.fetch_offsets_at(topic.topic, count, to_epoch_ms(text))
+            instant_ms, isolation = to_epoch_ms(text), stream.source.isolation
+            return kafka.fetch_offsets_at(topic.topic, count, instant_ms, isolation)
         case StartAtOffsets(offsets=offsets):
             refuse_unkept_start(stream, topic)
             return tuple(offsets.get(p, start) for p, start in enumerate(earliest))

@@ -5,6 +5,7 @@ import json
 from frazil.errors import (
     FrazilError,
     JobFailedError,
+    KafkaUnavailableError,
     RetentionGapError,
     SparkUnavailableError,
     StorageError,
@@ -17,6 +18,10 @@ _STORAGE_SIGNS = (
     "Status Code: 503",
 )
 _KAFKA_GONE_SIGNS = ("OffsetOutOfRange", "Some data may have been lost", "failOnDataLoss")
+_KAFKA_SILENT_SIGNS = (
+    "org.apache.kafka.common.errors.TimeoutException",
+    "Cannot fetch record for offset",
+)
 _SERVER_GONE_SIGNS = (
     "StatusCode.UNAVAILABLE",
     "Connection refused",
@@ -42,11 +47,20 @@ def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilErr
         return None
     detail: str = content["text"]
     facts = f"Spark job {job}: {content['error']}: {_first_lines(detail)}"
+    return _name_error(facts, detail, stream)
+
+
+def _name_error(facts: str, detail: str, stream: str | None) -> FrazilError:
+    """Recognise what went wrong by the words of Spark, Kafka and the file systems."""
     if any(sign in detail for sign in _KAFKA_GONE_SIGNS):
         look = f"`frazil plan {stream}` shows the gap by partition" if stream else "`frazil status`"
         return RetentionGapError(
             f"{facts}\nKafka deleted records between plan and read",
             f"nothing was staged for publishing; {look}",
+        )
+    if any(sign in detail for sign in _KAFKA_SILENT_SIGNS):
+        return KafkaUnavailableError(
+            facts, "`frazil doctor` checks the broker; the next run tries the same range again"
         )
     if any(sign in detail for sign in _STORAGE_SIGNS):
         return StorageError(facts, "free or grant space in the warehouse, then run again")

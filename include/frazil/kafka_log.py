@@ -21,7 +21,8 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.error import KafkaError
 
-from frazil.errors import KafkaUnavailableError, UnknownTopicError
+from frazil.errors import ConfigurationError, KafkaUnavailableError, UnknownTopicError
+from frazil.kafka_options import to_librdkafka
 
 TIMEOUT_SECONDS = 10.0
 PROBE_TIMEOUT_SECONDS = 5.0
@@ -49,14 +50,24 @@ class KafkaLog:
     """Ask one Kafka cluster about topics and offsets."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
-        """Keep librdkafka's settings; nothing connects before the first question."""
+        """Keep librdkafka's settings; nothing connects before the first question.
+
+        Raises:
+            ConfigurationError: a setting that librdkafka does not know or accept.
+        """
         quiet: dict[str, str | int | float | bool] = {
             "log_level": 0,
             "socket.connection.setup.timeout.ms": 5000,
         }
-        self._config = {**quiet, **config}
+        self._config = {**quiet, **to_librdkafka(config)}
         self._bootstrap = config.get("bootstrap.servers", "?")
-        self._admin = AdminClient(self._config)
+        try:
+            self._admin = AdminClient(self._config)
+        except KafkaException as exception:
+            raise ConfigurationError(
+                f"settings for Kafka at {self._bootstrap}: {exception.args[0].str()}",
+                "correct the connection's extra; what Spark's client alone knows begins `java.`",
+            ) from exception
 
     def fetch_topic(self, topic: str, isolation: str = "read_committed") -> TopicFacts:
         """Fetch ids and offsets of every partition; the end is the last stable one if committed.
@@ -89,13 +100,18 @@ class KafkaLog:
             partitions=tuple(PartitionOffsets(earliest[p], ends[p]) for p in partitions),
         )
 
-    def fetch_offsets_at(self, topic: str, partitions: int, timestamp_ms: int) -> tuple[int, ...]:
-        """Fetch each partition's first offset at or after the instant, its end if there is none."""
+    def fetch_offsets_at(
+        self, topic: str, partitions: int, timestamp_ms: int, isolation: str = "read_committed"
+    ) -> tuple[int, ...]:
+        """Fetch each partition's first offset at or after the instant, its end if there is none.
+
+        The end is that of the isolation level: an open transaction lies behind it.
+        """
         with self._translated(f"looking up offsets of {topic} by time"):
             numbers = list(range(partitions))
             spec = OffsetSpec.for_timestamp(timestamp_ms)
-            found = self._list_offsets(topic, numbers, spec, "read_uncommitted")
-            ends = self._list_offsets(topic, numbers, OffsetSpec.latest(), "read_uncommitted")
+            found = self._list_offsets(topic, numbers, spec, isolation)
+            ends = self._list_offsets(topic, numbers, OffsetSpec.latest(), isolation)
         return tuple(found[p] if found[p] >= 0 else ends[p] for p in numbers)
 
     def fetch_cluster_id(self) -> str:

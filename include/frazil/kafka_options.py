@@ -13,6 +13,11 @@ _LOGIN_MODULES = {
 }
 
 
+def to_librdkafka(config: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what only the Java client knows: librdkafka refuses settings that it does not."""
+    return {k: value for k, value in config.items() if not k.startswith(_JAVA_ONLY_PREFIX)}
+
+
 def to_spark_options(config: Mapping[str, str]) -> dict[str, str]:
     """Translate what both clients know; settings named `java.*` are passed on as they are."""
     options = {f"kafka.{key}": value for key, value in config.items() if key in _SAME}

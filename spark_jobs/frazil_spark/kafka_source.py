@@ -41,12 +41,15 @@ def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
 
 
 def kafka_struct() -> Column:
-    """Build the `_kafka` column (features A3); a record without timestamp gets null, not 1969."""
+    """Build the `_kafka` column (features A3); a record without timestamp gets null, not 1969.
+
+    Kafka writes -1 where a producer sent none; its kind says nothing about that.
+    """
     return F.struct(
         F.col("topic").alias("topic"),
         F.col("partition").alias("partition"),
         F.col("offset").alias("offset"),
-        F.when(F.col("timestampType") != F.lit(-1), F.col("timestamp")).alias("timestamp"),
+        F.when(F.unix_millis("timestamp") != F.lit(-1), F.col("timestamp")).alias("timestamp"),
         F.col("timestampType").alias("timestamp_type"),
         F.col("key").alias("key"),
         F.col("headers").alias("headers"),

@@ -10,11 +10,18 @@ from frazil.job_errors import encode_job_error, parse_job_error
     ("text", "kind"),
     [
         ("OffsetOutOfRangeException: orders-0", errors.RetentionGapError),
+        ("Cannot fetch record for offset 7 in 120000 milliseconds", errors.KafkaUnavailableError),
         ("java.io.IOException: No space left on device", errors.StorageError),
         ("StatusCode.UNAVAILABLE: Socket closed", errors.SparkUnavailableError),
         ("cannot resolve column", errors.JobFailedError),
     ],
-    ids=["records are gone", "the disk is full", "the server is gone", "anything else"],
+    ids=[
+        "records are gone",
+        "the broker is silent",
+        "the disk is full",
+        "the server is gone",
+        "anything else",
+    ],
 )
 def test_what_a_job_wrote_becomes_our_error(text: str, kind: type[errors.FrazilError]) -> None:
     found = parse_job_error("stage_batch", encode_job_error(RuntimeError(text)), "orders")

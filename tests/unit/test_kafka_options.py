@@ -2,6 +2,8 @@
 
 import pytest
 
+from frazil.errors import ConfigurationError
+from frazil.kafka_log import KafkaLog
 from frazil.kafka_options import to_spark_options
 
 SASL = {
@@ -72,3 +74,12 @@ def test_a_login_that_java_knows_better_is_left_alone() -> None:
         "kafka.sasl.mechanism": "OAUTHBEARER",
         "kafka.sasl.jaas.config": "mine",
     }
+
+
+def test_what_java_alone_knows_does_not_reach_librdkafka() -> None:
+    KafkaLog({"bootstrap.servers": "k:9092", "java.max.poll.records": "5000"})
+
+
+def test_a_setting_that_nobody_knows_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"max\.pol\.records"):
+        KafkaLog({"bootstrap.servers": "k:9092", "max.pol.records": "5000"})
