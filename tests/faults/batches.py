@@ -1,0 +1,114 @@
+"""Batches of a lab's stream, step by step in the test's own process, on the real parts."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import Producer, TopicPartition
+from conftest import Lab
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from faults.auditor import Finding, audit_table
+from frazil.cli.steps import run_one_batch
+from frazil.contracts import BatchPlan, Message, NothingToRead, Published, StageRequest
+from frazil.engine import SparkEngine
+from frazil.ingest import plan_next_batch
+from frazil.workspace import Workspace, open_workspace
+
+Offsets = dict[int, list[int]]
+ResultMessage = TypeVar("ResultMessage", bound=Message)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A lab's stream; every batch opens it afresh, as a run of its own would."""
+
+    lab: Lab
+
+    def open(self) -> Workspace:
+        """Read the stream file as it is now."""
+        return open_workspace(self.lab.stream, "test")
+
+    def plan(self) -> BatchPlan:
+        """Plan a batch where there is something to read."""
+        plan = plan_next_batch(self.open())
+        assert isinstance(plan, BatchPlan)
+        return plan
+
+    def run(self) -> Published | NothingToRead:
+        """Run one batch as `frazil run` does."""
+        return run_one_batch(self.lab.stream)
+
+    def publish(self) -> Published:
+        """Run one batch where there is something to read."""
+        published = self.run()
+        assert isinstance(published, Published)
+        return published
+
+    @property
+    def table(self) -> Table:
+        """Load the table afresh."""
+        catalog = load_catalog("lake", **self.lab.stack.catalog_properties)
+        return catalog.load_table(self.lab.table)
+
+    @property
+    def next_offsets(self) -> list[int]:
+        """Say where the next batch begins; only where nothing is left to read."""
+        idle = self.run()
+        assert isinstance(idle, NothingToRead)
+        return list(idle.next_offsets[self.lab.topic])
+
+    def faults(self) -> tuple[Finding, ...]:
+        """Let the independent auditor recompute the table."""
+        lab = self.lab
+        catalog, broker = lab.stack.catalog_properties, lab.stack.bootstrap
+        return audit_table(catalog, "lake", lab.table, broker, lab.stream).findings
+
+    def places(self) -> Offsets:
+        """List the offsets of all rows by partition."""
+        found: Offsets = {}
+        for row in self.table.scan(selected_fields=("_kafka",)).to_arrow().to_pylist():
+            found.setdefault(row["_kafka"]["partition"], []).append(row["_kafka"]["offset"])
+        return {partition: sorted(offsets) for partition, offsets in sorted(found.items())}
+
+    def delete_records(self, before: int, partition: int = 0) -> None:
+        """Let retention take what lies before an offset."""
+        place = TopicPartition(self.lab.topic, partition, before)
+        admin = self.lab.admin
+        admin.delete_records([place])[place].result(15)
+
+    def produce(self, values: Iterable[bytes | None], **settings: str | float) -> Producer:
+        """Send values to partition 0 with a producer of these settings, and wait for the broker."""
+        producer = Producer({"bootstrap.servers": self.lab.stack.bootstrap, **settings})
+        if "transactional.id" in settings:
+            producer.init_transactions(15)
+            producer.begin_transaction()
+        for value in values:
+            producer.produce(self.lab.topic, value=value, partition=0)
+        assert producer.flush(30) == 0
+        return producer
+
+
+@dataclass
+class EventfulEngine(SparkEngine):
+    """The real engine, with things that happen around its job, and options for its reads."""
+
+    remote: str
+    before: Callable[[], object] = lambda: None
+    after: Callable[[], object] = lambda: None
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Begin as every engine does."""
+        super().__init__(self.remote)
+
+    def run_job(self, job: str, request: Message, result: type[ResultMessage]) -> ResultMessage:
+        """Let it happen, run the job, let it happen."""
+        if isinstance(request, StageRequest):
+            options = {**request.kafka_options, **dict(self.options)}
+            request = request.model_copy(update={"kafka_options": options})
+        self.before()
+        answer = super().run_job(job, request, result)
+        self.after()
+        return answer
