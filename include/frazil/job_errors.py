@@ -3,6 +3,7 @@
 import json
 
 from frazil.errors import (
+    CatalogUnavailableError,
     FrazilError,
     JobFailedError,
     KafkaUnavailableError,
@@ -21,6 +22,11 @@ _KAFKA_GONE_SIGNS = ("OffsetOutOfRange", "Some data may have been lost", "failOn
 _KAFKA_SILENT_SIGNS = (
     "org.apache.kafka.common.errors.TimeoutException",
     "Cannot fetch record for offset",
+)
+_CATALOG_GONE_SIGNS = (
+    "org.apache.iceberg.exceptions.RESTException",
+    "org.apache.iceberg.exceptions.ServiceFailureException",
+    "org.apache.iceberg.exceptions.ServiceUnavailableException",
 )
 _SERVER_GONE_SIGNS = (
     "StatusCode.UNAVAILABLE",
@@ -61,6 +67,10 @@ def _name_error(facts: str, detail: str, stream: str | None) -> FrazilError:
     if any(sign in detail for sign in _KAFKA_SILENT_SIGNS):
         return KafkaUnavailableError(
             facts, "`frazil doctor` checks the broker; the next run tries the same range again"
+        )
+    if any(sign in detail for sign in _CATALOG_GONE_SIGNS):
+        return CatalogUnavailableError(
+            facts, "`frazil doctor` checks the catalog; the next run tries the same range again"
         )
     if any(sign in detail for sign in _STORAGE_SIGNS):
         return StorageError(facts, "free or grant space in the warehouse, then run again")

@@ -1,5 +1,8 @@
 """Compaction asks Spark only when it would do something, and distrusts what it did."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 
 from frazil.compaction import (
@@ -117,3 +120,26 @@ def test_a_rewrite_of_an_earlier_run_is_not_judged_again() -> None:
     assert refuse_changed_rows(3, history) is None
     with pytest.raises(ConservationError):
         refuse_changed_rows(2, history)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "rows", "is_kept"),
+    [
+        ({"total-position-deletes": "2"}, 7, True),
+        ({"total-position-deletes": "2"}, 6, False),
+        ({"total-position-deletes": "2"}, 10, False),
+        ({"total-equality-deletes": "1"}, 1, True),
+    ],
+    ids=["rows that were deleted", "one more", "rows from nowhere", "rows deleted by value"],
+)
+def test_a_rewrite_may_leave_out_only_rows_that_delete_files_hid(
+    hidden: dict[str, str],
+    rows: int,
+    is_kept: bool,  # noqa: FBT001 - a column of the table above
+) -> None:
+    history = history_of(("append", 5), ("delete", 9), ("replace", rows))
+    before = history.entries[2]
+    entries = {**history.entries, 2: replace(before, summary={**before.summary, **hidden})}
+
+    with nullcontext() if is_kept else pytest.raises(ConservationError):
+        refuse_changed_rows(1, replace(history, entries=entries))

@@ -11,6 +11,7 @@ from frazil.job_errors import encode_job_error, parse_job_error
     [
         ("OffsetOutOfRangeException: orders-0", errors.RetentionGapError),
         ("Cannot fetch record for offset 7 in 120000 milliseconds", errors.KafkaUnavailableError),
+        ("org.apache.iceberg.exceptions.RESTException: GET", errors.CatalogUnavailableError),
         ("java.io.IOException: No space left on device", errors.StorageError),
         ("StatusCode.UNAVAILABLE: Socket closed", errors.SparkUnavailableError),
         ("cannot resolve column", errors.JobFailedError),
@@ -18,6 +19,7 @@ from frazil.job_errors import encode_job_error, parse_job_error
     ids=[
         "records are gone",
         "the broker is silent",
+        "the catalog is gone",
         "the disk is full",
         "the server is gone",
         "anything else",
