@@ -6,11 +6,12 @@ from typing import TypeVar
 
 from confluent_kafka import Producer, TopicPartition
 from conftest import Lab
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
-from faults.auditor import Finding, audit_table
+from faults.auditor import AuditReport, Finding, audit_table
 from frazil.cli.steps import run_one_batch
+from frazil.connections import find_catalog
 from frazil.contracts import BatchPlan, Message, NothingToRead, Published, StageRequest
 from frazil.engine import SparkEngine
 from frazil.ingest import plan_next_batch
@@ -47,10 +48,15 @@ class Batches:
         return published
 
     @property
+    def catalog(self) -> Catalog:
+        """Open the catalog of the stream's connection."""
+        preset = find_catalog("iceberg_default")
+        return load_catalog(preset.name, **preset.properties)
+
+    @property
     def table(self) -> Table:
         """Load the table afresh."""
-        catalog = load_catalog("lake", **self.lab.stack.catalog_properties)
-        return catalog.load_table(self.lab.table)
+        return self.catalog.load_table(self.lab.table)
 
     @property
     def next_offsets(self) -> list[int]:
@@ -61,9 +67,11 @@ class Batches:
 
     def faults(self) -> tuple[Finding, ...]:
         """Let the independent auditor recompute the table."""
-        lab = self.lab
-        catalog, broker = lab.stack.catalog_properties, lab.stack.bootstrap
-        return audit_table(catalog, "lake", lab.table, broker, lab.stream).findings
+        lab, preset = self.lab, find_catalog("iceberg_default")
+        report: AuditReport = audit_table(
+            preset.properties, preset.name, lab.table, lab.stack.bootstrap, lab.stream
+        )
+        return report.findings
 
     def places(self) -> Offsets:
         """List the offsets of all rows by partition."""

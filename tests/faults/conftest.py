@@ -1,7 +1,12 @@
 """Fixtures of the failure catalogue, and its report: one line for each case."""
 
+import secrets
+from pathlib import Path
+
 import pytest
-from conftest import Lab
+from conftest import Lab, Stack
+from lake import make_stream
+from stack_lake import StackLake
 
 from faults.batches import Batches
 
@@ -12,3 +17,14 @@ def batches(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Batches:
     monkeypatch.setenv("FRAZIL_HOME", str(lab.stack.home))
     monkeypatch.setenv("FRAZIL_STREAMS", str(lab.folder))
     return Batches(lab)
+
+
+@pytest.fixture
+def stack_lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackLake:
+    """Begin a stream in the running stack; PyIceberg stages, Spark maintains."""
+    monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
+    name = f"f{secrets.token_hex(4)}"
+    table = {"name": f"faults.{name}"}
+    lake = StackLake(tmp_path, make_stream(name, source={"topic": "orders"}, table=table))
+    lake.begin()
+    return lake

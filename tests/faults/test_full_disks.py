@@ -1,0 +1,58 @@
+"""Spark's own disk is full in the middle of a batch (docs/faults.md, J6)."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Lab, good_values
+
+from faults.batches import Batches
+from frazil.errors import StorageError
+from frazil.ingest import stage_batch
+
+pytestmark = pytest.mark.stack
+RECORDS = 20_000
+SUBFOLDERS = 64
+
+
+@pytest.fixture
+def scratch(lab: Lab, batches: Batches, tmp_path: Path) -> Iterator[Path]:
+    """Lay a small file system over the folder where the running Spark server shuffles."""
+    lab.write_stream(batch={"max_records": RECORDS})
+    lab.create_topic()
+    lab.produce(good_values(100))
+    batches.publish()
+    folders = (lab.stack.home / "spark").glob("blockmgr-*")
+    folder = max(folders, key=lambda path: path.stat().st_mtime)
+    # Spark remembers the folders that it has made: those of the small file system will be gone.
+    for number in range(SUBFOLDERS):
+        (folder / f"{number:02x}").mkdir(exist_ok=True)
+    small = tmp_path / "small"
+    small.mkdir()
+    size = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"]
+    if subprocess.run(["mount", *size, str(small)], check=False).returncode != 0:
+        pytest.skip("only root may mount the small file system that this test fills")
+    shutil.copytree(folder, small, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*_*"))
+    subprocess.run(["mount", "--bind", str(small), str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder), str(small)], check=True)
+
+
+def test_j6_a_full_disk_in_the_shuffle_aborts_the_run_and_the_next_one_reads_the_same_range(
+    lab: Lab, batches: Batches, scratch: Path
+) -> None:
+    lab.produce(good_values(RECORDS))
+    plan, head = batches.plan(), batches.table.current_snapshot()
+    filler = scratch / "filler"
+    filler.write_bytes(os.urandom(shutil.disk_usage(scratch).free))
+
+    with pytest.raises(StorageError, match="No space left on device"):
+        stage_batch(batches.open(), plan)
+
+    assert batches.table.current_snapshot() == head
+    filler.unlink()
+    assert batches.publish().ranges == plan.ranges
+    assert batches.faults() == ()
