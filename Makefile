@@ -70,7 +70,8 @@ test-fast: $(STAMP) ## the tests that need no JVM
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile tests/unit tests/airflow
 
 faults: $(STAMP) ## the failure catalogue, one line per case
-	@$(BIN)/python -m pytest tests/faults -v -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
+		-q -n $(WORKERS) --dist loadfile
 
 SEED ?= 0
 MINUTES ?= 30

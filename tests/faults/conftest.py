@@ -9,6 +9,7 @@ from lake import make_stream
 from stack_lake import StackLake
 
 from faults.batches import Batches
+from faults.cases import PAGE, summarize
 
 
 @pytest.fixture
@@ -28,3 +29,16 @@ def stack_lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     lake = StackLake(tmp_path, make_stream(name, source={"topic": "orders"}, table=table))
     lake.begin()
     return lake
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line for each case; pytest-xdist's controller has the reports of all workers."""
+    outcomes: dict[str, str] = {}
+    for kind in ("passed", "skipped", "failed", "error"):
+        for report in terminalreporter.stats.get(kind, []):
+            outcomes[report.nodeid] = "failed" if kind == "error" else kind
+    if not outcomes:
+        return
+    terminalreporter.section("failure catalogue")
+    for line in summarize(outcomes, PAGE.read_text()):
+        terminalreporter.write_line(line)

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from faults.cases import name_cases, summarize
 
 PROJECT = Path(__file__).parents[2]
 CATALOGUE = (PROJECT / "docs/faults.md").read_text()
@@ -46,3 +47,32 @@ def test_the_tests_of_a_case_exist(row: list[str]) -> None:
     assert named or "does not apply" in holds
     assert [test for path, test in named if test not in list_tests(path)] == []
     assert len(named) == tests.count("::"), "a test that is written in another form is not checked"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PROJECT / "tests/faults").glob("test_*.py")), ids=lambda path: path.stem
+)
+def test_a_test_that_is_named_by_a_case_stands_in_its_row(path: Path) -> None:
+    place = str(path.relative_to(PROJECT))
+    rows = {case_of(row): row[3] for row in ROWS}
+    named = {(case, test) for test in list_tests(place) for case in name_cases(f"{place}::{test}")}
+
+    assert [pair for pair in named if f"`{place}::{pair[1]}`" not in rows.get(pair[0], "")] == []
+
+
+def test_a_run_of_the_catalogue_is_told_case_by_case() -> None:
+    page = "| D10 | a | b | `tests/unit/test_x.py::test_one` |\n| I-2 | a | b | none |"
+    outcomes = {
+        "tests/unit/test_x.py::test_one[a]": "passed",
+        "tests/unit/test_x.py::test_one[b]": "skipped",
+        "tests/faults/test_y.py::test_d9_d10_i2_both": "passed",
+        "tests/faults/test_y.py::test_d9_breaks": "failed",
+        "tests/faults/test_y.py::test_a_kill": "failed",
+    }
+
+    assert summarize(outcomes, page) == [
+        "D9   1 passed, 1 failed",
+        "D10  2 passed, 1 skipped",
+        "I-2  1 passed",
+        "2 cases shown, 4 tests, 1 failed",
+    ]
