@@ -1,0 +1,92 @@
+"""A broker that is another one, or has lost records (docs/faults.md, D6, D13)."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import FRAZIL, FREE_PORTS, REPO, Lab, Stack, good_values
+
+from faults.batches import Batches
+from frazil.contracts import NothingToRead
+from frazil.errors import ClusterChangedError, OffsetsWentBackError
+from frazil.ingest import plan_next_batch
+
+pytestmark = pytest.mark.stack
+
+
+@contextmanager
+def own_broker(home: Path) -> Iterator[Stack]:
+    """Run a broker of the test's own, without anything else."""
+    jars = os.environ.get("FRAZIL_JARS", str(REPO / ".frazil" / "jars"))
+    environment = {**os.environ, **FREE_PORTS, "FRAZIL_HOME": str(home), "FRAZIL_JARS": jars}
+    command = [str(FRAZIL), "stack"]
+    try:
+        subprocess.run([*command, "up", "--only", "kafka"], env=environment, check=True)
+        yield Stack.read(home)
+    finally:
+        subprocess.run([*command, "down"], env=environment, check=True)
+
+
+def read_from(stack: Stack, batches: Batches, monkeypatch: pytest.MonkeyPatch) -> Batches:
+    """Point the stream's Kafka connection to another broker."""
+    extra = {"bootstrap.servers": stack.bootstrap}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"extra": extra}))
+    lab = batches.lab
+    return Batches(Lab(stack, lab.folder, lab.stream, lab.document))
+
+
+def test_d6_a_cluster_that_mirrors_the_topic_at_other_offsets_is_refused(
+    lab: Lab, batches: Batches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.create_topic()
+    assert isinstance(batches.run(), NothingToRead)
+    lab.produce(good_values(20))
+    head = batches.table.current_snapshot()
+
+    with own_broker(tmp_path / "home") as stack:
+        mirrored = read_from(stack, batches, monkeypatch)
+        mirrored.lab.create_topic()
+        mirrored.lab.produce(good_values(12))
+        with pytest.raises(ClusterChangedError, match="offsets of two clusters"):
+            plan_next_batch(mirrored.open())
+
+    monkeypatch.delenv("AIRFLOW_CONN_KAFKA_DEFAULT")
+    assert batches.table.current_snapshot() == head
+    assert batches.plan().ranges == {lab.topic: {0: (0, 10), 1: (0, 10)}}
+
+
+def test_d13_a_log_that_ends_before_the_recovery_point_is_refused_while_it_fills_again(
+    batches: Batches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    with own_broker(home) as stack:
+        cut = read_from(stack, batches, monkeypatch)
+        cut.lab.create_topic(partitions=1)
+        cut.produce(good_values(10))
+        cut.produce(good_values(10))
+        cut.publish()
+        head = cut.table.current_snapshot()
+    tear_last_batch(home, cut.lab.topic)
+
+    with own_broker(home) as stack:
+        cut = read_from(stack, batches, monkeypatch)
+        for _ in range(2):
+            with pytest.raises(OffsetsWentBackError, match=r"ends at offset 1[05], .* read to 20"):
+                plan_next_batch(cut.open())
+            cut.produce(good_values(5))
+
+        assert cut.table.current_snapshot() == head
+
+
+def tear_last_batch(home: Path, topic: str) -> None:
+    """Take the last byte of a partition's log, as a power cut does with what was not flushed.
+
+    The broker then keeps the records up to the last batch that is whole.
+    """
+    [log] = home.rglob(f"{topic}-0/*.log")
+    os.truncate(log, log.stat().st_size - 1)
+    (log.parents[1] / ".kafka_cleanshutdown").unlink()
