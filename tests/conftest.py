@@ -109,7 +109,7 @@ class Lab:
     def create_topic(self, partitions: int = 2, **config: str) -> None:
         topic = NewTopic(self.topic, partitions, 1, config=config)
         admin = self.admin
-        admin.create_topics([topic])[self.topic].result(15)
+        admin.create_topics([topic])[self.topic].result(60)
 
     @property
     def admin(self) -> AdminClient:

@@ -23,6 +23,8 @@ SHOWN = "_frazil_shown_"
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """In Arrow's memory; about a third of it on disk."""
 
+_NO_TIME_US = -1000
+
 PATIENCE = 3
 """So many batches in a row without a sure row, and the rest of the task is not looked at."""
 
@@ -118,8 +120,8 @@ def write_sure_rows(
 
 def build_kafka(records: pa.RecordBatch, kafka: pa.StructType) -> pa.StructArray:
     """Build `_kafka`; a record without a timestamp gets null, as in `kafka_source`."""
-    has_time = pc.not_equal(records["timestampType"], -1)
     timestamps = records["timestamp"].cast(pa.timestamp("us", "UTC"))
+    has_time = pc.not_equal(timestamps.cast(pa.int64()), _NO_TIME_US)
     given = {
         "topic": records["topic"],
         "partition": records["partition"],

@@ -7,6 +7,7 @@ from json_corpus import BIG, COLUMNS, ODD, PLAIN, WHOLE, make_records
 from frazil.columns import parse_column
 from frazil.direct_files import narrow_schema
 from frazil.table_schema import build_table_schema
+from frazil_spark.direct_files import build_kafka
 from frazil_spark.sure_rows import MAX_SPLITS, SureReader
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow  # isort: skip
@@ -18,10 +19,14 @@ STILL_SURE = {
 SURE_AS_A_WHOLE = (b'{"x":1,"x":2,"id":1}', b'{"\\u0069d":1}')
 
 
-def make_reader() -> SureReader:
+def make_schema() -> pa.Schema:
     columns = tuple(parse_column(name, text) for name, text in COLUMNS.items())
     schema = schema_to_pyarrow(build_table_schema(columns), include_field_ids=True)
-    return SureReader(pa.schema([f for f in narrow_schema(schema) if f.name != "_kafka"]))
+    return narrow_schema(schema)
+
+
+def make_reader() -> SureReader:
+    return SureReader(pa.schema([f for f in make_schema() if f.name != "_kafka"]))
 
 
 def find_sure(*values: bytes | None) -> list[int]:
@@ -90,3 +95,21 @@ def test_the_order_of_odd_records_does_not_matter() -> None:
     alone = {place for place, value in enumerate(values) if find_sure(value)}
 
     assert together <= alone
+
+
+def test_a_record_without_timestamp_gets_null_in_kafka() -> None:
+    struct = make_schema().field("_kafka").type
+    columns = {
+        "topic": pa.array(["t", "t"]),
+        "partition": pa.array([0, 0], pa.int32()),
+        "offset": pa.array([4, 5], pa.int64()),
+        "timestamp": pa.array([-1000, 1000], pa.timestamp("us", "UTC")),
+        "timestampType": pa.array([0, 0], pa.int32()),
+        "key": pa.array([None, b"k"], pa.binary()),
+        "headers": pa.array([None, [{"key": "h", "value": b"v"}]], struct.field("headers").type),
+    }
+
+    kafka = build_kafka(pa.RecordBatch.from_pydict(columns), struct).to_pylist()
+
+    assert [k["timestamp"] and k["timestamp"].timestamp() for k in kafka] == [None, 0.001]
+    assert kafka[1]["headers"] == [{"key": "h", "value": b"v"}]
