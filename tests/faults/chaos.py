@@ -132,7 +132,8 @@ def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 def produce(storm: Storm, stream: str, rnd: random.Random) -> None:
     """Send good and bad records, some in transactions that are aborted; grow the topic once."""
-    settings = {"bootstrap.servers": storm.facts["kafka"]["bootstrap"], "linger.ms": 5}
+    bootstrap = storm.facts["kafka"]["bootstrap"]
+    settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0}
     number = 0
     while not storm.is_over:
         is_transaction = rnd.random() < 0.3
@@ -160,7 +161,8 @@ def produce(storm: Storm, stream: str, rnd: random.Random) -> None:
 
 def grow(storm: Storm, stream: str) -> None:
     """Add a third partition; only once, and never mind if the broker is away."""
-    admin = AdminClient({"bootstrap.servers": storm.facts["kafka"]["bootstrap"]})
+    bootstrap = storm.facts["kafka"]["bootstrap"]
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     with contextlib.suppress(KafkaException):
         admin.create_partitions([NewPartitions(stream, 3)])[stream].result(15)
         storm.outcomes["partition added"] += 1
