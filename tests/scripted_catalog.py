@@ -56,7 +56,7 @@ def honest(land: Land) -> CommitTableResponse:
     return land()
 
 
-def landed_then(error: Exception) -> Answer:
+def landed_then(error: BaseException) -> Answer:
     """Commit, and lose the answer."""
 
     def answer(land: Land) -> CommitTableResponse:
@@ -66,7 +66,7 @@ def landed_then(error: Exception) -> Answer:
     return answer
 
 
-def refused(error: Exception) -> Answer:
+def refused(error: BaseException) -> Answer:
     """Do not commit, and say this."""
 
     def answer(_: Land) -> CommitTableResponse:

@@ -16,12 +16,11 @@ from requests.exceptions import ReadTimeout
 from scripted_catalog import Answer, honest, landed_then, overtaken_by, refused
 
 from frazil.archive import archive_all_entries
-from frazil.contracts import BatchPlan, Staged
+from frazil.contracts import BatchPlan, NothingToRead, Staged
 from frazil.decisions import Author, reingest
 from frazil.errors import FrazilError, NothingToDecideError
 from frazil.ingest import publish_staged
 from frazil.ledger import walk_ancestors
-from frazil.planning import NothingToRead
 from frazil.workspace import Workspace
 
 STEPS = 12

@@ -174,7 +174,7 @@ def test_c11_the_start_is_decided_once_even_if_the_first_run_dies_before_its_bat
     first = replace(work, stream=stream)
     if lost is not None:
         # The first commit prepares the dead letters, the second is the bootstrap.
-        script = [honest, landed_then(lost)]  # type: ignore[arg-type]
+        script = [honest, landed_then(lost)]
         first.store.catalog.script = script  # type: ignore[attr-defined]
     with suppress(KeyboardInterrupt):
         ensure_table(first, make_topic((5, 5), topic="sales"))
@@ -196,7 +196,7 @@ def test_c12_ranges_that_are_cut_anew_between_attempts_neither_overlap_nor_leave
 ) -> None:
     plans = lake.plan(*first), lake.plan(*second)
     stages = [lake.stage(plan) for plan in plans]
-    lake.catalog.script = [landed_then(KeyboardInterrupt())]  # type: ignore[arg-type]
+    lake.catalog.script = [landed_then(KeyboardInterrupt())]
     with pytest.raises(KeyboardInterrupt):
         lake.publish(plans[0], stages[0])
 
