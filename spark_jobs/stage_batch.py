@@ -6,7 +6,7 @@ spark-submit spark_jobs/stage_batch.py request.json result.json
 import sys
 from typing import Any
 
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -58,8 +58,10 @@ def append_rows(spark: SparkSession, decoded: Decoded, request: StageRequest) ->
     if directly is not None:
         try:
             return append_good_rows(directly, request)
-        except PythonException as error:
-            sys.stdout.write(f"Python workers gave up, Spark writes all rows: {error}\n")
+        except PySparkException as error:
+            # A worker may be killed, or missing; what else went wrong shows itself once more.
+            name = type(error).__name__
+            sys.stdout.write(f"Python workers gave up ({name}): Spark writes all rows\n")
     return append_good_rows(decoded, request.model_copy(update={"direct": None}))
 
 

@@ -6,6 +6,7 @@ later steps see one staged snapshot, however its rows came about.
 
 import base64
 import os
+import re
 from collections.abc import Mapping
 from urllib.parse import urlparse
 
@@ -28,6 +29,7 @@ from pyiceberg.utils.properties import property_as_int
 from frazil import commits, keys
 from frazil.columns import ColumnType, ListType, Primitive, StructType
 from frazil.contracts import BatchPlan, DirectFiles
+from frazil.errors import ConfigurationError, StageLostError, StageStaleError
 from frazil.publishing import commit_turn
 from frazil.streams import Stream
 from frazil.tables import TableStore, translated_errors
@@ -41,15 +43,26 @@ MIN_RECORDS = 20_000
 _TEMPORAL = frozenset({"date", "timestamp", "timestamptz"})
 _PLAIN = frozenset({"string", "long", "int", "double", "boolean"})
 _MAX_PRECISION = 18
+_PLAIN_FOLDER = re.compile(r"file://[\w./+=-]+", re.ASCII)
+"""Paths that no library unquotes, splits or refuses."""
+
+_PARQUET_PROPERTIES = frozenset(
+    {
+        TableProperties.PARQUET_COMPRESSION,
+        TableProperties.PARQUET_COMPRESSION_LEVEL,
+        TableProperties.PARQUET_DICT_SIZE_BYTES,
+        TableProperties.PARQUET_PAGE_SIZE_BYTES,
+    }
+)
 _UNKNOWN_PROPERTIES = (
     "encryption.",
-    "write.parquet.bloom-filter-",
-    "write.parquet.row-group-size-bytes",
+    "write.parquet.",
     "write.object-storage.",
     "write.location-provider.",
     "write.py-location-provider.",
 )
-"""Properties that Spark's writer obeys and this one would not."""
+_ZSTD_LEVEL = 3
+"""That of Iceberg's Java writer; PyArrow's own would be 1."""
 
 
 def plan_direct(
@@ -57,14 +70,17 @@ def plan_direct(
 ) -> DirectFiles | None:
     """Say how workers may write this batch's rows, or None where Spark must."""
     columns = stream.value.parsed_columns
-    if not is_worthwhile(plan) or not fits_direct(table, stream):
+    metadata = table.metadata
+    is_planned = (plan.schema_id, plan.spec_id) == (
+        metadata.current_schema_id,
+        metadata.default_spec_id,
+    )
+    if not is_planned or not is_worthwhile(plan) or not fits_direct(table, stream):
         return None
     properties = table.properties
-    provider = load_location_provider(table.location(), properties)
-    folder = os.path.dirname(provider.new_data_location("x.parquet"))  # noqa: PTH120 - an address
     schema = narrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=True))
     return DirectFiles(
-        folder=folder if urlparse(folder).scheme else f"file://{folder}",
+        folder=data_folder(table),
         schema_ipc=base64.b64encode(schema.serialize().to_pybytes()).decode(),
         target_bytes=property_as_int(
             properties,
@@ -78,9 +94,26 @@ def plan_direct(
 
 
 def is_worthwhile(plan: BatchPlan) -> bool:
-    """Say whether the batch is big enough to wake Python workers for it."""
+    """Say whether the batch is big enough to wake Python workers for it.
+
+    Raises:
+        ConfigurationError: the environment names no number.
+    """
     planned = sum(end - begin for parts in plan.ranges.values() for begin, end in parts.values())
-    return planned >= int(os.environ.get(MIN_RECORDS_VARIABLE, str(MIN_RECORDS)))
+    text = os.environ.get(MIN_RECORDS_VARIABLE, str(MIN_RECORDS))
+    if not text.isdecimal():
+        raise ConfigurationError(
+            f"{MIN_RECORDS_VARIABLE} is {text!r}, not a number of records",
+            f"give a number such as {MIN_RECORDS}, or leave the variable out",
+        )
+    return planned >= int(text)
+
+
+def data_folder(table: Table) -> str:
+    """Name the folder of the table's data files as an address."""
+    provider = load_location_provider(table.location(), table.properties)
+    folder = os.path.dirname(provider.new_data_location("x.parquet"))  # noqa: PTH120 - an address
+    return folder if urlparse(folder).scheme else f"file://{folder}"
 
 
 def fits_direct(table: Table, stream: Stream) -> bool:
@@ -93,9 +126,9 @@ def fits_direct(table: Table, stream: Stream) -> bool:
         and [f.name for f in table.schema().fields]
         == [*[c.name for c in columns], keys.KAFKA_COLUMN]
         and all(_is_sure_type(column.type) for column in columns)
-        and urlparse(table.location()).scheme in {"", "file"}
+        and _PLAIN_FOLDER.fullmatch(data_folder(table)) is not None
         and table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet") == "parquet"
-        and not any(name.startswith(_UNKNOWN_PROPERTIES) for name in table.properties)
+        and not any(map(_is_for_spark_alone, table.properties))
     )
 
 
@@ -136,7 +169,14 @@ def choose_parquet_options(properties: Mapping[str, str]) -> dict[str, str | int
     level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
     if level is not None:
         options["compression_level"] = int(level)
+    elif codec == "zstd":
+        options["compression_level"] = _ZSTD_LEVEL
     return options
+
+
+def _is_for_spark_alone(name: str) -> bool:
+    """Recognise a property that Spark's writer obeys and workers would not."""
+    return name.startswith(_UNKNOWN_PROPERTIES) and name not in _PARQUET_PROPERTIES
 
 
 def narrow_schema(schema: pa.Schema) -> pa.Schema:
@@ -161,29 +201,33 @@ def _narrow_type(given: pa.DataType) -> pa.DataType:
 
 
 def stage_direct_files(
-    store: TableStore, table_name: str, branch: tuple[str, int], paths: tuple[str, ...]
+    store: TableStore, plan: BatchPlan, branch: tuple[str, int], paths: tuple[str, ...]
 ) -> None:
     """Put the workers' files into the attempt's one staged snapshot, on the head it began from.
 
     Raises:
+        StageStaleError: the table's layout changed while the workers wrote.
+        StageLostError: a file is no Parquet file.
         CommitContentionError, UnavailableError: nothing is visible; a later run stages afresh.
     """
-    attempt, base_head = branch
     take_turns(
-        f"staging {len(paths)} files on branch {attempt} of {table_name}",
-        lambda: _stage_turn(store.load(table_name), store, attempt, base_head, paths),
+        f"staging {len(paths)} files on branch {branch[0]} of {plan.table}",
+        lambda: _stage_turn(store, plan, branch, paths),
     )
 
 
 def _stage_turn(
-    table: Table, store: TableStore, attempt: str, base_head: int, paths: tuple[str, ...]
+    store: TableStore, plan: BatchPlan, branch: tuple[str, int], paths: tuple[str, ...]
 ) -> None:
+    attempt, base_head = branch
+    table = store.load(plan.table)
     ref = table.metadata.refs.get(attempt)
     if ref is None:
         return  # the stage is lost; who looks for it next says so
-    written = (
-        commits.read_added_files(table, ref.snapshot_id) if ref.snapshot_id != base_head else []
-    )
+    _refuse_other_layout(table, plan)
+    with translated_errors(f"reading branch {attempt} of {plan.table}"):
+        is_begun = ref.snapshot_id != base_head
+        written = commits.read_added_files(table, ref.snapshot_id) if is_begun else []
     if set(paths) <= {file.file_path for file in written}:
         return  # an earlier turn landed without an answer
     with translated_errors(f"describing the staged files of {table.name()}"):
@@ -193,6 +237,17 @@ def _stage_turn(
     if ref.snapshot_id != base_head:
         updates.append(RemoveSnapshotsUpdate(snapshot_ids=[ref.snapshot_id]))
     commit_turn(store, table, {attempt: ref.snapshot_id}, updates)
+
+
+def _refuse_other_layout(table: Table, plan: BatchPlan) -> None:
+    """Refuse files that were written for another schema or partitioning (E12)."""
+    now = table.metadata.current_schema_id, table.metadata.default_spec_id
+    if now != (plan.schema_id, plan.spec_id):
+        raise StageStaleError(
+            f"batch {plan.batch_id}: {plan.table} has schema {now[0]} and spec {now[1]} now, the "
+            f"rows were written for schema {plan.schema_id} and spec {plan.spec_id}",
+            "run again: the next run plans and stages afresh",
+        )
 
 
 def _from_head(table: Table, attempt: str, head: int) -> Table:
@@ -206,13 +261,23 @@ def _from_head(table: Table, attempt: str, head: int) -> Table:
 def describe_file(table: Table, path: str) -> DataFile:
     """Describe a Parquet file by its own footer, as Iceberg's writers do."""
     source = table.io.new_input(path)
-    with source.open() as stream:
-        footer = pq.ParquetFile(stream).metadata
+    try:
+        with source.open() as stream:
+            footer = pq.ParquetFile(stream).metadata
+    except pa.ArrowInvalid as error:
+        raise StageLostError(
+            f"{path} was written for {'.'.join(table.name())} and is no Parquet file: {error}",
+            "run again: the next run plans and stages afresh",
+        ) from error
+    mapping = parquet_path_to_id_mapping(table.schema())
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=footer,
         stats_columns=compute_statistics_plan(table.schema(), table.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(table.schema()),
-    )
+        parquet_column_mapping=mapping,
+    ).to_serialized_dict()
+    for field_id in find_unbounded(footer, mapping):
+        statistics["lower_bounds"].pop(field_id, None)
+        statistics["upper_bounds"].pop(field_id, None)
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
@@ -223,5 +288,22 @@ def describe_file(table: Table, path: str) -> DataFile:
         spec_id=table.metadata.default_spec_id,
         equality_ids=None,
         key_metadata=None,
-        **statistics.to_serialized_dict(),
+        **statistics,
     )
+
+
+def find_unbounded(footer: pq.FileMetaData, mapping: Mapping[str, int]) -> set[int]:
+    """Find the columns that have no bounds in some row group although there are values.
+
+    The writer leaves bounds out where a value is long; those of the other row groups are not the
+    file's, and readers would skip rows that are there.
+    """
+    unbounded = set()
+    for group in range(footer.num_row_groups):
+        for number in range(footer.num_columns):
+            chunk = footer.row_group(group).column(number)
+            found = chunk.statistics
+            is_empty = found is not None and found.null_count == chunk.num_values
+            if (found is None or not found.has_min_max) and not is_empty:
+                unbounded.add(mapping[chunk.path_in_schema])
+    return unbounded

@@ -29,7 +29,7 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
 
     Raises:
         SupersededError: another run was faster; nothing was staged.
-        StageStaleError: a file changed since the plan.
+        StageStaleError: a file or the table's layout changed since the plan.
         RetentionGapError, TopicRecreatedError: Kafka changed under the plan.
         ConservationError: the staged rows are not what Kafka delivered.
         SparkUnavailableError, JobFailedError, StorageError: the job did not end well.
@@ -48,7 +48,7 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
     refuse_changed_source(work, plan)
     if result.files:
         reach_failpoint("stage.before-files")
-        stage_direct_files(work.store, plan.table, (attempt, base_head), result.files)
+        stage_direct_files(work.store, plan, (attempt, base_head), result.files)
     staged = assemble_staged(work, plan, result, (attempt, base_head))
     reach_failpoint("stage.before-return")
     return staged

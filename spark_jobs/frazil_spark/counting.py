@@ -40,7 +40,7 @@ def _partition_conditions(request: StageRequest) -> Iterator[tuple[str, str]]:
 
 def read_files(observed: Mapping[str, str | int | None]) -> tuple[str, ...]:
     """Read the paths of the files that workers wrote."""
-    return tuple(str(observed.get("files") or "").split())
+    return tuple(path for path in str(observed.get("files") or "").split("\n") if path)
 
 
 def read_partitions(

@@ -3,6 +3,7 @@
 This runs in Spark's Python workers, sent there by value (see `direct_rows.py`).
 """
 
+import contextlib
 import posixpath
 import uuid
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
+from pyarrow.fs import LocalFileSystem
 
 from frazil_spark.sure_rows import Sure, SureReader
 
@@ -26,7 +27,7 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 _NO_TIME_US = -1000
 
 PATIENCE = 3
-"""So many batches in a row without a sure row, and the rest of the task is not looked at."""
+"""So many batches in a row that are mostly unsure, and the rest of the task is not looked at."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class FileRoller:
     """Write row groups into a file; begin the next file at the target size."""
 
     order: DirectOrder
-    path: str = ""
+    _system: LocalFileSystem = field(default_factory=LocalFileSystem)
+    _begun: list[str] = field(default_factory=list)
     _writer: pq.ParquetWriter | None = None
     _sink: pa.NativeFile | None = None
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
@@ -72,15 +74,25 @@ class FileRoller:
             self._sink.close()
         self._writer = self._sink = None
 
+    def discard(self) -> None:
+        """Remove what this task began: its failure must not keep a full disk full."""
+        with contextlib.suppress(OSError):
+            if self._sink is not None:
+                self._sink.close()
+        for path in self._begun:
+            with contextlib.suppress(OSError):
+                self._system.delete_file(path)
+
     def _open(self) -> str:
-        system, folder = FileSystem.from_uri(self.order.folder)
-        system.create_dir(folder, recursive=True)
-        name = f"{self.order.prefix}-{uuid.uuid4()}.parquet"
-        self._sink = system.open_output_stream(posixpath.join(folder, name))
+        folder = self.order.folder.removeprefix("file://")
+        self._system.create_dir(folder, recursive=True)
+        path = posixpath.join(folder, f"{self.order.prefix}-{uuid.uuid4()}.parquet")
+        self._begun.append(path)
+        self._sink = self._system.open_output_stream(path)
         self._writer = pq.ParquetWriter(
             self._sink, self.order.schema, store_decimal_as_integer=True, **self.order.parquet
         )
-        return posixpath.join(self.order.folder, name)
+        return f"file://{path}"
 
     def _flush(self) -> None:
         if self._writer is not None and self._waiting:
@@ -96,8 +108,20 @@ def write_sure_rows(
 
     A file is named in the first row that it holds. If the task fails later, so does its result.
     """
+    roller = FileRoller(order)
+    try:
+        yield from _write_sure_rows(order, roller, batches)
+        roller.close()
+    except BaseException:
+        roller.discard()
+        raise
+
+
+def _write_sure_rows(
+    order: DirectOrder, roller: FileRoller, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     columns = pa.schema([f for f in order.schema if f.name != KAFKA])
-    reader, roller, fruitless = SureReader(columns), FileRoller(order), 0
+    reader, fruitless = SureReader(columns), 0
     for received in batches:
         if pc.any(received[BIG]).as_py():
             message = "a record is too big for Arrow batches"
@@ -107,7 +131,7 @@ def write_sure_rows(
             yield from _pass_on(batch, pa.array([False] * batch.num_rows), (), order)
             continue
         sure = reader.read(batch["value"].cast(pa.binary()))
-        fruitless = 0 if len(sure.places) else fruitless + 1
+        fruitless = 0 if 2 * len(sure.places) > batch.num_rows else fruitless + 1
         path = None
         if len(sure.places):
             kafka = build_kafka(batch.take(sure.places), order.schema.field(KAFKA).type)
@@ -115,7 +139,6 @@ def write_sure_rows(
             path = roller.write(pa.RecordBatch.from_arrays(arrays, schema=order.schema))
         mask = pc.is_in(pa.array(range(batch.num_rows), pa.int64()), value_set=sure.places)
         yield from _pass_on(batch, mask, _name_columns(columns, sure), order, path)
-    roller.close()
 
 
 def build_kafka(records: pa.RecordBatch, kafka: pa.StructType) -> pa.StructArray:

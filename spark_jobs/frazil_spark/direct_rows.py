@@ -25,7 +25,7 @@ _RECORD_DDL = (
     "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 CARRIED = (SURE, FILE)
-RECORDS_PER_BATCH = 5000
+RECORDS_PER_BATCH = 2500
 _MAX_BYTES = 50_000
 _BATCH_CONF = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(RECORDS_PER_BATCH),

@@ -13,6 +13,7 @@ its object too late would meet the next line's `{` where JSON allows none, so ev
 least one object, and as many rows as lines means one object on each.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from numpy.typing import NDArray
 
-MAX_SPLITS = 64
+ODD = "_frazil_odd"
+MAX_SPLITS = 16
 """So often a batch may be split around records at fault; what is left then is not looked at."""
 
 _SHORT_BYTES = 1000
@@ -32,7 +34,11 @@ _LONGEST_BYTES = 50_000
 _DEEPEST = 500
 _SUSPECT_BYTES = (b"\n", b"\r", b"NaN", b"Inf", b"\\u")
 _SUSPECT = r"[\n\r]|NaN|Inf|\\u[dD]"
-_LONG_NUMBER = "[0-9]{500}"
+_LONG_NUMBER = "[0-9.eE+-]{500}"
+_NEGATIVE_EXPONENT_BYTES = (b"e-", b"E-", b"\\u00")
+_NEGATIVE_EXPONENT = r"[0-9.][eE]-[0-9]+[\s,}\]\"]|\\u00(3[0-9]|[46]5|2[bBdDeE])"
+"""Before a decimal: PyArrow looks up powers of ten for it beyond the end of their table."""
+
 _WIDEST = 38
 _DATE = "(19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}"
 _TIME = "[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
@@ -56,10 +62,16 @@ class SureReader:
         """Keep the table's columns, without `_kafka`."""
         self.columns = columns
         self._wire = pa.schema([pa.field(f.name, wire_type(f.type)) for f in columns])
+        fields = [field.with_nullable(nullable=True) for field in columns]
+        self._read = pa.schema([*fields, pa.field(ODD, pa.bool_())])
+        self._has_decimals = any(_holds_decimals(f.type) for f in columns)
 
     def read(self, values: pa.BinaryArray) -> Sure:
         """Read what is sure among raw values."""
-        places = pc.indices_nonzero(find_candidates(values)).cast(pa.int64())
+        candidates = find_candidates(values)
+        if self._has_decimals:
+            candidates = _refuse(candidates, values, _NEGATIVE_EXPONENT_BYTES, _NEGATIVE_EXPONENT)
+        places = pc.indices_nonzero(candidates).cast(pa.int64())
         texts = values.take(places).cast(pa.binary())
         found = list(self._read_spans(texts))
         if not found:
@@ -67,8 +79,8 @@ class SureReader:
             return Sure(pa.array([], pa.int64()), tuple(nothing))
         rows = pa.concat_arrays([pa.array(range(*span), pa.int64()) for span, _ in found])
         table = pa.concat_tables([table for _, table in found]).combine_chunks()
-        columns = [pa.concat_arrays(column.chunks) for column in table.columns]
-        return _keep_complete(places.take(rows), columns, self.columns)
+        *columns, odd = [pa.concat_arrays(column.chunks) for column in table.columns]
+        return _keep_complete(places.take(rows), columns, self.columns, pc.invert(odd))
 
     def _read_spans(self, texts: pa.BinaryArray) -> Iterator[tuple[Span, pa.Table]]:
         """Read spans of records, split around those at fault."""
@@ -104,7 +116,10 @@ class SureReader:
             message = "a line holds more than one record"
             raise pa.ArrowInvalid(message)
         columns = [_convert(table[field.name], field.type) for field in self.columns]
-        return pa.table(columns, schema=_nullable(self.columns))
+        given = [is_odd(table[field.name], field.type) for field in self.columns]
+        odd = [mask for mask in given if mask is not None]
+        marks = functools.reduce(pc.or_, odd) if odd else pa.array([False] * count)
+        return pa.table([*columns, marks], schema=self._read)
 
 
 def find_candidates(values: pa.BinaryArray) -> pa.BooleanArray:
@@ -115,14 +130,30 @@ def find_candidates(values: pa.BinaryArray) -> pa.BooleanArray:
         pc.fill_null(braced, False),  # noqa: FBT003 - PyArrow's own
         pc.less_equal(lengths, _LONGEST_BYTES),
     )
-    content = _content(values)
-    if any(_holds(content, suspect) for suspect in _SUSPECT_BYTES):
-        candidates = pc.and_not(candidates, _matches(values, _SUSPECT))
+    candidates = _refuse(candidates, values, _SUSPECT_BYTES, _SUSPECT)
     if (pc.max(lengths).as_py() or 0) > _SHORT_BYTES:
         openings = pc.add(pc.count_substring(values, b"["), pc.count_substring(values, b"{"))
         deep = pc.fill_null(pc.greater(openings, _DEEPEST), True)  # noqa: FBT003
         candidates = pc.and_not(candidates, pc.or_(deep, _matches(values, _LONG_NUMBER)))
     return candidates
+
+
+def _refuse(
+    candidates: pa.BooleanArray, values: pa.BinaryArray, signs: tuple[bytes, ...], pattern: str
+) -> pa.BooleanArray:
+    """Refuse what matches a pattern; it is only looked for where one of its signs is."""
+    content = _content(values)
+    if not any(_holds(content, sign) for sign in signs):
+        return candidates
+    return pc.and_not(candidates, _matches(values, pattern))
+
+
+def _holds_decimals(column: pa.DataType) -> bool:
+    if pa.types.is_struct(column):
+        return any(_holds_decimals(field.type) for field in column.fields)
+    if pa.types.is_list(column):
+        return _holds_decimals(column.value_type)
+    return bool(pa.types.is_decimal(column))
 
 
 def wire_type(column: pa.DataType) -> pa.DataType:
@@ -143,51 +174,55 @@ def wire_type(column: pa.DataType) -> pa.DataType:
 
 
 def _convert(values: pa.ChunkedArray, column: pa.DataType) -> pa.ChunkedArray:
-    """Give values their column's type.
+    """Give values their column's type; texts in another spelling than the sure one become null.
 
     Raises:
-        ArrowInvalid: a value does not fit, or a text is not spelled as it must be.
+        ArrowInvalid: a value does not fit.
     """
     if not pa.types.is_temporal(column):
         for chunk in values.chunks:
-            _refuse_infinity(chunk)
+            _refuse_odd_doubles(chunk)
         return values.cast(column)
+    return pc.if_else(is_odd(values, column), None, values).cast(column)
+
+
+def is_odd(values: pa.ChunkedArray, column: pa.DataType) -> pa.ChunkedArray | None:
+    """Mark the texts of instants and days that are not in the spelling that is sure."""
+    if not pa.types.is_temporal(column):
+        return None
     if pa.types.is_date(column):
         pattern = f"^{_DATE}$"
     else:
         pattern = f"^{_DATE}{_TIME}{'Z' if column.tz else ''}$"
-    if pc.any(pc.invert(pc.match_substring_regex(values, pattern))).as_py():
-        message = "a text is no instant in the spelling that is sure"
-        raise pa.ArrowInvalid(message)
-    return values.cast(column)
+    odd = pc.invert(pc.match_substring_regex(values, pattern))
+    return pc.fill_null(odd, False)  # noqa: FBT003
 
 
-def _refuse_infinity(values: pa.Array) -> None:
-    """Refuse doubles that are none: an integer of 400 digits is read as infinity.
+def _refuse_odd_doubles(values: pa.Array) -> None:
+    """Refuse infinity, which 400 digits are, and the negative zero: Spark reads `-0` without sign.
 
     Raises:
         ArrowInvalid: there is one.
     """
-    if pa.types.is_floating(values.type) and pc.any(pc.invert(pc.is_finite(values))).as_py():
-        message = "a number is too big for its column"
-        raise pa.ArrowInvalid(message)
+    if pa.types.is_floating(values.type):
+        numbers = values.drop_null().to_numpy(zero_copy_only=False)
+        if not np.isfinite(numbers).all() or np.signbit(numbers[numbers == 0]).any():
+            message = "a number that is no plain double"
+            raise pa.ArrowInvalid(message)
     if pa.types.is_struct(values.type) or pa.types.is_list(values.type):
         inner = values.flatten()
         for array in inner if isinstance(inner, list) else [inner]:
-            _refuse_infinity(array)
+            _refuse_odd_doubles(array)
 
 
-def _keep_complete(places: pa.Int64Array, columns: list[pa.Array], schema: pa.Schema) -> Sure:
+def _keep_complete(
+    places: pa.Int64Array, columns: list[pa.Array], schema: pa.Schema, kept: pa.BooleanArray
+) -> Sure:
     """Keep rows whose required columns are all there."""
-    complete: pa.BooleanArray | None = None
     for field, column in zip(schema, columns, strict=True):
         if not field.nullable and column.null_count:
-            present = column.is_valid()
-            complete = present if complete is None else pc.and_(complete, present)
-    if complete is not None:
-        places = places.filter(complete)
-        columns = [column.filter(complete) for column in columns]
-    return Sure(places, tuple(columns))
+            kept = pc.and_(kept, column.is_valid())
+    return Sure(places.filter(kept), tuple(column.filter(kept) for column in columns))
 
 
 def _split(begin: int, end: int, error: str) -> list[Span]:
@@ -221,8 +256,3 @@ def _holds(content: NDArray[np.uint8], text: bytes) -> bool:
     for distance, byte in enumerate(text[1:], start=1):
         places = places[content[places + distance] == byte]
     return bool(len(places))
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    """Drop the required marks of columns: rows that lack one are taken out later."""
-    return pa.schema([field.with_nullable(nullable=True) for field in schema])

@@ -6,18 +6,21 @@ import pyarrow.parquet as pq
 import pytest
 from lake import Lake, make_stream, rows_of
 from pyiceberg.exceptions import CommitFailedException, ServerError
+from pyiceberg.types import StringType
 from scripted_catalog import landed_then
 
 from frazil import commits
 from frazil.bootstrap import new_table
 from frazil.branches import create_branch, name_branch
 from frazil.direct_files import (
+    describe_file,
     fits_direct,
     is_worthwhile,
     narrow_schema,
     plan_direct,
     stage_direct_files,
 )
+from frazil.errors import ConfigurationError, StageLostError, StageStaleError
 from frazil.staged_rows import refuse_wrong_offsets
 from frazil.streams import Stream
 
@@ -39,7 +42,7 @@ def test_files_become_one_staged_snapshot_on_the_head_of_the_attempt(lake: Lake)
     branch, head = begin_attempt(lake)
     lake.append_foreign(1)
 
-    stage_direct_files(lake.store, "demo.orders", (branch, head), (path,))
+    stage_direct_files(lake.store, lake.plan(3, 2), (branch, head), (path,))
 
     table = lake.table
     staged = table.snapshot_by_id(table.metadata.refs[branch].snapshot_id)
@@ -58,7 +61,7 @@ def test_they_join_what_spark_wrote_on_the_branch(lake: Lake) -> None:
     before = staged.snapshot_id
     path = write_file(lake, lake.folder / "a.parquet", 3, 2)
 
-    stage_direct_files(lake.store, "demo.orders", (staged.attempt, staged.base_head), (path,))
+    stage_direct_files(lake.store, lake.plan(3, 2), (staged.attempt, staged.base_head), (path,))
 
     table = lake.table
     ref = table.metadata.refs[staged.attempt]
@@ -75,7 +78,7 @@ def test_an_answer_that_is_lost_stages_nothing_twice(lake: Lake, lost: Exception
     branch, head = begin_attempt(lake)
     lake.catalog.script = [landed_then(lost)]
 
-    stage_direct_files(lake.store, "demo.orders", (branch, head), (path,))
+    stage_direct_files(lake.store, lake.plan(3, 2), (branch, head), (path,))
 
     table = lake.table
     files = commits.read_added_files(table, table.metadata.refs[branch].snapshot_id)
@@ -87,7 +90,7 @@ def test_a_staged_file_is_published_like_any_other(lake: Lake) -> None:
     plan = lake.plan(3, 2)
     path = write_file(lake, lake.folder / "a.parquet", 3, 2)
     branch, head = begin_attempt(lake)
-    stage_direct_files(lake.store, "demo.orders", (branch, head), (path,))
+    stage_direct_files(lake.store, lake.plan(3, 2), (branch, head), (path,))
     staged = lake.stage(plan)
     own = lake.table.metadata.refs[branch].snapshot_id
 
@@ -116,8 +119,10 @@ def test_a_staged_file_is_published_like_any_other(lake: Lake) -> None:
             (make_stream(table={"name": "demo.orders", "properties": {name: value}}), False)
             for name, value in {
                 "write.format.default": "orc",
+                "write.data.path": "file:///ware%20house/data",
                 "write.parquet.bloom-filter-enabled.column.id": "true",
                 "write.object-storage.enabled": "true",
+                "write.parquet.page-row-limit": "100",
             }.items()
         ],
     ],
@@ -133,8 +138,6 @@ def test_only_what_workers_write_exactly_as_spark_would(
 
 
 def test_columns_that_somebody_else_added_are_left_to_spark(lake: Lake) -> None:
-    from pyiceberg.types import StringType  # noqa: PLC0415 - one use
-
     table = lake.table
     table.update_schema().add_column("note", StringType()).commit()
 
@@ -163,3 +166,59 @@ def test_the_order_names_the_columns_that_metrics_read(
     assert direct.shown == ("name",)
     assert direct.folder.startswith("file:///")
     assert direct.parquet["dictionary_pagesize_limit"] == 32768
+
+
+def test_bounds_that_one_row_group_lacks_are_bounds_of_nothing(lake: Lake) -> None:
+    path = lake.folder / "a.parquet"
+    rows = rows_of(lake.table, lake.plan(3, 2))
+    small = rows.cast(narrow_schema(rows.schema))
+    texts = [["a", "b", "b", "b", "b"], ["c", "z" * 5000, "c", "c", "c"]]
+    with pq.ParquetWriter(path, small.schema) as writer:
+        for group in texts:
+            place = small.schema.get_field_index("name")
+            writer.write_table(small.set_column(place, small.schema.field("name"), [group]))
+
+    file = describe_file(lake.table, f"file://{path}")
+
+    assert 2 not in file.lower_bounds
+    assert 2 not in file.upper_bounds
+    assert file.upper_bounds[1] == (2).to_bytes(8, "little")
+
+
+def test_a_file_that_is_none_is_a_lost_stage(lake: Lake) -> None:
+    (lake.folder / "a.parquet").write_bytes(b"PAR1 and then the machine died")
+
+    with pytest.raises(StageLostError, match="is no Parquet file"):
+        describe_file(lake.table, f"file://{lake.folder}/a.parquet")
+
+
+def test_files_for_another_layout_are_refused(lake: Lake) -> None:
+    plan = lake.plan(3, 2)
+    path = write_file(lake, lake.folder / "a.parquet", 3, 2)
+    branch, head = begin_attempt(lake)
+    lake.table.update_schema().add_column("note", StringType()).commit()
+
+    with pytest.raises(StageStaleError, match="has schema 1 and spec 0 now"):
+        stage_direct_files(lake.store, plan, (branch, head), (path,))
+
+    assert lake.table.metadata.refs[branch].snapshot_id == head
+
+
+@pytest.mark.parametrize("folder", ["ware house", "wäre"])
+def test_a_path_that_libraries_read_differently_is_left_to_spark(
+    tmp_path: Path, folder: str
+) -> None:
+    stream = make_stream()
+    (tmp_path / folder).mkdir()
+    lake = Lake(tmp_path / folder, stream)
+    table = lake.store.create("demo.orders", new_table(stream))
+
+    assert not fits_direct(table, stream)
+    lake.catalog.close()
+
+
+def test_a_limit_that_is_no_number_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAZIL_DIRECT_MIN_RECORDS", "many")
+
+    with pytest.raises(ConfigurationError, match="'many', not a number of records"):
+        is_worthwhile(lake.plan(1, 1))

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from json_corpus import BIG, COLUMNS, ODD, PLAIN, WHOLE, make_records
+from json_corpus import BIG, COLUMNS, ODD, PLAIN, STILL_SURE, SURE_AS_A_WHOLE, WHOLE, make_records
 
 from frazil.columns import parse_column
 from frazil.direct_files import narrow_schema
@@ -11,12 +11,6 @@ from frazil_spark.direct_files import build_kafka
 from frazil_spark.sure_rows import MAX_SPLITS, SureReader
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow  # isort: skip
-
-STILL_SURE = {
-    *[("id", "-0"), ("price", '"12.30"'), ("price", '"+1"'), ("price", "1E+2")],
-    *[("text", '"\\u0000"'), ("real", "0." + "1" * 600)],
-}
-SURE_AS_A_WHOLE = (b'{"x":1,"x":2,"id":1}', b'{"\\u0069d":1}')
 
 
 def make_schema() -> pa.Schema:
