@@ -4,7 +4,8 @@ from frazil import keys
 from frazil.branches import create_branch, name_branch
 from frazil.budget import BadRecords, dispose
 from frazil.contracts import BatchPlan, Staged, StageRequest, StageResult
-from frazil.direct_files import plan_direct, stage_direct_files
+from frazil.direct_files import stage_direct_files
+from frazil.direct_plan import plan_direct
 from frazil.errors import ConservationError, StageLostError
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import refuse_other_rules

@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from faults.auditor import audit_table
-from frazil.direct_files import MIN_RECORDS_VARIABLE
+from frazil.direct_plan import MIN_RECORDS_VARIABLE
 from frazil.failpoints import FAILPOINTS
 
 REPO = Path(__file__).parents[2]

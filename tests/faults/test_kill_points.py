@@ -11,7 +11,7 @@ import pytest
 from conftest import REPO, Lab, good_values
 
 from faults.auditor import audit_table
-from frazil.direct_files import MIN_RECORDS_VARIABLE
+from frazil.direct_plan import MIN_RECORDS_VARIABLE
 from frazil.failpoints import FAILPOINTS
 
 pytestmark = pytest.mark.stack

@@ -16,7 +16,7 @@ from json_corpus import BIG, COLUMNS, make_records
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from frazil.direct_files import MIN_RECORDS_VARIABLE
+from frazil.direct_plan import MIN_RECORDS_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

@@ -12,14 +12,8 @@ from scripted_catalog import landed_then
 from frazil import commits
 from frazil.bootstrap import new_table
 from frazil.branches import create_branch, name_branch
-from frazil.direct_files import (
-    describe_file,
-    fits_direct,
-    is_worthwhile,
-    narrow_schema,
-    plan_direct,
-    stage_direct_files,
-)
+from frazil.direct_files import describe_file, stage_direct_files
+from frazil.direct_plan import fits_direct, is_worthwhile, narrow_schema, plan_direct
 from frazil.errors import ConfigurationError, StageLostError, StageStaleError
 from frazil.staged_rows import refuse_wrong_offsets
 from frazil.streams import Stream

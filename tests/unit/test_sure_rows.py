@@ -5,7 +5,7 @@ import pytest
 from json_corpus import BIG, COLUMNS, ODD, PLAIN, STILL_SURE, SURE_AS_A_WHOLE, WHOLE, make_records
 
 from frazil.columns import parse_column
-from frazil.direct_files import narrow_schema
+from frazil.direct_plan import narrow_schema
 from frazil.table_schema import build_table_schema
 from frazil_spark.direct_files import build_kafka
 from frazil_spark.sure_rows import MAX_SPLITS, SureReader

@@ -1,0 +1,183 @@
+"""Which batches Spark's Python workers may write themselves, and how."""
+
+import base64
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import urlparse
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.utils.properties import property_as_int
+
+from frazil import keys
+from frazil.columns import ColumnType, ListType, Primitive, StructType
+from frazil.contracts import BatchPlan, DirectFiles
+from frazil.errors import ConfigurationError
+from frazil.streams import Stream
+from frazil.value_forms import value_path
+
+MIN_RECORDS_VARIABLE = "FRAZIL_DIRECT_MIN_RECORDS"
+MIN_RECORDS = 20_000
+"""Below that a worker's start costs more than it saves."""
+
+_TEMPORAL = frozenset({"date", "timestamp", "timestamptz"})
+_PLAIN = frozenset({"string", "long", "int", "double", "boolean"})
+_MAX_PRECISION = 18
+_PLAIN_FOLDER = re.compile(r"file://[\w./+=-]+", re.ASCII)
+"""Paths that no library unquotes, splits or refuses."""
+
+_PARQUET_PROPERTIES = frozenset(
+    {
+        TableProperties.PARQUET_COMPRESSION,
+        TableProperties.PARQUET_COMPRESSION_LEVEL,
+        TableProperties.PARQUET_DICT_SIZE_BYTES,
+        TableProperties.PARQUET_PAGE_SIZE_BYTES,
+    }
+)
+_UNKNOWN_PROPERTIES = (
+    "encryption.",
+    "write.parquet.",
+    "write.object-storage.",
+    "write.location-provider.",
+    "write.py-location-provider.",
+)
+_ZSTD_LEVEL = 3
+"""That of Iceberg's Java writer; PyArrow's own would be 1."""
+
+
+def plan_direct(
+    table: Table, stream: Stream, plan: BatchPlan, metrics: Mapping[str, str]
+) -> DirectFiles | None:
+    """Say how workers may write this batch's rows, or None where Spark must."""
+    columns = stream.value.parsed_columns
+    metadata = table.metadata
+    is_planned = (plan.schema_id, plan.spec_id) == (
+        metadata.current_schema_id,
+        metadata.default_spec_id,
+    )
+    if not is_planned or not is_worthwhile(plan) or not fits_direct(table, stream):
+        return None
+    properties = table.properties
+    schema = narrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=True))
+    return DirectFiles(
+        folder=data_folder(table),
+        schema_ipc=base64.b64encode(schema.serialize().to_pybytes()).decode(),
+        target_bytes=property_as_int(
+            properties,
+            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES,
+            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT,
+        )
+        or TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT,
+        parquet=choose_parquet_options(properties),
+        shown=tuple(c.name for c in columns if any(value_path(c) in m for m in metrics.values())),
+    )
+
+
+def is_worthwhile(plan: BatchPlan) -> bool:
+    """Say whether the batch is big enough to wake Python workers for it.
+
+    Raises:
+        ConfigurationError: the environment names no number.
+    """
+    planned = sum(end - begin for parts in plan.ranges.values() for begin, end in parts.values())
+    text = os.environ.get(MIN_RECORDS_VARIABLE, str(MIN_RECORDS))
+    if not text.isdecimal():
+        raise ConfigurationError(
+            f"{MIN_RECORDS_VARIABLE} is {text!r}, not a number of records",
+            f"give a number such as {MIN_RECORDS}, or leave the variable out",
+        )
+    return planned >= int(text)
+
+
+def data_folder(table: Table) -> str:
+    """Name the folder of the table's data files as an address."""
+    provider = load_location_provider(table.location(), table.properties)
+    folder = os.path.dirname(provider.new_data_location("x.parquet"))  # noqa: PTH120 - an address
+    return folder if urlparse(folder).scheme else f"file://{folder}"
+
+
+def fits_direct(table: Table, stream: Stream) -> bool:
+    """Say whether the stream's values and the table's layout are ones that workers can write."""
+    columns = stream.value.parsed_columns
+    return (
+        stream.value.convert == "json"
+        and table.spec().is_unpartitioned()
+        and table.sort_order().is_unsorted
+        and [f.name for f in table.schema().fields]
+        == [*[c.name for c in columns], keys.KAFKA_COLUMN]
+        and all(_is_sure_type(column.type) for column in columns)
+        and _PLAIN_FOLDER.fullmatch(data_folder(table)) is not None
+        and table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet") == "parquet"
+        and not any(map(_is_for_spark_alone, table.properties))
+    )
+
+
+def _is_sure_type(column_type: ColumnType, depth: int = 0) -> bool:
+    """Name the types whose JSON form leaves no doubt; nothing required below the top."""
+    match column_type:
+        case Primitive("decimal", (precision, _)):
+            return precision <= _MAX_PRECISION
+        case Primitive(name, _):
+            return name in _PLAIN or (name in _TEMPORAL and depth == 0)
+        case ListType(element, required):
+            return not required and _is_sure_type(element, depth + 1)
+        case StructType(fields):
+            return all(not f.required and _is_sure_type(f.type, depth + 1) for f in fields)
+    return False
+
+
+def choose_parquet_options(properties: Mapping[str, str]) -> dict[str, str | int]:
+    """Translate a table's Parquet properties for PyArrow's writer."""
+    codec = properties.get(
+        TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT
+    ).lower()
+    options: dict[str, str | int] = {
+        "compression": "none" if codec == "uncompressed" else codec,
+        "dictionary_pagesize_limit": int(
+            properties.get(
+                TableProperties.PARQUET_DICT_SIZE_BYTES,
+                TableProperties.PARQUET_DICT_SIZE_BYTES_DEFAULT,
+            )
+        ),
+        "data_page_size": int(
+            properties.get(
+                TableProperties.PARQUET_PAGE_SIZE_BYTES,
+                TableProperties.PARQUET_PAGE_SIZE_BYTES_DEFAULT,
+            )
+        ),
+    }
+    level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
+    if level is not None:
+        options["compression_level"] = int(level)
+    elif codec == "zstd":
+        options["compression_level"] = _ZSTD_LEVEL
+    return options
+
+
+def _is_for_spark_alone(name: str) -> bool:
+    """Recognise a property that Spark's writer obeys and workers would not."""
+    return name.startswith(_UNKNOWN_PROPERTIES) and name not in _PARQUET_PROPERTIES
+
+
+def narrow_schema(schema: pa.Schema) -> pa.Schema:
+    """Take Arrow's small types where PyIceberg takes the large ones; field ids stay."""
+    return pa.schema([_narrow_field(field) for field in schema])
+
+
+def _narrow_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_narrow_type(field.type))
+
+
+def _narrow_type(given: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(given):
+        return pa.string()
+    if pa.types.is_large_binary(given):
+        return pa.binary()
+    if pa.types.is_struct(given):
+        return pa.struct([_narrow_field(field) for field in given.fields])
+    if pa.types.is_large_list(given) or pa.types.is_list(given):
+        return pa.list_(_narrow_field(given.value_field))
+    return given
