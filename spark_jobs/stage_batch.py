@@ -17,7 +17,7 @@ from frazil.quality_sql import write_count
 from frazil.streams import Errors
 from frazil_spark.counting import count_metrics, read_files, read_partitions
 from frazil_spark.decoding import GOOD, KAFKA, VALUE, Decoded, decode
-from frazil_spark.direct_rows import carried_columns, include_sure, write_directly
+from frazil_spark.direct_rows import carried_columns, ends_workers, include_sure, write_directly
 from frazil_spark.job import run_job
 from frazil_spark.kafka_source import read_ranges
 
@@ -67,7 +67,7 @@ def append_rows(spark: SparkSession, decoded: Decoded, request: StageRequest) ->
 
 def decode_directly(spark: SparkSession, request: StageRequest) -> Decoded | None:
     """Let workers write what is sure on the way to the decode, where the request allows it."""
-    if request.direct is None:
+    if request.direct is None or not ends_workers(spark):
         return None
     records = write_directly(read_ranges(spark, request), request)
     carried = carried_columns(records)

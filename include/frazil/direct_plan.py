@@ -20,7 +20,7 @@ from frazil.streams import Stream
 from frazil.value_forms import value_path
 
 MIN_RECORDS_VARIABLE = "FRAZIL_DIRECT_MIN_RECORDS"
-MIN_RECORDS = 20_000
+MIN_RECORDS = 500_000
 """Below that a worker's start costs more than it saves."""
 
 _TEMPORAL = frozenset({"date", "timestamp", "timestamptz"})

@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column, parse_column, to_spark_ddl
@@ -37,6 +37,14 @@ _BATCH_CONF = {
 # Workers need not have this package: its code travels with the task.
 for _module in (direct_files, sure_rows):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
+
+
+def ends_workers(spark: SparkSession) -> bool:
+    """Say whether Python workers end with their task.
+
+    Spark Connect starts a daemon of workers for each session, and it outlives the session.
+    """
+    return spark.conf.get("spark.python.use.daemon", "true") == "false"
 
 
 def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
