@@ -64,9 +64,9 @@ def measure(spark_pid: int | None, action: Callable[[], None]) -> tuple[float, f
     server = psutil.Process(spark_pid) if spark_pid else None
 
     def cpu() -> float:
-        workers = server.children(recursive=True) if server else []
-        processes = [psutil.Process(), *([server] if server else []), *workers]
-        return sum(sum(p.cpu_times()[:2]) for p in processes)
+        own = sum(psutil.Process().cpu_times()[:2])
+        # Workers that have ended are in the server's own account of its children.
+        return own + (sum(server.cpu_times()[:4]) if server else 0.0)
 
     before, started = cpu(), time.monotonic()
     action()
