@@ -173,7 +173,9 @@ class History:
 
     def roll_back(self) -> None:
         """Set main back to an ancestor, as others do; then a named person answers the halt."""
-        ancestors = list(walk_ancestors(self.lake.history, beyond_metadata=False))[1:]
+        past = list(walk_ancestors(self.lake.history, beyond_metadata=False))[1:]
+        # Between the two halves of a rewrite its rows are gone: nobody sets main back to there.
+        ancestors = [entry for entry in past if entry.summary.get("operation") != "delete"]
         if not ancestors:
             return
         target = self.rnd.choice(ancestors).snapshot_id
