@@ -180,6 +180,7 @@ def small_warehouse(lab: Lab, tmp_path: Path) -> Iterator[str]:
         ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(mount)], check=False
     )
     if done.returncode != 0:
+        # A full warehouse cannot be made without a small file system; only root may mount one.
         pytest.skip("only root may mount the 64 MB file system that this test fills")
     extra = {"catalog": "lake", **lab.stack.catalog_properties, "warehouse": f"file://{mount}"}
     yield json.dumps({"conn_type": "iceberg", "extra": extra})

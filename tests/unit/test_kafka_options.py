@@ -1,10 +1,12 @@
 """One Kafka connection serves librdkafka and the Java client alike (A9)."""
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from frazil.errors import ConfigurationError
 from frazil.kafka_log import KafkaLog
-from frazil.kafka_options import to_spark_options
+from frazil.kafka_options import to_librdkafka, to_spark_options
 
 SASL = {
     "bootstrap.servers": "k:9093",
@@ -77,7 +79,13 @@ def test_a_login_that_java_knows_better_is_left_alone() -> None:
 
 
 def test_what_java_alone_knows_does_not_reach_librdkafka() -> None:
-    KafkaLog({"bootstrap.servers": "k:9092", "java.max.poll.records": "5000"})
+    given = {"bootstrap.servers": "k:9092", "java.max.poll.records": "5000"}
+
+    # librdkafka itself refuses what it does not know.
+    with pytest.raises(KafkaException, match=r"java\.max\.poll\.records"):
+        AdminClient(given)
+    assert AdminClient(to_librdkafka(given)) is not None
+    assert KafkaLog(given) is not None
 
 
 def test_a_setting_that_nobody_knows_is_named() -> None:
