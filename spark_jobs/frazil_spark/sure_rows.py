@@ -13,7 +13,6 @@ its object too late would meet the next line's `{` where JSON allows none, so ev
 least one object, and as many rows as lines means one object on each.
 """
 
-import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,6 +100,8 @@ class SureReader:
     def _parse(self, texts: pa.BinaryArray) -> pa.Table:
         """Parse records, one per line.
 
+        Texts of instants in another spelling than the sure one become null and are marked odd.
+
         Raises:
             ArrowInvalid: at least one record is not sure.
         """
@@ -115,11 +116,17 @@ class SureReader:
         if table.num_rows != count:
             message = "a line holds more than one record"
             raise pa.ArrowInvalid(message)
-        columns = [_convert(table[field.name], field.type) for field in self.columns]
-        given = [is_odd(table[field.name], field.type) for field in self.columns]
-        odd = [mask for mask in given if mask is not None]
-        marks = functools.reduce(pc.or_, odd) if odd else pa.array([False] * count)
-        return pa.table([*columns, marks], schema=self._read)
+        columns = []
+        odd = pa.array([False] * count)
+        for field in self.columns:
+            values = table[field.name]
+            if pa.types.is_temporal(field.type):
+                misspelt = _find_misspelt(values, field.type)
+                values, odd = pc.if_else(misspelt, None, values), pc.or_(odd, misspelt)
+            for chunk in values.chunks:
+                _refuse_odd_doubles(chunk)
+            columns.append(values.cast(field.type))
+        return pa.table([*columns, odd], schema=self._read)
 
 
 def find_candidates(values: pa.BinaryArray) -> pa.BooleanArray:
@@ -173,29 +180,14 @@ def wire_type(column: pa.DataType) -> pa.DataType:
     return column
 
 
-def _convert(values: pa.ChunkedArray, column: pa.DataType) -> pa.ChunkedArray:
-    """Give values their column's type; texts in another spelling than the sure one become null.
-
-    Raises:
-        ArrowInvalid: a value does not fit.
-    """
-    if not pa.types.is_temporal(column):
-        for chunk in values.chunks:
-            _refuse_odd_doubles(chunk)
-        return values.cast(column)
-    return pc.if_else(is_odd(values, column), None, values).cast(column)
-
-
-def is_odd(values: pa.ChunkedArray, column: pa.DataType) -> pa.ChunkedArray | None:
+def _find_misspelt(values: pa.ChunkedArray, column: pa.DataType) -> pa.ChunkedArray:
     """Mark the texts of instants and days that are not in the spelling that is sure."""
-    if not pa.types.is_temporal(column):
-        return None
     if pa.types.is_date(column):
         pattern = f"^{_DATE}$"
     else:
         pattern = f"^{_DATE}{_TIME}{'Z' if column.tz else ''}$"
-    odd = pc.invert(pc.match_substring_regex(values, pattern))
-    return pc.fill_null(odd, False)  # noqa: FBT003
+    misspelt = pc.invert(pc.match_substring_regex(values, pattern))
+    return pc.fill_null(misspelt, False)  # noqa: FBT003 - PyArrow's own
 
 
 def _refuse_odd_doubles(values: pa.Array) -> None:
