@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -53,6 +54,7 @@ class FileRoller:
     _writer: pq.ParquetWriter | None = None
     _sink: pa.NativeFile | None = None
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
+    _waiting_bytes: int = 0
 
     def write(self, rows: pa.RecordBatch) -> str | None:
         """Take rows; give the path of a file that they began."""
@@ -60,7 +62,8 @@ class FileRoller:
         if self._writer is None:
             began = self._open()
         self._waiting.append(rows)
-        if sum(batch.nbytes for batch in self._waiting) >= ROW_GROUP_BYTES:
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES:
             self._flush()
             if self._sink is not None and self._sink.tell() >= self.order.target_bytes:
                 self.close()
@@ -98,7 +101,7 @@ class FileRoller:
         if self._writer is not None and self._waiting:
             rows = pa.Table.from_batches(self._waiting)
             self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
-        self._waiting = []
+        self._waiting, self._waiting_bytes = [], 0
 
 
 def write_sure_rows(
@@ -128,17 +131,19 @@ def _write_sure_rows(
             raise ValueError(message)
         batch = received.drop_columns([BIG])
         if fruitless >= PATIENCE:
-            yield from _pass_on(batch, pa.array([False] * batch.num_rows), (), order)
+            yield from _pass_on(batch, pa.array([], pa.int64()), (), order)
             continue
         sure = reader.read(batch["value"].cast(pa.binary()))
         fruitless = 0 if 2 * len(sure.places) > batch.num_rows else fruitless + 1
         path = None
         if len(sure.places):
-            kafka = build_kafka(batch.take(sure.places), order.schema.field(KAFKA).type)
+            known = batch.drop_columns(["value"])
+            if len(sure.places) < batch.num_rows:
+                known = known.take(sure.places)
+            kafka = build_kafka(known, order.schema.field(KAFKA).type)
             arrays = [*sure.columns, kafka]
             path = roller.write(pa.RecordBatch.from_arrays(arrays, schema=order.schema))
-        mask = pc.is_in(pa.array(range(batch.num_rows), pa.int64()), value_set=sure.places)
-        yield from _pass_on(batch, mask, _name_columns(columns, sure), order, path)
+        yield from _pass_on(batch, sure.places, _name_columns(columns, sure), order, path)
 
 
 def build_kafka(records: pa.RecordBatch, kafka: pa.StructType) -> pa.StructArray:
@@ -165,19 +170,28 @@ def _name_columns(columns: pa.Schema, sure: Sure) -> tuple[tuple[str, pa.Array],
 
 def _pass_on(
     batch: pa.RecordBatch,
-    sure: pa.BooleanArray,
+    sure: pa.Int64Array,
     columns: tuple[tuple[str, pa.Array], ...],
     order: DirectOrder,
     path: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Put together what Spark sees: sure rows first, without value, then the rest."""
-    known, rest = batch.filter(sure), batch.filter(pc.invert(sure))
+    known, rest = _part(batch, sure)
     if known.num_rows:
         values = dict(columns)
         shown = {SHOWN + name: values[name] for name in order.shown}
         yield _lay_out(known, order, shown, path, is_sure=True)
     if rest.num_rows:
         yield _lay_out(rest, order, {}, None, is_sure=False)
+
+
+def _part(batch: pa.RecordBatch, sure: pa.Int64Array) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Give the rows at the places and the others; nothing is copied where one part is all."""
+    if len(sure) == batch.num_rows:
+        return batch, batch.slice(0, 0)
+    is_rest = np.ones(batch.num_rows, np.bool_)
+    is_rest[sure.to_numpy()] = False
+    return batch.take(sure), batch.filter(pa.array(is_rest))
 
 
 def _lay_out(

@@ -40,11 +40,14 @@ for _module in (direct_files, sure_rows):
 
 
 def ends_workers(spark: SparkSession) -> bool:
-    """Say whether Python workers end with their task.
+    """Say whether Python workers end by themselves.
 
-    Spark Connect starts a daemon of workers for each session, and it outlives the session.
+    Spark Connect starts a daemon of workers for each session, and it outlives the session, unless
+    it is ours or none.
     """
-    return spark.conf.get("spark.python.use.daemon", "true") == "false"
+    if spark.conf.get("spark.python.use.daemon", "true") == "false":
+        return True
+    return spark.conf.get("spark.python.daemon.module", "") == "frazil_spark.worker_daemon"
 
 
 def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:

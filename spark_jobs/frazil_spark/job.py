@@ -6,6 +6,8 @@ The same file runs as a Spark Connect client (`SPARK_REMOTE` is set) and under s
 import os
 import signal
 import sys
+import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -13,11 +15,12 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from frazil.contracts import Message
+from frazil.contracts import Message, StageRequest
 from frazil.job_errors import encode_job_error
 
 RequestMessage = TypeVar("RequestMessage", bound=Message)
 RETRIES = 4
+SHARED_SECONDS = 1800
 MAX_BACKOFF_MS = 2000
 
 
@@ -27,9 +30,10 @@ def run_job(
     """Run `action` on the request file and leave its result, or its error, in the result file."""
     request_path, result_path = (Path(argument) for argument in sys.argv[1:3])
     try:
-        session = open_session()
+        message = request.parse(request_path.read_text())
+        session = open_session(message)
         _interrupt_on_sigterm(session)
-        result = action(session, request.parse(request_path.read_text()))
+        result = action(session, message)
     except Exception as error:  # noqa: BLE001 - the one place where any error becomes a result
         result_path.write_text(encode_job_error(error))
         sys.exit(1)
@@ -39,14 +43,29 @@ def run_job(
     session.stop()
 
 
-def open_session() -> SparkSession:
-    """Open a fresh session on the Connect server, or the application's own session."""
+def open_session(request: Message) -> SparkSession:
+    """Open a session on the Connect server, or the application's own session."""
     remote = os.environ.get("SPARK_REMOTE")
     if not remote:
         return SparkSession.builder.getOrCreate()
-    session: SparkSession = SparkSession.builder.remote(remote).create()
+    if isinstance(request, StageRequest) and request.direct is not None:
+        address = share_session(remote, request.stream, time.time())
+        session: SparkSession = SparkSession.builder.remote(address).create()
+        session.release_session_on_close = False  # type: ignore[attr-defined]  # Connect only
+    else:
+        session = SparkSession.builder.remote(remote).create()
     _limit_retries(session)
     return session
+
+
+def share_session(remote: str, stream: str, now: float) -> str:
+    """Name one session for a stream's batches of half an hour, in the server's address.
+
+    Spark keeps a thread, and their daemon for a while, for each session that had Python workers.
+    The server forgets a session that was idle for an hour and never takes its name again.
+    """
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"frazil:{stream}:{now // SHARED_SECONDS:.0f}")
+    return f"{remote if ';' in remote else remote.rstrip('/') + '/'};session_id={name}"
 
 
 def _limit_retries(session: SparkSession) -> None:
@@ -59,10 +78,13 @@ def _limit_retries(session: SparkSession) -> None:
 
 def _interrupt_on_sigterm(session: SparkSession) -> None:
     """Stop the server's work when the task is stopped, so that no operation runs on alone."""
+    tag = f"frazil-{uuid.uuid4()}"
+    if os.environ.get("SPARK_REMOTE"):
+        session.addTag(tag)
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         if os.environ.get("SPARK_REMOTE"):
-            session.interruptAll()
+            session.interruptTag(tag)
         sys.exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, interrupt)

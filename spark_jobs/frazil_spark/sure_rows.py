@@ -29,12 +29,13 @@ MAX_SPLITS = 16
 """So often a batch may be split around records at fault; what is left then is not looked at."""
 
 _SHORT_BYTES = 1000
+_LOOK_BYTES = 65_536
+_SMALL = np.uint8(0x20)
+"""The bit that makes a small letter of a capital."""
 _LONGEST_BYTES = 50_000
 _DEEPEST = 500
-_SUSPECT_BYTES = (b"\n", b"\r", b"NaN", b"Inf", b"\\u")
 _SUSPECT = r"[\n\r]|NaN|Inf|\\u[dD]"
 _LONG_NUMBER = "[0-9.eE+-]{500}"
-_NEGATIVE_EXPONENT_BYTES = (b"e-", b"E-", b"\\u00")
 _NEGATIVE_EXPONENT = r"[0-9.][eE]-[0-9]+[\s,}\]\"]|\\u00(3[0-9]|[46]5|2[bBdDeE])"
 """Before a decimal: PyArrow looks up powers of ten for it beyond the end of their table."""
 
@@ -67,19 +68,17 @@ class SureReader:
 
     def read(self, values: pa.BinaryArray) -> Sure:
         """Read what is sure among raw values."""
-        candidates = find_candidates(values)
-        if self._has_decimals:
-            candidates = _refuse(candidates, values, _NEGATIVE_EXPONENT_BYTES, _NEGATIVE_EXPONENT)
+        candidates = find_candidates(values, has_decimals=self._has_decimals)
         places = pc.indices_nonzero(candidates).cast(pa.int64())
-        texts = values.take(places).cast(pa.binary())
+        texts = values if len(places) == len(values) else values.take(places)
         found = list(self._read_spans(texts))
         if not found:
             nothing = [pa.array([], field.type) for field in self.columns]
             return Sure(pa.array([], pa.int64()), tuple(nothing))
-        rows = pa.concat_arrays([pa.array(range(*span), pa.int64()) for span, _ in found])
-        table = pa.concat_tables([table for _, table in found]).combine_chunks()
-        *columns, odd = [pa.concat_arrays(column.chunks) for column in table.columns]
-        return _keep_complete(places.take(rows), columns, self.columns, pc.invert(odd))
+        rows = np.concatenate([np.arange(*span) for span, _ in found])
+        table = pa.concat_tables([table for _, table in found])
+        *columns, odd = map(_join_chunks, table.columns)
+        return _keep_complete(places.take(pa.array(rows)), columns, self.columns, pc.invert(odd))
 
     def _read_spans(self, texts: pa.BinaryArray) -> Iterator[tuple[Span, pa.Table]]:
         """Read spans of records, split around those at fault."""
@@ -129,7 +128,7 @@ class SureReader:
         return pa.table([*columns, odd], schema=self._read)
 
 
-def find_candidates(values: pa.BinaryArray) -> pa.BooleanArray:
+def find_candidates(values: pa.BinaryArray, *, has_decimals: bool = True) -> pa.BooleanArray:
     """Find the values that may be read at all: objects without anything to beware of."""
     lengths = pc.fill_null(pc.binary_length(values), 0)
     braced = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
@@ -137,22 +136,16 @@ def find_candidates(values: pa.BinaryArray) -> pa.BooleanArray:
         pc.fill_null(braced, False),  # noqa: FBT003 - PyArrow's own
         pc.less_equal(lengths, _LONGEST_BYTES),
     )
-    candidates = _refuse(candidates, values, _SUSPECT_BYTES, _SUSPECT)
+    signs = find_signs(_content(values))
+    if signs.of_suspects:
+        candidates = pc.and_not(candidates, _matches(values, _SUSPECT))
+    if has_decimals and signs.of_exponents:
+        candidates = pc.and_not(candidates, _matches(values, _NEGATIVE_EXPONENT))
     if (pc.max(lengths).as_py() or 0) > _SHORT_BYTES:
         openings = pc.add(pc.count_substring(values, b"["), pc.count_substring(values, b"{"))
         deep = pc.fill_null(pc.greater(openings, _DEEPEST), True)  # noqa: FBT003
         candidates = pc.and_not(candidates, pc.or_(deep, _matches(values, _LONG_NUMBER)))
     return candidates
-
-
-def _refuse(
-    candidates: pa.BooleanArray, values: pa.BinaryArray, signs: tuple[bytes, ...], pattern: str
-) -> pa.BooleanArray:
-    """Refuse what matches a pattern; it is only looked for where one of its signs is."""
-    content = _content(values)
-    if not any(_holds(content, sign) for sign in signs):
-        return candidates
-    return pc.and_not(candidates, _matches(values, pattern))
 
 
 def _holds_decimals(column: pa.DataType) -> bool:
@@ -207,6 +200,10 @@ def _refuse_odd_doubles(values: pa.Array) -> None:
             _refuse_odd_doubles(array)
 
 
+def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
 def _keep_complete(
     places: pa.Int64Array, columns: list[pa.Array], schema: pa.Schema, kept: pa.BooleanArray
 ) -> Sure:
@@ -214,6 +211,8 @@ def _keep_complete(
     for field, column in zip(schema, columns, strict=True):
         if not field.nullable and column.null_count:
             kept = pc.and_(kept, column.is_valid())
+    if kept.true_count == len(kept):
+        return Sure(places, tuple(columns))
     return Sure(places.filter(kept), tuple(column.filter(kept) for column in columns))
 
 
@@ -242,9 +241,30 @@ def _content(values: pa.BinaryArray) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8)[bounds[0] : bounds[-1]]
 
 
-def _holds(content: NDArray[np.uint8], text: bytes) -> bool:
-    """Look for a short text: by its first byte, then at the few places where that is."""
-    places = np.flatnonzero(content[: len(content) - len(text) + 1] == text[0])
-    for distance, byte in enumerate(text[1:], start=1):
-        places = places[content[places + distance] == byte]
-    return bool(len(places))
+@dataclass(frozen=True)
+class Signs:
+    """Whether anything in a batch calls for a closer look, by patterns that cost more."""
+
+    of_suspects: bool
+    of_exponents: bool
+
+
+def find_signs(content: NDArray[np.uint8]) -> Signs:
+    """Look at all bytes for what every match of the patterns has in it."""
+    suspects = exponents = False
+    for begin in range(0, len(content), _LOOK_BYTES):
+        # In pieces that stay in the processor's cache, each with the next one's first byte.
+        piece = content[begin : begin + _LOOK_BYTES + 1]
+        escapes = bool((piece == ord("\\")).any())
+        suspects = suspects or (
+            escapes
+            or bool(piece.min() < ord(" "))
+            or _holds_pair(piece, ord("a"), ord("N"))
+            or _holds_pair(piece, ord("I"), ord("n"))
+        )
+        exponents = exponents or escapes or _holds_pair(piece | _SMALL, ord("e"), ord("-"))
+    return Signs(of_suspects=suspects, of_exponents=exponents)
+
+
+def _holds_pair(content: NDArray[np.uint8], first: int, second: int) -> bool:
+    return bool(((content[:-1] == first) & (content[1:] == second)).any())

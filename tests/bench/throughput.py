@@ -61,16 +61,20 @@ def run_floor(spark: SparkSession, plan: BatchPlan, bootstrap: str, table: str) 
 
 def measure(spark_pid: int | None, action: Callable[[], None]) -> tuple[float, float]:
     """Give wall seconds and CPU seconds: this process, the Spark server, its Python workers."""
-    server = psutil.Process(spark_pid) if spark_pid else None
-
-    def cpu() -> float:
-        own = sum(psutil.Process().cpu_times()[:2])
-        # Workers that have ended are in the server's own account of its children.
-        return own + (sum(server.cpu_times()[:4]) if server else 0.0)
-
-    before, started = cpu(), time.monotonic()
+    before, started = read_cpu(spark_pid), time.monotonic()
     action()
-    return time.monotonic() - started, cpu() - before
+    seconds, after = time.monotonic() - started, read_cpu(spark_pid)
+    # A worker that ended since is in its parent's account of children, if anywhere.
+    return seconds, sum(cpu - before.get(pid, 0.0) for pid, cpu in after.items())
+
+
+def read_cpu(spark_pid: int | None) -> dict[int, float]:
+    """Give the CPU seconds of each process, those of its ended children included."""
+    processes = [psutil.Process()]
+    if spark_pid is not None:
+        server = psutil.Process(spark_pid)
+        processes += [server, *server.children(recursive=True)]
+    return {process.pid: sum(process.cpu_times()[:4]) for process in processes}
 
 
 def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
