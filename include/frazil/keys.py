@@ -24,6 +24,7 @@ SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 STATE_PREFIX = "frazil.state."
 HINT_PREFIX = "frazil.hint."
 BLOCKED_PREFIX = "frazil.blocked."
+SCHEMA_CHANGE_PREFIX = "frazil.schema-change."
 
 BOOTSTRAP = "bootstrap"
 INGEST = "ingest"
@@ -51,3 +52,13 @@ def hint_key(stream: str) -> str:
 def blocked_key(stream: str) -> str:
     """Name the table property that records a blocked batch."""
     return BLOCKED_PREFIX + stream
+
+
+def columns_key(stream: str) -> str:
+    """Name the table property that lists the columns that the stream writes."""
+    return f"frazil.columns.{stream}"
+
+
+def schema_answer_key(stream: str) -> str:
+    """Name the table property that records a person's no to a schema change."""
+    return f"frazil.schema-answer.{stream}"

@@ -187,6 +187,6 @@ def _add_problem(status: StreamStatus, obstacle: Obstacle) -> StreamStatus:
     if obstacle.cause == "not_started":
         begin = {"state": "not started", "next_step": f"frazil run {status.stream}"}
         return status.model_copy(update=begin)
-    state = "blocked" if obstacle.cause == "blocked" else obstacle.code
+    state = obstacle.cause if obstacle.cause in {"blocked", "review"} else obstacle.code
     problem = {"state": state, "problem": obstacle.text, "next_step": obstacle.next_step}
     return status.model_copy(update=problem)

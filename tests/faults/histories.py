@@ -16,8 +16,9 @@ from requests.exceptions import ReadTimeout
 from scripted_catalog import Answer, honest, landed_then, overtaken_by, refused
 
 from frazil.archive import archive_all_entries
+from frazil.authors import Author
 from frazil.contracts import BatchPlan, NothingToRead, Staged
-from frazil.decisions import Author, reingest
+from frazil.decisions import reingest
 from frazil.errors import FrazilError, NothingToDecideError
 from frazil.ingest import publish_staged
 from frazil.ledger import walk_ancestors

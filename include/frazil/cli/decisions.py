@@ -22,7 +22,8 @@ def waive(
 
     Example: frazil waive flights --batch 1f2e… --by jane@example.org --reason "known outage"
     """
-    from frazil.decisions import Author, waive_batch
+    from frazil.authors import Author
+    from frazil.decisions import waive_batch
     from frazil.workspace import open_workspace
 
     decision = waive_batch(open_workspace(stream, cli_run_id()), batch, Author(by, reason))
@@ -34,7 +35,7 @@ def accept_gap(stream: StreamName, by: By, reason: Why, as_json: Json = False) -
 
     Example: frazil accept-gap flights --by jane@example.org --reason "paused over the holidays"
     """
-    from frazil.decisions import Author
+    from frazil.authors import Author
     from frazil.decisions import accept_gap as decide
     from frazil.workspace import open_workspace
 
@@ -59,6 +60,7 @@ def recover(
     Example: frazil recover flights --reingest --by jane@example.org --reason "restore of Tuesday"
     """
     from frazil import decisions
+    from frazil.authors import Author
     from frazil.workspace import open_workspace
 
     if reingest == new_table:
@@ -67,7 +69,7 @@ def recover(
             f"`frazil status {stream}` says which one fits",
         )
     decide = decisions.reingest if reingest else decisions.start_over
-    decision = decide(open_workspace(stream, cli_run_id()), decisions.Author(by, reason))
+    decision = decide(open_workspace(stream, cli_run_id()), Author(by, reason))
     _show(stream, decision.kind, decision.text, as_json=as_json)
 
 

@@ -11,6 +11,7 @@ from frazil.cli.doctor import doctor
 from frazil.cli.maintenance import maintain
 from frazil.cli.output import fail
 from frazil.cli.questions import audit, snapshots, status, streams, where
+from frazil.cli.schema import review_schema
 from frazil.cli.stack import stack_app
 from frazil.cli.steps import plan, run
 from frazil.errors import FrazilError
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "waive": waive,
     "accept-gap": accept_gap,
     "recover": recover,
+    "review-schema": review_schema,
     "maintain": maintain,
 }
 for name, command in COMMANDS.items():
