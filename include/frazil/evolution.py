@@ -140,4 +140,4 @@ def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author)
 
 
 def _say_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -14,6 +14,7 @@ MAX_TIMESTAMP_MS = "frazil.max-timestamp-ms"
 SCHEMA_IDS = "frazil.schema-ids"
 QUALITY = "frazil.quality"
 ATTEMPT = "frazil.attempt"
+CLOCK = "frazil.clock"
 RUN_ID = "frazil.run-id"
 VERSION = "frazil.version"
 STREAM = "frazil.stream"
@@ -37,6 +38,7 @@ ADOPT = "adopt"
 KAFKA_COLUMN = "_kafka"
 DEAD_LETTERS_SUFFIX = "__dead_letters"
 LEDGER_TABLE = "frazil.ledger"
+TIMELINE_TABLE = "frazil.timeline"
 
 
 def state_key(stream: str) -> str:

@@ -93,7 +93,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
     return SnapshotReport(
         snapshot_id=entry.snapshot_id,
         parent_id=entry.parent_id,
-        kind=summary.get(keys.KIND) or _foreign_kind(summary.get("operation", "")),
+        kind=summary.get(keys.KIND) or name_foreign(summary.get("operation", "")),
         epoch=parse_state(state).epoch if state else None,
         batch_id=summary.get(keys.BATCH_ID),
         ranges={t: {p: (r.start, r.end) for p, r in parts.items()} for t, parts in ranges.items()},
@@ -106,7 +106,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
     )
 
 
-def _foreign_kind(operation: str) -> str:
+def name_foreign(operation: str) -> str:
     """Name a snapshot without Frazil's keys: only compaction keeps the rows as they are."""
     return "compaction" if operation == "replace" else f"foreign {operation}"
 

@@ -14,6 +14,7 @@ from frazil.cli.questions import audit, snapshots, status, streams, where
 from frazil.cli.schema import review_schema
 from frazil.cli.stack import stack_app
 from frazil.cli.steps import plan, run
+from frazil.cli.timeline import timeline
 from frazil.errors import FrazilError
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "recover": recover,
     "review-schema": review_schema,
     "maintain": maintain,
+    "timeline": timeline,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
