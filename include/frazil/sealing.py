@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil import commits, keys
-from frazil.errors import StageLostError, StageStaleError
+from frazil.errors import CatalogUnavailableError, StageLostError, StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.ledger import History, LedgerEntry, find_batch
 from frazil.publishing import Landed, commit_turn, load_with_history
@@ -50,10 +50,19 @@ def publish_seal(store: TableStore, seal: Seal, refuse: Refusal) -> Landed:
     Raises:
         StageLostError: the branch is gone or moved; nothing was written.
         StageStaleError: main moved since the stage; nothing was written.
+        CatalogUnavailableError: the catalog let another writer overwrite the commit.
         FrazilError: whatever `refuse` raises; nothing was written.
     """
     doing = f"sealing {seal.summary[keys.KIND]} {seal.own_id} on {seal.table}"
-    return take_turns(doing, lambda: _seal_turn(store, seal, refuse))
+    landed = take_turns(doing, lambda: _seal_turn(store, seal, refuse))
+    _, history = load_with_history(store, seal.table)
+    if find_batch(history, seal.own_id) is None:  # some catalogs do not compare and set (A13)
+        raise CatalogUnavailableError(
+            f"{doing}: it was committed as snapshot {landed.entry.snapshot_id}, but main does not "
+            "have it: the catalog let another writer overwrite it",
+            "run again: it stages afresh; use a catalog that compares and sets",
+        )
+    return landed
 
 
 def _seal_turn(store: TableStore, seal: Seal, refuse: Refusal) -> Landed:

@@ -20,7 +20,7 @@ BAD: list[bytes | None] = [b"no json", b"", None, b'{"name": "no id"}', b'{"id":
 BY_WORKERS = ("stage.before-files",)
 """Reached only where Python workers write the rows of a batch."""
 BLOCKING = tuple(name for name in FAILPOINTS if name.endswith("-block"))
-OTHER_STEPS = ("seal.",)
+OTHER_STEPS = ("seal.", "redrive.")
 """Lines of what is no batch; they have tests of their own."""
 BATCHES = [name for name in FAILPOINTS if not name.startswith(OTHER_STEPS)]
 

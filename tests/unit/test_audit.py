@@ -15,19 +15,19 @@ from frazil.audit_ledger import Span, Spans, Step, check_chain, list_spans
 from frazil.audit_rows import (
     NO_OFFSETS,
     BatchClaim,
-    Offsets,
     PartitionView,
     Tally,
     judge_batches,
     judge_partition,
-    select_counting,
 )
 from frazil.branches import create_branch, name_branch
 from frazil.contracts import PartitionCount, Staged
+from frazil.coordinates import Offsets
 from frazil.dead_letters import ensure_dead_letters_table
 from frazil.errors import ForeignRollbackError, MissingTableError, TopicRecreatedError
 from frazil.kafka_log import PartitionOffsets, TopicFacts
 from frazil.ledger import LedgerEntry
+from frazil.letters import select_counting
 from frazil.offsets import OffsetRange, Ranges
 from frazil.state import StreamState
 
@@ -489,7 +489,7 @@ def test_a_letter_counts_by_the_last_attempt_that_covers_it() -> None:
     spans = Spans(current=(Span(0, 10, 0), Span(0, 5, 1)))
     letters = {"first": offsets_of(2, 7), "replay": offsets_of(3), "abandoned": offsets_of(8)}
 
-    counting = select_counting(letters, spans, {0: "first", 1: "replay"})
+    counting, _ = select_counting(letters, spans, {0: "first", 1: "replay"}, {})
 
     assert counting.tolist() == [3, 7]
 
