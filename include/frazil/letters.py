@@ -134,7 +134,7 @@ def _sort_rows(rows: pa.Table) -> pa.Table:
 def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Lots:
     spans = list_spans(steps)
     by_attempt = {attempt: index for index, attempt in list_attempts(steps).items()}
-    codes = rows["attempt"].combine_chunks().dictionary_encode()
+    codes = rows["attempt"].combine_chunks().fill_null("").dictionary_encode()
     places = np.array([by_attempt.get(a, NOBODY) for a in codes.dictionary.to_pylist()], np.int64)
     indexes = places[codes.indices.to_numpy()] if len(rows) else NO_OFFSETS
     offsets = rows["offset"].to_numpy()

@@ -1,5 +1,8 @@
 """Letters that are back say so in `resolved_by`: a convenience, the ledger alone decides."""
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from frazil import keys
 from frazil.audit_ledger import trace_steps
 from frazil.audit_rows import NOBODY
@@ -20,7 +23,7 @@ TURNS = 3
 def mark_resolved(work: Workspace) -> int:
     """Mark the letters that a redrive brought back and that do not say so; give their count.
 
-    What a killed run left unmarked the next one marks.
+    What a killed run left unmarked the next one marks; what a rollback made wrong, too.
 
     Raises:
         JobFailedError, UnavailableError: rows and ledger are right; run again to mark.
@@ -30,19 +33,22 @@ def mark_resolved(work: Workspace) -> int:
     _, history = load_with_history(work.store, stream.table.name)
     steps = trace_steps(history, stream.stream)
     book = read_book(letters, stream.stream, steps)
-    unmarked = book.rows["resolved_by"].is_null().to_numpy()
-    takers = book.lots.takers
     marks: dict[str, dict[str, Runs]] = {}
-    for place in sorted({*takers[unmarked & (takers != NOBODY)].tolist()}):
-        taken = book.rows.filter(unmarked & (takers == place))
+    count = 0
+    for place in sorted({*book.lots.takers.tolist()} - {NOBODY}):
         redrive_id = steps[place].entry.summary[keys.BATCH_ID]
-        by_attempt = group_letters(taken).items()
-        marks[redrive_id] = {attempt: plain_runs(held) for attempt, held in by_attempt}
+        taken = book.rows.filter(pa.array(book.lots.takers == place))
+        is_marked = pc.fill_null(pc.equal(taken["resolved_by"], redrive_id), False)  # noqa: FBT003
+        unmarked = taken.filter(pc.invert(is_marked))
+        if len(unmarked):
+            by_attempt = group_letters(unmarked).items()
+            marks[redrive_id] = {attempt: plain_runs(held) for attempt, held in by_attempt}
+            count += len(unmarked)
     if marks:
         reach_failpoint("redrive.before-mark")
         _run_job(work, marks)
         reach_failpoint("redrive.after-mark")
-    return int((unmarked & (takers != NOBODY)).sum())
+    return count
 
 
 def _run_job(work: Workspace, marks: dict[str, dict[str, Runs]]) -> None:

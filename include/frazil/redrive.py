@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from frazil import keys
 from frazil.archive import archive_new_entries
 from frazil.audit_ledger import Step, trace_steps
+from frazil.bootstrap import refuse_misfits
 from frazil.branches import create_branch, forsake_branch, name_branch
 from frazil.checking import judge_rows
 from frazil.contracts import Staged, Verdict
@@ -74,6 +75,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
         MissingTableError: the stream has not begun.
         TableError: the ledger halts; nothing was written.
         ConfigurationError: the stream merges by key.
+        IncompatibleTableError: the table cannot hold what the stream file asks for.
         StageStaleError: another writer was faster each time; run again.
         QualityFailedError: the suite refuses the rows; they wait on their branch.
         ConservationError: the staged rows are not the letters that were planned.
@@ -82,6 +84,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
     stream = work.stream
     look = look_at(work)
     refuse_upserts(look.steps, stream.stream)
+    refuse_misfits(stream, look.table)
     letters = work.store.find(stream.dead_letters_table)
     book = read_book(letters, stream.stream, look.steps)
     places = choose_letters(book.rows, book.lots.is_open, choice)

@@ -60,6 +60,7 @@ class StreamStatus(Report):
     lag: int | None = None
     rows: int | None = None
     newest_ingest_at: datetime | None = None
+    newest_redrive_at: datetime | None = None
     partitions: tuple[PartitionStatus, ...] = ()
     freshness: FreshnessReport
     problem: str | None = None
@@ -180,6 +181,7 @@ def read_status(work: Workspace) -> StreamStatus:
         lag=lag,
         rows=facts.rows,
         newest_ingest_at=facts.newest_ingest_at,
+        newest_redrive_at=facts.newest_redrive_at,
         partitions=tuple(_report_partition(p) for p in facts.partitions),
         freshness=judge_freshness(facts, stream.freshness, datetime.now(UTC)),
     )

@@ -122,6 +122,9 @@ def test_the_questions_know_what_came_back(batches: Batches) -> None:
     assert isinstance(letters, dict)
     assert letters["resolved"] == answer.rows
     assert letters["open"] == 13 - answer.rows
+    status = lab.frazil("status", lab.stream, "--json").json
+    assert isinstance(status, list)
+    assert status[0]["newest_redrive_at"] > status[0]["newest_ingest_at"]
     offset = next(iter(batches_redriven(batches)))
     place = ("--partition", "0", "--offset", str(offset), "--json")
     found = lab.frazil("where", lab.stream, *place).json
