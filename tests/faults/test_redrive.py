@@ -92,6 +92,20 @@ def test_mended_letters_come_back_once_and_the_rest_stay_letters(batches: Batche
     assert_exactly_once(lab)
 
 
+def test_many_letters_come_back_in_several_snapshots(
+    batches: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quarantine(batches)
+    write_columns(batches.lab, MENDED)
+    monkeypatch.setattr("frazil.redrive_plan.MAX_LETTERS", 5)
+
+    answer = redrive(batches.open())
+
+    assert [redriven.rows_written for redriven in answer.redrives] == [5, 5, 2]
+    assert (count_rows(batches), count_marked(batches)) == (32, 12)
+    assert_exactly_once(batches.lab)
+
+
 def test_a_dry_run_says_what_would_come_back_and_writes_nothing(batches: Batches) -> None:
     lab = batches.lab
     quarantine(batches)
