@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.failpoints import reach_failpoint
 from frazil.redrive_messages import RedriveRequest, RedriveResult
-from frazil_spark.counting import count_metrics, read_partitions
+from frazil_spark.counting import read_partitions
 from frazil_spark.decoding import GOOD, Decoded, decode
 from frazil_spark.job import run_job
 from frazil_spark.letter_source import read_letters
@@ -22,27 +22,39 @@ def redrive_letters(spark: SparkSession, request: RedriveRequest) -> RedriveResu
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
     decoded = decode(read_letters(spark, request), request.convert, request.columns)
-    failing: dict[str, int] = {}
     if request.dry_run:
-        observation = Observation()
-        failing = count_failing(decoded, request, observation)
-        observed = observation.get
-    else:
-        reach_failpoint("redrive.before-write")
-        observed = append_good_rows(decoded, request)
-        reach_failpoint("redrive.after-write")
-        if observed["good"] != observed["read"]:
-            failing = count_failing(decoded, request, Observation())
-    return describe(request, observed, failing)
+        return preview(decoded)
+    reach_failpoint("redrive.before-write")
+    observed = append_good_rows(decoded, request)
+    reach_failpoint("redrive.after-write")
+    all_good = observed["good"] == observed["read"]
+    failing = {} if all_good else count_outcomes(decoded)
+    return describe(request, observed, {r: n for r, n in failing.items() if r is not None})
 
 
-def count_failing(
-    decoded: Decoded, request: RedriveRequest, observation: Observation
-) -> dict[str, int]:
-    """Count what still fails, by reason; `observe()` keeps the decode out of the filter."""
-    counted = decoded.frame.observe(observation, *count_metrics(decoded, request))
-    reasons = counted.where(f"NOT {GOOD}").groupBy(F.expr(decoded.reason).alias("reason"))
-    return {row["reason"]: row["count"] for row in reasons.count().collect()}
+def preview(decoded: Decoded) -> RedriveResult:
+    """Count what decodes and what does not; write nothing."""
+    outcomes = count_outcomes(decoded)
+    return RedriveResult(
+        rows_read=sum(outcomes.values()),
+        rows_good=outcomes.pop(None, 0),
+        partitions=(),
+        metrics={},
+        min_timestamp_ms=None,
+        max_timestamp_ms=None,
+        failing={reason: count for reason, count in outcomes.items() if reason is not None},
+    )
+
+
+def count_outcomes(decoded: Decoded) -> dict[str | None, int]:
+    """Count records by their reason of today, None for good ones.
+
+    `observe()` keeps the decode from being repeated. What it observes is not read: where nothing
+    passes a filter behind it, Spark forgets the whole plan, and the metrics with it.
+    """
+    held = decoded.frame.observe(Observation(), F.count(F.lit(1)).alias("read"))
+    reason = F.when(~F.col(GOOD), F.expr(decoded.reason)).alias("reason")
+    return {row["reason"]: row["count"] for row in held.groupBy(reason).count().collect()}
 
 
 def describe(

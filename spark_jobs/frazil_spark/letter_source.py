@@ -12,6 +12,9 @@ from frazil.redrive_messages import RedriveRequest
 NAME = ("attempt", "topic", "partition", "offset")
 """What names a letter."""
 
+TASK_LETTERS = 25_000
+"""Letters that one task decodes."""
+
 _RUNS = pa.schema(
     [
         ("mark", pa.string()),
@@ -38,7 +41,14 @@ def read_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame:
         F.col("_kafka.headers").alias("headers"),
     )
     wanted = name_letters(spark, {"": request.letters}).drop("mark")
-    return letters.join(F.broadcast(wanted), list(NAME), "left_semi")
+    # Small files are read together: without this one core alone would decode.
+    portions = -(-count_letters(request.letters) // TASK_LETTERS)
+    return letters.join(F.broadcast(wanted), list(NAME), "left_semi").repartition(portions)
+
+
+def count_letters(letters: Mapping[str, Runs]) -> int:
+    """Count what runs name."""
+    return sum(end - start for _, _, _, _, start, end in _list_runs({"": letters}))
 
 
 def name_letters(spark: SparkSession, marks: Mapping[str, Mapping[str, Runs]]) -> DataFrame:

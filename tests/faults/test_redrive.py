@@ -120,6 +120,15 @@ def test_a_dry_run_says_what_would_come_back_and_writes_nothing(batches: Batches
     assert (fingerprint(batches.table), batches.table.metadata_location) == before
 
 
+def test_a_dry_run_of_letters_that_all_come_back_says_so(batches: Batches) -> None:
+    quarantine(batches)
+    write_columns(batches.lab, MENDED)
+
+    answer = redrive(batches.open(), reasons=["required_missing"], dry_run=True)
+
+    assert (answer.letters, answer.rows, answer.failing) == (12, 12, {})
+
+
 def test_the_questions_know_what_came_back(batches: Batches) -> None:
     lab = batches.lab
     quarantine(batches)
