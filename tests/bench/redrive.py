@@ -1,7 +1,7 @@
 """Dead letters that come back, warm: RECORDS letters (100,000), every second record of a topic.
 
-FRAZIL_HOME names a running stack. Prints seconds of a dry run and of the replay, as JSON: by the clock,
-and, where FRAZIL_SPARK_PID names the Spark server, of all its cores, ours included.
+FRAZIL_HOME names a running stack. Prints seconds of a dry run and of the replay, as JSON: by the
+clock, and of processors, those of the Spark server included where FRAZIL_SPARK_PID names it.
 """
 
 import json
