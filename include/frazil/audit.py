@@ -15,31 +15,31 @@ from pyiceberg.table import Table
 from frazil import keys
 from frazil.audit_answer import AuditAnswer, AuditCounts, Finding, find_records, say_records
 from frazil.audit_ledger import (
-    Partition,
     Spans,
     Step,
     check_chain,
     count_foreign,
     is_history_cut,
+    list_attempts,
     list_spans,
+    list_taken,
     list_topics,
     trace_steps,
 )
 from frazil.audit_reading import AuditedLog, KafkaAuditedLog, read_letters, read_rows
 from frazil.audit_rows import (
-    NO_OFFSETS,
     BatchClaim,
     Delivered,
-    Offsets,
     PartitionView,
     Tally,
     judge_batches,
     judge_partition,
-    select_counting,
 )
+from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.errors import MissingTableError
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
+from frazil.letters import select_counting
 from frazil.offsets import OffsetRange
 from frazil.planning import check_source
 from frazil.publishing import load_with_history
@@ -147,17 +147,16 @@ def _refuse_other_log(stream: str, point: RecoveryPoint, facts: TopicFacts) -> N
 def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
     """See each partition of the stream's topics from all sides."""
     topics = {topic for topic, _ in (*evidence.spans, *evidence.delivered)}
-    attempts = {
-        index: step.entry.summary[keys.ATTEMPT]
-        for index, step in enumerate(evidence.steps)
-        if keys.ATTEMPT in step.entry.summary
-    }
+    attempts = list_attempts(evidence.steps)
     present = (p for p in (*evidence.rows, *evidence.letters) if p[0] in topics)
     for partition in sorted({*evidence.spans, *present}):
         spans = evidence.spans.get(partition, Spans())
-        letters = select_counting(evidence.letters.get(partition, {}), spans, attempts)
+        taken = list_taken(evidence.steps, partition)
+        held = evidence.letters.get(partition, {})
+        letters, back = select_counting(held, spans, attempts, taken)
         rows = evidence.rows.get(partition, NO_OFFSETS)
-        yield PartitionView(partition, spans, rows, letters, evidence.delivered.get(partition))
+        delivered = evidence.delivered.get(partition)
+        yield PartitionView(partition, spans, rows, letters, delivered, back)
 
 
 def _find_strangers(evidence: Evidence) -> list[Finding]:

@@ -6,11 +6,12 @@ compared with.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from frazil import keys
 from frazil.audit_answer import Finding
+from frazil.coordinates import Coordinates, Offsets, Partition, parse_coordinates
 from frazil.ledger import History, LedgerEntry, walk_ancestors
 from frazil.offsets import OffsetRange, Ranges, iterate_ranges, parse_ranges
 from frazil.state import StreamState, parse_state
@@ -27,19 +28,20 @@ _EPOCH_RISES: Mapping[str, tuple[int, int | None]] = {
 _FIRST_KINDS = frozenset({keys.BOOTSTRAP, keys.ADOPT, keys.REWIND})
 _ROW_KINDS = frozenset({keys.INGEST, keys.REPLAY})
 
-Partition = tuple[str, int]
-"""Topic and partition number."""
-
 
 @dataclass(frozen=True)
 class Step:
-    """One snapshot of main that speaks of the stream, with the state before and after it."""
+    """One snapshot of main that speaks of the stream, with the state before and after it.
+
+    `taken` are the dead letters that a redrive brought back.
+    """
 
     entry: LedgerEntry
     kind: str
     before: StreamState | None
     after: StreamState | None
     ranges: Ranges
+    taken: Coordinates = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Name the snapshot in a finding."""
@@ -86,7 +88,9 @@ def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
         after = parse_state(text) if text else None
         has_ranges = is_own and keys.RANGES in entry.summary
         ranges = parse_ranges(entry.summary[keys.RANGES]) if has_ranges else {}
-        steps.append(Step(entry, entry.summary.get(keys.KIND, ""), state, after, ranges))
+        has_taken = is_own and keys.COORDINATES in entry.summary
+        taken = parse_coordinates(entry.summary[keys.COORDINATES]) if has_taken else {}
+        steps.append(Step(entry, entry.summary.get(keys.KIND, ""), state, after, ranges, taken))
         state = after or state
     return tuple(steps)
 
@@ -196,6 +200,22 @@ def _explain_ingest(start: int, end: int, published: OffsetRange) -> str | None:
     if published.end != end:
         return f"the rows end at {published.end}, the state says {end}"
     return None
+
+
+def list_attempts(steps: tuple[Step, ...]) -> dict[int, str]:
+    """Name the attempt that each batch published, by the batch's index."""
+    return {
+        index: step.entry.summary[keys.ATTEMPT]
+        for index, step in enumerate(steps)
+        if step.kind in _ROW_KINDS and keys.ATTEMPT in step.entry.summary
+    }
+
+
+def list_taken(steps: tuple[Step, ...], partition: Partition) -> dict[int, Offsets]:
+    """Give what each redrive lists of a partition, by the redrive's index."""
+    return {
+        index: step.taken[partition] for index, step in enumerate(steps) if partition in step.taken
+    }
 
 
 def list_spans(steps: tuple[Step, ...]) -> dict[Partition, Spans]:

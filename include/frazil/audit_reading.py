@@ -12,8 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from pyiceberg.table import Table
 
 from frazil import keys
-from frazil.audit_ledger import Partition
-from frazil.audit_rows import NO_OFFSETS, Offsets
+from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.errors import KafkaUnavailableError
 from frazil.kafka_log import KafkaLog, TopicFacts
 from frazil.kafka_options import to_librdkafka

@@ -8,15 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from frazil.audit_answer import Finding, find_records, say_records
-from frazil.audit_ledger import Partition, Span, Spans
+from frazil.audit_ledger import Span, Spans
+from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 
-Offsets = npt.NDArray[np.int64]
-"""Offsets of one partition, ascending."""
-
-NO_OFFSETS: Offsets = np.empty(0, dtype=np.int64)
 NOBODY = -1
 
 
@@ -31,13 +27,17 @@ class Delivered:
 
 @dataclass(frozen=True)
 class PartitionView:
-    """One partition from all sides; `letters` are those dead letters that count."""
+    """One partition from all sides: `letters` are those dead letters that count.
+
+    `back` are those that a redrive made rows; batches are counted as if they were letters still.
+    """
 
     partition: Partition
     spans: Spans
     rows: Offsets
     letters: Offsets
     delivered: Delivered | None
+    back: Offsets = field(default_factory=lambda: NO_OFFSETS)
 
 
 def _counters() -> defaultdict[int, Counter[Partition]]:
@@ -78,23 +78,6 @@ def count_covers(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
         low, high = np.searchsorted(offsets, [span.start, span.end])
         covers[low:high] += 1
     return covers
-
-
-def select_counting(
-    letters: Mapping[str, Offsets], spans: Spans, attempts: Mapping[int, str]
-) -> Offsets:
-    """Select the dead letters that count: of the last attempt that covers their coordinate.
-
-    `letters` maps an attempt to its letters of the partition, `attempts` a batch's index to the
-    attempt that main's ancestry names (protocol.md, Dead letters).
-    """
-    indexes = {attempt: index for index, attempt in attempts.items()}
-    counting = [
-        offsets[find_owners(offsets, spans.every) == indexes[attempt]]
-        for attempt, offsets in letters.items()
-        if attempt in indexes
-    ]
-    return np.sort(np.concatenate([NO_OFFSETS, *counting]))
 
 
 def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
@@ -161,9 +144,11 @@ def _note_unsure(spans: Spans, tally: Tally) -> None:
 
 
 def _count_present(view: PartitionView, tally: Tally) -> None:
-    for index, count in _count_values(find_owners(view.rows, view.spans.every)):
+    rows = view.rows[~np.isin(view.rows, view.back)]
+    letters = np.sort(np.concatenate([view.letters, view.back]))
+    for index, count in _count_values(find_owners(rows, view.spans.every)):
         tally.rows[index][view.partition] += count
-    for index, count in _count_values(find_owners(view.letters, view.spans.every)):
+    for index, count in _count_values(find_owners(letters, view.spans.every)):
         tally.letters[index][view.partition] += count
 
 

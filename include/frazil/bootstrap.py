@@ -1,5 +1,7 @@
 """BOOTSTRAP: create the table and record the start offsets, once, by compare-and-set."""
 
+from pyiceberg.table import Table
+
 from frazil import keys
 from frazil.dead_letters import ensure_dead_letters_table
 from frazil.errors import IncompatibleTableError, StreamFileError
@@ -42,12 +44,7 @@ def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     elif has_begun(table.properties, stream.stream):
         settle_schema(work)
         table = work.store.load(stream.table.name)
-    misfits = list_misfits(table.schema(), stream.value.parsed_columns)
-    if misfits:
-        raise IncompatibleTableError(
-            f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
-            "change value.columns in the stream file, or name another table",
-        )
+    refuse_misfits(stream, table)
     reach_failpoint("plan.before-bootstrap")
     point = take_turns(
         f"bootstrapping stream {stream.stream}", lambda: _bootstrap_turn(work, topic)
@@ -56,6 +53,20 @@ def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     if stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, stream.table.name)
     return point
+
+
+def refuse_misfits(stream: Stream, table: Table) -> None:
+    """Refuse a table that cannot hold the stream's columns.
+
+    Raises:
+        IncompatibleTableError: with every misfit.
+    """
+    misfits = list_misfits(table.schema(), stream.value.parsed_columns)
+    if misfits:
+        raise IncompatibleTableError(
+            f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
+            "change value.columns in the stream file, or name another table",
+        )
 
 
 def new_table(stream: Stream) -> NewTable:

@@ -65,3 +65,15 @@ def _create_turn(store: TableStore, table_name: str, branch: str) -> int:
         )
     commit_turn(store, table, {branch: None}, [commits.set_branch(branch, head.snapshot_id)])
     return head.snapshot_id
+
+
+def forsake_branch(store: TableStore, table_name: str, branch: str) -> None:
+    """Drop a branch that nobody will publish; one that is gone already is fine."""
+    take_turns(f"dropping branch {branch}", lambda: _forsake_turn(store, table_name, branch))
+
+
+def _forsake_turn(store: TableStore, table_name: str, branch: str) -> None:
+    table = store.load(table_name)
+    ref = table.metadata.refs.get(branch)
+    if ref is not None:
+        commit_turn(store, table, {branch: ref.snapshot_id}, commits.drop_branch(branch))

@@ -31,6 +31,15 @@ FAILPOINTS: tuple[str, ...] = (
     "publish.before-commit",
     "publish.after-commit",
     "publish.after-archive",
+    "redrive.before-branch",
+    "redrive.after-branch",
+    "redrive.before-write",
+    "redrive.after-write",
+    "redrive.before-seal",
+    "redrive.before-mark",
+    "redrive.after-mark",
+    "seal.before-commit",
+    "seal.after-commit",
 )
 
 

@@ -93,6 +93,7 @@ class FreshnessFacts:
     table: str
     partitions: tuple[PartitionFacts, ...] = ()
     newest_ingest_at: datetime | None = None
+    newest_redrive_at: datetime | None = None
     read_all_at: datetime | None = None
     staged_at: tuple[datetime, ...] = ()
     retention: Retention = Retention()

@@ -31,6 +31,9 @@ class OffsetRange:
 Ranges = Mapping[str, Mapping[int, OffsetRange]]
 """topic → partition → range; only partitions that move."""
 
+Runs = dict[str, dict[int, list[tuple[int, int]]]]
+"""topic → partition → ascending half-open runs of exact offsets: what messages carry."""
+
 NextOffsets = Mapping[str, tuple[int, ...]]
 """topic → the next offset to read of partition 0, 1, 2 …"""
 

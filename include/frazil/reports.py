@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict
 
 from frazil import keys
+from frazil.coordinates import NO_OFFSETS, find_runs, parse_coordinates
 from frazil.freshness import FreshnessReport, Obstacle, PartitionFacts, judge_freshness
 from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
 from frazil.offsets import parse_ranges
@@ -59,6 +60,7 @@ class StreamStatus(Report):
     lag: int | None = None
     rows: int | None = None
     newest_ingest_at: datetime | None = None
+    newest_redrive_at: datetime | None = None
     partitions: tuple[PartitionStatus, ...] = ()
     freshness: FreshnessReport
     problem: str | None = None
@@ -82,7 +84,14 @@ class Place(Report):
 def list_snapshots(work: Workspace) -> tuple[SnapshotReport, ...]:
     """List main's snapshots, newest first, also those that only the archive holds."""
     _, history = load_with_history(work.store, work.stream.table.name)
-    return tuple(_report(entry, work.stream.stream) for entry in walk_ancestors(history))
+    reports: list[SnapshotReport] = []
+    source = None
+    for entry in walk_ancestors(history):
+        report = _report(entry, work.stream.stream)
+        is_staged = str(entry.snapshot_id) == source and report.batch_id is None
+        reports.append(report.model_copy(update={"kind": "staged"}) if is_staged else report)
+        source = entry.summary.get(keys.SOURCE_SNAPSHOT_ID)
+    return tuple(reports)
 
 
 def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
@@ -120,7 +129,7 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
     _, history = load_with_history(work.store, work.stream.table.name)
     place = {"topic": topic, "partition": partition, "offset": offset}
     for entry, covered in _iterate_ranges(history, topic, partition, work.stream.stream):
-        if covered[0] <= offset < covered[1]:
+        if any(start <= offset < end for start, end in covered):
             report = _report(entry, work.stream.stream)
             return Place(
                 **place,
@@ -143,12 +152,18 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
 
 def _iterate_ranges(
     history: History, topic: str, partition: int, stream: str
-) -> Iterator[tuple[LedgerEntry, tuple[int, int]]]:
+) -> Iterator[tuple[LedgerEntry, list[tuple[int, int]]]]:
+    """Yield what each snapshot holds of a partition, newest first; a redrive holds single rows."""
     for entry in walk_ancestors(history):
-        if entry.summary.get(keys.STREAM, stream) == stream and keys.RANGES in entry.summary:
+        if entry.summary.get(keys.STREAM, stream) != stream:
+            continue
+        if keys.RANGES in entry.summary:
             found = parse_ranges(entry.summary[keys.RANGES]).get(topic, {}).get(partition)
             if found is not None:
-                yield entry, (found.start, found.end)
+                yield entry, [(found.start, found.end)]
+        if keys.COORDINATES in entry.summary:
+            taken = parse_coordinates(entry.summary[keys.COORDINATES])
+            yield entry, find_runs(taken.get((topic, partition), NO_OFFSETS))
 
 
 def read_status(work: Workspace) -> StreamStatus:
@@ -166,6 +181,7 @@ def read_status(work: Workspace) -> StreamStatus:
         lag=lag,
         rows=facts.rows,
         newest_ingest_at=facts.newest_ingest_at,
+        newest_redrive_at=facts.newest_redrive_at,
         partitions=tuple(_report_partition(p) for p in facts.partitions),
         freshness=judge_freshness(facts, stream.freshness, datetime.now(UTC)),
     )

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 
 from frazil.commits import read_added_files
 from frazil.contracts import BatchPlan
+from frazil.coordinates import Coordinates, Offsets, Partition
 from frazil.errors import ConservationError
 from frazil.offsets import OffsetRange
 from frazil.tables import translated_errors
@@ -67,6 +68,16 @@ def _mark(seen: Seen, plan: BatchPlan, place: tuple[str, int], offsets: NDArray[
             f"{planned.end}) holds offsets {offsets.min()} to {offsets.max()}, {doubled} twice",
             "nothing is visible; run again, and report this if it comes back",
         )
+
+
+def read_coordinates(table: Table, snapshot_id: int) -> Coordinates:
+    """Read the coordinates of the rows that one snapshot added, ascending, doubled ones kept."""
+    parts: dict[Partition, list[Offsets]] = {}
+    with translated_errors(f"reading staged rows of {table.name()}"):
+        for coordinates in iterate_coordinates(table, snapshot_id):
+            for topic, partition, offsets in _split(coordinates):
+                parts.setdefault((topic, partition), []).append(offsets)
+    return {place: np.sort(np.concatenate(offsets)) for place, offsets in parts.items()}
 
 
 def iterate_coordinates(table: Table, snapshot_id: int) -> Iterator[pa.StructArray]:

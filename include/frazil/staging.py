@@ -112,7 +112,7 @@ def assemble_staged(
         stream=plan.stream,
         batch_id=plan.batch_id,
         attempt=branch,
-        snapshot_id=_staged_snapshot(work, plan, result, branch, base_head),
+        snapshot_id=find_staged_snapshot(work, plan, result, branch, base_head),
         base_head=base_head,
         rows_read=result.rows_read,
         rows_written=result.rows_good,
@@ -128,7 +128,7 @@ def assemble_staged(
     )
 
 
-def _staged_snapshot(
+def find_staged_snapshot(
     work: Workspace, plan: BatchPlan, result: StageResult, branch: str, base_head: int
 ) -> int | None:
     """See that the branch holds exactly one snapshot with exactly the counted rows."""

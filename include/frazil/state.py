@@ -11,7 +11,7 @@ from frazil.offsets import NextOffsets
 PLAIN_LIMIT_BYTES = 4096
 """Above this a state is compressed: thousands of partitions must not bloat metadata (C15)."""
 
-_COMPRESSED = "z:"
+COMPRESSED = "z:"
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ def encode_state(state: StreamState) -> str:
     )
     if len(text) <= PLAIN_LIMIT_BYTES:
         return text
-    return _COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def parse_state(text: str) -> StreamState:
     """Read what `encode_state` wrote."""
-    if text.startswith(_COMPRESSED):
-        text = zlib.decompress(base64.b64decode(text.removeprefix(_COMPRESSED))).decode()
+    if text.startswith(COMPRESSED):
+        text = zlib.decompress(base64.b64decode(text.removeprefix(COMPRESSED))).decode()
     plain = json.loads(text)
     return StreamState(
         epoch=plain["epoch"],

@@ -81,6 +81,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         facts = replace(
             facts,
             newest_ingest_at=clocks.newest_ingest_at,
+            newest_redrive_at=find_newest_redrive(history, stream.stream),
             read_all_at=clocks.read_all_at,
             rows=_count_rows(history),
         )
@@ -140,6 +141,15 @@ def read_ledger_clocks(history: History, stream: str, max_records: int) -> Ledge
         if kind in {keys.BOOTSTRAP, keys.ADOPT}:
             break
     return LedgerClocks(newest, oldest)
+
+
+def find_newest_redrive(history: History, stream: str) -> datetime | None:
+    """Say when dead letters last came back, as far as snapshots are kept; no news for a clock."""
+    for entry in walk_ancestors(history, beyond_metadata=False):
+        own = entry.summary.get(keys.STREAM) == stream
+        if own and entry.summary.get(keys.KIND) == keys.REDRIVE:
+            return _instant(entry.committed_at_ms)
+    return None
 
 
 def _planned_at(entry: LedgerEntry) -> datetime:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, Asset, TriggerRule, WeightRule
+from airflow.sdk.exceptions import ParamValidationError
 from pydantic import JsonValue
 
 from frazil_airflow.parsing import load_streams_to_parse
@@ -34,6 +35,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: 
     assert {dag_id: tasks for dag_id, tasks in found.items() if "orders" not in dag_id} == {
         "ingest__refunds": set(INGEST),
         "maintain__refunds": set(MAINTAIN),
+        "replay_dead_letters": {"check_parameters", "redrive"},
         "watch": {"watch_stream"},
         "review_schema": {"show", "ask", "decide"},
     }
@@ -71,6 +73,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "ingest__refunds": "@hourly",
         "maintain__orders": "41 3 * * *",
         "maintain__refunds": "41 3 * * *",
+        "replay_dead_letters": "None",
         "watch": "* * * * *",
         "review_schema": "None",
     }
@@ -155,3 +158,21 @@ def test_a_tasks_own_parse_reads_no_other_stream_file(
 
     assert [s.stream for s in load_streams_to_parse("ingest")] == ["orders"]
     assert load_streams_to_parse("maintain") == ()
+
+
+def test_the_form_for_dead_letters_is_typed_explained_and_dry_by_default(dags: Dags) -> None:
+    params = dags["replay_dead_letters"].params
+
+    fields = {name: params.get_param(name) for name in params}
+    assert params["dry_run"] is True
+    assert all(field.schema["type"] and field.description for field in fields.values())
+    assert "orders" in fields["stream"].schema["examples"]
+
+
+def test_a_form_for_dead_letters_that_is_filled_in_wrongly_is_refused(dags: Dags) -> None:
+    params = dags["replay_dead_letters"].params
+
+    params["stream"] = "orders"
+    params["offsets"] = ["orders:0:5-9"]
+    with pytest.raises(ParamValidationError):
+        params["offsets"] = ["orders 5 to 9"]

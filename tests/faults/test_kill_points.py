@@ -22,7 +22,13 @@ BY_WORKERS = ("stage.before-files",)
 """Reached only where Python workers write the rows of a batch."""
 BLOCKING = tuple(name for name in FAILPOINTS if name.endswith("-block"))
 EVOLVING = tuple(name for name in FAILPOINTS if name.endswith("-evolution"))
-PLAIN = tuple(name for name in FAILPOINTS if name not in BLOCKING + EVOLVING)
+OTHER_STEPS = ("seal.", "redrive.")
+"""Lines of what is no batch; they have tests of their own."""
+PLAIN = tuple(
+    name
+    for name in FAILPOINTS
+    if name not in BLOCKING + EVOLVING and not name.startswith(OTHER_STEPS)
+)
 
 
 def seeded_values(seed: int) -> list[bytes | None]:

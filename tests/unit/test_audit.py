@@ -15,20 +15,21 @@ from frazil.audit_ledger import Span, Spans, Step, check_chain, list_spans
 from frazil.audit_rows import (
     NO_OFFSETS,
     BatchClaim,
-    Offsets,
     PartitionView,
     Tally,
     judge_batches,
     judge_partition,
-    select_counting,
 )
 from frazil.branches import create_branch, name_branch
 from frazil.contracts import PartitionCount, Staged
+from frazil.coordinates import Offsets, encode_coordinates
 from frazil.dead_letters import ensure_dead_letters_table
 from frazil.errors import ForeignRollbackError, MissingTableError, TopicRecreatedError
 from frazil.kafka_log import PartitionOffsets, TopicFacts
 from frazil.ledger import LedgerEntry
+from frazil.letters import select_counting
 from frazil.offsets import OffsetRange, Ranges
+from frazil.sealing import Seal, publish_seal
 from frazil.state import StreamState
 
 Records = Iterable[tuple[int, int]]
@@ -281,6 +282,63 @@ def test_a_dead_letter_that_is_there_twice_is_a_doubled_record(pipeline: Pipelin
     assert [finding.coordinates for finding in answer.findings] == [((TOPIC, 0, 2),)]
 
 
+def redrive(pipeline: Pipeline, listed: Records, rows: Records | None = None) -> None:
+    """Seal rows as dead letters that came back; `rows` are the listed ones unless given."""
+    lake, name = pipeline.lake, pipeline.lake.stream.table.name
+    branch = name_branch(TOPIC, 1)
+    create_branch(lake.store, name, branch)
+    pipeline.append(listed if rows is None else rows, branch=branch)
+    coordinates = {(TOPIC, p): np.array([o for q, o in listed if q == p]) for p in (0, 1)}
+    summary = {
+        keys.KIND: keys.REDRIVE,
+        keys.STREAM: TOPIC,
+        keys.BATCH_ID: branch,
+        keys.COORDINATES: encode_coordinates(coordinates),
+        **dict.fromkeys((keys.ROWS_READ, keys.ROWS_WRITTEN), str(len([*listed]))),
+    }
+    staged_id = lake.table.metadata.refs[branch].snapshot_id
+    publish_seal(lake.store, Seal(name, branch, staged_id, summary), lambda _t, _h: None)
+
+
+def test_a_letter_that_came_back_does_not_count_and_its_row_does(pipeline: Pipeline) -> None:
+    redrive(pipeline, [(0, 2)])
+
+    answer = pipeline.audit()
+
+    assert answer.findings == ()
+    assert answer.counts.dead_letters == 0
+    assert answer.counts.foreign_snapshots == 0
+
+
+@pytest.mark.parametrize(
+    ("listed", "rows", "found"),
+    [
+        ([(0, 2)], [(0, 2), (0, 2)], (TOPIC, 0, 2)),
+        ([(0, 2)], [], (TOPIC, 0, 2)),
+        ([], [(0, 2)], (TOPIC, 0, 2)),
+        ([(0, 2), (0, 4)], None, (TOPIC, 0, 4)),
+    ],
+    ids=["its row twice", "no row", "a row that is not listed", "one that was no letter"],
+)
+def test_a_redrive_that_is_not_what_it_lists_is_named_by_record(
+    pipeline: Pipeline, listed: list[tuple[int, int]], rows: Records | None, found: object
+) -> None:
+    redrive(pipeline, listed, rows)
+
+    answer = pipeline.audit()
+
+    assert found in [c for finding in answer.findings for c in finding.coordinates]
+
+
+def test_a_letter_that_came_back_twice_is_a_doubled_record(pipeline: Pipeline) -> None:
+    redrive(pipeline, [(0, 2)])
+    redrive(pipeline, [(0, 2)])
+
+    answer = pipeline.audit()
+
+    assert [finding.coordinates for finding in answer.findings] == [((TOPIC, 0, 2),)]
+
+
 def test_what_aged_out_of_kafka_is_said_and_not_blamed(pipeline: Pipeline) -> None:
     pipeline.log.age_out(0, 5)
 
@@ -489,7 +547,7 @@ def test_a_letter_counts_by_the_last_attempt_that_covers_it() -> None:
     spans = Spans(current=(Span(0, 10, 0), Span(0, 5, 1)))
     letters = {"first": offsets_of(2, 7), "replay": offsets_of(3), "abandoned": offsets_of(8)}
 
-    counting = select_counting(letters, spans, {0: "first", 1: "replay"})
+    counting, _ = select_counting(letters, spans, {0: "first", 1: "replay"}, {})
 
     assert counting.tolist() == [3, 7]
 

@@ -34,10 +34,11 @@ def lines_of(function: Function) -> int:
 
 
 def parameters_of(function: Function) -> int:
-    """Count what a caller may pass."""
+    """Count what a caller may pass; options of a command are named by those who need them."""
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    return sum(1 for argument in named if argument.arg not in {"self", "cls"})
+    plain = [a for a in named if not (a.annotation and "typer.Option" in ast.unparse(a.annotation))]
+    return sum(1 for argument in plain if argument.arg not in {"self", "cls"})
 
 
 def words_of(name: str) -> set[str]:

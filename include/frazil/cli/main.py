@@ -8,6 +8,7 @@ import typer
 
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
+from frazil.cli.letters import dead_letters, replay_dead_letters
 from frazil.cli.maintenance import maintain
 from frazil.cli.output import fail
 from frazil.cli.questions import audit, snapshots, status, streams, where
@@ -38,6 +39,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "accept-gap": accept_gap,
     "recover": recover,
     "review-schema": review_schema,
+    "dead-letters": dead_letters,
+    "replay-dead-letters": replay_dead_letters,
     "maintain": maintain,
     "timeline": timeline,
 }

@@ -1,0 +1,168 @@
+"""Dead letters read back: which of them count, and which a redrive has made rows.
+
+What counts is decided by main's ancestry alone (protocol.md, Dead letters); the letters' own column
+`resolved_by` is a convenience for people.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from frazil import keys
+from frazil.audit_ledger import Spans, Step, list_attempts, list_spans, list_taken
+from frazil.audit_rows import NOBODY, find_owners
+from frazil.coordinates import NO_OFFSETS, Offsets, Partition
+from frazil.tables import translated_errors
+
+Flags = npt.NDArray[np.bool_]
+Indexes = npt.NDArray[np.int64]
+"""Positions on the ancestry, `NOBODY` where there is none."""
+
+_NESTED = ("topic", "partition", "offset", "schema_id")
+_PLAIN = ("attempt", "reason", "quarantined_at", "resolved_by")
+
+
+@dataclass(frozen=True)
+class Lots:
+    """What became of letters, each by its place: does it count, and which redrive took it."""
+
+    is_open: Flags
+    takers: Indexes
+
+
+def judge_letters(
+    offsets: Offsets, indexes: Indexes, spans: Spans, taken: Mapping[int, Offsets]
+) -> Lots:
+    """Decide which letters of one partition count (protocol.md, Dead letters).
+
+    A letter counts if its attempt is the last that covers its coordinate, and no redrive above it
+    lists that coordinate. `offsets` ascend; `indexes` are their attempts' positions on the
+    ancestry, `taken` what each redrive lists of the partition, by its position.
+    """
+    is_last = (indexes != NOBODY) & (find_owners(offsets, spans.every) == indexes)
+    takers = np.full(len(offsets), NOBODY, dtype=np.int64)
+    for position, listed in sorted(taken.items()):
+        is_listed = is_last & (indexes < position) & (takers == NOBODY)
+        takers[is_listed & np.isin(offsets, listed)] = position
+    return Lots(is_open=is_last & (takers == NOBODY), takers=takers)
+
+
+def select_counting(
+    letters: Mapping[str, Offsets],
+    spans: Spans,
+    attempts: Mapping[int, str],
+    taken: Mapping[int, Offsets],
+) -> tuple[Offsets, Offsets]:
+    """Select the letters of a partition that count, and those that a redrive brought back.
+
+    `letters` maps an attempt to its letters, `attempts` a batch's index to the attempt that main's
+    ancestry names, `taken` a redrive's index to what it lists.
+    """
+    by_attempt = {attempt: index for index, attempt in attempts.items()}
+    known = {name: offsets for name, offsets in letters.items() if name in by_attempt}
+    offsets = np.concatenate([NO_OFFSETS, *known.values()])
+    indexes = np.concatenate(
+        [NO_OFFSETS, *(np.full(len(each), by_attempt[name]) for name, each in known.items())]
+    )
+    order = np.argsort(offsets, kind="stable")
+    offsets, lots = offsets[order], judge_letters(offsets[order], indexes[order], spans, taken)
+    return offsets[lots.is_open], offsets[lots.takers != NOBODY]
+
+
+@dataclass(frozen=True)
+class LetterBook:
+    """The letters of one stream, one row each, by partition and offset, and what became of them.
+
+    Columns of `rows`: `topic`, `partition`, `offset`, `schema_id`, `attempt`, `reason`,
+    `quarantined_at`, `resolved_by`.
+    """
+
+    rows: pa.Table
+    lots: Lots
+
+    def judged_by(self, steps: tuple[Step, ...]) -> "LetterBook":
+        """Judge the same letters by another look at main's ancestry."""
+        return replace(self, lots=_judge_rows(self.rows, steps))
+
+
+def read_book(table: Table | None, stream: str, steps: tuple[Step, ...]) -> LetterBook:
+    """Read a stream's letters without their values, and judge them by main's ancestry.
+
+    Raises:
+        CatalogUnavailableError, StorageError: the letters cannot be read.
+    """
+    rows = _sort_rows(_read_rows(table, stream))
+    return LetterBook(rows, _judge_rows(rows, steps))
+
+
+def _read_rows(table: Table | None, stream: str) -> pa.Table:
+    if table is None:
+        return pa.table({name: pa.array([], _TYPES[name]) for name in (*_NESTED, *_PLAIN)})
+    nested = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _NESTED)
+    with translated_errors(f"reading the letters of {'.'.join(table.name())}"):
+        fields = (*nested, *_PLAIN)
+        scan = table.scan(row_filter=f"stream = '{stream}'", selected_fields=fields)
+        found = scan.to_arrow()
+    kafka = found[keys.KAFKA_COLUMN].combine_chunks()
+    columns = {name: pc.struct_field(kafka, name) for name in _NESTED}
+    columns |= {name: found[name] for name in _PLAIN}
+    return pa.table({name: column.cast(_TYPES[name]) for name, column in columns.items()})
+
+
+_TYPES: Mapping[str, pa.DataType] = {
+    "topic": pa.string(),
+    "partition": pa.int64(),
+    "offset": pa.int64(),
+    "schema_id": pa.int64(),
+    "attempt": pa.string(),
+    "reason": pa.string(),
+    "quarantined_at": pa.timestamp("us", tz="UTC"),
+    "resolved_by": pa.string(),
+}
+
+
+def _sort_rows(rows: pa.Table) -> pa.Table:
+    names = ("topic", "partition", "offset", "attempt")
+    return rows.sort_by([(name, "ascending") for name in names]).combine_chunks()
+
+
+def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Lots:
+    spans = list_spans(steps)
+    by_attempt = {attempt: index for index, attempt in list_attempts(steps).items()}
+    codes = rows["attempt"].combine_chunks().fill_null("").dictionary_encode()
+    places = np.array([by_attempt.get(a, NOBODY) for a in codes.dictionary.to_pylist()], np.int64)
+    indexes = places[codes.indices.to_numpy()] if len(rows) else NO_OFFSETS
+    offsets = rows["offset"].to_numpy()
+    lots = [
+        judge_letters(
+            offsets[low:high],
+            indexes[low:high],
+            spans.get(partition, Spans()),
+            list_taken(steps, partition),
+        )
+        for partition, low, high in list_slices(rows)
+    ]
+    return Lots(
+        is_open=np.concatenate([np.empty(0, np.bool_), *(lot.is_open for lot in lots)]),
+        takers=np.concatenate([NO_OFFSETS, *(lot.takers for lot in lots)]),
+    )
+
+
+def list_slices(rows: pa.Table) -> list[tuple[Partition, int, int]]:
+    """List where each partition begins and ends in rows that are sorted by partition."""
+    if not len(rows):
+        return []
+    topics = rows["topic"].combine_chunks().dictionary_encode()
+    names, numbers = topics.dictionary.to_pylist(), rows["partition"].to_numpy()
+    codes = topics.indices.to_numpy()
+    changes = np.flatnonzero((np.diff(codes) != 0) | (np.diff(numbers) != 0)) + 1
+    starts = [0, *changes.tolist()]
+    return [
+        ((names[codes[low]], int(numbers[low])), low, high)
+        for low, high in zip(starts, [*starts[1:], len(rows)], strict=True)
+    ]

@@ -1,0 +1,286 @@
+"""REDRIVE: decode dead letters again by today's stream file, and publish those that fit.
+
+What a redrive brought back is said by its snapshot, which lists the records (protocol.md, Dead
+letters). So it may be killed anywhere and run again: letters that are back do not count any more.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+
+from frazil import keys
+from frazil.archive import archive_new_entries
+from frazil.audit_ledger import Step, trace_steps
+from frazil.bootstrap import refuse_misfits
+from frazil.branches import create_branch, forsake_branch, name_branch
+from frazil.checking import judge_rows
+from frazil.contracts import Staged, Verdict
+from frazil.errors import ConservationError, MissingTableError, QualityFailedError, StageStaleError
+from frazil.failpoints import reach_failpoint
+from frazil.fingerprints import read_fingerprint, refuse_other_rules
+from frazil.ledger import History, RecoveryPoint, find_recovery_point
+from frazil.letters import Indexes, LetterBook, read_book
+from frazil.marking import mark_resolved
+from frazil.planning import TableFacts
+from frazil.publishing import load_with_history, refuse_lost_stage
+from frazil.redrive_messages import (
+    LetterChoice,
+    RedriveAnswer,
+    Redriven,
+    RedriveRequest,
+    RedriveResult,
+)
+from frazil.redrive_plan import (
+    RedrivePlan,
+    choose_letters,
+    plan_redrive,
+    refuse_strangers,
+    refuse_upserts,
+    split_letters,
+    summarize_redrive,
+)
+from frazil.sealing import Seal, publish_seal
+from frazil.staged_rows import read_coordinates
+from frazil.staging import build_request, find_staged_snapshot
+from frazil.workspace import Workspace
+
+TURNS = 3
+"""How often a portion is staged again when another writer was faster."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the table: what a redrive is decided on."""
+
+    table: Table
+    history: History
+    point: RecoveryPoint
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What became of one portion of letters."""
+
+    rows: int
+    failing: dict[str, int]
+    redriven: Redriven | None = None
+
+
+def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
+    """Bring chosen dead letters back into the table, or say in a dry run which would come back.
+
+    Raises:
+        MissingTableError: the stream has not begun.
+        TableError: the ledger halts; nothing was written.
+        ConfigurationError: the stream merges by key.
+        IncompatibleTableError: the table cannot hold what the stream file asks for.
+        StageStaleError: another writer was faster each time; run again.
+        QualityFailedError: the suite refuses the rows; they wait on their branch.
+        ConservationError: the staged rows are not the letters that were planned.
+        JobFailedError, UnavailableError: run again.
+    """
+    stream = work.stream
+    look = look_at(work)
+    refuse_upserts(look.steps, stream.stream)
+    refuse_misfits(stream, look.table)
+    letters = work.store.find(stream.dead_letters_table)
+    book = read_book(letters, stream.stream, look.steps)
+    places = choose_letters(book.rows, book.lots.is_open, choice)
+    treat = _preview if choice.dry_run else _bring_back
+    portions = [treat(work, book, portion) for portion in split_letters(places)]
+    failing: Counter[str] = Counter()
+    for portion in portions:
+        failing.update(portion.failing)
+    return RedriveAnswer(
+        stream=stream.stream,
+        table=stream.table.name,
+        dry_run=choice.dry_run,
+        letters=len(places),
+        rows=sum(portion.rows for portion in portions),
+        failing=dict(failing),
+        redrives=tuple(p.redriven for p in portions if p.redriven is not None),
+        marked=0 if choice.dry_run or letters is None else mark_resolved(work),
+    )
+
+
+def look_at(work: Workspace) -> Look:
+    """Look at the table afresh.
+
+    Raises:
+        MissingTableError: the stream has not begun.
+        TableError: the ledger halts.
+    """
+    table, history = load_with_history(work.store, work.stream.table.name)
+    point = _require_point(history, work.stream.stream)
+    return Look(table, history, point, trace_steps(history, work.stream.stream))
+
+
+def _require_point(history: History, stream: str) -> RecoveryPoint:
+    point = find_recovery_point(history, stream)
+    if point is None:
+        raise MissingTableError(
+            f"stream {stream} has not begun: table {history.table} has no state of it",
+            f"`frazil run {stream}` begins at source.start",
+        )
+    return point
+
+
+def _preview(work: Workspace, book: LetterBook, places: Indexes) -> Portion:
+    """Decode and count; write nothing."""
+    plan = _plan(work, look_at(work), book, places)
+    result = _run_job(work, plan, branch="", dry_run=True)
+    return Portion(result.rows_good, result.failing)
+
+
+def _bring_back(work: Workspace, book: LetterBook, places: Indexes) -> Portion:
+    """Bring one portion back; where main moved meanwhile, stage again on the new head."""
+    for _ in range(TURNS - 1):
+        try:
+            return _bring_back_once(work, book, places)
+        except StageStaleError:
+            continue
+    return _bring_back_once(work, book, places)
+
+
+def _bring_back_once(work: Workspace, book: LetterBook, places: Indexes) -> Portion:
+    """Stage on head what counts there, judge it and seal it."""
+    look = look_at(work)
+    is_open = book.judged_by(look.steps).lots.is_open
+    places = places[is_open[places]]
+    if not len(places):
+        return Portion(0, {})
+    plan = _plan(work, look, book, places)
+    reach_failpoint("redrive.before-branch")
+    branch = name_branch(plan.batch.stream, plan.batch.base_epoch)
+    base_head = create_branch(work.store, plan.batch.table, branch)
+    reach_failpoint("redrive.after-branch")
+    try:
+        portion = _stage_and_seal(work, look, plan, (branch, base_head))
+    except StageStaleError:
+        forsake_branch(work.store, plan.batch.table, branch)
+        raise
+    if portion.redriven is None or portion.redriven.outcome == "ALREADY":
+        forsake_branch(work.store, plan.batch.table, branch)
+    return portion
+
+
+def _plan(work: Workspace, look: Look, book: LetterBook, places: Indexes) -> RedrivePlan:
+    metadata = look.table.metadata
+    facts = TableFacts(
+        str(metadata.table_uuid), metadata.current_schema_id, metadata.default_spec_id
+    )
+    return plan_redrive(
+        book.rows.take(places), look.point.state, facts, work.stream, read_fingerprint(work)
+    )
+
+
+def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) -> RedriveResult:
+    """Let Spark decode the letters, and see that it read exactly those."""
+    stage = build_request(work, plan.batch, branch)
+    # No Kafka, so nothing of its settings; no Python workers, which read Kafka's records only.
+    given = stage.model_copy(update={"kafka_options": {}, "direct": None}).model_dump()
+    request = RedriveRequest(**given, letters=plan.runs, dry_run=dry_run)
+    result = work.engine.run_job("redrive_letters", request, RedriveResult)
+    if result.rows_read != plan.count:
+        raise ConservationError(
+            f"redrive {plan.batch.batch_id}: {plan.count} letters count, Spark found "
+            f"{result.rows_read} of them in {request.dead_letters_table}",
+            "nothing is visible; run again, and report this if it comes back",
+        )
+    return result
+
+
+def _stage_and_seal(
+    work: Workspace, look: Look, plan: RedrivePlan, attempt: tuple[str, int]
+) -> Portion:
+    """Stage, judge and seal on the head that the letters were counted on."""
+    branch, base_head = attempt
+    if base_head != look.history.head:
+        raise StageStaleError(
+            f"redrive {plan.batch.batch_id}: main of {plan.batch.table} moved from "
+            f"{look.history.head} to {base_head} before the stage",
+            "run again: it stages on the new head",
+        )
+    result = _run_job(work, plan, branch, dry_run=False)
+    snapshot_id = find_staged_snapshot(work, plan.batch, result, branch, base_head)
+    if snapshot_id is None:
+        return Portion(0, result.failing)
+    coordinates = read_coordinates(work.store.load(plan.batch.table), snapshot_id)
+    refuse_strangers(plan, coordinates)
+    staged = _describe_staged(plan, result, attempt, snapshot_id)
+    verdict = judge_redrive(work, plan, staged)
+    reach_failpoint("redrive.before-seal")
+    summary = summarize_redrive(staged, verdict, coordinates, work.run_id)
+    seal = Seal(plan.batch.table, branch, snapshot_id, summary)
+
+    def refuse(table: Table, history: History) -> None:
+        _require_point(history, plan.batch.stream)
+        refuse_lost_stage(table, plan.batch, staged)
+
+    landed = publish_seal(work.store, seal, refuse)
+    _, history = load_with_history(work.store, plan.batch.table)
+    archive_new_entries(work.store, history)
+    redriven = Redriven(
+        redrive_id=plan.batch.batch_id,
+        outcome="ALREADY" if landed.was_there else "PUBLISHED",
+        snapshot_id=landed.entry.snapshot_id,
+        rows_written=int(landed.entry.summary[keys.ROWS_WRITTEN]),
+    )
+    return Portion(redriven.rows_written, result.failing, redriven)
+
+
+def _describe_staged(
+    plan: RedrivePlan, result: RedriveResult, attempt: tuple[str, int], snapshot_id: int
+) -> Staged:
+    """Count only what decoded: what still fails stays a letter of the batch that read it."""
+    branch, base_head = attempt
+    partitions = (
+        part.model_copy(update={"rows_read": part.rows_good}) for part in result.partitions
+    )
+    return Staged(
+        stream=plan.batch.stream,
+        batch_id=plan.batch.batch_id,
+        attempt=branch,
+        snapshot_id=snapshot_id,
+        base_head=base_head,
+        rows_read=result.rows_good,
+        rows_written=result.rows_good,
+        rows_quarantined=0,
+        rows_skipped=0,
+        partitions=tuple(part for part in partitions if part.rows_good),
+        metrics=result.metrics,
+        min_timestamp_ms=result.min_timestamp_ms,
+        max_timestamp_ms=result.max_timestamp_ms,
+    )
+
+
+def judge_redrive(work: Workspace, plan: RedrivePlan, staged: Staged) -> Verdict:
+    """Judge the staged rows by the stream's suite, as CHECK judges a batch.
+
+    Raises:
+        QualityFailedError: a blocking expectation failed; the stream itself is not blocked.
+        StageStaleError: a file changed since the plan.
+    """
+    refuse_other_rules(work, plan.batch)
+    results = judge_rows(work, plan.batch, staged)
+    failed = [result for result in results if not result.success and result.blocking]
+    if failed and work.stream.quality.on_failure == "block":
+        raise QualityFailedError(
+            f"stream {staged.stream}: redrive {staged.batch_id}: {len(failed)} expectations of "
+            f"suite {work.stream.quality.suite} failed: {'; '.join(r.line for r in failed[:5])}; "
+            f"the {staged.rows_written} rows wait on branch {staged.attempt} of "
+            f"{plan.batch.table}, the letters stay letters",
+            "mend the suite, or choose fewer letters: `frazil replay-dead-letters "
+            f"{staged.stream} --reason REASON --offsets TOPIC:PARTITION:START-END`",
+        )
+    return Verdict(
+        stream=staged.stream,
+        batch_id=staged.batch_id,
+        attempt=staged.attempt,
+        outcome="passed" if all(result.success for result in results) else "warned",
+        suite=work.stream.quality.suite,
+        suite_hash=plan.batch.suite_hash,
+        results=results,
+    )

@@ -1,0 +1,187 @@
+"""The plan of a redrive as pure functions: which letters, in which portions, under which id."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil import __version__, keys
+from frazil.audit_ledger import Step
+from frazil.blocking import Fingerprint
+from frazil.contracts import BatchPlan, Staged, Verdict, plain_offsets, plain_ranges
+from frazil.coordinates import (
+    NO_OFFSETS,
+    Coordinates,
+    cover,
+    encode_coordinates,
+    plain_runs,
+)
+from frazil.errors import ConfigurationError, ConservationError
+from frazil.letters import Flags, Indexes, list_slices
+from frazil.offsets import Runs
+from frazil.planning import TableFacts
+from frazil.redrive_messages import LetterChoice
+from frazil.state import StreamState
+from frazil.streams import Stream
+from frazil.summaries import summarize_partitions, summarize_verdict
+
+MAX_LETTERS = 100_000
+"""Letters per redrive: what the snapshot's summary lists stays below one MiB in the worst case."""
+
+
+@dataclass(frozen=True)
+class RedrivePlan:
+    """Letters that count on one head, by attempt, and the batch that would stage them.
+
+    The batch moves no offsets: its ranges only cover the letters.
+    """
+
+    batch: BatchPlan
+    letters: Mapping[str, Coordinates]
+    count: int
+
+    @property
+    def runs(self) -> dict[str, Runs]:
+        """Give the letters as messages carry them."""
+        return {attempt: plain_runs(held) for attempt, held in self.letters.items()}
+
+
+def refuse_upserts(steps: tuple[Step, ...], stream: str) -> None:
+    """Refuse a stream whose batches are merges: an old letter could revive a deleted key.
+
+    Raises:
+        ConfigurationError: with the snapshot that says so.
+    """
+    for step in steps:
+        source = step.entry.summary.get(keys.SOURCE_SNAPSHOT_ID)
+        if step.kind == keys.INGEST and source == str(step.entry.parent_id):
+            raise ConfigurationError(
+                f"stream {stream}: its batches are merged by key ({step}); an old dead letter "
+                "could bring a deleted key back to life",
+                "send the mended record to the topic again: as its newest version it wins",
+            )
+
+
+def choose_letters(rows: pa.Table, is_open: Flags, choice: LetterChoice) -> Indexes:
+    """Give the places of the letters that count and that the choice names."""
+    chosen = is_open.copy()
+    if choice.reasons:
+        chosen &= _flags(pc.is_in(rows["reason"], pa.array(choice.reasons)))
+    if choice.schema_ids:
+        wanted = pa.array(choice.schema_ids, pa.int64())
+        chosen &= _flags(pc.is_in(rows["schema_id"], wanted))
+    if choice.since_at:
+        chosen &= _flags(pc.greater_equal(rows["quarantined_at"], pa.scalar(choice.since_at)))
+    if choice.until_at:
+        chosen &= _flags(pc.less(rows["quarantined_at"], pa.scalar(choice.until_at)))
+    if choice.offsets:
+        chosen &= _in_ranges(rows, choice)
+    return np.flatnonzero(chosen)
+
+
+def _in_ranges(rows: pa.Table, choice: LetterChoice) -> Flags:
+    inside = np.zeros(len(rows), dtype=np.bool_)
+    offsets = rows["offset"].to_numpy()
+    for (topic, partition), low, high in list_slices(rows):
+        for wanted_topic, wanted_partition, start, end in choice.ranges:
+            if (topic, partition) == (wanted_topic, wanted_partition):
+                part = offsets[low:high]
+                inside[low:high] |= (part >= start) & (part < end)
+    return inside
+
+
+def _flags(flags: pa.ChunkedArray) -> Flags:
+    found: Flags = pc.fill_null(flags, False).to_numpy()  # noqa: FBT003 - Arrow's own signature
+    return found
+
+
+def split_letters(places: Indexes) -> Iterator[Indexes]:
+    """Cut letters into portions of one redrive each."""
+    for start in range(0, len(places), MAX_LETTERS):
+        yield places[start : start + MAX_LETTERS]
+
+
+def group_letters(rows: pa.Table) -> dict[str, Coordinates]:
+    """Group letters, sorted by partition and offset, by their attempt."""
+    grouped: dict[str, Coordinates] = {}
+    for attempt in pc.unique(rows["attempt"]).to_pylist():
+        own = rows.filter(pc.equal(rows["attempt"], attempt))
+        offsets = own["offset"].to_numpy()
+        grouped[attempt] = {
+            partition: offsets[low:high] for partition, low, high in list_slices(own)
+        }
+    return grouped
+
+
+def plan_redrive(
+    rows: pa.Table, state: StreamState, table: TableFacts, stream: Stream, rules: Fingerprint
+) -> RedrivePlan:
+    """Plan one redrive of these letters, on the stream's state and by the rules of today."""
+    letters = group_letters(rows)
+    every = {partition: rows["offset"].to_numpy()[a:b] for partition, a, b in list_slices(rows)}
+    runs = {attempt: plain_runs(held) for attempt, held in sorted(letters.items())}
+    parts = [table.uuid, stream.stream, keys.REDRIVE, runs, rules.transform_version]
+    batch = BatchPlan(
+        stream=stream.stream,
+        table=stream.table.name,
+        table_uuid=table.uuid,
+        base_epoch=state.epoch,
+        base_batch=state.batch,
+        batch_id=hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32],
+        ranges=plain_ranges(cover(every)),
+        topic_ids=dict(state.topic_ids),
+        cluster_id=state.cluster_id,
+        next_offsets=plain_offsets(state.offsets),
+        schema_id=table.schema_id,
+        spec_id=table.spec_id,
+        suite_hash=rules.suite_hash,
+        stream_hash=rules.stream_hash,
+        transform_version=rules.transform_version,
+    )
+    return RedrivePlan(batch, letters, len(rows))
+
+
+def refuse_strangers(plan: RedrivePlan, staged: Coordinates) -> None:
+    """See that every staged row is a letter of the plan; that none is there twice is seen before.
+
+    Raises:
+        ConservationError: the branch holds another record.
+    """
+    for partition, offsets in staged.items():
+        held = [letters.get(partition, NO_OFFSETS) for letters in plan.letters.values()]
+        strange = offsets[~np.isin(offsets, np.concatenate([NO_OFFSETS, *held]))]
+        if len(strange):
+            raise ConservationError(
+                f"redrive {plan.batch.batch_id}: {partition[0]}-{partition[1]}@{strange[0]} is "
+                "staged, but it is no letter of the plan",
+                "nothing is visible; run again, and report this if it comes back",
+            )
+
+
+def summarize_redrive(
+    staged: Staged, verdict: Verdict, coordinates: Coordinates, run_id: str
+) -> dict[str, str]:
+    """Write the full summary of a redrive: it lists its records and carries no state."""
+    summary = {
+        keys.KIND: keys.REDRIVE,
+        keys.STREAM: staged.stream,
+        keys.BATCH_ID: staged.batch_id,
+        keys.COORDINATES: encode_coordinates(coordinates),
+        keys.ROWS_READ: str(staged.rows_read),
+        keys.ROWS_WRITTEN: str(staged.rows_written),
+        keys.ROWS_QUARANTINED: "0",
+        keys.ROWS_SKIPPED: "0",
+        keys.COUNTS: summarize_partitions(staged),
+        keys.QUALITY: summarize_verdict(verdict),
+        keys.ATTEMPT: staged.attempt,
+        keys.RUN_ID: run_id,
+        keys.VERSION: __version__,
+    }
+    if staged.min_timestamp_ms is not None and staged.max_timestamp_ms is not None:
+        summary[keys.MIN_TIMESTAMP_MS] = str(staged.min_timestamp_ms)
+        summary[keys.MAX_TIMESTAMP_MS] = str(staged.max_timestamp_ms)
+    return summary

@@ -1,0 +1,33 @@
+"""Write into dead letters which redrive brought them back: for people, not for the ledger.
+
+spark-submit spark_jobs/mark_letters.py request.json result.json
+"""
+
+from pyspark.sql import SparkSession
+
+from frazil.redrive_messages import MarkRequest, MarkResult
+from frazil_spark.job import run_job
+from frazil_spark.letter_source import name_letters
+
+
+def mark_letters(spark: SparkSession, request: MarkRequest) -> MarkResult:
+    """Set `resolved_by` of the named letters; no row is added or taken."""
+    for key, value in request.session_conf.items():
+        spark.conf.set(key, value)
+    name_letters(spark, request.marks).createOrReplaceTempView("resolved_letters")
+    spark.sql(
+        f"""
+        MERGE INTO {request.catalog}.{request.table} AS letter
+        USING resolved_letters AS resolved
+        ON letter.attempt = resolved.attempt
+            AND letter._kafka.topic = resolved.topic
+            AND letter._kafka.partition = resolved.partition
+            AND letter._kafka.offset = resolved.offset
+        WHEN MATCHED THEN UPDATE SET letter.resolved_by = resolved.mark
+        """
+    )
+    return MarkResult(table=request.table)
+
+
+if __name__ == "__main__":
+    run_job(mark_letters, MarkRequest)

@@ -1,0 +1,77 @@
+"""Decode dead letters again, and stage those that are good by now on a branch.
+
+spark-submit spark_jobs/redrive_letters.py request.json result.json
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from frazil.failpoints import reach_failpoint
+from frazil.redrive_messages import RedriveRequest, RedriveResult
+from frazil_spark.counting import read_partitions
+from frazil_spark.decoding import GOOD, Decoded, decode
+from frazil_spark.job import run_job
+from frazil_spark.letter_source import read_letters
+from stage_batch import append_good_rows
+
+
+def redrive_letters(spark: SparkSession, request: RedriveRequest) -> RedriveResult:
+    """Append the letters that decode to the branch; count the others by their reason of today."""
+    for key, value in request.session_conf.items():
+        spark.conf.set(key, value)
+    decoded = decode(read_letters(spark, request), request.convert, request.columns)
+    if request.dry_run:
+        return preview(decoded)
+    reach_failpoint("redrive.before-write")
+    observed = append_good_rows(decoded, request)
+    reach_failpoint("redrive.after-write")
+    all_good = observed["good"] == observed["read"]
+    failing = {} if all_good else count_outcomes(decoded)
+    return describe(request, observed, {r: n for r, n in failing.items() if r is not None})
+
+
+def preview(decoded: Decoded) -> RedriveResult:
+    """Count what decodes and what does not; write nothing."""
+    outcomes = count_outcomes(decoded)
+    return RedriveResult(
+        rows_read=sum(outcomes.values()),
+        rows_good=outcomes.pop(None, 0),
+        partitions=(),
+        metrics={},
+        min_timestamp_ms=None,
+        max_timestamp_ms=None,
+        failing={reason: count for reason, count in outcomes.items() if reason is not None},
+    )
+
+
+def count_outcomes(decoded: Decoded) -> dict[str | None, int]:
+    """Count records by their reason of today, None for good ones.
+
+    `observe()` keeps the decode from being repeated. What it observes is not read: where nothing
+    passes a filter behind it, Spark forgets the whole plan, and the metrics with it.
+    """
+    held = decoded.frame.observe(Observation(), F.count(F.lit(1)).alias("read"))
+    reason = F.when(~F.col(GOOD), F.expr(decoded.reason)).alias("reason")
+    return {row["reason"]: row["count"] for row in held.groupBy(reason).count().collect()}
+
+
+def describe(
+    request: RedriveRequest, observed: Mapping[str, int | None], failing: dict[str, int]
+) -> RedriveResult:
+    """Put the counters into the result."""
+    return RedriveResult(
+        rows_read=observed["read"] or 0,
+        rows_good=observed["good"] or 0,
+        rows_invalid=observed["invalid"] or 0,
+        partitions=read_partitions(request, observed),
+        metrics={name: observed.get(name) for name in request.metrics},
+        min_timestamp_ms=observed["min_timestamp_ms"],
+        max_timestamp_ms=observed["max_timestamp_ms"],
+        failing=failing,
+    )
+
+
+if __name__ == "__main__":
+    run_job(redrive_letters, RedriveRequest)

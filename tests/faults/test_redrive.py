@@ -1,0 +1,287 @@
+"""Dead letters come back: once each, judged as their batch was, whatever happens on the way."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from conftest import Lab, Run, good_values
+
+from faults.auditor import audit_table, fingerprint
+from faults.batches import Batches, EventfulEngine
+from frazil import keys
+from frazil.errors import QualityFailedError, StageStaleError
+from frazil.failpoints import FAILPOINTS
+from frazil.ledger import walk_ancestors
+from frazil.letters import read_book
+from frazil.maintenance import compact_table
+from frazil.publishing import load_with_history
+from frazil.redrive import redrive_letters
+from frazil.redrive_messages import LetterChoice, RedriveAnswer
+from frazil.workspace import Workspace
+
+pytestmark = pytest.mark.stack
+STRICT = {"id": "long!", "name": "string!", "amount": "double"}
+MENDED = {**STRICT, "name": "string"}
+LINES = [name for name in FAILPOINTS if name.startswith(("redrive.", "seal."))]
+
+
+def nameless_values(count: int, start: int = 1000) -> list[bytes | None]:
+    """Make records without a name: bad where the stream file requires one."""
+    return [json.dumps({"id": i, "amount": 1.5}).encode() for i in range(start, start + count)]
+
+
+def write_columns(lab: Lab, columns: dict[str, str], **changes: object) -> None:
+    """Say what a record must have; the table's own columns are optional."""
+    lab.write_stream(value={"convert": "json", "columns": columns}, **changes)
+
+
+def quarantine(batches: Batches) -> None:
+    """Read twelve records without a name and a broken one, between good ones, as letters."""
+    lab = batches.lab
+    write_columns(lab, MENDED, batch={"max_records": 1000})
+    lab.create_topic()
+    lab.produce(good_values(4))
+    batches.publish()
+    write_columns(lab, STRICT)
+    lab.produce([*good_values(7), *nameless_values(12), b"no json", *good_values(9)])
+    batches.publish()
+
+
+def redrive(work: Workspace, **chosen: object) -> RedriveAnswer:
+    """Bring letters back in this process."""
+    choice = {"stream": work.stream.stream, "dry_run": False, **chosen}
+    return redrive_letters(work, LetterChoice.model_validate(choice))
+
+
+def assert_exactly_once(lab: Lab) -> None:
+    """Let the independent auditor and the product's own audit both recompute everything."""
+    report = audit_table(
+        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
+    )
+    assert not report.findings, report.findings
+    own = lab.frazil("audit", lab.stream)
+    assert own.code == 0, own.out + own.err
+
+
+def count_rows(batches: Batches) -> int:
+    """Count what anybody can see."""
+    return sum(len(offsets) for offsets in batches.places().values())
+
+
+def count_marked(batches: Batches) -> int:
+    """Count the letters that say what resolved them."""
+    work = batches.open()
+    letters = work.store.load(work.stream.dead_letters_table)
+    marks = read_book(letters, work.stream.stream, ()).rows["resolved_by"]
+    return len(marks) - marks.null_count
+
+
+def test_mended_letters_come_back_once_and_the_rest_stay_letters(batches: Batches) -> None:
+    lab = batches.lab
+    quarantine(batches)
+    point = batches.next_offsets
+    write_columns(lab, MENDED)
+
+    answer = redrive(batches.open())
+    again = redrive(batches.open())
+
+    assert (answer.letters, answer.rows, answer.failing) == (13, 12, {"malformed_json": 1})
+    assert (again.letters, again.rows, again.redrives, again.marked) == (1, 0, (), 0)
+    assert (count_rows(batches), count_marked(batches)) == (32, 12)
+    assert batches.next_offsets == point
+    assert_exactly_once(lab)
+
+
+def test_many_letters_come_back_in_several_snapshots(
+    batches: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quarantine(batches)
+    write_columns(batches.lab, MENDED)
+    monkeypatch.setattr("frazil.redrive_plan.MAX_LETTERS", 5)
+
+    answer = redrive(batches.open())
+
+    assert [redriven.rows_written for redriven in answer.redrives] == [5, 5, 2]
+    assert (count_rows(batches), count_marked(batches)) == (32, 12)
+    assert_exactly_once(batches.lab)
+
+
+def test_a_dry_run_says_what_would_come_back_and_writes_nothing(batches: Batches) -> None:
+    lab = batches.lab
+    quarantine(batches)
+    write_columns(lab, MENDED)
+    before = fingerprint(batches.table), batches.table.metadata_location
+
+    run = lab.frazil("replay-dead-letters", lab.stream)
+
+    assert run.code == 0, run.err
+    assert "of 13 letters 12 would come back" in run.out
+    assert "still failing: 1 malformed_json" in run.out
+    assert (fingerprint(batches.table), batches.table.metadata_location) == before
+
+
+def test_a_dry_run_of_letters_that_all_come_back_says_so(batches: Batches) -> None:
+    quarantine(batches)
+    write_columns(batches.lab, MENDED)
+
+    answer = redrive(batches.open(), reasons=["required_missing"], dry_run=True)
+
+    assert (answer.letters, answer.rows, answer.failing) == (12, 12, {})
+
+
+def test_the_questions_know_what_came_back(batches: Batches) -> None:
+    lab = batches.lab
+    quarantine(batches)
+    write_columns(lab, MENDED)
+    chosen = f"{lab.topic}:0:0-9"
+
+    answer = redrive(batches.open(), offsets=[chosen], reasons=["required_missing"])
+
+    assert answer.rows == 3
+    listed = lab.frazil("snapshots", lab.stream, "--json").json
+    assert isinstance(listed, list)
+    assert [each["kind"] for each in listed[:2]] == ["redrive", "staged"]
+    letters = lab.frazil("dead-letters", lab.stream, "--json").json
+    assert isinstance(letters, dict)
+    assert letters["resolved"] == answer.rows
+    assert letters["open"] == 13 - answer.rows
+    status = lab.frazil("status", lab.stream, "--json").json
+    assert isinstance(status, list)
+    assert status[0]["newest_redrive_at"] > status[0]["newest_ingest_at"]
+    offset = next(iter(batches_redriven(batches)))
+    place = ("--partition", "0", "--offset", str(offset), "--json")
+    found = lab.frazil("where", lab.stream, *place).json
+    assert isinstance(found, dict)
+    assert (found["kind"], found["snapshot_id"]) == ("redrive", answer.redrives[0].snapshot_id)
+
+
+def batches_redriven(batches: Batches) -> list[int]:
+    """List the offsets of partition 0 that the newest redrive lists."""
+    from frazil.coordinates import parse_coordinates  # noqa: PLC0415 - one test
+
+    _, history = load_with_history(batches.open().store, batches.lab.table)
+    summary = next(e.summary for e in walk_ancestors(history) if keys.COORDINATES in e.summary)
+    return parse_coordinates(summary[keys.COORDINATES])[batches.lab.topic, 0].tolist()
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_kill_leaves_no_record_twice_and_the_next_run_ends_the_work(
+    batches: Batches, line: str
+) -> None:
+    lab = batches.lab
+    quarantine(batches)
+    write_columns(lab, MENDED)
+    command = ("replay-dead-letters", lab.stream, "--no-dry-run")
+
+    killed = lab.frazil(*command, FRAZIL_FAILPOINT=line)
+    assert killed.code == -9 or "SIGKILL" in killed.err, killed.out + killed.err
+    assert_exactly_once(lab)
+    again = lab.frazil(*command)
+
+    assert again.code == 0, again.err
+    assert (count_rows(batches), count_marked(batches)) == (32, 12)
+    assert_exactly_once(lab)
+
+
+def eventful(batches: Batches, event: Callable[[], object], times: int = 1) -> Workspace:
+    """Let something happen each time that the letters were staged, this many times."""
+    work = batches.open()
+    left = [event] * times
+
+    def happen() -> None:
+        if left:
+            left.pop()()
+
+    work.__dict__["engine"] = EventfulEngine(work.engine.remote, after=happen)
+    return work
+
+
+def land_batch(batches: Batches) -> Callable[[], object]:
+    """Give an event that publishes one more record."""
+
+    def land() -> None:
+        batches.lab.produce(good_values(1))
+        batches.publish()
+
+    return land
+
+
+@pytest.mark.parametrize("rival", ["batch", "compaction", "redrive"])
+def test_what_lands_between_stage_and_seal_wins_and_the_letters_come_back_on_top(
+    batches: Batches, rival: str
+) -> None:
+    lab = batches.lab
+    quarantine(batches)
+    for _ in range(3):
+        lab.produce(good_values(2))
+        batches.publish()
+    write_columns(lab, MENDED)
+    first_four = [f"{lab.topic}:0:0-8"]
+    events: dict[str, Callable[[], object]] = {
+        "batch": land_batch(batches),
+        "compaction": lambda: compact_table(batches.open()),
+        "redrive": lambda: redrive(batches.open(), offsets=first_four),
+    }
+
+    redrive(eventful(batches, events[rival]))
+
+    assert count_rows(batches) == 38 + (rival == "batch")
+    assert count_marked(batches) == 12
+    assert_exactly_once(lab)
+
+
+def test_a_redrive_that_is_overtaken_each_time_says_so_and_leaves_no_branch(
+    batches: Batches,
+) -> None:
+    lab = batches.lab
+    quarantine(batches)
+    write_columns(lab, MENDED)
+
+    with pytest.raises(StageStaleError, match="another writer was faster"):
+        redrive(eventful(batches, land_batch(batches), times=9))
+
+    assert list(batches.table.metadata.refs) == ["main"]
+    assert redrive(batches.open()).rows == 12
+    assert_exactly_once(lab)
+
+
+def test_a_redrive_that_fails_its_suite_is_seen_by_nobody_and_blocks_no_batch(
+    batches: Batches,
+) -> None:
+    lab = batches.lab
+    quarantine(batches)
+    suite = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "name"}}
+    (lab.folder / "expectations").mkdir()
+    (lab.folder / "expectations" / "named.json").write_text(
+        json.dumps({"name": "named", "expectations": [suite]})
+    )
+    write_columns(lab, MENDED, quality={"suite": "named"})
+    before = fingerprint(batches.table)
+
+    with pytest.raises(QualityFailedError, match="the letters stay letters"):
+        redrive(batches.open())
+
+    assert fingerprint(batches.table) == before
+    lab.produce(good_values(2))
+    batches.publish()
+    assert_exactly_once(lab)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fact"),
+    [
+        (("--offsets", "orders:0:9-3"), "holds no offset"),
+        (("--offsets", "orders/0"), "topic:partition:start-end"),
+        (("--since", "yesterday"), "ISO 8601"),
+        (("--reason", "No Json!"), "is no reason"),
+    ],
+    ids=["backwards", "no range", "no instant", "no reason"],
+)
+def test_a_wrong_parameter_is_refused_before_anything_is_tried(
+    lab: Lab, arguments: tuple[str, str], fact: str
+) -> None:
+    run: Run = lab.frazil("replay-dead-letters", lab.stream, *arguments)
+
+    assert run.code == 1
+    assert fact in run.err
+    assert "Next: " in run.err
