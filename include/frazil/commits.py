@@ -42,10 +42,16 @@ def build_append(
     summary: Mapping[str, str],
     files: Sequence[DataFile] = (),
     branch: str = MAIN,
+    parent_id: int | None = None,
 ) -> AddSnapshotUpdate:
-    """Build a snapshot on a branch's head that adds these files; nothing is committed."""
+    """Build a snapshot on a branch's head, or on `parent_id`, that adds these files.
+
+    Nothing is committed.
+    """
     update = table.transaction().update_snapshot(dict(summary), branch)
     producer = update.fast_append()
+    if parent_id is not None:
+        producer._parent_snapshot_id = parent_id  # noqa: SLF001 - as `_commit`, see below
     for file in files:
         producer.append_data_file(file)
     updates, _ = producer._commit()  # noqa: SLF001 - pinned version; a test fails if it changes
@@ -69,6 +75,18 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
         type=SnapshotRefType.BRANCH.value,
         snapshot_id=snapshot_id,
         max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+def set_tag(name: str, snapshot_id: int, max_age_ms: int) -> SetSnapshotRefUpdate:
+    """Tag a snapshot until it has reached this age: Iceberg counts from its commit, not ours."""
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.TAG.value,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=max_age_ms,
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
     )

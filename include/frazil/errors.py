@@ -6,6 +6,7 @@ FrazilError
 │   ├── SuiteError               an expectation suite
 │   ├── UnknownStreamError
 │   ├── ConnectionMissingError
+│   ├── TargetError              recover or replay cannot reach what was asked for
 │   └── NothingToDecideError
 ├── UnavailableError             something did not answer; the same step may be tried again
 │   ├── KafkaUnavailableError
@@ -82,6 +83,10 @@ class UnknownStreamError(ConfigurationError):
 
 class ConnectionMissingError(ConfigurationError):
     """A stream names a connection that nobody defined."""
+
+
+class TargetError(ConfigurationError):
+    """What a recovery or a replay was asked for is not there to be reached."""
 
 
 class NothingToDecideError(ConfigurationError):

@@ -29,6 +29,8 @@ FAILPOINTS: tuple[str, ...] = (
     "publish.before-commit",
     "publish.after-commit",
     "publish.after-archive",
+    "rewind.before-commit",
+    "rewind.after-commit",
 )
 
 

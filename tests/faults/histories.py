@@ -17,8 +17,9 @@ from scripted_catalog import Answer, honest, landed_then, overtaken_by, refused
 
 from frazil.archive import archive_all_entries
 from frazil.contracts import BatchPlan, NothingToRead, Staged
-from frazil.decisions import Author, reingest
+from frazil.decisions import Author
 from frazil.errors import FrazilError, NothingToDecideError
+from frazil.halts import reingest
 from frazil.ingest import publish_staged
 from frazil.ledger import walk_ancestors
 from frazil.workspace import Workspace

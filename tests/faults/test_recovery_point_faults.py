@@ -15,8 +15,9 @@ from faults.imagined_kafka import find_broken, find_faults
 from frazil import commits, keys
 from frazil.bootstrap import ensure_table, read_point
 from frazil.branches import create_branch
-from frazil.decisions import Author, reingest
+from frazil.decisions import Author
 from frazil.errors import ForeignRollbackError, SupersededError
+from frazil.halts import reingest
 from frazil.ledger import walk_ancestors
 from frazil.publishing import commit_turn
 from frazil.state import Hint, encode_hint, encode_state, parse_state
