@@ -19,10 +19,8 @@ from frazil.ledger import (
     walk_ancestors,
 )
 from frazil.offsets import NextOffsets, OffsetRange, Ranges, describe_ranges
-from frazil.recovery_messages import RecoverRequest, RecoveryPlan
+from frazil.recovery_messages import PLACE_PATTERN, RecoverRequest, RecoveryPlan
 from frazil.state import StreamState, parse_state
-
-_PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d{1,9}):(?P<offset>\d{1,18})\Z")
 
 
 @dataclass(frozen=True)
@@ -66,12 +64,12 @@ def parse_place(text: str) -> Place:
     Raises:
         ConfigurationError: the text has another form.
     """
-    match = _PLACE.match(text)
-    if match is None:
+    if re.match(PLACE_PATTERN, text) is None:
         raise ConfigurationError(
             f"{text!r} is no place in a topic", "write topic:partition:offset, as flights:0:4711"
         )
-    return Place(match["topic"], int(match["partition"]), int(match["offset"]))
+    topic, partition, offset = text.split(":")
+    return Place(topic, int(partition), int(offset))
 
 
 def read_instant(text: str, option: str) -> int:

@@ -9,6 +9,8 @@ from frazil.errors import ConfigurationError
 
 Answer = Literal["reingest", "skip", "new-table"]
 
+PLACE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
+
 PlainRanges = dict[str, dict[int, tuple[int, int]]]
 
 APPROVAL_ROWS = 100_000
@@ -27,6 +29,7 @@ class RecoverRequest(Message):
     by: str = ""
     reason: str = ""
     dry_run: bool = True
+    approval_rows: int = Field(APPROVAL_ROWS, ge=0)
 
     @property
     def target(self) -> str:
@@ -60,10 +63,11 @@ class RecoveryPlan(Message):
         """Say whether nothing is to be done."""
         return self.request.dry_run
 
-    def needs_approval(self, limit_rows: int) -> bool:
+    @property
+    def needs_approval(self) -> bool:
         """Say whether a second person must agree: many rows, lost ones, or changes by others."""
         is_large = self.target_id is not None and (
-            self.rows_going is None or self.rows_going > limit_rows
+            self.rows_going is None or self.rows_going > self.request.approval_rows
         )
         return is_large or bool(self.lost) or self.foreign_snapshots > 0
 

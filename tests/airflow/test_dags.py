@@ -34,6 +34,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_one_watch(dags: Dags) -> No
     assert {dag_id: tasks for dag_id, tasks in found.items() if "orders" not in dag_id} == {
         "ingest__refunds": set(INGEST),
         "maintain__refunds": set(MAINTAIN),
+        "recover": {"look", "approve", "rewind"},
         "watch": {"watch_stream"},
     }
     assert found["ingest__orders"] == set(INGEST)
@@ -70,6 +71,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "ingest__refunds": "@hourly",
         "maintain__orders": "41 3 * * *",
         "maintain__refunds": "41 3 * * *",
+        "recover": "None",
         "watch": "* * * * *",
     }
     assert {(dag.catchup, dag.max_active_runs) for dag in dags.values()} == {(False, 1)}
@@ -151,3 +153,22 @@ def test_a_tasks_own_parse_reads_no_other_stream_file(
 
     assert [s.stream for s in load_streams_to_parse("ingest")] == ["orders"]
     assert load_streams_to_parse("maintain") == ()
+
+
+@pytest.mark.parametrize("dag_id", ["recover"])
+def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags, dag_id: str) -> None:
+    params = dags[dag_id].params
+
+    fields = {name: params.get_param(name) for name in params}
+    assert params["dry_run"] is True
+    assert all(field.schema["type"] and field.description for field in fields.values())
+    assert "orders" in fields["stream"].schema["examples"]
+
+
+def test_a_rollback_is_looked_at_then_approved_then_done(dags: Dags) -> None:
+    dag = dags["recover"]
+
+    tasks = ("look", "approve", "rewind")
+    upstream = {task: dag.get_task(task).get_flat_relative_ids(upstream=True) for task in tasks}
+
+    assert upstream == {task: set(tasks[:n]) for n, task in enumerate(tasks)}
