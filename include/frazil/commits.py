@@ -26,6 +26,10 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
+from pyiceberg.table.update.snapshot import (
+    _FastAppendFiles,
+    _OverwriteFiles,
+)
 
 from frazil.errors import ClockBehindError
 
@@ -54,6 +58,29 @@ def build_append(
         producer._parent_snapshot_id = parent_id  # noqa: SLF001 - as `_commit`, see below
     for file in files:
         producer.append_data_file(file)
+    return _build(table, producer)
+
+
+def build_overwrite(
+    table: Table,
+    summary: Mapping[str, str],
+    files: Sequence[DataFile],
+    removed: Sequence[DataFile],
+) -> AddSnapshotUpdate:
+    """Build a snapshot on main's head in which files give way to others; nothing is committed.
+
+    Raises:
+        ValidationException: a file that should go is not there.
+    """
+    producer = table.transaction().update_snapshot(dict(summary)).overwrite()
+    for file in removed:
+        producer.delete_data_file(file)
+    for file in files:
+        producer.append_data_file(file)
+    return _build(table, producer)
+
+
+def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:
     updates, _ = producer._commit()  # noqa: SLF001 - pinned version; a test fails if it changes
     added = updates[0]
     if not isinstance(added, AddSnapshotUpdate):

@@ -20,6 +20,7 @@ FrazilError
 │   ├── TopicChangedError
 │   ├── ClusterChangedError
 │   ├── PartitionsShrankError
+│   ├── NotReplayableError       Kafka no longer delivers every record of the range
 │   └── OffsetsWentBackError
 ├── MissingTableError            the catalog has no such table
 ├── TableError                   the table is not what the ledger says
@@ -141,6 +142,10 @@ class ClusterChangedError(SourceError):
 
 class PartitionsShrankError(SourceError):
     """The topic has fewer partitions than the ledger."""
+
+
+class NotReplayableError(SourceError):
+    """Kafka no longer delivers every record of a range; replaying it would lose rows."""
 
 
 class OffsetsWentBackError(SourceError):

@@ -31,6 +31,9 @@ FAILPOINTS: tuple[str, ...] = (
     "publish.after-archive",
     "rewind.before-commit",
     "rewind.after-commit",
+    "replay.after-stage",
+    "replay.before-commit",
+    "replay.after-commit",
 )
 
 

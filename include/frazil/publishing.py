@@ -100,7 +100,7 @@ def _publish_turn(
         return Landed(found, was_there=True)
     check_base(history, plan)
     _refuse_blocked(history, plan)
-    _refuse_lost_stage(table, plan, staged)
+    refuse_lost_stage(table, plan, staged)
     reach_failpoint("publish.before-commit")
     head = history.head
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
@@ -216,7 +216,7 @@ def _refuse_blocked(history: History, plan: BatchPlan) -> None:
         raise explain_block(blocked)
 
 
-def _refuse_lost_stage(table: Table, plan: BatchPlan, staged: Staged) -> None:
+def refuse_lost_stage(table: Table, plan: BatchPlan, staged: Staged) -> None:
     """Refuse a stage that is gone or that was written for another layout (E12)."""
     if staged.snapshot_id is None:
         return

@@ -35,6 +35,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_one_watch(dags: Dags) -> No
         "ingest__refunds": set(INGEST),
         "maintain__refunds": set(MAINTAIN),
         "recover": {"look", "approve", "rewind"},
+        "replay": {"look", "replay"},
         "watch": {"watch_stream"},
     }
     assert found["ingest__orders"] == set(INGEST)
@@ -72,6 +73,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "maintain__orders": "41 3 * * *",
         "maintain__refunds": "41 3 * * *",
         "recover": "None",
+        "replay": "None",
         "watch": "* * * * *",
     }
     assert {(dag.catchup, dag.max_active_runs) for dag in dags.values()} == {(False, 1)}
@@ -155,7 +157,7 @@ def test_a_tasks_own_parse_reads_no_other_stream_file(
     assert load_streams_to_parse("maintain") == ()
 
 
-@pytest.mark.parametrize("dag_id", ["recover"])
+@pytest.mark.parametrize("dag_id", ["recover", "replay"])
 def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags, dag_id: str) -> None:
     params = dags[dag_id].params
 

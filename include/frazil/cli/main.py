@@ -11,6 +11,7 @@ from frazil.cli.doctor import doctor
 from frazil.cli.maintenance import maintain
 from frazil.cli.output import fail
 from frazil.cli.questions import audit, snapshots, status, streams, where
+from frazil.cli.replay import replay
 from frazil.cli.stack import stack_app
 from frazil.cli.steps import plan, run
 from frazil.errors import FrazilError
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "waive": waive,
     "accept-gap": accept_gap,
     "recover": recover,
+    "replay": replay,
     "maintain": maintain,
 }
 for name, command in COMMANDS.items():
