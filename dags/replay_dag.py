@@ -1,15 +1,16 @@
 """### Replay: read exact offsets again, without duplicates.
 
 **What.** `look` compares the table's rows of a range with what Kafka's records would be by today's
-stream file, and refuses what Kafka no longer delivers in full: aged out, or a compacted topic. As a
-dry run, which is the default, the run ends there. `replay` stages the range, judges it like a batch,
-and puts the staged rows in the place of those that are there, in one commit. No offset moves.
+stream file, and refuses what Kafka no longer delivers in full: aged out, or a compacted topic. As
+a dry run, which is the default, the run ends there. `replay` stages the range, judges it like a
+batch, and puts the staged rows in the place of those that are there, in one commit. No offset
+moves.
 
 **When.** Whenever you trigger it, first as a dry run: after the stream file or the decode was
 mended, or when rows of a range are doubted. Batches and maintenance go on meanwhile.
 
-**Inputs.** The stream, and either `offsets` or instants (`since`, `until`). The range must lie below
-the recovery point; `frazil snapshots` lists what was published.
+**Inputs.** The stream, and either `offsets` or instants (`since`, `until`). The range must lie
+below the recovery point; `frazil snapshots` lists what was published.
 
 **What a retry does.** Nothing twice: the replay is found by the id of its run. A new run replays
 again, and the table has each record once all the same.

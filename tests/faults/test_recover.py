@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from broker_lake import BrokerLake
 from conftest import FRAZIL, Lab, Run, good_values
+from stack_lake import let_days_pass
 
 from faults.auditor import audit_table
 from faults.batches import Batches
@@ -22,7 +23,8 @@ from frazil.errors import (
     TargetError,
 )
 from frazil.recovery_messages import RecoverRequest, RecoveryPlan
-from frazil.rewinding import plan_recovery, recover
+from frazil.rewinding import TAG_PREFIX, plan_recovery, recover
+from frazil.snapshot_expiry import expire_snapshots
 
 pytestmark = pytest.mark.stack
 
@@ -117,6 +119,24 @@ def test_a_rewind_says_who_why_and_from_where_and_leaves_the_old_head_readable(
     tags = [ref for name, ref in table.metadata.refs.items() if name != "main"]
     assert [(ref.snapshot_id, ref.snapshot_ref_type) for ref in tags] == [(heads[2], "tag")]
     assert table.scan(snapshot_id=heads[2]).to_arrow().num_rows == 30
+
+
+def test_the_left_head_stays_for_the_rollback_window_and_then_expires(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    done = recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0]))
+    broker_lake.ingest()
+    tag = f"{TAG_PREFIX}{done.snapshot_id}"
+    let_days_pass(broker_lake, 0.9)
+    expire_snapshots(broker_lake.work)
+    assert tag in broker_lake.table.metadata.refs
+
+    let_days_pass(broker_lake, 4)
+    expire_snapshots(broker_lake.work)
+
+    assert tag not in broker_lake.table.metadata.refs
+    assert not {heads[1], heads[2]} & set(broker_lake.history.entries)
+    audit_both(broker_lake)
 
 
 def test_the_same_decision_given_twice_is_written_once(
