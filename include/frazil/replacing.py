@@ -28,7 +28,13 @@ from frazil.errors import NotReplayableError, TargetError
 from frazil.failpoints import reach_failpoint
 from frazil.ledger import LedgerEntry, find_batch, find_recovery_point
 from frazil.offsets import OffsetRange, Ranges, iterate_ranges
-from frazil.publishing import Landed, commit_turn, load_with_history, refuse_lost_stage
+from frazil.publishing import (
+    Landed,
+    commit_turn,
+    load_with_history,
+    refuse_lost_stage,
+    refuse_other_table,
+)
 from frazil.replay import refuse_above
 from frazil.staged_rows import iterate_coordinates, split_coordinates
 from frazil.summaries import summarize_replay
@@ -93,6 +99,7 @@ def _publish_turn(
     found = find_batch(history, plan.batch_id)
     if found is not None:
         return Landed(found, was_there=True)
+    refuse_other_table(history, plan)
     point = find_recovery_point(history, plan.stream)
     if point is not None:
         refuse_above(plan.stream, plan.offset_ranges, point.state)

@@ -20,7 +20,7 @@ from frazil.decisions import Author, accept_gap
 from frazil.errors import ConfigurationError, NothingToDecideError, SupersededError
 from frazil.expiry import DAY_MS
 from frazil.failpoints import reach_failpoint
-from frazil.ledger import History, LedgerEntry, walk_ancestors
+from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
 from frazil.maintained_tables import retention_window
 from frazil.publishing import commit_turn, load_with_history
 from frazil.recovery import Rewind, choose_target, decide_rewind, describe_rewind
@@ -87,7 +87,7 @@ def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
     reach_failpoint("rewind.after-commit")
     table, history = load_with_history(work.store, plan.table)
     archive_new_entries(work.store, history)
-    gaps = _accept_gaps(work, plan, author)
+    gaps = _accept_gaps(work, history, entry, author)
     text = f"main of {plan.table} went back to snapshot {entry.parent_id}"
     tag = TAG_PREFIX + str(entry.snapshot_id)
     if tag in table.metadata.refs:
@@ -211,10 +211,18 @@ def _tag_abandoned(work: Workspace, history: History, rewind_id: int) -> list[Ta
     return [commits.set_tag(TAG_PREFIX + str(rewind_id), entry.snapshot_id, age_ms + keep_ms)]
 
 
-def _accept_gaps(work: Workspace, plan: RecoveryPlan, author: Author) -> list[str]:
-    """Record what Kafka no longer has, stream by stream, in the same person's name."""
+def _accept_gaps(
+    work: Workspace, history: History, rewind: LedgerEntry, author: Author
+) -> list[str]:
+    """Record what the rewind gave up, stream by stream, in the same person's name.
+
+    Only while a stream stands on the rewind itself: a later gap is a decision of its own.
+    """
     notes = []
-    for stream in plan.lost:
+    for stream in json.loads(rewind.summary.get(keys.LOST_RANGES, "{}")):
+        point = find_recovery_point(history, stream)
+        if point is None or point.carrier_id != rewind.snapshot_id:
+            continue
         with suppress(NothingToDecideError):
             notes.append(f"gap of {stream}: {accept_gap(open_stream(work, stream), author).text}")
     return notes

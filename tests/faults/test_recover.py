@@ -222,6 +222,23 @@ def test_what_kafka_no_longer_holds_stops_the_rollback_unless_somebody_gives_it_
     broker_lake.ingest()
     assert broker_lake.places() == {0: [*range(5), *range(8, 15)], 1: list(range(15))}
     audit_both(broker_lake)
+    told = audit_stream(broker_lake.work).facts_line
+    assert "1 recorded gaps of 3 lost offsets; 1 rewinds" in told
+
+
+def test_a_kill_between_rewind_and_gap_is_finished_by_the_same_command(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    broker_lake.delete_records(before=8)
+    command = ("--to-snapshot", str(heads[0]), "--accept-gap", *DO)
+    killed = run_recover(broker_lake, *command, FRAZIL_FAILPOINT="rewind.after-commit")
+    assert killed.code == -9, killed.err
+
+    assert run_recover(broker_lake, *command).code == 0
+    broker_lake.delete_records(before=11)
+
+    assert run_recover(broker_lake, *command).code == 0, "and accepts no later gap"
+    assert broker_lake.kinds.count("gap") == 1
 
 
 def test_what_others_change_between_plan_and_rewind_is_not_thrown_away(
