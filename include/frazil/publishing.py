@@ -185,7 +185,12 @@ def check_base(history: History, plan: BatchPlan) -> RecoveryPoint:
         TableRecreatedError: this is another table.
         TableError: the recovery point halts; nothing may be written (I10).
     """
-    refuse_other_table(history, plan)
+    if history.table_uuid != plan.table_uuid:
+        raise TableRecreatedError(
+            f"table {plan.table} has uuid {history.table_uuid}, batch {plan.batch_id} was planned "
+            f"for uuid {plan.table_uuid}",
+            f"`frazil plan {plan.stream}` shows what would be read into the table that is there",
+        )
     point = find_recovery_point(history, plan.stream)
     if point is None or _base_of(point) != (plan.base_epoch, plan.base_batch):
         now = f"epoch {point.state.epoch}, batch {point.state.batch}" if point else "no state"
@@ -195,20 +200,6 @@ def check_base(history: History, plan: BatchPlan) -> RecoveryPoint:
             f"nothing to do: the next run plans from there (`frazil status {plan.stream}`)",
         )
     return point
-
-
-def refuse_other_table(history: History, plan: BatchPlan) -> None:
-    """See that this is the table that was planned for.
-
-    Raises:
-        TableRecreatedError: it was dropped and created again.
-    """
-    if history.table_uuid != plan.table_uuid:
-        raise TableRecreatedError(
-            f"table {plan.table} has uuid {history.table_uuid}, batch {plan.batch_id} was planned "
-            f"for uuid {plan.table_uuid}",
-            f"`frazil plan {plan.stream}` shows what would be read into the table that is there",
-        )
 
 
 def _refuse_blocked(history: History, plan: BatchPlan) -> None:

@@ -24,7 +24,7 @@ from frazil import commits, keys
 from frazil.audit_reading import KafkaAuditedLog
 from frazil.audit_rows import NO_OFFSETS
 from frazil.contracts import BatchPlan, Staged, Verdict
-from frazil.errors import NotReplayableError, TargetError
+from frazil.errors import NotReplayableError, TableRecreatedError, TargetError
 from frazil.failpoints import reach_failpoint
 from frazil.ledger import LedgerEntry, find_batch, find_recovery_point
 from frazil.offsets import OffsetRange, Ranges, iterate_ranges
@@ -33,7 +33,6 @@ from frazil.publishing import (
     commit_turn,
     load_with_history,
     refuse_lost_stage,
-    refuse_other_table,
 )
 from frazil.replay import refuse_above
 from frazil.staged_rows import iterate_coordinates, split_coordinates
@@ -99,7 +98,12 @@ def _publish_turn(
     found = find_batch(history, plan.batch_id)
     if found is not None:
         return Landed(found, was_there=True)
-    refuse_other_table(history, plan)
+    if history.table_uuid != plan.table_uuid:
+        raise TableRecreatedError(
+            f"table {plan.table} has uuid {history.table_uuid}, replay {plan.batch_id} was planned "
+            f"for uuid {plan.table_uuid}",
+            f"`frazil replay {plan.stream}` shows what would change in the table that is there",
+        )
     point = find_recovery_point(history, plan.stream)
     if point is not None:
         refuse_above(plan.stream, plan.offset_ranges, point.state)
