@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, write_file
+from pyiceberg.io.pyarrow import write_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionKey
-from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table, WriteTask
 from pyiceberg.table.update import TableUpdate
 
@@ -35,6 +33,7 @@ from frazil.publishing import (
     refuse_lost_stage,
 )
 from frazil.replay import refuse_above
+from frazil.staged_frame import read_files
 from frazil.staged_rows import iterate_coordinates, split_coordinates
 from frazil.summaries import summarize_replay
 from frazil.tables import translated_errors
@@ -189,7 +188,7 @@ def _filter(ranges: Ranges) -> str:
 
 def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> Affected | None:
     """Read a file's coordinates and mark those in a range; None where there are none."""
-    rows = _read(table, table.schema().select(*_COORDINATE), task)
+    rows = read_files(table, table.schema().select(*_COORDINATE), [task])
     kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
     topics = kafka.field("topic").dictionary_encode()
     codes = topics.indices.to_numpy(zero_copy_only=False)
@@ -205,11 +204,6 @@ def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> Affected | N
             is_inside |= own
             inside[topic, partition] = offsets[own]
     return Affected(task, is_inside, inside) if inside else None
-
-
-def _read(table: Table, schema: Schema, task: FileScanTask) -> pa.Table:
-    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
-    return scan.to_table([task])
 
 
 def collect_offsets(affected: Iterable[Affected]) -> dict[Partition, Offsets]:
@@ -245,7 +239,7 @@ def _write_rest(table: Table, affected: Affected) -> Iterator[DataFile]:
             f"to partition spec {affected.task.file.spec_id}, the table has {spec.spec_id} now",
             "compact the table first (`frazil maintain`), or replay the whole range of that file",
         )
-    rest = _read(table, table.schema(), affected.task).filter(pa.array(~affected.is_inside))
+    rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_inside))
     key = PartitionKey(field_values=[], partition_spec=spec, schema=table.schema())
     # The partition is the old file's: to compute it again would need the values and transforms.
     key.__dict__["partition"] = affected.task.file.partition
