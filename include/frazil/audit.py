@@ -6,6 +6,7 @@ that count (protocol.md, invariants I1 to I4).
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -40,7 +41,7 @@ from frazil.errors import MissingTableError
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
 from frazil.letters import select_counting
-from frazil.offsets import OffsetRange
+from frazil.offsets import OffsetRange, count_offsets
 from frazil.planning import check_source
 from frazil.publishing import load_with_history
 from frazil.streams import Stream
@@ -250,8 +251,21 @@ def _describe(evidence: Evidence, counts: AuditCounts, checked_from: Mapping[str
             f"; {counts.offsets_aged} published offsets have left Kafka: below {starts} only the "
             "ledger's own counts were checked"
         )
+    text += _describe_decisions(evidence.steps)
     if counts.foreign_snapshots:
         text += f"; {counts.foreign_snapshots} snapshots by others changed rows"
     if is_history_cut(evidence.steps):
         text += f"; the ledger is known only from {evidence.steps[0]} on"
     return text
+
+
+def _describe_decisions(steps: tuple[Step, ...]) -> str:
+    """Say what people decided: gaps with what was lost, rollbacks, replays."""
+    kinds = Counter(step.kind for step in steps)
+    lost = sum(count_offsets(step.ranges) for step in steps if step.kind == keys.GAP)
+    told = {
+        keys.GAP: f"recorded gaps of {lost} lost offsets",
+        keys.REWIND: "rewinds",
+        keys.REPLAY: "replays",
+    }
+    return "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])

@@ -33,22 +33,31 @@ def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
         ConservationError: records do not add up; never waived.
         StageStaleError: a file changed since the plan.
     """
-    if staged.already_published or staged.rows_read == 0:
-        return _verdict(plan, staged, "empty", ())
-    refuse_other_rules(work, plan)
-    refuse_imbalance(plan, staged)
     try:
-        refuse_excess(work, plan, staged)
-        results = judge_rows(work, plan, staged)
-        reach_failpoint("check.before-verdict")
-        failed = [r for r in results if not r.success and r.blocking]
-        if failed and work.stream.quality.on_failure == "block" and plan.waived is None:
-            raise _quality_error(work, plan, staged, failed)
+        return judge_batch(work, plan, staged)
     except (BudgetExceededError, QualityFailedError) as error:
         reach_failpoint("check.before-block")
         record_block(work, plan, staged, error)
         reach_failpoint("check.after-block")
         raise
+
+
+def judge_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
+    """Judge a staged batch and write nothing, whatever the answer.
+
+    Raises:
+        BudgetExceededError, QualityFailedError, ConservationError, StageStaleError: as above.
+    """
+    if staged.already_published or staged.rows_read == 0:
+        return _verdict(plan, staged, "empty", ())
+    refuse_other_rules(work, plan)
+    refuse_imbalance(plan, staged)
+    refuse_excess(work, plan, staged)
+    results = judge_rows(work, plan, staged)
+    reach_failpoint("check.before-verdict")
+    failed = [r for r in results if not r.success and r.blocking]
+    if failed and work.stream.quality.on_failure == "block" and plan.waived is None:
+        raise _quality_error(work, plan, staged, failed)
     if plan.waived is not None:
         return _verdict(plan, staged, "waived", results, work)
     outcome = "passed" if all(r.success for r in results) else "warned"

@@ -26,6 +26,10 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
+from pyiceberg.table.update.snapshot import (
+    _FastAppendFiles,
+    _OverwriteFiles,
+)
 
 from frazil.errors import ClockBehindError
 
@@ -42,12 +46,41 @@ def build_append(
     summary: Mapping[str, str],
     files: Sequence[DataFile] = (),
     branch: str = MAIN,
+    parent_id: int | None = None,
 ) -> AddSnapshotUpdate:
-    """Build a snapshot on a branch's head that adds these files; nothing is committed."""
+    """Build a snapshot on a branch's head, or on `parent_id`, that adds these files.
+
+    Nothing is committed.
+    """
     update = table.transaction().update_snapshot(dict(summary), branch)
     producer = update.fast_append()
+    if parent_id is not None:
+        producer._parent_snapshot_id = parent_id  # noqa: SLF001 - as `_commit`, see below
     for file in files:
         producer.append_data_file(file)
+    return _build(table, producer)
+
+
+def build_overwrite(
+    table: Table,
+    summary: Mapping[str, str],
+    files: Sequence[DataFile],
+    removed: Sequence[DataFile],
+) -> AddSnapshotUpdate:
+    """Build a snapshot on main's head in which files give way to others; nothing is committed.
+
+    Raises:
+        ValidationException: a file that should go is not there.
+    """
+    producer = table.transaction().update_snapshot(dict(summary)).overwrite()
+    for file in removed:
+        producer.delete_data_file(file)
+    for file in files:
+        producer.append_data_file(file)
+    return _build(table, producer)
+
+
+def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:
     updates, _ = producer._commit()  # noqa: SLF001 - pinned version; a test fails if it changes
     added = updates[0]
     if not isinstance(added, AddSnapshotUpdate):
@@ -69,6 +102,18 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
         type=SnapshotRefType.BRANCH.value,
         snapshot_id=snapshot_id,
         max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+def set_tag(name: str, snapshot_id: int, max_age_ms: int) -> SetSnapshotRefUpdate:
+    """Tag a snapshot until it has reached this age: Iceberg counts from its commit, not ours."""
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.TAG.value,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=max_age_ms,
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
     )

@@ -1,4 +1,7 @@
-"""What a named person decides: waive a blocked batch, accept a gap, read a rollback again."""
+"""What a named person decides, recorded once: waive a blocked batch, accept a gap.
+
+The answers to a halt are in `halts`; they are recorded by the same function.
+"""
 
 import hashlib
 import json
@@ -10,19 +13,22 @@ from frazil import commits, keys
 from frazil.archive import archive_new_entries
 from frazil.authors import Author, Decision
 from frazil.blocking import Waiver, encode_blocked, read_blocked
-from frazil.bootstrap import initial_state
 from frazil.contracts import plain_offsets
 from frazil.errors import (
     ConfigurationError,
-    HistoryCutError,
     MissingTableError,
     NothingToDecideError,
-    TableError,
-    TableRecreatedError,
 )
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
-from frazil.offsets import OffsetRange, Ranges, encode_ranges
+from frazil.offsets import (
+    OffsetRange,
+    Ranges,
+    count_offsets,
+    describe_ranges,
+    encode_ranges,
+    parse_ranges,
+)
 from frazil.planning import refuse_other_source
 from frazil.publishing import Marker, commit_turn, load_with_history, publish_marker
 from frazil.state import StreamState, encode_state, parse_state
@@ -78,8 +84,10 @@ def waive_batch(work: Workspace, batch_id: str, author: Author) -> Decision:
     return take_turns(f"waiving batch {batch_id}", turn)
 
 
-def accept_gap(work: Workspace, author: Author) -> Decision:
+def accept_gap(work: Workspace, author: Author | None) -> Decision:
     """Record that records are lost for good, and go on from what Kafka still has.
+
+    Without an author it only shows what would be lost.
 
     Raises:
         NothingToDecideError: there is no gap.
@@ -112,7 +120,7 @@ def accept_gap(work: Workspace, author: Author) -> Decision:
         )
         return Choice(point.state, state, {topic.topic: lost})
 
-    return _publish_decision(work, keys.GAP, author, decide)
+    return record_decision(work, keys.GAP, author, decide)
 
 
 def decide_gap(
@@ -141,71 +149,18 @@ def _same_source(state: StreamState, topic: TopicFacts) -> bool:
     return state.topic_ids.get(topic.topic, topic.topic_id) == topic.topic_id
 
 
-def reingest(work: Workspace, author: Author) -> Decision:
-    """Answer a rollback by others: read the rolled-back range again from what main carries.
-
-    Raises:
-        NothingToDecideError: nobody rolled the table back.
-    """
-    stream = work.stream.stream
-
-    def decide(history: History) -> Choice:
-        _refuse_recovery_point(history, stream, halts=TableError)
-        state = _state_on_main(history, stream) or _archived_state(history, stream)
-        if state is None:
-            raise ConfigurationError(
-                f"stream {stream}: main carries no state to read again from",
-                f"`frazil recover {stream} --new-table` starts over from source.start",
-            )
-        hint = history.hint(stream)
-        epoch = max(state.epoch, hint.epoch if hint else 0) + 1
-        return Choice(state, state.moved(epoch, "", state.offsets))
-
-    return _publish_decision(work, keys.REWIND, author, decide)
-
-
-def start_over(work: Workspace, author: Author) -> Decision:
-    """Begin again in a table that somebody dropped and created, from `source.start`.
-
-    Raises:
-        NothingToDecideError: the stream has begun in this table.
-    """
-    stream = work.stream
-
-    def decide(history: History) -> Choice:
-        # Only here: after any other halt the table still has rows, which would double.
-        _refuse_recovery_point(history, stream.stream, halts=TableRecreatedError)
-        topic = work.kafka.fetch_topic(stream.source.topic, stream.source.isolation)
-        state = initial_state(stream, topic, work.kafka)
-        hint = history.hint(stream.stream)
-        return Choice(None, state.moved(hint.epoch + 1 if hint else 0, "", state.offsets))
-
-    return _publish_decision(work, keys.BOOTSTRAP, author, decide)
-
-
-def _refuse_recovery_point(history: History, stream: str, halts: type[TableError]) -> None:
-    """Refuse to recover what has a recovery point; only these halts may pass."""
-    try:
-        point = find_recovery_point(history, stream)
-    except halts:
-        return
-    if point is not None:
-        raise NothingToDecideError(
-            f"stream {stream} has a recovery point in table {history.table}: epoch "
-            f"{point.state.epoch}, snapshot {point.carrier_id}",
-            f"`frazil status {stream}` shows it; there is nothing to recover from",
-        )
-
-
-def _publish_decision(
-    work: Workspace, kind: str, author: Author, decide: Callable[[History], Choice]
+def record_decision(
+    work: Workspace, kind: str, author: Author | None, decide: Callable[[History], Choice]
 ) -> Decision:
     """Decide on a fresh look and commit on exactly that head, as often as it takes.
 
     Where nothing is left to decide, this very decision may stand already: its answer was lost, or
-    somebody gave it twice.
+    somebody gave it twice. Without an author nothing is written, only shown.
     """
     stream = work.stream.stream
+    if author is None:
+        choice = decide(load_with_history(work.store, work.stream.table.name)[1])
+        return Decision(kind, _describe(choice.state, choice.lost))
 
     def turn() -> LedgerEntry:
         table, history = load_with_history(work.store, work.stream.table.name)
@@ -229,8 +184,14 @@ def _publish_decision(
     _, history = load_with_history(work.store, work.stream.table.name)
     archive_new_entries(work.store, history)
     state = parse_state(entry.summary[keys.state_key(stream)])
-    text = f"epoch {state.epoch}; reading goes on from {plain_offsets(state.offsets)}"
-    return Decision(kind, text, entry.snapshot_id)
+    lost = parse_ranges(entry.summary[keys.RANGES]) if keys.RANGES in entry.summary else None
+    return Decision(kind, _describe(state, lost), entry.snapshot_id)
+
+
+def _describe(state: StreamState, lost: Ranges | None) -> str:
+    places = describe_ranges(lost or {})
+    text = f"lost for good: {places}, {count_offsets(lost or {})} offsets; " if places else ""
+    return f"{text}epoch {state.epoch}; reading goes on from {plain_offsets(state.offsets)}"
 
 
 def _find_decision(history: History, stream: str, kind: str, author: Author) -> LedgerEntry | None:
@@ -240,37 +201,6 @@ def _find_decision(history: History, stream: str, kind: str, author: Author) -> 
         if wanted.items() <= entry.summary.items():
             return entry
     return None
-
-
-def _state_on_main(history: History, stream: str) -> StreamState | None:
-    """Read the newest state on main."""
-    key = keys.state_key(stream)
-    carriers = (entry for entry in walk_ancestors(history) if key in entry.summary)
-    found = next(carriers, None)
-    return parse_state(found.summary[key]) if found else None
-
-
-def _archived_state(history: History, stream: str) -> StreamState | None:
-    """Read the newest state in the archive, where main has lost it.
-
-    Raises:
-        HistoryCutError: a later batch was published than the archive knows.
-    """
-    key = keys.state_key(stream)
-    archived = [e for e in history.load_archive().entries.values() if key in e.summary]
-    if not archived:
-        return None
-    state = parse_state(max(archived, key=lambda entry: entry.committed_at_ms).summary[key])
-    hint = history.hint(stream)
-    if hint is not None and hint.epoch > state.epoch:
-        raise HistoryCutError(
-            f"stream {stream}: main of {history.table} has lost its history and the archive "
-            f"knows epoch {state.epoch}, but epoch {hint.epoch} was published: its rows may be in "
-            "the table, and reading them again would double them",
-            "restore the table's metadata of before the foreign expiry, or give the stream a new "
-            "name and table",
-        )
-    return state
 
 
 def _explain(stream: str, author: Author) -> dict[str, str]:

@@ -6,6 +6,7 @@ FrazilError
 │   ├── SuiteError               an expectation suite
 │   ├── UnknownStreamError
 │   ├── ConnectionMissingError
+│   ├── TargetError              recover or replay cannot reach what was asked for
 │   └── NothingToDecideError
 ├── UnavailableError             something did not answer; the same step may be tried again
 │   ├── KafkaUnavailableError
@@ -19,6 +20,7 @@ FrazilError
 │   ├── TopicChangedError
 │   ├── ClusterChangedError
 │   ├── PartitionsShrankError
+│   ├── NotReplayableError       Kafka no longer delivers every record of the range
 │   └── OffsetsWentBackError
 ├── MissingTableError            the catalog has no such table
 ├── TableError                   the table is not what the ledger says
@@ -87,6 +89,10 @@ class ConnectionMissingError(ConfigurationError):
     """A stream names a connection that nobody defined."""
 
 
+class TargetError(ConfigurationError):
+    """What a recovery or a replay was asked for is not there to be reached."""
+
+
 class NothingToDecideError(ConfigurationError):
     """A decision answers nothing: there is no gap, no rollback, no new table."""
 
@@ -139,6 +145,10 @@ class ClusterChangedError(SourceError):
 
 class PartitionsShrankError(SourceError):
     """The topic has fewer partitions than the ledger."""
+
+
+class NotReplayableError(SourceError):
+    """Kafka no longer delivers every record of a range; replaying it would lose rows."""
 
 
 class OffsetsWentBackError(SourceError):

@@ -40,6 +40,11 @@ FAILPOINTS: tuple[str, ...] = (
     "redrive.after-mark",
     "seal.before-commit",
     "seal.after-commit",
+    "rewind.before-commit",
+    "rewind.after-commit",
+    "replay.after-stage",
+    "replay.before-commit",
+    "replay.after-commit",
 )
 
 

@@ -57,7 +57,8 @@ _ALWAYS_WARN: frozenset[Cause] = frozenset({"blocked", "review", "not_started"})
 class FreshnessReport(BaseModel):
     """The verdict of one watch; ages in seconds, None where there is nothing to measure.
 
-    `record_age_seconds` is the bare age of the oldest unread record's timestamp.
+    `record_age_seconds` is the bare age of the oldest unread record's timestamp;
+    `retention_covers_seconds` is how long the stream may stand still from now without a loss.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -71,6 +72,7 @@ class FreshnessReport(BaseModel):
     record_age_seconds: int | None
     lag_offsets: int | None
     time_to_loss_seconds: int | None
+    retention_covers_seconds: int | None = None
     text: str
     next_step: str | None
 
@@ -90,6 +92,7 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
         record_age_seconds=_whole(clocks.record),
         lag_offsets=sum(p.lag for p in facts.partitions) if facts.partitions else None,
         time_to_loss_seconds=_whole(clocks.loss),
+        retention_covers_seconds=_whole(_soonest(forecast_losses(facts, now).values())),
         text=explain(facts, clocks, cause, limits),
         next_step=None if level == "ok" else find_next_step(facts, cause),
     )
@@ -116,6 +119,26 @@ def _age_seconds(timestamp_ms: int | None, now: datetime) -> float | None:
         return None
     age = now.timestamp() - timestamp_ms / 1000
     return max(0.0, age) if age >= -CLOCK_SKEW_SECONDS else None
+
+
+def forecast_losses(facts: FreshnessFacts, now: datetime) -> dict[tuple[str, int], float | None]:
+    """Forecast by partition how long it may stand still before Kafka deletes what is unread.
+
+    Where nothing waits it is a record that arrives now. By bytes that is an estimate: a steady
+    topic keeps about as long as the records that it keeps now are apart.
+    """
+    bound = _seconds_since(facts.read_all_at, now)
+    return {
+        (p.topic, p.partition): _time_to_loss(p, facts.retention, bound, now)
+        if p.is_waiting
+        else _time_kept(p, facts.retention, now)
+        for p in facts.partitions
+    }
+
+
+def _time_kept(partition: PartitionFacts, retention: Retention, now: datetime) -> float | None:
+    by_age = retention.ms / 1000 if retention.ms is not None else None
+    return _smaller(by_age, _age_seconds(partition.first_kept_ms, now))
 
 
 def _time_to_loss(

@@ -95,8 +95,9 @@ def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
                     f"table {history.table}: main carries epoch {state.epoch} of stream {stream} "
                     f"(snapshot {entry.snapshot_id}), but epoch {hint.epoch} (snapshot "
                     f"{hint.snapshot_id}) was published: somebody rolled the table back",
-                    f"`frazil recover {stream} --reingest --by YOU --reason WHY` reads the "
-                    "rolled-back range again; nothing is written before that",
+                    f"`frazil recover {stream} --reingest` reads the rolled-back range again, "
+                    "`--skip` leaves it out as a recorded gap; both only show it until you add "
+                    "--by YOU --reason WHY --no-dry-run",
                 )
             return RecoveryPoint(state, entry.snapshot_id)
     _refuse_lost_state(history, stream, hint)
@@ -113,15 +114,15 @@ def _refuse_lost_state(history: History, stream: str, hint: Hint | None) -> None
             f"table {history.table}: main has no state of stream {stream}, but there was one "
             f"({where}); its snapshots were removed by others",
             f"`frazil snapshots {stream}` shows what the archive holds; then "
-            f"`frazil recover {stream} --reingest --by YOU --reason WHY`",
+            f"`frazil recover {stream} --reingest --by YOU --reason WHY --no-dry-run`",
         )
     if stream in archive.streams_of_earlier:
         raise TableRecreatedError(
             f"table {history.table} has uuid {history.table_uuid}, but the ledger holds stream "
             f"{stream} in a table of this name with uuid {', '.join(archive.earlier_uuids)}: "
             "it was dropped and created again",
-            f"`frazil recover {stream} --new-table --by YOU --reason WHY` starts over from "
-            "source.start, or restore the old table",
+            f"`frazil recover {stream} --new-table --by YOU --reason WHY --no-dry-run` starts "
+            "over from source.start, or restore the old table",
         )
 
 

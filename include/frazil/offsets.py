@@ -62,6 +62,11 @@ def iterate_ranges(ranges: Ranges) -> Iterator[tuple[str, int, OffsetRange]]:
             yield topic, partition, offset_range
 
 
+def describe_ranges(ranges: Ranges) -> str:
+    """Write ranges as people read them: `flights-0 [0, 100)`."""
+    return ", ".join(f"{t}-{p} [{r.start}, {r.end})" for t, p, r in iterate_ranges(ranges))
+
+
 def count_offsets(ranges: Ranges) -> int:
     """Count the offsets in all ranges; Kafka may deliver fewer records (holes)."""
     return sum(r.width for _, _, r in iterate_ranges(ranges))

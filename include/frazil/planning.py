@@ -109,8 +109,8 @@ def check_source(stream: str, state: StreamState, topic: TopicFacts) -> None:
         raise TopicRecreatedError(
             f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger read id "
             f"{known_id}: it was deleted and created again; its offsets start over",
-            f"`frazil accept-gap {stream} --by YOU --reason WHY` goes on with the new topic from "
-            "its earliest offset and records the break",
+            f"`frazil accept-gap {stream} --by YOU --reason WHY --no-dry-run` goes on with the "
+            "new topic from its earliest offset and records the break",
         )
     _check_partitions(stream, state, topic)
 
@@ -144,7 +144,8 @@ def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> Non
         raise PartitionsShrankError(
             f"stream {stream}: topic {topic.topic} has {len(topic.partitions)} partitions, the "
             f"ledger has {len(known)}",
-            f"restore the topic, or `frazil accept-gap {stream} --by YOU --reason WHY`",
+            f"restore the topic, or `frazil accept-gap {stream} --by YOU --reason WHY "
+            "--no-dry-run`",
         )
     starts = next_offsets(state, topic)
     for partition, (start, offsets) in enumerate(zip(starts, topic.partitions, strict=True)):
@@ -154,7 +155,7 @@ def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> Non
                 f"{where}: Kafka ends at offset {offsets.end}, the ledger has read to {start}: "
                 "the log was truncated or replaced",
                 "wait for the partition's leader to recover; if records are really gone, "
-                f"`frazil accept-gap {stream} --by YOU --reason WHY`",
+                f"`frazil accept-gap {stream} --by YOU --reason WHY --no-dry-run`",
             )
     gaps = list_gaps(starts, topic.partitions)
     if gaps:
@@ -162,8 +163,8 @@ def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> Non
         raise RetentionGapError(
             f"stream {stream}: Kafka has deleted records that the table does not have: {lost}, "
             f"{sum(r.width for r in gaps.values())} offsets",
-            f"`frazil accept-gap {stream} --by YOU --reason WHY` records the loss and goes on "
-            "from the earliest offsets; nothing else moves until then",
+            f"`frazil accept-gap {stream}` shows the loss; with --by YOU --reason WHY "
+            "--no-dry-run it is recorded and reading goes on from the earliest offsets",
         )
 
 

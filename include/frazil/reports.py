@@ -7,7 +7,13 @@ from pydantic import BaseModel, ConfigDict
 
 from frazil import keys
 from frazil.coordinates import NO_OFFSETS, find_runs, parse_coordinates
-from frazil.freshness import FreshnessReport, Obstacle, PartitionFacts, judge_freshness
+from frazil.freshness import (
+    FreshnessReport,
+    Obstacle,
+    PartitionFacts,
+    forecast_losses,
+    judge_freshness,
+)
 from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
 from frazil.offsets import parse_ranges
 from frazil.publishing import load_with_history
@@ -40,13 +46,14 @@ class SnapshotReport(Report):
 
 
 class PartitionStatus(Report):
-    """How far the table is behind one partition, in offsets."""
+    """How far the table is behind one partition, in offsets, and how long it may stand still."""
 
     topic: str
     partition: int
     earliest: int
     next_offset: int
     end: int
+    retention_covers_seconds: int | None = None
 
 
 class StreamStatus(Report):
@@ -172,6 +179,8 @@ def read_status(work: Workspace) -> StreamStatus:
     facts = gather_facts(work)
     state, obstacle = facts.state, facts.obstacle
     lag = sum(p.lag for p in facts.partitions) if facts.partitions else None
+    now = datetime.now(UTC)
+    losses = forecast_losses(facts, now)
     status = StreamStatus(
         stream=stream.stream,
         table=stream.table.name,
@@ -182,19 +191,22 @@ def read_status(work: Workspace) -> StreamStatus:
         rows=facts.rows,
         newest_ingest_at=facts.newest_ingest_at,
         newest_redrive_at=facts.newest_redrive_at,
-        partitions=tuple(_report_partition(p) for p in facts.partitions),
-        freshness=judge_freshness(facts, stream.freshness, datetime.now(UTC)),
+        partitions=tuple(
+            _report_partition(p, losses[p.topic, p.partition]) for p in facts.partitions
+        ),
+        freshness=judge_freshness(facts, stream.freshness, now),
     )
     return _add_problem(status, obstacle) if obstacle else status
 
 
-def _report_partition(facts: PartitionFacts) -> PartitionStatus:
+def _report_partition(facts: PartitionFacts, covers: float | None) -> PartitionStatus:
     return PartitionStatus(
         topic=facts.topic,
         partition=facts.partition,
         earliest=facts.earliest,
         next_offset=facts.next_offset,
         end=facts.end,
+        retention_covers_seconds=int(covers) if covers is not None else None,
     )
 
 

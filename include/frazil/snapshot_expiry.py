@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRef
 
 from frazil import commits, keys
 from frazil.archive import archive_all_entries, read_archive
@@ -146,9 +147,24 @@ def _settle_turn(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Settled
 
 def _decide(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Settled:
     table, history = load_with_history(run.work.store, name)
-    refs = {ref: r.snapshot_id for ref, r in table.metadata.refs.items() if ref not in dropped}
+    refs = {
+        name: ref.snapshot_id
+        for name, ref in table.metadata.refs.items()
+        if name not in dropped and not has_reached_its_age(ref, history, run.at_ms)
+    }
     plan = decide_expiry(history, refs, run.at_ms, run.window)
     return Settled(plan, table, history, find_points(history))
+
+
+def has_reached_its_age(ref: SnapshotRef, history: History, at_ms: int) -> bool:
+    """Say whether Iceberg's own expiry drops a branch or tag by its age limit.
+
+    It counts from the snapshot's commit; a rewind sets the limit of its tag accordingly.
+    """
+    entry = history.entries.get(ref.snapshot_id)
+    if ref.max_ref_age_ms is None or entry is None:
+        return False
+    return at_ms - entry.committed_at_ms > ref.max_ref_age_ms
 
 
 def _expire_decided(run: ExpiryRun, settled: Settled, before: TableExpiry) -> TableExpiry:

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
 from frazil.commits import read_added_files
@@ -27,5 +29,9 @@ def read_staged_frame(
     schema = table.schema().select(*names) if names else table.schema()
     files = read_added_files(table, snapshot_id) if snapshot_id is not None else []
     with translated_errors(f"reading staged rows of {table.name()}"):
-        scan = ArrowScan(table.metadata, table.io, schema, True)  # type: ignore[arg-type]  # noqa: FBT003
-        return scan.to_table([FileScanTask(file) for file in files])
+        return read_files(table, schema, [FileScanTask(file) for file in files])
+
+
+def read_files(table: Table, schema: Schema, tasks: Iterable[FileScanTask]) -> pa.Table:
+    """Read the rows of exactly these files, as their deletes left them."""
+    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table(tasks)

@@ -35,11 +35,11 @@ def refuse_wrong_offsets(table: Table, snapshot_id: int, plan: BatchPlan) -> Non
     seen: Seen = {}
     with translated_errors(f"reading staged rows of {table.name()}"):
         for coordinates in iterate_coordinates(table, snapshot_id):
-            for topic, partition, offsets in _split(coordinates):
+            for topic, partition, offsets in split_coordinates(coordinates):
                 _mark(seen, plan, (topic, partition), offsets)
 
 
-def _split(coordinates: pa.StructArray) -> Iterator[tuple[str, int, NDArray[np.int64]]]:
+def split_coordinates(coordinates: pa.StructArray) -> Iterator[tuple[str, int, NDArray[np.int64]]]:
     """Split a file's coordinates by topic and partition."""
     topics, partitions = coordinates.field("topic"), coordinates.field("partition")
     offsets = coordinates.field("offset")
@@ -75,7 +75,7 @@ def read_coordinates(table: Table, snapshot_id: int) -> Coordinates:
     parts: dict[Partition, list[Offsets]] = {}
     with translated_errors(f"reading staged rows of {table.name()}"):
         for coordinates in iterate_coordinates(table, snapshot_id):
-            for topic, partition, offsets in _split(coordinates):
+            for topic, partition, offsets in split_coordinates(coordinates):
                 parts.setdefault((topic, partition), []).append(offsets)
     return {place: np.sort(np.concatenate(offsets)) for place, offsets in parts.items()}
 

@@ -1,6 +1,7 @@
 """STAGE: let Spark fill a branch, then distrust what it says."""
 
 import time
+from collections.abc import Callable
 
 from frazil import keys
 from frazil.branches import create_branch, name_branch
@@ -43,12 +44,20 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
         return _found_published(plan, published)
     refuse_other_rules(work, plan)
     check_base(history, plan)
+    return fill_branch(work, plan, lambda: refuse_changed_source(work, plan))
+
+
+def fill_branch(work: Workspace, plan: BatchPlan, refuse_source: Callable[[], None]) -> Staged:
+    """Let Spark fill a fresh branch with the plan's ranges, and compare it with its counters.
+
+    `refuse_source` looks at Kafka after the read: what changed meanwhile voids the stage.
+    """
     reach_failpoint("stage.before-branch")
     attempt = name_branch(plan.stream, plan.base_epoch)
     base_head = create_branch(work.store, plan.table, attempt)
     reach_failpoint("stage.after-branch")
     result = work.engine.run_job("stage_batch", build_request(work, plan, attempt), StageResult)
-    refuse_changed_source(work, plan)
+    refuse_source()
     if result.files:
         reach_failpoint("stage.before-files")
         stage_direct_files(work.store, plan, (attempt, base_head), result.files)

@@ -40,6 +40,15 @@ def summarize_batch(
     return summary
 
 
+def summarize_replay(
+    plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
+) -> dict[str, str]:
+    """Write the summary of a replay: a batch's, but no state, for no offset moves."""
+    summary = summarize_batch(plan, staged, verdict, run_id) | {keys.KIND: keys.REPLAY}
+    del summary[keys.state_key(plan.stream)]
+    return summary
+
+
 def summarize_partitions(staged: Staged) -> str:
     """Write read and good rows per partition as `{topic: {partition: [read, good]}}`."""
     counts: dict[str, dict[str, list[int]]] = {}

@@ -184,7 +184,11 @@ def list_partitions(point: RecoveryPoint, topic: TopicFacts) -> tuple[PartitionF
 
 
 def _add_records(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
-    """Ask for timestamps only where something waits: a quiet stream costs two requests."""
+    """Ask for timestamps only where something waits: a quiet stream costs three requests."""
+    settings = work.kafka.fetch_topic_settings(work.stream.source.topic)
+    facts = replace(facts, retention=parse_retention(settings))
+    if facts.retention.is_by_bytes:
+        facts = _add_kept(work, facts)
     if any(partition.lag for partition in facts.partitions):
         facts = _add_unread(work, facts)
     is_quiet = not any(partition.is_waiting for partition in facts.partitions)
@@ -194,28 +198,30 @@ def _add_records(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
 
 
 def _add_unread(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
-    """Add the timestamps of first unread records, and what retention will do to them."""
+    """Add the timestamps of first unread records."""
     topic, isolation = work.stream.source.topic, work.stream.source.isolation
     behind = [p for p in facts.partitions if p.lag]
     unread = work.kafka.fetch_first_timestamps(
         topic, {p.partition: p.next_offset for p in behind}, isolation
     )
-    retention = parse_retention(work.kafka.fetch_topic_settings(topic))
-    kept: Mapping[int, int | None] = {}
-    if retention.is_by_bytes:
-        kept = work.kafka.fetch_first_timestamps(
-            topic, {p.partition: p.earliest for p in behind if p.earliest > 0}, isolation
-        )
     partitions = tuple(
         replace(
             p,
             first_unread_ms=unread.get(p.partition),
-            first_kept_ms=kept.get(p.partition),
             is_drained=p.partition in unread and unread[p.partition] is None,
         )
         for p in facts.partitions
     )
-    return replace(facts, partitions=partitions, retention=retention)
+    return replace(facts, partitions=partitions)
+
+
+def _add_kept(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
+    """Add the timestamps of first kept records, where Kafka deletes by bytes and has begun to."""
+    topic, isolation = work.stream.source.topic, work.stream.source.isolation
+    starts = {p.partition: p.earliest for p in facts.partitions if 0 < p.earliest < p.end}
+    kept = work.kafka.fetch_first_timestamps(topic, starts, isolation)
+    partitions = tuple(replace(p, first_kept_ms=kept.get(p.partition)) for p in facts.partitions)
+    return replace(facts, partitions=partitions)
 
 
 def _add_held(

@@ -71,7 +71,8 @@ class FrazilTask(DecoratedOperator):
 
     def _deliver(self, answer: object, context: Context) -> object:
         log.log(choose_log_level(answer), describe(answer))
-        if isinstance(answer, NothingToRead):
+        # A look is all that a dry run wants.
+        if isinstance(answer, NothingToRead) or getattr(answer, "dry_run", False):
             raise end_without_work(self)
         if isinstance(answer, Published):
             announce_snapshot(answer, context)

@@ -36,6 +36,8 @@ def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: 
         "ingest__refunds": set(INGEST),
         "maintain__refunds": set(MAINTAIN),
         "replay_dead_letters": {"check_parameters", "redrive"},
+        "recover": {"look", "approve", "rewind"},
+        "replay": {"look", "replay"},
         "watch": {"watch_stream"},
         "review_schema": {"show", "ask", "decide"},
     }
@@ -74,6 +76,8 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "maintain__orders": "41 3 * * *",
         "maintain__refunds": "41 3 * * *",
         "replay_dead_letters": "None",
+        "recover": "None",
+        "replay": "None",
         "watch": "* * * * *",
         "review_schema": "None",
     }
@@ -160,8 +164,9 @@ def test_a_tasks_own_parse_reads_no_other_stream_file(
     assert load_streams_to_parse("maintain") == ()
 
 
-def test_the_form_for_dead_letters_is_typed_explained_and_dry_by_default(dags: Dags) -> None:
-    params = dags["replay_dead_letters"].params
+@pytest.mark.parametrize("dag_id", ["recover", "replay", "replay_dead_letters"])
+def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags, dag_id: str) -> None:
+    params = dags[dag_id].params
 
     fields = {name: params.get_param(name) for name in params}
     assert params["dry_run"] is True
@@ -176,3 +181,12 @@ def test_a_form_for_dead_letters_that_is_filled_in_wrongly_is_refused(dags: Dags
     params["offsets"] = ["orders:0:5-9"]
     with pytest.raises(ParamValidationError):
         params["offsets"] = ["orders 5 to 9"]
+
+
+def test_a_rollback_is_looked_at_then_approved_then_done(dags: Dags) -> None:
+    dag = dags["recover"]
+
+    tasks = ("look", "approve", "rewind")
+    upstream = {task: dag.get_task(task).get_flat_relative_ids(upstream=True) for task in tasks}
+
+    assert upstream == {task: set(tasks[:n]) for n, task in enumerate(tasks)}

@@ -232,7 +232,7 @@ def roll_back(storm: Storm, stream: str, rnd: random.Random) -> None:
 
 def answer(storm: Storm, stream: str) -> None:
     """Give a person's answer to a rollback; without one there is nothing to decide."""
-    done = storm.frazil("recover", stream, "--reingest", *PERSON)
+    done = storm.frazil("recover", stream, "--reingest", *PERSON, "--no-dry-run")
     storm.outcomes["answered" if done.returncode == 0 else "nothing to answer"] += 1
 
 

@@ -4,6 +4,8 @@ import secrets
 from pathlib import Path
 
 import pytest
+import yaml
+from broker_lake import BrokerLake
 from conftest import Lab, Stack
 from lake import make_stream
 from stack_lake import StackLake
@@ -27,6 +29,21 @@ def stack_lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     name = f"f{secrets.token_hex(4)}"
     table = {"name": f"faults.{name}"}
     lake = StackLake(tmp_path, make_stream(name, source={"topic": "orders"}, table=table))
+    lake.begin()
+    return lake
+
+
+@pytest.fixture
+def broker_lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerLake:
+    """Begin a stream with a topic of its own in the running stack; PyIceberg stages."""
+    monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
+    monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path))
+    name = f"b{secrets.token_hex(4)}"
+    stream = make_stream(name, source={"topic": name}, table={"name": f"faults.{name}"})
+    lake = BrokerLake(tmp_path, stream)
+    content = stream.model_dump(mode="json", by_alias=True)
+    (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    lake.create_topic(stack.bootstrap)
     lake.begin()
     return lake
 

@@ -15,13 +15,17 @@ from pyiceberg.exceptions import CommitFailedException, ServerError
 from requests.exceptions import ReadTimeout
 from scripted_catalog import Answer, honest, landed_then, overtaken_by, refused
 
+from faults.imagined_kafka import ImaginedLog
 from frazil.archive import archive_all_entries
 from frazil.authors import Author
 from frazil.contracts import BatchPlan, NothingToRead, Staged
-from frazil.decisions import reingest
 from frazil.errors import FrazilError, NothingToDecideError
+from frazil.halts import reingest
 from frazil.ingest import publish_staged
 from frazil.ledger import walk_ancestors
+from frazil.recovery_messages import RecoverRequest
+from frazil.replacing import publish_replacement
+from frazil.rewinding import plan_recovery, recover
 from frazil.workspace import Workspace
 
 STEPS = 12
@@ -72,6 +76,8 @@ class History:
             "append": (1, self.append_foreign),
             "rewrite": (1, self.rewrite),
             "roll back": (1, self.roll_back),
+            "recover": (1, self.recover),
+            "replay": (1, self.replay),
         }
         weights = [weight for weight, _ in acts.values()]
         for _ in range(STEPS):
@@ -183,6 +189,52 @@ class History:
         self.lake.table.manage_snapshots().rollback_to_snapshot(target).commit()
         with suppress(NothingToDecideError):
             reingest(self.work, PERSON)
+
+    def recover(self) -> None:
+        """Go back to an ancestor by Frazil, under answers that are drawn; a kill is repeated."""
+        past = list(walk_ancestors(self.lake.history, beyond_metadata=False))[1:]
+        ancestors = [entry for entry in past if entry.summary.get("operation") != "delete"]
+        if not ancestors:
+            return
+        self.work.__dict__["kafka"] = ImaginedLog(tuple(self.ends))
+        request = RecoverRequest(
+            stream="orders",
+            to_snapshot=self.rnd.choice(ancestors).snapshot_id,
+            by=PERSON.by,
+            reason=f"number {len(self.told)}",
+            dry_run=False,
+        )
+        for _ in range(2):
+            plan = plan_recovery(self.work, request)
+            try:
+                self._answer_by_script(lambda plan=plan: recover(self.work, plan))  # type: ignore[misc]
+            except Killed:
+                self.told.append("  killed while it went back")
+
+    def replay(self) -> None:
+        """Put staged rows in the place of some that were read, under answers that are drawn."""
+        point = self.lake.point
+        partition = self.rnd.randrange(2)
+        end = point.state.offsets["orders"][partition] if point else 0
+        if end == 0:
+            return
+        start = self.rnd.randrange(end)
+        ranges = {"orders": {partition: (start, self.rnd.randrange(start, end) + 1)}}
+        ahead = self.lake.plan(*(each + 1 for each in self.ends))
+        batch_id = f"replay {len(self.told)}"
+        plan = ahead.model_copy(update={"batch_id": batch_id, "ranges": ranges})
+        staged = self.lake.stage(plan)
+        self._answer_by_script(
+            lambda: publish_replacement(self.work, plan, staged, passed(plan, staged))
+        )
+
+    def _answer_by_script(self, act: Callable[[], object]) -> None:
+        script = [self.draw_answer() for _ in range(self.rnd.randrange(4))]
+        self.work.store.catalog.script = script  # type: ignore[attr-defined]
+        try:
+            act()
+        finally:
+            self.work.store.catalog.script = []  # type: ignore[attr-defined]
 
     def drain(self) -> None:
         """Run alone and undisturbed until nothing is left."""

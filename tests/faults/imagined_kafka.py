@@ -1,12 +1,29 @@
 """Let the auditor judge a lake against a topic that delivers every offset up to given ends."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from lake import Lake
+from lake import Lake, make_topic
 
 from faults import auditor
 from faults.auditor import PartitionLog
+from frazil.kafka_log import TopicFacts
+
+
+@dataclass(frozen=True)
+class ImaginedLog:
+    """The same topic as a cluster would describe it: nothing has aged out."""
+
+    ends: tuple[int, ...]
+
+    def fetch_topic(self, topic: str, _isolation: str) -> TopicFacts:
+        """Describe the topic."""
+        return make_topic(self.ends, topic)
+
+    def fetch_topic_settings(self, _topic: str) -> dict[str, str]:
+        """Give no settings: Kafka's defaults."""
+        return {}
 
 
 def find_faults(lake: Lake, *ends: int) -> tuple[auditor.Finding, ...]:

@@ -99,7 +99,11 @@ def test_records_that_retention_took_stop_the_stream_until_somebody_accepts(lab:
     assert_refused(run, "RetentionGap", f"{lab.topic}-0 [10, 25)", "frazil accept-gap")
     assert snapshot_count(lab) == before
     person = ("--by", "tests@example.org", "--reason", "test of retention")
-    accepted = [lab.frazil("accept-gap", lab.stream, *person, "--json") for _ in range(2)]
+    shown = lab.frazil("accept-gap", lab.stream)
+    assert (shown.code, f"{lab.topic}-0 [10, 25)" in shown.out) == (0, True)
+    assert snapshot_count(lab) == before
+    command = ("accept-gap", lab.stream, *person, "--no-dry-run", "--json")
+    accepted = [lab.frazil(*command) for _ in range(2)]
     assert [(run.code, run.out) for run in accepted] == [(0, accepted[0].out)] * 2
     assert snapshot_count(lab) == before + 1
     lab.drain()

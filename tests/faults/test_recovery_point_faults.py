@@ -16,8 +16,8 @@ from frazil import commits, keys
 from frazil.authors import Author
 from frazil.bootstrap import ensure_table, read_point
 from frazil.branches import create_branch
-from frazil.decisions import reingest
 from frazil.errors import ForeignRollbackError, SupersededError
+from frazil.halts import reingest
 from frazil.ledger import walk_ancestors
 from frazil.publishing import commit_turn
 from frazil.state import Hint, encode_hint, encode_state, parse_state

@@ -11,13 +11,14 @@ from frazil import keys
 from frazil.archive import archive_all_entries
 from frazil.authors import Author
 from frazil.blocking import BlockedBatch, encode_blocked, read_blocked
-from frazil.decisions import decide_gap, reingest, waive_batch
+from frazil.decisions import decide_gap, waive_batch
 from frazil.errors import (
     ConfigurationError,
     ForeignRollbackError,
     NothingToDecideError,
     SupersededError,
 )
+from frazil.halts import reingest
 from frazil.kafka_log import PartitionOffsets, TopicFacts
 from frazil.offsets import OffsetRange
 from frazil.workspace import Workspace

@@ -484,6 +484,28 @@ def test_a_new_partition_waits_from_its_first_offset() -> None:
 
 
 @pytest.mark.parametrize(
+    ("partitions", "retention", "seconds"),
+    [
+        pytest.param((caught_up(),), WEEK, 7 * DAY, id="nothing waits: all of the retention"),
+        pytest.param((caught_up(), behind(60)), WEEK, 7 * DAY - 60, id="what waits goes first"),
+        pytest.param((caught_up(),), Retention(), None, id="nothing is ever deleted"),
+        pytest.param(
+            (replace(caught_up(), first_kept_ms=ago_ms(HOUR)),),
+            Retention(is_by_bytes=True),
+            HOUR,
+            id="by bytes about as long as the kept records are apart",
+        ),
+    ],
+)
+def test_how_long_a_stream_may_stand_still(
+    partitions: tuple[PartitionFacts, ...], retention: Retention, seconds: int | None
+) -> None:
+    report = judge(replace(facts_of(*partitions), retention=retention))
+
+    assert report.retention_covers_seconds == seconds
+
+
+@pytest.mark.parametrize(
     ("settings", "retention"),
     [
         ({"retention.ms": "604800000", "retention.bytes": "-1"}, Retention(604_800_000)),

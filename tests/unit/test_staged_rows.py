@@ -1,5 +1,7 @@
 """Staged offsets are exactly those of the plan: inside the ranges, none twice (E1)."""
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 import pytest
 from lake import Lake
@@ -7,6 +9,7 @@ from pyiceberg.table import Table
 
 from frazil.commits import build_append, commit, read_added_files, set_branch
 from frazil.errors import ConservationError
+from frazil.staged_frame import read_staged_frame
 from frazil.staged_rows import iterate_coordinates, refuse_wrong_offsets
 
 
@@ -94,3 +97,19 @@ def test_coordinates_are_those_of_one_snapshot(lake: Lake) -> None:
 
     assert found.field("offset").to_pylist() == [7, 8]
     assert list(iterate_coordinates(lake.table, 1)) == []
+
+
+def test_a_check_that_needs_rows_reads_the_staged_ones_alone(lake: Lake) -> None:
+    lake.ingest(3, 2)
+    staged = lake.stage(lake.plan(5, 2))
+
+    frame = read_staged_frame(lake.table, staged.snapshot_id, [Needs(("id", "name"))])
+
+    assert frame.to_pylist() == [{"id": 3, "name": "x"}, {"id": 4, "name": "x"}]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A question that names its columns."""
+
+    columns: tuple[str, ...]

@@ -1,14 +1,41 @@
 """What a named person decides: `waive`, `accept-gap`, `recover`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from frazil.cli.output import Json, StreamName, cli_run_id, console, print_json
+from frazil.cli.output import (
+    Json,
+    StreamName,
+    cli_run_id,
+    console,
+    print_json,
+    progress_console,
+)
 from frazil.errors import ConfigurationError
 
 By = Annotated[str, typer.Option("--by", help="Who decides; kept in the table's history.")]
 Why = Annotated[str, typer.Option("--reason", help="Why; kept in the table's history.")]
+
+if TYPE_CHECKING:
+    from frazil.recovery_messages import Answer, Recovered, RecoveryPlan
+
+NOTHING_WRITTEN = "Nothing was written; --by, --reason and --no-dry-run do it"
+MaybeBy = Annotated[str, typer.Option("--by", help="Who decides; needed to write.")]
+MaybeWhy = Annotated[str, typer.Option("--reason", help="Why; needed to write.")]
+Reingest = Annotated[bool, typer.Option("--reingest", help="Read again what others rolled back.")]
+Skip = Annotated[
+    bool, typer.Option("--skip", help="Leave out what others rolled back, as a recorded gap.")
+]
+NewTable = Annotated[
+    bool, typer.Option("--new-table", help="Start over in a table that was created again.")
+]
+AcceptLost = Annotated[
+    bool, typer.Option("--accept-gap", help="Give up what Kafka no longer holds.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run/--no-dry-run", help="Show what would be done; write nothing.")
+]
 
 
 def waive(
@@ -30,51 +57,109 @@ def waive(
     _show(stream, decision.kind, decision.text, as_json=as_json)
 
 
-def accept_gap(stream: StreamName, by: By, reason: Why, as_json: Json = False) -> None:
+def accept_gap(
+    stream: StreamName,
+    by: MaybeBy = "",
+    reason: MaybeWhy = "",
+    dry_run: DryRun = True,
+    as_json: Json = False,
+) -> None:
     """Record that Kafka lost records before they were read, and go on.
 
     Example: frazil accept-gap flights --by jane@example.org --reason "paused over the holidays"
+    --no-dry-run
     """
     from frazil.authors import Author
     from frazil.decisions import accept_gap as decide
     from frazil.workspace import open_workspace
 
-    decision = decide(open_workspace(stream, cli_run_id()), Author(by, reason))
-    _show(stream, decision.kind, decision.text, as_json=as_json)
+    author = None if dry_run else Author(by, reason)
+    decision = decide(open_workspace(stream, cli_run_id()), author)
+    _show(stream, decision.kind, decision.text, dry_run=dry_run, as_json=as_json)
 
 
-def recover(
+def recover(  # noqa: PLR0913, PLR0917 - each argument is an option
     stream: StreamName,
-    by: By,
-    reason: Why,
-    reingest: Annotated[
-        bool, typer.Option("--reingest", help="Read again what others rolled back.")
-    ] = False,
-    new_table: Annotated[
-        bool, typer.Option("--new-table", help="Start over in a table that was created again.")
-    ] = False,
+    to_snapshot: Annotated[
+        int | None, typer.Option(help="Go back to this snapshot of main's ancestry.")
+    ] = None,
+    to_time: Annotated[
+        str | None, typer.Option(help="Go back to the table of this instant, as 2026-01-31T08:00Z.")
+    ] = None,
+    to_offset: Annotated[
+        str | None, typer.Option(help="Go back to before TOPIC:PARTITION:OFFSET was read.")
+    ] = None,
+    reingest: Reingest = False,
+    skip: Skip = False,
+    new_table: NewTable = False,
+    accept_lost: AcceptLost = False,
+    by: MaybeBy = "",
+    reason: MaybeWhy = "",
+    dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Answer a halt: a rollback by others, or a table that was dropped and created.
+    """Roll rows and offsets back together, or answer a halt.
 
-    Example: frazil recover flights --reingest --by jane@example.org --reason "restore of Tuesday"
+    Example: frazil recover flights --to-snapshot 4711 --by jane@example.org --reason "bad release"
+    --no-dry-run
     """
-    from frazil import decisions
-    from frazil.authors import Author
+    from frazil.recovery_messages import RecoverRequest
+    from frazil.rewinding import plan_recovery
+    from frazil.rewinding import recover as do_recover
     from frazil.workspace import open_workspace
 
-    if reingest == new_table:
+    request = RecoverRequest(
+        stream=stream,
+        to_snapshot=to_snapshot,
+        to_time=to_time,
+        to_offset=to_offset,
+        answer=_choose_answer(stream, reingest=reingest, skip=skip, new_table=new_table),
+        accept_gap=accept_lost,
+        by=by,
+        reason=reason,
+        dry_run=dry_run,
+    )
+    work = open_workspace(stream, cli_run_id())
+    planned = plan_recovery(work, request)
+    _show_plan(planned, as_json=as_json)
+    if not dry_run:
+        _show_recovered(do_recover(work, planned), as_json=as_json)
+
+
+def _choose_answer(stream: str, **flags: bool) -> "Answer | None":
+    """Take the one answer to a halt that was given, if any."""
+    given = [name.replace("_", "-") for name, is_given in flags.items() if is_given]
+    if len(given) > 1:
         raise ConfigurationError(
-            "recover needs exactly one of --reingest and --new-table",
+            f"recover of stream {stream} needs exactly one way; given: --{' and --'.join(given)}",
             f"`frazil status {stream}` says which one fits",
         )
-    decide = decisions.reingest if reingest else decisions.start_over
-    decision = decide(open_workspace(stream, cli_run_id()), Author(by, reason))
-    _show(stream, decision.kind, decision.text, as_json=as_json)
+    return cast("Answer", given[0]) if given else None
 
 
-def _show(stream: str, kind: str, text: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"stream": stream, "decision": kind, "text": text})
+def _show_plan(planned: "RecoveryPlan", *, as_json: bool) -> None:
+    """Show what is about to happen: as the answer of a dry run, else beside the answer."""
+    if not planned.dry_run:
+        progress_console.print(planned.text, markup=False)
+    elif as_json:
+        print_json(planned)
     else:
-        console.print(f"{stream}: {kind}: {text}", markup=False)
+        console.print(f"{planned.text}\n{NOTHING_WRITTEN}", markup=False)
+
+
+def _show_recovered(done: "Recovered", *, as_json: bool) -> None:
+    if as_json:
+        print_json({**done.model_dump(mode="json"), "decision": done.kind})
+    else:
+        console.print(f"{done.stream}: {done.outcome} {done.kind}: {done.text}", markup=False)
+
+
+def _show(
+    stream: str, kind: str, text: str, *, dry_run: bool = False, as_json: bool = False
+) -> None:
+    if as_json:
+        print_json({"stream": stream, "decision": kind, "text": text, "dry_run": dry_run})
+        return
+    console.print(f"{stream}: {kind}: {text}", markup=False)
+    if dry_run:
+        console.print(NOTHING_WRITTEN)

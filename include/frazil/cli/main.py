@@ -12,6 +12,7 @@ from frazil.cli.letters import dead_letters, replay_dead_letters
 from frazil.cli.maintenance import maintain
 from frazil.cli.output import fail
 from frazil.cli.questions import audit, snapshots, status, streams, where
+from frazil.cli.replay import replay
 from frazil.cli.schema import review_schema
 from frazil.cli.stack import stack_app
 from frazil.cli.steps import plan, run
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "review-schema": review_schema,
     "dead-letters": dead_letters,
     "replay-dead-letters": replay_dead_letters,
+    "replay": replay,
     "maintain": maintain,
     "timeline": timeline,
 }

@@ -23,6 +23,8 @@ from frazil.stream_files import load_readable_streams
 if TYPE_CHECKING:
     from frazil.reports import StreamStatus
 
+SHOWN_PARTITIONS = 10
+
 
 def streams(as_json: Json = False) -> None:
     """List the streams and check every stream file.
@@ -93,11 +95,26 @@ def _show_status(answers: Sequence["StreamStatus"]) -> None:
     ]
     heads = ("stream", "level", "cause", "stream clock", "table clock", "time to loss")
     print_table("Freshness", heads, clocks)
+    if len(answers) == 1:
+        _show_retention(answers[0])
     for answer in answers:
         if answer.freshness.level != "ok":
             console.print(answer.freshness.text, markup=False)
             next_step = answer.next_step or answer.freshness.next_step
             console.print(f"Next: {next_step}", markup=False)
+
+
+def _show_retention(answer: "StreamStatus") -> None:
+    """Show the partitions that lose records first, if the stream stands still from now on."""
+    known = [p for p in answer.partitions if p.retention_covers_seconds is not None]
+    known.sort(key=lambda partition: partition.retention_covers_seconds or 0)
+    rows = [
+        (f"{p.topic}-{p.partition}", p.next_offset, p.end, _format_span(p.retention_covers_seconds))
+        for p in known[:SHOWN_PARTITIONS]
+    ]
+    if rows:
+        columns = ("partition", "next offset", "end", "retention covers")
+        print_table("If the stream stands still: first losses", columns, rows)
 
 
 def _format_span(seconds: int | None) -> str | None:

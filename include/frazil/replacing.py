@@ -1,0 +1,254 @@
+"""The commit of a replay: rows of exactly the range give way to staged ones, in one snapshot.
+
+Which files are concerned is asked of the head that the commit asserts, turn by turn, so neither a
+batch nor a compaction that lands between stage and publish makes the stage stale. Of a file that
+also holds other rows, those are written again as they are (decision record 14).
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyiceberg.io.pyarrow import write_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionKey
+from pyiceberg.table import FileScanTask, Table, WriteTask
+from pyiceberg.table.update import TableUpdate
+
+from frazil import commits, keys
+from frazil.audit_reading import KafkaAuditedLog
+from frazil.contracts import BatchPlan, Staged, Verdict
+from frazil.coordinates import NO_OFFSETS
+from frazil.errors import NotReplayableError, TableRecreatedError, TargetError
+from frazil.failpoints import reach_failpoint
+from frazil.ledger import LedgerEntry, find_batch, find_recovery_point
+from frazil.offsets import OffsetRange, Ranges, iterate_ranges
+from frazil.publishing import (
+    Landed,
+    commit_turn,
+    load_with_history,
+    refuse_lost_stage,
+)
+from frazil.replay import refuse_above
+from frazil.staged_frame import read_files
+from frazil.staged_rows import iterate_coordinates, split_coordinates
+from frazil.summaries import summarize_replay
+from frazil.tables import translated_errors
+from frazil.turns import take_turns
+from frazil.workspace import Workspace
+
+Partition = tuple[str, int]
+Offsets = NDArray[np.int64]
+_COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in ("topic", "partition", "offset"))
+
+
+@dataclass(frozen=True)
+class Affected:
+    """One file with rows of the range: which of its rows they are, and their coordinates."""
+
+    task: FileScanTask
+    is_inside: NDArray[np.bool_]
+    offsets: dict[Partition, Offsets]
+
+    @property
+    def path(self) -> str:
+        """Give the file's address."""
+        return self.task.file.file_path
+
+
+@dataclass
+class Survivors:
+    """Files written for rows that stay, by the file they come from: one turn serves the next."""
+
+    by_path: dict[str, list[DataFile]] = field(default_factory=dict)
+
+
+def publish_replacement(
+    work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict
+) -> Landed:
+    """Publish a staged and judged replay; any repetition finds it there.
+
+    Raises:
+        TargetError: the range ends above the recovery point now, or a file is of an older spec.
+        NotReplayableError: rows would go that Kafka no longer delivers.
+        StageLostError, StageStaleError: nothing was written.
+        TableError: the ledger halts.
+    """
+    summary = summarize_replay(plan, staged, verdict, work.run_id)
+    known = Survivors()
+    return take_turns(
+        f"publishing replay {plan.batch_id} of stream {plan.stream}",
+        lambda: _publish_turn(work, plan, staged, summary, known),
+    )
+
+
+def _publish_turn(
+    work: Workspace,
+    plan: BatchPlan,
+    staged: Staged,
+    told: Mapping[str, str],
+    known: Survivors,
+) -> Landed:
+    """Take one turn; its first line decides whether an earlier one with no answer landed."""
+    table, history = load_with_history(work.store, plan.table)
+    found = find_batch(history, plan.batch_id)
+    if found is not None:
+        return Landed(found, was_there=True)
+    if history.table_uuid != plan.table_uuid:
+        raise TableRecreatedError(
+            f"table {plan.table} has uuid {history.table_uuid}, replay {plan.batch_id} was planned "
+            f"for uuid {plan.table_uuid}",
+            f"`frazil replay {plan.stream}` shows what would change in the table that is there",
+        )
+    point = find_recovery_point(history, plan.stream)
+    if point is not None:
+        refuse_above(plan.stream, plan.offset_ranges, point.state)
+    refuse_lost_stage(table, plan, staged)
+    affected = find_affected(table, plan.offset_ranges)
+    _refuse_undelivered(work, plan, collect_gone(table, staged, affected))
+    rows = sum(int(np.count_nonzero(file.is_inside)) for file in affected)
+    summary = {**told, keys.ROWS_DELETED: str(rows)}
+    files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
+    files += write_survivors(table, affected, known)
+    with translated_errors(f"writing the manifests of replay {plan.batch_id}"):
+        removed = [file.task.file for file in affected]
+        added = commits.build_overwrite(table, summary, files, removed)
+    updates: list[TableUpdate] = [
+        added,
+        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+        *commits.drop_branch(staged.attempt, staged.snapshot_id),
+    ]
+    heads = {commits.MAIN: history.head, staged.attempt: staged.snapshot_id or staged.base_head}
+    reach_failpoint("replay.before-commit")
+    commit_turn(work.store, table, heads, updates)
+    entry = LedgerEntry(
+        added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
+    )
+    return Landed(entry, was_there=False)
+
+
+def collect_gone(
+    table: Table, staged: Staged, affected: Iterable[Affected]
+) -> dict[Partition, Offsets]:
+    """Collect the offsets that have a row now and none in the stage."""
+    coming: dict[Partition, list[Offsets]] = {}
+    if staged.snapshot_id is not None:
+        for coordinates in iterate_coordinates(table, staged.snapshot_id):
+            for topic, partition, offsets in split_coordinates(coordinates):
+                coming.setdefault((topic, partition), []).append(offsets)
+    gone = {
+        partition: np.setdiff1d(now, np.concatenate(coming.get(partition, [NO_OFFSETS])))
+        for partition, now in collect_offsets(affected).items()
+    }
+    return {partition: offsets for partition, offsets in gone.items() if len(offsets)}
+
+
+def _refuse_undelivered(
+    work: Workspace, plan: BatchPlan, gone: Mapping[Partition, Offsets]
+) -> None:
+    """See that Kafka delivers each record whose row goes: it is bad today, not lost."""
+    log = KafkaAuditedLog(work.kafka, work.kafka_config)
+    for (topic, partition), offsets in gone.items():
+        spans = {partition: OffsetRange(int(offsets.min()), int(offsets.max()) + 1)}
+        delivered = log.fetch_delivered(topic, spans, work.stream.source.isolation)[partition]
+        lost = np.setdiff1d(offsets, delivered)
+        if len(lost):
+            raise NotReplayableError(
+                f"stream {plan.stream}: {plan.table} has {len(lost)} rows of {topic}-{partition} "
+                f"that Kafka no longer delivers, the first at offset {lost[0]}; a replay would "
+                "take them for good",
+                "leave their offsets out; nothing was written",
+            )
+
+
+def find_affected(table: Table, ranges: Ranges) -> tuple[Affected, ...]:
+    """Find the files of main's head that hold rows of the ranges.
+
+    Raises:
+        StorageError, CatalogUnavailableError: a file cannot be read.
+    """
+    with translated_errors(f"looking for rows of a range in {'.'.join(table.name())}"):
+        tasks = list(table.scan(row_filter=_filter(ranges)).plan_files())
+        found = [_look_into(table, task, ranges) for task in tasks]
+    return tuple(affected for affected in found if affected is not None)
+
+
+def _filter(ranges: Ranges) -> str:
+    """Write the condition that prunes files by their bounds."""
+    topic, partition, offset = _COORDINATE
+    return " or ".join(
+        f"({topic} = '{name}' and {partition} = {number} "
+        f"and {offset} >= {span.start} and {offset} < {span.end})"
+        for name, number, span in iterate_ranges(ranges)
+    )
+
+
+def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> Affected | None:
+    """Read a file's coordinates and mark those in a range; None where there are none."""
+    rows = read_files(table, table.schema().select(*_COORDINATE), [task])
+    kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
+    topics = kafka.field("topic").dictionary_encode()
+    codes = topics.indices.to_numpy(zero_copy_only=False)
+    names = {name: code for code, name in enumerate(topics.dictionary.to_pylist())}
+    numbers = kafka.field("partition").to_numpy(zero_copy_only=False)
+    offsets = kafka.field("offset").to_numpy(zero_copy_only=False)
+    is_inside = np.zeros(len(offsets), dtype=np.bool_)
+    inside: dict[Partition, Offsets] = {}
+    for topic, partition, span in iterate_ranges(ranges):
+        own = (codes == names.get(topic, -1)) & (numbers == partition)
+        own &= (offsets >= span.start) & (offsets < span.end)
+        if own.any():
+            is_inside |= own
+            inside[topic, partition] = offsets[own]
+    return Affected(task, is_inside, inside) if inside else None
+
+
+def collect_offsets(affected: Iterable[Affected]) -> dict[Partition, Offsets]:
+    """Join the coordinates of all files, by partition."""
+    parts: dict[Partition, list[Offsets]] = {}
+    for file in affected:
+        for partition, offsets in file.offsets.items():
+            parts.setdefault(partition, []).append(offsets)
+    return {partition: np.concatenate(offsets) for partition, offsets in parts.items()}
+
+
+def write_survivors(
+    table: Table, affected: Iterable[Affected], known: Survivors
+) -> Iterator[DataFile]:
+    """Write again what stays of files that also hold rows of the range, in their own partition.
+
+    Raises:
+        TargetError: such a file belongs to an older partition spec.
+    """
+    for file in affected:
+        if file.is_inside.all():
+            continue
+        if file.path not in known.by_path:
+            known.by_path[file.path] = list(_write_rest(table, file))
+        yield from known.by_path[file.path]
+
+
+def _write_rest(table: Table, affected: Affected) -> Iterator[DataFile]:
+    name, spec = ".".join(table.name()), table.spec()
+    if affected.task.file.spec_id != spec.spec_id:
+        raise TargetError(
+            f"table {name}: {affected.path} holds rows inside and outside of the range and belongs "
+            f"to partition spec {affected.task.file.spec_id}, the table has {spec.spec_id} now",
+            "compact the table first (`frazil maintain`), or replay the whole range of that file",
+        )
+    rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_inside))
+    key = PartitionKey(field_values=[], partition_spec=spec, schema=table.schema())
+    # The partition is the old file's: to compute it again would need the values and transforms.
+    key.__dict__["partition"] = affected.task.file.partition
+    task = WriteTask(
+        write_uuid=uuid.uuid4(),
+        task_id=0,
+        schema=table.schema(),
+        record_batches=rest.to_batches(),
+        partition_key=None if spec.is_unpartitioned() else key,
+    )
+    with translated_errors(f"writing rows of {name} that stay"):
+        yield from write_file(table.io, table.metadata, iter([task]))

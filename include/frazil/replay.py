@@ -1,0 +1,132 @@
+"""Which offsets may be replayed, as pure functions (protocol.md, Replay)."""
+
+import hashlib
+import json
+
+from frazil.errors import ConfigurationError, NotReplayableError, TargetError, TopicRecreatedError
+from frazil.kafka_log import TopicFacts
+from frazil.offsets import NextOffsets, OffsetRange, Ranges, describe_ranges, encode_ranges
+from frazil.replay_messages import ReplayRequest, parse_range
+from frazil.state import StreamState
+
+
+def refuse_unclear(request: ReplayRequest) -> None:
+    """Refuse a request that names neither offsets nor instants, or both.
+
+    Raises:
+        ConfigurationError: nothing was looked at.
+    """
+    by_time = bool(request.since or request.until)
+    if by_time == bool(request.offsets):
+        given = "both" if by_time else "neither"
+        raise ConfigurationError(
+            f"replay of stream {request.stream} needs offsets or instants; given: {given}",
+            f"`frazil replay {request.stream} --offsets topic:partition:start-end`, or --since and "
+            f"--until; `frazil snapshots {request.stream}` lists what was published",
+        )
+
+
+def choose_offsets(texts: tuple[str, ...]) -> Ranges:
+    """Read ranges of offsets, one per partition.
+
+    Raises:
+        ConfigurationError: a range cannot be read, or a partition is named twice.
+    """
+    chosen: dict[str, dict[int, OffsetRange]] = {}
+    for text in texts:
+        topic, partition, span = parse_range(text)
+        if partition in chosen.setdefault(topic, {}):
+            raise ConfigurationError(
+                f"{topic}-{partition} is named twice", "give one range for each partition"
+            )
+        chosen[topic][partition] = span
+    return chosen
+
+
+def choose_between(
+    topic: str, since: tuple[int, ...], until: tuple[int, ...], below: tuple[int, ...]
+) -> Ranges:
+    """Take the offsets between two instants, as far as they were read."""
+    spans = {
+        partition: OffsetRange(start, max(start, min(end, limit)))
+        for partition, (start, end, limit) in enumerate(zip(since, until, below, strict=False))
+        if start < limit
+    }
+    found = {partition: span for partition, span in spans.items() if span.width}
+    return {topic: found} if found else {}
+
+
+def refuse_above(stream: str, ranges: Ranges, state: StreamState) -> None:
+    """Refuse what lies at or above the recovery point: a batch reads it, not a replay.
+
+    Raises:
+        TargetError: with the offsets concerned; also for partitions that nobody knows.
+    """
+    above = {
+        topic: {p: span for p, span in parts.items() if span.end > _next(state.offsets, topic, p)}
+        for topic, parts in ranges.items()
+    }
+    found = {topic: parts for topic, parts in above.items() if parts}
+    if found or not ranges:
+        what = describe_ranges(found) if found else "no offset in this time"
+        raise TargetError(
+            f"stream {stream}: {what} {'ends above' if found else 'lies below'} the recovery point "
+            f"{ {t: list(v) for t, v in state.offsets.items()} }; a replay reads again only what "
+            "was read",
+            f"`frazil snapshots {stream}` lists what was published; `frazil run {stream}` reads on",
+        )
+
+
+def _next(offsets: NextOffsets, topic: str, partition: int) -> int:
+    known = offsets.get(topic, ())
+    return known[partition] if partition < len(known) else 0
+
+
+def refuse_unkept(
+    stream: str, ranges: Ranges, topic: TopicFacts, state: StreamState, cleanup_policy: str
+) -> None:
+    """Refuse what Kafka no longer delivers in full: its rows would go and nothing would come.
+
+    Raises:
+        TopicRecreatedError: the topic is another one.
+        NotReplayableError: a compacted topic, records that aged out, a log that was cut.
+    """
+    known_id = state.topic_ids.get(topic.topic)
+    if known_id and known_id != topic.topic_id:
+        raise TopicRecreatedError(
+            f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger read id "
+            f"{known_id}: these offsets hold other records now",
+            "nothing can be replayed from a topic that was created again",
+        )
+    if "compact" in cleanup_policy:
+        raise NotReplayableError(
+            f"stream {stream}: topic {topic.topic} is compacted (cleanup.policy={cleanup_policy}): "
+            "Kafka may deliver fewer records of the range than the table has, and rows would be "
+            "lost",
+            "the table keeps what compaction took; nothing was written",
+        )
+    wanted = ranges.get(topic.topic, {})
+    partitions = dict(enumerate(topic.partitions))
+    gone = {
+        p: span
+        for p, span in wanted.items()
+        if p not in partitions
+        or not partitions[p].earliest <= span.start <= span.end <= partitions[p].end
+    }
+    if gone:
+        kept = ", ".join(
+            f"{topic.topic}-{p} [{partitions[p].earliest}, {partitions[p].end})"
+            for p in gone
+            if p in partitions
+        )
+        raise NotReplayableError(
+            f"stream {stream}: Kafka no longer holds all of "
+            f"{describe_ranges({topic.topic: gone})}; it keeps {kept or 'no such partition'}",
+            "choose offsets that Kafka keeps; the rows of the others stay as they are",
+        )
+
+
+def replay_id(table_uuid: str, stream: str, ranges: Ranges, transform: str, run_id: str) -> str:
+    """Hash what makes a replay this one: a run that is repeated finds its own, another is new."""
+    parts = [table_uuid, stream, "replay", encode_ranges(ranges), transform, run_id]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

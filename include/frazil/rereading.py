@@ -1,0 +1,100 @@
+"""What a rollback asks of Kafka: does it still hold what must be read again?"""
+
+from collections.abc import Mapping
+
+from frazil.errors import RetentionGapError, TargetError
+from frazil.kafka_log import TopicFacts
+from frazil.offsets import OffsetRange, Ranges, describe_ranges
+from frazil.planning import check_source, refuse_other_source
+from frazil.recovery import Rewind
+from frazil.recovery_messages import RecoverRequest
+from frazil.state import StreamState
+from frazil.stream_files import load_readable_streams
+from frazil.workspace import Workspace
+
+Lost = Mapping[str, Ranges]
+"""stream → what Kafka surely or perhaps no longer delivers of what must be read again."""
+
+
+def open_stream(work: Workspace, stream: str) -> Workspace:
+    """Open another stream of the same table.
+
+    Raises:
+        TargetError: no stream file has this name, so nobody would read its range again.
+    """
+    if stream == work.stream.stream:
+        return work
+    found, _ = load_readable_streams(work.directory)
+    other = next((each for each in found if each.stream == stream), None)
+    if other is None:
+        raise TargetError(
+            f"stream {stream} fills {work.stream.table.name} too and would go back with it, but it "
+            "has no stream file: nobody would read its range again",
+            f"put {stream}.yaml back, or choose a target that is newer than its batches",
+        )
+    return Workspace(other, work.directory, work.run_id)
+
+
+def find_lost(work: Workspace, rewind: Rewind) -> Lost:
+    """Ask Kafka for everything that the streams of the table must read again.
+
+    Raises:
+        TargetError: a stream that goes back has no stream file.
+        SourceError: another cluster or topic, or a log that ends before what was read.
+    """
+    lost: dict[str, Ranges] = {}
+    for stream, ranges in rewind.again.items():
+        own = open_stream(work, stream)
+        gone: dict[str, Mapping[int, OffsetRange]] = {}
+        for topic, wanted in ranges.items():
+            # The high watermark: an open transaction is no truncated log.
+            facts = own.kafka.fetch_topic(topic, "read_uncommitted")
+            state = rewind.states[stream]
+            refuse_other_source(stream, state, facts)
+            found = list_lost(state, facts, wanted)
+            if not found:
+                check_source(stream, state, facts)
+            if _is_compacted(own, topic):
+                found = dict(wanted)
+            if found:
+                gone[topic] = found
+        if gone:
+            lost[stream] = gone
+    return lost
+
+
+def list_lost(
+    state: StreamState, topic: TopicFacts, wanted: Mapping[int, OffsetRange]
+) -> dict[int, OffsetRange]:
+    """List what is gone of the wanted ranges; of a topic with another id everything is."""
+    if state.topic_ids.get(topic.topic, topic.topic_id) != topic.topic_id:
+        return dict(wanted)
+    lost: dict[int, OffsetRange] = {}
+    for partition, span in wanted.items():
+        kept = topic.partitions[partition] if partition < len(topic.partitions) else None
+        if kept is None or kept.end < span.end:
+            lost[partition] = span
+        elif span.start < kept.earliest:
+            lost[partition] = OffsetRange(span.start, min(span.end, kept.earliest))
+    return lost
+
+
+def _is_compacted(work: Workspace, topic: str) -> bool:
+    return "compact" in work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
+
+
+def refuse_lost(request: RecoverRequest, lost: Lost) -> None:
+    """Refuse to give up rows that cannot be read again, unless somebody accepted it by name.
+
+    Raises:
+        RetentionGapError: with the ranges of each stream.
+    """
+    if not lost or request.accept_gap:
+        return
+    each = "; ".join(f"{stream}: {describe_ranges(ranges)}" for stream, ranges in lost.items())
+    raise RetentionGapError(
+        f"stream {request.stream}: going back to {request.target} would give up records that Kafka "
+        f"no longer holds, or of a compacted topic: {each}",
+        f"choose a newer target (`frazil snapshots {request.stream}`), or repeat the command with "
+        "--accept-gap: the loss is then recorded as a gap in your name",
+    )

@@ -1,0 +1,30 @@
+"""Forms of manual DAGs: what was filled in becomes a message, or an error that names the field."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from frazil.contracts import Message
+from frazil.errors import ConfigurationError
+
+Form = TypeVar("Form", bound=Message)
+
+
+def read_form(form: type[Form], params: Mapping[str, object]) -> Form:
+    """Read a run's parameters; fields that were left empty keep their defaults.
+
+    The form checks types, the REST API takes any `conf`: so every field is looked at again here.
+
+    Raises:
+        ConfigurationError: unknown fields, missing ones, values of another type.
+    """
+    given = {name: value for name, value in params.items() if value not in (None, "")}
+    try:
+        return form.model_validate(given)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        known = ", ".join(name for name in form.model_fields if name != "v")
+        raise ConfigurationError(
+            f"the form cannot be read: {faults}", f"trigger again; the fields are {known}"
+        ) from error

@@ -1,0 +1,81 @@
+"""The manual DAGs by their forms' REST API: a dry run, a second person, a rollback, a replay."""
+
+import time
+from typing import Any
+
+import pytest
+from conftest import Lab, good_values
+
+from e2e.conftest import Airflow
+from frazil.errors import StackError
+
+pytestmark = pytest.mark.stack
+
+
+def trigger(airflow: Airflow, dag: str, run_id: str, **conf: object) -> None:
+    """Fill in a form."""
+    body = {"logical_date": None, "dag_run_id": run_id, "conf": conf}
+    airflow.api.request("POST", f"/dags/{dag}/dagRuns", body)
+
+
+def finish(airflow: Airflow, dag: str, run_id: str) -> dict[str, str]:
+    """Wait for a run's end; give the state of every task."""
+    airflow.api.wait_for_run(dag, run_id, 240)
+    return airflow.states(dag, run_id)
+
+
+def approve(airflow: Airflow, run_id: str) -> None:
+    """Wait for the question, and say yes as a second person would."""
+    task = f"/dags/recover/dagRuns/{run_id}/taskInstances/approve"
+    deadline = time.monotonic() + 120
+    while airflow.states("recover", run_id).get("approve") != "awaiting_input":
+        assert time.monotonic() < deadline, airflow.states("recover", run_id)
+        time.sleep(1)
+    details: dict[str, Any] = airflow.api.request("GET", f"{task}/-1/hitlDetails")
+    assert "100 rows go" in details["subject"]
+    airflow.api.request("PATCH", f"{task}/-1/hitlDetails", {"chosen_options": ["Approve"]})
+
+
+def rows_of(lab: Lab) -> int:
+    status = lab.frazil("status", lab.stream, "--json").json
+    assert isinstance(status, list)
+    return int(status[0]["rows"])
+
+
+def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> None:
+    lab = airflow_lab
+    lab.create_topic()
+    for _ in range(2):
+        lab.produce(good_values(100))
+        assert lab.frazil("run", lab.stream).code == 0
+    snapshots = lab.frazil("snapshots", lab.stream, "--json").json
+    assert isinstance(snapshots, list)
+    form = {"stream": lab.stream, "to_snapshot": str(snapshots[1]["snapshot_id"])}
+    meant = {**form, "dry_run": False, "by": "jane@example.org", "reason": "bad release"}
+    for dag in ("recover", "replay"):
+        airflow.api.wait_for_dag(dag)
+
+    trigger(airflow, "recover", "dry", **form)
+    skipped = {"look": "success", "approve": "skipped", "rewind": "skipped"}
+    assert finish(airflow, "recover", "dry") == skipped
+    assert rows_of(lab) == 200
+
+    trigger(airflow, "recover", "meant", **meant, approval_rows=50)
+    approve(airflow, "meant")
+    done = dict.fromkeys(("look", "approve", "rewind"), "success")
+    assert finish(airflow, "recover", "meant") == done
+    assert rows_of(lab) == 100
+
+    with pytest.raises(StackError, match="409"):
+        trigger(airflow, "recover", "meant", **meant)
+    with pytest.raises(StackError, match="400"):
+        trigger(airflow, "recover", "no snapshot", **{**form, "to_snapshot": "the last one"})
+    trigger(airflow, "recover", "unknown-key", **form, dry_ruin=True)
+    assert finish(airflow, "recover", "unknown-key")["look"] == "failed"
+
+    assert lab.frazil("run", lab.stream).code == 0
+    offsets = [f"{lab.topic}:0:10-60"]
+    trigger(airflow, "replay", "again", stream=lab.stream, offsets=offsets, dry_run=False)
+    assert finish(airflow, "replay", "again") == {"look": "success", "replay": "success"}
+    assert rows_of(lab) == 200
+    assert lab.frazil("audit", lab.stream).code == 0

@@ -1,0 +1,306 @@
+"""A rollback of rows and offsets together, on a real broker (features B5)."""
+
+import json
+import os
+import subprocess
+from datetime import UTC, datetime
+
+import pytest
+from broker_lake import BrokerLake
+from conftest import FRAZIL, Lab, Run, good_values
+from stack_lake import let_days_pass
+
+from faults.auditor import audit_table
+from faults.batches import Batches
+from frazil import keys
+from frazil.audit import audit_stream
+from frazil.errors import (
+    ConfigurationError,
+    ForeignRollbackError,
+    NothingToDecideError,
+    RetentionGapError,
+    SupersededError,
+    TargetError,
+)
+from frazil.recovery_messages import RecoverRequest, RecoveryPlan
+from frazil.rewinding import TAG_PREFIX, plan_recovery, recover
+from frazil.snapshot_expiry import expire_snapshots
+
+pytestmark = pytest.mark.stack
+
+WHO = ("--by", "jane@example.org", "--reason", "bad release")
+DO = (*WHO, "--no-dry-run")
+
+
+@pytest.fixture
+def heads(broker_lake: BrokerLake) -> list[int]:
+    """Publish three batches of ten records; give main's head after each."""
+    return [broker_lake.load(10) for _ in range(3)]
+
+
+def plan(lake: BrokerLake, **request: object) -> RecoveryPlan:
+    """Plan a recovery that is meant."""
+    given = {"by": "jane@example.org", "reason": "bad release", "dry_run": False, **request}
+    asked = RecoverRequest.model_validate({"stream": lake.stream.stream, **given})
+    return plan_recovery(lake.work, asked)
+
+
+def audit_both(lake: BrokerLake) -> None:
+    """Let both audits judge the table."""
+    preset, bootstrap = lake.store.preset, lake.work.kafka_config["bootstrap.servers"]
+    name = lake.stream.table.name
+    report = audit_table(preset.properties, preset.name, name, bootstrap, lake.stream.stream)
+    assert report.findings == ()
+    assert audit_stream(lake.work).findings == ()
+
+
+def run_recover(lake: BrokerLake, *arguments: str, **environment: str) -> Run:
+    """Recover by the command line, in a process of its own."""
+    command = [str(FRAZIL), "recover", lake.stream.stream, *arguments, "--json"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_dry_run_shows_what_goes_and_writes_nothing(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    before = broker_lake.table.metadata_location
+
+    run = run_recover(broker_lake, "--to-snapshot", str(heads[0]))
+
+    assert run.code == 0, run.err
+    answer = json.loads(run.out)
+    topic = broker_lake.topic
+    assert answer["rows_going"] == 20
+    assert answer["again"] == {topic: {topic: {"0": [5, 15], "1": [5, 15]}}}
+    assert answer["lost"] == {}
+    assert len(answer["snapshots_going"]) == 2
+    assert broker_lake.table.metadata_location == before
+
+
+def test_rows_and_offsets_go_back_and_exactly_that_range_is_read_again(
+    lab: Lab, batches: Batches
+) -> None:
+    lab.create_topic()
+    lab.produce(good_values(10))
+    first = batches.publish().snapshot_id
+    lab.produce([*good_values(10, start=10), b"no json"])
+    batches.publish()
+
+    run = lab.frazil("recover", lab.stream, "--to-snapshot", str(first), *DO)
+
+    assert run.code == 0, run.err
+    assert batches.places() == {0: list(range(5)), 1: list(range(5))}
+    assert batches.faults() == ()
+    again = batches.publish()
+    assert again.ranges == {lab.topic: {0: (5, 11), 1: (5, 10)}}
+    assert again.rows_quarantined == 1
+    assert batches.faults() == ()
+    assert lab.frazil("audit", lab.stream).code == 0
+
+
+def test_a_rewind_says_who_why_and_from_where_and_leaves_the_old_head_readable(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    done = recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0]))
+
+    entry, table = broker_lake.history.entries[broker_lake.head], broker_lake.table
+    assert (entry.snapshot_id, entry.parent_id) == (done.snapshot_id, heads[0])
+    said = entry.summary
+    assert (said[keys.KIND], said[keys.BY]) == ("rewind", "jane@example.org")
+    assert said[keys.ABANDONED_HEAD] == str(heads[2])
+    tags = [ref for name, ref in table.metadata.refs.items() if name != "main"]
+    assert [(ref.snapshot_id, ref.snapshot_ref_type) for ref in tags] == [(heads[2], "tag")]
+    assert table.scan(snapshot_id=heads[2]).to_arrow().num_rows == 30
+
+
+def test_the_left_head_stays_for_the_rollback_window_and_then_expires(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    done = recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0]))
+    broker_lake.ingest()
+    tag = f"{TAG_PREFIX}{done.snapshot_id}"
+    let_days_pass(broker_lake, 0.9)
+    expire_snapshots(broker_lake.work)
+    assert tag in broker_lake.table.metadata.refs
+
+    let_days_pass(broker_lake, 4)
+    expire_snapshots(broker_lake.work)
+
+    assert tag not in broker_lake.table.metadata.refs
+    assert not {heads[1], heads[2]} & set(broker_lake.history.entries)
+    audit_both(broker_lake)
+
+
+def test_the_same_decision_given_twice_is_written_once(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:  # C13
+    first = recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0]))
+    broker_lake.ingest()
+
+    second = recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0]))
+
+    assert (first.outcome, second.outcome) == ("RECORDED", "ALREADY")
+    assert first.snapshot_id == second.snapshot_id
+    assert broker_lake.places() == {0: list(range(15)), 1: list(range(15))}
+    audit_both(broker_lake)
+
+
+def test_a_second_rewind_after_the_first_goes_back_once_more(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[1]))
+    broker_lake.ingest()
+
+    recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0], reason="worse than thought"))
+
+    assert broker_lake.places() == {0: list(range(5)), 1: list(range(5))}
+    audit_both(broker_lake)
+    broker_lake.ingest()
+    audit_both(broker_lake)
+
+
+def test_a_batch_staged_before_a_rewind_is_superseded(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    broker_lake.produce(10)
+    old = broker_lake.plan()
+    staged = broker_lake.stage(old)
+
+    recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0]))
+
+    with pytest.raises(SupersededError):
+        broker_lake.publish(old, staged)
+    broker_lake.ingest()
+    audit_both(broker_lake)
+
+
+@pytest.mark.parametrize("failpoint", ["rewind.before-commit", "rewind.after-commit"])
+def test_a_kill_rewinds_wholly_or_not_at_all_and_the_command_finishes_it(
+    broker_lake: BrokerLake, heads: list[int], failpoint: str
+) -> None:
+    command = ("--to-snapshot", str(heads[0]), *DO)
+    killed = run_recover(broker_lake, *command, FRAZIL_FAILPOINT=failpoint)
+    assert killed.code == -9, killed.err
+    audit_both(broker_lake)
+
+    again = run_recover(broker_lake, *command)
+
+    assert again.code == 0, again.err
+    assert broker_lake.kinds.count("rewind") == 1
+    broker_lake.ingest()
+    audit_both(broker_lake)
+
+
+def test_by_time_or_offset_the_target_is_what_main_was_before(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    second = broker_lake.history.entries[heads[1]].committed_at_ms
+    instant = datetime.fromtimestamp((second + 1) / 1000, tz=UTC).isoformat()
+
+    assert plan(broker_lake, to_time=instant).target_id == heads[1]
+    assert plan(broker_lake, to_offset=f"{broker_lake.topic}:1:7").target_id == heads[0]
+
+
+def test_what_kafka_no_longer_holds_stops_the_rollback_unless_somebody_gives_it_up(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    broker_lake.delete_records(before=8)
+    with pytest.raises(RetentionGapError, match=rf"{broker_lake.topic}-0 \[5, 8\)"):
+        plan(broker_lake, to_snapshot=heads[0])
+    assert broker_lake.head == heads[2]
+
+    recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0], accept_gap=True))
+
+    broker_lake.ingest()
+    assert broker_lake.places() == {0: [*range(5), *range(8, 15)], 1: list(range(15))}
+    audit_both(broker_lake)
+    told = audit_stream(broker_lake.work).facts_line
+    assert "1 recorded gaps of 3 lost offsets; 1 rewinds" in told
+
+
+def test_a_kill_between_rewind_and_gap_is_finished_by_the_same_command(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    broker_lake.delete_records(before=8)
+    command = ("--to-snapshot", str(heads[0]), "--accept-gap", *DO)
+    killed = run_recover(broker_lake, *command, FRAZIL_FAILPOINT="rewind.after-commit")
+    assert killed.code == -9, killed.err
+
+    assert run_recover(broker_lake, *command).code == 0
+    broker_lake.delete_records(before=11)
+
+    assert run_recover(broker_lake, *command).code == 0, "and accepts no later gap"
+    assert broker_lake.kinds.count("gap") == 1
+
+
+def test_what_others_change_between_plan_and_rewind_is_not_thrown_away(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    planned = plan(broker_lake, to_snapshot=heads[0])
+    broker_lake.append_foreign(100)
+
+    with pytest.raises(SupersededError, match="look again"):
+        recover(broker_lake.work, planned)
+
+
+def test_a_batch_between_plan_and_rewind_goes_too_and_is_read_again(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    planned = plan(broker_lake, to_snapshot=heads[0])
+    broker_lake.load(10)
+
+    recover(broker_lake.work, planned)
+
+    assert broker_lake.plan().ranges == {broker_lake.topic: {0: (5, 20), 1: (5, 20)}}
+    broker_lake.ingest()
+    audit_both(broker_lake)
+
+
+def test_a_rollback_by_others_may_be_left_out_as_a_recorded_gap(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    broker_lake.table.manage_snapshots().rollback_to_snapshot(heads[0]).commit()
+    with pytest.raises(ForeignRollbackError, match="--skip"):
+        plan(broker_lake, to_snapshot=heads[0])
+
+    recover(broker_lake.work, plan(broker_lake, answer="skip"))
+
+    broker_lake.load(10)
+    assert broker_lake.places() == {p: [*range(5), *range(15, 20)] for p in (0, 1)}
+    audit_both(broker_lake)
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        ({}, ConfigurationError),
+        ({"to_snapshot": 1, "to_time": "2026-01-31T00:00:00Z"}, ConfigurationError),
+        ({"to_snapshot": 1}, TargetError),
+        ({"to_time": "yesterday"}, ConfigurationError),
+        ({"to_time": "2026-01-31T00:00:00"}, ConfigurationError),
+        ({"to_time": "1999-01-31T00:00:00Z"}, TargetError),
+        ({"to_offset": "orders-0-5"}, ConfigurationError),
+        ({"to_offset": "nobody:0:5"}, TargetError),
+        ({"answer": "skip"}, NothingToDecideError),
+        ({"answer": "reingest", "accept_gap": True}, ConfigurationError),
+        ({"to_snapshot": 1, "dry_run": False, "by": ""}, ConfigurationError),
+    ],
+)
+def test_an_unclear_or_impossible_request_is_refused_and_writes_nothing(
+    broker_lake: BrokerLake, request_: dict[str, object], error: type[Exception]
+) -> None:
+    broker_lake.load(4)
+    before = broker_lake.table.metadata_location
+
+    with pytest.raises(error):
+        plan(broker_lake, **{"dry_run": True, **request_})
+
+    assert broker_lake.table.metadata_location == before
