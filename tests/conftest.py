@@ -24,7 +24,8 @@ NO_KAFKA = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127
 NO_SPARK = json.dumps({"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1})
 FRAZIL = Path(sys.executable).with_name("frazil")
 FREE_PORTS = {
-    f"FRAZIL_{name}_PORT": "0" for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW")
+    f"FRAZIL_{name}_PORT": "0"
+    for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW", "REGISTRY")
 }
 
 

@@ -158,7 +158,7 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
 
 
 def _stack_connection(connection_id: str) -> Connection | None:
-    """Answer for the four default connections from the embedded stack's own record."""
+    """Answer for the default connections from the embedded stack's own record."""
     path = home_dir() / "stack" / "stack.json"
     if not path.is_file():
         return None
@@ -174,6 +174,8 @@ def _stack_connection(connection_id: str) -> Connection | None:
             return Connection(connection_id, extra=extra)
         case "spark_connect_default":
             return Connection(connection_id, host=stack["spark_connect"]["url"])
+        case "schema_registry_default" if "schema_registry" in stack:
+            return Connection(connection_id, host=stack["schema_registry"]["url"])
     return None
 
 

@@ -17,6 +17,7 @@ from frazil.stack.jars import CONFIGURATIONS, has_jars, jar_files
 from frazil.stack.java import find_java
 from frazil.stack.ports import PORT_VARIABLES, Ports, find_holder, is_free, load_ports
 from frazil.stack.processes import find_processes
+from frazil.stack.registry_files import has_registry
 from frazil.stack.services import SERVICE_PARTS, ports_of
 from frazil.stack.settings import PARTS, PartName, StackSettings
 from frazil.stack.supervision import ServiceInfo, connect_supervisor
@@ -52,7 +53,7 @@ def examine(settings: StackSettings) -> tuple[Check, ...]:
         _check_packages(settings.project / "requirements.txt"),
         _check_spark_versions(),
         _check_jars(settings),
-        *_check_ports(settings.home, ports),
+        *_check_ports(settings, ports),
         _check_streams(settings.streams),
         *_check_connections(settings.streams),
         *_check_running(settings, ports),
@@ -150,11 +151,13 @@ def _check_jars(settings: StackSettings) -> Check:
     return Check("Jars", is_good, detail, "`frazil stack up` fetches them again")
 
 
-def _check_ports(home: Path, ports: Ports) -> Iterator[Check]:
+def _check_ports(settings: StackSettings, ports: Ports) -> Iterator[Check]:
     """Look whether each port is free or held by this home's stack."""
-    own = {process.pid for process in find_processes(home)}
+    own = {process.pid for process in find_processes(settings.home)}
     for name, variable in PORT_VARIABLES.items():
         port = getattr(ports, name)
+        if name == "registry" and not has_registry(settings):
+            continue
         title, fix = f"Port {port}", f"end that process, or {variable}=0 frazil stack up"
         if is_free(port):
             yield Check(title, is_good=True, detail=f"free for {name}")
