@@ -46,6 +46,10 @@ class Stack:
         return str(self.facts["kafka"]["bootstrap"])
 
     @property
+    def registry_url(self) -> str:
+        return str(self.facts["schema_registry"]["url"])
+
+    @property
     def catalog_properties(self) -> dict[str, str]:
         properties = self.facts["catalog"]["properties"]
         assert isinstance(properties, Mapping)
@@ -161,7 +165,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     }
     command = [str(FRAZIL), "stack"]
     try:
-        subprocess.run([*command, "up", "--only", "kafka,spark"], env=environment, check=True)
+        subprocess.run(
+            [*command, "up", "--only", "kafka,spark", "--with", "registry"],
+            env=environment,
+            check=True,
+        )
         yield Stack.read(home)
     finally:
         subprocess.run([*command, "down"], env=environment, check=True)

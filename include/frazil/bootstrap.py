@@ -36,7 +36,7 @@ def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     if table is None:
         refuse_unkept_start(stream, topic)
         table = work.store.create(stream.table.name, new_table(stream))
-    misfits = list_misfits(table.schema(), stream.value.parsed_columns)
+    misfits = list_misfits(table.schema(), stream.parsed_columns)
     if misfits:
         raise IncompatibleTableError(
             f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
@@ -54,7 +54,7 @@ def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
 
 def new_table(stream: Stream) -> NewTable:
     """Describe the table that the stream file asks for."""
-    schema = build_table_schema(stream.value.parsed_columns)
+    schema = build_table_schema(stream.parsed_columns)
     return NewTable(
         schema=schema,
         spec=build_partition_spec(schema, stream.partition_fields),

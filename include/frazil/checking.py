@@ -8,6 +8,7 @@ from frazil import commits
 from frazil.blocking import BlockedBatch, encode_blocked, read_blocked
 from frazil.budget import BadRecords, explain_excess
 from frazil.contracts import BatchPlan, ExpectationOutcome, Staged, Verdict
+from frazil.derived_columns import with_columns
 from frazil.errors import (
     BatchError,
     BudgetExceededError,
@@ -34,6 +35,7 @@ def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
     """
     if staged.already_published or staged.rows_read == 0:
         return _verdict(plan, staged, "empty", ())
+    work = with_columns(work)
     refuse_other_rules(work, plan)
     refuse_imbalance(plan, staged)
     try:

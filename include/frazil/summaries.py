@@ -32,6 +32,8 @@ def summarize_batch(
     if staged.min_timestamp_ms is not None and staged.max_timestamp_ms is not None:
         summary[keys.MIN_TIMESTAMP_MS] = str(staged.min_timestamp_ms)
         summary[keys.MAX_TIMESTAMP_MS] = str(staged.max_timestamp_ms)
+    if staged.schema_ids:
+        summary[keys.SCHEMA_IDS] = json.dumps(staged.schema_ids)
     if staged.snapshot_id is not None:
         summary[keys.SOURCE_SNAPSHOT_ID] = str(staged.snapshot_id)
     return summary

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column, parse_column, to_spark_ddl
+from frazil.contracts import KeyDecode, StageRequest, WireFormat
 from frazil.value_forms import (
     RECORD,
     convert_sql,
@@ -21,14 +22,15 @@ from frazil.value_forms import (
     wire_ddl,
     wire_path,
 )
+from frazil_spark.decoded import GOOD, INVALID, KAFKA, VALUE, Decoded, join_any
 from frazil_spark.kafka_source import kafka_struct
+from frazil_spark.registered_values import decode_registered
+from frazil_spark.wire_frame import WireFrame
 
-KAFKA = "_kafka"
-VALUE = "_frazil_value"
+__all__ = ["GOOD", "INVALID", "KAFKA", "VALUE", "Decoded", "Forms", "decode", "forms_of"]
+
 LEGIBLE = "_frazil_legible"
 WHOLE = "_frazil_whole"
-INVALID = "_frazil_invalid"
-GOOD = "_frazil_good"
 _DECODED = "_frazil_decoded"
 _RECORDS = "_frazil_records"
 _CORRUPT = "_frazil_corrupt"
@@ -75,31 +77,33 @@ _JSON_REASON = (
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """Decoded records beside `_kafka`, the raw value and the flag that says which are good."""
+class Forms:
+    """What a decode needs beyond the columns: flat or whole values, a registry's schemas, keys."""
 
-    frame: DataFrame
-    columns: tuple[Column, ...]
-    invalid: str
-    reason: str
-    detail: str
-    unwritten: str = GOOD
-    """The good rows that are in no file yet."""
+    is_flat: bool = True
+    wire: WireFormat | None = None
+    key: KeyDecode | None = None
 
-    def select_values(self, rows: DataFrame) -> DataFrame:
-        """Take the table's columns out of rows of the frame."""
-        values = [F.expr(value_path(column)).alias(column.name) for column in self.columns]
-        return rows.select(*values, KAFKA)
+
+def forms_of(request: StageRequest) -> Forms:
+    """Take the forms out of a request."""
+    return Forms(request.is_flat, request.wire, request.key)
 
 
 def decode(
-    records: DataFrame, convert: str, columns: dict[str, str], carried: Sequence[str] = ()
+    records: DataFrame,
+    convert: str,
+    columns: dict[str, str],
+    carried: Sequence[str] = (),
+    forms: Forms = Forms(),
 ) -> Decoded:
-    """Turn values into columns; exactly one decode per record is in the plan.
+    """Turn values into columns; exactly one decode per record and schema is in the plan.
 
-    `carried` names columns of the records that JSON's frame keeps beside its own.
+    `carried` names columns of the records that the frame keeps beside its own.
     """
     parsed = tuple(parse_column(name, text) for name, text in columns.items())
+    if forms.wire is not None:
+        return decode_registered(records, WireFrame("value", forms.wire), parsed, carried)
     if convert == "json":
         return _decode_json(records, parsed, carried)
     return _decode_whole(records, parsed)
@@ -111,9 +115,11 @@ def _decode_json(
     missing = [missing_condition(c, value_path(c)) for c in columns]
     misfits = [misfit_condition(c.type, wire_path(c), value_path(c)) for c in columns]
     frame = _parse_records(records, columns, carried)
-    frame = frame.withColumn(INVALID, F.expr(f"NOT {LEGIBLE} OR NOT {WHOLE} OR {_any(misfits)}"))
+    frame = frame.withColumn(
+        INVALID, F.expr(f"NOT {LEGIBLE} OR NOT {WHOLE} OR {join_any(misfits)}")
+    )
     return Decoded(
-        frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({_any(missing)})")),
+        frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({join_any(missing)})")),
         columns=columns,
         invalid=INVALID,
         reason=_JSON_REASON,
@@ -197,8 +203,3 @@ def _decode_whole(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
         reason=f"CASE WHEN NOT {LEGIBLE} THEN 'invalid_utf8' ELSE 'null_value' END",
         detail=f"CASE WHEN NOT {LEGIBLE} THEN 'not UTF-8' ELSE 'value is required' END",
     )
-
-
-def _any(conditions: list[str | None]) -> str:
-    """Join conditions; one that is null, since it looked at a null, does not hold."""
-    return " OR ".join(f"coalesce({c}, false)" for c in conditions if c) or "false"

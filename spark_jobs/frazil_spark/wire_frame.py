@@ -1,0 +1,181 @@
+"""Payloads of a registry's schemas: the header in front of them, and one decode per schema.
+
+Each schema has a column of its own in the frame, filled only for its own records; several schemas
+in one batch are decoded in one pass.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.avro.functions import from_avro
+
+from frazil.avro_schemas import MARK, MARK_FIELD
+from frazil.contracts import SchemaDecode, WireFormat
+
+HEADER_BYTES = 5
+MAX_UNKNOWN = 20
+"""So many unknown ids are told at once; the next attempt finds the others."""
+
+_AVRO_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "enableStableIdentifiersForUnionType": "true",
+    "recursiveFieldMaxDepth": "1",
+    "datetimeRebaseMode": "CORRECTED",
+}
+
+
+@dataclass(frozen=True)
+class WireFrame:
+    """Where the payloads of one part of a record, `value` or `key`, are in a frame."""
+
+    part: str
+    wire: WireFormat
+
+    @property
+    def id_column(self) -> str:
+        """Name the column of the schema id."""
+        return f"_frazil_{self.part}_id"
+
+    @property
+    def fault_column(self) -> str:
+        """Name the column in which a Python worker says why it could not decode."""
+        return f"_frazil_{self.part}_fault"
+
+    def decoded_column(self, schema: SchemaDecode) -> str:
+        """Name the column of what one schema decoded."""
+        return f"_frazil_{self.part}_{schema.schema_id}"
+
+    @property
+    def usable(self) -> tuple[SchemaDecode, ...]:
+        """List the schemas that may become rows."""
+        return tuple(schema for schema in self.wire.schemas if schema.refusal is None)
+
+    def id_sql(self) -> str:
+        """Write the SQL of the schema id; null where no header stands in front of the payload."""
+        if not self.wire.is_framed:
+            return f"CASE WHEN {self.part} IS NOT NULL THEN {self.wire.schemas[0].schema_id} END"
+        known = "".join(
+            f"WHEN startswith({self.part}, X'{write_header(s.schema_id)}') THEN {s.schema_id} "
+            for s in self.wire.schemas
+        )
+        number = f"conv(hex(substring({self.part}, 2, 4)), 16, 10)"
+        stranger = (
+            f"CASE WHEN length({self.part}) >= {HEADER_BYTES} AND startswith({self.part}, X'00') "
+            f"THEN try_cast({number} AS INT) END"
+        )
+        return f"CASE {known} ELSE {stranger} END" if known else stranger
+
+    def unknown_sql(self) -> str:
+        """Write the SQL that is true for an id that nobody has looked up yet."""
+        known = ", ".join(str(schema.schema_id) for schema in self.wire.schemas)
+        absent = f"{self.id_column} NOT IN ({known})" if known else "true"
+        return f"({self.id_column} IS NOT NULL AND {absent})"
+
+    def whole_sql(self, schema: SchemaDecode) -> str:
+        """Write the SQL that is true where one schema decoded a payload to its end."""
+        column = f"`{self.decoded_column(schema)}`"
+        if self.wire.format == "avro":
+            return f"coalesce({column}.{MARK_FIELD} = X'{MARK.hex()}', false)"
+        return f"{column} IS NOT NULL"
+
+    def any_whole_sql(self) -> str:
+        """Write the SQL that is true where some schema decoded a payload to its end."""
+        return " OR ".join(self.whole_sql(schema) for schema in self.usable) or "false"
+
+    def value_sql(self, column: str, ddl: str) -> str:
+        """Write the SQL of a column's value, by whichever schema decoded it."""
+        cases = "".join(
+            f"WHEN {self.whole_sql(schema)} THEN {schema.values[column]} " for schema in self.usable
+        )
+        return f"CASE {cases} END" if cases else f"CAST(NULL AS {ddl})"
+
+    def misfit_sql(self) -> str:
+        """Write the SQL that is true where a decoded value has no exact form in its column."""
+        cases = "".join(
+            f"WHEN {self.whole_sql(schema)} THEN {_join(list(schema.misfits.values()))} "
+            for schema in self.usable
+            if schema.misfits
+        )
+        return f"(CASE {cases} ELSE false END)" if cases else "false"
+
+    def misfit_detail_sql(self) -> str:
+        """Write the SQL that names the columns at fault."""
+        cases = "".join(
+            f"WHEN {self.whole_sql(schema)} THEN concat_ws(', ', {_name_misfits(schema)}) "
+            for schema in self.usable
+            if schema.misfits
+        )
+        return f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
+
+    def refusal_sql(self, place: int) -> str:
+        """Write the SQL of a refused schema's reason (0) or detail (1)."""
+        cases = "".join(
+            f"WHEN {schema.schema_id} THEN '{_escape(schema.refusal[place])}' "
+            for schema in self.wire.schemas
+            if schema.refusal is not None
+        )
+        return f"CASE {self.id_column} {cases} END" if cases else "CAST(NULL AS STRING)"
+
+
+def add_decoded(records: DataFrame, frame: WireFrame) -> DataFrame:
+    """Put the schema id and one decoded column per Avro schema beside the records."""
+    columns: dict[str, SparkColumn] = {frame.id_column: F.expr(frame.id_sql())}
+    if frame.wire.format == "avro":
+        for schema in frame.usable:
+            columns[frame.decoded_column(schema)] = _decode_avro(frame, schema)
+    return records.withColumns(columns)
+
+
+def _decode_avro(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
+    payload, condition = frame.part, f"{frame.part} IS NOT NULL"
+    if frame.wire.is_framed:
+        payload = f"substring({frame.part}, {HEADER_BYTES + 1})"
+        condition = f"startswith({frame.part}, X'{write_header(schema.schema_id)}')"
+    marked = F.expr(f"concat({payload}, X'{MARK.hex()}')")
+    return F.when(F.expr(condition), from_avro(marked, schema.reader, _AVRO_OPTIONS))
+
+
+def write_header(schema_id: int) -> str:
+    """Write the five bytes in front of a payload as hex: zero, then the id."""
+    return f"00{schema_id:08X}"
+
+
+def count_ids(frame: WireFrame, good: str) -> dict[str, str]:
+    """Write the aggregates that say which schemas were met, and which nobody knows yet."""
+    unknown = f"CASE WHEN {frame.unknown_sql()} THEN {frame.id_column} END"
+    place = (
+        f"min(CASE WHEN {frame.unknown_sql()} THEN "
+        "named_struct('partition', _kafka.partition, 'offset', _kafka.offset) END)"
+    )
+    return {
+        f"{frame.part}_ids": _join_set(f"CASE WHEN {good} THEN {frame.id_column} END"),
+        f"{frame.part}_unknown": _join_set(unknown),
+        f"{frame.part}_unknown_first": f"concat({place}.partition, ':', {place}.offset)",
+    }
+
+
+def read_ids(text: object) -> tuple[int, ...]:
+    """Read ids back from an observation."""
+    return tuple(int(word) for word in str(text or "").split(",") if word)
+
+
+def _join_set(value: str) -> str:
+    ids = f"slice(array_sort(collect_set({value})), 1, {MAX_UNKNOWN})"
+    return f"array_join(CAST({ids} AS ARRAY<STRING>), ',')"
+
+
+def _name_misfits(schema: SchemaDecode) -> str:
+    return ", ".join(
+        f"CASE WHEN coalesce({condition}, false) THEN '{name} has a wrong form' END"
+        for name, condition in schema.misfits.items()
+    )
+
+
+def _join(conditions: list[str]) -> str:
+    return " OR ".join(f"coalesce({condition}, false)" for condition in conditions) or "false"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
