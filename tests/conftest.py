@@ -8,16 +8,21 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import stamina
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from lake import Lake, make_stream
 
 from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
+
+if TYPE_CHECKING:
+    from registry_lab import RegistryLab
 
 REPO = Path(__file__).parents[1]
 NO_KAFKA = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
@@ -190,6 +195,18 @@ def lab(stack: Stack, tmp_path: Path) -> Lab:
         errors={"max_bad_ratio": 0.5},
     )
     return made
+
+
+@pytest.fixture
+def registry(lab: Lab) -> Iterator["RegistryLab"]:
+    """Open the stack's registry; the topic is there, the stream decodes by schema id."""
+    from registry_lab import RegistryLab  # noqa: PLC0415 - it needs this module
+
+    with SchemaRegistryClient({"url": lab.stack.registry_url}) as client:
+        made = RegistryLab(lab, client)
+        lab.create_topic()
+        made.write_stream()
+        yield made
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from conftest import Lab
+from faults.auditor import audit_table
+from pyiceberg.catalog import load_catalog
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,18 @@ class RegistryLab:
 def frame(schema_id: int, payload: bytes, indexes: bytes = b"") -> bytes:
     """Put the registry's header in front of a payload."""
     return struct.pack(">bI", 0, schema_id) + indexes + payload
+
+
+def read_table(lab: Lab, name: str = "") -> list[dict[str, object]]:
+    """Read the table, in the order of the topic."""
+    catalog = load_catalog("lake", **lab.stack.catalog_properties)
+    found = catalog.load_table(name or lab.table).scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda r: (r["_kafka"]["offset"], r["_kafka"]["partition"]))
+
+
+def assert_audited(lab: Lab) -> None:
+    """Let the independent auditor recompute the table."""
+    report = audit_table(
+        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
+    )
+    assert report.findings == ()

@@ -152,9 +152,9 @@ class Published(Message):
 class SchemaDecode(BaseModel):
     """How the payloads of one registered schema become columns.
 
-    `headers` are the bytes that stand before such a payload, as hex; none where values are bare.
-    `values` and `misfits` are SQL by column. A refusal is a reason and a detail for dead letters:
-    nothing of such a schema may become a row.
+    `headers` are what stands between the id and a Protobuf message, as hex, and `wire_ipc` is the
+    Arrow schema of its `value`. `values` and `misfits` are SQL by column. A refusal is a reason
+    and a detail for dead letters: nothing of such a schema may become a row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -163,7 +163,7 @@ class SchemaDecode(BaseModel):
     headers: tuple[str, ...] = ()
     reader: str = ""
     message: str = ""
-    wire: str = ""
+    wire_ipc: str = ""
     values: dict[str, str] = {}
     misfits: dict[str, str] = {}
     refusal: tuple[str, str] | None = None

@@ -1,8 +1,11 @@
 """Which registered schemas a batch is decoded with, and how each becomes the stream's columns."""
 
+import base64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+import pyarrow as pa
 
 from frazil.avro_schemas import VALUE_FIELD, read_avro
 from frazil.columns import Column, parse_column
@@ -13,8 +16,10 @@ from frazil.errors import (
     UnknownSubjectError,
 )
 from frazil.payloads import BY_REGISTRY, VALUE_COLUMN, Key, Value
+from frazil.protobuf_schemas import read_protobuf
 from frazil.registry import Registered, SchemaRegistry, SchemaType
-from frazil.source_types import NoExactFormError, derive_columns, fit_columns
+from frazil.source_fit import Fitted, fit_columns
+from frazil.source_types import NoExactFormError, Record, Source, derive_columns, write_wire
 from frazil.streams import Stream
 
 Part = Literal["value", "key"]
@@ -96,10 +101,16 @@ def derive_payload_columns(payload: Payload, schema: Registered) -> tuple[Column
         SchemaMisfitError: a field has no exact form in a column.
     """
     try:
-        root = read_avro(schema).root
+        root = _read_root(payload, schema)
         return derive_columns(root, is_flat=payload.is_flat, whole=payload.whole)
     except NoExactFormError as error:
         raise _misfit(payload, schema, error) from error
+
+
+def _read_root(payload: Payload, schema: Registered) -> Source:
+    if schema.type == "PROTOBUF":
+        return read_protobuf(schema, payload.options.message).root
+    return read_avro(schema).root
 
 
 def select_schemas(
@@ -190,6 +201,7 @@ def _write_decode(payload: Payload, schema: Registered) -> SchemaDecode:
     """Write down how one schema's payloads become the columns."""
     writers: Mapping[SchemaType, Callable[[Payload, Registered], SchemaDecode]] = {
         "AVRO": _write_avro,
+        "PROTOBUF": _write_protobuf,
     }
     try:
         return writers[schema.type](payload, schema)
@@ -199,19 +211,35 @@ def _write_decode(payload: Payload, schema: Registered) -> SchemaDecode:
 
 def _write_avro(payload: Payload, schema: Registered) -> SchemaDecode:
     avro = read_avro(schema)
-    fitted = fit_columns(
-        avro.root,
-        payload.columns,
-        f"_frazil_{payload.part}_{schema.id}.{VALUE_FIELD}",
-        is_flat=payload.is_flat,
-        whole=payload.whole,
-    )
+    fitted = _fit(payload, avro.root, f"_frazil_{payload.part}_{schema.id}.{VALUE_FIELD}")
     return SchemaDecode(
         schema_id=schema.id,
         reader=avro.reader,
         values={name: f.value for name, f in fitted.items()},
         misfits={name: f.misfit for name, f in fitted.items() if f.misfit},
     )
+
+
+def _write_protobuf(payload: Payload, schema: Registered) -> SchemaDecode:
+    """Describe the message to a Python worker, with no more fields than the columns take."""
+    found = read_protobuf(schema, payload.options.message)
+    fitted = _fit(payload, found.root, f"_frazil_{payload.part}_{schema.id}.{VALUE_FIELD}")
+    names = {column.name for column in payload.columns}
+    fields = tuple(f for f in found.root.fields if f[0] in names or not payload.is_flat)
+    wire = pa.schema([pa.field(VALUE_FIELD, write_wire(Record(fields)))])
+    return SchemaDecode(
+        schema_id=schema.id,
+        headers=tuple(index.hex() for index in found.indexes),
+        reader=base64.b64encode(found.descriptor_set).decode(),
+        message=found.message,
+        wire_ipc=base64.b64encode(wire.serialize().to_pybytes()).decode(),
+        values={name: f.value for name, f in fitted.items()},
+        misfits={name: f.misfit for name, f in fitted.items() if f.misfit},
+    )
+
+
+def _fit(payload: Payload, root: Source, path: str) -> dict[str, Fitted]:
+    return fit_columns(root, payload.columns, path, is_flat=payload.is_flat, whole=payload.whole)
 
 
 def _misfit(payload: Payload, schema: Registered, error: NoExactFormError) -> SchemaMisfitError:

@@ -37,7 +37,7 @@ def decode_registered(
         F.col("value").alias(VALUE),
         F.expr(frame.any_whole_sql()).alias(_WHOLE),
         F.expr(frame.misfit_sql()).alias(_MISFIT),
-        *[F.col(name) for name in _kept_columns(frame, decoded)],
+        *[F.col(name) for name in _kept_columns(frame)],
         *carried,
     )
     missing = [missing_condition(c, value_path(c)) for c in columns]
@@ -52,18 +52,13 @@ def decode_registered(
     )
 
 
-def _kept_columns(frame: WireFrame, decoded: DataFrame) -> list[str]:
+def _kept_columns(frame: WireFrame) -> list[str]:
     """Name what the reasons look at again; the optimizer drops it where no letter is written."""
-    names = [frame.id_column, frame.fault_column]
-    names += [frame.decoded_column(schema) for schema in frame.usable]
-    return [name for name in names if name in decoded.columns]
+    return [frame.id_column, *map(frame.decoded_column, frame.usable)]
 
 
 def _write_reason(frame: WireFrame) -> str:
     """Write the reason, one of the closed set of docs/formats.md; read only for bad records."""
-    malformed = f"'malformed_{frame.wire.format}'"
-    if frame.wire.format == "protobuf":
-        malformed = f"coalesce({frame.fault_column}, {malformed})"
     header = ""
     if frame.wire.is_framed:
         header = (
@@ -72,7 +67,7 @@ def _write_reason(frame: WireFrame) -> str:
         )
     return (
         f"CASE WHEN {VALUE} IS NULL THEN 'null_value' {header}"
-        f"WHEN NOT {_WHOLE} THEN coalesce({frame.refusal_sql(0)}, {malformed}) "
+        f"WHEN NOT {_WHOLE} THEN coalesce({frame.refusal_sql(0)}, {frame.malformed_sql()}) "
         f"WHEN {_MISFIT} THEN 'type_mismatch' ELSE 'required_missing' END"
     )
 

@@ -4,15 +4,23 @@ Each schema has a column of its own in the frame, filled only for its own record
 in one batch are decoded in one pass.
 """
 
+import base64
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_type
 
 from frazil.avro_schemas import MARK, MARK_FIELD
 from frazil.contracts import SchemaDecode, WireFormat
+from frazil_spark import protobuf_rows
+from frazil_spark.protobuf_rows import MessageOrder, read_messages
 
 HEADER_BYTES = 5
 MAX_UNKNOWN = 20
@@ -26,6 +34,10 @@ _AVRO_OPTIONS = {
 }
 
 
+# Workers need not have this package: its code travels with the task.
+cloudpickle.register_pickle_by_value(protobuf_rows)  # type: ignore[no-untyped-call]
+
+
 @dataclass(frozen=True)
 class WireFrame:
     """Where the payloads of one part of a record, `value` or `key`, are in a frame."""
@@ -37,11 +49,6 @@ class WireFrame:
     def id_column(self) -> str:
         """Name the column of the schema id."""
         return f"_frazil_{self.part}_id"
-
-    @property
-    def fault_column(self) -> str:
-        """Name the column in which a Python worker says why it could not decode."""
-        return f"_frazil_{self.part}_fault"
 
     def decoded_column(self, schema: SchemaDecode) -> str:
         """Name the column of what one schema decoded."""
@@ -78,11 +85,19 @@ class WireFrame:
         column = f"`{self.decoded_column(schema)}`"
         if self.wire.format == "avro":
             return f"coalesce({column}.{MARK_FIELD} = X'{MARK.hex()}', false)"
-        return f"{column} IS NOT NULL"
+        return f"{column}.value IS NOT NULL"
 
     def any_whole_sql(self) -> str:
         """Write the SQL that is true where some schema decoded a payload to its end."""
         return " OR ".join(self.whole_sql(schema) for schema in self.usable) or "false"
+
+    def malformed_sql(self) -> str:
+        """Write the SQL that says why no schema could decode a payload."""
+        word = f"'malformed_{self.wire.format}'"
+        if self.wire.format != "protobuf":
+            return word
+        faults = [f"`{self.decoded_column(schema)}`.fault" for schema in self.usable]
+        return f"coalesce({', '.join([*faults, word])})"
 
     def value_sql(self, column: str, ddl: str) -> str:
         """Write the SQL of a column's value, by whichever schema decoded it."""
@@ -120,11 +135,11 @@ class WireFrame:
 
 
 def add_decoded(records: DataFrame, frame: WireFrame) -> DataFrame:
-    """Put the schema id and one decoded column per Avro schema beside the records."""
+    """Put the schema id and one decoded column per schema beside the records."""
+    decoders = {"avro": _decode_avro, "protobuf": _decode_protobuf}
     columns: dict[str, SparkColumn] = {frame.id_column: F.expr(frame.id_sql())}
-    if frame.wire.format == "avro":
-        for schema in frame.usable:
-            columns[frame.decoded_column(schema)] = _decode_avro(frame, schema)
+    for schema in frame.usable:
+        columns[frame.decoded_column(schema)] = decoders[frame.wire.format](frame, schema)
     return records.withColumns(columns)
 
 
@@ -135,6 +150,28 @@ def _decode_avro(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
         condition = f"startswith({frame.part}, X'{write_header(schema.schema_id)}')"
     marked = F.expr(f"concat({payload}, X'{MARK.hex()}')")
     return F.when(F.expr(condition), from_avro(marked, schema.reader, _AVRO_OPTIONS))
+
+
+def _decode_protobuf(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
+    """Let a Python worker read messages: Spark's own reader cannot be had for this release."""
+    is_framed = frame.wire.is_framed
+    wire = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema.wire_ipc)))
+    order = MessageOrder(
+        descriptor_set=base64.b64decode(schema.reader),
+        message=schema.message,
+        id_header=bytes.fromhex(write_header(schema.schema_id)) if is_framed else b"",
+        indexes=tuple(bytes.fromhex(index) for index in schema.headers),
+        wire=wire.field(0).type,
+    )
+
+    def read(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        return read_messages(order, batches)
+
+    fields = [pa.field("value", order.wire), pa.field("fault", pa.string())]
+    given = from_arrow_type(pa.struct(fields))
+    udf = arrow_udf(read, given)  # type: ignore[call-overload]  # its stubs know no structs
+    decoded: SparkColumn = udf(F.col(frame.part))
+    return decoded
 
 
 def write_header(schema_id: int) -> str:
