@@ -4,10 +4,9 @@ import json
 from collections.abc import Sequence
 
 from frazil import keys
-from frazil.contracts import BatchPlan, KeyDecode, StageResult, WireFormat
+from frazil.contracts import BatchPlan, KeyDecode, Part, StageResult, WireFormat
 from frazil.ledger import History, walk_ancestors
 from frazil.wire_schemas import (
-    Part,
     add_schemas,
     find_latest_schema,
     list_payloads,

@@ -8,6 +8,8 @@ from frazil.offsets import NextOffsets, OffsetRange, Ranges
 from frazil.payloads import Convert
 from frazil.state import StreamState
 
+Part = Literal["value", "key"]
+
 
 class Message(BaseModel):
     """A frozen value with a version that crosses process borders as JSON."""
@@ -45,7 +47,7 @@ class BatchPlan(Message):
     stream_hash: str
     transform_version: str
     waived: str | None = None
-    latest_schemas: dict[Literal["value", "key"], int] = {}
+    latest_schemas: dict[Part, int] = {}
 
     @property
     def offset_ranges(self) -> Ranges:
@@ -240,7 +242,7 @@ class StageResult(Message):
     rows_dead: int = 0
     files: tuple[str, ...] = ()
     schema_ids: tuple[int, ...] = ()
-    unknown_ids: dict[Literal["value", "key"], tuple[int, ...]] = {}
+    unknown_ids: dict[Part, tuple[int, ...]] = {}
     unknown_first: str = ""
 
 

@@ -5,9 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
 
-from frazil.contracts import BatchPlan, NothingToRead, plain_offsets, plain_ranges
+from frazil.contracts import BatchPlan, NothingToRead, Part, plain_offsets, plain_ranges
 from frazil.errors import (
     ClusterChangedError,
     OffsetsWentBackError,
@@ -43,7 +42,7 @@ class PlanInput:
     topic: TopicFacts
     table: TableFacts
     suite_hash: str
-    latest_schemas: Mapping[Literal["value", "key"], int] = field(default_factory=dict)
+    latest_schemas: Mapping[Part, int] = field(default_factory=dict)
 
 
 def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:

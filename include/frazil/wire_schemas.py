@@ -9,12 +9,13 @@ import pyarrow as pa
 
 from frazil.avro_schemas import VALUE_FIELD, read_avro
 from frazil.columns import Column, parse_column
-from frazil.contracts import SchemaDecode, WireFormat
+from frazil.contracts import Part, SchemaDecode, WireFormat
 from frazil.errors import (
     SchemaMisfitError,
     UnknownSchemaIdError,
     UnknownSubjectError,
 )
+from frazil.json_schemas import read_json_schema
 from frazil.payloads import BY_REGISTRY, VALUE_COLUMN, Key, Value
 from frazil.protobuf_schemas import read_protobuf
 from frazil.registry import Registered, SchemaRegistry, SchemaType
@@ -22,7 +23,6 @@ from frazil.source_fit import Fitted, fit_columns
 from frazil.source_types import NoExactFormError, Record, Source, derive_columns, write_wire
 from frazil.streams import Stream
 
-Part = Literal["value", "key"]
 _FORMATS: Mapping[SchemaType, Literal["avro", "protobuf", "json_schema"]] = {
     "AVRO": "avro",
     "PROTOBUF": "protobuf",
@@ -110,6 +110,8 @@ def derive_payload_columns(payload: Payload, schema: Registered) -> tuple[Column
 def _read_root(payload: Payload, schema: Registered) -> Source:
     if schema.type == "PROTOBUF":
         return read_protobuf(schema, payload.options.message).root
+    if schema.type == "JSON":
+        return read_json_schema(schema)
     return read_avro(schema).root
 
 
@@ -202,6 +204,7 @@ def _write_decode(payload: Payload, schema: Registered) -> SchemaDecode:
     writers: Mapping[SchemaType, Callable[[Payload, Registered], SchemaDecode]] = {
         "AVRO": _write_avro,
         "PROTOBUF": _write_protobuf,
+        "JSON": _write_json,
     }
     try:
         return writers[schema.type](payload, schema)
@@ -218,6 +221,11 @@ def _write_avro(payload: Payload, schema: Registered) -> SchemaDecode:
         values={name: f.value for name, f in fitted.items()},
         misfits={name: f.misfit for name, f in fitted.items() if f.misfit},
     )
+
+
+def _write_json(_: Payload, schema: Registered) -> SchemaDecode:
+    """Name the schema alone: JSON is decoded by the columns, whichever schema it was written by."""
+    return SchemaDecode(schema_id=schema.id)
 
 
 def _write_protobuf(payload: Payload, schema: Registered) -> SchemaDecode:

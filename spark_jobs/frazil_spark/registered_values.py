@@ -34,7 +34,7 @@ def decode_registered(
         F.expr(f"named_struct({struct})" if inside else "named_struct('none', NULL)").alias(RECORD),
         *[F.expr(values[c.name]).alias(converted_name(c.name)) for c in beside],
         kafka_struct(F.col(frame.id_column)).alias(KAFKA),
-        F.col("value").alias(VALUE),
+        F.col(frame.part).alias(VALUE),
         F.expr(frame.any_whole_sql()).alias(_WHOLE),
         F.expr(frame.misfit_sql()).alias(_MISFIT),
         *[F.col(name) for name in _kept_columns(frame)],
@@ -59,15 +59,10 @@ def _kept_columns(frame: WireFrame) -> list[str]:
 
 def _write_reason(frame: WireFrame) -> str:
     """Write the reason, one of the closed set of docs/formats.md; read only for bad records."""
-    header = ""
-    if frame.wire.is_framed:
-        header = (
-            f"WHEN length({VALUE}) = 0 THEN 'empty_value' "
-            f"WHEN {frame.id_column} IS NULL THEN 'missing_schema_id' "
-        )
+    empty = f"WHEN length({VALUE}) = 0 THEN 'empty_value' " if frame.wire.is_framed else ""
     return (
-        f"CASE WHEN {VALUE} IS NULL THEN 'null_value' {header}"
-        f"WHEN NOT {_WHOLE} THEN coalesce({frame.refusal_sql(0)}, {frame.malformed_sql()}) "
+        f"CASE WHEN {VALUE} IS NULL THEN 'null_value' {empty}{frame.header_reason_sql()}"
+        f"WHEN NOT {_WHOLE} THEN {frame.malformed_sql()} "
         f"WHEN {_MISFIT} THEN 'type_mismatch' ELSE 'required_missing' END"
     )
 
@@ -77,11 +72,8 @@ def _write_detail(
 ) -> str:
     """Name schema and columns at fault, never a value."""
     schema = f"concat('schema ', {frame.id_column})"
-    header = "the value does not begin with a zero byte and a schema id"
-    return (
-        f"CASE WHEN {frame.id_column} IS NULL THEN '{header}' "
-        f"WHEN NOT {_WHOLE} THEN coalesce({frame.refusal_sql(1)}, "
-        f"concat('no whole record of ', {schema})) "
+    return frame.header_detail_sql(
+        f"CASE WHEN NOT {_WHOLE} THEN concat('no whole record of ', {schema}) "
         f"WHEN {_MISFIT} THEN concat({schema}, ': ', {frame.misfit_detail_sql()}) "
         f"ELSE {name_missing(columns, missing)} END"
     )

@@ -18,11 +18,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from frazil.avro_schemas import MARK, MARK_FIELD
-from frazil.contracts import SchemaDecode, WireFormat
+from frazil.contracts import Part, SchemaDecode, WireFormat
 from frazil_spark import protobuf_rows
 from frazil_spark.protobuf_rows import MessageOrder, read_messages
 
 HEADER_BYTES = 5
+PAYLOAD = "_frazil_payload"
 MAX_UNKNOWN = 20
 """So many unknown ids are told at once; the next attempt finds the others."""
 
@@ -42,7 +43,7 @@ cloudpickle.register_pickle_by_value(protobuf_rows)  # type: ignore[no-untyped-c
 class WireFrame:
     """Where the payloads of one part of a record, `value` or `key`, are in a frame."""
 
-    part: str
+    part: Part
     wire: WireFormat
 
     @property
@@ -124,6 +125,23 @@ class WireFrame:
         )
         return f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
 
+    def header_reason_sql(self) -> str:
+        """Write the cases of a reason for what the header says."""
+        if not self.wire.is_framed:
+            return ""
+        return (
+            f"WHEN {self.id_column} IS NULL THEN 'missing_schema_id' "
+            f"WHEN {self.refusal_sql(0)} IS NOT NULL THEN {self.refusal_sql(0)} "
+        )
+
+    def header_detail_sql(self, otherwise: str) -> str:
+        """Write the detail for what the header says, before any other."""
+        return (
+            f"CASE WHEN {self.id_column} IS NULL THEN "
+            f"'the {self.part} does not begin with a zero byte and a schema id' "
+            f"ELSE coalesce({self.refusal_sql(1)}, {otherwise}) END"
+        )
+
     def refusal_sql(self, place: int) -> str:
         """Write the SQL of a refused schema's reason (0) or detail (1)."""
         cases = "".join(
@@ -134,17 +152,27 @@ class WireFrame:
         return f"CASE {self.id_column} {cases} END" if cases else "CAST(NULL AS STRING)"
 
 
+def add_payload(records: DataFrame, frame: WireFrame) -> DataFrame:
+    """Put schema id and JSON text beside the records; null where no usable schema stands before."""
+    usable = ", ".join(str(schema.schema_id) for schema in frame.usable)
+    text = f"substring({frame.part}, {HEADER_BYTES + 1})" if frame.wire.is_framed else frame.part
+    is_usable = f"{frame.id_column} IN ({usable})" if usable else "false"
+    identified = records.withColumn(frame.id_column, F.expr(frame.id_sql()))
+    return identified.withColumn(PAYLOAD, F.expr(f"CASE WHEN {is_usable} THEN {text} END"))
+
+
 def add_decoded(records: DataFrame, frame: WireFrame) -> DataFrame:
     """Put the schema id and one decoded column per schema beside the records."""
-    decoders = {"avro": _decode_avro, "protobuf": _decode_protobuf}
+    decode = _decode_avro if frame.wire.format == "avro" else _decode_protobuf
     columns: dict[str, SparkColumn] = {frame.id_column: F.expr(frame.id_sql())}
     for schema in frame.usable:
-        columns[frame.decoded_column(schema)] = decoders[frame.wire.format](frame, schema)
+        columns[frame.decoded_column(schema)] = decode(frame, schema)
     return records.withColumns(columns)
 
 
 def _decode_avro(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
-    payload, condition = frame.part, f"{frame.part} IS NOT NULL"
+    payload: str = frame.part
+    condition = f"{frame.part} IS NOT NULL"
     if frame.wire.is_framed:
         payload = f"substring({frame.part}, {HEADER_BYTES + 1})"
         condition = f"startswith({frame.part}, X'{write_header(schema.schema_id)}')"
