@@ -77,8 +77,8 @@ def read_avro(registered: Registered) -> AvroSchema:
         for _, text in registered.references:
             parse_schema(json.loads(text), named_schemas=named)
         parsed: Node = parse_schema(json.loads(registered.text), named_schemas=named)
-    except (ValueError, SchemaParseException, UnknownType) as error:
-        message = f"is no Avro schema: {error}"
+    except (ValueError, TypeError, KeyError, SchemaParseException, UnknownType) as error:
+        message = f"is no Avro schema: {type(error).__name__}: {error}"
         raise NoExactFormError(message) from error
     reading = _Reading(named)
     root, node = reading.read(parsed)
@@ -173,7 +173,7 @@ class _Reading:
         held = [(s, i) for s, i in read if i != "null"]
         if len(held) == 1:
             return held[0][0], written
-        kinds = [inner if isinstance(inner, str) else "" for _, inner in held]
+        kinds = [str(i["type"] if isinstance(i, dict) else i) for _, i in held]
         for narrow, wide in (("int", "long"), ("float", "double")):
             if sorted(kinds) == sorted((narrow, wide)):
                 if any(

@@ -7,8 +7,10 @@ from http import HTTPStatus
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
-import httpx
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+# The client takes httpx or its successor, whichever is there; its errors are of that one.
+from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
 from frazil.errors import ConfigurationError, RegistryUnavailableError

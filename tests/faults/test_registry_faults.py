@@ -125,7 +125,6 @@ def test_an_incompatible_schema_is_refused_by_the_registry_or_stops_the_batch(
 def test_a_registry_that_goes_while_spark_works_costs_only_a_wait(
     registry: RegistryLab, batches: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = registry.lab
     other = registry.register(json.dumps(V1), part="elsewhere")
     registry.write_stream(columns={"id": "long!"})
     registry.send([frame(other, encode(V1, {"id": 1}))])
