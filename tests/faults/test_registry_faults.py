@@ -17,7 +17,8 @@ from frazil.ingest import stage_batch
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
 V1 = record(("id", "long"))
-V2 = record(("id", "long"), ("name", ["null", "string"]))
+NAME = {"name": "name", "type": ["null", "string"], "default": None}
+V2 = {**V1, "fields": [{"name": "id", "type": "long"}, NAME]}
 V3 = record(("id", "string"))
 NOBODY = json.dumps({"conn_type": "http", "host": "http://127.0.0.1:9"})
 
@@ -32,12 +33,13 @@ def assert_waits(run: Run, error: str, *facts: str) -> None:
         assert fact in told["facts"], told
 
 
-def count_snapshots(registry: RegistryLab) -> int:
-    """Count the snapshots of the lab's table; 0 where there is none."""
+def read_refs(registry: RegistryLab) -> dict[str, int]:
+    """Read where the table's branches are; empty where there is no table."""
     catalog = load_catalog("lake", **registry.lab.stack.catalog_properties)
     if not catalog.table_exists(registry.lab.table):
-        return 0
-    return len(catalog.load_table(registry.lab.table).metadata.snapshots)
+        return {}
+    refs = catalog.load_table(registry.lab.table).metadata.refs
+    return {name: ref.snapshot_id for name, ref in refs.items()}
 
 
 def test_a_registry_that_is_down_stops_a_new_stream_at_its_plan(registry: RegistryLab) -> None:
@@ -47,7 +49,7 @@ def test_a_registry_that_is_down_stops_a_new_stream_at_its_plan(registry: Regist
     run = lab.frazil("run", lab.stream, "--json", AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT=NOBODY)
 
     assert_waits(run, "RegistryUnavailable", "127.0.0.1:9", f"{lab.topic}-value")
-    assert count_snapshots(registry) == 0
+    assert read_refs(registry) == {}
     lab.drain()
     assert [row["id"] for row in read_table(lab)] == [1]
 
@@ -59,14 +61,14 @@ def test_an_id_that_the_registry_does_not_know_waits_and_then_is_read(
     good = frame(known, encode(V1, {"id": 1}))
     registry.send([good] * 3)
     lab.drain()
-    before = count_snapshots(registry)
+    before = read_refs(registry)
     unknown = 2_000_000_000
     registry.send([good, frame(unknown, encode(V1, {"id": 2}))])
 
     run = lab.frazil("run", lab.stream, "--json")
 
     assert_waits(run, "UnknownSchemaId", str(unknown), lab.topic, "partition 1 offset")
-    assert count_snapshots(registry) == before
+    assert read_refs(registry) == before
     registry.write_stream(unknown_id="quarantine")
     lab.drain()
     letters = read_table(lab, f"{lab.table}__dead_letters")

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from frazil.connections import find_catalog, find_kafka_config, is_in_environment
+from frazil.connections import (
+    find_catalog,
+    find_kafka_config,
+    find_registry_config,
+    is_in_environment,
+)
 from frazil.errors import FrazilError, StreamFileError
 from frazil.stack.health import probe_catalog
 from frazil.stack.jars import CONFIGURATIONS, has_jars, jar_files
@@ -182,7 +187,9 @@ def _check_streams(streams: Path) -> Check:
 def _check_connections(streams: Path) -> Iterator[Check]:
     """Ask the servers that the environment's connections name; the embedded parts come below."""
     from frazil.kafka_log import KafkaLog  # noqa: PLC0415 - a second of imports, only if needed
+    from frazil.registry import SchemaRegistry  # noqa: PLC0415 - likewise
     from frazil.tables import TableStore  # noqa: PLC0415 - likewise
+    from frazil.wire_schemas import list_payloads  # noqa: PLC0415 - likewise
 
     try:
         good, _ = load_readable_streams(streams)
@@ -195,6 +202,10 @@ def _check_connections(streams: Path) -> Iterator[Check]:
         yield _probe_connection(connection_id, log.fetch_cluster_id)
     for connection_id in sorted(filter(is_in_environment, catalogs)):
         yield _probe_connection(connection_id, TableStore(find_catalog(connection_id)).probe)
+    registries = {p.options.registry for stream in good for p in list_payloads(stream)}
+    for connection_id in sorted(filter(is_in_environment, registries)):
+        registry = SchemaRegistry(find_registry_config(connection_id))
+        yield _probe_connection(connection_id, registry.probe)
 
 
 def _probe_connection(connection_id: str, probe: Callable[[], str]) -> Check:
