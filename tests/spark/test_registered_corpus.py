@@ -46,7 +46,7 @@ CORPUS: tuple[tuple[str, object, object, object], ...] = (
     ("an_enum", {"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "B"),
     ("a_fixed", fixed("F", 3), b"abc", b"abc"),
     ("money", MONEY, unscaled(-12345), Decimal("-123.45")),
-    ("wide", WIDE, unscaled(10**38 - 1), Decimal(10**38 - 1).scaleb(-10)),
+    ("wide", WIDE, unscaled(10**38 - 1), Decimal("9" * 28 + "." + "9" * 10)),
     (
         "fixed_money",
         fixed("FM", 8, logicalType="decimal", precision=18, scale=4),
