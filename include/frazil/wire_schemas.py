@@ -130,7 +130,7 @@ def select_schemas(
         schema = registry.find_schema(latest)
         if schema is None:
             raise _unknown(payload, latest, "which the plan names")
-        return _write_format(payload, schema.type, [_write_decode(payload, schema)])
+        return _write_format(payload, schema.type, [describe_schema(payload, schema)])
     schemas = {schema.id: schema for schema in registry.list_schemas(payload.subject)}
     for schema_id in remembered:
         found = schemas.get(schema_id) or registry.find_schema(schema_id)
@@ -141,7 +141,7 @@ def select_schemas(
     for schema in schemas.values():
         if schema.type == newest:
             try:
-                decodes.append(_write_decode(payload, schema))
+                decodes.append(describe_schema(payload, schema))
             except SchemaMisfitError:
                 continue
     return _write_format(payload, newest, decodes)
@@ -181,7 +181,7 @@ def _decode_or_refuse(payload: Payload, schema: Registered, kind: str) -> Schema
     """Write a decode; where the stream file says so, a schema that does not fit is refused."""
     try:
         _refuse_other_format(payload, schema, kind)
-        return _write_decode(payload, schema)
+        return describe_schema(payload, schema)
     except SchemaMisfitError:
         if payload.stream.schema_policy.other != "quarantine":
             raise
@@ -199,7 +199,7 @@ def _write_format(payload: Payload, kind: SchemaType, decodes: list[SchemaDecode
     return WireFormat(format=_FORMATS[kind], is_framed=payload.is_framed, schemas=tuple(decodes))
 
 
-def _write_decode(payload: Payload, schema: Registered) -> SchemaDecode:
+def describe_schema(payload: Payload, schema: Registered) -> SchemaDecode:
     """Write down how one schema's payloads become the columns."""
     writers: Mapping[SchemaType, Callable[[Payload, Registered], SchemaDecode]] = {
         "AVRO": _write_avro,
