@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.contracts import StageRequest
 from frazil.replay_messages import Differences
 from frazil.value_forms import value_path
-from frazil_spark.decoding import GOOD, KAFKA, decode
+from frazil_spark.decoding import GOOD, KAFKA, decode, forms_of
 from frazil_spark.job import run_job
 from frazil_spark.kafka_source import read_ranges
 
@@ -22,7 +22,9 @@ def compare_range(spark: SparkSession, request: StageRequest) -> Differences:
     """Join both by coordinate and count what is the same, differs or is on one side alone."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
-    decoded = decode(read_ranges(spark, request), request.convert, request.columns)
+    decoded = decode(
+        read_ranges(spark, request), request.convert, request.columns, forms=forms_of(request)
+    )
     values = [F.expr(value_path(column)).alias(column.name) for column in decoded.columns]
     names = [column.name for column in decoded.columns]
     today = decoded.frame.select(*place(), F.col(GOOD), F.struct(*values).alias("today"))

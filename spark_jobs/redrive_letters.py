@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.failpoints import reach_failpoint
 from frazil.redrive_messages import RedriveRequest, RedriveResult
 from frazil_spark.counting import read_partitions
-from frazil_spark.decoding import GOOD, Decoded, decode
+from frazil_spark.decoding import GOOD, Decoded, decode, forms_of
 from frazil_spark.job import run_job
 from frazil_spark.letter_source import read_letters
 from stage_batch import append_good_rows
@@ -21,7 +21,9 @@ def redrive_letters(spark: SparkSession, request: RedriveRequest) -> RedriveResu
     """Append the letters that decode to the branch; count the others by their reason of today."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
-    decoded = decode(read_letters(spark, request), request.convert, request.columns)
+    decoded = decode(
+        read_letters(spark, request), request.convert, request.columns, forms=forms_of(request)
+    )
     if request.dry_run:
         return preview(decoded)
     reach_failpoint("redrive.before-write")

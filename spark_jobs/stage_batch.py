@@ -16,17 +16,21 @@ from frazil.failpoints import reach_failpoint
 from frazil.quality_sql import write_count
 from frazil.streams import Errors
 from frazil_spark.counting import count_metrics, read_files, read_partitions
-from frazil_spark.decoding import GOOD, KAFKA, VALUE, Decoded, decode
+from frazil_spark.decoded import GOOD, KAFKA, VALUE, Decoded
+from frazil_spark.decoding import decode, forms_of
 from frazil_spark.direct_rows import carried_columns, ends_workers, include_sure, write_directly
 from frazil_spark.job import run_job
 from frazil_spark.kafka_source import read_ranges
+from frazil_spark.wire_frame import read_ids
 
 
 def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     """Append the good rows to the branch and the bad ones, if any, to the dead letters' branch."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
-    decoded = decode(read_ranges(spark, request), request.convert, request.columns)
+    decoded = decode(
+        read_ranges(spark, request), request.convert, request.columns, forms=forms_of(request)
+    )
     reach_failpoint("stage.before-write")
     observed = append_rows(spark, decoded, request)
     reach_failpoint("stage.after-write")
@@ -35,8 +39,9 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         bad=int(observed["read"] or 0) - int(observed["good"] or 0),
         invalid=int(observed["invalid"] or 0),
     )
+    unknown = {frame.part: read_ids(observed[f"{frame.part}_unknown"]) for frame in decoded.wires}
     rows_dead = 0
-    if should_keep_letters(request, records):
+    if not any(unknown.values()) and should_keep_letters(request, records):
         rows_dead = append_dead_letters(spark, decoded, request)
         reach_failpoint("stage.after-dead-letters")
     return StageResult(
@@ -49,7 +54,18 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         min_timestamp_ms=observed["min_timestamp_ms"],
         max_timestamp_ms=observed["max_timestamp_ms"],
         files=read_files(observed),
+        schema_ids=list_schema_ids(decoded, observed),
+        unknown_ids={part: ids for part, ids in unknown.items() if ids},
+        unknown_first=next(
+            (str(observed[f"{part}_unknown_first"]) for part, ids in unknown.items() if ids), ""
+        ),
     )
+
+
+def list_schema_ids(decoded: Decoded, observed: dict[str, Any]) -> tuple[int, ...]:
+    """List the schemas by which good records were decoded."""
+    found = {i for frame in decoded.wires for i in read_ids(observed[f"{frame.part}_ids"])}
+    return tuple(sorted(found))
 
 
 def append_rows(spark: SparkSession, decoded: Decoded, request: StageRequest) -> dict[str, Any]:

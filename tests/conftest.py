@@ -8,23 +8,29 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import stamina
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from lake import Lake, make_stream
 
 from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
+
+if TYPE_CHECKING:
+    from registry_lab import RegistryLab
 
 REPO = Path(__file__).parents[1]
 NO_KAFKA = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
 NO_SPARK = json.dumps({"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1})
 FRAZIL = Path(sys.executable).with_name("frazil")
 FREE_PORTS = {
-    f"FRAZIL_{name}_PORT": "0" for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW")
+    f"FRAZIL_{name}_PORT": "0"
+    for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW", "REGISTRY")
 }
 
 
@@ -43,6 +49,10 @@ class Stack:
     @property
     def bootstrap(self) -> str:
         return str(self.facts["kafka"]["bootstrap"])
+
+    @property
+    def registry_url(self) -> str:
+        return str(self.facts["schema_registry"]["url"])
 
     @property
     def catalog_properties(self) -> dict[str, str]:
@@ -160,7 +170,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     }
     command = [str(FRAZIL), "stack"]
     try:
-        subprocess.run([*command, "up", "--only", "kafka,spark"], env=environment, check=True)
+        subprocess.run(
+            [*command, "up", "--only", "kafka,spark", "--with", "registry"],
+            env=environment,
+            check=True,
+        )
         yield Stack.read(home)
     finally:
         subprocess.run([*command, "down"], env=environment, check=True)
@@ -181,6 +195,18 @@ def lab(stack: Stack, tmp_path: Path) -> Lab:
         errors={"max_bad_ratio": 0.5},
     )
     return made
+
+
+@pytest.fixture
+def registry(lab: Lab) -> Iterator["RegistryLab"]:
+    """Open the stack's registry; the topic is there, the stream decodes by schema id."""
+    from registry_lab import RegistryLab  # noqa: PLC0415 - it needs this module
+
+    with SchemaRegistryClient({"url": lab.stack.registry_url}) as client:
+        made = RegistryLab(lab, client)
+        lab.create_topic()
+        made.write_stream()
+        yield made
 
 
 @pytest.fixture

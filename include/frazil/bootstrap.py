@@ -61,7 +61,7 @@ def refuse_misfits(stream: Stream, table: Table) -> None:
     Raises:
         IncompatibleTableError: with every misfit.
     """
-    misfits = list_misfits(table.schema(), stream.value.parsed_columns)
+    misfits = list_misfits(table.schema(), stream.parsed_columns)
     if misfits:
         raise IncompatibleTableError(
             f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
@@ -71,7 +71,7 @@ def refuse_misfits(stream: Stream, table: Table) -> None:
 
 def new_table(stream: Stream) -> NewTable:
     """Describe the table that the stream file asks for."""
-    schema = build_table_schema(stream.value.parsed_columns)
+    schema = build_table_schema(stream.parsed_columns)
     return NewTable(
         schema=schema,
         spec=build_partition_spec(schema, stream.partition_fields),

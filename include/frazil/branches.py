@@ -11,7 +11,7 @@ import time
 from frazil import commits
 from frazil.errors import CatalogUnavailableError
 from frazil.publishing import commit_turn
-from frazil.tables import TableStore
+from frazil.tables import TableStore, translated_errors
 from frazil.turns import take_turns
 
 PREFIX = "frazil_"
@@ -50,6 +50,24 @@ def create_branch(store: TableStore, table_name: str, branch: str) -> int:
             "use a catalog that keeps branches: SQL, or the reference REST catalog",
         )
     return head
+
+
+def drop_attempt(store: TableStore, table_name: str, branch: str) -> None:
+    """Drop the branch of an attempt that is given up; what is gone already is fine.
+
+    Raises:
+        CatalogUnavailableError: the catalog did not answer; maintenance removes the branch later.
+    """
+    table = store.find(table_name)
+    ref = table.metadata.refs.get(branch) if table else None
+    if table is not None and ref is not None:
+        with translated_errors(f"dropping branch {branch} of {table_name}"):
+            commits.commit(
+                store.catalog,
+                table,
+                commits.require_head(table, branch, ref.snapshot_id),
+                commits.drop_branch(branch),
+            )
 
 
 def _create_turn(store: TableStore, table_name: str, branch: str) -> int:

@@ -9,6 +9,7 @@ from frazil import commits
 from frazil.blocking import BlockedBatch, encode_blocked, read_blocked
 from frazil.budget import BadRecords, explain_excess
 from frazil.contracts import BatchPlan, ExpectationOutcome, Staged, Verdict
+from frazil.derived_columns import with_columns
 from frazil.errors import (
     BatchError,
     BudgetExceededError,
@@ -33,6 +34,7 @@ def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
         ConservationError: records do not add up; never waived.
         StageStaleError: a file changed since the plan.
     """
+    work = with_columns(work)
     try:
         return judge_batch(work, plan, staged)
     except (BudgetExceededError, QualityFailedError) as error:

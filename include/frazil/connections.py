@@ -158,7 +158,7 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
 
 
 def _stack_connection(connection_id: str) -> Connection | None:
-    """Answer for the four default connections from the embedded stack's own record."""
+    """Answer for the default connections from the embedded stack's own record."""
     path = home_dir() / "stack" / "stack.json"
     if not path.is_file():
         return None
@@ -174,6 +174,8 @@ def _stack_connection(connection_id: str) -> Connection | None:
             return Connection(connection_id, extra=extra)
         case "spark_connect_default":
             return Connection(connection_id, host=stack["spark_connect"]["url"])
+        case "schema_registry_default" if "schema_registry" in stack:
+            return Connection(connection_id, host=stack["schema_registry"]["url"])
     return None
 
 
@@ -221,3 +223,33 @@ def find_spark_remote(connection_id: str = "spark_connect_default") -> str:
     host = connection.host or "127.0.0.1"
     address = host if host.startswith("sc://") else f"sc://{host}"
     return f"{address}:{connection.port}" if connection.port else address
+
+
+def find_registry_config(connection_id: str) -> dict[str, str]:
+    """Give the settings of confluent-kafka's registry client.
+
+    The address is the connection's host (with port, if it has one) or `url` in its extra; login
+    and password become basic authentication, `token` in the extra a bearer token, and every other
+    key of the extra is a setting of the client: `ssl.ca.location`, `proxy`, …
+
+    Raises:
+        ConnectionMissingError: the connection or its address are missing.
+    """
+    connection = find_connection(connection_id)
+    config = dict(connection.extra)
+    if "url" not in config:
+        if not connection.host:
+            raise ConnectionMissingError(
+                f"connection {connection_id!r} has no host",
+                "set its host to the registry's address, as https://registry.example.org:8081",
+            )
+        host = connection.host if "://" in connection.host else f"http://{connection.host}"
+        config["url"] = f"{host}:{connection.port}" if connection.port else host
+    if connection.login:
+        config["basic.auth.user.info"] = f"{connection.login}:{connection.password or ''}"
+    token = config.pop("token", None)
+    if token is not None:
+        config["bearer.auth.credentials.source"] = "STATIC_TOKEN"
+        config["bearer.auth.token"] = token
+        config.setdefault("bearer.auth.logical.cluster", "")
+    return config

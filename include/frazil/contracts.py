@@ -5,7 +5,10 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict
 
 from frazil.offsets import NextOffsets, OffsetRange, Ranges
+from frazil.payloads import Convert
 from frazil.state import StreamState
+
+Part = Literal["value", "key"]
 
 
 class Message(BaseModel):
@@ -44,6 +47,7 @@ class BatchPlan(Message):
     stream_hash: str
     transform_version: str
     waived: str | None = None
+    latest_schemas: dict[Part, int] = {}
 
     @property
     def offset_ranges(self) -> Ranges:
@@ -103,6 +107,7 @@ class Staged(Message):
     min_timestamp_ms: int | None = None
     max_timestamp_ms: int | None = None
     dead_letters_snapshot_id: int | None = None
+    schema_ids: tuple[int, ...] = ()
     already_published: bool = False
     ended_at_ms: int | None = None
 
@@ -148,6 +153,47 @@ class Published(Message):
     ranges: dict[str, dict[int, tuple[int, int]]]
 
 
+class SchemaDecode(BaseModel):
+    """How the payloads of one registered schema become columns.
+
+    `headers` are what stands between the id and a Protobuf message, as hex, and `wire_ipc` is the
+    Arrow schema of its `value`. `values` and `misfits` are SQL by column. A refusal is a reason
+    and a detail for dead letters: nothing of such a schema may become a row.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_id: int
+    headers: tuple[str, ...] = ()
+    reader: str = ""
+    message: str = ""
+    wire_ipc: str = ""
+    values: dict[str, str] = {}
+    misfits: dict[str, str] = {}
+    refusal: tuple[str, str] | None = None
+
+
+class WireFormat(BaseModel):
+    """How values, or keys, of a registry's schemas are decoded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["avro", "protobuf", "json_schema"]
+    is_framed: bool
+    schemas: tuple[SchemaDecode, ...]
+
+
+class KeyDecode(BaseModel):
+    """How keys become one column."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    convert: Convert
+    column: str
+    type: str
+    wire: WireFormat | None = None
+
+
 class DirectFiles(BaseModel):
     """How Spark's Python workers may write rows themselves: where, and by which schema."""
 
@@ -170,7 +216,7 @@ class StageRequest(Message):
     batch_id: str
     ranges: dict[str, dict[int, tuple[int, int]]]
     kafka_options: dict[str, str]
-    convert: Literal["json", "string", "raw"]
+    convert: Convert
     columns: dict[str, str]
     isolation: Literal["read_committed", "read_uncommitted"]
     metrics: dict[str, str] = {}
@@ -180,6 +226,9 @@ class StageRequest(Message):
     write_options: dict[str, str] = {}
     session_conf: dict[str, str] = {}
     direct: DirectFiles | None = None
+    is_flat: bool = True
+    wire: WireFormat | None = None
+    key: KeyDecode | None = None
 
 
 class StageResult(Message):
@@ -194,6 +243,9 @@ class StageResult(Message):
     max_timestamp_ms: int | None
     rows_dead: int = 0
     files: tuple[str, ...] = ()
+    schema_ids: tuple[int, ...] = ()
+    unknown_ids: dict[Part, tuple[int, ...]] = {}
+    unknown_first: str = ""
 
 
 class TableRequest(Message):

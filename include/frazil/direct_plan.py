@@ -52,7 +52,7 @@ def plan_direct(
     table: Table, stream: Stream, plan: BatchPlan, metrics: Mapping[str, str]
 ) -> DirectFiles | None:
     """Say how workers may write this batch's rows, or None where Spark must."""
-    columns = stream.value.parsed_columns
+    columns = stream.parsed_columns
     metadata = table.metadata
     is_planned = (plan.schema_id, plan.spec_id) == (
         metadata.current_schema_id,
@@ -101,9 +101,10 @@ def data_folder(table: Table) -> str:
 
 def fits_direct(table: Table, stream: Stream) -> bool:
     """Say whether the stream's values and the table's layout are ones that workers can write."""
-    columns = stream.value.parsed_columns
+    columns = stream.parsed_columns
     return (
-        stream.value.convert == "json"
+        (stream.value.convert, stream.key.convert) == ("json", None)
+        and stream.value.is_flat
         and table.spec().is_unpartitioned()
         and table.sort_order().is_unsorted
         and [f.name for f in table.schema().fields]

@@ -12,7 +12,9 @@ FrazilError
 │   ├── KafkaUnavailableError
 │   ├── CatalogUnavailableError
 │   ├── SparkUnavailableError
-│   └── StorageError             the warehouse refused a write (full, forbidden)
+│   ├── StorageError             the warehouse refused a write (full, forbidden)
+│   ├── RegistryUnavailableError
+│   └── UnknownSchemaIdError     the schema registry does not know it yet
 ├── SourceError                  Kafka and the table disagree; a person decides
 │   ├── UnknownTopicError
 │   ├── RetentionGapError
@@ -23,6 +25,9 @@ FrazilError
 │   ├── NotReplayableError       Kafka no longer delivers every record of the range
 │   └── OffsetsWentBackError
 ├── MissingTableError            the catalog has no such table
+├── SchemaError                  a registered schema does not fit; a person decides
+│   ├── UnknownSubjectError
+│   └── SchemaMisfitError
 ├── TableError                   the table is not what the ledger says
 │   ├── TableRecreatedError
 │   ├── ForeignRollbackError
@@ -119,6 +124,14 @@ class StorageError(UnavailableError):
     """The warehouse refused a read or a write."""
 
 
+class RegistryUnavailableError(UnavailableError):
+    """The schema registry did not answer, or refused this user."""
+
+
+class UnknownSchemaIdError(UnavailableError):
+    """Records name a schema id that the registry does not know; it may come."""
+
+
 class SourceError(FrazilError):
     """Kafka and the table disagree; a person decides."""
 
@@ -153,6 +166,18 @@ class NotReplayableError(SourceError):
 
 class OffsetsWentBackError(SourceError):
     """Kafka's end offset lies before the recovery point."""
+
+
+class SchemaError(FrazilError):
+    """A registered schema does not fit the stream; a person decides."""
+
+
+class UnknownSubjectError(SchemaError):
+    """The schema registry has no such subject."""
+
+
+class SchemaMisfitError(SchemaError):
+    """A registered schema has no exact form in the stream's columns."""
 
 
 class TableError(FrazilError):

@@ -109,7 +109,7 @@ def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, Sc
 def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author) -> int:
     """Commit the new schema, who decided it, and which columns the stream writes now."""
     metadata = table.metadata
-    columns = work.stream.value.parsed_columns
+    columns = work.stream.parsed_columns
     merged = merge_schema(table.schema(), metadata.last_column_id, columns, review.changes)
     known = {schema.as_struct(): schema.schema_id for schema in metadata.schemas}
     found = known.get(merged.as_struct())

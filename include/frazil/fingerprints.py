@@ -26,7 +26,7 @@ def _load_suite_hash(work: Workspace) -> str:
     if work.suite_file is None:
         return ""
     suite = load_suite(work.suite_file)
-    check_suite_fits(suite, work.stream.value.typed_columns)
+    check_suite_fits(suite, work.stream.typed_columns)
     return suite.hash
 
 

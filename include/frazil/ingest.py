@@ -1,11 +1,13 @@
 """The four steps of a batch, as the DAGs and the command line call them."""
 
 from frazil.archive import archive_new_entries
+from frazil.batch_schemas import find_latest_ids
 from frazil.blocking import BlockedBatch, Fingerprint, explain_block, is_standing, read_blocked
 from frazil.bootstrap import ensure_table, initial_state, refuse_second_owner
 from frazil.checking import check_batch
 from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.dead_letters import publish_dead_letters
+from frazil.derived_columns import with_columns
 from frazil.errors import CatalogUnavailableError, SupersededError
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint
@@ -36,6 +38,7 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         SourceError, TableError, UnavailableError: nothing was planned.
         BatchBlockedError: a failed check holds the stream.
     """
+    work = with_columns(work)
     rules = read_fingerprint(work)
     topic = work.kafka.fetch_topic(work.stream.source.topic, work.stream.source.isolation)
     point = ensure_table(work, topic)
@@ -46,12 +49,14 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     """Plan without writing anything, also for a stream that has not begun."""
+    work = with_columns(work)
     rules = read_fingerprint(work)
     topic = work.kafka.fetch_topic(work.stream.source.topic, work.stream.source.isolation)
     if work.store.find(work.stream.table.name) is None:
         state = initial_state(work.stream, topic, work.kafka)
         absent = TableFacts("not created yet", 0, 0)
-        return plan_batch(PlanInput(work.stream, state, topic, absent, rules.suite_hash))
+        latest = find_latest_ids(work)
+        return plan_batch(PlanInput(work.stream, state, topic, absent, rules.suite_hash, latest))
     table, history = load_with_history(work.store, work.stream.table.name)
     preview_schema(table, work.stream)
     point = find_recovery_point(history, work.stream.stream)
@@ -74,7 +79,8 @@ def _plan_on(
     )
     if blocked is not None and is_standing(blocked, point, rules):
         return _resume_blocked(blocked, facts)
-    return plan_batch(PlanInput(work.stream, point.state, topic, facts, rules.suite_hash))
+    latest = find_latest_ids(work)
+    return plan_batch(PlanInput(work.stream, point.state, topic, facts, rules.suite_hash, latest))
 
 
 def _resume_blocked(blocked: BlockedBatch, table: TableFacts) -> BatchPlan:

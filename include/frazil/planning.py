@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from frazil.contracts import BatchPlan, NothingToRead, plain_offsets, plain_ranges
+from frazil.contracts import BatchPlan, NothingToRead, Part, plain_offsets, plain_ranges
 from frazil.errors import (
     ClusterChangedError,
     OffsetsWentBackError,
@@ -42,6 +42,7 @@ class PlanInput:
     topic: TopicFacts
     table: TableFacts
     suite_hash: str
+    latest_schemas: Mapping[Part, int] = field(default_factory=dict)
 
 
 def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
@@ -75,6 +76,7 @@ def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
 def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
     """Write the plan down, with the id that makes repeating it harmless."""
     transform = transform_version(given.stream)
+    made_with = " ".join([transform, *map(str, given.latest_schemas.items())])
     state = given.state
     return BatchPlan(
         stream=given.stream.stream,
@@ -82,7 +84,7 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         table_uuid=given.table.uuid,
         base_epoch=state.epoch,
         base_batch=state.batch,
-        batch_id=batch_id(given.table.uuid, given.stream.stream, state, ranges, transform),
+        batch_id=batch_id(given.table.uuid, given.stream.stream, state, ranges, made_with),
         ranges=plain_ranges(ranges),
         topic_ids={**state.topic_ids, given.topic.topic: given.topic.topic_id},
         cluster_id=given.topic.cluster_id,
@@ -92,6 +94,7 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         suite_hash=given.suite_hash,
         stream_hash=given.stream.content_hash,
         transform_version=transform,
+        latest_schemas=dict(given.latest_schemas),
     )
 
 
@@ -205,7 +208,7 @@ def batch_id(
 
 def transform_version(stream: Stream) -> str:
     """Hash the decode settings and the code constant, never the release number."""
-    settings = stream.value.model_dump(mode="json")
+    settings = stream.model_dump(mode="json", include={"value", "key"})
     parts = [TRANSFORM_CODE, settings, stream.source.isolation]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -16,6 +16,7 @@ from frazil.bootstrap import refuse_misfits
 from frazil.branches import create_branch, forsake_branch, name_branch
 from frazil.checking import judge_rows
 from frazil.contracts import Staged, Verdict
+from frazil.derived_columns import with_columns
 from frazil.errors import ConservationError, MissingTableError, QualityFailedError, StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint, refuse_other_rules
@@ -81,6 +82,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
         ConservationError: the staged rows are not the letters that were planned.
         JobFailedError, UnavailableError: run again.
     """
+    work = with_columns(work)
     stream = work.stream
     look = look_at(work)
     refuse_upserts(look.steps, stream.stream)

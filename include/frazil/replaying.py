@@ -8,6 +8,7 @@ from frazil.archive import archive_new_entries
 from frazil.checking import judge_batch
 from frazil.contracts import BatchPlan, plain_offsets, plain_ranges
 from frazil.dead_letters import ensure_dead_letters_table, publish_dead_letters
+from frazil.derived_columns import with_columns
 from frazil.errors import (
     BudgetExceededError,
     ConfigurationError,
@@ -50,6 +51,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
         TableError, SourceError, UnavailableError: nothing was written.
     """
     refuse_unclear(request)
+    work = with_columns(work)
     table, history = load_with_history(work.store, work.stream.table.name)
     point = find_recovery_point(history, work.stream.stream)
     if point is None:
@@ -86,7 +88,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
 
 def _refuse_misfits(work: Workspace) -> None:
     stream = work.stream
-    misfits = list_misfits(work.store.load(stream.table.name).schema(), stream.value.parsed_columns)
+    misfits = list_misfits(work.store.load(stream.table.name).schema(), stream.parsed_columns)
     if misfits:
         raise IncompatibleTableError(
             f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
@@ -151,7 +153,7 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
             f"stream {plan.stream}: this plan is a dry run, nothing was written",
             "plan again with the dry run switched off",
         )
-    batch = plan.batch
+    work, batch = with_columns(work), plan.batch
     _, history = load_with_history(work.store, batch.table)
     found = find_batch(history, batch.batch_id)
     if found is not None:

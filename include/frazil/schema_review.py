@@ -18,7 +18,7 @@ from frazil.ledger import find_recovery_point
 from frazil.publishing import load_with_history
 from frazil.schema_policy import EFFECTS, SchemaChange, choose_policy, compare_columns
 from frazil.streams import Policy, Stream
-from frazil.table_schema import read_columns
+from frazil.table_schema import to_columns
 from frazil.workspace import Workspace
 
 _SET_ASIDE = frozenset({"narrow", "change_type"})
@@ -65,7 +65,7 @@ def has_begun(properties: Mapping[str, str], stream: str) -> bool:
 
 def columns_property(stream: Stream) -> dict[str, str]:
     """Write down which columns the stream writes, so that a missing one is seen to be dropped."""
-    names = [column.name for column in stream.value.parsed_columns]
+    names = [column.name for column in stream.parsed_columns]
     return {keys.columns_key(stream.stream): json.dumps(names)}
 
 
@@ -73,8 +73,8 @@ def review_table(table: Table, stream: Stream) -> SchemaReview | None:
     """Compare the table with the stream file; None where they agree."""
     written = json.loads(table.properties.get(keys.columns_key(stream.stream), "[]"))
     schema = table.schema()
-    have = read_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
-    changes = compare_columns(have, stream.value.parsed_columns, frozenset(written))
+    have = to_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
+    changes = compare_columns(have, stream.parsed_columns, frozenset(written))
     if not changes:
         return None
     parts = [str(table.metadata.table_uuid), schema.schema_id, [c.text for c in changes]]

@@ -1,15 +1,23 @@
 """STAGE: let Spark fill a branch, then distrust what it says."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from frazil import keys
-from frazil.branches import create_branch, name_branch
+from frazil.batch_schemas import (
+    BatchSchemas,
+    add_unknown_schemas,
+    describe_key,
+    read_remembered_ids,
+    select_batch_schemas,
+)
+from frazil.branches import create_branch, drop_attempt, name_branch
 from frazil.budget import BadRecords, dispose
 from frazil.contracts import BatchPlan, Staged, StageRequest, StageResult
+from frazil.derived_columns import with_columns
 from frazil.direct_files import stage_direct_files
 from frazil.direct_plan import plan_direct
-from frazil.errors import ConservationError, StageLostError
+from frazil.errors import ConservationError, StageLostError, UnknownSchemaIdError
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import refuse_other_rules
 from frazil.kafka_options import to_spark_options
@@ -28,6 +36,10 @@ GOOD_COLUMN = "_frazil_good"
 DISTRIBUTION_MODE = "write.distribution-mode"
 
 
+MAX_LOOKUPS = 5
+"""So often a batch is read again for schema ids that the registry knows and nobody had chosen."""
+
+
 def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
     """Stage a plan on a fresh branch; a plan that is on main already stages nothing.
 
@@ -37,26 +49,39 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
         RetentionGapError, TopicRecreatedError: Kafka changed under the plan.
         ConservationError: the staged rows are not what Kafka delivered.
         SparkUnavailableError, JobFailedError, StorageError: the job did not end well.
+        RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: the batch waits.
     """
+    work = with_columns(work)
     _, history = load_with_history(work.store, plan.table)
     published = find_published(history, plan)
     if published is not None:
         return _found_published(plan, published)
     refuse_other_rules(work, plan)
     check_base(history, plan)
-    return fill_branch(work, plan, lambda: refuse_changed_source(work, plan))
+    remembered = read_remembered_ids(history, plan.stream)
+    return fill_branch(work, plan, lambda: refuse_changed_source(work, plan), remembered)
 
 
-def fill_branch(work: Workspace, plan: BatchPlan, refuse_source: Callable[[], None]) -> Staged:
+def fill_branch(
+    work: Workspace,
+    plan: BatchPlan,
+    refuse_source: Callable[[], None],
+    remembered: Sequence[int] = (),
+) -> Staged:
     """Let Spark fill a fresh branch with the plan's ranges, and compare it with its counters.
 
     `refuse_source` looks at Kafka after the read: what changed meanwhile voids the stage.
+    `remembered` are schema ids that the batch will probably meet.
     """
-    reach_failpoint("stage.before-branch")
-    attempt = name_branch(plan.stream, plan.base_epoch)
-    base_head = create_branch(work.store, plan.table, attempt)
-    reach_failpoint("stage.after-branch")
-    result = work.engine.run_job("stage_batch", build_request(work, plan, attempt), StageResult)
+    schemas = select_batch_schemas(work, plan, remembered)
+    attempt, base_head, result = _run_attempt(work, plan, schemas)
+    for _ in range(MAX_LOOKUPS):
+        if not result.unknown_ids:
+            break
+        drop_attempt(work.store, plan.table, attempt)
+        schemas = add_unknown_schemas(work, plan, schemas, result)
+        attempt, base_head, result = _run_attempt(work, plan, schemas)
+    refuse_unknown_ids(plan, result)
     refuse_source()
     if result.files:
         reach_failpoint("stage.before-files")
@@ -66,9 +91,34 @@ def fill_branch(work: Workspace, plan: BatchPlan, refuse_source: Callable[[], No
     return staged
 
 
-def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageRequest:
+def _run_attempt(
+    work: Workspace, plan: BatchPlan, schemas: BatchSchemas
+) -> tuple[str, int, StageResult]:
+    """Let Spark fill a fresh branch; give the branch, the head it began on, and the counts."""
+    reach_failpoint("stage.before-branch")
+    attempt = name_branch(plan.stream, plan.base_epoch)
+    base_head = create_branch(work.store, plan.table, attempt)
+    reach_failpoint("stage.after-branch")
+    request = build_request(work, plan, attempt, schemas)
+    return attempt, base_head, work.engine.run_job("stage_batch", request, StageResult)
+
+
+def refuse_unknown_ids(plan: BatchPlan, result: StageResult) -> None:
+    """Refuse a batch that names more unknown ids than a few reads could look up."""
+    if result.unknown_ids:
+        raise UnknownSchemaIdError(
+            f"batch {plan.batch_id}: after {MAX_LOOKUPS} reads records still name new schema ids: "
+            f"{result.unknown_ids}, first at partition and offset {result.unknown_first}",
+            "these are hardly values of a schema registry: read the topic by another `convert`",
+        )
+
+
+def build_request(
+    work: Workspace, plan: BatchPlan, attempt: str, schemas: BatchSchemas | None = None
+) -> StageRequest:
     """Write down what the Spark job needs, and no more."""
     stream = work.stream
+    schemas = select_batch_schemas(work, plan) if schemas is None else schemas
     metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
     return StageRequest(
         catalog=work.store.preset.name,
@@ -79,7 +129,7 @@ def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageReques
         ranges=plan.ranges,
         kafka_options=to_spark_options(work.kafka_config),
         convert=stream.value.convert,
-        columns=stream.value.typed_columns,
+        columns=stream.typed_columns,
         isolation=stream.source.isolation,
         metrics=metrics,
         write_options=choose_write_options(stream),
@@ -88,6 +138,9 @@ def build_request(work: Workspace, plan: BatchPlan, attempt: str) -> StageReques
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf(),
         direct=plan_direct(work.store.load(plan.table), stream, plan, metrics),
+        is_flat=stream.value.is_flat,
+        wire=schemas.get("value"),
+        key=describe_key(work, schemas),
     )
 
 
@@ -105,9 +158,9 @@ def compile_checks(work: Workspace) -> CompiledSuite:
     if work.suite_file is None:
         return CompiledSuite((), (), ())
     suite = load_suite(work.suite_file)
-    value = work.stream.value
-    paths = {column.name: value_path(column) for column in value.parsed_columns}
-    return compile_suite(suite, value.typed_columns, GOOD_COLUMN, paths)
+    stream = work.stream
+    paths = {column.name: value_path(column) for column in stream.parsed_columns}
+    return compile_suite(suite, stream.typed_columns, GOOD_COLUMN, paths)
 
 
 def assemble_staged(
@@ -134,6 +187,7 @@ def assemble_staged(
         max_timestamp_ms=result.max_timestamp_ms,
         dead_letters_snapshot_id=_letters_snapshot(work, plan, result, branch),
         ended_at_ms=time.time_ns() // 1_000_000,
+        schema_ids=result.schema_ids,
     )
 
 

@@ -15,7 +15,8 @@ from pydantic.fields import FieldInfo
 
 from frazil.columns import PRIMITIVES
 from frazil.partitioning import ALLOWED_TYPES
-from frazil.streams import Section, Stream
+from frazil.payloads import Section
+from frazil.streams import Stream
 
 _INTRO = """\
 <!-- Generated: `make docs` writes this file from include/frazil/streams.py. -->

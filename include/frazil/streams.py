@@ -10,9 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -22,8 +20,9 @@ from pydantic import (
 
 from frazil.columns import Column, FieldError, parse_column, refuse_name_clashes
 from frazil.instants import parse_instant
-from frazil.keys import DEAD_LETTERS_SUFFIX, KAFKA_COLUMN
+from frazil.keys import DEAD_LETTERS_SUFFIX
 from frazil.partitioning import PartitionField, parse_partition_field
+from frazil.payloads import Key, Section, Value
 from frazil.schedules import parse_schedule
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
@@ -31,12 +30,6 @@ _TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)+\Z")
 
 Policy = Literal["auto", "review", "quarantine", "fail"]
 Schedule = Annotated[str, AfterValidator(parse_schedule)]
-
-
-class Section(BaseModel):
-    """A part of a stream file; unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class StartAtTime(Section):
@@ -80,57 +73,6 @@ class Source(Section):
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         "read_committed", description="Kafka isolation level"
     )
-
-
-class Value(Section):
-    """How a record's value becomes columns."""
-
-    convert: Literal["json", "string", "raw"] = Field(
-        "json", description="`json` decodes to columns; `string` and `raw` keep the value whole"
-    )
-    columns: dict[str, str] = Field(
-        default_factory=dict,
-        description="name → type; `!` means required. `string` and `raw` have one column, `value`",
-    )
-
-    @field_validator("columns")
-    @classmethod
-    def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
-        if KAFKA_COLUMN in columns:
-            raise FieldError((KAFKA_COLUMN,), "is added to every table; remove it from columns")
-        refuse_name_clashes(tuple(_parse_column(*entry) for entry in columns.items()))
-        return columns
-
-    @model_validator(mode="after")
-    def _columns_fit_convert(self) -> "Value":
-        if self.convert == "json" and not self.columns:
-            message = "convert: json needs columns, for example `columns: {id: long!}`"
-            raise ValueError(message)
-        word = {"string": "string", "raw": "binary"}.get(self.convert)
-        if word and self.columns and set(self.columns) != {"value"}:
-            message = f"convert: {self.convert} has one column: `columns: {{value: {word}}}`"
-            raise ValueError(message)
-        if word and self.columns and self.columns["value"].rstrip("!") != word:
-            message = f"convert: {self.convert} gives `value: {word}`"
-            raise ValueError(message)
-        return self
-
-    @property
-    def typed_columns(self) -> dict[str, str]:
-        """Give name → type, with the one column of `string` and `raw` filled in."""
-        return self.columns or {"value": "binary" if self.convert == "raw" else "string"}
-
-    @cached_property
-    def parsed_columns(self) -> tuple[Column, ...]:
-        """Give the columns as types."""
-        return tuple(parse_column(name, text) for name, text in self.typed_columns.items())
-
-
-def _parse_column(name: str, text: str) -> Column:
-    try:
-        return parse_column(name, text)
-    except ValueError as error:
-        raise FieldError((name,), str(error)) from error
 
 
 class Table(Section):
@@ -246,6 +188,7 @@ class Stream(Section):
     owner: str = Field(min_length=1, description="who answers for it")
     source: Source
     value: Value
+    key: Key = Key()
     table: Table
     batch: Batch = Batch()
     errors: Errors = Errors()
@@ -256,7 +199,13 @@ class Stream(Section):
 
     @model_validator(mode="after")
     def _references_fit(self) -> "Stream":
-        columns = self.value.parsed_columns
+        columns = self.parsed_columns
+        try:
+            refuse_name_clashes(columns)
+        except FieldError as error:
+            raise FieldError(("key", "column"), str(error)) from error
+        if self.needs_columns:
+            return self
         for index, text in enumerate(self.table.partition_by):
             try:
                 parse_partition_field(text, columns)
@@ -273,8 +222,25 @@ class Stream(Section):
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
         """Give the partition transforms as values."""
-        columns = self.value.parsed_columns
-        return tuple(parse_partition_field(text, columns) for text in self.table.partition_by)
+        return tuple(
+            parse_partition_field(text, self.parsed_columns) for text in self.table.partition_by
+        )
+
+    @property
+    def needs_columns(self) -> bool:
+        """Say whether the file leaves columns to a registered schema."""
+        return self.value.needs_columns or self.key.needs_type
+
+    @property
+    def typed_columns(self) -> dict[str, str]:
+        """Give name → type of the table's columns: the value's, then the key's."""
+        return {**self.value.typed_columns, **self.key.typed_columns}
+
+    @cached_property
+    def parsed_columns(self) -> tuple[Column, ...]:
+        """Give the table's columns as types, the value's first."""
+        pairs = [*self.value.typed_columns.items(), *self.key.typed_columns.items()]
+        return tuple(parse_column(name, text) for name, text in pairs)
 
     @property
     def dead_letters_table(self) -> str:
@@ -290,7 +256,7 @@ class Stream(Section):
     def content_hash(self) -> str:
         """Hash what decides about rows; schedules and limits of freshness are left out."""
         parts: Mapping[str, object] = self.model_dump(
-            mode="json", include={"stream", "source", "value", "table", "errors", "quality"}
+            mode="json", include={"stream", "source", "value", "key", "table", "errors", "quality"}
         )
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -35,6 +35,8 @@ def summarize_batch(
     clock = {"staged": staged.ended_at_ms, "checked": verdict.at_ms}
     if told := {name: at for name, at in clock.items() if at is not None}:
         summary[keys.CLOCK] = json.dumps(told, separators=(",", ":"))
+    if staged.schema_ids:
+        summary[keys.SCHEMA_IDS] = json.dumps(staged.schema_ids)
     if staged.snapshot_id is not None:
         summary[keys.SOURCE_SNAPSHOT_ID] = str(staged.snapshot_id)
     return summary

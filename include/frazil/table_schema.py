@@ -133,6 +133,43 @@ def build_dead_letters_schema() -> Schema:
     )
 
 
+def read_columns(schema: Schema) -> dict[str, str]:
+    """Write a table's columns, without `_kafka`, in the language of stream files.
+
+    Raises:
+        ValueError: a column has a type that the language lacks; the text names it.
+    """
+    return {
+        field.name: _write_type(field.field_type, field.name) + "!" * field.required
+        for field in schema.fields
+        if field.name != KAFKA_COLUMN
+    }
+
+
+def _write_type(field_type: IcebergType, name: str) -> str:
+    match field_type:
+        case StructType():
+            parts = (
+                f"{f.name}:{_write_type(f.field_type, f'{name}.{f.name}')}{'!' * f.required}"
+                for f in field_type.fields
+            )
+            return f"struct<{','.join(parts)}>"
+        case ListType():
+            element = _write_type(field_type.element_type, f"{name}.element")
+            return f"list<{element}{'!' * field_type.element_required}>"
+        case MapType():
+            key = _write_type(field_type.key_type, f"{name}.key")
+            value = _write_type(field_type.value_type, f"{name}.value")
+            return f"map<{key},{value}{'!' * field_type.value_required}>"
+    text = str(field_type).replace("[", "(").replace("]", ")").replace(" ", "")
+    try:
+        language.parse_column("x", text)
+    except ValueError as error:
+        message = f"column {name} of type {field_type}, which streams do not have"
+        raise ValueError(message) from error
+    return text
+
+
 def list_misfits(schema: Schema, columns: tuple[Column, ...]) -> list[str]:
     """List what keeps an existing table from taking these columns, one line each."""
     wanted = build_table_schema(columns)
@@ -168,7 +205,7 @@ def _shape(field_type: IcebergType) -> str:
     return str(field_type)
 
 
-def read_columns(fields: Iterable[NestedField]) -> tuple[Column, ...]:
+def to_columns(fields: Iterable[NestedField]) -> tuple[Column, ...]:
     """Read fields as columns of the language; a type that it lacks keeps Iceberg's own word."""
     return tuple(Column(f.name, _read_type(f.field_type), f.required) for f in fields)
 
@@ -176,7 +213,7 @@ def read_columns(fields: Iterable[NestedField]) -> tuple[Column, ...]:
 def _read_type(field_type: IcebergType) -> ColumnType:
     match field_type:
         case StructType():
-            return language.StructType(read_columns(field_type.fields))
+            return language.StructType(to_columns(field_type.fields))
         case ListType():
             element = _read_type(field_type.element_type)
             return language.ListType(element, field_type.element_required)

@@ -21,7 +21,8 @@ from frazil.columns import (
 RECORD = "_frazil_record"
 """The column of the staged frame that holds a record as decoded."""
 
-_UUID = "^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$"
+UUID_PATTERN = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_UUID = UUID_PATTERN.replace("{", "{{").replace("}", "}}")
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
 _ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"

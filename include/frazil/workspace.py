@@ -7,11 +7,13 @@ from pathlib import Path
 from frazil.connections import (
     find_catalog,
     find_kafka_config,
+    find_registry_config,
     find_spark_remote,
     streams_dir,
 )
 from frazil.engine import SparkEngine
 from frazil.kafka_log import KafkaLog
+from frazil.registry import SchemaRegistry
 from frazil.stream_files import load_stream
 from frazil.streams import Stream, suite_path
 from frazil.tables import TableStore
@@ -44,6 +46,10 @@ class Workspace:
     def engine(self) -> SparkEngine:
         """Give the Spark Connect server."""
         return SparkEngine(find_spark_remote())
+
+    def registry(self, connection: str) -> SchemaRegistry:
+        """Open a schema registry; a stream's value and key may have two."""
+        return SchemaRegistry(find_registry_config(connection))
 
     @property
     def suite_file(self) -> Path | None:

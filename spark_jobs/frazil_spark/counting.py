@@ -7,8 +7,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.contracts import PartitionCount, StageRequest
 from frazil.quality_sql import write_count
-from frazil_spark.decoding import GOOD, Decoded
+from frazil_spark.decoded import GOOD, Decoded
 from frazil_spark.direct_files import FILE
+from frazil_spark.wire_frame import count_ids
 
 
 def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
@@ -22,6 +23,8 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
     }
     if request.direct is not None:
         totals["files"] = f"array_join(collect_list({FILE}), '\\n')"
+    for frame in decoded.wires:
+        totals |= count_ids(frame, GOOD)
     for name, condition in _partition_conditions(request):
         totals |= {
             f"read_{name}": write_count(condition),

@@ -5,12 +5,12 @@ The rules here are the transform: when the same bytes would give other rows, rai
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.columns import Column, parse_column, to_spark_ddl
+from frazil.columns import Column, StructType, parse_column, to_spark_ddl
+from frazil.contracts import StageRequest
 from frazil.value_forms import (
     RECORD,
     convert_sql,
@@ -21,18 +21,19 @@ from frazil.value_forms import (
     wire_ddl,
     wire_path,
 )
+from frazil_spark.decoded import GOOD, INVALID, KAFKA, PLAIN_FORMS, VALUE, Decoded, Forms, join_any
 from frazil_spark.kafka_source import kafka_struct
+from frazil_spark.key_column import decode_key, include_key
+from frazil_spark.registered_values import decode_registered
+from frazil_spark.wire_frame import PAYLOAD, WireFrame, add_payload
 
-KAFKA = "_kafka"
-VALUE = "_frazil_value"
+__all__ = ["GOOD", "INVALID", "KAFKA", "VALUE", "Decoded", "Forms", "decode", "forms_of"]
+
 LEGIBLE = "_frazil_legible"
 WHOLE = "_frazil_whole"
-INVALID = "_frazil_invalid"
-GOOD = "_frazil_good"
 _DECODED = "_frazil_decoded"
 _RECORDS = "_frazil_records"
 _CORRUPT = "_frazil_corrupt"
-_TEXT = "CAST(value AS STRING)"
 _BLANKS = r"' \t\r\n'"
 _ESCAPE = r"(?<!\\)(?:\\\\)*"
 _HALF_PAIR = (
@@ -49,8 +50,12 @@ def _has_half_pair(value: str) -> str:
     return f"(contains({value}, X'5C75') AND CAST({value} AS STRING) RLIKE r'{_HALF_PAIR}')"
 
 
-# Spark's parser reads invalid UTF-8 as replacement characters: this is looked at beside it.
-_LEGIBLE_SQL = f"coalesce(is_valid_utf8({_TEXT}) AND NOT {_has_half_pair('value')}, false)"
+def _write_legible(payload: str) -> str:
+    """Write the SQL that finds text which Spark would read with replacement characters in it."""
+    is_text = f"is_valid_utf8(CAST({payload} AS STRING))"
+    return f"coalesce({is_text} AND NOT {_has_half_pair(payload)}, false)"
+
+
 _PARSER_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -59,70 +64,92 @@ _PARSER_OPTIONS = {
 }
 
 
-_KEPT = f"CAST({VALUE} AS STRING)"
-_JSON_REASON = (
-    f"CASE WHEN {VALUE} IS NULL THEN 'null_value' "
-    f"WHEN length({VALUE}) = 0 THEN 'empty_value' "
-    f"WHEN NOT {LEGIBLE} THEN 'invalid_utf8' "
-    f"WHEN try_parse_json({_KEPT}) IS NULL THEN 'malformed_json' "
-    f"WHEN coalesce(json_array_length(concat('[', {_KEPT}, ',null]')), 0) != 2 "
-    "THEN 'malformed_json' "
-    f"WHEN NOT startswith(ltrim({_BLANKS}, {_KEPT}), '{{') THEN 'not_an_object' "
-    f"WHEN {INVALID} THEN 'type_mismatch' "
-    "ELSE 'required_missing' END"
-)
-"""One of the closed set of docs/formats.md; read only for records that are bad."""
+def _write_json_reason(payload: str, header: str) -> str:
+    """Write the reason, one of the closed set of docs/formats.md; read only for bad records."""
+    kept = f"CAST({payload} AS STRING)"
+    return (
+        f"CASE WHEN {VALUE} IS NULL THEN 'null_value' "
+        f"WHEN length({VALUE}) = 0 THEN 'empty_value' {header}"
+        f"WHEN NOT {LEGIBLE} THEN 'invalid_utf8' "
+        f"WHEN try_parse_json({kept}) IS NULL THEN 'malformed_json' "
+        f"WHEN coalesce(json_array_length(concat('[', {kept}, ',null]')), 0) != 2 "
+        "THEN 'malformed_json' "
+        f"WHEN NOT startswith(ltrim({_BLANKS}, {kept}), '{{') THEN 'not_an_object' "
+        f"WHEN {INVALID} THEN 'type_mismatch' "
+        "ELSE 'required_missing' END"
+    )
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """Decoded records beside `_kafka`, the raw value and the flag that says which are good."""
-
-    frame: DataFrame
-    columns: tuple[Column, ...]
-    invalid: str
-    reason: str
-    detail: str
-    unwritten: str = GOOD
-    """The good rows that are in no file yet."""
-
-    def select_values(self, rows: DataFrame) -> DataFrame:
-        """Take the table's columns out of rows of the frame."""
-        values = [F.expr(value_path(column)).alias(column.name) for column in self.columns]
-        return rows.select(*values, KAFKA)
+def forms_of(request: StageRequest) -> Forms:
+    """Take the forms out of a request."""
+    return Forms(request.is_flat, request.wire, request.key)
 
 
 def decode(
-    records: DataFrame, convert: str, columns: dict[str, str], carried: Sequence[str] = ()
+    records: DataFrame,
+    convert: str,
+    columns: dict[str, str],
+    carried: Sequence[str] = (),
+    forms: Forms = PLAIN_FORMS,
 ) -> Decoded:
-    """Turn values into columns; exactly one decode per record is in the plan.
+    """Turn values into columns; exactly one decode per record and schema is in the plan.
 
-    `carried` names columns of the records that JSON's frame keeps beside its own.
+    `carried` names columns of the records that the frame keeps beside its own.
     """
     parsed = tuple(parse_column(name, text) for name, text in columns.items())
+    if forms.key is None:
+        return _decode_value(records, convert, parsed, carried, forms)
+    key = next(column for column in parsed if column.name == forms.key.column)
+    as_key = Forms(is_flat=False, wire=forms.key.wire, part="key")
+    keyed = decode_key(records, forms.key, key, as_key, _decode_value)
+    others = tuple(column for column in parsed if column is not key)
+    values = _decode_value(keyed.frame, convert, others, (*carried, *keyed.carried), forms)
+    return include_key(values, keyed)
+
+
+def _decode_value(
+    records: DataFrame,
+    convert: str,
+    columns: tuple[Column, ...],
+    carried: Sequence[str],
+    forms: Forms,
+) -> Decoded:
+    if forms.wire is not None:
+        frame = WireFrame(forms.part, forms.wire)
+        if forms.wire.format != "json_schema":
+            return decode_registered(records, frame, columns, carried)
+        return _decode_json(add_payload(records, frame), columns, carried, forms)
     if convert == "json":
-        return _decode_json(records, parsed, carried)
-    return _decode_whole(records, parsed)
+        return _decode_json(records, columns, carried, forms)
+    return _decode_whole(records, columns, carried)
 
 
 def _decode_json(
-    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str]
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], forms: Forms
 ) -> Decoded:
     missing = [missing_condition(c, value_path(c)) for c in columns]
     misfits = [misfit_condition(c.type, wire_path(c), value_path(c)) for c in columns]
-    frame = _parse_records(records, columns, carried)
-    frame = frame.withColumn(INVALID, F.expr(f"NOT {LEGIBLE} OR NOT {WHOLE} OR {_any(misfits)}"))
+    wire = None if forms.wire is None else WireFrame(forms.part, forms.wire)
+    payload = PAYLOAD if wire else VALUE
+    kept = [wire.id_column, PAYLOAD] if wire else []
+    frame = _parse_records(records, columns, [*carried, *kept], forms)
+    frame = frame.withColumn(
+        INVALID, F.expr(f"NOT {LEGIBLE} OR NOT {WHOLE} OR {join_any(misfits)}")
+    )
+    header = wire.header_reason_sql() if wire else ""
+    detail = _json_detail(columns, missing, misfits)
     return Decoded(
-        frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({_any(missing)})")),
+        frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({join_any(missing)})")),
         columns=columns,
         invalid=INVALID,
-        reason=_JSON_REASON,
-        detail=_json_detail(columns, missing, misfits),
+        reason=_write_json_reason(payload, header),
+        detail=wire.header_detail_sql(detail) if wire else detail,
+        wires=(wire,) if wire else (),
     )
 
 
 def _parse_records(
-    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str]
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], forms: Forms
 ) -> DataFrame:
     """Parse each value once, as the only element before a null in an array of ours.
 
@@ -130,8 +157,10 @@ def _parse_records(
     the first element of a top-level array for the record; inside an array any further text is an
     element too many or an error. What could still pass is text that closes our array itself.
     """
-    fields = ", ".join(f"`{column.name}` {wire_ddl(column.type)}" for column in columns)
-    wrapped = f"concat('{{\"{_RECORDS}\":[', {_TEXT}, ',null]}}')"
+    payload = "value" if forms.wire is None else PAYLOAD
+    parsed_columns = columns if forms.is_flat else _fields_of(columns[0])
+    fields = ", ".join(f"`{column.name}` {wire_ddl(column.type)}" for column in parsed_columns)
+    wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
     decoded = F.from_json(
         F.expr(wrapped), f"{_RECORDS} ARRAY<STRUCT<{fields}>>, {_CORRUPT} STRING", _PARSER_OPTIONS
     )
@@ -141,15 +170,24 @@ def _parse_records(
         f"coalesce({_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
         f"AND {first} IS NOT NULL AND {second} IS NULL, false)"
     )
+    schema_id = None
+    if forms.wire is not None:
+        schema_id = F.col(WireFrame(forms.part, forms.wire).id_column)
     parsed = records.select(
         decoded.alias(_DECODED),
-        kafka_struct().alias(KAFKA),
+        kafka_struct(schema_id).alias(KAFKA),
         F.col("value").alias(VALUE),
-        F.expr(_LEGIBLE_SQL).alias(LEGIBLE),
+        F.expr(_write_legible(payload)).alias(LEGIBLE),
         *carried,
     )
+    whole_record = first if forms.is_flat else f"named_struct('{columns[0].name}', {first})"
     record = parsed.select(
-        F.expr(first).alias(RECORD), F.expr(whole).alias(WHOLE), KAFKA, VALUE, LEGIBLE, *carried
+        F.expr(whole_record).alias(RECORD),
+        F.expr(whole).alias(WHOLE),
+        KAFKA,
+        VALUE,
+        LEGIBLE,
+        *carried,
     )
     converted = [
         F.expr(sql).alias(converted_name(column.name))
@@ -157,6 +195,11 @@ def _parse_records(
         if (sql := convert_sql(column.type, wire_path(column)))
     ]
     return record.select("*", *converted)
+
+
+def _fields_of(column: Column) -> tuple[Column, ...]:
+    """Give the fields of a value that is kept in one column."""
+    return column.type.fields if isinstance(column.type, StructType) else ()
 
 
 def _json_detail(
@@ -177,7 +220,9 @@ def _json_detail(
     )
 
 
-def _decode_whole(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
+def _decode_whole(
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str]
+) -> Decoded:
     """Keep the value whole; null and empty stay apart."""
     column = columns[0]
     is_text = to_spark_ddl(column.type) == "STRING"
@@ -188,6 +233,7 @@ def _decode_whole(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
         kafka_struct().alias(KAFKA),
         F.col("value").alias(VALUE),
         F.expr(legible).alias(LEGIBLE),
+        *carried,
     )
     missing = f"{VALUE} IS NULL" if column.required else "false"
     return Decoded(
@@ -197,8 +243,3 @@ def _decode_whole(records: DataFrame, columns: tuple[Column, ...]) -> Decoded:
         reason=f"CASE WHEN NOT {LEGIBLE} THEN 'invalid_utf8' ELSE 'null_value' END",
         detail=f"CASE WHEN NOT {LEGIBLE} THEN 'not UTF-8' ELSE 'value is required' END",
     )
-
-
-def _any(conditions: list[str | None]) -> str:
-    """Join conditions; one that is null, since it looked at a null, does not hold."""
-    return " OR ".join(f"coalesce({c}, false)" for c in conditions if c) or "false"

@@ -17,7 +17,7 @@ from frazil.columns import Column, parse_column, to_spark_ddl
 from frazil.contracts import StageRequest
 from frazil.value_forms import RECORD, convert_sql, converted_name, wire_ddl
 from frazil_spark import direct_files, sure_rows
-from frazil_spark.decoding import GOOD, INVALID, Decoded
+from frazil_spark.decoded import GOOD, INVALID, Decoded
 from frazil_spark.direct_files import BIG, FILE, SHOWN, SURE, DirectOrder, write_sure_rows
 
 _RECORD_DDL = (

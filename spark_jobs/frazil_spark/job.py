@@ -48,7 +48,7 @@ def open_session(request: Message) -> SparkSession:
     remote = os.environ.get("SPARK_REMOTE")
     if not remote:
         return SparkSession.builder.getOrCreate()
-    if isinstance(request, StageRequest) and request.direct is not None:
+    if isinstance(request, StageRequest) and needs_workers(request):
         address = share_session(remote, request.stream, time.time())
         session: SparkSession = SparkSession.builder.remote(address).create()
         session.release_session_on_close = False  # type: ignore[attr-defined]  # Connect only
@@ -56,6 +56,12 @@ def open_session(request: Message) -> SparkSession:
         session = SparkSession.builder.remote(remote).create()
     _limit_retries(session)
     return session
+
+
+def needs_workers(request: StageRequest) -> bool:
+    """Say whether Python workers will run for a request."""
+    wires = (request.wire, request.key.wire if request.key else None)
+    return request.direct is not None or any(w and w.format == "protobuf" for w in wires)
 
 
 def share_session(remote: str, stream: str, now: float) -> str:

@@ -40,7 +40,7 @@ def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
     )
 
 
-def kafka_struct() -> Column:
+def kafka_struct(schema_id: Column | None = None) -> Column:
     """Build the `_kafka` column (features A3); a record without timestamp gets null, not 1969.
 
     Kafka writes -1 where a producer sent none; its kind says nothing about that.
@@ -53,5 +53,5 @@ def kafka_struct() -> Column:
         F.col("timestampType").alias("timestamp_type"),
         F.col("key").alias("key"),
         F.col("headers").alias("headers"),
-        F.lit(None).cast("int").alias("schema_id"),
+        (F.lit(None) if schema_id is None else schema_id).cast("int").alias("schema_id"),
     )

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 import pytest
 from bench.orders import COLUMNS, EXPECTATIONS
 from conftest import Lab, Stack
+from lake import make_stream
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 import stage_batch as job
 from frazil.columns import parse_column
-from frazil.contracts import StageRequest
+from frazil.contracts import StageRequest, WireFormat
 from frazil.quality import compile_suite, load_suite
+from frazil.registry import Registered, SchemaType
 from frazil.value_forms import value_path
+from frazil.wire_schemas import Payload, describe_schema
 from frazil_spark.counting import count_metrics
-from frazil_spark.decoding import GOOD, Decoded, decode
+from frazil_spark.decoding import GOOD, Decoded, decode, forms_of
 from frazil_spark.kafka_source import read_ranges
 
 TYPES = {name: text.rstrip("!") for name, text in COLUMNS.items()}
@@ -66,13 +69,13 @@ def explain(frame: DataFrame) -> str:
     return text
 
 
-def count_decodes(plans: str) -> dict[str, int]:
-    """Count the JSON parsers in the optimized and in the physical plan."""
+def count_decodes(plans: str, name: str = "from_json|parse_json") -> dict[str, int]:
+    """Count the parsers in the optimized and in the physical plan."""
     assert "more fields" not in plans, "the plan was cut"
     sections = re.split(r"^== (.+?) ==$", plans, flags=re.MULTILINE)
     texts = dict(zip(sections[1::2], sections[2::2], strict=True))
     names = ("Optimized Logical Plan", "Physical Plan")
-    return {name: len(re.findall(r"from_json\(|parse_json\(", texts[name])) for name in names}
+    return {plan: len(re.findall(rf"(?:{name})\(", texts[plan])) for plan in names}
 
 
 ONCE = {"Optimized Logical Plan": 1, "Physical Plan": 1}
@@ -128,3 +131,34 @@ def test_a_filter_before_the_observation_would_repeat_the_decode(
     plans = explain(decoded.frame.where(GOOD).observe(Observation(), *metrics))
 
     assert min(count_decodes(plans).values()) > 10
+
+
+def registered_request(request: StageRequest, kind: SchemaType, text: str) -> StageRequest:
+    """Ask for the same topic by two schemas of a registry, which say the same."""
+    value = {"convert": "by_schema_id", "columns": {"id": "long!", "price": "decimal(9,2)"}}
+    stream = make_stream(request.stream, source={"topic": request.stream}, value=value)
+    payload = Payload(stream, "value")
+    schemas = [describe_schema(payload, Registered(i, kind, text)) for i in (1, 2)]
+    wire = WireFormat(
+        format="avro" if kind == "AVRO" else "protobuf", is_framed=True, schemas=tuple(schemas)
+    )
+    changes = {"convert": "by_schema_id", "columns": value["columns"], "metrics": {}, "wire": wire}
+    return request.model_copy(update=changes)
+
+
+PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+
+
+def test_each_schema_of_a_registry_is_decoded_once(
+    spark: SparkSession, request_with_rules: StageRequest
+) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "price", "type": PRICE}]
+    text = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    request = registered_request(request_with_rules, "AVRO", text)
+    decoded = decode(
+        read_ranges(spark, request), request.convert, request.columns, forms=forms_of(request)
+    )
+
+    plans = explain(job.select_good_rows(decoded, request, Observation()))
+
+    assert count_decodes(plans, "from_avro") == {"Optimized Logical Plan": 2, "Physical Plan": 2}

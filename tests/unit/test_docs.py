@@ -187,8 +187,11 @@ def test_every_kind_of_snapshot_is_said_in_keys_alone() -> None:
 
 def test_every_reason_of_a_dead_letter_is_explained() -> None:
     page = (PROJECT / "docs/formats.md").read_text()
-    source = (PROJECT / "spark_jobs/frazil_spark/decoding.py").read_text()
+    files = (PROJECT / "spark_jobs/frazil_spark").glob("*.py")
+    source = "".join(path.read_text() for path in files)
     reasons = set(re.findall(r"(?:THEN|ELSE) '([a-z0-9_]+)'", source))
+    reasons |= {f"malformed_{word}" for word in ("avro", "protobuf")}
+    reasons |= {"other_message", "unknown_schema_id"}
 
     assert len(reasons) > 5
     assert [reason for reason in sorted(reasons) if f"| `{reason}` |" not in page] == []

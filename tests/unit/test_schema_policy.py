@@ -14,7 +14,7 @@ from frazil.keys import KAFKA_COLUMN
 from frazil.schema_merge import merge_schema
 from frazil.schema_policy import choose_policy, compare_columns
 from frazil.streams import SchemaPolicy
-from frazil.table_schema import build_table_schema, list_misfits, read_columns
+from frazil.table_schema import build_table_schema, list_misfits, to_columns
 
 ALL = frozenset({"a", "b", "c", "d", "s", "l", "m"})
 
@@ -113,7 +113,7 @@ def merged(have: tuple[Column, ...], want: tuple[Column, ...]) -> tuple[Schema, 
 
 
 def own_columns(schema: Schema) -> tuple[Column, ...]:
-    return read_columns(f for f in schema.fields if f.name != KAFKA_COLUMN)
+    return to_columns(f for f in schema.fields if f.name != KAFKA_COLUMN)
 
 
 @pytest.mark.parametrize("name", CASES)

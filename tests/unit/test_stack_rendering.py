@@ -128,3 +128,13 @@ def test_a_deep_home_still_gets_a_socket_that_fits(tmp_path: Path) -> None:
 
     assert len(str(path)) < 100
     assert path != socket_path(tmp_path / ("y" * 100))
+
+
+def test_the_registry_keeps_to_this_machine_and_its_schemas_on_disk(plan: StackPlan) -> None:
+    service = next(s for s in build_services(plan) if s.name == "registry")
+
+    assert service.environment["QUARKUS_HTTP_HOST"] == "127.0.0.1"
+    assert service.environment["QUARKUS_HTTP_PORT"] == str(PORTS.registry)
+    assert str(plan.settings.home) in service.environment["APICURIO_DATASOURCE_URL"]
+    connection = airflow_environment(plan.settings, PORTS, plan.keys)
+    assert f":{PORTS.registry}/" in connection["AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT"]

@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import StackError
-from frazil.stack.settings import PARTS, load_settings, parse_parts
+from frazil.stack.settings import DEFAULT_PARTS, load_settings, parse_parts
 
 
 @pytest.mark.parametrize(
     ("only", "without", "expected"),
     [
-        pytest.param(None, None, PARTS, id="everything unless told otherwise"),
+        pytest.param(None, None, DEFAULT_PARTS, id="everything unless told otherwise"),
         pytest.param("kafka,spark", None, ("kafka", "spark"), id="only some"),
         pytest.param("spark, kafka", None, ("kafka", "spark"), id="order is the stack's own"),
         pytest.param(None, "airflow", ("kafka", "spark"), id="without one"),
+        pytest.param("registry", None, ("registry",), id="what is optional, by name"),
         pytest.param("kafka,airflow", "airflow", ("kafka",), id="both lists count"),
     ],
 )
@@ -37,7 +38,7 @@ def test_a_wrong_choice_of_parts_is_refused_by_name(
 ) -> None:
     with pytest.raises(StackError, match=said) as refusal:
         parse_parts(only, without)
-    assert "kafka, spark, airflow" in refusal.value.next_step
+    assert "kafka, spark, airflow and registry" in refusal.value.next_step
 
 
 def test_the_home_is_absolute_and_holds_the_jars_by_default(
@@ -81,3 +82,7 @@ def test_a_memory_that_java_would_misread_is_refused(
 
     with pytest.raises(StackError, match="FRAZIL_SPARK_MEMORY"):
         load_settings({"FRAZIL_SPARK_MEMORY": memory})
+
+
+def test_an_optional_part_joins_the_others_when_asked_for() -> None:
+    assert parse_parts("kafka,spark", None, "registry") == ("kafka", "registry", "spark")

@@ -19,15 +19,21 @@ stack_app = typer.Typer(
 )
 
 Only = Annotated[
-    str | None, typer.Option(help="Start these parts only: kafka,spark,airflow.", metavar="PARTS")
+    str | None,
+    typer.Option(help="Start these parts only: kafka,spark,airflow,registry.", metavar="PARTS"),
+]
+With = Annotated[
+    str | None, typer.Option("--with", help="Start these parts too: registry.", metavar="PARTS")
 ]
 Without = Annotated[str | None, typer.Option(help="Leave these parts out.", metavar="PARTS")]
 
 
 @stack_app.command()
-def up(only: Only = None, without: Without = None, as_json: Json = False) -> None:
+def up(
+    only: Only = None, without: Without = None, also: With = None, as_json: Json = False
+) -> None:
     """Start the stack and wait until every part answers; running it again completes it."""
-    parts = parse_parts(only, without)
+    parts = parse_parts(only, without, also)
     settings = load_settings()
     signal.signal(signal.SIGTERM, _interrupt)
     has_started = start_stack(settings, parts, _say)
@@ -82,5 +88,7 @@ def _print_status(found: StackStatus) -> None:
     shared = f" ({found.pss_mb} MiB when shared pages count once)" if found.pss_mb else ""
     console.print(f"Memory: {found.rss_mb} MiB{shared}")
     console.print(f"Kafka: {found.kafka.bootstrap}   Spark Connect: {found.spark_connect.url}")
+    if found.parts["registry"].pid:
+        console.print(f"Schema registry: {found.schema_registry.url}")
     console.print(f"Airflow: {found.airflow.url} (user {found.airflow.user})")
     console.print(f"Catalog: {found.catalog.name} at {found.catalog.properties['uri']}")

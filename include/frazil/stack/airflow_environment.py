@@ -34,6 +34,11 @@ def airflow_url(ports: Ports) -> str:
     return f"http://{LOOPBACK}:{ports.airflow}"
 
 
+def registry_url(ports: Ports) -> str:
+    """Give the address of the schema registry's Confluent API."""
+    return f"http://{LOOPBACK}:{ports.registry}/apis/ccompat/v7"
+
+
 def catalog_properties(settings: StackSettings) -> dict[str, str]:
     """Give what `pyiceberg.catalog.load_catalog` takes."""
     return {
@@ -54,6 +59,7 @@ def connection_environment(settings: StackSettings, ports: Ports) -> dict[str, s
             "conn_type": "iceberg",
             "extra": {"catalog": CATALOG_NAME, **catalog_properties(settings)},
         },
+        "SCHEMA_REGISTRY": {"conn_type": "http", "host": registry_url(ports)},
         "SPARK_CONNECT": {
             "conn_type": "spark_connect",
             "host": f"sc://{LOOPBACK}",

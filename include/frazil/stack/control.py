@@ -24,6 +24,7 @@ from frazil.stack.ports import (
 )
 from frazil.stack.preparation import format_kafka, init_catalog, migrate_airflow
 from frazil.stack.processes import find_processes
+from frazil.stack.registry_files import ensure_registry
 from frazil.stack.rendering import clear_scratch, render_stack
 from frazil.stack.services import (
     SERVICE_PARTS,
@@ -117,6 +118,8 @@ def _prepare(settings: StackSettings, ports: Ports, missing: Sequence[str], say:
     refuse_taken_ports(ports, frozenset[str]().union(*map(ports_of, missing)), own_pids)
     with _timed("jars: fetched", say):
         ensure_jars(settings, java, say)
+        if "registry" in missing:
+            ensure_registry(settings, java, say)
     plan = StackPlan(settings, ports, java, ensure_credentials(settings.airflow))
     render_stack(plan, build_services(plan))
     save_ports(settings.stack / "ports.json", ports)

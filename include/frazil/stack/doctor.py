@@ -10,13 +10,19 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from frazil.connections import find_catalog, find_kafka_config, is_in_environment
+from frazil.connections import (
+    find_catalog,
+    find_kafka_config,
+    find_registry_config,
+    is_in_environment,
+)
 from frazil.errors import FrazilError, StreamFileError
 from frazil.stack.health import probe_catalog
 from frazil.stack.jars import CONFIGURATIONS, has_jars, jar_files
 from frazil.stack.java import find_java
 from frazil.stack.ports import PORT_VARIABLES, Ports, find_holder, is_free, load_ports
 from frazil.stack.processes import find_processes
+from frazil.stack.registry_files import has_registry
 from frazil.stack.services import SERVICE_PARTS, ports_of
 from frazil.stack.settings import PARTS, PartName, StackSettings
 from frazil.stack.supervision import ServiceInfo, connect_supervisor
@@ -52,7 +58,7 @@ def examine(settings: StackSettings) -> tuple[Check, ...]:
         _check_packages(settings.project / "requirements.txt"),
         _check_spark_versions(),
         _check_jars(settings),
-        *_check_ports(settings.home, ports),
+        *_check_ports(settings, ports),
         _check_streams(settings.streams),
         *_check_connections(settings.streams),
         *_check_running(settings, ports),
@@ -150,11 +156,13 @@ def _check_jars(settings: StackSettings) -> Check:
     return Check("Jars", is_good, detail, "`frazil stack up` fetches them again")
 
 
-def _check_ports(home: Path, ports: Ports) -> Iterator[Check]:
+def _check_ports(settings: StackSettings, ports: Ports) -> Iterator[Check]:
     """Look whether each port is free or held by this home's stack."""
-    own = {process.pid for process in find_processes(home)}
+    own = {process.pid for process in find_processes(settings.home)}
     for name, variable in PORT_VARIABLES.items():
         port = getattr(ports, name)
+        if name == "registry" and not has_registry(settings):
+            continue
         title, fix = f"Port {port}", f"end that process, or {variable}=0 frazil stack up"
         if is_free(port):
             yield Check(title, is_good=True, detail=f"free for {name}")
@@ -179,7 +187,9 @@ def _check_streams(streams: Path) -> Check:
 def _check_connections(streams: Path) -> Iterator[Check]:
     """Ask the servers that the environment's connections name; the embedded parts come below."""
     from frazil.kafka_log import KafkaLog  # noqa: PLC0415 - a second of imports, only if needed
+    from frazil.registry import SchemaRegistry  # noqa: PLC0415 - likewise
     from frazil.tables import TableStore  # noqa: PLC0415 - likewise
+    from frazil.wire_schemas import list_payloads  # noqa: PLC0415 - likewise
 
     try:
         good, _ = load_readable_streams(streams)
@@ -192,6 +202,10 @@ def _check_connections(streams: Path) -> Iterator[Check]:
         yield _probe_connection(connection_id, log.fetch_cluster_id)
     for connection_id in sorted(filter(is_in_environment, catalogs)):
         yield _probe_connection(connection_id, TableStore(find_catalog(connection_id)).probe)
+    registries = {p.options.registry for stream in good for p in list_payloads(stream)}
+    for connection_id in sorted(filter(is_in_environment, registries)):
+        registry = SchemaRegistry(find_registry_config(connection_id))
+        yield _probe_connection(connection_id, registry.probe)
 
 
 def _probe_connection(connection_id: str, probe: Callable[[], str]) -> Check:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from frazil.stack.airflow_environment import airflow_url
+from frazil.stack.airflow_environment import airflow_url, registry_url
 from frazil.stack.loopback import DIRECT, LOOPBACK
 from frazil.stack.ports import Ports
 
@@ -36,6 +36,17 @@ def probe_spark(ports: Ports) -> str | None:
             grpc.channel_ready_future(channel).result(timeout=_TIMEOUT_SECONDS)
         except grpc.FutureTimeoutError:
             return "its port does not answer"
+    return None
+
+
+def probe_registry(ports: Ports) -> str | None:
+    """Ask the schema registry for its subjects."""
+    url = f"{registry_url(ports)}/subjects"
+    try:
+        with DIRECT.open(url, timeout=_TIMEOUT_SECONDS) as response:
+            json.load(response)
+    except (OSError, ValueError) as error:
+        return f"{url}: {error}"
     return None
 
 

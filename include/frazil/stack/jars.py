@@ -62,11 +62,26 @@ def _fetch(settings: StackSettings, java: Java) -> None:
     """Let Ivy retrieve into a fresh folder, then put it in place of the old jars."""
     incoming = settings.jars / "incoming"
     shutil.rmtree(incoming, ignore_errors=True)
+    run_ivy(settings, ivy_command(settings, java, incoming))
+    for configuration in CONFIGURATIONS:
+        target = settings.jars / configuration
+        shutil.rmtree(target, ignore_errors=True)
+        (incoming / configuration).rename(target)
+    shutil.rmtree(incoming, ignore_errors=True)
+    _write_stamp(settings)
+
+
+def run_ivy(settings: StackSettings, command: list[str]) -> None:
+    """Run Ivy to its end, its words in a log.
+
+    Raises:
+        StackError: it could not fetch something; carries the line that says what.
+    """
     log = settings.logs / "ivy.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         done = subprocess.run(
-            ivy_command(settings, java, incoming),
+            command,
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -79,28 +94,14 @@ def _fetch(settings: StackSettings, java: Java) -> None:
             "check the network (a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; a mirror:"
             " FRAZIL_IVY_SETTINGS=ivysettings.xml), then `frazil stack up`",
         )
-    for configuration in CONFIGURATIONS:
-        target = settings.jars / configuration
-        shutil.rmtree(target, ignore_errors=True)
-        (incoming / configuration).rename(target)
-    shutil.rmtree(incoming, ignore_errors=True)
-    _write_stamp(settings)
 
 
 def ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
-    """Build the command line; neither Maven nor a home folder is needed."""
-    ivy_home = settings.home / "ivy"
-    own_settings = ["-settings", str(settings.ivy_settings)] if settings.ivy_settings else []
+    """Build the command line for Kafka's and Spark's jars."""
     return [
-        str(java.executable),
-        f"-Duser.home={ivy_home}",
-        "-jar",
-        str(_ivy_jar()),
-        *own_settings,
+        *ivy_start(settings, java, settings.ivy_settings),
         "-ivy",
         str(settings.templates / "ivy.xml"),
-        "-cache",
-        str(ivy_home),
         "-confs",
         *CONFIGURATIONS,
         "-types",
@@ -108,6 +109,20 @@ def ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
         "bundle",
         "-retrieve",
         f"{into}/[conf]/[artifact]-[revision].[ext]",
+    ]
+
+
+def ivy_start(settings: StackSettings, java: Java, own_settings: Path | None) -> list[str]:
+    """Begin a command line of Ivy; neither Maven nor a home folder is needed."""
+    ivy_home = settings.home / "ivy"
+    return [
+        str(java.executable),
+        f"-Duser.home={ivy_home}",
+        "-jar",
+        str(_ivy_jar()),
+        *(["-settings", str(own_settings)] if own_settings else []),
+        "-cache",
+        str(ivy_home),
     ]
 
 

@@ -19,12 +19,13 @@ _PICK_TRIES = 200
 
 @dataclass(frozen=True)
 class Ports:
-    """The four ports of a stack; nothing else in it listens."""
+    """The ports of a stack; nothing else in it listens."""
 
     kafka: int = 19092
     kafka_controller: int = 19093
     spark_connect: int = 15002
     airflow: int = 18080
+    registry: int = 18081
 
 
 PORT_VARIABLES: Mapping[str, str] = {
@@ -32,6 +33,7 @@ PORT_VARIABLES: Mapping[str, str] = {
     "kafka_controller": "FRAZIL_KAFKA_CONTROLLER_PORT",
     "spark_connect": "FRAZIL_SPARK_PORT",
     "airflow": "FRAZIL_AIRFLOW_PORT",
+    "registry": "FRAZIL_REGISTRY_PORT",
 }
 
 

@@ -17,7 +17,7 @@ def render_stack(plan: StackPlan, services: tuple[Service, ...]) -> None:
     """Write every config and one start script per service; the same plan gives the same files."""
     settings = plan.settings
     private = (settings.stack / "run", settings.stack / "spark", settings.logs, *scratch(settings))
-    for folder in (*private, settings.kafka, settings.airflow):
+    for folder in (*private, settings.kafka, settings.registry, settings.airflow):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for service in services:
         write_private(settings.stack / "run" / service.name, render_script(service), mode=0o700)

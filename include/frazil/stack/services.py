@@ -1,4 +1,4 @@
-"""The seven services of the stack: what each runs, with which environment, in which order."""
+"""The services of the stack: what each runs, with which environment, in which order."""
 
 import os
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from frazil.stack.credentials import AirflowKeys
 from frazil.stack.java import Java
 from frazil.stack.loopback import LOOPBACK
 from frazil.stack.ports import Ports
+from frazil.stack.registry_files import registry_program
 from frazil.stack.settings import (
     HOME_VARIABLE,
     STREAMS_VARIABLE,
@@ -51,6 +52,7 @@ class StackPlan:
 
 SERVICE_PARTS: Mapping[str, PartName] = {
     "kafka": "kafka",
+    "registry": "registry",
     "spark_connect": "spark",
     "airflow_api_server": "airflow",
     "airflow_scheduler": "airflow",
@@ -62,6 +64,7 @@ SERVICE_PARTS: Mapping[str, PartName] = {
 
 _PORTS: Mapping[str, frozenset[str]] = {
     "kafka": frozenset({"kafka", "kafka_controller"}),
+    "registry": frozenset({"registry"}),
     "spark_connect": frozenset({"spark_connect"}),
     "airflow_api_server": frozenset({"airflow"}),
 }
@@ -84,6 +87,7 @@ def build_services(plan: StackPlan) -> tuple[Service, ...]:
     airflow = airflow_environment(settings, plan.ports, plan.keys)
     commands: Mapping[str, tuple[Path, tuple[str, ...], Mapping[str, str]]] = {
         "kafka": (settings.kafka, kafka_command(plan, "kafka.Kafka"), {}),
+        "registry": (settings.registry, registry_command(plan), registry_environment(plan)),
         "spark_connect": (settings.spark, _spark_command(settings), {}),
         "airflow_api_server": (settings.airflow, _airflow(settings, "api-server"), airflow),
         "airflow_scheduler": (
@@ -157,6 +161,29 @@ def kafka_command(plan: StackPlan, main_class: str, *arguments: str) -> tuple[st
         main_class,
         *(arguments or (str(settings.stack / "kafka.properties"),)),
     )
+
+
+def registry_command(plan: StackPlan) -> tuple[str, ...]:
+    """Run the schema registry."""
+    return (
+        str(plan.java.executable),
+        "-Xmx384m",
+        "-XX:+UseSerialGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        f"-Djava.io.tmpdir={plan.settings.home / 'tmp'}",
+        "-jar",
+        str(registry_program(plan.settings)),
+    )
+
+
+def registry_environment(plan: StackPlan) -> dict[str, str]:
+    """Keep the registry on this machine, and its schemas on disk: by default they are in memory."""
+    return {
+        "QUARKUS_HTTP_HOST": LOOPBACK,
+        "QUARKUS_HTTP_PORT": str(plan.ports.registry),
+        "QUARKUS_LOG_LEVEL": "WARN",
+        "APICURIO_DATASOURCE_URL": f"jdbc:h2:file:{plan.settings.registry / 'schemas'}",
+    }
 
 
 def _spark_command(settings: StackSettings) -> tuple[str, ...]:

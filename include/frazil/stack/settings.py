@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict
 from frazil.connections import home_dir, streams_dir
 from frazil.errors import StackError
 
-PartName = Literal["kafka", "spark", "airflow"]
-PARTS: tuple[PartName, ...] = ("kafka", "spark", "airflow")
+PartName = Literal["kafka", "registry", "spark", "airflow"]
+PARTS: tuple[PartName, ...] = ("kafka", "registry", "spark", "airflow")
+DEFAULT_PARTS: tuple[PartName, ...] = ("kafka", "spark", "airflow")
 CATALOG_NAME = "lake"
 
 HOME_VARIABLE = "FRAZIL_HOME"
@@ -67,6 +68,11 @@ class StackSettings(BaseModel):
         return self.home / "spark"
 
     @property
+    def registry(self) -> Path:
+        """Hold the schema registry's data."""
+        return self.home / "registry"
+
+    @property
     def airflow(self) -> Path:
         """Be AIRFLOW_HOME."""
         return self.home / "airflow"
@@ -112,19 +118,21 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> StackSettings:
     return settings
 
 
-def parse_parts(only: str | None, without: str | None) -> tuple[PartName, ...]:
-    """Choose parts from two comma-separated lists.
+def parse_parts(
+    only: str | None, without: str | None, additional: str | None = None
+) -> tuple[PartName, ...]:
+    """Choose parts from comma-separated lists; `additional` adds what is not started by default.
 
     Raises:
         StackError: an unknown part, or none left.
     """
-    wanted = _split(only) or frozenset(PARTS)
+    wanted = (_split(only) or frozenset(DEFAULT_PARTS)) | _split(additional)
     unwanted = _split(without)
     unknown = sorted((wanted | unwanted) - frozenset(PARTS))
     chosen = tuple(part for part in PARTS if part in wanted - unwanted)
     if unknown or not chosen:
         problem = f"unknown part {unknown[0]!r}" if unknown else "no part is left to start"
-        raise StackError(problem, f"choose among {', '.join(PARTS)}")
+        raise StackError(problem, f"choose among {', '.join(DEFAULT_PARTS)} and registry")
     return chosen
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from frazil.errors import StackError
-from frazil.stack.airflow_environment import airflow_url, catalog_properties
+from frazil.stack.airflow_environment import airflow_url, catalog_properties, registry_url
 from frazil.stack.credentials import AIRFLOW_USER, PASSWORD_FILE, write_private
 from frazil.stack.loopback import LOOPBACK
 from frazil.stack.ports import Ports
@@ -53,6 +53,12 @@ class SparkAddress(_Record):
     url: str
 
 
+class RegistryAddress(_Record):
+    """What a client of Confluent's schema registry takes; started only when asked for."""
+
+    url: str
+
+
 class StackDescription(_Record):
     """What a client needs; true after `up`, until the ports change. No pids, no secrets."""
 
@@ -61,6 +67,7 @@ class StackDescription(_Record):
     catalog: CatalogAddress
     airflow: AirflowAddress
     spark_connect: SparkAddress
+    schema_registry: RegistryAddress
 
 
 class ServiceStatus(_Record):
@@ -97,6 +104,7 @@ def describe_stack(settings: StackSettings, ports: Ports) -> StackDescription:
             password_file=str(settings.airflow / PASSWORD_FILE),
         ),
         spark_connect=SparkAddress(url=f"sc://{LOOPBACK}:{ports.spark_connect}"),
+        schema_registry=RegistryAddress(url=registry_url(ports)),
     )
 
 

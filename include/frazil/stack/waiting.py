@@ -4,14 +4,19 @@ import time
 from collections.abc import Mapping, Sequence
 
 from frazil.errors import StackError
-from frazil.stack.health import probe_airflow, probe_kafka, probe_spark
+from frazil.stack.health import probe_airflow, probe_kafka, probe_registry, probe_spark
 from frazil.stack.ports import Ports
 from frazil.stack.preparation import tail
 from frazil.stack.services import SERVICE_PARTS
 from frazil.stack.settings import PartName
 from frazil.stack.supervision import DEAD_STATES, ServiceInfo, Supervisor
 
-_TIMEOUT_SECONDS: Mapping[PartName, float] = {"kafka": 120, "spark": 180, "airflow": 360}
+_TIMEOUT_SECONDS: Mapping[PartName, float] = {
+    "kafka": 120,
+    "registry": 120,
+    "spark": 180,
+    "airflow": 360,
+}
 _POLL_SECONDS = 0.2
 
 
@@ -42,6 +47,8 @@ def probe_part(part: PartName, ports: Ports, infos: Mapping[str, ServiceInfo]) -
         return f"{waiting[0]} is {infos[waiting[0]].state.lower()}"
     if part == "kafka":
         return probe_kafka(ports)
+    if part == "registry":
+        return probe_registry(ports)
     if part == "spark":
         return probe_spark(ports)
     started = {name: info.started_at_seconds for name, info in infos.items()}

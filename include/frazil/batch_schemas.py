@@ -1,0 +1,92 @@
+"""The registered schemas of one batch: chosen before Spark starts, completed by what it met."""
+
+import json
+from collections.abc import Sequence
+
+from frazil import keys
+from frazil.contracts import BatchPlan, KeyDecode, Part, StageResult, WireFormat
+from frazil.ledger import History, walk_ancestors
+from frazil.wire_schemas import (
+    add_schemas,
+    find_latest_schema,
+    list_payloads,
+    select_schemas,
+)
+from frazil.workspace import Workspace
+
+BatchSchemas = dict[Part, WireFormat]
+
+
+def find_latest_ids(work: Workspace) -> dict[Part, int]:
+    """Find the newest schema of each part that is decoded by it, for the plan to name.
+
+    Raises:
+        RegistryUnavailableError, UnknownSubjectError: nothing was planned.
+    """
+    return {
+        payload.part: find_latest_schema(work.registry(payload.options.registry), payload).id
+        for payload in list_payloads(work.stream)
+        if not payload.is_framed
+    }
+
+
+def read_remembered_ids(history: History, stream: str) -> tuple[int, ...]:
+    """Read the schemas that the stream's last batch met, as its snapshot says."""
+    for entry in walk_ancestors(history, beyond_metadata=False):
+        if entry.summary.get(keys.STREAM) == stream and keys.SCHEMA_IDS in entry.summary:
+            return tuple(json.loads(entry.summary[keys.SCHEMA_IDS]))
+    return ()
+
+
+def select_batch_schemas(
+    work: Workspace, plan: BatchPlan, remembered: Sequence[int] = ()
+) -> BatchSchemas:
+    """Choose the schemas that the batch will probably meet.
+
+    Raises:
+        RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: nothing was staged.
+    """
+    return {
+        payload.part: select_schemas(
+            work.registry(payload.options.registry),
+            payload,
+            plan.latest_schemas.get(payload.part),
+            remembered,
+        )
+        for payload in list_payloads(work.stream)
+    }
+
+
+def add_unknown_schemas(
+    work: Workspace, plan: BatchPlan, schemas: BatchSchemas, result: StageResult
+) -> BatchSchemas:
+    """Look up what the batch met and nobody had chosen.
+
+    Raises:
+        UnknownSchemaIdError: the registry does not know it either; the batch waits.
+        RegistryUnavailableError, SchemaMisfitError: likewise.
+    """
+    ranges = ", ".join(
+        f"{topic}-{partition} [{start}, {end})"
+        for topic, parts in plan.ranges.items()
+        for partition, (start, end) in parts.items()
+    )
+    partition, _, offset = result.unknown_first.partition(":")
+    where = f"met in {ranges}, first at partition {partition} offset {offset}"
+    completed = dict(schemas)
+    for payload in list_payloads(work.stream):
+        ids = result.unknown_ids.get(payload.part)
+        if ids:
+            registry = work.registry(payload.options.registry)
+            wire = completed[payload.part]
+            completed[payload.part] = add_schemas(registry, payload, wire, ids, where)
+    return completed
+
+
+def describe_key(work: Workspace, schemas: BatchSchemas) -> KeyDecode | None:
+    """Say how keys become a column; None where the stream file asks for none."""
+    key = work.stream.key
+    if key.convert is None:
+        return None
+    ((column, text),) = key.typed_columns.items()
+    return KeyDecode(convert=key.convert, column=column, type=text, wire=schemas.get("key"))

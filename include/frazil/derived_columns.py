@@ -1,0 +1,76 @@
+"""Columns that a stream file leaves out: the table's own, or before it is there the schema's."""
+
+from dataclasses import replace
+
+from pydantic import ValidationError
+from pyiceberg.schema import Schema
+
+from frazil.columns import format_type
+from frazil.errors import IncompatibleTableError, StreamFileError
+from frazil.keys import KAFKA_COLUMN
+from frazil.streams import Stream
+from frazil.table_schema import read_columns
+from frazil.wire_schemas import derive_payload_columns, find_latest_schema, list_payloads
+from frazil.workspace import Workspace
+
+
+def with_columns(work: Workspace) -> Workspace:
+    """Fill in the columns that the stream file leaves out; else give the workspace as it is.
+
+    Once the table is there its columns count: a newer schema changes them only by the stream's
+    schema policy.
+
+    Raises:
+        RegistryUnavailableError, UnknownSubjectError: there is no table yet, and no schema.
+        SchemaMisfitError: a field of the schema has no exact form in a column.
+        StreamFileError: what the file says of columns does not fit those of the schema.
+    """
+    stream = work.stream
+    if not stream.needs_columns:
+        return work
+    table = work.store.find(stream.table.name)
+    found = _read_table(stream, table.schema()) if table else {}
+    for payload in list_payloads(stream):
+        asked = stream.value.needs_columns if payload.part == "value" else stream.key.needs_type
+        if asked and payload.part not in found:
+            schema = find_latest_schema(work.registry(payload.options.registry), payload)
+            columns = derive_payload_columns(payload, schema)
+            found[payload.part] = {c.name: format_type(c.type) for c in columns}
+    return replace(work, stream=_fill_in(stream, found))
+
+
+def _read_table(stream: Stream, schema: Schema) -> dict[str, dict[str, str]]:
+    """Take the columns that the file leaves out from the table."""
+    try:
+        columns = read_columns(schema)
+    except ValueError as error:
+        raise IncompatibleTableError(
+            f"stream {stream.stream}: table {stream.table.name} has {error}",
+            "list the columns that the stream fills in value.columns, without this one",
+        ) from error
+    found = {}
+    key = {n: t for n, t in columns.items() if stream.key.convert and n == stream.key.column}
+    if stream.key.needs_type and key:
+        found["key"] = key
+    if stream.value.needs_columns:
+        found["value"] = {n: t for n, t in columns.items() if n not in key and n != KAFKA_COLUMN}
+    return found
+
+
+def _fill_in(stream: Stream, found: dict[str, dict[str, str]]) -> Stream:
+    """Give the stream as if its file had named the columns."""
+    content = stream.model_dump(by_alias=True, exclude_unset=True)
+    if stream.value.needs_columns:
+        content["value"]["columns"] = found["value"]
+    if stream.key.needs_type:
+        content["key"]["type"] = found["key"][stream.key.column]
+    try:
+        return Stream.model_validate(content)
+    except ValidationError as error:
+        reasons = "; ".join(
+            f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()
+        )
+        raise StreamFileError(
+            f"stream {stream.stream}: with the columns of the registered schema, {reasons}",
+            f"mend {stream.stream}.yaml, or list value.columns there",
+        ) from error

@@ -1,0 +1,65 @@
+"""A decoded frame: what every format hands to the counters, the table and the dead letters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from frazil.columns import Column
+from frazil.contracts import KeyDecode, Part, WireFormat
+from frazil.value_forms import value_path
+from frazil_spark.wire_frame import WireFrame
+
+KAFKA = "_kafka"
+VALUE = "_frazil_value"
+INVALID = "_frazil_invalid"
+GOOD = "_frazil_good"
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Decoded records beside `_kafka`, the raw value and the flag that says which are good."""
+
+    frame: DataFrame
+    columns: tuple[Column, ...]
+    invalid: str
+    reason: str
+    detail: str
+    unwritten: str = GOOD
+    """The good rows that are in no file yet."""
+    wires: tuple[WireFrame, ...] = ()
+    """The parts of a record that a registry's schemas decoded."""
+
+    def select_values(self, rows: DataFrame) -> DataFrame:
+        """Take the table's columns out of rows of the frame."""
+        values = [F.expr(value_path(column)).alias(column.name) for column in self.columns]
+        return rows.select(*values, KAFKA)
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What a decode needs beyond the columns: flat or whole values, a registry's schemas, keys."""
+
+    is_flat: bool = True
+    wire: WireFormat | None = None
+    key: KeyDecode | None = None
+    part: Part = "value"
+
+
+PLAIN_FORMS = Forms()
+
+
+def join_any(conditions: Sequence[str | None]) -> str:
+    """Join conditions; one that is null, since it looked at a null, does not hold."""
+    return " OR ".join(f"coalesce({c}, false)" for c in conditions if c) or "false"
+
+
+def name_missing(columns: tuple[Column, ...], missing: Sequence[str | None]) -> str:
+    """Write the SQL that names the required columns that are not there."""
+    parts = [
+        f"CASE WHEN {condition} THEN '{column.name} is required' END"
+        for column, condition in zip(columns, missing, strict=True)
+        if condition
+    ]
+    return f"concat_ws(', ', {', '.join(parts)})" if parts else "''"

@@ -1,0 +1,142 @@
+"""Protobuf messages as Arrow columns.
+
+This runs in Spark's Python workers, sent there by value: it imports PyArrow and Protobuf, and
+nothing of ours. It reads what is on the wire; what may become a column's value is decided in SQL.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import pyarrow as pa
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+ID_BYTES = 5
+_FIELDS = ("value", "fault")
+_MALFORMED = "malformed_protobuf"
+_OTHER = "other_message"
+
+
+@dataclass(frozen=True)
+class MessageOrder:
+    """What a worker needs: the files, the message in them, its headers, and the Arrow types."""
+
+    descriptor_set: bytes
+    message: str
+    id_header: bytes
+    """Zero and the schema id; empty where payloads are bare."""
+
+    indexes: tuple[bytes, ...]
+    """What stands between the id and this message; another message has others."""
+
+    wire: pa.StructType
+
+
+def read_messages(order: MessageOrder, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    """Read batch after batch by one reader."""
+    reader = MessageReader(order)
+    for batch in batches:
+        yield reader.read(batch)
+
+
+class MessageReader:
+    """Read one schema's messages out of payloads; built once in a worker."""
+
+    def __init__(self, order: MessageOrder) -> None:
+        """Load the files into a pool of their own."""
+        self._order = order
+        pool = DescriptorPool()
+        for each in FileDescriptorSet.FromString(order.descriptor_set).file:
+            pool.AddSerializedFile(each.SerializeToString())
+        self._parse = GetMessageClass(pool.FindMessageTypeByName(order.message)).FromString
+
+    def read(self, payloads: pa.BinaryArray) -> pa.StructArray:
+        """Give `value` and `fault` for each payload of this schema, null for all others."""
+        messages: list[Message | None] = []
+        faults: list[str | None] = []
+        for payload in payloads.to_pylist():
+            message, fault = self._read_one(payload)
+            messages.append(message)
+            faults.append(fault)
+        values = build_struct(messages, self._order.wire)
+        return pa.StructArray.from_arrays([values, pa.array(faults, pa.string())], _FIELDS)
+
+    def _read_one(self, payload: bytes | None) -> tuple[Message | None, str | None]:
+        order = self._order
+        if payload is None or not payload.startswith(order.id_header):
+            return None, None
+        start = 0
+        if order.id_header:
+            found = [i for i in order.indexes if payload.startswith(i, ID_BYTES)]
+            if not found:
+                return None, _OTHER
+            start = ID_BYTES + len(found[0])
+        try:
+            return self._parse(payload[start:]), None
+        except DecodeError:
+            return None, _MALFORMED
+
+
+def build_struct(messages: Sequence[Message | None], wire: pa.StructType) -> pa.StructArray:
+    """Build a struct column of messages; where there is none it is null."""
+    fields = list(wire.fields)
+    arrays = [_build_field(messages, field) for field in fields]
+    absent = pa.array([message is None for message in messages], pa.bool_())
+    if not fields:
+        return pa.nulls(len(messages), wire)
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=absent)
+
+
+def _build_field(messages: Sequence[Message | None], field: pa.Field) -> pa.Array:
+    name, wire = field.name, field.type
+    described = next((m.DESCRIPTOR.fields_by_name[name] for m in messages if m is not None), None)
+    if described is None:
+        return pa.nulls(len(messages), wire)
+    if pa.types.is_map(wire):
+        return _build_map([None if m is None else getattr(m, name) for m in messages], wire)
+    if pa.types.is_list(wire):
+        lists = [None if m is None else getattr(m, name) for m in messages]
+        flat = [value for values in lists if values is not None for value in values]
+        return pa.ListArray.from_arrays(_offsets(lists), _build_values(flat, wire.value_type))
+    if described.has_presence:
+        values = [
+            getattr(m, name) if m is not None and m.HasField(name) else None for m in messages
+        ]
+    else:
+        values = [None if m is None else getattr(m, name) for m in messages]
+    return _build_values(values, wire)
+
+
+def _build_map(maps: Sequence[object], wire: pa.MapType) -> pa.Array:
+    entries = [list(each.items()) for each in maps if each is not None]  # type: ignore[attr-defined]
+    keys = [key for each in entries for key, _ in each]
+    values = [value for each in entries for _, value in each]
+    return pa.MapArray.from_arrays(
+        _offsets(maps), _build_values(keys, wire.key_type), _build_values(values, wire.item_type)
+    )
+
+
+def _build_values(values: Sequence[object], wire: pa.DataType) -> pa.Array:
+    """Build one column; a message that is asked for as bytes gives its own bytes."""
+    if pa.types.is_struct(wire):
+        return build_struct(values, wire)
+    if pa.types.is_binary(wire):
+        return pa.array([_to_bytes(value) for value in values], wire)
+    return pa.array(values, wire)
+
+
+def _to_bytes(value: object) -> object:
+    return value.SerializeToString(deterministic=True) if isinstance(value, Message) else value
+
+
+def _offsets(collections: Iterable[object]) -> pa.Int32Array:
+    """Give the offsets of collections; a null one has a null offset, as Arrow wants it."""
+    lengths = [None if each is None else len(each) for each in collections]  # type: ignore[arg-type]
+    starts = [0, *accumulate(length or 0 for length in lengths)]
+    marked = [
+        None if length is None else start for start, length in zip(starts, lengths, strict=False)
+    ]
+    return pa.array([*marked, starts[-1]], pa.int32())

@@ -1,0 +1,148 @@
+"""The schema registry's faults: it waits, it never drops or quarantines what is good (E17)."""
+
+import json
+
+import pytest
+from avro_bytes import encode, record
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from conftest import Run
+from pyiceberg.catalog import load_catalog
+from registry_lab import RegistryLab, assert_audited, frame, read_table
+
+from faults.batches import Batches, EventfulEngine
+from frazil.connections import find_spark_remote
+from frazil.errors import RegistryUnavailableError, UnknownSchemaIdError
+from frazil.ingest import stage_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+V1 = record(("id", "long"))
+NAME = {"name": "name", "type": ["null", "string"], "default": None}
+V2 = {**V1, "fields": [{"name": "id", "type": "long"}, NAME]}
+V3 = record(("id", "string"))
+NOBODY = json.dumps({"conn_type": "http", "host": "http://127.0.0.1:9"})
+
+
+def assert_waits(run: Run, error: str, *facts: str) -> None:
+    """See a typed error that names its facts and the next step."""
+    assert run.code == 1, run.out + run.err
+    told = json.loads(run.out)
+    assert told["error"] == error, told
+    assert told["next_step"]
+    for fact in facts:
+        assert fact in told["facts"], told
+
+
+def read_refs(registry: RegistryLab) -> dict[str, int]:
+    """Read where the table's branches are; empty where there is no table."""
+    catalog = load_catalog("lake", **registry.lab.stack.catalog_properties)
+    if not catalog.table_exists(registry.lab.table):
+        return {}
+    refs = catalog.load_table(registry.lab.table).metadata.refs
+    return {name: ref.snapshot_id for name, ref in refs.items()}
+
+
+def test_a_registry_that_is_down_stops_a_new_stream_at_its_plan(registry: RegistryLab) -> None:
+    lab, known = registry.lab, registry.register(json.dumps(V1))
+    registry.send([frame(known, encode(V1, {"id": 1}))])
+
+    run = lab.frazil("run", lab.stream, "--json", AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT=NOBODY)
+
+    assert_waits(run, "RegistryUnavailable", "127.0.0.1:9", f"{lab.topic}-value")
+    assert read_refs(registry) == {}
+    lab.drain()
+    assert [row["id"] for row in read_table(lab)] == [1]
+
+
+def test_an_id_that_the_registry_does_not_know_waits_and_then_is_read(
+    registry: RegistryLab,
+) -> None:
+    lab, known = registry.lab, registry.register(json.dumps(V1))
+    good = frame(known, encode(V1, {"id": 1}))
+    registry.send([good] * 3)
+    lab.drain()
+    before = read_refs(registry)
+    unknown = 2_000_000_000
+    registry.send([good, frame(unknown, encode(V1, {"id": 2}))])
+
+    run = lab.frazil("run", lab.stream, "--json")
+
+    assert_waits(run, "UnknownSchemaId", str(unknown), lab.topic, "partition 1 offset")
+    assert read_refs(registry) == before
+    registry.write_stream(unknown_id="quarantine")
+    lab.drain()
+    letters = read_table(lab, f"{lab.table}__dead_letters")
+    assert [r["reason"] for r in letters] == ["unknown_schema_id"]
+    assert [row["id"] for row in read_table(lab)] == [1] * 4
+    assert_audited(lab)
+
+
+def test_a_schema_of_another_subject_is_looked_up_and_a_deleted_version_still_read(
+    registry: RegistryLab,
+) -> None:
+    lab, first = registry.lab, registry.register(json.dumps(V1))
+    other = registry.register(json.dumps(V2), part="elsewhere")
+    registry.send(
+        [frame(first, encode(V1, {"id": 1})), frame(other, encode(V2, {"id": 2, "name": "x"}))]
+    )
+    registry.client.delete_version(f"{lab.topic}-value", 1)
+    registry.write_stream(columns={"id": "long!"})
+
+    lab.drain()
+
+    assert [(r["id"], r["_kafka"]["schema_id"]) for r in read_table(lab)] == [
+        (1, first),
+        (2, other),
+    ]
+    assert_audited(lab)
+
+
+def test_an_incompatible_schema_is_refused_by_the_registry_or_stops_the_batch(
+    registry: RegistryLab,
+) -> None:
+    lab, first = registry.lab, registry.register(json.dumps(V1))
+    registry.client.set_compatibility(f"{lab.topic}-value", "BACKWARD")
+    with pytest.raises(SchemaRegistryError, match="409"):
+        registry.register(json.dumps(V3))
+    second = registry.register(json.dumps(V2))
+    registry.client.set_compatibility(f"{lab.topic}-value", "NONE")
+    third = registry.register(json.dumps(V3))
+    registry.write_stream(columns={"id": "long!"})
+    registry.send(
+        [frame(first, encode(V1, {"id": 1})), frame(second, encode(V2, {"id": 2, "name": None}))]
+    )
+    lab.drain()
+    registry.send([frame(third, encode(V3, {"id": "3"}))])
+
+    run = lab.frazil("run", lab.stream, "--json")
+
+    assert_waits(run, "SchemaMisfit", f"schema {third}", "id is string, which is not exactly long")
+    lab.write_stream(schema={"other": "quarantine"}, errors={"max_bad_ratio": 1.0})
+    lab.drain()
+    assert [r["reason"] for r in read_table(lab, f"{lab.table}__dead_letters")] == ["type_mismatch"]
+    assert [row["id"] for row in read_table(lab)] == [1, 2]
+    assert_audited(lab)
+
+
+def test_a_registry_that_goes_while_spark_works_costs_only_a_wait(
+    registry: RegistryLab, batches: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = registry.register(json.dumps(V1), part="elsewhere")
+    registry.write_stream(columns={"id": "long!"})
+    registry.send([frame(other, encode(V1, {"id": 1}))])
+    plan, work = batches.plan(), batches.open()
+    gone = lambda: monkeypatch.setenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", NOBODY)  # noqa: E731
+    work.__dict__["engine"] = EventfulEngine(find_spark_remote(), after=gone)
+
+    with pytest.raises(RegistryUnavailableError, match="asking for schema"):
+        stage_batch(work, plan)
+
+    assert batches.places() == {}
+    monkeypatch.delenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT")
+    assert batches.publish().rows_written == 1
+    assert list(batches.table.metadata.refs) == ["main"]
+    assert batches.faults() == ()
+
+
+def test_the_error_of_an_unknown_id_is_one_that_airflow_tries_again() -> None:
+    assert UnknownSchemaIdError.retryable

@@ -1,0 +1,57 @@
+"""Avro by a schema registry: every schema of a batch in one pass, and nothing lost that waits."""
+
+import json
+
+import pytest
+from avro_bytes import encode, record
+from pyiceberg.catalog import load_catalog
+from registry_lab import RegistryLab, assert_audited, frame, read_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+V1 = record(("id", "long"), ("name", ["null", "string"]))
+V2 = record(("id", "long"), ("name", ["null", "string"]), ("city", "string"))
+
+
+def test_two_schemas_in_one_batch_are_decoded_in_one_pass(registry: RegistryLab) -> None:
+    lab = registry.lab
+    first, second = registry.register(json.dumps(V1)), registry.register(json.dumps(V2))
+    registry.send(
+        [
+            frame(first, encode(V1, {"id": 1, "name": None})),
+            frame(second, encode(V2, {"id": 2, "name": "", "city": "Rome"})),
+        ]
+    )
+
+    lab.drain()
+
+    got = [(r["id"], r["name"], r["city"], r["_kafka"]["schema_id"]) for r in read_table(lab)]
+    assert got == [(1, None, None, first), (2, "", "Rome", second)]
+    newest = lab.frazil("snapshots", lab.stream, "--json").json[0]
+    table = load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
+    summary = table.snapshot_by_id(newest["snapshot_id"]).summary
+    assert json.loads(summary["frazil.schema-ids"]) == [first, second]
+    assert_audited(lab)
+
+
+def test_what_does_not_decode_is_a_dead_letter_with_its_reason(registry: RegistryLab) -> None:
+    lab = registry.lab
+    known = registry.register(json.dumps(V1))
+    good = encode(V1, {"id": 7, "name": "seven"})
+    values = {
+        "null_value": None,
+        "empty_value": b"",
+        "missing_schema_id": b'{"id": 1}',
+        "malformed_avro": frame(known, good[:-2]),
+        "malformed_avro ": frame(known, good + b"\x00"),
+        "malformed_avro  ": frame(known, b""),
+    }
+    registry.send([frame(known, good)] * 8 + list(values.values()))
+
+    lab.drain()
+
+    letters = read_table(lab, f"{lab.table}__dead_letters")
+    found = {(bytes(r["value"]) if r["value"] is not None else None, r["reason"]) for r in letters}
+    assert found == {(value, reason.strip()) for reason, value in values.items()}
+    assert [r["id"] for r in read_table(lab)] == [7] * 8
+    assert_audited(lab)

@@ -1,0 +1,92 @@
+"""Protobuf by a schema registry: message indexes, presence, and what is no such message."""
+
+import pytest
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from registry_lab import RegistryLab, assert_audited, frame, read_table
+
+from frazil.protobuf_schemas import read_protobuf
+from frazil.registry import Registered
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+SCHEMA = """\
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+message Order {
+  int64 id = 1;
+  optional string name = 2;
+  string note = 3;
+  Kind kind = 4;
+  google.protobuf.Timestamp at = 5;
+  google.protobuf.StringValue city = 6;
+  repeated Item items = 7;
+  map<string, int32> counts = 8;
+  oneof paid { string card = 9; uint64 cash = 10; }
+  enum Kind { NONE = 0; RUSH = 1; }
+  message Item { string sku = 1; Order inside = 2; }
+}
+message Other { int64 id = 1; }
+"""
+ORDER, OTHER = b"\x00", b"\x02\x02"
+
+
+def message_class(name: str) -> type[Message]:
+    """Load a message's class from the schema's own descriptors."""
+    found = read_protobuf(Registered(1, "PROTOBUF", SCHEMA), None)
+    pool = DescriptorPool()
+    for each in FileDescriptorSet.FromString(found.descriptor_set).file:
+        pool.AddSerializedFile(each.SerializeToString())
+    loaded: type[Message] = GetMessageClass(pool.FindMessageTypeByName(name))
+    return loaded
+
+
+def test_messages_become_rows_and_everything_else_a_letter(registry: RegistryLab) -> None:
+    lab, order = registry.lab, message_class("shop.Order")
+    known = registry.register(SCHEMA, "PROTOBUF")
+    full = order(id=1, name="", note="n", kind=1, cash=2**64 - 1, counts={"a": 1})
+    full.at.seconds, full.at.nanos, full.city.value = 1, 5000, ""
+    full.items.add(sku="s").inside.id = 9
+    odd_kind, odd_time = order(id=2, kind=7), order(id=3)
+    odd_time.at.nanos = 1
+    bad = {
+        "malformed_protobuf": frame(known, b"\x0a\xff", ORDER),
+        "other_message": frame(known, b"", OTHER),
+        "type_mismatch": frame(known, odd_kind.SerializeToString(), ORDER),
+        "type_mismatch ": frame(known, odd_time.SerializeToString(), ORDER),
+    }
+    registry.send(
+        [frame(known, full.SerializeToString(), ORDER), frame(known, b"", b"\x02\x00")] * 4
+        + list(bad.values())
+    )
+
+    lab.drain()
+
+    first, empty = read_table(lab)[:2]
+    assert (first["id"], first["name"], first["kind"], first["cash"]) == (1, "", "RUSH", 2**64 - 1)
+    assert (first["at"].timestamp(), first["city"], first["card"]) == (1.000005, "", None)
+    assert (first["items"], first["counts"]) == ([{"sku": "s", "inside": b"\x08\x09"}], [("a", 1)])
+    assert (empty["id"], empty["name"], empty["note"], empty["city"]) == (0, None, "", None)
+    letters = read_table(lab, f"{lab.table}__dead_letters")
+    found = {(r["value"], r["reason"]) for r in letters}
+    assert found == {(value, reason.strip()) for reason, value in bad.items()}
+    assert_audited(lab)
+
+
+def test_what_the_registry_s_own_serializer_writes_is_read(registry: RegistryLab) -> None:
+    lab, other = registry.lab, message_class("shop.Other")
+    options = {"use.deprecated.format": False}
+    serialize = ProtobufSerializer(other, registry.client, options)
+    context = SerializationContext(lab.topic, MessageField.VALUE)
+    registry.write_stream(message="Other")
+    registry.send([serialize(other(id=7), context)])
+
+    lab.drain()
+
+    assert [row["id"] for row in read_table(lab)] == [7]
