@@ -127,8 +127,8 @@ class SchemaRegistry:
     def _translated(self, doing: str) -> Iterator[None]:
         """Turn the client's errors into ours, without what they may quote of credentials."""
         step = (
-            "`frazil doctor` checks the registry; nothing was staged, the next run tries the same "
-            "range again"
+            "`frazil doctor` checks the registry, `frazil stack up --with registry` starts the "
+            "embedded one; nothing was staged, the next run tries the same range again"
         )
         at = f"schema registry at {self._address}: {doing}"
         try:

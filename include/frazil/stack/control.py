@@ -70,6 +70,8 @@ def start_stack(settings: StackSettings, parts: Sequence[PartName], say: Say) ->
             with _undone_on_failure(settings, missing, say, spare_others=bool(active)):
                 _bring_up(supervisor or _launch(settings), plan, parts, missing, say)
         elif supervisor is not None:
+            # Another version may have written it, without what clients ask for now.
+            save_description(settings, ports)
             for part in parts:
                 wait_for_part(part, ports, supervisor)
                 say(f"{part}: already up")
