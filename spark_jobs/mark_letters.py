@@ -4,6 +4,7 @@ spark-submit spark_jobs/mark_letters.py request.json result.json
 """
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.redrive_messages import MarkRequest, MarkResult
 from frazil_spark.job import run_job
@@ -14,7 +15,8 @@ def mark_letters(spark: SparkSession, request: MarkRequest) -> MarkResult:
     """Set `resolved_by` of the named letters; no row is added or taken."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
-    name_letters(spark, request.marks).createOrReplaceTempView("resolved_letters")
+    # Spark overrates what runs spread to, and would shuffle the letters with their values.
+    F.broadcast(name_letters(spark, request.marks)).createOrReplaceTempView("resolved_letters")
     spark.sql(
         f"""
         MERGE INTO {request.catalog}.{request.table} AS letter

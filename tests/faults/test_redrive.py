@@ -245,6 +245,21 @@ def test_a_redrive_that_is_overtaken_each_time_says_so_and_leaves_no_branch(
     assert_exactly_once(lab)
 
 
+def test_a_rollback_by_others_takes_rows_and_list_back_together(batches: Batches) -> None:
+    quarantine(batches)
+    write_columns(batches.lab, MENDED)
+    head = batches.table.metadata.current_snapshot_id
+    redrive(batches.open())
+
+    batches.table.manage_snapshots().rollback_to_snapshot(head or 0).commit()
+    assert count_rows(batches) == 20
+    assert_exactly_once(batches.lab)
+    again = redrive(batches.open())
+
+    assert (again.rows, count_rows(batches), count_marked(batches)) == (12, 32, 12)
+    assert_exactly_once(batches.lab)
+
+
 def test_a_redrive_that_fails_its_suite_is_seen_by_nobody_and_blocks_no_batch(
     batches: Batches,
 ) -> None:
