@@ -32,11 +32,18 @@ from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
 
 @frazil_task
 def plan(stream: str, run_id: str) -> BatchPlan | NothingToRead:
-    """Freeze the next ranges. No Spark; writes only what a stream's first run needs."""
+    """Freeze the next ranges. No Spark; writes only what a first run or a new column needs."""
+    from frazil.errors import SchemaReviewError
     from frazil.ingest import plan_next_batch
     from frazil.workspace import open_workspace
 
-    return plan_next_batch(open_workspace(stream, run_id))
+    try:
+        return plan_next_batch(open_workspace(stream, run_id))
+    except SchemaReviewError as error:
+        from frazil_airflow.reviews import ask_for_review
+
+        ask_for_review(error, stream)
+        raise
 
 
 @frazil_task

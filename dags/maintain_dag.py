@@ -1,9 +1,10 @@
 """### Maintenance: keep one table small, fast and able to go back.
 
-**What.** `compact` rewrites small files into large ones. `expire_snapshots` forgets old snapshots,
-after their ledger entries are archived, and never the recovery point, the rollback window or a
-staged branch. `remove_orphans` deletes old files that nothing refers to. `report` says what the
-table looks like afterwards. No task adds, changes or loses a row, and no offset moves.
+**What.** `compact` rewrites small files into large ones. `expire_snapshots` forgets old
+snapshots, after their ledger entries are archived, and never the recovery point, the rollback
+window or a staged branch. `remove_orphans` deletes old files that nothing refers to. `report`
+says what the table looks like afterwards and records the timeline. No task adds, changes or loses
+a row, and no offset moves.
 
 **When.** On `maintenance.schedule` of the stream file, or whenever you trigger it.
 
@@ -58,11 +59,16 @@ def remove_orphans(stream: str, run_id: str) -> "OrphanReport":
 
 @frazil_task
 def report(stream: str, run_id: str) -> "TableReport":
-    """Say how many files, bytes and snapshots the table has now."""
+    """Say how many files, bytes and snapshots the table has now, and record the timeline."""
     from frazil.maintenance import summarize_table
+    from frazil.timeline_table import record_timeline
     from frazil.workspace import open_workspace
 
-    return summarize_table(open_workspace(stream, run_id))
+    work = open_workspace(stream, run_id)
+    summary = summarize_table(work)
+    if summary.exists:
+        record_timeline(work)
+    return summary
 
 
 def maintain_dag(stream: Stream) -> None:

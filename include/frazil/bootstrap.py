@@ -3,12 +3,14 @@
 from frazil import keys
 from frazil.dead_letters import ensure_dead_letters_table
 from frazil.errors import IncompatibleTableError, StreamFileError
+from frazil.evolution import settle_schema
 from frazil.failpoints import reach_failpoint
 from frazil.instants import to_epoch_ms
 from frazil.kafka_log import KafkaLog, TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point, walk_ancestors
 from frazil.planning import marker_batch_id
 from frazil.publishing import Marker, load_with_history, publish_marker
+from frazil.schema_review import columns_property, has_begun
 from frazil.state import StreamState, parse_state
 from frazil.streams import StartAtOffsets, StartAtTime, Stream
 from frazil.table_schema import (
@@ -28,6 +30,7 @@ def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     Raises:
         StreamFileError: `source.start` asks for offsets that Kafka does not have.
         IncompatibleTableError: a table of that name cannot hold the stream's columns.
+        SchemaChangeError: the stream file changed in a way that policy does not settle.
         TableError: the ledger halts; nothing is written.
     """
     stream = work.stream
@@ -36,6 +39,9 @@ def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     if table is None:
         refuse_unkept_start(stream, topic)
         table = work.store.create(stream.table.name, new_table(stream))
+    elif has_begun(table.properties, stream.stream):
+        settle_schema(work)
+        table = work.store.load(stream.table.name)
     misfits = list_misfits(table.schema(), stream.value.parsed_columns)
     if misfits:
         raise IncompatibleTableError(
@@ -59,7 +65,7 @@ def new_table(stream: Stream) -> NewTable:
         schema=schema,
         spec=build_partition_spec(schema, stream.partition_fields),
         sort_order=build_sort_order(schema, stream.table.sort_by),
-        properties=stream.table.properties,
+        properties={**stream.table.properties, **columns_property(stream)},
     )
 
 

@@ -1,5 +1,6 @@
 """CHECK: budget first, conservation second, expectations third; a failure blocks the stream."""
 
+import time
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -169,5 +170,6 @@ def _verdict(
             "suite_hash": plan.suite_hash,
             "results": results,
             "waived": plan.waived,
+            "at_ms": time.time_ns() // 1_000_000,
         }
     )

@@ -104,6 +104,7 @@ class Staged(Message):
     max_timestamp_ms: int | None = None
     dead_letters_snapshot_id: int | None = None
     already_published: bool = False
+    ended_at_ms: int | None = None
 
 
 class ExpectationOutcome(BaseModel):
@@ -129,6 +130,7 @@ class Verdict(Message):
     suite_hash: str = ""
     results: tuple[ExpectationOutcome, ...] = ()
     waived: str | None = None
+    at_ms: int | None = None
 
 
 class Published(Message):

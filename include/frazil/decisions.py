@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from frazil import commits, keys
 from frazil.archive import archive_new_entries
+from frazil.authors import Author, Decision
 from frazil.blocking import Waiver, encode_blocked, read_blocked
 from frazil.contracts import plain_offsets
 from frazil.errors import (
@@ -34,30 +35,6 @@ from frazil.state import StreamState, encode_state, parse_state
 from frazil.summaries import summarize_marker
 from frazil.turns import take_turns
 from frazil.workspace import Workspace
-
-
-@dataclass(frozen=True)
-class Author:
-    """Who decided, and why; both are kept with the snapshot."""
-
-    by: str
-    reason: str
-
-    def __post_init__(self) -> None:
-        """Refuse a decision without a name or a reason."""
-        if not self.by.strip() or not self.reason.strip():
-            raise ConfigurationError(
-                "a decision needs a name and a reason", "give both: --by YOU --reason WHY"
-            )
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What was decided and where it stands in the table."""
-
-    kind: str
-    text: str
-    snapshot_id: int | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ FrazilError
 │   ├── ForeignRollbackError
 │   ├── HistoryCutError
 │   └── IncompatibleTableError
+├── SchemaChangeError            the stream file asks for another schema than the table has
+│   ├── SchemaReviewError        a person decides
+│   └── SchemaRefusedError       policy or the table forbids it
 ├── BatchError                   this batch must not become visible
 │   ├── BatchBlockedError
 │   ├── BudgetExceededError
@@ -174,6 +177,23 @@ class IncompatibleTableError(TableError):
 
 class MissingTableError(FrazilError):
     """The catalog has no such table."""
+
+
+class SchemaChangeError(FrazilError):
+    """The stream file asks for another schema than the table has."""
+
+
+class SchemaReviewError(SchemaChangeError):
+    """A schema change waits for a person's answer."""
+
+    def __init__(self, facts: str, next_step: str, *, review_id: str = "") -> None:
+        """Keep the review's id, by which an answer says what it has seen."""
+        super().__init__(facts, next_step)
+        self.review_id = review_id
+
+
+class SchemaRefusedError(SchemaChangeError):
+    """A schema change that policy or the table forbids."""
 
 
 class BatchError(FrazilError):

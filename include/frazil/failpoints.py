@@ -11,6 +11,8 @@ VARIABLE = "FRAZIL_FAILPOINT"
 
 FAILPOINTS: tuple[str, ...] = (
     "plan.before-create-table",
+    "plan.before-evolution",
+    "plan.after-evolution",
     "plan.before-bootstrap",
     "plan.after-bootstrap",
     "plan.before-return",

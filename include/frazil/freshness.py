@@ -51,7 +51,7 @@ CLOCK_SKEW_SECONDS = 60
 _ALWAYS_FAIL: frozenset[Cause] = frozenset(
     {"halted", "source_error", "kafka_down", "catalog_down", "misconfigured"}
 )
-_ALWAYS_WARN: frozenset[Cause] = frozenset({"blocked", "not_started"})
+_ALWAYS_WARN: frozenset[Cause] = frozenset({"blocked", "review", "not_started"})
 
 
 class FreshnessReport(BaseModel):

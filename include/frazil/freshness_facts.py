@@ -16,6 +16,7 @@ Cause = Literal[
     "open_transaction",
     "not_started",
     "blocked",
+    "review",
     "halted",
     "source_error",
     "kafka_down",

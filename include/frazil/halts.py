@@ -6,8 +6,9 @@ Protocol.md, recovery point. Without an author they only show what they would re
 from dataclasses import replace
 
 from frazil import keys
+from frazil.authors import Author, Decision
 from frazil.bootstrap import initial_state
-from frazil.decisions import Author, Choice, Decision, record_decision
+from frazil.decisions import Choice, record_decision
 from frazil.errors import (
     ConfigurationError,
     ForeignRollbackError,

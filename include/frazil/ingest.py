@@ -21,6 +21,7 @@ from frazil.publishing import (
     publish_batch,
     refuse_incomplete,
 )
+from frazil.schema_review import preview_schema
 from frazil.staging import stage_batch
 from frazil.state import StreamState, parse_state
 from frazil.workspace import Workspace
@@ -51,7 +52,8 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         state = initial_state(work.stream, topic, work.kafka)
         absent = TableFacts("not created yet", 0, 0)
         return plan_batch(PlanInput(work.stream, state, topic, absent, rules.suite_hash))
-    _, history = load_with_history(work.store, work.stream.table.name)
+    table, history = load_with_history(work.store, work.stream.table.name)
+    preview_schema(table, work.stream)
     point = find_recovery_point(history, work.stream.stream)
     if point is None:
         refuse_second_owner(history, work.stream)

@@ -14,6 +14,7 @@ MAX_TIMESTAMP_MS = "frazil.max-timestamp-ms"
 SCHEMA_IDS = "frazil.schema-ids"
 QUALITY = "frazil.quality"
 ATTEMPT = "frazil.attempt"
+CLOCK = "frazil.clock"
 RUN_ID = "frazil.run-id"
 VERSION = "frazil.version"
 STREAM = "frazil.stream"
@@ -27,6 +28,7 @@ SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 STATE_PREFIX = "frazil.state."
 HINT_PREFIX = "frazil.hint."
 BLOCKED_PREFIX = "frazil.blocked."
+SCHEMA_CHANGE_PREFIX = "frazil.schema-change."
 
 BOOTSTRAP = "bootstrap"
 INGEST = "ingest"
@@ -39,6 +41,7 @@ ADOPT = "adopt"
 KAFKA_COLUMN = "_kafka"
 DEAD_LETTERS_SUFFIX = "__dead_letters"
 LEDGER_TABLE = "frazil.ledger"
+TIMELINE_TABLE = "frazil.timeline"
 
 
 def state_key(stream: str) -> str:
@@ -54,3 +57,13 @@ def hint_key(stream: str) -> str:
 def blocked_key(stream: str) -> str:
     """Name the table property that records a blocked batch."""
     return BLOCKED_PREFIX + stream
+
+
+def columns_key(stream: str) -> str:
+    """Name the table property that lists the columns that the stream writes."""
+    return f"frazil.columns.{stream}"
+
+
+def schema_answer_key(stream: str) -> str:
+    """Name the table property that records a person's no to a schema change."""
+    return f"frazil.schema-answer.{stream}"

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
@@ -11,15 +13,19 @@ from frazil import keys
 from frazil.compaction import MEBIBYTE, TableLayout, count_small
 from frazil.contracts import TableRequest, TableResult
 from frazil.errors import JobFailedError
+from frazil.event_notes import note_event
 from frazil.expiry import DAY_MS, HOUR_MS, RetentionWindow, find_points
 from frazil.ledger import RecoveryPoint
 from frazil.publishing import load_with_history
 from frazil.stream_files import load_readable_streams
 from frazil.streams import Maintenance
 from frazil.table_layout import read_layout
-from frazil.table_reports import TableReport
+from frazil.table_reports import CompactReport, ExpireReport, OrphanReport, TableReport
 from frazil.tables import dead_letters_name, snapshot_summary
+from frazil.timeline import Event
 from frazil.workspace import Workspace
+
+SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport)
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,29 @@ def look_at_base(work: Workspace) -> BaseLook | None:
 
 
 def list_maintained(work: Workspace) -> tuple[str, ...]:
-    """List the stream's table, its dead letters and the ledger archive, where they have data."""
+    """List the stream's table, dead letters, archive and timeline, where they have data."""
     base = work.stream.table.name
-    names = (base, dead_letters_name(base), keys.LEDGER_TABLE)
+    names = (base, dead_letters_name(base), keys.LEDGER_TABLE, keys.TIMELINE_TABLE)
     tables = ((name, work.store.find(name)) for name in names)
     return tuple(name for name, table in tables if table is not None and table.current_snapshot())
+
+
+def note_maintenance(work: Workspace, step: str, report: SomeReport) -> SomeReport:
+    """Note for the timeline what a step did, and give its report on."""
+    if not report.dry_run:
+        stream, table = work.stream.stream, work.stream.table.name
+        note_event(
+            Event(
+                event_id=f"{work.run_id}:{step}:{stream}",
+                at=datetime.now(UTC),
+                stream=stream,
+                table=table,
+                kind="maintenance",
+                text=f"{step}: {report.text}",
+                run_id=work.run_id,
+            )
+        )
+    return report
 
 
 def list_settings(work: Workspace) -> tuple[Maintenance, ...]:

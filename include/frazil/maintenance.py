@@ -19,6 +19,7 @@ from frazil.maintained_tables import (
     list_maintained,
     look_at_base,
     new_request,
+    note_maintenance,
     now_ms,
     orphan_keep_ms,
     run_table_job,
@@ -63,7 +64,8 @@ def compact_table(work: Workspace, *, dry_run: bool = False) -> CompactReport:
         tables: tuple[TableCompaction, ...] = (TableCompaction(before=missing, after=missing),)
     else:
         tables = tuple(_compact(work, name, dry_run=dry_run) for name in list_maintained(work))
-    return CompactReport(stream=stream, dry_run=dry_run, tables=tables)
+    report = CompactReport(stream=stream, dry_run=dry_run, tables=tables)
+    return note_maintenance(work, "compact", report)
 
 
 def _compact(work: Workspace, name: str, *, dry_run: bool) -> TableCompaction:
@@ -154,7 +156,8 @@ def remove_orphans(work: Workspace, *, dry_run: bool = False) -> OrphanReport:
         tables = tuple(
             _remove(work, name, cutoff_ms, dry_run=dry_run) for name in list_maintained(work)
         )
-    return OrphanReport(stream=stream, dry_run=dry_run, tables=tables)
+    report = OrphanReport(stream=stream, dry_run=dry_run, tables=tables)
+    return note_maintenance(work, "remove_orphans", report)
 
 
 def _remove(work: Workspace, name: str, cutoff_ms: int, *, dry_run: bool) -> TableOrphans:

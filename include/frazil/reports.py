@@ -100,7 +100,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
     return SnapshotReport(
         snapshot_id=entry.snapshot_id,
         parent_id=entry.parent_id,
-        kind=summary.get(keys.KIND) or _foreign_kind(summary.get("operation", "")),
+        kind=summary.get(keys.KIND) or name_foreign(summary.get("operation", "")),
         epoch=parse_state(state).epoch if state else None,
         batch_id=summary.get(keys.BATCH_ID),
         ranges={t: {p: (r.start, r.end) for p, r in parts.items()} for t, parts in ranges.items()},
@@ -113,7 +113,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
     )
 
 
-def _foreign_kind(operation: str) -> str:
+def name_foreign(operation: str) -> str:
     """Name a snapshot without Frazil's keys: only compaction keeps the rows as they are."""
     return "compaction" if operation == "replace" else f"foreign {operation}"
 
@@ -199,6 +199,6 @@ def _add_problem(status: StreamStatus, obstacle: Obstacle) -> StreamStatus:
     if obstacle.cause == "not_started":
         begin = {"state": "not started", "next_step": f"frazil run {status.stream}"}
         return status.model_copy(update=begin)
-    state = "blocked" if obstacle.cause == "blocked" else obstacle.code
+    state = obstacle.cause if obstacle.cause in {"blocked", "review"} else obstacle.code
     problem = {"state": state, "problem": obstacle.text, "next_step": obstacle.next_step}
     return status.model_copy(update=problem)

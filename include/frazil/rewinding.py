@@ -15,8 +15,9 @@ from pyiceberg.table.update import TableUpdate
 
 from frazil import commits, halts, keys
 from frazil.archive import archive_all_entries, archive_new_entries
+from frazil.authors import Author
 from frazil.contracts import plain_ranges
-from frazil.decisions import Author, accept_gap
+from frazil.decisions import accept_gap
 from frazil.errors import ConfigurationError, NothingToDecideError, SupersededError
 from frazil.expiry import DAY_MS
 from frazil.failpoints import reach_failpoint

@@ -25,6 +25,7 @@ from frazil.maintained_tables import (
     list_maintained,
     look_at_base,
     new_request,
+    note_maintenance,
     now_ms,
     retention_window,
     run_table_job,
@@ -78,11 +79,9 @@ def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
             stream=stream, dry_run=dry_run, tables=(TableExpiry(table=name, exists=False),)
         )
     run = ExpiryRun(work, base, retention_window(work), now_ms(), dry_run)
-    return ExpireReport(
-        stream=stream,
-        dry_run=dry_run,
-        tables=tuple(_expire_table(run, table) for table in list_maintained(work)),
-    )
+    tables = tuple(_expire_table(run, table) for table in list_maintained(work))
+    report = ExpireReport(stream=stream, dry_run=dry_run, tables=tables)
+    return note_maintenance(work, "expire_snapshots", report)
 
 
 def _expire_table(run: ExpiryRun, name: str) -> TableExpiry:

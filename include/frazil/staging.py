@@ -1,5 +1,6 @@
 """STAGE: let Spark fill a branch, then distrust what it says."""
 
+import time
 from collections.abc import Callable
 
 from frazil import keys
@@ -132,6 +133,7 @@ def assemble_staged(
         min_timestamp_ms=result.min_timestamp_ms,
         max_timestamp_ms=result.max_timestamp_ms,
         dead_letters_snapshot_id=_letters_snapshot(work, plan, result, branch),
+        ended_at_ms=time.time_ns() // 1_000_000,
     )
 
 

@@ -32,6 +32,9 @@ def summarize_batch(
     if staged.min_timestamp_ms is not None and staged.max_timestamp_ms is not None:
         summary[keys.MIN_TIMESTAMP_MS] = str(staged.min_timestamp_ms)
         summary[keys.MAX_TIMESTAMP_MS] = str(staged.max_timestamp_ms)
+    clock = {"staged": staged.ended_at_ms, "checked": verdict.at_ms}
+    if told := {name: at for name, at in clock.items() if at is not None}:
+        summary[keys.CLOCK] = json.dumps(told, separators=(",", ":"))
     if staged.snapshot_id is not None:
         summary[keys.SOURCE_SNAPSHOT_ID] = str(staged.snapshot_id)
     return summary

@@ -1,6 +1,6 @@
 """Columns of stream files as Iceberg schemas, partition specs and sort orders."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from pyiceberg.partitioning import PartitionField as IcebergPartitionField
@@ -166,6 +166,28 @@ def _shape(field_type: IcebergType) -> str:
         case MapType():
             return f"map<{_shape(field_type.key_type)},{_shape(field_type.value_type)}>"
     return str(field_type)
+
+
+def read_columns(fields: Iterable[NestedField]) -> tuple[Column, ...]:
+    """Read fields as columns of the language; a type that it lacks keeps Iceberg's own word."""
+    return tuple(Column(f.name, _read_type(f.field_type), f.required) for f in fields)
+
+
+def _read_type(field_type: IcebergType) -> ColumnType:
+    match field_type:
+        case StructType():
+            return language.StructType(read_columns(field_type.fields))
+        case ListType():
+            element = _read_type(field_type.element_type)
+            return language.ListType(element, field_type.element_required)
+        case MapType():
+            key, value = _read_type(field_type.key_type), _read_type(field_type.value_type)
+            return language.MapType(key, value, field_type.value_required)
+        case DecimalType():
+            return language.Primitive("decimal", (field_type.precision, field_type.scale))
+        case FixedType():
+            return language.Primitive("fixed", (len(field_type),))
+    return language.Primitive(str(field_type))
 
 
 def is_compatible_superset(current: Schema, planned: Schema) -> bool:

@@ -17,6 +17,7 @@ from frazil.errors import (
     FrazilError,
     KafkaUnavailableError,
     MissingTableError,
+    SchemaChangeError,
     SourceError,
     StorageError,
     TableError,
@@ -41,6 +42,7 @@ from frazil.ledger import (
 from frazil.offsets import count_offsets, parse_ranges
 from frazil.planning import check_source, next_offsets, transform_version
 from frazil.publishing import load_with_history
+from frazil.schema_review import preview_schema
 from frazil.streams import Stream
 from frazil.workspace import Workspace
 
@@ -51,6 +53,7 @@ _CAUSES: tuple[tuple[type[FrazilError], Cause], ...] = (
     (StorageError, "catalog_down"),
     (TableError, "halted"),
     (SourceError, "source_error"),
+    (SchemaChangeError, "review"),
 )
 
 
@@ -89,6 +92,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         facts = replace(facts, partitions=partitions)
         check_source(stream.stream, point.state, topic)
         facts = _add_records(work, facts)
+        preview_schema(table, stream)
         return replace(facts, obstacle=_find_block(table, stream, point))
     except FrazilError as error:
         return replace(facts, obstacle=explain_obstacle(error))

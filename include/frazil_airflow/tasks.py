@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Protocol, TypeAlias, cast
 
@@ -59,6 +59,8 @@ class FrazilTask(DecoratedOperator):
         try:
             answer = self.python_callable(*self.op_args, **wanted)
         except FrazilError as error:
+            given = inspect.signature(self.python_callable).bind_partial(*self.op_args, **wanted)
+            _note_failure(error, given.arguments, context)
             outcome = choose_outcome(error)
             if isinstance(outcome, AirflowSkipException):
                 log.warning("%s", error)
@@ -85,6 +87,15 @@ class FrazilTask(DecoratedOperator):
         if self._is_running:
             self._is_running = False
             raise TaskStoppedError("Airflow stopped this task; Spark's work is being interrupted")
+
+
+def _note_failure(error: FrazilError, given: Mapping[str, object], context: Context) -> None:
+    """Note for the timeline what failed, where the task is one stream's."""
+    from frazil.event_notes import note_failure  # noqa: PLC0415 - heavy, and rarely needed
+
+    stream = given.get("stream")
+    if isinstance(stream, str):
+        note_failure(error, stream, "", context["run_id"])
 
 
 class TaskFactory(Protocol):

@@ -28,7 +28,7 @@ def dags(write_stream: WriteStream, parse: Parse) -> Dags:
     return parse().dags
 
 
-def test_every_stream_has_its_two_dags_and_the_fleet_one_watch(dags: Dags) -> None:
+def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: Dags) -> None:
     found = {dag_id: {task.task_id for task in dag.tasks} for dag_id, dag in dags.items()}
 
     assert {dag_id: tasks for dag_id, tasks in found.items() if "orders" not in dag_id} == {
@@ -37,6 +37,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_one_watch(dags: Dags) -> No
         "recover": {"look", "approve", "rewind"},
         "replay": {"look", "replay"},
         "watch": {"watch_stream"},
+        "review_schema": {"show", "ask", "decide"},
     }
     assert found["ingest__orders"] == set(INGEST)
 
@@ -75,9 +76,12 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "recover": "None",
         "replay": "None",
         "watch": "* * * * *",
+        "review_schema": "None",
     }
-    assert {(dag.catchup, dag.max_active_runs) for dag in dags.values()} == {(False, 1)}
-    assert all(dag.dagrun_timeout for dag in dags.values())
+    assert {dag.catchup for dag in dags.values()} == {False}
+    scheduled = [dag for dag in dags.values() if dag.schedule is not None]
+    assert {dag.max_active_runs for dag in scheduled} == {1}
+    assert all(dag.dagrun_timeout for dag in scheduled)
 
 
 def test_whatever_writes_to_a_table_holds_its_one_slot(dags: Dags) -> None:

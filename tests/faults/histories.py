@@ -17,8 +17,8 @@ from scripted_catalog import Answer, honest, landed_then, overtaken_by, refused
 
 from faults.imagined_kafka import ImaginedLog
 from frazil.archive import archive_all_entries
+from frazil.authors import Author
 from frazil.contracts import BatchPlan, NothingToRead, Staged
-from frazil.decisions import Author
 from frazil.errors import FrazilError, NothingToDecideError
 from frazil.halts import reingest
 from frazil.ingest import publish_staged

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import REPO, Lab, good_values
+from pyiceberg.catalog import load_catalog
 
 from faults.auditor import audit_table
 from frazil.direct_plan import MIN_RECORDS_VARIABLE
@@ -22,6 +23,9 @@ BY_WORKERS = ("stage.before-files",)
 OF_OTHERS = ("rewind.", "replay.")
 """Named by tests of their own: no batch comes there."""
 BLOCKING = tuple(name for name in FAILPOINTS if name.endswith("-block"))
+EVOLVING = tuple(name for name in FAILPOINTS if name.endswith("-evolution"))
+BATCHES = tuple(name for name in FAILPOINTS if not name.startswith(OF_OTHERS))
+PLAIN = tuple(name for name in BATCHES if name not in BLOCKING + EVOLVING)
 
 
 def seeded_values(seed: int) -> list[bytes | None]:
@@ -50,10 +54,7 @@ def kill_once(lab: Lab, failpoint: str, **extra: str) -> None:
     assert run.code == -9 or "SIGKILL" in run.err, run.out + run.err
 
 
-@pytest.mark.parametrize(
-    "failpoint",
-    [name for name in FAILPOINTS if name not in BLOCKING and not name.startswith(OF_OTHERS)],
-)
+@pytest.mark.parametrize("failpoint", PLAIN)
 def test_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -> None:
     lab.write_stream(batch={"max_records": 1000})
     directly = {}
@@ -69,6 +70,31 @@ def test_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -> N
         assert again.code == 0, again.out + again.err
 
     lab.drain()
+    assert_exactly_once(lab)
+
+
+@pytest.mark.parametrize("failpoint", EVOLVING)
+def test_a_kill_while_the_table_follows_its_file_adds_each_column_once(
+    lab: Lab, failpoint: str
+) -> None:
+    lab.write_stream(batch={"max_records": 1000})
+    lab.create_topic()
+    lab.produce(good_values(5))
+    lab.drain()
+    columns = {"id": "long!", "name": "string", "amount": "double"}
+
+    for seed in SEEDS:
+        lab.produce(seeded_values(seed))
+        columns |= {f"new{seed}": "string"}
+        lab.write_stream(value={"columns": columns})
+        kill_once(lab, failpoint)
+        again = lab.frazil("run", lab.stream)
+        assert again.code == 0, again.out + again.err
+
+    lab.drain()
+    table = load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
+    names = sorted(field.name for field in table.schema().fields)
+    assert names == sorted([*columns, "_kafka"])
     assert_exactly_once(lab)
 
 

@@ -13,9 +13,9 @@ from scripted_catalog import honest, landed_then, overtaken_by
 
 from faults.imagined_kafka import find_broken, find_faults
 from frazil import commits, keys
+from frazil.authors import Author
 from frazil.bootstrap import ensure_table, read_point
 from frazil.branches import create_branch
-from frazil.decisions import Author
 from frazil.errors import ForeignRollbackError, SupersededError
 from frazil.halts import reingest
 from frazil.ledger import walk_ancestors

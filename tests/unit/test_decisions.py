@@ -9,8 +9,9 @@ from scripted_catalog import ScriptedCatalog, landed_then, overtaken_by
 
 from frazil import keys
 from frazil.archive import archive_all_entries
+from frazil.authors import Author
 from frazil.blocking import BlockedBatch, encode_blocked, read_blocked
-from frazil.decisions import Author, decide_gap, waive_batch
+from frazil.decisions import decide_gap, waive_batch
 from frazil.errors import (
     ConfigurationError,
     ForeignRollbackError,

@@ -6,10 +6,11 @@ from typing import cast
 import pytest
 from lake import Lake, make_stream, make_topic, passed
 
+from frazil.authors import Author
 from frazil.blocking import BlockedBatch, read_blocked
 from frazil.checking import check_batch, record_block
 from frazil.contracts import BatchPlan
-from frazil.decisions import Author, waive_batch
+from frazil.decisions import waive_batch
 from frazil.errors import BudgetExceededError, FrazilError, StageLostError, StageStaleError
 from frazil.ingest import publish_staged
 from frazil.planning import PlanInput, TableFacts, plan_batch

@@ -49,7 +49,8 @@ def waive(
 
     Example: frazil waive flights --batch 1f2e… --by jane@example.org --reason "known outage"
     """
-    from frazil.decisions import Author, waive_batch
+    from frazil.authors import Author
+    from frazil.decisions import waive_batch
     from frazil.workspace import open_workspace
 
     decision = waive_batch(open_workspace(stream, cli_run_id()), batch, Author(by, reason))
@@ -68,7 +69,7 @@ def accept_gap(
     Example: frazil accept-gap flights --by jane@example.org --reason "paused over the holidays"
     --no-dry-run
     """
-    from frazil.decisions import Author
+    from frazil.authors import Author
     from frazil.decisions import accept_gap as decide
     from frazil.workspace import open_workspace
 

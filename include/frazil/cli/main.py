@@ -12,8 +12,10 @@ from frazil.cli.maintenance import maintain
 from frazil.cli.output import fail
 from frazil.cli.questions import audit, snapshots, status, streams, where
 from frazil.cli.replay import replay
+from frazil.cli.schema import review_schema
 from frazil.cli.stack import stack_app
 from frazil.cli.steps import plan, run
+from frazil.cli.timeline import timeline
 from frazil.errors import FrazilError
 
 app = typer.Typer(
@@ -37,7 +39,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "accept-gap": accept_gap,
     "recover": recover,
     "replay": replay,
+    "review-schema": review_schema,
     "maintain": maintain,
+    "timeline": timeline,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)

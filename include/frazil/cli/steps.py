@@ -53,6 +53,7 @@ def run(stream: StreamName, as_json: Json = False) -> None:
 
 def run_one_batch(stream: str) -> Published | NothingToRead:
     """Run the four steps in this process, with a progress line for each."""
+    from frazil.event_notes import noted_failures
     from frazil.ingest import (
         check_batch,
         plan_next_batch,
@@ -63,14 +64,15 @@ def run_one_batch(stream: str) -> Published | NothingToRead:
 
     started = time.monotonic()
     work = open_workspace(stream, cli_run_id())
-    planned = plan_next_batch(work)
-    if isinstance(planned, NothingToRead):
-        return planned
-    report_progress(f"planned batch {planned.batch_id}", started)
-    staged = stage_batch(work, planned)
-    report_progress(f"staged {staged.rows_written} rows on {staged.attempt}", started)
-    verdict = check_batch(work, planned, staged)
-    report_progress(f"checked: {verdict.outcome}", started)
-    published = publish_staged(work, planned, staged, verdict)
-    report_progress(f"{published.outcome.lower()} as snapshot {published.snapshot_id}", started)
-    return published
+    with noted_failures(work):
+        planned = plan_next_batch(work)
+        if isinstance(planned, NothingToRead):
+            return planned
+        report_progress(f"planned batch {planned.batch_id}", started)
+        staged = stage_batch(work, planned)
+        report_progress(f"staged {staged.rows_written} rows on {staged.attempt}", started)
+        verdict = check_batch(work, planned, staged)
+        report_progress(f"checked: {verdict.outcome}", started)
+        published = publish_staged(work, planned, staged, verdict)
+        report_progress(f"{published.outcome.lower()} as snapshot {published.snapshot_id}", started)
+        return published

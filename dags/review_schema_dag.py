@@ -1,0 +1,120 @@
+"""### Review schema: a person decides what a changed stream file may do to its table.
+
+**What.** `show` compares the table with the stream file. `ask` waits for a person: the change, what
+it does to the table, the first offsets to be read with it, and two answers. *Accept* lets the table
+follow, in one commit that says who decided and why; *Stop* lets the stream rest until its file
+changes or somebody accepts. No answer loses a value: columns are added, widened, renamed or set
+aside, never deleted. Other streams go on.
+
+**When.** An ingest run that meets such a change starts this DAG, once for each change; start it by
+hand to see what waits. Answer under *Required Actions*, by the REST API, or with
+`frazil review-schema`; whichever comes first counts.
+
+**Inputs.** The stream; the review's id, where the answer must be to exactly that review.
+
+**What a retry does.** Looks again. An answer to a review that is over changes nothing.
+
+**How to stop.** Mark the run as failed: the stream goes on waiting.
+"""
+
+from datetime import timedelta
+from typing import TypedDict
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import Param, dag
+from airflow.sdk.exceptions import AirflowSkipException
+
+from frazil.streams import STREAM_NAME
+from frazil_airflow.reviews import DAG_ID
+from frazil_airflow.tasks import frazil_task, task_defaults
+
+ACCEPT, STOP = "Accept", "Stop"
+
+
+class Answer(TypedDict):
+    """What `ask` gives: the choice, the form, and who answered."""
+
+    chosen_options: list[str]
+    params_input: dict[str, str]
+    responded_by_user: dict[str, str] | None
+
+
+@frazil_task
+def show(params: dict[str, str], run_id: str) -> dict[str, object]:
+    """Compare the table with the stream file; nothing is written."""
+    from frazil.schema_review import show_schema_review
+    from frazil.workspace import open_workspace
+
+    shown = show_schema_review(open_workspace(params["stream"], run_id))
+    wanted = params["review"] or shown.facts.get("review")
+    if not shown.facts or wanted != shown.facts["review"]:
+        raise AirflowSkipException(f"nothing to decide: {shown.text}")
+    return {"text": shown.text, **shown.facts}
+
+
+@frazil_task
+def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id: str) -> str:
+    """Make the change, or write down who stopped it."""
+    from frazil.authors import Author
+    from frazil.evolution import accept_schema, stop_schema
+    from frazil.workspace import open_workspace
+
+    (choice,) = answer["chosen_options"]
+    who = answer["responded_by_user"] or {}
+    author = Author(
+        by=who.get("name") or who.get("id") or "unknown",
+        reason=answer["params_input"].get("reason") or f"{choice} in Airflow, run {run_id}",
+    )
+    act = accept_schema if choice == ACCEPT else stop_schema
+    decision = act(open_workspace(params["stream"], run_id), author, shown["review"])
+    return f"{decision.kind}: {decision.text}"
+
+
+@dag(
+    dag_id=DAG_ID,
+    description="A person decides what a changed stream file may do to its table",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    max_active_runs=64,
+    default_args=task_defaults("frazil"),
+    params={
+        "stream": Param(
+            type="string",
+            pattern=STREAM_NAME,
+            title="Stream",
+            description="Name of the stream file, for example `flights`.",
+        ),
+        "review": Param(
+            None,
+            type=["null", "string"],
+            title="Review",
+            description="Id of the review that is meant; empty: whatever waits now.",
+        ),
+    },
+    tags=["frazil", "decision"],
+)
+def review_schema() -> None:
+    """Show, ask, decide."""
+    shown = show()
+    ask = HITLOperator(
+        task_id="ask",
+        subject="{{ params.stream }}: may the table follow its stream file?",
+        body="{{ ti.xcom_pull(task_ids='show')['text'] }}",
+        options=[ACCEPT, STOP],
+        params={
+            "reason": Param(
+                "",
+                type="string",
+                title="Reason",
+                description="Why; it is kept with the table.",
+            )
+        },
+        doc_md="Wait for a person: the change, its effects, two answers.",
+        response_timeout=timedelta(days=30),
+    )
+    shown >> ask
+    decide(shown, ask.output)
+
+
+review_schema()

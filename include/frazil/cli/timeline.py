@@ -1,0 +1,79 @@
+"""`timeline`: what happened, in order."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from frazil.cli.output import Json, cli_run_id, console, print_json, print_table
+from frazil.connections import streams_dir
+from frazil.errors import ConfigurationError
+from frazil.stream_files import load_readable_streams
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def timeline(
+    stream: Annotated[str | None, typer.Option(help="One stream; all without it.")] = None,
+    since: Annotated[
+        str, typer.Option(help="`30m`, `24h`, `7d`, or an ISO 8601 instant with a zone.")
+    ] = "24h",
+    record: Annotated[
+        bool, typer.Option("--record", help="Also write what is new into frazil.timeline.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what happened in order: batches with their phases, failures, decisions, maintenance.
+
+    Example: frazil timeline --stream flights --since 7d
+    """
+    from frazil.timeline import join_events
+    from frazil.timeline_table import read_timeline, record_timeline
+    from frazil.workspace import Workspace, open_workspace
+
+    begin = parse_since(since, datetime.now(UTC))
+    if stream is not None:
+        works = [open_workspace(stream, cli_run_id())]
+    else:
+        found, _ = load_readable_streams(streams_dir())
+        works = [Workspace(each, streams_dir(), cli_run_id()) for each in found]
+    events = join_events(*(read_timeline(work, begin) for work in works))
+    if record:
+        added = sum(record_timeline(work) for work in works)
+        console.print(f"{added} events recorded in frazil.timeline", markup=False)
+    if as_json:
+        print_json(events)
+        return
+    rows = [
+        (f"{e.at:%Y-%m-%d %H:%M:%S}", e.stream, e.kind, e.text, describe_phases(e.facts))
+        for e in events
+    ]
+    print_table(f"Since {begin:%Y-%m-%d %H:%M} UTC", ("at", "stream", "what", "", "seconds"), rows)
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Read an age or an instant.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if match := re.fullmatch(r"(\d{1,6})([mhd])", text):
+        return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise ConfigurationError(
+            f"--since {text!r} is neither an age nor an ISO 8601 instant with a zone",
+            "write it as 30m, 24h, 7d or 2026-01-31T00:00:00Z",
+        )
+    return instant
+
+
+def describe_phases(facts: dict[str, str | int]) -> str:
+    """Write the phases of a batch in seconds."""
+    phases = ("stage", "check", "publish")
+    known = [(phase, facts[f"{phase}_ms"]) for phase in phases if f"{phase}_ms" in facts]
+    return " ".join(f"{phase} {int(ms) / 1000:.1f}" for phase, ms in known)

@@ -1,0 +1,75 @@
+"""Events that leave no trace in a table, noted in files until somebody records them.
+
+A failure may be the catalog's: noting it needs nothing but a folder, `FRAZIL_HOME/timeline`. One
+file per event; what is recorded is kept for two hours under another name, so that the same failure
+of the next minute is not recorded again.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from frazil.connections import home_dir
+from frazil.errors import FrazilError, SupersededError
+from frazil.timeline import Event, describe_failure
+from frazil.workspace import Workspace
+
+_KEPT_SECONDS = 7200
+
+
+def notes_folder() -> Path:
+    """Locate the notes."""
+    return home_dir() / "timeline"
+
+
+def note_event(event: Event) -> None:
+    """Write an event down, once; a folder that cannot be written is no second failure."""
+    folder = notes_folder()
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / f"{event.event_id}.recorded").exists():
+            draft = folder / f"{event.event_id}.{os.getpid()}.draft"
+            draft.write_text(event.model_dump_json())
+            draft.replace(folder / f"{event.event_id}.json")
+
+
+def note_failure(error: FrazilError, stream: str, table: str, run_id: str) -> None:
+    """Note a typed failure; who lost to a faster run has not failed."""
+    if not isinstance(error, SupersededError):
+        note_event(describe_failure(error, stream, table, run_id, datetime.now(UTC)))
+
+
+@contextlib.contextmanager
+def noted_failures(work: Workspace) -> Iterator[None]:
+    """Note a typed failure of what is done inside, and let it pass."""
+    try:
+        yield
+    except FrazilError as error:
+        note_failure(error, work.stream.stream, work.stream.table.name, work.run_id)
+        raise
+
+
+def read_notes() -> list[Event]:
+    """Read what waits to be recorded."""
+    events = []
+    for path in sorted(notes_folder().glob("*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            events.append(Event.model_validate_json(path.read_text()))
+    return events
+
+
+def close_notes(events: Iterable[Event]) -> None:
+    """Mark notes as recorded, and forget old marks."""
+    folder = notes_folder()
+    for event in events:
+        path = folder / f"{event.event_id}.json"
+        with contextlib.suppress(OSError):
+            path.replace(path.with_suffix(".recorded"))
+            os.utime(path.with_suffix(".recorded"))
+    for path in folder.glob("*.recorded"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _KEPT_SECONDS:
+                path.unlink()

@@ -1,0 +1,184 @@
+"""What a stream file asks of its table, and whether policy or a person settles it.
+
+Nothing here writes; `evolution.py` commits what is settled.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+from pyiceberg.table import Table
+
+from frazil import keys
+from frazil.contracts import plain_offsets
+from frazil.errors import SchemaRefusedError, SchemaReviewError
+from frazil.ledger import find_recovery_point
+from frazil.publishing import load_with_history
+from frazil.schema_policy import EFFECTS, SchemaChange, choose_policy, compare_columns
+from frazil.streams import Policy, Stream
+from frazil.table_schema import read_columns
+from frazil.workspace import Workspace
+
+_SET_ASIDE = frozenset({"narrow", "change_type"})
+
+
+class StopAnswer(BaseModel):
+    """A person's no: the stream rests until the file changes or somebody accepts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    review: str
+    by: str
+    reason: str
+    at: str
+
+
+@dataclass(frozen=True)
+class SchemaReview:
+    """What a stream file asks of its table."""
+
+    stream: str
+    table: str
+    changes: tuple[SchemaChange, ...]
+    policy: Policy
+    impossible: tuple[str, ...]
+    review_id: str
+    answer: StopAnswer | None
+
+    @property
+    def text(self) -> str:
+        """List the changes, a line each."""
+        return "; ".join(change.text for change in self.changes)
+
+    @property
+    def lines(self) -> list[str]:
+        """List the changes with what each does to the table."""
+        return [f"{change.text} ({EFFECTS[change.kind]})" for change in self.changes]
+
+
+def has_begun(properties: Mapping[str, str], stream: str) -> bool:
+    """Say whether the stream has written to the table; before that a misfit is no change."""
+    return keys.hint_key(stream) in properties
+
+
+def columns_property(stream: Stream) -> dict[str, str]:
+    """Write down which columns the stream writes, so that a missing one is seen to be dropped."""
+    names = [column.name for column in stream.value.parsed_columns]
+    return {keys.columns_key(stream.stream): json.dumps(names)}
+
+
+def review_table(table: Table, stream: Stream) -> SchemaReview | None:
+    """Compare the table with the stream file; None where they agree."""
+    written = json.loads(table.properties.get(keys.columns_key(stream.stream), "[]"))
+    schema = table.schema()
+    have = read_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
+    changes = compare_columns(have, stream.value.parsed_columns, frozenset(written))
+    if not changes:
+        return None
+    parts = [str(table.metadata.table_uuid), schema.schema_id, [c.text for c in changes]]
+    review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    text = table.properties.get(keys.schema_answer_key(stream.stream))
+    answer = StopAnswer.model_validate_json(text) if text else None
+    return SchemaReview(
+        stream=stream.stream,
+        table=stream.table.name,
+        changes=changes,
+        policy=choose_policy(changes, stream.schema_policy),
+        impossible=tuple(_list_impossible(table, changes)),
+        review_id=review_id,
+        answer=answer if answer and answer.review == review_id else None,
+    )
+
+
+def _list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[str]:
+    sources = {field.source_id for field in table.spec().fields}
+    sources |= {field.source_id for field in table.sort_order().fields}
+    names = {table.schema().find_column_name(source) for source in sources}
+    return [
+        change.text
+        for change in changes
+        if not change.is_possible or (change.kind in _SET_ASIDE and change.path in names)
+    ]
+
+
+def preview_schema(table: Table, stream: Stream) -> None:
+    """Refuse what a run would refuse; write nothing.
+
+    Raises:
+        SchemaReviewError, SchemaRefusedError: see `settle_schema`.
+    """
+    review = review_table(table, stream) if has_begun(table.properties, stream.stream) else None
+    if review is not None:
+        refuse_undecided(review)
+
+
+def refuse_undecided(review: SchemaReview) -> None:
+    """Refuse changes that policy does not make by itself.
+
+    Raises:
+        SchemaReviewError, SchemaRefusedError: see `settle_schema`.
+    """
+    facts = f"stream {review.stream}: the stream file asks table {review.table} for {review.text}"
+    back = "put the columns back in the stream file"
+    if review.impossible:
+        raise SchemaRefusedError(
+            f"{facts}; no table can follow this in place: {'; '.join(review.impossible)}",
+            f"{back}, and give the new form a new name",
+        )
+    if review.policy in {"fail", "quarantine"}:
+        raise SchemaRefusedError(
+            f"{facts}; the policy is {review.policy}, and no record is at fault",
+            f"{back}, or set the policy under `schema:` to review",
+        )
+    accept = f"`frazil review-schema {review.stream} --accept --by YOU --reason WHY`"
+    if review.answer is not None:
+        answer = review.answer
+        raise SchemaReviewError(
+            f"{facts}; {answer.by} stopped it at {answer.at}: {answer.reason}",
+            f"{back}, or {accept}",
+            review_id=review.review_id,
+        )
+    if review.policy == "review":
+        raise SchemaReviewError(
+            f"{facts}; a person decides, the stream waits, nothing is lost",
+            f"answer in Airflow under Required Actions (DAG review_schema), or {accept}; "
+            f"`frazil review-schema {review.stream}` shows what it does",
+            review_id=review.review_id,
+        )
+
+
+@dataclass(frozen=True)
+class ShownReview:
+    """A review for people and, as facts, for programs."""
+
+    text: str
+    facts: Mapping[str, object]
+
+
+def show_schema_review(work: Workspace) -> ShownReview:
+    """Show what waits and what it would do; nothing is written."""
+    stream = work.stream
+    table, history = load_with_history(work.store, stream.table.name)
+    review = review_table(table, stream) if has_begun(table.properties, stream.stream) else None
+    if review is None:
+        return ShownReview(f"table {stream.table.name} agrees with the stream file", {})
+    point = find_recovery_point(history, stream.stream)
+    offsets = plain_offsets(point.state.offsets) if point else {}
+    lines = [f"review {review.review_id} of table {review.table}, policy {review.policy}:"]
+    lines += [f"  {line}" for line in review.lines]
+    lines += [f"  impossible in place: {text}" for text in review.impossible]
+    if review.answer is not None:
+        lines.append(f"  stopped by {review.answer.by}: {review.answer.reason}")
+    lines.append(f"  the first records to be read with it: {offsets}")
+    facts = {
+        "review": review.review_id,
+        "policy": review.policy,
+        "changes": [change.text for change in review.changes],
+        "effects": review.lines,
+        "impossible": list(review.impossible),
+        "stopped_by": review.answer.by if review.answer else None,
+        "next_offsets": offsets,
+    }
+    return ShownReview("\n".join(lines), facts)

@@ -1,0 +1,152 @@
+"""One line of time: what happened to a stream and its table, each event once.
+
+Most events can be read from the table at any moment: snapshots, the ledger archive, decisions in
+properties. What leaves no trace there, a failure, is noted when it happens (`event_notes`).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from frazil import keys
+from frazil.branches import branch_age_ms
+from frazil.errors import FrazilError
+from frazil.ledger import History, LedgerEntry, walk_ancestors
+from frazil.offsets import parse_ranges
+from frazil.reports import name_foreign
+
+_WORDS: Mapping[str, str] = {
+    keys.ROWS_WRITTEN: "rows",
+    keys.ROWS_QUARANTINED: "dead letters",
+    keys.ROWS_SKIPPED: "skipped",
+    keys.ROWS_DELETED: "deleted",
+}
+_GROWTH: Mapping[str, str] = {
+    "added-files-size": "bytes_added",
+    "removed-files-size": "bytes_removed",
+    "total-files-size": "bytes_total",
+    "total-data-files": "files_total",
+    "total-records": "rows_total",
+}
+
+
+class Event(BaseModel):
+    """Something that happened, with an id that a repetition shares."""
+
+    model_config = ConfigDict(frozen=True)
+
+    event_id: str
+    at: datetime
+    stream: str
+    table: str
+    kind: str
+    text: str
+    run_id: str | None = None
+    facts: dict[str, str | int] = {}
+
+
+def join_events(*groups: Iterable[Event]) -> list[Event]:
+    """Put groups in the order of time, each event once; the first group's form counts."""
+    found: dict[str, Event] = {}
+    for group in groups:
+        for event in group:
+            found.setdefault(event.event_id, event)
+    return sorted(found.values(), key=lambda event: (event.at, event.event_id))
+
+
+def derive_events(history: History, stream: str) -> Iterator[Event]:
+    """Read events from main's ancestry, from the archive behind it, and from properties."""
+    for entry in walk_ancestors(history):
+        yield _describe_snapshot(history, entry, stream)
+    for name, text in history.properties.items():
+        if name.startswith(keys.SCHEMA_CHANGE_PREFIX):
+            yield _describe_schema_change(history, name, json.loads(text))
+
+
+def _describe_snapshot(history: History, entry: LedgerEntry, stream: str) -> Event:
+    summary = entry.summary
+    facts: dict[str, str | int] = {"snapshot_id": entry.snapshot_id}
+    facts |= {name: int(summary[key]) for key, name in _GROWTH.items() if key in summary}
+    facts |= _measure_phases(entry)
+    if keys.BATCH_ID in summary:
+        facts["batch_id"] = summary[keys.BATCH_ID]
+    return Event(
+        event_id=f"{history.table_uuid}:{entry.snapshot_id}",
+        at=_instant(entry.committed_at_ms),
+        stream=summary.get(keys.STREAM, stream if keys.KIND in summary else ""),
+        table=history.table,
+        kind=summary.get(keys.KIND) or name_foreign(summary.get("operation", "")),
+        text=", ".join(_list_texts(summary)),
+        run_id=summary.get(keys.RUN_ID),
+        facts=facts,
+    )
+
+
+def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
+    counts = [
+        f"{int(summary[k]):,} {word}" for k, word in _WORDS.items() if summary.get(k, "0") != "0"
+    ]
+    yield from counts
+    if keys.RANGES in summary:
+        yield from (
+            f"{topic}-{partition} [{r.start}, {r.end})"
+            for topic, parts in parse_ranges(summary[keys.RANGES]).items()
+            for partition, r in parts.items()
+        )
+    if keys.BY in summary:
+        yield f"{summary[keys.BY]}: {summary.get(keys.REASON, '')}"
+
+
+def _measure_phases(entry: LedgerEntry) -> dict[str, int]:
+    """Give milliseconds of stage, check (with the wait for it) and publish, where they are known.
+
+    A branch is born as its stage begins, and carries that instant in its name.
+    """
+    age_ms = branch_age_ms(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
+    clock = json.loads(entry.summary.get(keys.CLOCK, "{}"))
+    if age_ms is None or not {"staged", "checked"} <= clock.keys():
+        return {}
+    born = entry.committed_at_ms - age_ms
+    return {
+        "stage_ms": clock["staged"] - born,
+        "check_ms": clock["checked"] - clock["staged"],
+        "publish_ms": entry.committed_at_ms - clock["checked"],
+    }
+
+
+def _describe_schema_change(history: History, name: str, record: Mapping[str, str]) -> Event:
+    changes = "; ".join(record["changes"])
+    return Event(
+        event_id=f"{history.table_uuid}:{name}",
+        at=datetime.fromisoformat(record["at"]),
+        stream=record["stream"],
+        table=history.table,
+        kind="schema_change",
+        text=f"{changes}, {record['by']}: {record['reason']}",
+        facts={"schema_id": record["schema-id"]},
+    )
+
+
+def describe_failure(
+    error: FrazilError, stream: str, table: str, run_id: str, now: datetime
+) -> Event:
+    """Describe a failure; the same one within an hour is one event."""
+    hour = now.strftime("%Y-%m-%dT%H")
+    parts = [stream, table, error.code, error.facts, hour]
+    return Event(
+        event_id=hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32],
+        at=now,
+        stream=stream,
+        table=table,
+        kind="failure",
+        text=f"{error.code}: {error.facts}",
+        run_id=run_id,
+        facts={"error": error.code, "next_step": error.next_step},
+    )
+
+
+def _instant(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)

@@ -1,0 +1,157 @@
+"""How long a stream that Airflow schedules each minute needs to go on after a fault; prints JSON.
+
+KILLS (3) and OUTAGE_MINUTES (10) set the size. A kill takes the task and its Spark client with
+SIGKILL while a batch is staged; an outage is a catalog that nobody can open, by a lock on its file.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from run_bench import ask, parse_instant, started_stack
+
+from frazil_demo.airflow_api import AirflowApi
+
+CYCLE_SECONDS = 60
+
+
+def write_stream(environment: Mapping[str, str]) -> str:
+    """Write a stream that runs each minute."""
+    name = f"recovery{secrets.token_hex(3)}"
+    document = {
+        "stream": name,
+        "owner": "bench@example.org",
+        "source": {"topic": name},
+        "value": {"convert": "json", "columns": {"id": "long!"}},
+        "table": {"name": f"bench.{name}"},
+        "batch": {"schedule": "* * * * *"},
+    }
+    Path(environment["FRAZIL_STREAMS"], f"{name}.yaml").write_text(yaml.safe_dump(document))
+    return name
+
+
+@contextlib.contextmanager
+def producing(bootstrap: str, topic: str) -> Iterator[None]:
+    """Send ten records a second until the end."""
+    over = threading.Event()
+
+    def produce() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap})
+        number = 0
+        while not over.wait(0.1):
+            producer.produce(topic, value=json.dumps({"id": number}).encode())
+            producer.poll(0)
+            number += 1
+        producer.flush(30)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def find_job(home: str) -> int | None:
+    """Find the client of a staging job of this stack."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_job = b"stage_batch.py" in (folder / "cmdline").read_bytes()
+            if is_job and f"FRAZIL_HOME={home}".encode() in (folder / "environ").read_bytes():
+                return int(folder.name)
+    return None
+
+
+def find_parent(pid: int) -> int:
+    """Give the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+def wait_for(find: Callable[[], Any], seconds: float) -> Any:
+    """Ask until there is an answer."""
+    deadline = time.monotonic() + seconds
+    while not (found := find()):
+        if time.monotonic() > deadline:
+            message = f"nothing within {seconds:.0f} s"
+            raise TimeoutError(message)
+        time.sleep(0.05)
+    return found
+
+
+def measure_next_batch(environment: Mapping[str, str], name: str, since: float) -> float:
+    """Give the seconds from an instant until a batch is published after it."""
+
+    def find_later() -> float | None:
+        newest = ask(environment, "status", name)[0]["newest_ingest_at"]
+        return parse_instant(newest) if newest and parse_instant(newest) > since else None
+
+    return float(wait_for(find_later, 900)) - since
+
+
+def kill_a_batch(environment: Mapping[str, str], name: str) -> float:
+    """Kill a task and its job in mid-stage; give the seconds until the next batch is visible."""
+    job = wait_for(lambda: find_job(environment["FRAZIL_HOME"]), 180)
+    task = find_parent(job)
+    os.kill(task, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(job, signal.SIGKILL)
+    return measure_next_batch(environment, name, time.time())
+
+
+def lock_catalog(path: str, minutes: float) -> float:
+    """Let nobody open the catalog for so long; give the instant at which it is back."""
+    catalog = sqlite3.connect(path, isolation_level=None, timeout=60)
+    catalog.execute("BEGIN EXCLUSIVE")
+    time.sleep(minutes * 60)
+    catalog.execute("ROLLBACK")
+    catalog.close()
+    return time.time()
+
+
+def main(kills: int, outage_minutes: float) -> dict[str, object]:
+    """Measure both and audit afterwards."""
+    with started_stack() as environment:
+        stack = ask(environment, "stack", "status")
+        name = write_stream(environment)
+        bootstrap = stack["kafka"]["bootstrap"]
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(name, 4, 1)])[name].result(15)
+        airflow = stack["airflow"]
+        api = AirflowApi(airflow["url"], airflow["user"], Path(airflow["password_file"]))
+        api.wait_for_dag(f"ingest__{name}")
+        with producing(bootstrap, name):
+            measure_next_batch(environment, name, time.time())
+            after_kills = []
+            for _ in range(kills):
+                after_kills.append(kill_a_batch(environment, name))
+                print(f"kill: {after_kills[-1]:.1f} s", file=sys.stderr)
+            path = stack["catalog"]["properties"]["uri"].partition("sqlite:///")[2]
+            after_outage = measure_next_batch(environment, name, lock_catalog(path, outage_minutes))
+        audit = ask(environment, "audit", name)
+    return {
+        "schedule_seconds": CYCLE_SECONDS,
+        "seconds_after_a_kill": [round(seconds, 1) for seconds in after_kills],
+        "limit_after_a_kill": CYCLE_SECONDS + 15,
+        "outage_minutes": outage_minutes,
+        "seconds_after_the_outage": round(after_outage, 1),
+        "limit_after_the_outage": 3 * CYCLE_SECONDS,
+        "audit": audit,
+    }
+
+
+if __name__ == "__main__":
+    given = int(os.environ.get("KILLS", "3")), float(os.environ.get("OUTAGE_MINUTES", "10"))
+    print(json.dumps(main(*given), indent=2))

@@ -1,0 +1,97 @@
+"""A schema change that waits for a person: asked in Airflow once, answered there, recorded."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from conftest import Lab, good_values
+from pyiceberg.catalog import load_catalog
+
+from e2e.conftest import Airflow
+from frazil import keys
+
+pytestmark = pytest.mark.stack
+REVIEW = "review_schema"
+WAIT_SECONDS = 120
+
+
+def begin_and_rename(airflow: Airflow, lab: Lab) -> str:
+    """Load a batch, rename a column in the stream file, and meet the review; give its run's id."""
+    dag = f"ingest__{lab.stream}"
+    lab.create_topic()
+    lab.produce(good_values(20))
+    airflow.api.wait_for_dag(dag)
+    airflow.api.wait_for_dag(REVIEW)
+    assert airflow.states(dag, airflow.run(dag))["publish"] == "success"
+    columns = {"id": "long!", "label": "string", "amount": "double"}
+    lab.write_stream(value={"convert": "json", "columns": columns})
+    lab.produce([json.dumps({"id": 20, "label": "new"}).encode()])
+    for _ in range(2):
+        assert airflow.states(dag, airflow.run(dag))["plan"] == "failed"
+    [review] = list_reviews(airflow, lab)
+    return str(review["dag_run_id"])
+
+
+def list_reviews(airflow: Airflow, lab: Lab) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = airflow.api.request("GET", f"/dags/{REVIEW}/dagRuns")["dag_runs"]
+    return [run for run in runs if run["conf"].get("stream") == lab.stream]
+
+
+def read_question(airflow: Airflow, run_id: str) -> dict[str, Any]:
+    """Wait until the question stands under Required Actions."""
+    path = f"/dags/{REVIEW}/dagRuns/{run_id}/taskInstances/ask/-1/hitlDetails"
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (question := airflow.api.request("GET", path, allow_missing=True)):
+        assert time.monotonic() < deadline, airflow.states(REVIEW, run_id)
+        time.sleep(0.5)
+    return question
+
+
+def answer(airflow: Airflow, run_id: str, choice: str, reason: str) -> dict[str, str]:
+    path = f"/dags/{REVIEW}/dagRuns/{run_id}/taskInstances/ask/-1/hitlDetails"
+    body = {"chosen_options": [choice], "params_input": {"reason": reason}}
+    airflow.api.request("PATCH", path, body)
+    airflow.api.wait_for_run(REVIEW, run_id, WAIT_SECONDS)
+    return airflow.states(REVIEW, run_id)
+
+
+def test_a_change_is_asked_for_once_accepted_by_a_person_and_read_on(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab, dag = airflow_lab, f"ingest__{airflow_lab.stream}"
+    run_id = begin_and_rename(airflow, lab)
+
+    question = read_question(airflow, run_id)
+    assert lab.stream in question["subject"]
+    for text in ("rename name to label", "all its values", "first records"):
+        assert text in question["body"]
+    assert "new" not in question["body"].split()  # no payload
+    states = answer(airflow, run_id, "Accept", "agreed with the owners")
+
+    assert states == dict.fromkeys(("show", "ask", "decide"), "success")
+    assert airflow.states(dag, airflow.run(dag))["publish"] == "success"
+    table = load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
+    rows = table.scan().to_arrow()
+    assert rows.num_rows == 21
+    assert rows["label"].null_count == 0
+    record = json.loads(table.properties[f"{keys.SCHEMA_CHANGE_PREFIX}1"])
+    assert (record["by"], record["reason"]) == ("admin", "agreed with the owners")
+    assert lab.frazil("audit", lab.stream).code == 0
+
+
+def test_a_no_in_airflow_keeps_the_stream_waiting_and_is_not_asked_again(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab, dag = airflow_lab, f"ingest__{airflow_lab.stream}"
+    run_id = begin_and_rename(airflow, lab)
+    read_question(airflow, run_id)
+
+    states = answer(airflow, run_id, "Stop", "label is not agreed")
+
+    assert states["decide"] == "success"
+    assert airflow.states(dag, airflow.run(dag))["plan"] == "failed"
+    assert len(list_reviews(airflow, lab)) == 1
+    stopped = lab.frazil("plan", lab.stream)
+    assert "admin stopped it" in stopped.err
+    assert "label is not agreed" in stopped.err

@@ -1,0 +1,242 @@
+"""A table follows its stream file by policy or by a person's answer, in one commit of its own."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from lake import Lake, make_stream
+from pyiceberg.types import IntegerType, LongType
+from requests.exceptions import ReadTimeout
+from scripted_catalog import landed_then, overtaken_by
+
+from frazil import keys
+from frazil.authors import Author
+from frazil.bootstrap import new_table
+from frazil.errors import NothingToDecideError, SchemaRefusedError, SchemaReviewError
+from frazil.evolution import accept_schema, settle_schema, stop_schema
+from frazil.schema_review import review_table, show_schema_review
+from frazil.workspace import Workspace
+
+JANE = Author("jane@example.org", "new feed")
+COLUMNS = {"id": "int!", "name": "string"}
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Lake:
+    """Give a lake whose stream has begun with an id and a name, partitioned by the name."""
+    stream = make_stream(
+        value={"columns": COLUMNS},
+        table={"name": "demo.orders", "partition_by": ["name"]},
+    )
+    lake = Lake(tmp_path, stream)
+    lake.begin()
+    return lake
+
+
+def edit(lake: Lake, columns: Mapping[str, str], **policy: str) -> Workspace:
+    """Open the stream as if its file had been edited."""
+    stream = make_stream(
+        value={"columns": columns},
+        table={"name": "demo.orders", "partition_by": ["name"] if "name" in columns else []},
+        schema=policy,
+    )
+    work = Workspace(stream, lake.folder, "test")
+    work.__dict__["store"] = lake.store
+    return work
+
+
+def names(lake: Lake) -> list[str]:
+    return [field.name for field in lake.table.schema().fields]
+
+
+def records(lake: Lake) -> list[dict[str, object]]:
+    found = sorted(
+        (key, value)
+        for key, value in lake.table.properties.items()
+        if key.startswith(keys.SCHEMA_CHANGE_PREFIX)
+    )
+    return [json.loads(value) for _, value in found]
+
+
+def test_what_policy_calls_auto_is_one_commit_that_says_so(begun: Lake) -> None:
+    commits = begun.catalog.commits_asked
+    work = edit(begun, {"id": "long", "name": "string", "city": "string"})
+
+    settle_schema(work)
+
+    assert begun.catalog.commits_asked == commits + 1
+    assert names(begun) == ["id", "name", "city", "_kafka"]
+    assert begun.table.schema().find_type("id") == LongType()
+    assert not begun.table.schema().find_field("id").required
+    assert [(r["by"], r["changes"], r["schema-id"]) for r in records(begun)] == [
+        (
+            "policy",
+            ["relax id: int! to long", "widen id: int to long", "add_column city: string"],
+            1,
+        )
+    ]
+    assert review_table(begun.table, work.stream) is None
+
+
+def test_settling_again_commits_nothing(begun: Lake) -> None:
+    work = edit(begun, COLUMNS | {"city": "string"})
+    settle_schema(work)
+    commits = begun.catalog.commits_asked
+
+    settle_schema(work)
+
+    assert begun.catalog.commits_asked == commits
+
+
+def test_an_answer_that_is_lost_adds_no_second_column(begun: Lake) -> None:
+    work = edit(begun, COLUMNS | {"city": "string"})
+    begun.catalog.script = [landed_then(ReadTimeout())]
+
+    settle_schema(work)
+
+    assert names(begun) == ["id", "name", "city", "_kafka"]
+    assert len(records(begun)) == 1
+
+
+def test_of_two_that_evolve_at_once_one_does(begun: Lake) -> None:
+    work = edit(begun, COLUMNS | {"city": "string"})
+    begun.catalog.script = [overtaken_by(lambda: settle_schema(work))]
+
+    settle_schema(work)
+
+    assert names(begun) == ["id", "name", "city", "_kafka"]
+    assert len(records(begun)) == 1
+    ids = [field.field_id for field in begun.table.schema().fields]
+    assert len(set(ids)) == len(ids)
+
+
+def test_an_alter_by_somebody_else_in_between_is_seen(begun: Lake) -> None:
+    def alter() -> None:
+        with begun.table.update_schema() as update:
+            update.add_column("city", IntegerType())
+
+    begun.catalog.script = [overtaken_by(alter)]
+
+    with pytest.raises(SchemaReviewError, match="change_type city: int to string"):
+        settle_schema(edit(begun, COLUMNS | {"city": "string"}))
+
+    assert not records(begun)
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"id": "int!"}, "drop name: string"),
+        ({"id": "int!", "label": "string"}, "rename name to label"),
+        ({"id": "string!", "name": "string"}, "change_type id: int to string"),
+        (COLUMNS | {"city": "string!"}, "add_required city: string!"),
+        ({"Id": "int!", "name": "string"}, "rename id to Id"),
+    ],
+)
+def test_everything_else_waits_for_a_person(
+    begun: Lake, columns: dict[str, str], text: str
+) -> None:
+    work = edit(begun, columns)
+    commits = begun.catalog.commits_asked
+
+    with pytest.raises(SchemaReviewError) as waiting:
+        settle_schema(work)
+
+    assert text in str(waiting.value)
+    assert "frazil review-schema orders --accept" in waiting.value.next_step
+    assert begun.catalog.commits_asked == commits
+    shown = show_schema_review(work)
+    assert shown.facts["review"] == waiting.value.review_id
+    assert shown.facts["next_offsets"] == {"orders": (0, 0)}
+
+    accept_schema(work, JANE, waiting.value.review_id)
+
+    settle_schema(work)
+    assert records(begun)[-1]["by"] == "jane@example.org"
+    assert records(begun)[-1]["reason"] == "new feed"
+    assert not show_schema_review(work).facts
+
+
+def test_a_column_that_is_dropped_keeps_its_values_and_is_asked_for_once(begun: Lake) -> None:
+    work = edit(begun, {"id": "int!"})
+    accept_schema(work, JANE)
+
+    assert names(begun) == ["id", "name", "_kafka"]
+    settle_schema(work)
+
+
+def test_a_name_that_comes_back_with_another_type_is_a_new_column(begun: Lake) -> None:
+    old_id = begun.table.schema().find_field("id").field_id
+    accept_schema(edit(begun, {"id": "string", "name": "string"}), JANE)
+
+    schema = begun.table.schema()
+    assert names(begun) == ["id", "id_v0", "name", "_kafka"]
+    assert schema.find_field("id_v0").field_id == old_id
+    assert not schema.find_field("id_v0").required
+
+
+def test_a_no_is_kept_until_the_file_changes_or_somebody_accepts(begun: Lake) -> None:
+    work = edit(begun, {"id": "int!"})
+    stop_schema(work, Author("joe@example.org", "not before May"))
+
+    with pytest.raises(SchemaReviewError, match=r"joe@example.org stopped it .* not before May"):
+        settle_schema(work)
+    with pytest.raises(SchemaReviewError, match="a person decides"):
+        settle_schema(edit(begun, {"id": "int!", "label": "string"}))
+    settle_schema(edit(begun, COLUMNS))
+    accept_schema(work, JANE)
+    settle_schema(work)
+    assert keys.schema_answer_key("orders") not in begun.table.properties
+
+
+def test_an_answer_to_what_was_not_seen_is_refused(begun: Lake) -> None:
+    seen = show_schema_review(edit(begun, {"id": "int!"})).facts["review"]
+    work = edit(begun, {"id": "int!", "label": "string"})
+
+    for decide in (accept_schema, stop_schema):
+        with pytest.raises(NothingToDecideError, match="is over"):
+            decide(work, JANE, str(seen))
+    with pytest.raises(NothingToDecideError, match="agrees with the stream file"):
+        accept_schema(edit(begun, COLUMNS), JANE)
+
+
+@pytest.mark.parametrize("policy", ["fail", "quarantine"])
+def test_a_policy_that_forbids_is_no_question(begun: Lake, policy: str) -> None:
+    work = edit(begun, COLUMNS | {"city": "string"}, add_column=policy)
+
+    with pytest.raises(SchemaRefusedError, match=f"the policy is {policy}"):
+        settle_schema(work)
+
+
+def test_review_may_be_asked_for_what_is_auto_elsewhere(begun: Lake) -> None:
+    work = edit(begun, COLUMNS | {"city": "string"}, add_column="review")
+
+    with pytest.raises(SchemaReviewError):
+        settle_schema(work)
+
+
+def test_what_no_table_can_follow_is_refused_and_never_accepted(begun: Lake) -> None:
+    work = edit(begun, {"id": "int!", "name": "long"})  # the table is partitioned by it
+
+    for attempt in (settle_schema, lambda w: accept_schema(w, JANE)):
+        with pytest.raises(SchemaRefusedError, match="no table can follow this in place"):
+            attempt(work)
+    assert not records(begun)
+
+
+def test_a_table_that_the_stream_has_not_begun_is_never_changed(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, make_stream(value={"columns": COLUMNS}))
+    lake.store.create("demo.orders", new_table(lake.stream))
+
+    with pytest.raises(NothingToDecideError):
+        accept_schema(edit(lake, COLUMNS | {"city": "string"}), JANE)
+
+
+def test_going_back_takes_the_old_schema_again(begun: Lake) -> None:
+    settle_schema(edit(begun, COLUMNS | {"city": "string"}))
+    schema_ids = [schema.schema_id for schema in begun.table.metadata.schemas]
+    accept_schema(edit(begun, COLUMNS), JANE)  # a drop: the column stays
+
+    assert [schema.schema_id for schema in begun.table.metadata.schemas] == schema_ids
+    assert names(begun) == ["id", "name", "city", "_kafka"]
