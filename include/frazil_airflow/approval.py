@@ -13,7 +13,7 @@ class ApproveLargeRecovery(ApprovalOperator):
 
     template_fields = (*ApprovalOperator.template_fields, "planned")
 
-    def __init__(self, *, planned: XComArg, **settings: Any) -> None:  # noqa: ANN401 - Airflow's
+    def __init__(self, *, planned: XComArg | str, **settings: Any) -> None:  # noqa: ANN401 - Airflow's
         """Take the plan of the task before."""
         super().__init__(subject="May this rollback go on?", **settings)
         self.planned: object = planned

@@ -1,0 +1,49 @@
+"""A rollback waits for a second person only where it takes much."""
+
+from datetime import datetime
+
+import pytest
+from airflow.sdk import DAG, Context
+
+from frazil.recovery_messages import RecoverRequest, RecoveryPlan
+from frazil_airflow.approval import ApproveLargeRecovery
+
+pytestmark = pytest.mark.airflow
+
+
+def plan_of(**facts: object) -> RecoveryPlan:
+    """Plan to go back to snapshot 1; a hundred rows may go without a word."""
+    request = RecoverRequest(stream="orders", to_snapshot=1, approval_rows=100)
+    plain = {"target_id": 1, "rows_going": 100, "text": "main goes back", "head": 2, **facts}
+    given = {"stream": "orders", "table": "shop.orders", "request": request, **plain}
+    return RecoveryPlan.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("plan", "is_asked"),
+    [
+        (plan_of(), False),
+        (plan_of(rows_going=101), True),
+        (plan_of(rows_going=None), True),
+        (plan_of(foreign_snapshots=1), True),
+        (plan_of(lost={"orders": {"orders": {0: (1, 2)}}}), True),
+        (plan_of(target_id=None, rows_going=None), False),
+    ],
+    ids=[
+        "as many rows as may go",
+        "one row more",
+        "nobody knows how many rows",
+        "changes by others that nothing brings back",
+        "records that Kafka no longer holds",
+        "an answer to a halt",
+    ],
+)
+def test_a_second_person_is_asked(plan: RecoveryPlan, is_asked: bool) -> None:  # noqa: FBT001
+    assert plan.needs_approval is is_asked
+
+
+def test_a_small_rollback_goes_on_without_a_question() -> None:
+    with DAG("d", start_date=datetime(2026, 1, 31), schedule=None):  # noqa: DTZ001
+        task = ApproveLargeRecovery(task_id="approve", planned=plan_of().encode())
+
+    assert task.execute(Context()) is None
