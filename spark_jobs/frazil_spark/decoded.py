@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column
+from frazil.contracts import KeyDecode, Part, StageRequest, WireFormat
 from frazil.value_forms import value_path
 from frazil_spark.wire_frame import WireFrame
 
@@ -34,6 +35,24 @@ class Decoded:
         """Take the table's columns out of rows of the frame."""
         values = [F.expr(value_path(column)).alias(column.name) for column in self.columns]
         return rows.select(*values, KAFKA)
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What a decode needs beyond the columns: flat or whole values, a registry's schemas, keys."""
+
+    is_flat: bool = True
+    wire: WireFormat | None = None
+    key: KeyDecode | None = None
+    part: Part = "value"
+
+
+PLAIN = Forms()
+
+
+def forms_of(request: StageRequest) -> Forms:
+    """Take the forms out of a request."""
+    return Forms(request.is_flat, request.wire, request.key)
 
 
 def join_any(conditions: Sequence[str | None]) -> str:

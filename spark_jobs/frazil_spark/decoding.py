@@ -5,13 +5,11 @@ The rules here are the transform: when the same bytes would give other rows, rai
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column, StructType, parse_column, to_spark_ddl
-from frazil.contracts import KeyDecode, Part, StageRequest, WireFormat
 from frazil.value_forms import (
     RECORD,
     convert_sql,
@@ -22,7 +20,17 @@ from frazil.value_forms import (
     wire_ddl,
     wire_path,
 )
-from frazil_spark.decoded import GOOD, INVALID, KAFKA, VALUE, Decoded, join_any
+from frazil_spark.decoded import (
+    GOOD,
+    INVALID,
+    KAFKA,
+    PLAIN,
+    VALUE,
+    Decoded,
+    Forms,
+    forms_of,
+    join_any,
+)
 from frazil_spark.kafka_source import kafka_struct
 from frazil_spark.key_column import decode_key, include_key
 from frazil_spark.registered_values import decode_registered
@@ -81,27 +89,12 @@ def _write_json_reason(payload: str, header: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Forms:
-    """What a decode needs beyond the columns: flat or whole values, a registry's schemas, keys."""
-
-    is_flat: bool = True
-    wire: WireFormat | None = None
-    key: KeyDecode | None = None
-    part: Part = "value"
-
-
-def forms_of(request: StageRequest) -> Forms:
-    """Take the forms out of a request."""
-    return Forms(request.is_flat, request.wire, request.key)
-
-
 def decode(
     records: DataFrame,
     convert: str,
     columns: dict[str, str],
     carried: Sequence[str] = (),
-    forms: Forms = Forms(),
+    forms: Forms = PLAIN,
 ) -> Decoded:
     """Turn values into columns; exactly one decode per record and schema is in the plan.
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -10,11 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.columns import Column
 from frazil.contracts import KeyDecode
 from frazil.value_forms import RECORD, convert_sql, converted_name, value_path
-from frazil_spark.decoded import GOOD, Decoded
+from frazil_spark.decoded import GOOD, Decoded, Forms
 from frazil_spark.wire_frame import WireFrame
-
-if TYPE_CHECKING:
-    from frazil_spark.decoding import Forms
 
 KEY = "_frazil_key"
 FAULT = "_frazil_key_fault"
@@ -23,7 +19,7 @@ _INVALID = "_frazil_any_invalid"
 _VALUE_GOOD = "_frazil_value_good"
 
 DecodeValue = Callable[
-    [DataFrame, str, tuple[Column, ...], Sequence[str], "Forms"],
+    [DataFrame, str, tuple[Column, ...], Sequence[str], Forms],
     Decoded,
 ]
 
@@ -43,7 +39,7 @@ class Keyed:
 
 
 def decode_key(
-    records: DataFrame, key: KeyDecode, column: Column, forms: "Forms", decode: DecodeValue
+    records: DataFrame, key: KeyDecode, column: Column, forms: Forms, decode: DecodeValue
 ) -> Keyed:
     """Decode keys as if they were values; a record without a key has none, and that is no fault."""
     names = records.columns
