@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column
-from frazil.contracts import KeyDecode, Part, WireFormat
+from frazil.contracts import KeyDecode, Part, StageRequest, WireFormat
 from frazil.value_forms import value_path
 from frazil_spark.wire_frame import WireFrame
 
@@ -47,7 +47,12 @@ class Forms:
     part: Part = "value"
 
 
-PLAIN_FORMS = Forms()
+PLAIN = Forms()
+
+
+def forms_of(request: StageRequest) -> Forms:
+    """Take the forms out of a request."""
+    return Forms(request.is_flat, request.wire, request.key)
 
 
 def join_any(conditions: Sequence[str | None]) -> str:

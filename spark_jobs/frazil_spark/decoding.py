@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column, StructType, parse_column, to_spark_ddl
-from frazil.contracts import StageRequest
 from frazil.value_forms import (
     RECORD,
     convert_sql,
@@ -21,7 +20,17 @@ from frazil.value_forms import (
     wire_ddl,
     wire_path,
 )
-from frazil_spark.decoded import GOOD, INVALID, KAFKA, PLAIN_FORMS, VALUE, Decoded, Forms, join_any
+from frazil_spark.decoded import (
+    GOOD,
+    INVALID,
+    KAFKA,
+    PLAIN,
+    VALUE,
+    Decoded,
+    Forms,
+    forms_of,
+    join_any,
+)
 from frazil_spark.kafka_source import kafka_struct
 from frazil_spark.key_column import decode_key, include_key
 from frazil_spark.registered_values import decode_registered
@@ -80,17 +89,12 @@ def _write_json_reason(payload: str, header: str) -> str:
     )
 
 
-def forms_of(request: StageRequest) -> Forms:
-    """Take the forms out of a request."""
-    return Forms(request.is_flat, request.wire, request.key)
-
-
 def decode(
     records: DataFrame,
     convert: str,
     columns: dict[str, str],
     carried: Sequence[str] = (),
-    forms: Forms = PLAIN_FORMS,
+    forms: Forms = PLAIN,
 ) -> Decoded:
     """Turn values into columns; exactly one decode per record and schema is in the plan.
 

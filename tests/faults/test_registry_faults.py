@@ -1,8 +1,11 @@
 """The schema registry's faults: it waits, it never drops or quarantines what is good (E17)."""
 
 import json
+import os
+import signal
 
 import pytest
+import stamina
 from avro_bytes import encode, record
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from conftest import Run
@@ -141,6 +144,26 @@ def test_a_registry_that_goes_while_spark_works_costs_only_a_wait(
     monkeypatch.delenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT")
     assert batches.publish().rows_written == 1
     assert list(batches.table.metadata.refs) == ["main"]
+    assert batches.faults() == ()
+
+
+def test_a_registry_that_is_killed_between_plan_and_stage_comes_back_with_its_schemas(
+    registry: RegistryLab, batches: Batches
+) -> None:
+    known = registry.register(json.dumps(V1))
+    registry.send([frame(known, encode(V1, {"id": 1}))] * 2)
+    plan, work = batches.plan(), batches.open()
+    status = registry.lab.frazil("stack", "status", "--json").json
+    assert isinstance(status, dict)
+    os.kill(status["parts"]["registry"]["pid"], signal.SIGKILL)
+
+    with pytest.raises(RegistryUnavailableError):
+        stage_batch(work, plan)
+
+    for attempt in stamina.retry_context(on=RegistryUnavailableError, timeout=120, attempts=60):
+        with attempt:
+            batches.open().registry("schema_registry_default").probe()
+    assert batches.publish().rows_written == 2
     assert batches.faults() == ()
 
 
