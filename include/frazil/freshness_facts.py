@@ -93,13 +93,13 @@ class FreshnessFacts:
     table: str
     partitions: tuple[PartitionFacts, ...] = ()
     newest_ingest_at: datetime | None = None
-    newest_redrive_at: datetime | None = None
     read_all_at: datetime | None = None
     staged_at: tuple[datetime, ...] = ()
     retention: Retention = Retention()
     obstacle: Obstacle | None = None
     state: StreamState | None = None
     rows: int | None = None
+    newest_redrive_at: datetime | None = None
 
 
 @dataclass(frozen=True)

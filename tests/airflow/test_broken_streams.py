@@ -38,7 +38,15 @@ def test_a_broken_file_is_an_import_error_with_file_line_and_field(
 
     place = f"{broken}:4: value.convert: Input should be"
     assert place in find_error(bag)
-    assert {"ingest__orders", "maintain__orders", "watch", "review_schema"} == set(bag.dags)
+    assert {
+        "ingest__orders",
+        "maintain__orders",
+        "watch",
+        "review_schema",
+        "recover",
+        "replay",
+        "replay_dead_letters",
+    } == set(bag.dags)
 
 
 def test_every_broken_file_is_named(write_stream: WriteStream, parse: Parse) -> None:
@@ -108,4 +116,4 @@ def test_a_folder_without_stream_files_is_sound(
     bag = parse()
 
     assert bag.import_errors == {}
-    assert set(bag.dags) == {"watch", "review_schema"}
+    assert set(bag.dags) == {"watch", "review_schema", "recover", "replay", "replay_dead_letters"}

@@ -192,8 +192,10 @@ def test_the_longest_window_of_all_streams_on_a_table_counts(
     for end in (1, 2, 3):
         lake.ingest(end, end)
     days_pass(monkeypatch, 10)
-    careful = make_stream("others").model_dump(mode="json", by_alias=True)
-    careful["maintenance"]["rollback_hours"] = 24 * 20
+    settings = {"rollback_hours": 24 * 20}
+    careful = make_stream("others", maintenance=settings).model_dump(
+        mode="json", by_alias=True, exclude_unset=True
+    )
     (tmp_path / "others.yaml").write_text(yaml.safe_dump(careful))
 
     report = expire_snapshots(work)

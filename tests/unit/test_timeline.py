@@ -10,7 +10,7 @@ from requests.exceptions import ReadTimeout
 from frazil import keys
 from frazil.authors import Author
 from frazil.cli.timeline import parse_since
-from frazil.decisions import reingest
+from frazil.halts import reingest
 from frazil.errors import CatalogUnavailableError, ConfigurationError, SupersededError
 from frazil.event_notes import close_notes, note_event, noted_failures, notes_folder, read_notes
 from frazil.evolution import settle_schema
