@@ -10,10 +10,10 @@ from requests.exceptions import ReadTimeout
 from frazil import keys
 from frazil.authors import Author
 from frazil.cli.timeline import parse_since
-from frazil.halts import reingest
 from frazil.errors import CatalogUnavailableError, ConfigurationError, SupersededError
 from frazil.event_notes import close_notes, note_event, noted_failures, notes_folder, read_notes
 from frazil.evolution import settle_schema
+from frazil.halts import reingest
 from frazil.publishing import publish_batch
 from frazil.timeline import Event, derive_events, describe_failure, join_events
 from frazil.timeline_table import read_recorded, read_timeline, record_timeline
