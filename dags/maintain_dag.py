@@ -17,6 +17,7 @@ finds nothing. The tasks share the table's one pool slot with `stage` and `publi
 written is referred to by nothing, and a later `remove_orphans` takes it away.
 """
 
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from frazil.table_reports import CompactReport, ExpireReport, OrphanReport, TableReport
+
+log = logging.getLogger(__name__)
 
 
 @frazil_task
@@ -60,14 +63,17 @@ def remove_orphans(stream: str, run_id: str) -> "OrphanReport":
 @frazil_task
 def report(stream: str, run_id: str) -> "TableReport":
     """Say how many files, bytes and snapshots the table has now, and record the timeline."""
+    from frazil.errors import FrazilError
     from frazil.maintenance import summarize_table
     from frazil.timeline_table import record_timeline
     from frazil.workspace import open_workspace
 
     work = open_workspace(stream, run_id)
     summary = summarize_table(work)
-    if summary.exists:
+    try:
         record_timeline(work)
+    except FrazilError as error:
+        log.warning("the timeline is recorded by the next run: %s", error)
     return summary
 
 

@@ -77,6 +77,7 @@ def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id
     schedule=None,
     catchup=False,
     max_active_runs=64,
+    is_paused_upon_creation=False,
     default_args=task_defaults("frazil"),
     params={
         "stream": Param(

@@ -88,14 +88,15 @@ class SparkEngine:
 
     def _refuse_silence(self) -> None:
         """Ask the port first: the Connect client would retry for minutes."""
-        address = urlparse(self.remote.partition(";")[0])
+        plain = self.remote.partition(";")[0]  # what follows may be a token
+        address = urlparse(plain)
         try:
             socket.create_connection(
                 (address.hostname or "127.0.0.1", address.port or 15002), CONNECT_TIMEOUT_SECONDS
             ).close()
         except OSError as error:
             raise SparkUnavailableError(
-                f"Spark Connect at {self.remote}: {error}",
+                f"Spark Connect at {plain}: {error}",
                 "`frazil stack status` shows the server, `frazil stack up` starts it; nothing was "
                 "staged, the next run tries the same range again",
             ) from error

@@ -30,7 +30,8 @@ def note_event(event: Event) -> None:
     folder = notes_folder()
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / f"{event.event_id}.recorded").exists():
+        paths = (folder / f"{event.event_id}.{state}" for state in ("recorded", "json"))
+        if not any(path.exists() for path in paths):
             draft = folder / f"{event.event_id}.{os.getpid()}.draft"
             draft.write_text(event.model_dump_json())
             draft.replace(folder / f"{event.event_id}.json")

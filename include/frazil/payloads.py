@@ -145,7 +145,7 @@ class Key(Section):
     @model_validator(mode="after")
     def _type_fits_convert(self) -> "Key":
         if self.convert is None:
-            if self.model_fields_set - {"convert"}:
+            if list_chosen(self):
                 message = "key needs convert, for example `key: {convert: string}`"
                 raise ValueError(message)
             return self
@@ -181,9 +181,15 @@ class Key(Section):
 def _refuse_idle_options(section: Value | Key, convert: str) -> None:
     """Refuse options of a registry where none is asked."""
     for name in ("registry", "subject", "message", "unknown_id"):
-        if convert not in BY_REGISTRY and name in section.model_fields_set:
+        if convert not in BY_REGISTRY and name in list_chosen(section):
             message = f"convert: {convert} asks no schema registry; leave {name} out"
             raise FieldError((name,), message)
+
+
+def list_chosen(section: Section) -> set[str]:
+    """List options that say something else than their default: a stream written out whole loads."""
+    fields = type(section).model_fields
+    return {name for name in fields if getattr(section, name) != fields[name].get_default()}
 
 
 def _parse_column(name: str, text: str) -> Column:

@@ -9,19 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
+from pyiceberg.partitioning import validate_partition_name
 from pyiceberg.table import Table
 
 from frazil import keys
 from frazil.contracts import plain_offsets
+from frazil.derived_columns import with_columns
 from frazil.errors import SchemaRefusedError, SchemaReviewError
 from frazil.ledger import find_recovery_point
 from frazil.publishing import load_with_history
+from frazil.schema_merge import merge_schema
 from frazil.schema_policy import EFFECTS, SchemaChange, choose_policy, compare_columns
 from frazil.streams import Policy, Stream
 from frazil.table_schema import to_columns
 from frazil.workspace import Workspace
 
-_SET_ASIDE = frozenset({"narrow", "change_type"})
+_REPLACING = frozenset({"narrow", "change_type", "drop"})
+_HARMLESS = frozenset({"add_column", "add_required", "widen", "relax"})
 
 
 class StopAnswer(BaseModel):
@@ -77,6 +81,10 @@ def review_table(table: Table, stream: Stream) -> SchemaReview | None:
     changes = compare_columns(have, stream.parsed_columns, frozenset(written))
     if not changes:
         return None
+    impossible = _list_impossible(table, changes)
+    impossible += _list_shared(table, stream.stream, changes)
+    if not impossible:
+        impossible = _list_taken_names(table, stream, changes)
     parts = [str(table.metadata.table_uuid), schema.schema_id, [c.text for c in changes]]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     text = table.properties.get(keys.schema_answer_key(stream.stream))
@@ -86,21 +94,59 @@ def review_table(table: Table, stream: Stream) -> SchemaReview | None:
         table=stream.table.name,
         changes=changes,
         policy=choose_policy(changes, stream.schema_policy),
-        impossible=tuple(_list_impossible(table, changes)),
+        impossible=tuple(impossible),
         review_id=review_id,
         answer=answer if answer and answer.review == review_id else None,
     )
 
 
 def _list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[str]:
-    sources = {field.source_id for field in table.spec().fields}
-    sources |= {field.source_id for field in table.sort_order().fields}
-    names = {table.schema().find_column_name(source) for source in sources}
+    """List what no table can follow in place, and what its files are laid out by."""
+    sources = {f.source_id for spec in table.specs().values() for f in spec.fields}
+    sources |= {f.source_id for order in table.sort_orders().values() for f in order.fields}
+    found = (table.schema().find_column_name(source) for source in sources)
+    laid_out = [name for name in found if name is not None]
+    old_names = {change.after: change.path for change in changes if change.kind == "rename"}
+
+    def decides_layout(change: SchemaChange) -> bool:
+        old = old_names.get(change.path, change.path)
+        return any(name == old or name.startswith(f"{old}.") for name in laid_out)
+
     return [
         change.text
         for change in changes
-        if not change.is_possible or (change.kind in _SET_ASIDE and change.path in names)
+        if not change.is_possible or (change.kind in _REPLACING and decides_layout(change))
     ]
+
+
+def _list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) -> list[str]:
+    """List changes of columns that another stream of the table writes too."""
+    own = keys.columns_key(stream)
+    prefix = own.removesuffix(stream)
+    others = {
+        name: key.removeprefix(prefix)
+        for key, text in table.properties.items()
+        if key.startswith(prefix) and key != own
+        for name in json.loads(text)
+    }
+    return [
+        f"{change.text}, which stream {others[change.path.partition('.')[0]]} writes too"
+        for change in changes
+        if change.kind not in _HARMLESS and change.path.partition(".")[0] in others
+    ]
+
+
+def _list_taken_names(table: Table, stream: Stream, changes: tuple[SchemaChange, ...]) -> list[str]:
+    """List clashes of a column's name with a partition field's: Spark could load no such table."""
+    metadata = table.metadata
+    merged = merge_schema(table.schema(), metadata.last_column_id, stream.parsed_columns, changes)
+    clashes = []
+    for field in (f for spec in table.specs().values() for f in spec.fields):
+        try:
+            validate_partition_name(field.name, field.transform, field.source_id, merged, set())
+        except ValueError as error:
+            clashes.append(f"{field.name}: {error}")
+    return clashes
 
 
 def preview_schema(table: Table, stream: Stream) -> None:
@@ -159,7 +205,7 @@ class ShownReview:
 
 def show_schema_review(work: Workspace) -> ShownReview:
     """Show what waits and what it would do; nothing is written."""
-    stream = work.stream
+    stream = with_columns(work).stream
     table, history = load_with_history(work.store, stream.table.name)
     review = review_table(table, stream) if has_begun(table.properties, stream.stream) else None
     if review is None:

@@ -33,6 +33,9 @@ _GROWTH: Mapping[str, str] = {
 }
 
 
+LONGEST_TEXT = 500
+
+
 class Event(BaseModel):
     """Something that happened, with an id that a repetition shares."""
 
@@ -133,16 +136,19 @@ def _describe_schema_change(history: History, name: str, record: Mapping[str, st
 def describe_failure(
     error: FrazilError, stream: str, table: str, run_id: str, now: datetime
 ) -> Event:
-    """Describe a failure; the same one within an hour is one event."""
+    """Describe a failure; one of the same class within an hour is the same event.
+
+    Of its facts only the first line is told: what follows may be a log.
+    """
     hour = now.strftime("%Y-%m-%dT%H")
-    parts = [stream, table, error.code, error.facts, hour]
+    parts = [stream, error.code, hour]
     return Event(
         event_id=hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32],
         at=now,
         stream=stream,
         table=table,
         kind="failure",
-        text=f"{error.code}: {error.facts}",
+        text=f"{error.code}: {error.facts.partition(chr(10))[0][:LONGEST_TEXT]}",
         run_id=run_id,
         facts={"error": error.code, "next_step": error.next_step},
     )

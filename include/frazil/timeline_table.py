@@ -43,7 +43,7 @@ def read_timeline(work: Workspace, since: datetime) -> list[Event]:
     if work.store.find(name) is not None:
         derived = list(derive_events(load_with_history(work.store, name)[1], stream))
     events = join_events(derived, read_recorded(work.store, since), read_notes())
-    return [e for e in events if e.at >= since and (e.stream == stream or e.table == name)]
+    return [event for event in events if event.at >= since and _concerns(event, work)]
 
 
 def read_recorded(store: TableStore, since: datetime) -> list[Event]:
@@ -64,17 +64,35 @@ def read_recorded(store: TableStore, since: datetime) -> list[Event]:
 
 
 def record_timeline(work: Workspace) -> int:
-    """Append the stream's events and all notes that the table does not hold; give their number."""
-    noted = read_notes()
-    _, history = load_with_history(work.store, work.stream.table.name)
+    """Append the stream's events and notes that the table does not hold; give their number."""
+    name = work.stream.table.name
+    if work.store.find(name) is None:
+        return 0
+    noted = [event for event in read_notes() if _concerns(event, work)]
+    _, history = load_with_history(work.store, name)
+    known = _read_known_ids(work)
     events = join_events(derive_events(history, work.stream.stream), noted)
-    if events:
-        known = {event.event_id for event in read_recorded(work.store, events[0].at)}
-        events = [event for event in events if event.event_id not in known]
+    events = [event for event in events if event.event_id not in known]
     if events:
         _append(work.store, events)
     close_notes(noted)
     return len(events)
+
+
+def _concerns(event: Event, work: Workspace) -> bool:
+    return event.stream == work.stream.stream or event.table == work.stream.table.name
+
+
+def _read_known_ids(work: Workspace) -> set[str]:
+    """Read the ids of what is recorded of the stream and its table."""
+    table = work.store.find(keys.TIMELINE_TABLE)
+    if table is None:
+        return set()
+    own = f"stream = '{work.stream.stream}' or table_name = '{work.stream.table.name}'"
+    with translated_errors("reading the timeline"):
+        return set(
+            table.scan(own, selected_fields=("event_id",)).to_arrow()["event_id"].to_pylist()
+        )
 
 
 def _append(store: TableStore, events: Sequence[Event]) -> None:

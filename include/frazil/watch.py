@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from frazil import keys
 from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocked
 from frazil.branches import PREFIX, branch_age_ms
+from frazil.derived_columns import with_columns
 from frazil.errors import (
     CatalogUnavailableError,
     FrazilError,
@@ -93,7 +94,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         facts = replace(facts, partitions=partitions)
         check_source(stream.stream, point.state, topic)
         facts = _add_records(work, facts)
-        preview_schema(table, stream)
+        preview_schema(table, with_columns(work).stream)
         return replace(facts, obstacle=_find_block(table, stream, point))
     except FrazilError as error:
         return replace(facts, obstacle=explain_obstacle(error))

@@ -49,7 +49,9 @@ def open_session(request: Message) -> SparkSession:
     if not remote:
         return SparkSession.builder.getOrCreate()
     if isinstance(request, StageRequest) and needs_workers(request):
-        address = share_session(remote, request.stream, time.time())
+        # Spark opens a catalog once per session: other settings need another one.
+        settings = f"{request.catalog} {request.table} {sorted(request.session_conf.items())}"
+        address = share_session(remote, request.stream, time.time(), settings)
         session: SparkSession = SparkSession.builder.remote(address).create()
         session.release_session_on_close = False  # type: ignore[attr-defined]  # Connect only
     else:
@@ -64,13 +66,13 @@ def needs_workers(request: StageRequest) -> bool:
     return request.direct is not None or any(w and w.format == "protobuf" for w in wires)
 
 
-def share_session(remote: str, stream: str, now: float) -> str:
+def share_session(remote: str, stream: str, now: float, settings: str = "") -> str:
     """Name one session for a stream's batches of half an hour, in the server's address.
 
     Spark keeps a thread, and their daemon for a while, for each session that had Python workers.
     The server forgets a session that was idle for an hour and never takes its name again.
     """
-    name = uuid.uuid5(uuid.NAMESPACE_URL, f"frazil:{stream}:{now // SHARED_SECONDS:.0f}")
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{stream} {now // SHARED_SECONDS:.0f} {settings}")
     return f"{remote if ';' in remote else remote.rstrip('/') + '/'};session_id={name}"
 
 

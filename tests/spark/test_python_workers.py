@@ -108,6 +108,7 @@ def test_batches_of_a_stream_share_a_session_for_half_an_hour() -> None:
     assert share_session(remote, "flights", 3599.9) == first
     assert share_session(remote, "flights", 3600.0) != first
     assert share_session(remote, "orders", 1800.0) != first
+    assert share_session(remote, "flights", 1800.0, "another catalog") != first
     assert share_session(f"{remote}/;token=t", "flights", 1800.0).startswith(
         f"{remote}/;token=t;session_id="
     )

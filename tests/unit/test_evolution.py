@@ -20,14 +20,16 @@ from frazil.workspace import Workspace
 
 JANE = Author("jane@example.org", "new feed")
 COLUMNS = {"id": "int!", "name": "string"}
+SHOP = {"shop": "string"}
+"""What the table is partitioned by."""
 
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Lake:
-    """Give a lake whose stream has begun with an id and a name, partitioned by the name."""
+    """Give a lake whose stream has begun with an id and a name, partitioned by the shop."""
     stream = make_stream(
-        value={"columns": COLUMNS},
-        table={"name": "demo.orders", "partition_by": ["name"]},
+        value={"columns": COLUMNS | SHOP},
+        table={"name": "demo.orders", "partition_by": ["bucket(shop, 4)"]},
     )
     lake = Lake(tmp_path, stream)
     lake.begin()
@@ -37,8 +39,8 @@ def begun(tmp_path: Path) -> Lake:
 def edit(lake: Lake, columns: Mapping[str, str], **policy: str) -> Workspace:
     """Open the stream as if its file had been edited."""
     stream = make_stream(
-        value={"columns": columns},
-        table={"name": "demo.orders", "partition_by": ["name"] if "name" in columns else []},
+        value={"columns": {**columns, **({} if "Shop" in columns else SHOP), **columns}},
+        table={"name": "demo.orders"},
         schema=policy,
     )
     work = Workspace(stream, lake.folder, "test")
@@ -47,7 +49,7 @@ def edit(lake: Lake, columns: Mapping[str, str], **policy: str) -> Workspace:
 
 
 def names(lake: Lake) -> list[str]:
-    return [field.name for field in lake.table.schema().fields]
+    return [field.name for field in lake.table.schema().fields if field.name != "shop"]
 
 
 def records(lake: Lake) -> list[dict[str, object]]:
@@ -216,8 +218,14 @@ def test_review_may_be_asked_for_what_is_auto_elsewhere(begun: Lake) -> None:
         settle_schema(work)
 
 
-def test_what_no_table_can_follow_is_refused_and_never_accepted(begun: Lake) -> None:
-    work = edit(begun, {"id": "int!", "name": "long"})  # the table is partitioned by it
+@pytest.mark.parametrize(
+    "columns",
+    [{"shop": "long"}, {"Shop": "long"}, {"shop_bucket": "int"}, {"shop_bucket": "string"}],
+)
+def test_what_no_table_can_follow_is_refused_and_never_accepted(
+    begun: Lake, columns: dict[str, str]
+) -> None:
+    work = edit(begun, COLUMNS | columns)
 
     for attempt in (settle_schema, lambda w: accept_schema(w, JANE)):
         with pytest.raises(SchemaRefusedError, match="no table can follow this in place"):
@@ -240,3 +248,59 @@ def test_going_back_takes_the_old_schema_again(begun: Lake) -> None:
 
     assert [schema.schema_id for schema in begun.table.metadata.schemas] == schema_ids
     assert names(begun) == ["id", "name", "city", "_kafka"]
+
+
+def test_a_rename_and_back_takes_the_old_schema_again(begun: Lake) -> None:
+    accept_schema(edit(begun, {"id": "int!", "label": "string"}), JANE)
+    accept_schema(edit(begun, COLUMNS), JANE)
+
+    metadata = begun.table.metadata
+    assert (len(metadata.schemas), metadata.current_schema_id) == (2, 0)
+    assert names(begun) == ["id", "name", "_kafka"]
+
+
+def test_an_accepted_change_whose_answer_is_lost_is_told_as_made(begun: Lake) -> None:
+    work = edit(begun, {"id": "int!", "label": "string"})
+    begun.catalog.script = [landed_then(ReadTimeout())]
+
+    decision = accept_schema(work, JANE)
+
+    assert decision.text.endswith("rename name to label")
+    assert len(records(begun)) == 1
+
+
+def test_a_column_that_another_stream_writes_too_is_not_changed_for_one(begun: Lake) -> None:
+    other = make_stream("others", value={"columns": COLUMNS | SHOP}, table={"name": "demo.orders"})
+    begun.begin(other)
+    work = Workspace(other, begun.folder, "test")
+    work.__dict__["store"] = begun.store
+    settle_schema(work)
+    assert keys.columns_key("others") in begun.table.properties
+
+    for columns in ({"id": "string!", "name": "string"}, {"id": "int!", "label": "string"}):
+        with pytest.raises(SchemaRefusedError, match="which stream others writes too"):
+            settle_schema(edit(begun, columns))
+    settle_schema(edit(begun, COLUMNS | {"city": "string"}))
+
+
+@pytest.mark.parametrize("policy", ["fail", "quarantine"])
+def test_a_person_does_not_overrule_a_policy_that_forbids(begun: Lake, policy: str) -> None:
+    work = edit(begun, COLUMNS | {"city": "string"}, add_column=policy)
+
+    with pytest.raises(SchemaRefusedError, match="set the policy under"):
+        accept_schema(work, JANE)
+
+
+def test_a_record_that_was_removed_by_hand_frees_no_number(begun: Lake) -> None:
+    for name in ("a", "b"):
+        columns = COLUMNS | {letter: "string" for letter in "ab" if letter <= name}
+        settle_schema(edit(begun, columns))
+    with begun.table.transaction() as transaction:
+        transaction.remove_properties(f"{keys.SCHEMA_CHANGE_PREFIX}1")
+
+    settle_schema(edit(begun, COLUMNS | {"a": "string", "b": "string", "c": "string"}))
+
+    assert [r["changes"] for r in records(begun)] == [
+        ["add_column b: string"],
+        ["add_column c: string"],
+    ]

@@ -58,7 +58,11 @@ def test_a_key_is_a_column_behind_the_value_s() -> None:
         ({"columns": COLUMNS}, {"convert": "string", "column": "ID"}, "differ only in case"),
         ({"columns": COLUMNS}, {"convert": "string", "column": "_kafka"}, "added to every table"),
         ({"columns": COLUMNS}, {"convert": "by_schema_id", "type": "lung"}, "unknown type"),
-        ({"columns": COLUMNS}, {"convert": "raw", "unknown_id": "wait"}, "leave unknown_id out"),
+        (
+            {"columns": COLUMNS},
+            {"convert": "raw", "unknown_id": "quarantine"},
+            "leave unknown_id out",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(

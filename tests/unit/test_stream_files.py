@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+from lake import make_stream
 
 from frazil.errors import StreamFileError, UnknownStreamError
 from frazil.instants import to_epoch_ms
@@ -309,3 +311,13 @@ def test_an_unknown_stream_lists_those_that_exist(tmp_path: Path) -> None:
 def test_a_missing_folder_is_told_by_name(tmp_path: Path) -> None:
     with pytest.raises(StreamFileError, match="no such folder of stream files"):
         load_readable_streams(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("convert", ["json", "string", "raw"])
+def test_a_stream_that_was_written_out_whole_loads_again(tmp_path: Path, convert: str) -> None:
+    value = {"convert": convert} | ({"columns": {"id": "long!"}} if convert == "json" else {})
+    stream = make_stream(value=value)
+    content = stream.model_dump(mode="json", by_alias=True)
+    (tmp_path / "orders.yaml").write_text(yaml.safe_dump(content))
+
+    assert load_stream(tmp_path, "orders") == stream

@@ -183,7 +183,7 @@ def test_since_is_an_age_or_an_instant(text: str, hours: float) -> None:
     assert parse_since(text, NOON) == NOON - timedelta(hours=hours)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "24", "2026-05-01", "-3h"])
+@pytest.mark.parametrize("text", ["", "yesterday", "24", "2026-05-01", "-3h", "999999d"])
 def test_since_that_is_neither_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="neither an age nor"):
         parse_since(text, NOON)
@@ -194,3 +194,29 @@ def test_facts_are_json_for_sql(lake: Lake, work: Workspace) -> None:
 
     facts = lake.store.load(keys.TIMELINE_TABLE).scan().to_arrow()["facts"].to_pylist()
     assert json.loads(facts[0])["snapshot_id"] == lake.history.head
+
+
+def test_a_stream_that_has_not_begun_has_nothing_to_record(lake: Lake) -> None:
+    stream = make_stream("new", table={"name": "demo.new"})
+    work = Workspace(stream, lake.folder, "test")
+    work.__dict__["store"] = lake.store
+
+    assert record_timeline(work) == 0
+
+
+def test_notes_of_another_stream_wait_for_its_own_run(work: Workspace) -> None:
+    error = CatalogUnavailableError("it is gone", "look")
+    note_event(describe_failure(error, "refunds", "other.refunds", "run", datetime.now(UTC)))
+
+    record_timeline(work)
+
+    assert [event.stream for event in read_notes()] == ["refunds"]
+
+
+def test_of_long_facts_the_first_line_is_told() -> None:
+    error = CatalogUnavailableError("gone " * 200 + "\nrow: secret", "look")
+
+    text = describe_failure(error, "orders", "", "run", NOON).text
+
+    assert len(text) < 600
+    assert "secret" not in text

@@ -6,9 +6,16 @@ from typing import Annotated
 
 import typer
 
-from frazil.cli.output import Json, cli_run_id, console, print_json, print_table
+from frazil.cli.output import (
+    Json,
+    cli_run_id,
+    print_error,
+    print_json,
+    print_table,
+    progress_console,
+)
 from frazil.connections import streams_dir
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, FrazilError
 from frazil.stream_files import load_readable_streams
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -28,6 +35,7 @@ def timeline(
 
     Example: frazil timeline --stream flights --since 7d
     """
+    from frazil.event_notes import read_notes
     from frazil.timeline import join_events
     from frazil.timeline_table import read_timeline, record_timeline
     from frazil.workspace import Workspace, open_workspace
@@ -38,10 +46,17 @@ def timeline(
     else:
         found, _ = load_readable_streams(streams_dir())
         works = [Workspace(each, streams_dir(), cli_run_id()) for each in found]
-    events = join_events(*(read_timeline(work, begin) for work in works))
+    groups, added = [], 0
+    for work in works:
+        try:
+            groups.append(read_timeline(work, begin))
+            added += record_timeline(work) if record else 0
+        except FrazilError as error:  # one catalog that is gone hides neither notes nor others
+            print_error(error)
+            groups.append([event for event in read_notes() if event.at >= begin])
+    events = join_events(*groups)
     if record:
-        added = sum(record_timeline(work) for work in works)
-        console.print(f"{added} events recorded in frazil.timeline", markup=False)
+        progress_console.print(f"{added} events recorded in frazil.timeline", markup=False)
     if as_json:
         print_json(events)
         return
@@ -58,7 +73,7 @@ def parse_since(text: str, now: datetime) -> datetime:
     Raises:
         ConfigurationError: it is neither.
     """
-    if match := re.fullmatch(r"(\d{1,6})([mhd])", text):
+    if match := re.fullmatch(r"(\d{1,4})([mhd])", text):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
     try:
         instant = datetime.fromisoformat(text)
@@ -69,7 +84,7 @@ def parse_since(text: str, now: datetime) -> datetime:
             f"--since {text!r} is neither an age nor an ISO 8601 instant with a zone",
             "write it as 30m, 24h, 7d or 2026-01-31T00:00:00Z",
         )
-    return instant
+    return instant.astimezone(UTC)
 
 
 def describe_phases(facts: dict[str, str | int]) -> str:
