@@ -26,7 +26,7 @@ def begin_and_rename(airflow: Airflow, lab: Lab) -> str:
     assert airflow.states(dag, airflow.run(dag))["publish"] == "success"
     columns = {"id": "long!", "label": "string", "amount": "double"}
     lab.write_stream(value={"convert": "json", "columns": columns})
-    lab.produce([json.dumps({"id": 20, "label": "new"}).encode()])
+    lab.produce([json.dumps({"id": 20, "label": "unseen-payload"}).encode()])
     for _ in range(2):
         assert airflow.states(dag, airflow.run(dag))["plan"] == "failed"
     [review] = list_reviews(airflow, lab)
@@ -66,7 +66,7 @@ def test_a_change_is_asked_for_once_accepted_by_a_person_and_read_on(
     assert lab.stream in question["subject"]
     for text in ("rename name to label", "all its values", "first records"):
         assert text in question["body"]
-    assert "new" not in question["body"].split()  # no payload
+    assert "unseen-payload" not in question["body"]
     states = answer(airflow, run_id, "Accept", "agreed with the owners")
 
     assert states == dict.fromkeys(("show", "ask", "decide"), "success")
