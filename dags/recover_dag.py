@@ -26,8 +26,7 @@ from airflow.sdk import Param, dag
 
 from frazil.recovery_messages import APPROVAL_ROWS, PLACE_PATTERN, RecoverRequest, RecoveryPlan
 from frazil_airflow.approval import ApproveLargeRecovery
-from frazil_airflow.forms import read_form
-from frazil_airflow.parsing import list_stream_names
+from frazil_airflow.forms import ask_dry_run, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -67,18 +66,8 @@ def rewind(planned: str, run_id: str) -> "Recovered":
     default_args=task_defaults("frazil"),
     tags=["frazil", "manual"],
     params={
-        "stream": Param(
-            type="string",
-            title="Stream",
-            description="Name of the stream, as in its file.",
-            examples=list_stream_names(),
-        ),
-        "dry_run": Param(
-            default=True,
-            type="boolean",
-            title="Dry run",
-            description="Say what would go, and write nothing.",
-        ),
+        "stream": ask_stream(),
+        "dry_run": ask_dry_run("go"),
         "to_snapshot": Param(
             default=None,
             type=["null", "string"],

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param, dag
 
 from frazil.replay_messages import RANGE_PATTERN, ReplayPlan, ReplayRequest
-from frazil_airflow.forms import read_form
-from frazil_airflow.parsing import list_stream_names
+from frazil_airflow.forms import ask_dry_run, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -66,18 +65,8 @@ def replay(planned: str, run_id: str) -> "Replayed":
     default_args=task_defaults("frazil"),
     tags=["frazil", "manual"],
     params={
-        "stream": Param(
-            type="string",
-            title="Stream",
-            description="Name of the stream, as in its file.",
-            examples=list_stream_names(),
-        ),
-        "dry_run": Param(
-            default=True,
-            type="boolean",
-            title="Dry run",
-            description="Say what would change, and write nothing.",
-        ),
+        "stream": ask_stream(),
+        "dry_run": ask_dry_run("change"),
         "offsets": Param(
             default=None,
             type=["null", "array"],

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param, dag
 
 from frazil.redrive_messages import OFFSETS_PATTERN, REASON_PATTERN, LetterChoice, parse_choice
-from frazil_airflow.parsing import list_stream_names
+from frazil_airflow.forms import ask_dry_run, ask_stream
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -65,18 +65,8 @@ def redrive(choice: str, run_id: str) -> "RedriveAnswer":
     default_args=task_defaults("frazil"),
     tags=["frazil", "manual"],
     params={
-        "stream": Param(
-            type="string",
-            title="Stream",
-            description="Name of the stream, as in its file.",
-            examples=list_stream_names(),
-        ),
-        "dry_run": Param(
-            default=True,
-            type="boolean",
-            title="Dry run",
-            description="Say what would come back, and write nothing.",
-        ),
+        "stream": ask_stream(),
+        "dry_run": ask_dry_run("come back"),
         "reasons": Param(
             default=None,
             type=["null", "array"],

@@ -24,7 +24,7 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param, dag
 from airflow.sdk.exceptions import AirflowSkipException
 
-from frazil.streams import STREAM_NAME
+from frazil_airflow.forms import ask_stream
 from frazil_airflow.reviews import DAG_ID
 from frazil_airflow.tasks import frazil_task, task_defaults
 
@@ -80,12 +80,7 @@ def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id
     is_paused_upon_creation=False,
     default_args=task_defaults("frazil"),
     params={
-        "stream": Param(
-            type="string",
-            pattern=STREAM_NAME,
-            title="Stream",
-            description="Name of the stream file, for example `flights`.",
-        ),
+        "stream": ask_stream(),
         "review": Param(
             None,
             type=["null", "string"],

@@ -27,6 +27,11 @@ class Message(BaseModel):
         """Read what `encode` wrote; unknown keys are refused."""
         return cls.model_validate_json(text)
 
+    @property
+    def is_last_word(self) -> bool:
+        """Say whether the tasks behind this answer have nothing left to do."""
+        return False
+
 
 class BatchPlan(Message):
     """One planned batch: exact ranges on an exact base (protocol.md, PLAN)."""
@@ -76,6 +81,11 @@ class NothingToRead(Message):
     table: str
     epoch: int
     next_offsets: dict[str, tuple[int, ...]]
+
+    @property
+    def is_last_word(self) -> bool:
+        """Say that nothing is left to do."""
+        return True
 
 
 class PartitionCount(BaseModel):

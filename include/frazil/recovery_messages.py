@@ -59,8 +59,8 @@ class RecoveryPlan(Message):
     text: str
 
     @property
-    def dry_run(self) -> bool:
-        """Say whether nothing is to be done."""
+    def is_last_word(self) -> bool:
+        """Say that a dry run ends here."""
         return self.request.dry_run
 
     @property

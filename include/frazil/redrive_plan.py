@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil import __version__, keys
+from frazil import keys
 from frazil.audit_ledger import Step
 from frazil.blocking import Fingerprint
 from frazil.contracts import BatchPlan, Staged, Verdict, plain_offsets, plain_ranges
@@ -27,7 +27,7 @@ from frazil.planning import TableFacts
 from frazil.redrive_messages import LetterChoice
 from frazil.state import StreamState
 from frazil.streams import Stream
-from frazil.summaries import summarize_partitions, summarize_verdict
+from frazil.summaries import summarize_staged
 
 MAX_LETTERS = 100_000
 """Letters per redrive: what the snapshot's summary lists stays below one MiB in the worst case."""
@@ -166,22 +166,5 @@ def summarize_redrive(
     staged: Staged, verdict: Verdict, coordinates: Coordinates, run_id: str
 ) -> dict[str, str]:
     """Write the full summary of a redrive: it lists its records and carries no state."""
-    summary = {
-        keys.KIND: keys.REDRIVE,
-        keys.STREAM: staged.stream,
-        keys.BATCH_ID: staged.batch_id,
-        keys.COORDINATES: encode_coordinates(coordinates),
-        keys.ROWS_READ: str(staged.rows_read),
-        keys.ROWS_WRITTEN: str(staged.rows_written),
-        keys.ROWS_QUARANTINED: "0",
-        keys.ROWS_SKIPPED: "0",
-        keys.COUNTS: summarize_partitions(staged),
-        keys.QUALITY: summarize_verdict(verdict),
-        keys.ATTEMPT: staged.attempt,
-        keys.RUN_ID: run_id,
-        keys.VERSION: __version__,
-    }
-    if staged.min_timestamp_ms is not None and staged.max_timestamp_ms is not None:
-        summary[keys.MIN_TIMESTAMP_MS] = str(staged.min_timestamp_ms)
-        summary[keys.MAX_TIMESTAMP_MS] = str(staged.max_timestamp_ms)
-    return summary
+    told = summarize_staged(keys.REDRIVE, staged, verdict, run_id)
+    return told | {keys.COORDINATES: encode_coordinates(coordinates)}

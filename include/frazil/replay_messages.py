@@ -56,6 +56,11 @@ class ReplayPlan(Message):
     differences: Differences
     text: str
 
+    @property
+    def is_last_word(self) -> bool:
+        """Say that a dry run ends here."""
+        return self.dry_run
+
 
 class Replayed(Message):
     """How a replay ended; `rows_deleted` were there before and gave way."""

@@ -13,12 +13,18 @@ def summarize_batch(
     plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
 ) -> dict[str, str]:
     """Write the full summary of an ingest snapshot (protocol.md, table of keys)."""
-    summary = {
-        keys.KIND: keys.INGEST,
-        keys.STREAM: plan.stream,
+    return summarize_staged(keys.INGEST, staged, verdict, run_id) | {
         keys.state_key(plan.stream): encode_state(plan.state_after),
-        keys.BATCH_ID: plan.batch_id,
         keys.RANGES: encode_ranges(plan.offset_ranges),
+    }
+
+
+def summarize_staged(kind: str, staged: Staged, verdict: Verdict, run_id: str) -> dict[str, str]:
+    """Write what the summary of every staged and judged snapshot says."""
+    summary = {
+        keys.KIND: kind,
+        keys.STREAM: staged.stream,
+        keys.BATCH_ID: staged.batch_id,
         keys.ROWS_READ: str(staged.rows_read),
         keys.ROWS_WRITTEN: str(staged.rows_written),
         keys.ROWS_QUARANTINED: str(staged.rows_quarantined),

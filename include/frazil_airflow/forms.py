@@ -3,12 +3,32 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
+from airflow.sdk import Param
 from pydantic import ValidationError
 
 from frazil.contracts import Message
 from frazil.errors import ConfigurationError
+from frazil.streams import STREAM_NAME
+from frazil_airflow.parsing import list_stream_names
 
 Form = TypeVar("Form", bound=Message)
+
+
+def ask_stream() -> Param:
+    """Ask for a stream by its name; the files that are there are offered."""
+    return Param(
+        type="string",
+        pattern=STREAM_NAME,
+        title="Stream",
+        description="Name of the stream, as in its file.",
+        examples=list_stream_names(),
+    )
+
+
+def ask_dry_run(what: str) -> Param:
+    """Ask whether to do it; the answer is no until somebody says otherwise."""
+    description = f"Say what would {what}, and write nothing."
+    return Param(default=True, type="boolean", title="Dry run", description=description)
 
 
 def read_form(form: type[Form], params: Mapping[str, object]) -> Form:

@@ -11,7 +11,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factor
 from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import BaseModel
 
-from frazil.contracts import NothingToRead, Published
+from frazil.contracts import Message, Published
 from frazil.errors import FrazilError
 from frazil.streams import Stream
 from frazil_airflow.assets import announce_snapshot
@@ -71,8 +71,7 @@ class FrazilTask(DecoratedOperator):
 
     def _deliver(self, answer: object, context: Context) -> object:
         log.log(choose_log_level(answer), describe(answer))
-        # A look is all that a dry run wants.
-        if isinstance(answer, NothingToRead) or getattr(answer, "dry_run", False):
+        if isinstance(answer, Message) and answer.is_last_word:
             raise end_without_work(self)
         if isinstance(answer, Published):
             announce_snapshot(answer, context)

@@ -245,7 +245,9 @@ def test_spark_keeps_the_parent_of_what_outlives_an_expiry(
 
 def test_nothing_lets_spark_merge_schemas() -> None:
     sources = [*(REPO / "spark_jobs").rglob("*.py"), *(REPO / "include").rglob("*.*")]
-    option = re.compile(rb"merge[-_]?schema|accept-any-schema", re.IGNORECASE)
+    option = re.compile(
+        rb"[\"']merge-?schema[\"']|accept-any-schema|withSchemaEvolution", re.IGNORECASE
+    )
 
     assert len(sources) > 50
     assert [path for path in sources if path.is_file() and option.search(path.read_bytes())] == []

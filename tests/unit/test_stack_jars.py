@@ -1,13 +1,16 @@
 """The jars: known to be complete without asking the network."""
 
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from frazil.errors import StackError
-from frazil.stack.jars import _write_stamp, ensure_jars, has_jars, ivy_command
+from frazil.stack.jars import _write_stamp, ensure_jars, has_jars, hold_jars, ivy_command
 from frazil.stack.java import Java
+from frazil.stack.registry_files import ensure_registry, has_registry, registry_program
 from frazil.stack.settings import StackSettings, load_settings
 
 
@@ -78,3 +81,42 @@ def test_ivy_touches_nothing_outside_the_home(settings: StackSettings) -> None:
 
     assert f"-Duser.home={settings.home / 'ivy'}" in command
     assert command[command.index("-cache") + 1] == str(settings.home / "ivy")
+
+
+def put_jars(settings: StackSettings) -> None:
+    """Finish what another stack fetches: Kafka's and Spark's jars."""
+    _write_stamp(settings)
+
+
+def put_registry(settings: StackSettings) -> None:
+    """Finish what another stack fetches: the registry."""
+    registry_program(settings).parent.mkdir()
+    registry_program(settings).touch()
+
+
+@pytest.mark.parametrize(
+    ("ensure", "has", "put"),
+    [(ensure_jars, has_jars, put_jars), (ensure_registry, has_registry, put_registry)],
+)
+def test_a_second_stack_waits_for_the_fetch_of_the_first(
+    settings: StackSettings,
+    tmp_path: Path,
+    ensure: Callable[[StackSettings, Java, Callable[[str], None]], None],
+    has: Callable[[StackSettings], bool],
+    put: Callable[[StackSettings], None],
+) -> None:
+    java = java_that_says(tmp_path / "java", "must not run", 1)
+    (settings.jars / "fetched.json").unlink()
+    said: list[str] = []
+    second = threading.Thread(target=ensure, args=(settings, java, said.append))
+
+    with hold_jars(settings):
+        second.start()
+        second.join(0.5)
+        is_waiting = second.is_alive()
+        put(settings)
+    second.join(30)
+
+    assert is_waiting
+    assert has(settings)
+    assert said == []

@@ -139,7 +139,7 @@ def _choose_answer(stream: str, **flags: bool) -> "Answer | None":
 
 def _show_plan(planned: "RecoveryPlan", *, as_json: bool) -> None:
     """Show what is about to happen: as the answer of a dry run, else beside the answer."""
-    if not planned.dry_run:
+    if not planned.request.dry_run:
         progress_console.print(planned.text, markup=False)
     elif as_json:
         print_json(planned)

@@ -40,12 +40,24 @@ def ensure_jars(settings: StackSettings, java: Java, say: Callable[[str], None])
     """
     if has_jars(settings):
         return
+    with hold_jars(settings):
+        if not has_jars(settings):
+            say("jars: fetching about 115 MB of Kafka and Spark jars, once")
+            _fetch(settings, java)
+
+
+@contextmanager
+def hold_jars(settings: StackSettings) -> Iterator[None]:
+    """Hold the jar folder: several homes may share it, and their stacks start at one time.
+
+    Raises:
+        StackError: the folder cannot be written.
+    """
     try:
         settings.jars.mkdir(parents=True, exist_ok=True)
-        with _locked(settings.jars):
-            if not has_jars(settings):
-                say("jars: fetching about 115 MB of Kafka and Spark jars, once")
-                _fetch(settings, java)
+        with (settings.jars / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
     except OSError as error:
         raise StackError(
             f"the jar folder {settings.jars} cannot be written: {error}",
@@ -161,11 +173,3 @@ def _first_problem(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()
     told = [line.strip() for line in lines if any(word in line for word in words)]
     return told[0] if told else "no reason given"
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder, since several homes may share it."""
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -5,10 +5,9 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from frazil.errors import StackError
-from frazil.stack.jars import ivy_start, run_ivy
+from frazil.stack.jars import hold_jars, ivy_start, run_ivy
 from frazil.stack.java import Java
-from frazil.stack.settings import JARS_VARIABLE, StackSettings
+from frazil.stack.settings import StackSettings
 
 VERSION = "3.0.9"
 _ARCHIVE = "apicurio-registry-app"
@@ -33,23 +32,23 @@ def ensure_registry(settings: StackSettings, java: Java, say: Callable[[str], No
     """
     if has_registry(settings):
         return
-    say("registry: fetching about 104 MB, once")
+    with hold_jars(settings):
+        if not has_registry(settings):
+            say("registry: fetching about 104 MB, once")
+            _fetch(settings, java)
+
+
+def _fetch(settings: StackSettings, java: Java) -> None:
+    """Let Ivy retrieve the archive; one rename at the end, so what was interrupted starts over."""
     incoming = settings.jars / "incoming-registry"
     shutil.rmtree(incoming, ignore_errors=True)
-    try:
-        incoming.mkdir(parents=True)
-        run_ivy(settings, _ivy_command(settings, java, incoming))
-        unpacked = incoming / "unpacked"
-        with tarfile.open(incoming / f"{_ARCHIVE}.tar.gz") as archive:
-            archive.extractall(unpacked, filter="data")
-        # One rename at the end: what was interrupted starts over.
-        shutil.rmtree(registry_program(settings).parent, ignore_errors=True)
-        unpacked.rename(registry_program(settings).parent)
-    except OSError as error:
-        raise StackError(
-            f"the jar folder {settings.jars} cannot be written: {error}",
-            f"point {JARS_VARIABLE} to a folder that you may write, or unset it",
-        ) from error
+    incoming.mkdir()
+    run_ivy(settings, _ivy_command(settings, java, incoming))
+    unpacked = incoming / "unpacked"
+    with tarfile.open(incoming / f"{_ARCHIVE}.tar.gz") as archive:
+        archive.extractall(unpacked, filter="data")
+    shutil.rmtree(registry_program(settings).parent, ignore_errors=True)
+    unpacked.rename(registry_program(settings).parent)
     shutil.rmtree(incoming, ignore_errors=True)
 
 
