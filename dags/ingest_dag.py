@@ -80,7 +80,7 @@ def ingest_dag(stream: Stream) -> None:
 
     @dag(
         dag_id=f"ingest__{stream.stream}",
-        description=f"{stream.source.topic} → {stream.table.name}",
+        description=f"{', '.join(stream.source.names)} → {stream.table.name}",
         doc_md=__doc__,
         schedule=stream.batch.schedule,
         catchup=False,

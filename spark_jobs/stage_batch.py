@@ -14,9 +14,10 @@ from frazil.budget import BadRecords, dispose, explain_excess
 from frazil.contracts import StageRequest, StageResult
 from frazil.failpoints import reach_failpoint
 from frazil.quality_sql import write_count
+from frazil.routing import count_own
 from frazil.streams import Errors
 from frazil_spark.counting import count_metrics, read_files, read_partitions
-from frazil_spark.decoded import GOOD, KAFKA, VALUE, Decoded
+from frazil_spark.decoded import KAFKA, VALUE, Decoded
 from frazil_spark.decoding import decode, forms_of
 from frazil_spark.direct_rows import carried_columns, ends_workers, include_sure, write_directly
 from frazil_spark.job import run_job
@@ -34,9 +35,10 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     reach_failpoint("stage.before-write")
     observed = append_rows(spark, decoded, request)
     reach_failpoint("stage.after-write")
+    read, good, elsewhere = (int(observed[name] or 0) for name in ("read", "good", "elsewhere"))
     records = BadRecords(
-        read=int(observed["read"] or 0),
-        bad=int(observed["read"] or 0) - int(observed["good"] or 0),
+        read=count_own(request.route, read, elsewhere),
+        bad=read - good - elsewhere,
         invalid=int(observed["invalid"] or 0),
     )
     unknown = {frame.part: read_ids(observed[f"{frame.part}_unknown"]) for frame in decoded.wires}
@@ -45,9 +47,10 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         rows_dead = append_dead_letters(spark, decoded, request)
         reach_failpoint("stage.after-dead-letters")
     return StageResult(
-        rows_read=records.read,
-        rows_good=records.read - records.bad,
+        rows_read=read,
+        rows_good=good,
         rows_invalid=records.invalid,
+        rows_elsewhere=elsewhere,
         rows_dead=rows_dead,
         partitions=read_partitions(request, observed),
         metrics={name: observed.get(name) for name in request.metrics},
@@ -128,8 +131,8 @@ def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageReq
 
 def select_letters(decoded: Decoded, request: StageRequest, observation: Observation) -> DataFrame:
     """Keep what is bad, whole; here too `observe()` keeps the decode out of the filter."""
-    counted = decoded.frame.observe(observation, F.expr(write_count(f"NOT {GOOD}")).alias("dead"))
-    return counted.where(f"NOT {GOOD}").select(
+    counted = decoded.frame.observe(observation, F.expr(write_count(decoded.bad)).alias("dead"))
+    return counted.where(decoded.bad).select(
         KAFKA,
         F.col(VALUE).alias("value"),
         F.expr(decoded.reason).alias("reason"),

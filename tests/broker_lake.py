@@ -21,7 +21,7 @@ class BrokerLake(StackLake):
 
     @property
     def topic(self) -> str:
-        return self.stream.source.topic
+        return self.stream.source.names[0]
 
     @property
     def facts(self) -> TopicFacts:
@@ -37,7 +37,7 @@ class BrokerLake(StackLake):
         if self.store.find(stream.table.name) is None:
             self.store.create(stream.table.name, new_table(stream))
         table, history = load_with_history(self.store, stream.table.name)
-        state = initial_state(stream, self.facts, self.work.kafka)
+        state = initial_state(stream, [self.facts], self.work.kafka)
         self.mark(keys.BOOTSTRAP, {stream.stream: state}, table, history)
 
     def produce(self, count: int) -> None:
@@ -62,7 +62,7 @@ class BrokerLake(StackLake):
         facts = TableFacts(
             str(metadata.table_uuid), metadata.current_schema_id, metadata.default_spec_id
         )
-        given = PlanInput(self.stream, point.state, self.facts, facts, suite_hash)
+        given = PlanInput(self.stream, point.state, [self.facts], facts, suite_hash)
         return cast("BatchPlan", plan_batch(given))
 
     def load(self, count: int) -> int:

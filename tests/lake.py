@@ -117,7 +117,7 @@ class Lake:
         facts = TableFacts(
             str(metadata.table_uuid), metadata.current_schema_id, metadata.default_spec_id
         )
-        given = PlanInput(self.stream, point.state, make_topic(ends), facts, suite_hash)
+        given = PlanInput(self.stream, point.state, [make_topic(ends)], facts, suite_hash)
         return cast("BatchPlan", plan_batch(given))
 
     def stage(self, plan: BatchPlan) -> Staged:

@@ -42,7 +42,7 @@ from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
 from frazil.letters import select_counting
 from frazil.offsets import OffsetRange, count_offsets
-from frazil.planning import check_source
+from frazil.planning import check_sources
 from frazil.publishing import load_with_history
 from frazil.streams import Stream
 from frazil.tables import TableStore
@@ -142,7 +142,7 @@ def _read_log(
 def _refuse_other_log(stream: str, point: RecoveryPoint, facts: TopicFacts) -> None:
     """Refuse by ids alone: aged-out offsets and lag are no obstacle to an audit."""
     only_ids = replace(point.state, offsets={})
-    check_source(stream, only_ids, replace(facts, partitions=()))
+    check_sources(stream, only_ids, [replace(facts, partitions=())])
 
 
 def _list_views(evidence: Evidence) -> Iterable[PartitionView]:

@@ -1,5 +1,7 @@
 """BOOTSTRAP: create the table and record the start offsets, once, by compare-and-set."""
 
+from collections.abc import Sequence
+
 from pyiceberg.table import Table
 
 from frazil import keys
@@ -13,8 +15,9 @@ from frazil.ledger import History, RecoveryPoint, find_recovery_point, walk_ance
 from frazil.planning import marker_batch_id
 from frazil.publishing import Marker, load_with_history, publish_marker
 from frazil.schema_review import columns_property, has_begun
+from frazil.sources import StartAtOffsets, StartAtTime
 from frazil.state import StreamState, parse_state
-from frazil.streams import StartAtOffsets, StartAtTime, Stream
+from frazil.streams import Stream
 from frazil.table_schema import (
     build_partition_spec,
     build_sort_order,
@@ -26,7 +29,7 @@ from frazil.turns import take_turns
 from frazil.workspace import Workspace
 
 
-def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
+def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint:
     """Create what is missing and give the recovery point; repeating it changes nothing.
 
     Raises:
@@ -39,7 +42,7 @@ def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     reach_failpoint("plan.before-create-table")
     table = work.store.find(stream.table.name)
     if table is None:
-        refuse_unkept_start(stream, topic)
+        refuse_unkept_start(stream, topics)
         table = work.store.create(stream.table.name, new_table(stream))
     elif has_begun(table.properties, stream.stream):
         settle_schema(work)
@@ -47,7 +50,7 @@ def ensure_table(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
     refuse_misfits(stream, table)
     reach_failpoint("plan.before-bootstrap")
     point = take_turns(
-        f"bootstrapping stream {stream.stream}", lambda: _bootstrap_turn(work, topic)
+        f"bootstrapping stream {stream.stream}", lambda: _bootstrap_turn(work, topics)
     )
     reach_failpoint("plan.after-bootstrap")
     if stream.errors.tolerance == "quarantine":
@@ -80,13 +83,13 @@ def new_table(stream: Stream) -> NewTable:
     )
 
 
-def _bootstrap_turn(work: Workspace, topic: TopicFacts) -> RecoveryPoint:
+def _bootstrap_turn(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint:
     table, history = load_with_history(work.store, work.stream.table.name)
     point = find_recovery_point(history, work.stream.stream)
     if point is not None:
         return point
     refuse_second_owner(history, work.stream)
-    state = initial_state(work.stream, topic, work.kafka)
+    state = initial_state(work.stream, topics, work.kafka)
     marker = Marker(
         kind=keys.BOOTSTRAP,
         states={work.stream.stream: state},
@@ -105,19 +108,22 @@ def refuse_second_owner(history: History, stream: Stream) -> None:
     Raises:
         StreamFileError: the other stream is named.
     """
-    topic = stream.source.topic
+    wanted = set(stream.source.names)
     for entry in walk_ancestors(history):
         for key, text in entry.summary.items():
-            if key.startswith(keys.STATE_PREFIX) and topic in parse_state(text).offsets:
+            if not key.startswith(keys.STATE_PREFIX):
+                continue
+            if shared := wanted & set(parse_state(text).offsets):
                 raise StreamFileError(
-                    f"stream {stream.stream}: table {history.table} is filled from topic {topic} "
+                    f"stream {stream.stream}: table {history.table} is filled from topic "
+                    f"{', '.join(sorted(shared))} "
                     f"by stream {key.removeprefix(keys.STATE_PREFIX)} (snapshot "
                     f"{entry.snapshot_id}); every record would be there twice",
                     "give the stream a table of its own, or the name that it had before",
                 )
 
 
-def initial_state(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> StreamState:
+def initial_state(stream: Stream, topics: Sequence[TopicFacts], kafka: KafkaLog) -> StreamState:
     """Decide where a new stream begins (`source.start`).
 
     Raises:
@@ -126,9 +132,9 @@ def initial_state(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> StreamS
     return StreamState(
         epoch=0,
         batch=marker_batch_id(f"{keys.BOOTSTRAP} {stream.stream}"),
-        offsets={topic.topic: _start_offsets(stream, topic, kafka)},
-        topic_ids={topic.topic: topic.topic_id},
-        cluster_id=topic.cluster_id,
+        offsets={topic.topic: _start_offsets(stream, topic, kafka) for topic in topics},
+        topic_ids={topic.topic: topic.topic_id for topic in topics},
+        cluster_id=topics[0].cluster_id,
     )
 
 
@@ -144,11 +150,11 @@ def _start_offsets(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> tuple[
             instant_ms, isolation = to_epoch_ms(text), stream.source.isolation
             return kafka.fetch_offsets_at(topic.topic, count, instant_ms, isolation)
         case StartAtOffsets(offsets=offsets):
-            refuse_unkept_start(stream, topic)
+            refuse_unkept_start(stream, [topic])
             return tuple(offsets.get(p, start) for p, start in enumerate(earliest))
 
 
-def refuse_unkept_start(stream: Stream, topic: TopicFacts) -> None:
+def refuse_unkept_start(stream: Stream, topics: Sequence[TopicFacts]) -> None:
     """Refuse start offsets that Kafka does not have, while nothing is written yet.
 
     Raises:
@@ -156,6 +162,7 @@ def refuse_unkept_start(stream: Stream, topic: TopicFacts) -> None:
     """
     if not isinstance(stream.source.start, StartAtOffsets):
         return
+    (topic,) = topics  # the stream file names offsets for one topic alone
     for partition, asked in sorted(stream.source.start.offsets.items()):
         field = f"source.start.offsets.{partition}"
         if partition >= len(topic.partitions):

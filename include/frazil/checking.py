@@ -20,6 +20,7 @@ from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import refuse_other_rules
 from frazil.publishing import commit_turn
 from frazil.quality import Expectation, judge_suite
+from frazil.routing import count_own
 from frazil.staged_frame import read_staged_frame
 from frazil.staging import compile_checks
 from frazil.turns import take_turns
@@ -84,8 +85,9 @@ def refuse_imbalance(plan: BatchPlan, staged: Staged) -> None:
 
 def refuse_excess(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
     """Stop a bad rollout before anything of it is visible (A11, E5)."""
-    bad = staged.rows_read - staged.rows_written
-    records = BadRecords(staged.rows_read, bad, staged.rows_invalid)
+    bad = staged.rows_read - staged.rows_written - staged.rows_elsewhere
+    own = count_own(work.stream.route, staged.rows_read, staged.rows_elsewhere)
+    records = BadRecords(own, bad, staged.rows_invalid)
     excess = explain_excess(work.stream.errors, records)
     if excess is not None and plan.waived is None:
         raise BudgetExceededError(

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from frazil.offsets import NextOffsets, OffsetRange, Ranges
 from frazil.payloads import Convert
+from frazil.routing import Route
 from frazil.state import StreamState
 
 Part = Literal["value", "key"]
@@ -112,6 +113,7 @@ class Staged(Message):
     rows_quarantined: int
     rows_skipped: int
     rows_invalid: int = 0
+    rows_elsewhere: int = 0
     partitions: tuple[PartitionCount, ...] = ()
     metrics: dict[str, float | int | str | None] = {}
     min_timestamp_ms: int | None = None
@@ -239,6 +241,7 @@ class StageRequest(Message):
     is_flat: bool = True
     wire: WireFormat | None = None
     key: KeyDecode | None = None
+    route: Route | None = None
 
 
 class StageResult(Message):
@@ -247,6 +250,7 @@ class StageResult(Message):
     rows_read: int
     rows_good: int
     rows_invalid: int = 0
+    rows_elsewhere: int = 0
     partitions: tuple[PartitionCount, ...]
     metrics: dict[str, float | int | str | None]
     min_timestamp_ms: int | None

@@ -5,7 +5,7 @@ The answers to a halt are in `halts`; they are recorded by the same function.
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -22,6 +22,7 @@ from frazil.errors import (
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
 from frazil.offsets import (
+    NextOffsets,
     OffsetRange,
     Ranges,
     count_offsets,
@@ -103,10 +104,10 @@ def accept_gap(work: Workspace, author: Author | None) -> Decision:
                 f"`frazil run {stream.stream}` begins at source.start",
             )
         # The high watermark, not the last stable offset: an open transaction is no truncated log.
-        topic = work.kafka.fetch_topic(stream.source.topic, "read_uncommitted")
-        refuse_other_source(stream.stream, point.state, topic)
-        offsets, lost = decide_gap(point.state, topic)
-        if offsets == point.state.offsets.get(topic.topic) and _same_source(point.state, topic):
+        topics = work.kafka.fetch_topics(stream.source.names, "read_uncommitted")
+        refuse_other_source(stream.stream, point.state, topics)
+        offsets, lost = decide_gaps(point.state, topics)
+        if offsets == point.state.offsets and all(_same_source(point.state, t) for t in topics):
             raise NothingToDecideError(
                 f"stream {stream.stream}: Kafka still has everything after the recovery point",
                 f"`frazil plan {stream.stream}` shows the next batch",
@@ -114,13 +115,28 @@ def accept_gap(work: Workspace, author: Author | None) -> Decision:
         state = StreamState(
             epoch=point.state.epoch + 1,
             batch="",
-            offsets={**point.state.offsets, topic.topic: offsets},
-            topic_ids={**point.state.topic_ids, topic.topic: topic.topic_id},
-            cluster_id=topic.cluster_id,
+            offsets=offsets,
+            topic_ids={**point.state.topic_ids, **{t.topic: t.topic_id for t in topics}},
+            cluster_id=topics[0].cluster_id,
         )
-        return Choice(point.state, state, {topic.topic: lost})
+        return Choice(point.state, state, lost)
 
     return record_decision(work, keys.GAP, author, decide)
+
+
+def decide_gaps(
+    state: StreamState, topics: Sequence[TopicFacts]
+) -> tuple[NextOffsets, dict[str, dict[int, OffsetRange]]]:
+    """Decide the offsets after the gaps of all topics, and what is lost of each.
+
+    A topic that the ledger does not know yet has none, unless its first records are gone.
+    """
+    offsets, lost = dict(state.offsets), {}
+    for topic in topics:
+        after, gone = decide_gap(state, topic)
+        if gone or topic.topic in state.offsets:
+            offsets[topic.topic], lost[topic.topic] = after, gone
+    return offsets, lost
 
 
 def decide_gap(

@@ -105,6 +105,7 @@ def fits_direct(table: Table, stream: Stream) -> bool:
     return (
         (stream.value.convert, stream.key.convert) == ("json", None)
         and stream.value.is_flat
+        and stream.route is None
         and table.spec().is_unpartitioned()
         and table.sort_order().is_unsorted
         and [f.name for f in table.schema().fields]

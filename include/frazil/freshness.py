@@ -109,7 +109,7 @@ def read_clocks(facts: FreshnessFacts, now: datetime) -> Clocks:
         table=_seconds_since(facts.newest_ingest_at, now),
         record=_oldest(ages),
         held=_oldest(_smaller(age, bound) for age in held),
-        loss=_soonest(_time_to_loss(p, facts.retention, bound, now) for p in unread),
+        loss=_soonest(_time_to_loss(p, bound, now) for p in unread),
     )
 
 
@@ -129,27 +129,25 @@ def forecast_losses(facts: FreshnessFacts, now: datetime) -> dict[tuple[str, int
     """
     bound = _seconds_since(facts.read_all_at, now)
     return {
-        (p.topic, p.partition): _time_to_loss(p, facts.retention, bound, now)
-        if p.is_waiting
-        else _time_kept(p, facts.retention, now)
+        (p.topic, p.partition): _time_to_loss(p, bound, now) if p.is_waiting else _time_kept(p, now)
         for p in facts.partitions
     }
 
 
-def _time_kept(partition: PartitionFacts, retention: Retention, now: datetime) -> float | None:
+def _time_kept(partition: PartitionFacts, now: datetime) -> float | None:
+    retention = partition.retention
     by_age = retention.ms / 1000 if retention.ms is not None else None
     return _smaller(by_age, _age_seconds(partition.first_kept_ms, now))
 
 
-def _time_to_loss(
-    partition: PartitionFacts, retention: Retention, bound: float | None, now: datetime
-) -> float | None:
+def _time_to_loss(partition: PartitionFacts, bound: float | None, now: datetime) -> float | None:
     """Forecast when retention reaches the first unread record; None if it never does.
 
     By age Kafka counts from record timestamps. By bytes nobody knows the sizes: once Kafka deletes,
     a steady topic reaches the record after the time between its first kept record and this one.
     """
     found: list[float] = []
+    retention = partition.retention
     age = _age_seconds(partition.first_unread_ms, now)
     if retention.ms is not None:
         age = bound if age is None else age

@@ -27,6 +27,14 @@ Cause = Literal[
 
 
 @dataclass(frozen=True)
+class Retention:
+    """When Kafka deletes: after `ms` (None: never by age), or above a size per partition."""
+
+    ms: int | None = None
+    is_by_bytes: bool = False
+
+
+@dataclass(frozen=True)
 class PartitionFacts:
     """One partition: offsets, and timestamps (ms) of its first unread and its first kept record.
 
@@ -45,6 +53,7 @@ class PartitionFacts:
     first_kept_ms: int | None = None
     first_held_ms: int | None = None
     is_drained: bool = False
+    retention: Retention = Retention()
 
     @property
     def lag(self) -> int:
@@ -60,14 +69,6 @@ class PartitionFacts:
     def held(self) -> int:
         """Count the offsets that nobody may read before a transaction ends."""
         return max(0, self.held_end - self.end)
-
-
-@dataclass(frozen=True)
-class Retention:
-    """When Kafka deletes: after `ms` (None: never by age), or above a size per partition."""
-
-    ms: int | None = None
-    is_by_bytes: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,6 @@ class FreshnessFacts:
     newest_ingest_at: datetime | None = None
     read_all_at: datetime | None = None
     staged_at: tuple[datetime, ...] = ()
-    retention: Retention = Retention()
     obstacle: Obstacle | None = None
     state: StreamState | None = None
     rows: int | None = None

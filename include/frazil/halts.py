@@ -96,8 +96,8 @@ def start_over(work: Workspace, author: Author | None) -> Decision:
     def decide(history: History) -> Choice:
         # Only here: after any other halt the table still has rows, which would double.
         _refuse_recovery_point(history, stream.stream, halts=TableRecreatedError)
-        topic = work.kafka.fetch_topic(stream.source.topic, stream.source.isolation)
-        state = initial_state(stream, topic, work.kafka)
+        topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)
+        state = initial_state(stream, topics, work.kafka)
         hint = history.hint(stream.stream)
         return Choice(None, state.moved(hint.epoch + 1 if hint else 0, "", state.offsets))
 

@@ -1,5 +1,7 @@
 """The four steps of a batch, as the DAGs and the command line call them."""
 
+from collections.abc import Sequence
+
 from frazil.archive import archive_new_entries
 from frazil.batch_schemas import find_latest_ids
 from frazil.blocking import BlockedBatch, Fingerprint, explain_block, is_standing, read_blocked
@@ -40,9 +42,9 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     """
     work = with_columns(work)
     rules = read_fingerprint(work)
-    topic = work.kafka.fetch_topic(work.stream.source.topic, work.stream.source.isolation)
-    point = ensure_table(work, topic)
-    plan = _plan_on(work, topic, point, rules)
+    topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
+    point = ensure_table(work, topics)
+    plan = _plan_on(work, topics, point, rules)
     reach_failpoint("plan.before-return")
     return plan
 
@@ -51,23 +53,23 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     """Plan without writing anything, also for a stream that has not begun."""
     work = with_columns(work)
     rules = read_fingerprint(work)
-    topic = work.kafka.fetch_topic(work.stream.source.topic, work.stream.source.isolation)
+    topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     if work.store.find(work.stream.table.name) is None:
-        state = initial_state(work.stream, topic, work.kafka)
+        state = initial_state(work.stream, topics, work.kafka)
         absent = TableFacts("not created yet", 0, 0)
         latest = find_latest_ids(work)
-        return plan_batch(PlanInput(work.stream, state, topic, absent, rules.suite_hash, latest))
+        return plan_batch(PlanInput(work.stream, state, topics, absent, rules.suite_hash, latest))
     table, history = load_with_history(work.store, work.stream.table.name)
     preview_schema(table, work.stream)
     point = find_recovery_point(history, work.stream.stream)
     if point is None:
         refuse_second_owner(history, work.stream)
-        point = RecoveryPoint(initial_state(work.stream, topic, work.kafka), 0)
-    return _plan_on(work, topic, point, rules)
+        point = RecoveryPoint(initial_state(work.stream, topics, work.kafka), 0)
+    return _plan_on(work, topics, point, rules)
 
 
 def _plan_on(
-    work: Workspace, topic: TopicFacts, point: RecoveryPoint, rules: Fingerprint
+    work: Workspace, topics: Sequence[TopicFacts], point: RecoveryPoint, rules: Fingerprint
 ) -> BatchPlan | NothingToRead:
     """Plan on a recovery point, unless a blocked batch stands in the way."""
     table = work.store.load(work.stream.table.name)
@@ -80,7 +82,7 @@ def _plan_on(
     if blocked is not None and is_standing(blocked, point, rules):
         return _resume_blocked(blocked, facts)
     latest = find_latest_ids(work)
-    return plan_batch(PlanInput(work.stream, point.state, topic, facts, rules.suite_hash, latest))
+    return plan_batch(PlanInput(work.stream, point.state, topics, facts, rules.suite_hash, latest))
 
 
 def _resume_blocked(blocked: BlockedBatch, table: TableFacts) -> BatchPlan:

@@ -1,6 +1,6 @@
 """Kafka as a log of offsets: ids, partitions, ends, timestamps. No policy here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -81,6 +81,12 @@ class KafkaLog:
                 return self._fetch_topic(topic, isolation)
         message = "stamina leaves its loop only by a result or an error"
         raise AssertionError(message)
+
+    def fetch_topics(
+        self, topics: Iterable[str], isolation: str = "read_committed"
+    ) -> tuple[TopicFacts, ...]:
+        """Fetch ids and offsets of several topics, in their order."""
+        return tuple(self.fetch_topic(topic, isolation) for topic in topics)
 
     def _fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
         with self._translated(f"describing topic {topic}"):
@@ -207,7 +213,7 @@ class KafkaLog:
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise UnknownTopicError(
                     f"{doing}: cluster {self._bootstrap} has no such topic",
-                    "check source.topic in the stream file, or create the topic",
+                    "check `source` in the stream file, or create the topic",
                 ) from exception
             raise self._unavailable(doing, error.str()) from exception
         except TimeoutError as exception:

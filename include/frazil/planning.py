@@ -39,7 +39,7 @@ class PlanInput:
 
     stream: Stream
     state: StreamState
-    topic: TopicFacts
+    topics: Sequence[TopicFacts]
     table: TableFacts
     suite_hash: str
     latest_schemas: Mapping[Part, int] = field(default_factory=dict)
@@ -52,25 +52,35 @@ def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
         TopicRecreatedError, ClusterChangedError, PartitionsShrankError, OffsetsWentBackError,
         RetentionGapError: Kafka and the ledger disagree; nothing was read or written.
     """
-    check_source(given.stream.stream, given.state, given.topic)
-    name = given.topic.topic
-    starts = next_offsets(given.state, given.topic)
-    ends = share_fairly(
-        starts, [p.end for p in given.topic.partitions], given.stream.batch.max_records
-    )
-    moved = {
-        p: OffsetRange(start, end)
-        for p, (start, end) in enumerate(zip(starts, ends, strict=True))
-        if end > start
-    }
-    if not moved:
+    check_sources(given.stream.stream, given.state, given.topics)
+    ranges = _choose_ranges(given)
+    if not ranges:
         return NothingToRead(
             stream=given.stream.stream,
             table=given.stream.table.name,
             epoch=given.state.epoch,
             next_offsets=plain_offsets(given.state.offsets),
         )
-    return _freeze(given, {name: moved})
+    return _freeze(given, ranges)
+
+
+def _choose_ranges(given: PlanInput) -> Ranges:
+    """Choose what to read next of every partition of every topic."""
+    places = [
+        (topic.topic, partition, start, offsets.end)
+        for topic in given.topics
+        for partition, (start, offsets) in enumerate(
+            zip(next_offsets(given.state, topic), topic.partitions, strict=True)
+        )
+    ]
+    starts, ends = [place[2] for place in places], [place[3] for place in places]
+    ranges: dict[str, dict[int, OffsetRange]] = {}
+    for (topic, partition, start, _), end in zip(
+        places, share_fairly(starts, ends, given.stream.batch.max_records), strict=True
+    ):
+        if end > start:
+            ranges.setdefault(topic, {})[partition] = OffsetRange(start, end)
+    return ranges
 
 
 def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
@@ -86,8 +96,8 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         base_batch=state.batch,
         batch_id=batch_id(given.table.uuid, given.stream.stream, state, ranges, made_with),
         ranges=plain_ranges(ranges),
-        topic_ids={**state.topic_ids, given.topic.topic: given.topic.topic_id},
-        cluster_id=given.topic.cluster_id,
+        topic_ids={**state.topic_ids, **{t.topic: t.topic_id for t in given.topics}},
+        cluster_id=given.topics[0].cluster_id,
         next_offsets=plain_offsets(advance(state.offsets, ranges)),
         schema_id=given.table.schema_id,
         spec_id=given.table.spec_id,
@@ -104,9 +114,14 @@ def next_offsets(state: StreamState, topic: TopicFacts) -> list[int]:
     return list(known) + [0] * (len(topic.partitions) - len(known))
 
 
-def check_source(stream: str, state: StreamState, topic: TopicFacts) -> None:
-    """Refuse a topic that is not the one the ledger read (protocol.md, PLAN's typed refusals)."""
-    refuse_other_source(stream, state, topic)
+def check_sources(stream: str, state: StreamState, topics: Sequence[TopicFacts]) -> None:
+    """Refuse topics that are not those the ledger read (protocol.md, PLAN's typed refusals)."""
+    refuse_other_source(stream, state, topics)
+    for topic in topics:
+        _check_topic(stream, state, topic)
+
+
+def _check_topic(stream: str, state: StreamState, topic: TopicFacts) -> None:
     known_id = state.topic_ids.get(topic.topic)
     if known_id and known_id != topic.topic_id:
         raise TopicRecreatedError(
@@ -118,22 +133,26 @@ def check_source(stream: str, state: StreamState, topic: TopicFacts) -> None:
     _check_partitions(stream, state, topic)
 
 
-def refuse_other_source(stream: str, state: StreamState, topic: TopicFacts) -> None:
+def refuse_other_source(stream: str, state: StreamState, topics: Sequence[TopicFacts]) -> None:
     """Refuse another cluster or topic, whose offsets say nothing about what the table has.
+
+    A topic may join those that the ledger knows; like a new partition it begins at offset 0.
 
     Raises:
         ClusterChangedError, TopicChangedError: no decision helps; the file or connection is wrong.
     """
-    if state.cluster_id and state.cluster_id != topic.cluster_id:
+    cluster_id = topics[0].cluster_id
+    if state.cluster_id and state.cluster_id != cluster_id:
         raise ClusterChangedError(
             f"stream {stream}: the ledger read cluster {state.cluster_id}, this is cluster "
-            f"{topic.cluster_id}; offsets of two clusters cannot be compared",
+            f"{cluster_id}; offsets of two clusters cannot be compared",
             "point the connection back to the old cluster; to stay on the new one give the stream "
             "a new name and table",
         )
-    if state.offsets and topic.topic not in state.offsets:
+    names = [topic.topic for topic in topics]
+    if state.offsets and not set(names) & set(state.offsets):
         raise TopicChangedError(
-            f"stream {stream}: the stream file names topic {topic.topic}, the ledger has read "
+            f"stream {stream}: the stream file names topic {', '.join(names)}, the ledger has read "
             f"{', '.join(sorted(state.offsets))}",
             "put the old topic back into the stream file; give the new one a stream and a table "
             "of its own",
@@ -209,7 +228,9 @@ def batch_id(
 def transform_version(stream: Stream) -> str:
     """Hash the decode settings and the code constant, never the release number."""
     settings = stream.model_dump(mode="json", include={"value", "key"})
-    parts = [TRANSFORM_CODE, settings, stream.source.isolation]
+    parts: list[object] = [TRANSFORM_CODE, settings, stream.source.isolation]
+    if stream.route is not None:
+        parts.append([stream.route.takes, stream.route.model_dump(mode="json")])
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -99,22 +99,25 @@ def _refuse_misfits(work: Workspace) -> None:
 def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint) -> Ranges:
     if request.offsets:
         return choose_offsets(request.offsets)
-    topic, isolation = work.stream.source.topic, work.stream.source.isolation
-    below = point.state.offsets.get(topic, ())
+    isolation = work.stream.source.isolation
     since_ms = read_instant(request.since, "--since") if request.since else 0
-    since = work.kafka.fetch_offsets_at(topic, len(below), since_ms, isolation)
-    until = below
-    if request.until:
-        until_ms = read_instant(request.until, "--until")
-        until = work.kafka.fetch_offsets_at(topic, len(below), until_ms, isolation)
-    return choose_between(topic, since, until, below)
+    until_ms = read_instant(request.until, "--until") if request.until else None
+    ranges: Ranges = {}
+    for topic in work.stream.source.names:
+        below = point.state.offsets.get(topic, ())
+        since = work.kafka.fetch_offsets_at(topic, len(below), since_ms, isolation)
+        until = below
+        if until_ms is not None:
+            until = work.kafka.fetch_offsets_at(topic, len(below), until_ms, isolation)
+        ranges = {**ranges, **choose_between(topic, since, until, below)}
+    return ranges
 
 
 def _refuse_unkept(work: Workspace, ranges: Ranges, point: RecoveryPoint) -> None:
     """Ask Kafka, before the stage and after it, whether it delivers all of the ranges."""
     for topic in ranges:
         facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
-        refuse_other_source(work.stream.stream, point.state, facts)
+        refuse_other_source(work.stream.stream, point.state, [facts])
         policy = work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
         refuse_unkept(work.stream.stream, ranges, facts, point.state, policy)
 

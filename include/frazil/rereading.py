@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from frazil.errors import RetentionGapError, TargetError
 from frazil.kafka_log import TopicFacts
 from frazil.offsets import OffsetRange, Ranges, describe_ranges
-from frazil.planning import check_source, refuse_other_source
+from frazil.planning import check_sources, refuse_other_source
 from frazil.recovery import Rewind
 from frazil.recovery_messages import RecoverRequest
 from frazil.state import StreamState
@@ -50,10 +50,10 @@ def find_lost(work: Workspace, rewind: Rewind) -> Lost:
             # The high watermark: an open transaction is no truncated log.
             facts = own.kafka.fetch_topic(topic, "read_uncommitted")
             state = rewind.states[stream]
-            refuse_other_source(stream, state, facts)
+            refuse_other_source(stream, state, [facts])
             found = list_lost(state, facts, wanted)
             if not found:
-                check_source(stream, state, facts)
+                check_sources(stream, state, [facts])
             if _is_compacted(own, topic):
                 found = dict(wanted)
             if found:

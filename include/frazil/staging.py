@@ -22,9 +22,10 @@ from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import refuse_other_rules
 from frazil.kafka_options import to_spark_options
 from frazil.ledger import LedgerEntry
-from frazil.planning import check_source
+from frazil.planning import check_sources
 from frazil.publishing import check_base, find_published, load_with_history
 from frazil.quality import CompiledSuite, compile_suite, load_suite
+from frazil.routing import count_own
 from frazil.staged_rows import refuse_wrong_offsets
 from frazil.state import StreamState
 from frazil.streams import Stream
@@ -141,6 +142,7 @@ def build_request(
         is_flat=stream.value.is_flat,
         wire=schemas.get("value"),
         key=describe_key(work, schemas),
+        route=stream.route,
     )
 
 
@@ -168,7 +170,9 @@ def assemble_staged(
 ) -> Staged:
     """Compare the branch with the counters, and put both into the message."""
     branch, base_head = attempt
-    records = BadRecords(result.rows_read, result.rows_read - result.rows_good, result.rows_invalid)
+    bad = result.rows_read - result.rows_good - result.rows_elsewhere
+    own = count_own(work.stream.route, result.rows_read, result.rows_elsewhere)
+    records = BadRecords(own, bad, result.rows_invalid)
     disposal = dispose(work.stream.errors, records)
     return Staged(
         stream=plan.stream,
@@ -179,8 +183,9 @@ def assemble_staged(
         rows_read=result.rows_read,
         rows_written=result.rows_good,
         rows_quarantined=disposal.quarantined,
-        rows_skipped=disposal.skipped,
+        rows_skipped=disposal.skipped + result.rows_elsewhere,
         rows_invalid=result.rows_invalid,
+        rows_elsewhere=result.rows_elsewhere,
         partitions=result.partitions,
         metrics=result.metrics,
         min_timestamp_ms=result.min_timestamp_ms,
@@ -229,7 +234,7 @@ def _letters_snapshot(
     ref = table.metadata.refs.get(branch)
     snapshot = table.snapshot_by_id(ref.snapshot_id) if ref else None
     added = int(snapshot_summary(snapshot.summary if snapshot else None).get("added-records", "0"))
-    expected = result.rows_read - result.rows_good
+    expected = result.rows_read - result.rows_good - result.rows_elsewhere
     if snapshot is None or added != expected or result.rows_dead != expected:
         raise ConservationError(
             f"batch {plan.batch_id}: {expected} bad records were counted, but {name} branch "
@@ -256,7 +261,7 @@ def refuse_changed_source(work: Workspace, plan: BatchPlan) -> None:
             plan.topic_ids,
             plan.cluster_id,
         )
-        check_source(plan.stream, state, facts)
+        check_sources(plan.stream, state, [facts])
 
 
 def _found_published(plan: BatchPlan, entry: LedgerEntry) -> Staged:

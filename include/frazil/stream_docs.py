@@ -41,8 +41,8 @@ Unknown keys are refused. A key without a default must be there.
 """
 
 _NOTES = {
-    "schema": "**Not acted on yet.** A field of the record that no column names is left out of the "
-    "table; a stream file whose columns do not fit its table is refused by `frazil run`.",
+    "schema": "Asked when the columns of the stream file are no longer those of the table.",
+    "route": "The file then stands for several streams: see [formats](formats.md).",
 }
 """Section → what a reader must know beyond the options."""
 
@@ -99,8 +99,9 @@ def write_reference() -> str:
 def _list_sections(model: type[Section]) -> Iterator[tuple[str, type[Section]]]:
     """Yield the sections of a model by the name that the file uses."""
     for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            yield field.alias or name, field.annotation
+        section = _section_of(field.annotation)
+        if section is not None:
+            yield field.alias or name, section
 
 
 def _write_section(prefix: str, model: type[Section], title: str, note: str = "") -> Iterator[str]:
@@ -111,16 +112,21 @@ def _write_section(prefix: str, model: type[Section], title: str, note: str = ""
     yield "|---|---|---|---|"
     for name, field in model.model_fields.items():
         key = field.alias or name
-        if not _is_section(field.annotation):
+        # What has no description is no option: loading sets it.
+        if _section_of(field.annotation) is None and field.description:
             yield (
                 f"| `{prefix}{key}` | {_describe_values(field)} | {_describe_default(field)} | "
-                f"{field.description or ''} |"
+                f"{field.description} |"
             )
     yield ""
 
 
-def _is_section(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Section)
+def _section_of(annotation: object) -> type[Section] | None:
+    """Give the section that a field holds, also one that may be left out."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, Section):
+            return kind
+    return None
 
 
 def _describe_values(field: FieldInfo) -> str:

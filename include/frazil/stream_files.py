@@ -1,7 +1,10 @@
 """Loading stream files; every error names file, line, field and the fix."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -9,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from frazil.columns import FieldError
 from frazil.errors import StreamFileError, UnknownStreamError
+from frazil.routing import SEPARATOR, derived_name
 from frazil.streams import Stream
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -28,12 +32,12 @@ def load_readable_streams(
     errors: list[StreamFileError] = []
     for path in _list_files(directory):
         try:
-            candidate = load_stream_file(path)
-            _refuse_clashes([*streams, candidate])
+            candidates = load_streams_of(path)
+            _refuse_clashes([*streams, *candidates])
         except StreamFileError as error:
             errors.append(error)
         else:
-            streams.append(candidate)
+            streams += candidates
     return tuple(streams), tuple(errors)
 
 
@@ -55,6 +59,12 @@ def load_stream(directory: Path, name: str) -> Stream:
     path = directory / f"{name}.yaml"
     if path.is_file():
         return load_stream_file(path)
+    for begin in re.finditer(SEPARATOR, name):
+        routed = directory / f"{name[: begin.start()]}.yaml"
+        found = load_streams_of(routed) if routed.is_file() else ()
+        for stream in found:
+            if stream.stream == name:
+                return stream
     known = ", ".join(sorted(p.stem for p in directory.glob("*.yaml"))) or "none"
     raise UnknownStreamError(
         f"no stream {name!r} in {directory}; known: {known}",
@@ -63,7 +73,16 @@ def load_stream(directory: Path, name: str) -> Stream:
 
 
 def load_stream_file(path: Path) -> Stream:
-    """Load and validate one file.
+    """Load and validate one file; of a route it is the stream that takes the rest.
+
+    Raises:
+        StreamFileError: not readable, no YAML, or not a stream.
+    """
+    return load_streams_of(path)[0]
+
+
+def load_streams_of(path: Path) -> tuple[Stream, ...]:
+    """Load all streams of one file, that of its own name first; without a route there is one.
 
     Raises:
         StreamFileError: not readable, no YAML, or not a stream.
@@ -76,8 +95,13 @@ def load_stream_file(path: Path) -> Stream:
         raise StreamFileError(f"{path}: no valid YAML: {error}", _FIX) from error
     if not isinstance(content, dict):
         raise StreamFileError(f"{path}: a stream file is a mapping of keys", _FIX)
+    given = content.get("route")
+    if isinstance(given, dict) and "takes" in given:
+        line = _line_of(root, ["route", "takes"])
+        raise StreamFileError(f"{path}:{line}: route.takes: unknown key", _FIX)
     try:
         stream = Stream.model_validate(content)
+        derived = _derive(stream, content)
     except ValidationError as error:
         lines = "\n".join(_describe(path, root, detail) for detail in error.errors())
         raise StreamFileError(lines, _FIX) from error
@@ -86,7 +110,25 @@ def load_stream_file(path: Path) -> Stream:
             f"{path}: stream: {stream.stream!r} must be named like its file",
             f"rename the file to {stream.stream}.yaml or the stream to {path.stem}",
         )
-    return stream
+    return derived or (stream,)
+
+
+def _derive(stream: Stream, content: dict[str, Any]) -> tuple[Stream, ...]:
+    """Make the streams of a route; the one of the rest has no rows that a suite could judge."""
+    if stream.route is None:
+        return ()
+    rest = Stream.model_validate({**content, "quality": {}})
+    return rest, *(
+        Stream.model_validate(
+            {
+                **content,
+                "stream": derived_name(stream.stream, value),
+                "table": {**content["table"], "name": table},
+                "route": {**content["route"], "takes": value},
+            }
+        )
+        for value, table in stream.route.tables.items()
+    )
 
 
 def _read_yaml(path: Path) -> tuple[yaml.Node | None, object]:
@@ -173,7 +215,13 @@ def _children(node: yaml.Node | None) -> Iterator[tuple[int | str, int, yaml.Nod
 def _refuse_clashes(streams: list[Stream]) -> None:
     """Refuse two files for one table: each would take the other for a foreign writer (B9)."""
     owners: dict[str, str] = {}
+    names = Counter(stream.stream for stream in streams)
     for stream in streams:
+        if names[stream.stream] > 1:
+            raise StreamFileError(
+                f"two streams are named {stream.stream!r}: a route's, and a file's",
+                "rename the file, or the value in `route.tables`",
+            )
         for table in (stream.table.name, stream.dead_letters_table):
             if table in owners:
                 raise StreamFileError(

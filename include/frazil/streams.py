@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -10,76 +9,30 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
-    Discriminator,
     Field,
-    Tag,
     field_validator,
     model_validator,
 )
 
 from frazil.columns import Column, FieldError, parse_column, refuse_name_clashes
-from frazil.instants import parse_instant
 from frazil.keys import DEAD_LETTERS_SUFFIX
 from frazil.partitioning import PartitionField, parse_partition_field
-from frazil.payloads import Key, Section, Value
+from frazil.payloads import BY_REGISTRY, Key, Section, Value
+from frazil.routing import Route, TableName
 from frazil.schedules import parse_schedule
+from frazil.sources import Source
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
-_TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)+\Z")
 
 Policy = Literal["auto", "review", "quarantine", "fail"]
 Schedule = Annotated[str, AfterValidator(parse_schedule)]
-
-
-class StartAtTime(Section):
-    """Begin at the first record at or after an instant."""
-
-    timestamp: Annotated[str, BeforeValidator(parse_instant)] = Field(
-        description="ISO 8601 instant with zone, as `2026-01-31T00:00:00Z`"
-    )
-
-
-class StartAtOffsets(Section):
-    """Begin at exact offsets."""
-
-    offsets: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
-        description="partition → first offset to read; the others begin at the earliest"
-    )
-
-
-def _kind_of_start(start: object) -> str:
-    """Choose one form by its key, so that a mistake is not told once for each form."""
-    if isinstance(start, Mapping):
-        return "StartAtTime" if "timestamp" in start else "StartAtOffsets"
-    return type(start).__name__ if isinstance(start, Section) else "literal[]"
-
-
-Start = (
-    Annotated[Literal["earliest", "latest"], Tag("literal[]")]
-    | Annotated[StartAtTime, Tag("StartAtTime")]
-    | Annotated[StartAtOffsets, Tag("StartAtOffsets")]
-)
-
-
-class Source(Section):
-    """Where records come from."""
-
-    connection: str = Field("kafka_default", description="Airflow connection of the Kafka cluster")
-    topic: str = Field(min_length=1, max_length=249, description="topic to read")
-    start: Annotated[Start, Discriminator(_kind_of_start)] = Field(
-        "earliest", description="where the first batch begins; later ones follow the ledger"
-    )
-    isolation: Literal["read_committed", "read_uncommitted"] = Field(
-        "read_committed", description="Kafka isolation level"
-    )
 
 
 class Table(Section):
     """The Iceberg table that the stream fills."""
 
     connection: str = Field("iceberg_default", description="Airflow connection of the catalog")
-    name: str = Field(description="`namespace.table`, lower case")
+    name: TableName = Field(description="`namespace.table`, lower case")
     mode: Literal["append"] = Field("append", description="every record becomes a row")
     partition_by: tuple[str, ...] = Field(
         (), description="transforms: identity, year, month, day, hour, bucket, truncate"
@@ -88,17 +41,6 @@ class Table(Section):
     properties: dict[str, str] = Field(
         default_factory=dict, description="Iceberg table properties, set when it is created"
     )
-
-    @field_validator("name")
-    @classmethod
-    def _name_is_qualified(cls, name: str) -> str:
-        if not _TABLE_NAME.match(name):
-            message = f"{name!r} is not `namespace.table` in lower case"
-            raise ValueError(message)
-        if name.endswith(DEAD_LETTERS_SUFFIX):
-            message = f"names ending in {DEAD_LETTERS_SUFFIX} belong to dead letters"
-            raise ValueError(message)
-        return name
 
     @field_validator("properties")
     @classmethod
@@ -190,6 +132,7 @@ class Stream(Section):
     value: Value
     key: Key = Key()
     table: Table
+    route: Route | None = Field(None, description="one topic to several tables")
     batch: Batch = Batch()
     errors: Errors = Errors()
     schema_policy: SchemaPolicy = Field(SchemaPolicy(), alias="schema")
@@ -204,8 +147,11 @@ class Stream(Section):
             refuse_name_clashes(columns)
         except FieldError as error:
             raise FieldError(("key", "column"), str(error)) from error
+        for part in ("value", "key"):
+            self._refuse_ambiguous_subject(part)
         if self.needs_columns:
             return self
+        self._refuse_unfit_route()
         for index, text in enumerate(self.table.partition_by):
             try:
                 parse_partition_field(text, columns)
@@ -218,6 +164,19 @@ class Stream(Section):
                 reason = f"column {name!r} is not among {known}"
                 raise FieldError(("table", "sort_by", index), reason)
         return self
+
+    def _refuse_ambiguous_subject(self, part: Literal["value", "key"]) -> None:
+        payload = self.value if part == "value" else self.key
+        if payload.convert in BY_REGISTRY and not payload.subject and len(self.source.names) > 1:
+            raise FieldError((part, "subject"), "several topics share one subject: name it")
+
+    def _refuse_unfit_route(self) -> None:
+        if self.route is None:
+            return
+        if self.value.typed_columns.get(self.route.field, "").rstrip("!") != "string":
+            known = ", ".join(n for n, t in self.value.typed_columns.items() if t[:6] == "string")
+            reason = f"{self.route.field!r} is no text column of the value; those are: {known}"
+            raise FieldError(("route", "field"), reason)
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
@@ -255,9 +214,8 @@ class Stream(Section):
     @cached_property
     def content_hash(self) -> str:
         """Hash what decides about rows; schedules and limits of freshness are left out."""
-        parts: Mapping[str, object] = self.model_dump(
-            mode="json", include={"stream", "source", "value", "key", "table", "errors", "quality"}
-        )
+        deciding = {"stream", "source", "value", "key", "table", "errors", "quality", "route"}
+        parts: Mapping[str, object] = self.model_dump(mode="json", include=deciding)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -41,12 +41,13 @@ from frazil.ledger import (
     walk_ancestors,
 )
 from frazil.offsets import count_offsets, parse_ranges
-from frazil.planning import check_source, next_offsets, transform_version
+from frazil.planning import check_sources, next_offsets, transform_version
 from frazil.publishing import load_with_history
 from frazil.schema_review import preview_schema
 from frazil.streams import Stream
 from frazil.workspace import Workspace
 
+_COMMITTED = "read_committed"
 _CAUSES: tuple[tuple[type[FrazilError], Cause], ...] = (
     (MissingTableError, "not_started"),
     (KafkaUnavailableError, "kafka_down"),
@@ -89,11 +90,12 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         point = _find_point(history, stream)
         births = list_attempts(table.metadata.refs, stream.stream, point.state.epoch)
         facts = replace(facts, state=point.state, staged_at=births)
-        topic = work.kafka.fetch_topic(stream.source.topic, stream.source.isolation)
-        partitions = list_partitions(point, topic)
+        topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)
+        partitions = tuple(p for topic in topics for p in list_partitions(point, topic))
         facts = replace(facts, partitions=partitions)
-        check_source(stream.stream, point.state, topic)
-        facts = _add_records(work, facts)
+        check_sources(stream.stream, point.state, topics)
+        parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
+        facts = replace(facts, partitions=tuple(p for part in parts for p in part))
         preview_schema(table, with_columns(work).stream)
         return replace(facts, obstacle=_find_block(table, stream, point))
     except FrazilError as error:
@@ -184,57 +186,47 @@ def list_partitions(point: RecoveryPoint, topic: TopicFacts) -> tuple[PartitionF
     )
 
 
-def _add_records(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
-    """Ask for timestamps only where something waits: a quiet stream costs three requests."""
-    settings = work.kafka.fetch_topic_settings(work.stream.source.topic)
-    facts = replace(facts, retention=parse_retention(settings))
-    if facts.retention.is_by_bytes:
-        facts = _add_kept(work, facts)
-    if any(partition.lag for partition in facts.partitions):
-        facts = _add_unread(work, facts)
-    is_quiet = not any(partition.is_waiting for partition in facts.partitions)
-    if is_quiet and work.stream.source.isolation == "read_committed":
-        return replace(facts, partitions=_add_held(work.kafka, facts.partitions))
-    return facts
+Partitions = tuple[PartitionFacts, ...]
 
 
-def _add_unread(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
+def _add_records(work: Workspace, topic: str, partitions: Partitions) -> Partitions:
+    """Ask for timestamps only where something waits: a quiet topic costs three requests."""
+    retention = parse_retention(work.kafka.fetch_topic_settings(topic))
+    found = tuple(replace(partition, retention=retention) for partition in partitions)
+    isolation = work.stream.source.isolation
+    if retention.is_by_bytes:
+        found = _add_kept(work.kafka, topic, found, isolation)
+    if any(partition.lag for partition in found):
+        found = _add_unread(work.kafka, topic, found, isolation)
+    is_quiet = not any(partition.is_waiting for partition in found)
+    return _add_held(work.kafka, topic, found) if is_quiet and isolation == _COMMITTED else found
+
+
+def _add_unread(kafka: KafkaLog, topic: str, given: Partitions, isolation: str) -> Partitions:
     """Add the timestamps of first unread records."""
-    topic, isolation = work.stream.source.topic, work.stream.source.isolation
-    behind = [p for p in facts.partitions if p.lag]
-    unread = work.kafka.fetch_first_timestamps(
-        topic, {p.partition: p.next_offset for p in behind}, isolation
-    )
-    partitions = tuple(
+    starts = {p.partition: p.next_offset for p in given if p.lag}
+    unread = kafka.fetch_first_timestamps(topic, starts, isolation)
+    return tuple(
         replace(
             p,
             first_unread_ms=unread.get(p.partition),
             is_drained=p.partition in unread and unread[p.partition] is None,
         )
-        for p in facts.partitions
+        for p in given
     )
-    return replace(facts, partitions=partitions)
 
 
-def _add_kept(work: Workspace, facts: FreshnessFacts) -> FreshnessFacts:
+def _add_kept(kafka: KafkaLog, topic: str, given: Partitions, isolation: str) -> Partitions:
     """Add the timestamps of first kept records, where Kafka deletes by bytes and has begun to."""
-    topic, isolation = work.stream.source.topic, work.stream.source.isolation
-    starts = {p.partition: p.earliest for p in facts.partitions if 0 < p.earliest < p.end}
-    kept = work.kafka.fetch_first_timestamps(topic, starts, isolation)
-    partitions = tuple(replace(p, first_kept_ms=kept.get(p.partition)) for p in facts.partitions)
-    return replace(facts, partitions=partitions)
+    starts = {p.partition: p.earliest for p in given if 0 < p.earliest < p.end}
+    kept = kafka.fetch_first_timestamps(topic, starts, isolation)
+    return tuple(replace(p, first_kept_ms=kept.get(p.partition)) for p in given)
 
 
-def _add_held(
-    kafka: KafkaLog, partitions: tuple[PartitionFacts, ...]
-) -> tuple[PartitionFacts, ...]:
+def _add_held(kafka: KafkaLog, topic: str, given: Partitions) -> Partitions:
     """Look behind the last stable offsets: records of open transactions are not nothing."""
-    if not partitions:
-        return ()
-    topic = partitions[0].topic
     marks = kafka.fetch_topic(topic, "read_uncommitted").partitions
-    pairs = zip(partitions, marks, strict=False)
-    seen = tuple(replace(partition, held_end=mark.end) for partition, mark in pairs)
+    seen = tuple(replace(p, held_end=mark.end) for p, mark in zip(given, marks, strict=False))
     starts = {p.partition: p.end for p in seen if p.held}
     held = kafka.fetch_first_timestamps(topic, starts, "read_uncommitted")
     return tuple(replace(p, first_held_ms=held.get(p.partition)) for p in seen)

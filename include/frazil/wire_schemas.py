@@ -45,7 +45,7 @@ class Payload:
     @property
     def subject(self) -> str:
         """Name the subject: the stream file's, or the topic's own."""
-        return self.options.subject or f"{self.stream.source.topic}-{self.part}"
+        return self.options.subject or f"{self.stream.source.names[0]}-{self.part}"
 
     @property
     def is_framed(self) -> bool:

@@ -17,7 +17,8 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
     totals = {
         "read": "count(1)",
         "good": write_count(GOOD),
-        "invalid": write_count(decoded.invalid),
+        "elsewhere": write_count(decoded.elsewhere),
+        "invalid": write_count(f"({decoded.invalid})", f"NOT {decoded.elsewhere}"),
         "min_timestamp_ms": "min(unix_millis(_kafka.timestamp))",
         "max_timestamp_ms": "max(unix_millis(_kafka.timestamp))",
     }

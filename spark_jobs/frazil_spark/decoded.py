@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column
 from frazil.contracts import KeyDecode, Part, StageRequest, WireFormat
+from frazil.routing import Route
 from frazil.value_forms import value_path
 from frazil_spark.wire_frame import WireFrame
 
@@ -30,6 +31,13 @@ class Decoded:
     """The good rows that are in no file yet."""
     wires: tuple[WireFrame, ...] = ()
     """The parts of a record that a registry's schemas decoded."""
+    elsewhere: str = "false"
+    """Records that other streams of the same route take."""
+
+    @property
+    def bad(self) -> str:
+        """Write the condition of the records that are this stream's and do not fit."""
+        return f"NOT {GOOD} AND NOT {self.elsewhere}"
 
     def select_values(self, rows: DataFrame) -> DataFrame:
         """Take the table's columns out of rows of the frame."""
@@ -45,6 +53,7 @@ class Forms:
     wire: WireFormat | None = None
     key: KeyDecode | None = None
     part: Part = "value"
+    route: Route | None = None
 
 
 PLAIN = Forms()
@@ -52,7 +61,7 @@ PLAIN = Forms()
 
 def forms_of(request: StageRequest) -> Forms:
     """Take the forms out of a request."""
-    return Forms(request.is_flat, request.wire, request.key)
+    return Forms(request.is_flat, request.wire, request.key, route=request.route)
 
 
 def join_any(conditions: Sequence[str | None]) -> str:

@@ -34,6 +34,7 @@ from frazil_spark.decoded import (
 from frazil_spark.kafka_source import kafka_struct
 from frazil_spark.key_column import decode_key, include_key
 from frazil_spark.registered_values import decode_registered
+from frazil_spark.routes import keep_own
 from frazil_spark.wire_frame import PAYLOAD, WireFrame, add_payload
 
 __all__ = ["GOOD", "INVALID", "KAFKA", "VALUE", "Decoded", "Forms", "decode", "forms_of"]
@@ -102,13 +103,13 @@ def decode(
     """
     parsed = tuple(parse_column(name, text) for name, text in columns.items())
     if forms.key is None:
-        return _decode_value(records, convert, parsed, carried, forms)
+        return keep_own(_decode_value(records, convert, parsed, carried, forms), forms.route)
     key = next(column for column in parsed if column.name == forms.key.column)
     as_key = Forms(is_flat=False, wire=forms.key.wire, part="key")
     keyed = decode_key(records, forms.key, key, as_key, _decode_value)
     others = tuple(column for column in parsed if column is not key)
     values = _decode_value(keyed.frame, convert, others, (*carried, *keyed.carried), forms)
-    return include_key(values, keyed)
+    return keep_own(include_key(values, keyed), forms.route)
 
 
 def _decode_value(

@@ -43,7 +43,7 @@ def write_stream(folder: Path, stream: str, records: int) -> None:
 
 def fill_topic(work: Workspace, records: int) -> None:
     """Create the topic and send the records."""
-    topic = work.stream.source.topic
+    topic = work.stream.source.names[0]
     admin = AdminClient(work.kafka_config)
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
     producer = Producer({**work.kafka_config, "linger.ms": 20, "queue.buffering.max.kbytes": 65536})

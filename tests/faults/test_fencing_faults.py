@@ -108,7 +108,7 @@ def test_b6_b9_a_second_owner_of_one_topic_in_one_table_is_refused(
     second = replace(work, stream=make_stream(name, source={"topic": "orders"}))
 
     with pytest.raises(StreamFileError, match="is filled from topic orders by stream orders"):
-        ensure_table(second, make_topic((3, 2)))
+        ensure_table(second, [make_topic((3, 2))])
 
     assert lake.table.metadata_location == before
 
@@ -119,10 +119,10 @@ def test_b9_a_second_stream_with_a_topic_of_its_own_has_its_own_ranges(
     lake.ingest(3, 2)
     second = replace(work, stream=make_stream("sales"))
 
-    point = ensure_table(second, make_topic((7,), topic="sales"))
+    point = ensure_table(second, [make_topic((7,), topic="sales")])
 
     assert point.state.offsets == {"sales": (0,)}
-    assert ensure_table(second, make_topic((7,), topic="sales")) == point
+    assert ensure_table(second, [make_topic((7,), topic="sales")]) == point
     lake.ingest(5, 5)
     assert find_faults(lake, 5, 5) == ()
 

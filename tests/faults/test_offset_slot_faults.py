@@ -34,7 +34,7 @@ def wait_for_stable_end(batches: Batches, end: int) -> None:
     """Wait for the coordinator's marks, which it writes after its answer."""
     work = batches.open()
     for _ in range(300):
-        if work.kafka.fetch_topic(work.stream.source.topic).partitions[0].end == end:
+        if work.kafka.fetch_topic(work.stream.source.names[0]).partitions[0].end == end:
             return
         time.sleep(0.05)
     pytest.fail(f"the last stable offset never became {end}")

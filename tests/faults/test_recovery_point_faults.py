@@ -178,9 +178,9 @@ def test_c11_the_start_is_decided_once_even_if_the_first_run_dies_before_its_bat
         script = [honest, landed_then(lost)]
         first.store.catalog.script = script  # type: ignore[attr-defined]
     with suppress(KeyboardInterrupt):
-        ensure_table(first, make_topic((5, 5), topic="sales"))
+        ensure_table(first, [make_topic((5, 5), topic="sales")])
 
-    point = ensure_table(replace(work, stream=stream), make_topic((9, 9), topic="sales"))
+    point = ensure_table(replace(work, stream=stream), [make_topic((9, 9), topic="sales")])
 
     assert point.state.offsets == {"sales": (5, 5)}
     kinds = [entry.summary.get(keys.KIND) for entry in walk_ancestors(lake.history)]
@@ -217,7 +217,7 @@ def test_c13_a_start_that_stays_in_the_stream_file_is_applied_once(
     lake.ingest(3, 2)
     before = lake.table.metadata_location
 
-    points = [ensure_table(work, make_topic((9, 9))) for _ in range(3)]
+    points = [ensure_table(work, [make_topic((9, 9))]) for _ in range(3)]
 
     assert [point.state.offsets for point in points] == [{"orders": (3, 2)}] * 3
     assert lake.table.metadata_location == before

@@ -51,7 +51,7 @@ def begin(lake: Lake, topic: TopicFacts = TOPIC) -> tuple[int, ...]:
     """Begin the lake's stream and give its next offsets."""
     work = Workspace(lake.stream, lake.folder, "test")
     try:
-        return ensure_table(work, topic).state.offsets[topic.topic]
+        return ensure_table(work, [topic]).state.offsets[topic.topic]
     finally:
         work.store.catalog.close()
 
@@ -69,7 +69,7 @@ def test_a_start_that_kafka_does_not_have_is_refused_with_the_facts(
     offsets: dict[int, int], facts: list[str]
 ) -> None:
     with pytest.raises(StreamFileError) as caught:
-        refuse_unkept_start(start_at(offsets), TOPIC)
+        refuse_unkept_start(start_at(offsets), [TOPIC])
 
     assert [fact for fact in facts if fact not in caught.value.facts] == []
     assert f"source.start.offsets.{min(offsets)}" in caught.value.next_step

@@ -108,7 +108,7 @@ def test_the_plan_keeps_the_ids_of_topics_that_it_does_not_read(lake: Lake) -> N
     point = lake.point
     assert point is not None
     state = replace(point.state, topic_ids={**point.state.topic_ids, "old": "id-of-old"})
-    given = PlanInput(lake.stream, state, make_topic((3, 2)), TableFacts("uuid", 0, 0), "")
+    given = PlanInput(lake.stream, state, [make_topic((3, 2))], TableFacts("uuid", 0, 0), "")
 
     plan = cast("BatchPlan", plan_batch(given))
 

@@ -275,7 +275,7 @@ def kept_since(record_age: float, kept_age: float, earliest: int) -> PartitionFa
 def test_time_to_loss(
     partition: PartitionFacts, retention: Retention, seconds: int | None, level: str
 ) -> None:
-    report = judge(replace(facts_of(partition), retention=retention))
+    report = judge(facts_of(replace(partition, retention=retention)))
 
     assert report.time_to_loss_seconds == seconds
     assert report.level == level
@@ -500,7 +500,7 @@ def test_a_new_partition_waits_from_its_first_offset() -> None:
 def test_how_long_a_stream_may_stand_still(
     partitions: tuple[PartitionFacts, ...], retention: Retention, seconds: int | None
 ) -> None:
-    report = judge(replace(facts_of(*partitions), retention=retention))
+    report = judge(facts_of(*(replace(p, retention=retention) for p in partitions)))
 
     assert report.retention_covers_seconds == seconds
 

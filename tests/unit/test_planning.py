@@ -30,7 +30,7 @@ PARTITIONS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), m
 def given_facts(offsets: tuple[int, ...] = (5, 5), ends: tuple[int, ...] = (8, 9)) -> PlanInput:
     """Describe a stream that has read to `offsets` of a topic that ends at `ends`."""
     state = make_state({"orders": offsets}, epoch=4, batch="b4")
-    return PlanInput(make_stream(), state, make_topic(ends), TABLE, "suite-1")
+    return PlanInput(make_stream(), state, [make_topic(ends)], TABLE, "suite-1")
 
 
 def test_a_plan_starts_where_the_ledger_ends_and_ends_where_kafka_ends() -> None:
@@ -70,6 +70,41 @@ def test_a_new_partition_is_read_from_0() -> None:  # D7
 
     assert isinstance(plan, BatchPlan)
     assert plan.ranges == {"orders": {1: (0, 3)}}
+
+
+def test_several_topics_are_one_batch_and_share_the_cap() -> None:
+    both = [make_topic((8, 9)), make_topic((4,), topic="sales")]
+    facts = replace(given_facts(), topics=both, stream=make_stream(batch={"max_records": 6}))
+
+    plan = plan_batch(facts)
+
+    assert isinstance(plan, BatchPlan)
+    assert plan.ranges == {"orders": {0: (5, 7), 1: (5, 7)}, "sales": {0: (0, 2)}}
+    assert plan.next_offsets == {"orders": (7, 7), "sales": (2,)}
+    assert set(plan.topic_ids) == {"orders", "sales"}
+
+
+def test_a_topic_that_joins_the_list_is_read_from_0_or_is_a_gap() -> None:
+    joined = make_topic((4,), topic="sales")
+    aged = replace(joined, partitions=(PartitionOffsets(1, 4),))
+    facts = given_facts()
+
+    plan = plan_batch(replace(facts, topics=[*facts.topics, joined]))
+    with pytest.raises(errors.RetentionGapError, match=r"sales-0 \[0, 1\)"):
+        plan_batch(replace(facts, topics=[*facts.topics, aged]))
+
+    assert isinstance(plan, BatchPlan)
+    assert plan.ranges["sales"] == {0: (0, 4)}
+
+
+def test_a_topic_that_left_the_list_keeps_its_offsets() -> None:
+    facts = given_facts()
+    state = make_state({"orders": (5, 5), "sales": (3,)}, epoch=4, batch="b4")
+
+    plan = plan_batch(replace(facts, state=state))
+
+    assert isinstance(plan, BatchPlan)
+    assert plan.next_offsets == {"orders": (8, 9), "sales": (3,)}
 
 
 def test_the_cap_is_shared_by_the_partitions() -> None:
@@ -119,10 +154,10 @@ def test_a_source_that_does_not_fit_the_ledger_is_refused(
     changes: dict[str, object], error: type[errors.FrazilError], word: str
 ) -> None:
     facts = given_facts()
-    topic = replace(facts.topic, **changes)  # type: ignore[arg-type]
+    topic = replace(facts.topics[0], **changes)  # type: ignore[arg-type]
 
     with pytest.raises(error) as caught:
-        plan_batch(replace(facts, topic=topic))
+        plan_batch(replace(facts, topics=[topic]))
 
     assert word in caught.value.facts
     assert "stream orders" in caught.value.facts

@@ -9,12 +9,12 @@ from lake import make_stream
 
 from frazil.errors import StreamFileError, UnknownStreamError
 from frazil.instants import to_epoch_ms
+from frazil.sources import StartAtTime
 from frazil.stream_files import (
     load_readable_streams,
     load_stream,
     load_stream_file,
 )
-from frazil.streams import StartAtTime
 
 GOOD = """\
 stream: orders

@@ -6,8 +6,8 @@ from pydantic import ValidationError
 
 from frazil.bootstrap import new_table
 from frazil.columns import parse_column
+from frazil.sources import StartAtOffsets, StartAtTime
 from frazil.stream_files import load_readable_streams
-from frazil.streams import StartAtOffsets, StartAtTime
 
 
 def test_the_smallest_stream_has_every_default_of_the_design() -> None:
