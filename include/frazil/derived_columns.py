@@ -5,20 +5,26 @@ from dataclasses import replace
 from pydantic import ValidationError
 from pyiceberg.schema import Schema
 
-from frazil.columns import format_type
-from frazil.errors import IncompatibleTableError, StreamFileError
+from frazil.columns import Column, format_type
+from frazil.errors import (
+    IncompatibleTableError,
+    RegistryUnavailableError,
+    SchemaMisfitError,
+    StreamFileError,
+    UnknownSubjectError,
+)
 from frazil.keys import KAFKA_COLUMN
+from frazil.schema_policy import follow_columns
 from frazil.streams import Stream
 from frazil.table_schema import read_columns
-from frazil.wire_schemas import derive_payload_columns, find_latest_schema, list_payloads
+from frazil.wire_schemas import Payload, derive_payload_columns, find_latest_schema, list_payloads
 from frazil.workspace import Workspace
 
 
 def with_columns(work: Workspace) -> Workspace:
     """Fill in the columns that the stream file leaves out; else give the workspace as it is.
 
-    Once the table is there its columns count: a newer schema changes them only by the stream's
-    schema policy.
+    Once the table is there its columns count: a batch is decoded as it was planned.
 
     Raises:
         RegistryUnavailableError, UnknownSubjectError: there is no table yet, and no schema.
@@ -30,13 +36,46 @@ def with_columns(work: Workspace) -> Workspace:
         return work
     table = work.store.find(stream.table.name)
     found = _read_table(stream, table.schema()) if table else {}
-    for payload in list_payloads(stream):
-        asked = stream.value.needs_columns if payload.part == "value" else stream.key.needs_type
-        if asked and payload.part not in found:
-            schema = find_latest_schema(work.registry(payload.options.registry), payload)
-            columns = derive_payload_columns(payload, schema)
-            found[payload.part] = {c.name: format_type(c.type) for c in columns}
+    for payload in _list_asked(stream):
+        if payload.part not in found:
+            found[payload.part] = {c.name: format_type(c.type) for c in _derive(work, payload)}
     return replace(work, stream=_fill_in(stream, found))
+
+
+def with_newest_columns(work: Workspace) -> Workspace:
+    """Fill in the columns as `with_columns`, and add what the newest registered schema brings.
+
+    The stream's schema policy decides whether the table follows. A registry that does not answer
+    brings nothing, and a schema without an exact form neither: where it matters the stage says so.
+    """
+    known = with_columns(work)
+    stream = work.stream
+    if known is work or work.store.find(stream.table.name) is None:
+        return known
+    found: dict[str, dict[str, str]] = {}
+    asked = {payload.part for payload in _list_asked(stream)}
+    for payload in (p for p in list_payloads(known.stream) if p.part in asked):
+        try:
+            newest = _derive(work, payload)
+        except (RegistryUnavailableError, UnknownSubjectError, SchemaMisfitError):
+            newest = ()
+        columns = follow_columns(payload.columns, newest)
+        found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in columns}
+    return replace(work, stream=_fill_in(stream, found))
+
+
+def _list_asked(stream: Stream) -> list[Payload]:
+    """List the parts whose columns come from a registered schema."""
+    return [
+        payload
+        for payload in list_payloads(stream)
+        if (stream.value.needs_columns if payload.part == "value" else stream.key.needs_type)
+    ]
+
+
+def _derive(work: Workspace, payload: Payload) -> tuple[Column, ...]:
+    schema = find_latest_schema(work.registry(payload.options.registry), payload)
+    return derive_payload_columns(payload, schema)
 
 
 def _read_table(stream: Stream, schema: Schema) -> dict[str, dict[str, str]]:

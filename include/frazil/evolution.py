@@ -14,7 +14,7 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, Tabl
 
 from frazil import commits, keys
 from frazil.authors import Author, Decision
-from frazil.derived_columns import with_columns
+from frazil.derived_columns import with_newest_columns
 from frazil.errors import NothingToDecideError
 from frazil.failpoints import reach_failpoint
 from frazil.publishing import commit_turn
@@ -38,7 +38,7 @@ def settle_schema(work: Workspace) -> None:
         SchemaReviewError: a person decides; nothing was written.
         SchemaRefusedError: policy or the table forbids it; nothing was written.
     """
-    work = with_columns(work)
+    work = with_newest_columns(work)
 
     def turn() -> None:
         table = work.store.load(work.stream.table.name)
@@ -60,7 +60,7 @@ def accept_schema(work: Workspace, author: Author, review_id: str | None = None)
         NothingToDecideError: nothing waits, or something else than what was seen.
         SchemaRefusedError: no table can follow, or the policy forbids it.
     """
-    work = with_columns(work)
+    work = with_newest_columns(work)
     tried: list[Decision] = []
 
     def turn() -> Decision:
@@ -85,7 +85,7 @@ def stop_schema(work: Workspace, author: Author, review_id: str | None = None) -
     Raises:
         NothingToDecideError: nothing waits, or something else than what was seen.
     """
-    work = with_columns(work)
+    work = with_newest_columns(work)
 
     def turn() -> Decision:
         table, review = _read_open_review(work, review_id)

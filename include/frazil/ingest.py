@@ -9,7 +9,7 @@ from frazil.bootstrap import ensure_table, initial_state, refuse_second_owner
 from frazil.checking import check_batch
 from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.dead_letters import publish_dead_letters
-from frazil.derived_columns import with_columns
+from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import CatalogUnavailableError, SupersededError
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint
@@ -40,10 +40,13 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         SourceError, TableError, UnavailableError: nothing was planned.
         BatchBlockedError: a failed check holds the stream.
     """
-    work = with_columns(work)
-    rules = read_fingerprint(work)
+    newest = with_newest_columns(work)
+    rules = read_fingerprint(newest)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
-    point = ensure_table(work, topics)
+    point = ensure_table(newest, topics)
+    if newest is not work:  # from here on the table's own columns count
+        work = with_columns(work)
+        rules = read_fingerprint(work)
     plan = _plan_on(work, topics, point, rules)
     reach_failpoint("plan.before-return")
     return plan
@@ -51,7 +54,7 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     """Plan without writing anything, also for a stream that has not begun."""
-    work = with_columns(work)
+    work = with_newest_columns(work)
     rules = read_fingerprint(work)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     if work.store.find(work.stream.table.name) is None:

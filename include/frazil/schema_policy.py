@@ -178,6 +178,39 @@ def _is_wider(old: Primitive, new: Primitive) -> bool:
     return _WIDER.get(old.name) == new.name
 
 
+def follow_columns(have: Sequence[Column], newest: Sequence[Column]) -> tuple[Column, ...]:
+    """Give a table's columns with what a newer schema adds, widens or relaxes, and nothing else.
+
+    What the schema lacks stays, and is null in its records; what does not fit stays too, and each
+    record is judged. An added field is optional: records of older schemas are without it.
+    """
+    wanted = {column.name: column for column in newest}
+    kept = tuple(_follow(c, wanted[c.name]) if c.name in wanted else c for c in have)
+    names = {column.name for column in have}
+    return kept + tuple(_without_demands(c) for c in newest if c.name not in names)
+
+
+def _follow(old: Column, new: Column) -> Column:
+    return Column(old.name, _follow_type(old.type, new.type), old.required and new.required)
+
+
+def _follow_type(old: ColumnType, new: ColumnType) -> ColumnType:
+    match old, new:
+        case StructType(fields), StructType(wanted):
+            return StructType(follow_columns(fields, wanted))
+        case ListType(element, required), ListType(wanted, demanded):
+            return ListType(_follow_type(element, wanted), required and demanded)
+        case MapType(key, value, required), MapType(same, wanted, demanded) if key == same:
+            return MapType(key, _follow_type(value, wanted), required and demanded)
+        case Primitive(), Primitive() if _is_wider(old, new):
+            return new
+    return old
+
+
+def _without_demands(column: Column) -> Column:
+    return Column(column.name, column.type, required=False)
+
+
 def _write(column: Column) -> str:
     return format_type(column.type) + ("!" if column.required else "")
 

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from frazil import keys
 from frazil.contracts import plain_offsets
-from frazil.derived_columns import with_columns
+from frazil.derived_columns import with_newest_columns
 from frazil.errors import SchemaRefusedError, SchemaReviewError
 from frazil.ledger import find_recovery_point
 from frazil.publishing import load_with_history
@@ -166,8 +166,11 @@ def refuse_undecided(review: SchemaReview) -> None:
     Raises:
         SchemaReviewError, SchemaRefusedError: see `settle_schema`.
     """
-    facts = f"stream {review.stream}: the stream file asks table {review.table} for {review.text}"
-    back = "put the columns back in the stream file"
+    facts = (
+        f"stream {review.stream}: its columns are no longer those of table {review.table}: "
+        f"{review.text}"
+    )
+    back = "put the table's columns into the stream file (value.columns)"
     if review.impossible:
         raise SchemaRefusedError(
             f"{facts}; no table can follow this in place: {'; '.join(review.impossible)}",
@@ -205,7 +208,7 @@ class ShownReview:
 
 def show_schema_review(work: Workspace) -> ShownReview:
     """Show what waits and what it would do; nothing is written."""
-    stream = with_columns(work).stream
+    stream = with_newest_columns(work).stream
     table, history = load_with_history(work.store, stream.table.name)
     review = review_table(table, stream) if has_begun(table.properties, stream.stream) else None
     if review is None:

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from frazil import keys
 from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocked
 from frazil.branches import PREFIX, branch_age_ms
-from frazil.derived_columns import with_columns
+from frazil.derived_columns import with_newest_columns
 from frazil.errors import (
     CatalogUnavailableError,
     FrazilError,
@@ -96,7 +96,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         check_sources(stream.stream, point.state, topics)
         parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
         facts = replace(facts, partitions=tuple(p for part in parts for p in part))
-        preview_schema(table, with_columns(work).stream)
+        preview_schema(table, with_newest_columns(work).stream)
         return replace(facts, obstacle=_find_block(table, stream, point))
     except FrazilError as error:
         return replace(facts, obstacle=explain_obstacle(error))

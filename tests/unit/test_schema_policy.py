@@ -12,7 +12,7 @@ from frazil.columns import Column, ColumnType, ListType, MapType, Primitive, Str
 from frazil.columns import parse_column as parse
 from frazil.keys import KAFKA_COLUMN
 from frazil.schema_merge import merge_schema
-from frazil.schema_policy import choose_policy, compare_columns
+from frazil.schema_policy import choose_policy, compare_columns, follow_columns
 from frazil.streams import SchemaPolicy
 from frazil.table_schema import build_table_schema, list_misfits, to_columns
 
@@ -240,3 +240,31 @@ def list_ids(struct: IcebergStruct) -> itertools.chain[int]:
         )
         for field in struct.fields
     )
+
+
+@given(have=COLUMNS, newest=COLUMNS)
+def test_following_a_schema_loses_nothing_and_demands_nothing(
+    have: tuple[Column, ...], newest: tuple[Column, ...]
+) -> None:
+    followed = follow_columns(have, newest)
+
+    changes = compare_columns(have, followed, frozenset(column.name for column in have))
+    assert {change.kind for change in changes} <= {"add_column", "widen", "relax"}
+    assert [c.name for c in followed][: len(have)] == [c.name for c in have]
+    assert {c.name for c in newest} <= {c.name for c in followed}
+    assert follow_columns(followed, newest) == followed
+
+
+def test_following_widens_relaxes_and_adds_also_inside() -> None:
+    have = columns("id int!, at struct<x:int!,gone:string>, tags list<int>")
+    newest = columns("tags list<long>, at struct<x:long,y:string!>, n string!")
+
+    assert follow_columns(have, newest) == columns(
+        "id int!, at struct<x:long,gone:string,y:string>, tags list<long>, n string"
+    )
+
+
+def test_following_leaves_what_does_not_fit() -> None:
+    have = columns("a string, b long, c struct<x:int>")
+
+    assert follow_columns(have, columns("a int, b int, c list<int>")) == have
