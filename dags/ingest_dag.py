@@ -6,7 +6,9 @@ the table itself holds. `stage` lets Spark append those records to a branch that
 rows and offsets visible in one commit.
 
 **When.** On `batch.schedule` of the stream file, or whenever you trigger it; there are no
-parameters. A run that finds nothing new ends green after `plan`, the other tasks are skipped.
+parameters. A run that finds nothing new ends green after `plan`, the other tasks are skipped. A
+batch as large as `batch.max_records` is followed at once by a run `catch_up__…`, until the table
+has caught up.
 
 **Inputs.** The stream file, the topic, the table. Nothing is remembered in Airflow: lose its
 database and the next run goes on where the table stands.
@@ -40,7 +42,7 @@ def plan(stream: str, run_id: str) -> BatchPlan | NothingToRead:
     try:
         return plan_next_batch(open_workspace(stream, run_id))
     except SchemaReviewError as error:
-        from frazil_airflow.reviews import ask_for_review
+        from frazil_airflow.following import ask_for_review
 
         ask_for_review(error, stream)
         raise
@@ -70,9 +72,12 @@ def publish(stream: str, planned: str, staged: str, verdict: str, run_id: str) -
     """Make rows and offsets visible in one commit, and tell who waits for the table."""
     from frazil.ingest import publish_staged
     from frazil.workspace import open_workspace
+    from frazil_airflow.following import catch_up
 
-    given = BatchPlan.parse(planned), Staged.parse(staged), Verdict.parse(verdict)
-    return publish_staged(open_workspace(stream, run_id), *given)
+    plan, work = BatchPlan.parse(planned), open_workspace(stream, run_id)
+    published = publish_staged(work, plan, Staged.parse(staged), Verdict.parse(verdict))
+    catch_up(work.stream, plan)
+    return published
 
 
 def ingest_dag(stream: Stream) -> None:

@@ -24,8 +24,8 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param, dag
 from airflow.sdk.exceptions import AirflowSkipException
 
+from frazil_airflow.following import REVIEW_DAG
 from frazil_airflow.forms import ask_stream
-from frazil_airflow.reviews import DAG_ID
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 ACCEPT, STOP = "Accept", "Stop"
@@ -71,7 +71,7 @@ def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id
 
 
 @dag(
-    dag_id=DAG_ID,
+    dag_id=REVIEW_DAG,
     description="A person decides what a changed stream file may do to its table",
     doc_md=__doc__,
     schedule=None,

@@ -74,9 +74,10 @@ def _choose_ranges(given: PlanInput) -> Ranges:
         )
     ]
     starts, ends = [place[2] for place in places], [place[3] for place in places]
+    cap = given.stream.batch.choose_cap(sum(ends) - sum(starts))
     ranges: dict[str, dict[int, OffsetRange]] = {}
     for (topic, partition, start, _), end in zip(
-        places, share_fairly(starts, ends, given.stream.batch.max_records), strict=True
+        places, share_fairly(starts, ends, cap), strict=True
     ):
         if end > start:
             ranges.setdefault(topic, {})[partition] = OffsetRange(start, end)

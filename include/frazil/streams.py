@@ -62,7 +62,22 @@ class Batch(Section):
 
     schedule: Schedule = Field("* * * * *", description="cron line of the ingest DAG")
     max_records: int = Field(1_000_000, ge=1, description="cap of one batch, in offsets")
+    catch_up_records: int | None = Field(
+        None, ge=1, description="cap while more than max_records wait; left out, the same"
+    )
     engine: Literal["connect"] = Field("connect", description="the Spark Connect server")
+
+    @model_validator(mode="after")
+    def _catching_up_is_no_slower(self) -> "Batch":
+        if self.catch_up_records is not None and self.catch_up_records < self.max_records:
+            raise FieldError(("catch_up_records",), "must not be below max_records")
+        return self
+
+    def choose_cap(self, waiting: int) -> int:
+        """Choose the cap of the next batch by the offsets that wait."""
+        if self.catch_up_records is not None and waiting > self.max_records:
+            return self.catch_up_records
+        return self.max_records
 
 
 class Errors(Section):

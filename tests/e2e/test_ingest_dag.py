@@ -16,22 +16,30 @@ def head_of(lab: Lab) -> tuple[object, int]:
     return snapshots[0]["snapshot_id"], len(snapshots)
 
 
-def test_a_run_loads_a_batch_and_an_idle_run_skips(airflow: Airflow, airflow_lab: Lab) -> None:
+def test_a_full_batch_is_followed_at_once_and_an_idle_run_skips(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
     lab = airflow_lab
     dag = f"ingest__{lab.stream}"
     lab.create_topic()
     lab.produce([*good_values(1000), b"no json"])
     airflow.api.wait_for_dag(dag)
 
-    first, second = airflow.run(dag), airflow.run(dag)
+    first = airflow.run(dag)
+    listed = airflow.api.request("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
+    (second,) = {run["dag_run_id"] for run in listed} - {first}
+    airflow.api.wait_for_run(dag, second, 240)
     idle = airflow.run(dag)
 
+    assert second.startswith("catch_up__")
     assert airflow.states(dag, first) == dict.fromkeys(STEPS, "success")
     assert airflow.states(dag, second) == dict.fromkeys(STEPS, "success")
     skipped = {"plan": "success", "stage": "skipped", "check": "skipped", "publish": "skipped"}
     assert airflow.states(dag, idle) == skipped
     assert lab.frazil("audit", lab.stream).code == 0
     assert head_of(lab)[1] == 3
+    runs = airflow.api.request("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
+    assert len(runs) == 3, "the second batch was not full: nothing follows it"
 
 
 def test_clearing_any_task_of_a_published_run_changes_nothing(

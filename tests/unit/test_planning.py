@@ -72,6 +72,16 @@ def test_a_new_partition_is_read_from_0() -> None:  # D7
     assert plan.ranges == {"orders": {1: (0, 3)}}
 
 
+@pytest.mark.parametrize(("end", "read"), [(15, 10), (16, 11), (99, 40)])
+def test_far_behind_a_batch_may_be_bigger(end: int, read: int) -> None:
+    stream = make_stream(batch={"max_records": 10, "catch_up_records": 40})
+
+    plan = plan_batch(replace(given_facts((5,), (end,)), stream=stream))
+
+    assert isinstance(plan, BatchPlan)
+    assert plan.ranges == {"orders": {0: (5, 5 + read)}}
+
+
 def test_several_topics_are_one_batch_and_share_the_cap() -> None:
     both = [make_topic((8, 9)), make_topic((4,), topic="sales")]
     facts = replace(given_facts(), topics=both, stream=make_stream(batch={"max_records": 6}))

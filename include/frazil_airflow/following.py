@@ -1,0 +1,48 @@
+"""Start another run from within a task: a question for a person, or the next batch.
+
+The one place of Airflow's messages between a task and its supervisor: tasks of their own in every
+ingest DAG would be the public way. Pinned version; tests/e2e fails if it changes.
+"""
+
+import logging
+
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
+
+from frazil.contracts import BatchPlan
+from frazil.errors import SchemaReviewError
+from frazil.offsets import count_offsets
+from frazil.streams import Stream
+
+REVIEW_DAG = "review_schema"
+
+log = logging.getLogger(__name__)
+
+
+def ask_for_review(error: SchemaReviewError, stream: str) -> None:
+    """Start the DAG that puts the question, once for each review: its run has the review's name."""
+    conf = {"stream": stream, "review": error.review_id}
+    _start(REVIEW_DAG, f"{stream}__{error.review_id}", conf)
+
+
+def catch_up(stream: Stream, plan: BatchPlan) -> None:
+    """Start the next run where a batch was as large as it may be: more waits (features B6).
+
+    Its run has the batch's name, so that a repeated publish starts no second one. A run too many
+    finds nothing and skips.
+    """
+    if count_offsets(plan.offset_ranges) >= stream.batch.max_records:
+        _start(f"ingest__{stream.stream}", f"catch_up__{plan.batch_id}", {})
+
+
+def _start(dag_id: str, run_id: str, conf: dict[str, str]) -> None:
+    """Start a run; whatever goes wrong is only logged, since the schedule or a person goes on."""
+    try:
+        answer = task_runner.SUPERVISOR_COMMS.send(
+            TriggerDagRun(dag_id=dag_id, run_id=run_id, conf=conf)
+        )
+    except Exception as failure:  # noqa: BLE001 - see above
+        log.warning("DAG %s was not started: %s", dag_id, failure)
+        return
+    if isinstance(answer, ErrorResponse):
+        log.info("DAG %s, run %s: %s", dag_id, run_id, answer.error.value)
