@@ -4,11 +4,14 @@ Airflow schedules nothing of a file that has an import error. So the files that 
 broken stream files out, and `check_streams_dag.py`, which defines none, has the error instead.
 """
 
+import contextlib
+from pathlib import Path
+
 from airflow.sdk import get_parsing_context
 
 from frazil.connections import streams_dir
 from frazil.errors import StreamFileError
-from frazil.stream_files import load_readable_streams, load_stream
+from frazil.stream_files import load_readable_streams, load_stream, load_streams_of
 from frazil.streams import Stream
 
 SEPARATOR = "__"
@@ -32,8 +35,18 @@ def load_streams_to_parse(kind: str) -> tuple[Stream, ...]:
 
 
 def list_stream_names() -> list[str]:
-    """Name the streams by their files, also those whose file is broken."""
-    return sorted(path.stem for path in streams_dir().glob("*.yaml"))
+    """Name the streams by their files, also those whose file is broken, and those of routes.
+
+    Only files that may have a route are loaded: DAGs of the whole fleet ask at each parse.
+    """
+    return sorted(name for path in streams_dir().glob("*.yaml") for name in _list_names(path))
+
+
+def _list_names(path: Path) -> list[str]:
+    with contextlib.suppress(OSError, StreamFileError):
+        if b"route" in path.read_bytes():
+            return [stream.stream for stream in load_streams_of(path)]
+    return [path.stem]
 
 
 def refuse_broken_streams() -> None:

@@ -117,3 +117,21 @@ def test_a_folder_without_stream_files_is_sound(
 
     assert bag.import_errors == {}
     assert set(bag.dags) == {"watch", "review_schema", "recover", "replay", "replay_dead_letters"}
+
+
+def test_every_stream_of_a_route_has_its_dags_and_is_watched(
+    write_stream: WriteStream, parse: Parse
+) -> None:
+    path = write_stream("events")
+    routed = path.read_text().replace("{id: long!}", "{id: long!, kind: string}")
+    path.write_text(routed + "route: {field: kind, tables: {order: shop.orders}}\n")
+
+    bag = parse()
+
+    streams = ["events", "events__order"]
+    assert {f"{kind}__{name}" for kind in ("ingest", "maintain") for name in streams} <= set(
+        bag.dags
+    )
+    mapped = bag.dags["watch"].get_task("watch_stream")
+    assert isinstance(mapped, DecoratedMappedOperator)
+    assert mapped.op_kwargs_expand_input.value == {"stream": streams}
