@@ -15,6 +15,7 @@ from frazil.errors import FrazilError, SupersededError, UnavailableError
 
 if TYPE_CHECKING:
     from frazil.freshness import FreshnessReport
+    from frazil.readiness import Scorecard
 
 _BLINKS = frozenset({"kafka_down", "catalog_down"})
 """Causes that may be gone in ten seconds; every other one stands until somebody acts."""
@@ -43,6 +44,17 @@ def refuse_stale(report: "FreshnessReport") -> "FreshnessReport":
     if report.level == "fail":
         raise AirflowFailException(describe(report))
     return report
+
+
+def refuse_unready(card: "Scorecard") -> "Scorecard":
+    """Turn a scorecard into the task's end; warnings end green.
+
+    Raises:
+        AirflowFailException: a line is red.
+    """
+    if not card.ready:
+        raise AirflowFailException(card.text)
+    return card
 
 
 def choose_log_level(answer: object) -> int:

@@ -42,6 +42,7 @@ def test_a_broken_file_is_an_import_error_with_file_line_and_field(
         "ingest__orders",
         "maintain__orders",
         "watch",
+        "readiness",
         "review_schema",
         "recover",
         "replay",
@@ -116,7 +117,14 @@ def test_a_folder_without_stream_files_is_sound(
     bag = parse()
 
     assert bag.import_errors == {}
-    assert set(bag.dags) == {"watch", "review_schema", "recover", "replay", "replay_dead_letters"}
+    assert set(bag.dags) == {
+        "watch",
+        "readiness",
+        "review_schema",
+        "recover",
+        "replay",
+        "replay_dead_letters",
+    }
 
 
 def test_every_stream_of_a_route_has_its_dags_and_is_watched(

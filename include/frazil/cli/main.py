@@ -12,6 +12,7 @@ from frazil.cli.letters import dead_letters, replay_dead_letters
 from frazil.cli.maintenance import maintain
 from frazil.cli.output import fail
 from frazil.cli.questions import audit, snapshots, status, streams, where
+from frazil.cli.readiness import readiness
 from frazil.cli.replay import replay
 from frazil.cli.schema import review_schema
 from frazil.cli.stack import stack_app
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay,
     "maintain": maintain,
     "timeline": timeline,
+    "readiness": readiness,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)

@@ -1,0 +1,228 @@
+"""Is a stream ready for production? A scorecard: each line with evidence and, if red, the fix.
+
+The judgement is pure; `gather_readiness` asks Kafka, the table and the stream file. Nothing is
+written (features B16).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import computed_field
+
+from frazil.errors import MissingTableError
+from frazil.freshness import FreshnessReport, judge_freshness
+from frazil.freshness_facts import FreshnessFacts
+from frazil.freshness_text import describe_seconds
+from frazil.letter_report import LetterReport, report_letters
+from frazil.maintained_tables import retention_window, summarize_table
+from frazil.reports import Report
+from frazil.streams import Stream
+from frazil.table_reports import TableReport
+from frazil.watch import gather_facts
+from frazil.workspace import Workspace
+
+DEFAULT_OUTAGE_HOURS = 72
+"""The worst outage that retention has to cover: a long weekend."""
+
+HOUR = 3600
+MANY_SMALL_FILES = 100
+Mark = Literal["ok", "warn", "fail"]
+
+
+class Line(Report):
+    """One line of the scorecard; `fix` says what to do where it is not ok."""
+
+    name: str
+    mark: Mark
+    evidence: str
+    fix: str | None = None
+
+
+class Scorecard(Report):
+    """All lines of one stream."""
+
+    stream: str
+    outage_hours: int
+    lines: tuple[Line, ...]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def ready(self) -> bool:
+        """Say whether no line is red."""
+        return all(line.mark != "fail" for line in self.lines)
+
+    @property
+    def text(self) -> str:
+        """Say it for people, the red lines with their fix."""
+        good = sum(line.mark == "ok" for line in self.lines)
+        word = "is ready" if self.ready else "is not ready"
+        head = f"{self.stream} {word}: {good} of {len(self.lines)} lines are good"
+        rest = [
+            f"{line.mark}: {line.name}: {line.evidence}\n  Next: {line.fix}"
+            for line in self.lines
+            if line.mark != "ok"
+        ]
+        return "\n".join([head, *rest])
+
+
+@dataclass(frozen=True)
+class ReadinessFacts:
+    """What a scorecard is made of."""
+
+    stream: Stream
+    freshness: FreshnessReport
+    protocol: str
+    is_compacted: bool
+    rollback_hours: int
+    expire_hours: int
+    table: TableReport
+    letters: LetterReport | None
+
+
+def check_readiness(work: Workspace, outage_hours: int = DEFAULT_OUTAGE_HOURS) -> Scorecard:
+    """Judge a stream by what Kafka, its table and its file say now.
+
+    Raises:
+        FrazilError: the catalog or the broker cannot be asked.
+    """
+    lines = tuple(judge_readiness(gather_readiness(work), outage_hours))
+    return Scorecard(stream=work.stream.stream, outage_hours=outage_hours, lines=lines)
+
+
+def gather_readiness(work: Workspace) -> ReadinessFacts:
+    """Ask everything that the lines need."""
+    facts: FreshnessFacts = gather_facts(work)
+    window = retention_window(work)
+    policies = [
+        work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
+        for topic in work.stream.source.names
+    ]
+    try:
+        letters = report_letters(work)
+    except MissingTableError:
+        letters = None
+    return ReadinessFacts(
+        stream=work.stream,
+        freshness=judge_freshness(facts, work.stream.freshness, datetime.now(UTC)),
+        protocol=work.kafka_config.get("security.protocol", "PLAINTEXT").upper(),
+        is_compacted=any("compact" in policy for policy in policies),
+        rollback_hours=window.rollback_ms // (HOUR * 1000),
+        expire_hours=window.expire_ms // (HOUR * 1000),
+        table=summarize_table(work),
+        letters=letters,
+    )
+
+
+def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
+    """Yield the lines, in the order in which a person would mend them."""
+    name = facts.stream.stream
+    yield _judge_state(facts)
+    yield from _judge_kafka(facts, outage_hours)
+    yield _judge_rollback(facts)
+    yield _line(
+        "expectations",
+        f"suite {facts.stream.quality.suite or 'none'}, a failed check "
+        f"{'warns' if facts.stream.quality.on_failure == 'warn' else 'blocks'}",
+        "name a suite under quality.suite: rows of any content are published now",
+        is_good=facts.stream.quality.suite is not None,
+    )
+    yield _judge_letters(facts)
+    yield _line(
+        "schema decisions",
+        f"{facts.stream.owner} answers for it; schema.other is {facts.stream.schema_policy.other}",
+        "set schema.other to review: a rename or another type happens without a person now",
+        is_good=facts.stream.schema_policy.other != "auto",
+    )
+    yield _line(
+        "small files",
+        f"{facts.table.small_files:,} of {facts.table.files:,} files are small",
+        f"unpause DAG maintain__{name}, or `frazil maintain {name} --no-dry-run --only compact`",
+        is_good=facts.table.small_files < max(MANY_SMALL_FILES, facts.table.files // 2),
+    )
+    yield _line(
+        "authentication",
+        f"Kafka is asked by {facts.protocol}",
+        "set security.protocol and the credentials in the connection of source.connection",
+        is_good=facts.protocol != "PLAINTEXT",
+    )
+
+
+def _judge_state(facts: ReadinessFacts) -> Line:
+    """Judge whether it runs at all; a stream that is merely behind is told by the watch."""
+    fresh = facts.freshness
+    evidence = f"{fresh.level}: {fresh.text}"
+    fix = fresh.next_step or "`frazil status` shows more"
+    return Line(
+        name="freshness",
+        mark=fresh.level,
+        evidence=evidence,
+        fix=None if fresh.level == "ok" else fix,
+    )
+
+
+def _judge_kafka(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
+    topics = ", ".join(facts.stream.source.names)
+    covers = facts.freshness.retention_covers_seconds
+    if facts.freshness.lag_offsets is None:
+        yield _line(
+            "retention",
+            "not known: topic and table could not be compared",
+            facts.freshness.next_step or "`frazil status` says why",
+            is_good=False,
+            otherwise="fail",
+        )
+        return
+    kept = "for ever" if covers is None else f"for {describe_seconds(covers)} from now"
+    yield _line(
+        "retention",
+        f"Kafka keeps what arrives in {topics} {kept}; the worst outage is {outage_hours} h",
+        f"raise retention.ms (and retention.bytes) of {topics}, or plan for a shorter outage",
+        is_good=covers is None or covers >= outage_hours * HOUR,
+        otherwise="fail",
+    )
+    yield _line(
+        "replay",
+        f"cleanup.policy of {topics} {'has' if facts.is_compacted else 'has no'} compaction",
+        "a compacted topic gives back fewer records than were read: keep a copy of the table "
+        "instead (a tag), or a topic that deletes by age",
+        is_good=not facts.is_compacted,
+    )
+    fail, warn = facts.stream.freshness.fail_seconds, facts.stream.freshness.warn_seconds
+    yield _line(
+        "alerts",
+        f"the watch warns after {describe_seconds(warn)} and fails after {describe_seconds(fail)}",
+        "lower freshness.fail_seconds: records may be lost before the second alarm",
+        is_good=covers is None or fail * 2 <= covers,
+        otherwise="fail",
+    )
+
+
+def _judge_rollback(facts: ReadinessFacts) -> Line:
+    covers = facts.freshness.retention_covers_seconds
+    is_kept = covers is None or covers >= facts.rollback_hours * HOUR
+    return _line(
+        "rollback",
+        f"{facts.rollback_hours} h can be rolled back, snapshots expire after "
+        f"{facts.expire_hours} h; Kafka {'still has' if is_kept else 'no longer has'} all of it",
+        "set maintenance.rollback_hours to what people need, and the topic's retention above it",
+        is_good=facts.rollback_hours > 0 and is_kept,
+    )
+
+
+def _judge_letters(facts: ReadinessFacts) -> Line:
+    name = facts.stream.stream
+    is_open = facts.letters.open if facts.letters else 0
+    limits = facts.stream.errors
+    return _line(
+        "dead letters",
+        f"{is_open:,} wait; a batch stops above {limits.max_bad_ratio:.0%} bad records",
+        f"`frazil dead-letters {name}`, mend the cause, then `frazil replay-dead-letters {name}`",
+        is_good=is_open == 0,
+    )
+
+
+def _line(name: str, evidence: str, fix: str, *, is_good: bool, otherwise: Mark = "warn") -> Line:
+    mark: Mark = "ok" if is_good else otherwise
+    return Line(name=name, mark=mark, evidence=evidence, fix=None if is_good else fix)
