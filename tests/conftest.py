@@ -119,7 +119,7 @@ class Lab:
     def create_topic(self, partitions: int = 2, **config: str) -> None:
         topic = NewTopic(self.topic, partitions, 1, config=config)
         admin = self.admin
-        admin.create_topics([topic])[self.topic].result(60)
+        admin.create_topics([topic], request_timeout=120)[self.topic].result(130)
 
     @property
     def admin(self) -> AdminClient:

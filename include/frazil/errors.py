@@ -94,6 +94,14 @@ class ConnectionMissingError(ConfigurationError):
     """A stream names a connection that nobody defined."""
 
 
+class UnknownDrillError(ConfigurationError):
+    """No drill has this name."""
+
+
+class DrillError(FrazilError):
+    """A drill did not go as it must."""
+
+
 class TargetError(ConfigurationError):
     """What a recovery or a replay was asked for is not there to be reached."""
 

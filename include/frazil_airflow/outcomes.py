@@ -14,6 +14,7 @@ from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdic
 from frazil.errors import FrazilError, SupersededError, UnavailableError
 
 if TYPE_CHECKING:
+    from frazil.drills import DrillReport
     from frazil.freshness import FreshnessReport
     from frazil.readiness import Scorecard
 
@@ -55,6 +56,17 @@ def refuse_unready(card: "Scorecard") -> "Scorecard":
     if not card.ready:
         raise AirflowFailException(card.text)
     return card
+
+
+def refuse_failed_drill(report: "DrillReport") -> "DrillReport":
+    """Turn a drill's report into the task's end.
+
+    Raises:
+        AirflowFailException: it did not pass.
+    """
+    if not report.passed:
+        raise AirflowFailException(report.text)
+    return report
 
 
 def choose_log_level(answer: object) -> int:

@@ -10,7 +10,8 @@ import requests
 from frazil.errors import StackError
 
 _FINAL = frozenset({"success", "failed"})
-TIMEOUT_SECONDS = 15
+TIMEOUT_SECONDS = 60
+"""A busy machine may need half a minute for an answer."""
 
 
 @dataclass(frozen=True)

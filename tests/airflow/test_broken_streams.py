@@ -42,6 +42,7 @@ def test_a_broken_file_is_an_import_error_with_file_line_and_field(
         "ingest__orders",
         "maintain__orders",
         "watch",
+        "drill",
         "readiness",
         "review_schema",
         "recover",
@@ -119,6 +120,7 @@ def test_a_folder_without_stream_files_is_sound(
     assert bag.import_errors == {}
     assert set(bag.dags) == {
         "watch",
+        "drill",
         "readiness",
         "review_schema",
         "recover",

@@ -40,6 +40,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: 
         "replay": {"look", "replay"},
         "watch": {"watch_stream"},
         "readiness": {"judge_stream"},
+        "drill": {"run_drill"},
         "review_schema": {"show", "ask", "decide"},
     }
     assert found["ingest__orders"] == set(INGEST)
@@ -81,6 +82,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "replay": "None",
         "watch": "* * * * *",
         "readiness": "@daily",
+        "drill": "None",
         "review_schema": "None",
     }
     assert {dag.catchup for dag in dags.values()} == {False}

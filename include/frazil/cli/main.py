@@ -8,6 +8,7 @@ import typer
 
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
+from frazil.cli.drill import drill
 from frazil.cli.letters import dead_letters, replay_dead_letters
 from frazil.cli.maintenance import maintain
 from frazil.cli.output import fail
@@ -47,6 +48,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "maintain": maintain,
     "timeline": timeline,
     "readiness": readiness,
+    "drill": drill,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)

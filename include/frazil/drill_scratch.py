@@ -1,0 +1,211 @@
+"""A scratch stream beside the real ones: what a drill breaks, and mends by the documented commands.
+
+Topic and tables have a name of their own, the connections are those of a real stream. Commands run
+in processes of their own, as an operator would type them, so that one may be killed.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyiceberg.exceptions import NoSuchTableError
+
+from frazil.connections import connection_from_environment, find_connection
+from frazil.errors import DrillError, KafkaUnavailableError
+from frazil.kafka_options import to_librdkafka
+from frazil.stack.settings import STREAMS_VARIABLE
+from frazil.workspace import Workspace
+
+PREFIX = "frazil_drill_"
+NAMESPACE = "frazil_drill"
+AUTHOR = ("--by", "drill@frazil", "--reason", "drill", "--no-dry-run")
+_TIMEOUT_SECONDS = 300
+_ADMIN_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 - each command has its own answer
+        """Read the answer of `--json`."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Scratch:
+    """One scratch stream; `seen` lists what was typed and what came back."""
+
+    like: Workspace
+    folder: Path
+    name: str
+    document: dict[str, Any]
+    seen: list[str] = field(default_factory=list)
+
+    @property
+    def table(self) -> str:
+        """Name the scratch table."""
+        return f"{NAMESPACE}.{self.name}"
+
+    def write_stream(self, **changes: object) -> None:
+        """Write the stream file anew, with other top-level keys."""
+        self.document |= changes
+        (self.folder / f"{self.name}.yaml").write_text(yaml.safe_dump(self.document))
+
+    def create_topic(self) -> None:
+        """Create the topic, of one partition, so that every offset is known."""
+        topic = NewTopic(self.name, 1, -1, config={"retention.ms": "-1"})
+        with _kafka("creating the scratch topic"):
+            admin = self.admin  # must outlive its answer
+            admin.create_topics([topic])[self.name].result(_ADMIN_SECONDS)
+
+    def delete_topic(self) -> None:
+        """Delete the topic with its records."""
+        with _kafka("deleting the scratch topic"):
+            admin = self.admin
+            admin.delete_topics([self.name])[self.name].result(_ADMIN_SECONDS)
+
+    def delete_records(self, before: int) -> None:
+        """Let records go as retention would."""
+        with _kafka("deleting records of the scratch topic"):
+            admin = self.admin
+            place = TopicPartition(self.name, 0, before)
+            admin.delete_records([place])[place].result(_ADMIN_SECONDS)
+
+    @property
+    def admin(self) -> AdminClient:
+        """Open an admin client of the stream's cluster."""
+        return AdminClient({"log_level": 0, **to_librdkafka(self.like.kafka_config)})
+
+    def produce(self, count: int, *, good: bool = True) -> None:
+        """Send records, all that fit or none."""
+        settings = {"log_level": 0, **to_librdkafka(self.like.kafka_config)}
+        producer = Producer(settings)
+        for number in range(count):
+            value = json.dumps({"id": number}) if good else json.dumps({"id": "no number"})
+            producer.produce(self.name, value=value.encode(), partition=0)
+        if producer.flush(_ADMIN_SECONDS):
+            raise KafkaUnavailableError(
+                f"the scratch topic {self.name} did not take {count} records",
+                "`frazil doctor` checks the broker; then run the drill again",
+            )
+
+    def type_in(self, *words: str, **environment: str) -> Answer:
+        """Run a command of Frazil on the scratch stream."""
+        command = [words[0], self.name, *words[1:]]
+        done = subprocess.run(
+            [sys.executable, "-m", "frazil.cli.main", *command],
+            env={**self.environment(), **environment},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+        told = done.stderr.strip().splitlines()[-2:] if done.returncode else []
+        extra = "".join(f"{name}=… " for name in environment)
+        self.seen.append(f"{extra}frazil {' '.join(command)} → {done.returncode}")
+        self.seen += [f"  {line}" for line in told]
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def must_do(self, *words: str) -> None:
+        """Run a command that has to succeed.
+
+        Raises:
+            DrillError: it did not; its error is the finding.
+        """
+        answer = self.type_in(*words)
+        if answer.code != 0:
+            self._fail(f"`frazil {words[0]}` ended with {answer.code}: {answer.err.strip()[-500:]}")
+
+    def environment(self) -> dict[str, str]:
+        """Give a command the connections that this process sees; they stay in its memory."""
+        found = {}
+        stream = self.like.stream
+        for name in (stream.source.connection, stream.table.connection, "spark_connect_default"):
+            if connection_from_environment(name) is None:
+                given = find_connection(name)
+                content = {**vars(given), "extra": dict(given.extra)}
+                found[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(content)
+        return {**os.environ, **found, STREAMS_VARIABLE: str(self.folder)}
+
+    def count_rows(self) -> int:
+        """Count the rows that everybody sees."""
+        return len(self.like.store.load(self.table).scan(selected_fields=("id",)).to_arrow())
+
+    def expect(self, what: str, found: object, wanted: object) -> None:
+        """See that something is as it must be.
+
+        Raises:
+            DrillError: it is not; the drill has failed.
+        """
+        self.seen.append(f"{what}: {found}")
+        if found != wanted:
+            self._fail(f"{what} is {found}, not {wanted}")
+
+    def _fail(self, finding: str) -> NoReturn:
+        raise DrillError(
+            finding, f"the scratch stream was {self.name}; `frazil drill … --keep` leaves it there"
+        )
+
+    def remove(self) -> None:
+        """Remove topic and tables; what is not there is no obstacle."""
+        with contextlib.suppress(KafkaUnavailableError):
+            self.delete_topic()
+        for table in (self.table, f"{self.table}__dead_letters"):
+            with contextlib.suppress(NoSuchTableError):
+                self.like.store.catalog.purge_table(table)
+
+
+@contextlib.contextmanager
+def opened_scratch(like: Workspace, *, keep: bool = False) -> Iterator[Scratch]:
+    """Make a scratch stream with the connections of a real one, and remove it afterwards."""
+    name = PREFIX + secrets.token_hex(4)
+    stream = like.stream
+    document: dict[str, Any] = {
+        "stream": name,
+        "owner": stream.owner,
+        "source": {"topic": name, "connection": stream.source.connection},
+        "value": {"convert": "json", "columns": {"id": "long!"}},
+        "table": {"name": f"{NAMESPACE}.{name}", "connection": stream.table.connection},
+    }
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        scratch = Scratch(like, Path(folder), name, document)
+        scratch.write_stream()
+        scratch.create_topic()
+        try:
+            yield scratch
+        finally:
+            if not keep:
+                scratch.remove()
+
+
+@contextlib.contextmanager
+def _kafka(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise KafkaUnavailableError(
+            f"{doing}: {error.args[0].str()}",
+            "a drill has to create and delete topics; `frazil doctor` checks the broker",
+        ) from error
+
+
+def refused(settings: Mapping[str, str]) -> str:
+    """Write a catalog connection by which nothing can be reached."""
+    return json.dumps({"conn_type": "iceberg", "extra": {"type": "rest", **settings}})

@@ -1,0 +1,249 @@
+"""Drills: break a scratch stream in one known way, mend it as documented, and say how it went.
+
+Each drill is what an operator would type (docs/operate.md), on real parts, beside the real streams
+(features B15). It passes only if `frazil audit` finds every record exactly once afterwards.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+from frazil.drill_scratch import AUTHOR, Scratch, opened_scratch, refused
+from frazil.errors import DrillError, FrazilError, UnknownDrillError
+from frazil.event_notes import note_event
+from frazil.failpoints import VARIABLE as FAILPOINT
+from frazil.reports import Report
+from frazil.timeline import Event
+from frazil.workspace import Workspace
+
+KILLED = -9
+DEAD_ADDRESS = "http://127.0.0.1:9"
+
+
+class DrillReport(Report):
+    """What was injected, what was seen, how long it took until rows were published again."""
+
+    drill: str
+    injected: str
+    seen: tuple[str, ...]
+    passed: bool
+    finding: str | None = None
+    recovery_seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """Say it for people."""
+        took = f"{self.recovery_seconds:.1f} s to recover" if self.recovery_seconds else ""
+        verdict = f"passed, {took}" if self.passed else f"FAILED: {self.finding}"
+        return "\n".join([f"{self.drill}: {self.injected}: {verdict}", *self.seen])
+
+
+@dataclass(frozen=True)
+class Drill:
+    """One known way to break a stream; `run` gives the seconds until it was well again."""
+
+    injected: str
+    run: Callable[[Scratch], float]
+
+
+def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
+    """Run one drill with the connections of a real stream.
+
+    Raises:
+        UnknownDrillError: no drill has this name.
+        FrazilError: the scratch stream could not be made.
+    """
+    drill = DRILLS.get(name)
+    if drill is None:
+        raise UnknownDrillError(
+            f"no drill is named {name!r}; there are {', '.join(DRILLS)}",
+            "choose one of them",
+        )
+    with opened_scratch(like, keep=keep) as scratch:
+        finding, seconds = None, None
+        try:
+            _load(scratch, 100)
+            seconds = round(drill.run(scratch), 1)
+            scratch.must_do("audit")
+        except FrazilError as error:
+            finding = error.facts
+        seen = tuple(scratch.seen)
+    report = DrillReport(
+        drill=name,
+        injected=drill.injected,
+        seen=seen,
+        passed=finding is None,
+        finding=finding,
+        recovery_seconds=seconds,
+    )
+    _note(like, report)
+    return report
+
+
+def _note(like: Workspace, report: DrillReport) -> None:
+    """Note the drill on the timeline of the stream whose connections it used."""
+    event = Event(
+        event_id=f"drill:{report.drill}:{like.run_id}",
+        at=datetime.now(UTC),
+        stream=like.stream.stream,
+        table=like.stream.table.name,
+        kind="drill",
+        text=report.text.partition("\n")[0],
+        run_id=like.run_id,
+    )
+    note_event(event)
+
+
+def _load(scratch: Scratch, count: int) -> None:
+    """Let records come and publish them."""
+    scratch.produce(count)
+    scratch.must_do("run")
+
+
+def _recovered(scratch: Scratch, rows: int) -> float:
+    """Run again and see the rows; give the seconds that took."""
+    began = time.monotonic()
+    scratch.must_do("run")
+    seconds = time.monotonic() - began
+    scratch.expect("rows", scratch.count_rows(), rows)
+    return seconds
+
+
+def _kill_writer(scratch: Scratch) -> float:
+    scratch.produce(50)
+    run = scratch.type_in("run", **{FAILPOINT: "publish.before-commit"})
+    scratch.expect("the run was killed", run.code, KILLED)
+    scratch.expect("rows that are visible", scratch.count_rows(), 100)
+    return _recovered(scratch, 150)
+
+
+def _lose_answer(scratch: Scratch) -> float:
+    scratch.produce(50)
+    run = scratch.type_in("run", **{FAILPOINT: "publish.after-commit"})
+    scratch.expect("the run was killed", run.code, KILLED)
+    return _recovered(scratch, 150)
+
+
+def _lose_catalog(scratch: Scratch) -> float:
+    scratch.produce(50)
+    _refuse_catalog(scratch, DEAD_ADDRESS)
+    return _recovered(scratch, 150)
+
+
+def _forbid_catalog(scratch: Scratch) -> float:
+    scratch.produce(50)
+    with _forbidding_server() as address:
+        _refuse_catalog(scratch, address)
+    return _recovered(scratch, 150)
+
+
+def _refuse_catalog(scratch: Scratch, address: str) -> None:
+    connection = f"AIRFLOW_CONN_{scratch.like.stream.table.connection.upper()}"
+    run = scratch.type_in("run", **{connection: refused({"uri": address})})
+    scratch.expect("the run failed", run.code, 1)
+    scratch.expect("its error names a next step", "Next:" in run.err, wanted=True)
+    scratch.expect("rows that are visible", scratch.count_rows(), 100)
+
+
+@contextmanager
+def _forbidding_server() -> Iterator[str]:
+    """Serve 403 to whatever is asked, as a catalog does whose grant was taken away."""
+
+    class Forbid(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(403, "no longer granted")
+
+        do_POST = do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """Keep the log of the drill clean."""
+
+    with HTTPServer(("127.0.0.1", 0), Forbid) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _outlive_retention(scratch: Scratch) -> float:
+    scratch.produce(50)
+    scratch.delete_records(120)
+    run = scratch.type_in("run")
+    scratch.expect("the run was refused for a gap", "RetentionGap" in run.err, wanted=True)
+    began = time.monotonic()
+    scratch.must_do("accept-gap", *AUTHOR)
+    _recovered(scratch, 130)
+    return time.monotonic() - began
+
+
+def _recreate_topic(scratch: Scratch) -> float:
+    scratch.delete_topic()
+    _until_gone(scratch)
+    scratch.create_topic()
+    scratch.produce(30)
+    run = scratch.type_in("run")
+    scratch.expect("the run was refused", "TopicRecreated" in run.err, wanted=True)
+    began = time.monotonic()
+    scratch.must_do("accept-gap", *AUTHOR)
+    _recovered(scratch, 130)
+    return time.monotonic() - began
+
+
+def _until_gone(scratch: Scratch) -> None:
+    """Wait until the cluster has forgotten the topic."""
+    deadline = time.monotonic() + 60
+    while scratch.name in scratch.admin.list_topics(timeout=10).topics:
+        if time.monotonic() > deadline:
+            raise DrillError("the scratch topic was not deleted in 60 s", "run the drill again")
+        time.sleep(0.5)
+
+
+def _break_schema(scratch: Scratch) -> float:
+    scratch.produce(50, good=False)
+    run = scratch.type_in("run")
+    scratch.expect("the run was stopped by its budget", run.code, 1)
+    scratch.expect("rows that are visible", scratch.count_rows(), 100)
+    scratch.expect(
+        "the next run is blocked", "BatchBlocked" in scratch.type_in("run").err, wanted=True
+    )
+    scratch.write_stream(errors={"max_bad_ratio": 1.0})
+    return _recovered(scratch, 100)
+
+
+def _replay_range(scratch: Scratch) -> float:
+    began = time.monotonic()
+    scratch.must_do("replay", "--offsets", f"{scratch.name}:0:20-60", "--no-dry-run")
+    seconds = time.monotonic() - began
+    scratch.expect("rows", scratch.count_rows(), 100)
+    return seconds
+
+
+def _roll_back(scratch: Scratch) -> float:
+    snapshot = str(scratch.type_in("snapshots", "--json").json[0]["snapshot_id"])
+    _load(scratch, 50)
+    began = time.monotonic()
+    scratch.must_do("recover", "--to-snapshot", snapshot, *AUTHOR)
+    scratch.expect("rows after going back", scratch.count_rows(), 100)
+    _recovered(scratch, 150)
+    return time.monotonic() - began
+
+
+DRILLS: dict[str, Drill] = {
+    "killed_writer": Drill("kill -9 before the commit, rows are staged", _kill_writer),
+    "lost_commit_answer": Drill("kill -9 after the commit, nobody knows", _lose_answer),
+    "catalog_down": Drill("nothing answers at the catalog's address", _lose_catalog),
+    "catalog_forbidden": Drill("the catalog answers 403", _forbid_catalog),
+    "retention_overtakes": Drill("records are deleted before they were read", _outlive_retention),
+    "topic_recreated": Drill("the topic is deleted and created again", _recreate_topic),
+    "bad_schema": Drill("a producer sends what no column takes", _break_schema),
+    "replay": Drill("a known range is read again", _replay_range),
+    "rollback": Drill("rows and offsets go back, and come again", _roll_back),
+}
+"""Name → drill; each is a headline of docs/operate.md."""

@@ -1,0 +1,60 @@
+"""Every drill passes on real parts, says what it saw, and leaves nothing behind."""
+
+import importlib.util
+
+import pytest
+from conftest import REPO, Lab
+from pyiceberg.catalog import load_catalog
+
+from frazil.drill_scratch import Scratch
+from frazil.drills import DRILLS, run_drill
+from frazil.workspace import open_workspace
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.mark.parametrize("name", DRILLS)
+def test_a_drill_passes_and_leaves_nothing_behind(lab: Lab, name: str) -> None:
+    done = lab.frazil("drill", name, "--like", lab.stream, "--json", timeout=400)
+
+    assert done.code == 0, done.out + done.err
+    report = done.json
+    assert isinstance(report, dict)
+    assert (report["passed"], report["finding"]) == (True, None)
+    assert report["recovery_seconds"] > 0
+    assert any("frazil audit" in line for line in report["seen"])
+    scratch = next(word for word in report["seen"][0].split() if word.startswith("frazil_drill_"))
+    catalog = load_catalog("lake", **lab.stack.catalog_properties)
+    assert scratch not in {table for _, table in catalog.list_tables("frazil_drill")}
+    catalog.close()
+    admin = lab.admin
+    assert scratch not in admin.list_topics(timeout=30).topics
+
+
+def test_a_drill_that_finds_a_loss_fails_and_says_what(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(lab.stack.home))
+    monkeypatch.setenv("FRAZIL_STREAMS", str(lab.folder))
+    monkeypatch.setattr(Scratch, "count_rows", lambda _: 99)
+
+    report = run_drill(open_workspace(lab.stream, "drill-1"), "replay")
+
+    assert (report.passed, report.finding) == (False, "rows is 99, not 100")
+    assert "FAILED: rows is 99, not 100" in report.text
+
+
+def test_an_unknown_drill_is_refused_with_those_that_there_are(lab: Lab) -> None:
+    done = lab.frazil("drill", "meteor", "--like", lab.stream)
+
+    assert (done.code, "killed_writer" in done.err) == (1, True)
+
+
+def test_the_form_offers_every_drill() -> None:
+    spec = importlib.util.spec_from_file_location("drill_dag", REPO / "dags" / "drill_dag.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    assert tuple(DRILLS) == module.DRILLS
