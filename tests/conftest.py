@@ -34,6 +34,27 @@ FREE_PORTS = {
 }
 
 
+LONGEST = "test_kill_points.py"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long, each part in random order.
+
+    While one worker is at the longest file the other one alone has Airflow's; small files fill both
+    to the end.
+    """
+
+    def place(item: pytest.Item) -> int:
+        if item.path.name == LONGEST:
+            return 0
+        if item.path.parent.name == "e2e":
+            return 1
+        return 2 if any(item.iter_markers("stack")) or any(item.iter_markers("spark")) else 3
+
+    items.sort(key=place)
+
+
 @dataclass(frozen=True)
 class Stack:
     """A running embedded stack: broker, Spark Connect, catalog."""
