@@ -179,7 +179,7 @@ def list_misfits(schema: Schema, columns: tuple[Column, ...]) -> list[str]:
         found = have.get(field.name)
         if found is None:
             lines.append(f"column {field.name} is missing")
-        elif _shape(found.field_type) != _shape(field.field_type):
+        elif write_shape(found.field_type) != write_shape(field.field_type):
             lines.append(f"column {field.name} is {found.field_type}, not {field.field_type}")
         elif found.required and not field.required:
             lines.append(f"column {field.name} is required in the table, optional in the file")
@@ -192,16 +192,16 @@ def list_misfits(schema: Schema, columns: tuple[Column, ...]) -> list[str]:
     return lines
 
 
-def _shape(field_type: IcebergType) -> str:
+def write_shape(field_type: IcebergType) -> str:
     """Write a type without field ids and without required marks of nested fields."""
     match field_type:
         case StructType():
-            inner = ",".join(f"{f.name}:{_shape(f.field_type)}" for f in field_type.fields)
+            inner = ",".join(f"{f.name}:{write_shape(f.field_type)}" for f in field_type.fields)
             return f"struct<{inner}>"
         case ListType():
-            return f"list<{_shape(field_type.element_type)}>"
+            return f"list<{write_shape(field_type.element_type)}>"
         case MapType():
-            return f"map<{_shape(field_type.key_type)},{_shape(field_type.value_type)}>"
+            return f"map<{write_shape(field_type.key_type)},{write_shape(field_type.value_type)}>"
     return str(field_type)
 
 

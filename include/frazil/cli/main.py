@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import typer
 
+from frazil.cli.compare import compare
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
 from frazil.cli.letters import dead_letters, replay_dead_letters
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay,
     "maintain": maintain,
     "timeline": timeline,
+    "compare": compare,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
