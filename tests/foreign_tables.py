@@ -92,14 +92,15 @@ class ForeignTable:
         return self
 
     def write(self, *rows: Row) -> "ForeignTable":
-        """Append rows in one snapshot; `partition` and `offset` are written the writer's way."""
+        """Append rows in one snapshot, with `partition`, `offset` and `at_ms` its writer's way."""
         self.table.append(pa.Table.from_pylist([self.lay_out(row) for row in rows], self.schema))
         return self
 
     def lay_out(self, row: Row) -> Row:
         partition, offset = int(str(row["partition"])), int(str(row["offset"]))
-        values = {k: v for k, v in row.items() if k not in {"partition", "offset"}}
-        return values | self.writer.place(self.topic, partition, offset, BEGAN_MS + offset)
+        at_ms = int(str(row.get("at_ms", BEGAN_MS + offset)))
+        values = {k: v for k, v in row.items() if k not in {"partition", "offset", "at_ms"}}
+        return values | self.writer.place(self.topic, partition, offset, at_ms)
 
     def of(self, **changes: object) -> "ForeignTable":
         return replace(self, **changes)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from frazil.audit_ledger import (
     Spans,
     Step,
     check_chain,
+    count_adopted_rows,
     count_foreign,
     is_history_cut,
     list_attempts,
@@ -82,6 +83,7 @@ def audit_table(store: TableStore, stream: Stream, log: AuditedLog) -> AuditAnsw
     tally = Tally()
     findings = list(check_chain(evidence.steps))
     findings += _find_strangers(evidence)
+    findings += _find_unplaced(evidence)
     dead_letters = 0
     for view in _list_views(evidence):
         dead_letters += len(view.letters)
@@ -175,6 +177,17 @@ def _find_strangers(evidence: Evidence) -> list[Finding]:
     ]
 
 
+def _find_unplaced(evidence: Evidence) -> list[Finding]:
+    """Find rows without a coordinate beyond those that came with a table that was taken over."""
+    placed = sum(len(offsets) for offsets in evidence.rows.values())
+    unplaced = evidence.table.scan().count() - placed
+    came = count_adopted_rows(evidence.steps)
+    if unplaced <= came:
+        return []
+    text = f"{unplaced} rows have no coordinate; {came} rows came with the table"
+    return [Finding(invariant="I1", text=text)]
+
+
 def _read_claim(index: int, step: Step) -> BatchClaim | None:
     """Read what a batch says of itself; None for a snapshot that published no rows."""
     summary = step.entry.summary
@@ -262,10 +275,12 @@ def _describe(evidence: Evidence, counts: AuditCounts, checked_from: Mapping[str
 def _describe_decisions(steps: tuple[Step, ...]) -> str:
     """Say what people decided: gaps with what was lost, rollbacks, replays."""
     kinds = Counter(step.kind for step in steps)
+    came = count_adopted_rows(steps)
     lost = sum(count_offsets(step.ranges) for step in steps if step.kind == keys.GAP)
     told = {
         keys.GAP: f"recorded gaps of {lost} lost offsets",
         keys.REWIND: "rewinds",
         keys.REPLAY: "replays",
     }
-    return "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])
+    text = "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])
+    return text + (f"; {came} rows came with the table and are not judged" if came else "")

@@ -32,7 +32,9 @@ FrazilError
 │   ├── TableRecreatedError
 │   ├── ForeignRollbackError
 │   ├── HistoryCutError
-│   └── IncompatibleTableError
+│   ├── IncompatibleTableError
+│   ├── NotAdoptableError        another writer's rows cannot be taken over as they are
+│   └── WriterActiveError        another writer still commits to a table that is taken over
 ├── SchemaChangeError            the stream file asks for another schema than the table has
 │   ├── SchemaReviewError        a person decides
 │   └── SchemaRefusedError       policy or the table forbids it
@@ -198,6 +200,14 @@ class HistoryCutError(TableError):
 
 class IncompatibleTableError(TableError):
     """The table's columns cannot hold what the stream file asks for."""
+
+
+class NotAdoptableError(TableError):
+    """Another writer's rows cannot be taken over as they are; a person decides."""
+
+
+class WriterActiveError(TableError):
+    """Another writer still commits to a table that is being taken over."""
 
 
 class MissingTableError(FrazilError):

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import numpy as np
@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 
 from frazil.coordinates import Offsets, Partition
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, IncompatibleTableError
 from frazil.offset_columns import OffsetColumns
 from frazil.tables import translated_errors
 
@@ -26,7 +26,7 @@ class PlacedBatch:
     rows: pa.RecordBatch
     places: Mapping[Partition, tuple[npt.NDArray[np.int64], Offsets]]
     unplaced: int
-    newest_ms: int | None
+    instants_ms: pa.Array
     task: FileScanTask
 
 
@@ -34,12 +34,14 @@ class PlacedBatch:
 class TablePlaces:
     """The coordinates of all rows, ascending, doubled ones kept; 8 bytes a row.
 
-    `unplaced` rows have no coordinate. `newest` is per partition the newest record's timestamp.
+    `unplaced` rows have no coordinate. `final_ms` is per partition the timestamp of its highest
+    offset, where the table keeps one, in milliseconds since 1970.
     """
 
     offsets: Mapping[Partition, Offsets]
     unplaced: int = 0
     newest_event_at: datetime | None = None
+    final_ms: Mapping[Partition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,24 +57,35 @@ class PlacedTable:
 
         Raises:
             ConfigurationError: nobody said which topic the rows came from.
+            IncompatibleTableError: it has equality deletes.
             CatalogUnavailableError, StorageError: a file cannot be read.
         """
         parts: defaultdict[Partition, list[Offsets]] = defaultdict(list)
+        finals: dict[Partition, tuple[int, int | None]] = {}
         unplaced, newest = 0, None
         for batch in self.iterate(()):
             unplaced += batch.unplaced
-            newest = max(filter(None, (newest, batch.newest_ms)), default=None)
-            for partition, (_, offsets) in batch.places.items():
+            found = pc.max(batch.instants_ms).as_py()
+            newest = max(newest or found, found) if found is not None else newest
+            for partition, (indexes, offsets) in batch.places.items():
                 parts[partition].append(offsets)
-        sorted_parts = {key: np.sort(np.concatenate(parts.pop(key))) for key in sorted(parts)}
-        at = datetime.fromtimestamp(newest / 1000, tz=UTC) if newest is not None else None
-        return TablePlaces(sorted_parts, unplaced, at)
+                top = int(np.argmax(offsets))
+                at_top = batch.instants_ms[int(indexes[top])].as_py()
+                final = (int(offsets[top]), at_top)
+                finals[partition] = max(final, finals.get(partition, final), key=lambda f: f[0])
+        return TablePlaces(
+            offsets={key: np.sort(np.concatenate(parts.pop(key))) for key in sorted(parts)},
+            unplaced=unplaced,
+            newest_event_at=_instant(newest),
+            final_ms={key: at_ms for key, (_, at_ms) in finals.items() if at_ms is not None},
+        )
 
     def iterate(self, names: tuple[str, ...]) -> Iterator[PlacedBatch]:
         """Read these top-level columns beside the coordinates, file by file."""
         wanted = [name for each in self.columns for name in each.names]
         schema = self.table.schema().select(*dict.fromkeys([*names, *wanted]))
         scan = ArrowScan(self.table.metadata, self.table.io, schema, AlwaysTrue())
+        refuse_equality_deletes(self.table)
         with translated_errors(f"reading rows of {'.'.join(self.table.name())}"):
             for task in self.table.scan().plan_files():
                 for rows in scan.to_record_batches([task]):
@@ -94,8 +107,8 @@ class PlacedTable:
         known = pa.table({"topic": topics, "partition": partitions, "offset": offsets}).take(
             indexes
         )
-        newest = pc.max(self._read_instants(rows)).as_py()
-        return PlacedBatch(rows, _group(known, indexes), rows.num_rows - len(indexes), newest, task)
+        unplaced = rows.num_rows - len(indexes)
+        return PlacedBatch(rows, _group(known, indexes), unplaced, self._read_instants(rows), task)
 
     def _coalesce(self, rows: pa.RecordBatch, part: str, kind: pa.DataType) -> pa.Array:
         """Take a part of the coordinate from the first layout that has it."""
@@ -115,6 +128,28 @@ class PlacedTable:
                 found = found.cast(pa.timestamp("ms", found.type.tz), safe=False)
             arrays.append(found.cast(pa.int64()))
         return pc.coalesce(*arrays)
+
+
+def _instant(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+
+
+def refuse_equality_deletes(table: Table) -> None:
+    """Refuse a table whose rows only an engine that knows equality deletes can tell.
+
+    Raises:
+        IncompatibleTableError: some writers of upserts leave such deletes.
+    """
+    head = table.current_snapshot()
+    summary = head.summary if head else None
+    count = summary.get("total-equality-deletes", "0") if summary else "0"
+    if count not in {"0", None}:
+        name = ".".join(table.name())
+        raise IncompatibleTableError(
+            f"table {name} has {count} equality deletes, which many readers do not know",
+            f"let Spark rewrite them: CALL system.rewrite_data_files(table => '{name}', options => "
+            "map('delete-file-threshold', '1')), then again",
+        )
 
 
 def read_column(rows: pa.RecordBatch, name: str) -> pa.Array:

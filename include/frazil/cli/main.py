@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import typer
 
+from frazil.cli.adopt import adopt
 from frazil.cli.compare import compare
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
@@ -47,6 +48,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "maintain": maintain,
     "timeline": timeline,
     "compare": compare,
+    "adopt": adopt,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
