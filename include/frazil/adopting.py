@@ -76,22 +76,27 @@ def adopt_table(
         adoption = _look(work, table, columns, topic, accept_holes=accept_holes)
         seen.append(_head_of(work.store.load(name)))
         _refuse_active(work, seen)
-        state = StreamState(
-            epoch=0,
-            batch="",
-            offsets={topic.topic: adoption.offsets},
-            topic_ids={topic.topic: topic.topic_id},
-            cluster_id=topic.cluster_id,
-        )
+        text = describe_adoption(topic.topic, adoption, topic.partitions)
         return Choice(
             base=None,
-            state=state,
+            state=_begin(topic, adoption),
             told={keys.ADOPTED: adoption.encode()},
             first=first,
-            text=describe_adoption(topic.topic, adoption, topic.partitions),
+            text=text + _warn_of_partitions(work, table),
         )
 
     return record_decision(work, keys.ADOPT, author, decide)
+
+
+def _begin(topic: TopicFacts, adoption: Adoption) -> StreamState:
+    """Begin the ledger, as a bootstrap would, behind the rows that are there."""
+    return StreamState(
+        epoch=0,
+        batch="",
+        offsets={topic.topic: adoption.offsets},
+        topic_ids={topic.topic: topic.topic_id},
+        cluster_id=topic.cluster_id,
+    )
 
 
 def _refuse_begun(work: Workspace, history: History) -> None:
@@ -116,6 +121,19 @@ def _refuse_active(work: Workspace, seen: list[int | None]) -> None:
             f"{seen[0]} to {moved} meanwhile: another writer still commits",
             "stop the other writer, wait for its last commit, then adopt again",
         )
+
+
+def _warn_of_partitions(work: Workspace, table: Table) -> str:
+    """Name the partition fields that the stream leaves null: all new rows would meet in one."""
+    filled = {keys.KAFKA_COLUMN, *(column.name for column in work.stream.parsed_columns)}
+    schema = table.schema()
+    sources = [
+        (f.transform, schema.find_column_name(f.source_id) or "") for f in table.spec().fields
+    ]
+    empty = [f"{t}({name})" for t, name in sources if name.partition(".")[0] not in filled]
+    if not empty:
+        return ""
+    return f"new rows have null in {', '.join(empty)}, by which the table is partitioned; "
 
 
 def _head_of(table: Table) -> int | None:
