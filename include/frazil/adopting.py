@@ -159,7 +159,9 @@ def _add_kafka_column(work: Workspace, table: Table) -> tuple[tuple[TableUpdate,
     if keys.KAFKA_COLUMN in {field.name for field in schema.fields}:
         return remember, schema
     ids = count(table.metadata.last_column_id + 1)
-    column = NestedField(next(ids), keys.KAFKA_COLUMN, kafka_struct(ids), required=False)
+    column_id = next(ids)
+    struct = kafka_struct(ids, required=False)
+    column = NestedField(column_id, keys.KAFKA_COLUMN, struct, required=False)
     schema_id = max(each.schema_id for each in table.metadata.schemas) + 1
     added = Schema(
         *schema.fields,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 from pyiceberg.table import Table
 
 from frazil import keys
@@ -22,6 +23,7 @@ from frazil.audit_ledger import (
     count_adopted_rows,
     count_foreign,
     is_history_cut,
+    list_adopted,
     list_attempts,
     list_spans,
     list_taken,
@@ -178,13 +180,21 @@ def _find_strangers(evidence: Evidence) -> list[Finding]:
 
 
 def _find_unplaced(evidence: Evidence) -> list[Finding]:
-    """Find rows without a coordinate beyond those that came with a table that was taken over."""
+    """Find rows that should have come with a table that was taken over, and are more than that.
+
+    They have no coordinate of ours, or one below the offsets at which the table was taken over.
+    """
     placed = sum(len(offsets) for offsets in evidence.rows.values())
-    unplaced = evidence.table.scan().count() - placed
+    early = sum(
+        int(np.searchsorted(evidence.rows.get(partition, NO_OFFSETS), offset))
+        for partition, offset in list_adopted(evidence.steps).items()
+    )
+    found = evidence.table.scan().count() - placed + early
     came = count_adopted_rows(evidence.steps)
-    if unplaced <= came:
+    if found <= came:
         return []
-    text = f"{unplaced} rows have no coordinate; {came} rows came with the table"
+    where = "or one below the adoption" if came else "of ours"
+    text = f"{found} rows have no coordinate {where}; {came} rows came with the table"
     return [Finding(invariant="I1", text=text)]
 
 

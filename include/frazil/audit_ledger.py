@@ -125,6 +125,17 @@ def count_adopted_rows(steps: tuple[Step, ...]) -> int:
     )
 
 
+def list_adopted(steps: tuple[Step, ...]) -> dict[Partition, int]:
+    """List the offsets at which a table was taken over."""
+    return {
+        (topic, number): offset
+        for step in steps
+        if step.kind == keys.ADOPT and step.after
+        for topic, offsets in step.after.offsets.items()
+        for number, offset in enumerate(offsets)
+    }
+
+
 def list_topics(history: History) -> frozenset[str]:
     """List the topics of every stream that main's ancestry carries."""
     return frozenset(

@@ -63,8 +63,12 @@ def _to_field(column: Column, ids: Iterator[int]) -> NestedField:
     return NestedField(field_id, column.name, field_type, required=column.required)
 
 
-def kafka_struct(ids: Iterator[int]) -> StructType:
-    """Build the `_kafka` struct (features A3)."""
+def kafka_struct(ids: Iterator[int], *, required: bool = True) -> StructType:
+    """Build the `_kafka` struct (features A3).
+
+    Beside rows that came with a table nothing in it is required: Arrow casts no struct that is
+    null and has fields that must not be.
+    """
     topic, partition, offset = (next(ids) for _ in range(3))
     rest = [next(ids) for _ in range(5)]
     header = ListType(
@@ -75,9 +79,9 @@ def kafka_struct(ids: Iterator[int]) -> StructType:
         ),
     )
     return StructType(
-        NestedField(topic, "topic", StringType(), required=True),
-        NestedField(partition, "partition", IntegerType(), required=True),
-        NestedField(offset, "offset", LongType(), required=True),
+        NestedField(topic, "topic", StringType(), required=required),
+        NestedField(partition, "partition", IntegerType(), required=required),
+        NestedField(offset, "offset", LongType(), required=required),
         NestedField(rest[0], "timestamp", TimestamptzType()),
         NestedField(rest[1], "timestamp_type", IntegerType()),
         NestedField(rest[2], "key", BinaryType()),

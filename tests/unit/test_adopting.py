@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from faults.imagined_kafka import find_faults
 from foreign_tables import BEGAN_MS, WRITERS, ForeignTable, records, without
 from lake import Lake, make_stream, make_topic
 from pyiceberg.exceptions import CommitFailedException
@@ -14,8 +17,10 @@ from scripted_catalog import ScriptedCatalog, landed_then, overtaken_by, refused
 
 from frazil import keys
 from frazil.adopting import adopt_table
+from frazil.audit import audit_table
 from frazil.audit_ledger import count_foreign
 from frazil.authors import Author
+from frazil.coordinates import Offsets
 from frazil.errors import (
     IncompatibleTableError,
     NotAdoptableError,
@@ -46,6 +51,11 @@ class ImaginedTopic:
 
     def fetch_topic_settings(self, _topic: str) -> Mapping[str, str]:
         return {"cleanup.policy": "delete"}
+
+    def fetch_delivered(
+        self, _topic: str, ranges: Mapping[int, OffsetRange], _isolation: str
+    ) -> Mapping[int, Offsets]:
+        return {partition: np.arange(span.start, span.end) for partition, span in ranges.items()}
 
     def fetch_first_timestamps(
         self, _topic: str, starts: Mapping[int, int], _isolation: str
@@ -251,6 +261,75 @@ def test_a_required_column_of_the_other_writer_that_nobody_fills_is_refused(
 
     with pytest.raises(IncompatibleTableError, match="_kafka_metadata_offset is required"):
         adopt_table(taken, None)
+
+
+def test_both_audits_find_an_adopted_table_in_order(taken: Workspace, lake: Lake) -> None:
+    adopt_table(taken, JANE)
+    own = lake_of(taken, lake)
+    own.ingest(9, 9)
+
+    audit = audit_table(own.store, own.stream, ImaginedTopic((9, 9)))
+
+    assert find_faults(own, 9, 9) == ()
+    assert audit.findings == ()
+    assert "9 rows came with the table and are not judged" in audit.facts_line
+    assert audit.counts.rows == 9
+
+
+def add_row(own: Lake, **kafka: object) -> None:
+    """Let somebody append a row, with a coordinate or without one."""
+    row = {"id": 6, "name": "late", "_kafka": kafka or None}
+    own.table.append(pa.Table.from_pylist([row], schema=own.table.schema().as_arrow()))
+
+
+@pytest.mark.parametrize(
+    ("kafka", "text"),
+    [
+        ({"topic": "orders", "partition": 0, "offset": 6}, "1 record more than once: orders-0@6"),
+        (
+            {"topic": "orders", "partition": 0, "offset": 2},
+            "10 rows have no coordinate or one below the adoption; 9 rows came with the table",
+        ),
+        (
+            {},
+            "10 rows have no coordinate or one below the adoption; 9 rows came with the table",
+        ),
+    ],
+    ids=["read since", "below the adoption", "without a coordinate"],
+)
+def test_an_audit_finds_a_row_too_many(
+    taken: Workspace, lake: Lake, kafka: dict[str, object], text: str
+) -> None:
+    adopt_table(taken, JANE)
+    own = lake_of(taken, lake)
+    own.ingest(9, 9)
+    add_row(own, **kafka)
+
+    audit = audit_table(own.store, own.stream, ImaginedTopic((9, 9)))
+
+    assert [finding.text for finding in audit.findings] == [text]
+    assert "E6" in {finding.invariant for finding in find_faults(own, 9, 9)}
+
+
+def test_an_empty_table_is_taken_over_from_its_first_record(lake: Lake, work: Workspace) -> None:
+    ForeignTable(lake.catalog, "legacy.orders").create()
+    empty = open_legacy(work)
+
+    adopt_table(empty, JANE)
+
+    point = lake_of(empty, lake).point
+    assert point is not None
+    assert point.state.offsets == {"orders": (0, 0)}
+
+
+def test_a_partition_field_that_new_rows_leave_null_is_named(taken: Workspace, lake: Lake) -> None:
+    table = ForeignTable(lake.catalog, "legacy.orders").table
+    with table.update_spec() as spec:
+        spec.add_field("_kafka_metadata_timestamp", "bucket[4]")
+
+    text = adopt_table(taken, None).text
+
+    assert "null in bucket[4](_kafka_metadata_timestamp), by which the table is part" in text
 
 
 def test_what_came_with_the_table_can_be_neither_replayed_nor_rolled_back(

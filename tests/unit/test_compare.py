@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -311,3 +313,66 @@ def test_a_stream_that_has_not_begun_is_compared_by_its_rows(
     answer = compare("demo.orders", "legacy.orders")
 
     assert (answer.verdict, answer.left.writer) == ("equal", "Frazil")
+
+
+DAY = datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=UTC)
+OURS = {
+    "number": (pa.int32(), 7),
+    "price": (pa.decimal128(9, 2), Decimal("1.50")),
+    "real": (pa.float32(), 0.5),
+    "zero": (pa.float64(), -0.0),
+    "nothing": (pa.float64(), float("nan")),
+    "at": (pa.timestamp("us"), DAY.replace(tzinfo=None)),
+    "text": (pa.string(), "\u00e9"),
+    "deep": (pa.struct([("a", pa.int32())]), {"a": 1}),
+    "many": (pa.list_(pa.int32()), [1, 2]),
+    "pairs": (pa.map_(pa.string(), pa.int32()), [("a", 1), ("b", 2)]),
+}
+THEIRS = {
+    "number": (pa.int64(), 7),
+    "price": (pa.decimal128(38, 4), Decimal("1.5000")),
+    "real": (pa.float64(), 0.5),
+    "zero": (pa.float64(), 0.0),
+    "nothing": (pa.float64(), float("nan")),
+    "at": (pa.timestamp("us", tz="UTC"), DAY),
+    "text": (pa.binary(), "\u00e9".encode()),
+    "deep": (pa.struct([("a", pa.int64())]), {"a": 1}),
+    "many": (pa.list_(pa.int64()), [1, 2]),
+    "pairs": (pa.map_(pa.string(), pa.int64()), [("b", 2), ("a", 1)]),
+}
+OTHER: dict[str, object] = {
+    "number": 8,
+    "price": Decimal("1.5001"),
+    "real": 0.25,
+    "zero": 1e-300,
+    "nothing": None,
+    "at": DAY.replace(microsecond=2),
+    "text": "e\u0301".encode(),
+    "deep": {"a": 2},
+    "many": [2, 1],
+    "pairs": [("a", 2), ("b", 1)],
+}
+
+
+def write_typed(
+    lake: Lake, name: str, columns: dict[str, tuple[pa.DataType, object]], **values: object
+) -> None:
+    """Write one record of partition 0 with these columns."""
+    fields = [pa.field(column, kind) for column, (kind, _) in columns.items()]
+    row = {column: value for column, (_, value) in columns.items()} | values
+    made = ForeignTable(lake.catalog, name, values=fields).create()
+    made.write({"partition": 0, "offset": 0, **row})
+
+
+@pytest.mark.parametrize("column", [None, *OTHER])
+def test_a_value_in_another_type_is_the_same_and_another_value_is_not(
+    lake: Lake, column: str | None
+) -> None:
+    write_typed(lake, "legacy.left", OURS)
+    write_typed(lake, "legacy.right", THEIRS, **({column: OTHER[column]} if column else {}))
+
+    answer = compare("legacy.left", "legacy.right")
+
+    assert answer.layout == ()
+    assert answer.partitions[0].changed_columns == ((column,) if column else ())
+    assert answer.verdict == ("different" if column else "equal")
