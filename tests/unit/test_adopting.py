@@ -33,6 +33,7 @@ from frazil.kafka_log import KafkaLog, TopicFacts
 from frazil.ledger import find_adopted
 from frazil.offsets import OffsetRange
 from frazil.recovery import decide_rewind
+from frazil.replacing import Survivors, find_affected, write_survivors
 from frazil.replay import refuse_adopted
 from frazil.reports import locate_offset
 from frazil.workspace import Workspace
@@ -349,3 +350,21 @@ def test_what_came_with_the_table_can_be_neither_replayed_nor_rolled_back(
         decide_rewind(history, "orders", foreign_head)
     assert "adopted" in locate_offset(taken, "orders", 0, 3).reason
     assert locate_offset(taken, "orders", 0, 5).found
+
+
+def test_a_replay_finds_its_rows_in_a_file_with_rows_that_came(
+    taken: Workspace, lake: Lake
+) -> None:
+    """Compaction puts both kinds into one file; the rows that came are survivors."""
+    adopt_table(taken, JANE)
+    own = lake_of(taken, lake)
+    own.ingest(9, 9)
+    own.table.overwrite(own.table.scan().to_arrow())
+
+    (affected,) = find_affected(own.table, {"orders": {0: OffsetRange(5, 7)}})
+
+    assert affected.offsets["orders", 0].tolist() == [5, 6]
+    assert affected.offsets["orders", 0].dtype == np.int64
+    assert int(affected.is_inside.sum()) == 2
+    rest = write_survivors(own.table, [affected], Survivors())
+    assert sum(file.record_count for file in rest) == 16
