@@ -1,7 +1,8 @@
 """COMPARE: two tables that one topic fills, record by record, in bounded memory.
 
 Each side is read twice, file by file: first the coordinates alone, which say what both have read,
-then the values at the offsets that both have. About 50 bytes a record are held, never a value.
+then the values at the offsets that both have. About 50 bytes a record are held, and the columns of
+one file at a time.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,6 @@
 """docs/migrate.md does what it says: its commands, in its order, on real parts."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -89,3 +90,23 @@ def test_a_copy_of_a_table_that_was_given_back_can_be_adopted_again(legacy: Lega
 
     assert run.code == 0, run.out + run.err
     assert "(30, 30)" in run.out
+
+
+def test_a_comparison_names_records_that_one_side_keeps_as_dead_letters(legacy: Legacy) -> None:
+    """The other writer took what our stream refuses: it is extra there, and known here."""
+    lab = legacy.lab
+    lab.produce([b'{"id": "no number"}'], partitions=1)
+    legacy.foreign = legacy.foreign.of(name=f"legacy.{lab.stream}")
+    legacy.create()
+    rows = legacy.read_topic()
+    legacy.write(
+        [row | {"id": 0, "amount": 0.0} if row["id"] == "no number" else row for row in rows]
+    )
+    lab.drain()
+
+    run = lab.frazil("compare", lab.stream, legacy.foreign.name, "--rows-only", "--json")
+
+    first = json.loads(run.out)["partitions"][0]
+    assert run.code == 1
+    assert (first["extra"], first["extra_dead_letters"]) == (1, 1)
+    assert first["samples"]["extra"] == [30]
