@@ -208,14 +208,16 @@ def _ask_holes(
     work: Workspace, topic: TopicFacts, holes: Coordinates, *, is_compacted: bool
 ) -> Holes:
     """Read again from Kafka what lies between the first hole and the last one."""
+    isolation = work.stream.source.isolation
+    # Looked up before the reading: what was stable then has been delivered or never will be.
+    stable = work.kafka.fetch_topic(topic.topic, isolation)
     wanted = {
-        partition: OffsetRange(max(span.start, topic.partitions[partition].earliest), span.end)
+        partition: OffsetRange(max(span.start, stable.partitions[partition].earliest), span.end)
         for partition, span in cover(holes).get(topic.topic, {}).items()
-        if span.end > topic.partitions[partition].earliest
+        if span.end > stable.partitions[partition].earliest
     }
     delivered: dict[int, Offsets] = {}
     if wanted:
         log = KafkaAuditedLog(work.kafka, work.kafka_config)
-        isolation = work.stream.source.isolation
         delivered = dict(log.fetch_delivered(topic.topic, wanted, isolation))
-    return sort_holes(topic, holes, delivered, is_compacted=is_compacted)
+    return sort_holes(stable, holes, delivered, is_compacted=is_compacted)

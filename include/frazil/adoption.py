@@ -171,15 +171,17 @@ def sort_holes(
     *,
     is_compacted: bool,
 ) -> Holes:
-    """Sort holes by what Kafka says of them.
+    """Sort holes by what Kafka says of them; `topic` is as the stream's isolation level sees it.
 
-    Below the earliest offset nobody can say; nor in a compacted topic, where it may have been
-    a record when the other writer read it.
+    Below the earliest offset nobody can say, nor behind the end, where a transaction is open; nor
+    in a compacted topic, where it may have been a record when the other writer read it.
     """
     lost, unknown, empty = {}, {}, {}
     for (name, partition), offsets in holes.items():
         still = np.isin(offsets, delivered.get(partition, NO_OFFSETS))
-        is_open = ~still & (is_compacted | (offsets < topic.partitions[partition].earliest))
+        kept = topic.partitions[partition]
+        is_outside = (offsets < kept.earliest) | (offsets >= kept.end)
+        is_open = ~still & (is_compacted | is_outside)
         lost[name, partition] = offsets[still]
         unknown[name, partition] = offsets[is_open]
         empty[name, partition] = offsets[~still & ~is_open]

@@ -75,15 +75,14 @@ def test_a_copy_of_a_table_that_was_given_back_can_be_adopted_again(legacy: Lega
     filled(legacy)
     run_all(lab, "In place")
     catalog = load_catalog("lake", **lab.stack.catalog_properties)
-    copy = catalog.create_table(f"legacy.{lab.stream}_copy", legacy.table.schema())
+    copy = catalog.create_table(f"{lab.table}_copy", legacy.table.schema())
     copy.append(legacy.table.scan().to_arrow())
     again = f"{lab.stream}_again"
-    table = {"name": f"legacy.{lab.stream}_copy"}
     (lab.folder / f"{again}.yaml").write_text(
         (lab.folder / f"{lab.stream}.yaml")
         .read_text()
         .replace(f"stream: {lab.stream}", f"stream: {again}")
-        .replace(f"lab.{lab.stream}", table["name"])
+        .replace(lab.table, f"{lab.table}_copy")
     )
 
     run = lab.frazil("adopt", again, "--by", "jane", "--reason", "again", "--no-dry-run", "--json")

@@ -135,8 +135,9 @@ def plain(holes: Coordinates) -> list[int]:
         (aged(0, 0), False, [4], [], [2, 3]),
         (aged(3, 0), False, [4], [2], [3]),
         (aged(0, 0), True, [4], [2, 3], []),
+        (aged(0, 0, end=3), False, [4], [3], [2]),
     ],
-    ids=["Kafka has all", "Kafka has lost some", "a compacted topic proves nothing"],
+    ids=["Kafka has all", "Kafka has lost some", "a compacted topic proves nothing", "an open one"],
 )
 def test_holes_are_sorted_by_what_kafka_says(
     topic: TopicFacts, *, is_compacted: bool, lost: list[int], unknown: list[int], empty: list[int]
