@@ -134,15 +134,14 @@ def _open_side(
 
 
 def _pair_columns(left: Side, right: Side) -> tuple[ColumnPair, ...]:
-    """Pair the columns; coordinates that only one side keeps so are no difference."""
-    layouts = (*left.placed.columns, *right.placed.columns)
-    ours, theirs = (side.placed.table.schema().fields for side in (left, right))
-    names = {field.name for field in ours} ^ {field.name for field in theirs}
-    aside = {name for name in names if any(layout.owns(name) for layout in layouts)}
-    return pair_columns(
-        [field for field in ours if field.name not in aside],
-        [field for field in theirs if field.name not in aside],
+    """Pair the columns; coordinates count as values only where both sides keep them alike."""
+    ours, theirs = (side.placed.columns for side in (left, right))
+    layouts = () if ours == theirs and len(ours) == 1 else (*ours, *theirs)
+    kept = (
+        [f for f in side.placed.table.schema().fields if not any(y.owns(f.name) for y in layouts)]
+        for side in (left, right)
     )
+    return pair_columns(*kept)
 
 
 def _claim(side: Side, places: TablePlaces) -> dict[Partition, Claim]:

@@ -86,7 +86,7 @@ class Legacy:
     def kinds(self) -> list[str]:
         """List the kinds of the snapshots in the metadata."""
         snapshots = self.table.metadata.snapshots
-        return [s.summary.get(keys.KIND, "") if s.summary else "" for s in snapshots]
+        return [(s.summary.get(keys.KIND) if s.summary else None) or "" for s in snapshots]
 
     def assert_exactly_once(self) -> None:
         """Let both audits judge, and compare every row with the topic itself."""

@@ -55,7 +55,7 @@ def test_everything_goes_on_after_an_adoption(legacy: Legacy) -> None:
     audit = lab.frazil("audit", lab.stream)
     assert audit.code == 0, audit.out + audit.err
     assert "40 rows came with the table" in audit.out.replace("\n", " ")
-    for question in ("status", "snapshots", "timeline"):
+    for question in ("status", "snapshots", "dead-letters"):
         assert lab.frazil(question, lab.stream).code == 0
 
 
@@ -122,7 +122,8 @@ def test_a_record_that_is_there_twice_is_refused(legacy: Legacy) -> None:
     rows = filled(legacy)
     legacy.write(rows[:1])
 
-    assert f"{legacy.lab.topic}-0@0" in refuse(legacy, "NotAdoptable")["facts"]
+    place = f"{legacy.lab.topic}-{rows[0]['partition']}@0"
+    assert f"more than once: {place}" in refuse(legacy, "NotAdoptable")["facts"]
 
 
 def test_marks_of_transactions_are_no_holes(legacy: Legacy) -> None:
@@ -152,7 +153,8 @@ def test_marks_of_transactions_are_no_holes(legacy: Legacy) -> None:
 def test_a_topic_that_was_created_again_is_refused(legacy: Legacy) -> None:  # D4, D5
     filled(legacy)
     lab = legacy.lab
-    lab.admin.delete_topics([lab.topic])[lab.topic].result(60)
+    admin = lab.admin
+    admin.delete_topics([lab.topic])[lab.topic].result(60)
     recreate(lab)
     lab.produce(good_values(10))
     assert "ends at 5" in refuse(legacy, "OffsetsWentBack")["facts"]
@@ -175,7 +177,8 @@ def recreate(lab: Lab) -> None:
 def test_what_kafka_lost_before_it_was_read_is_refused(legacy: Legacy) -> None:
     filled(legacy)
     place = TopicPartition(legacy.lab.topic, 1, 25)
-    legacy.lab.admin.delete_records([place])[place].result(15)
+    admin = legacy.lab.admin
+    admin.delete_records([place])[place].result(15)
 
     answer = refuse(legacy, "RetentionGap")
 
