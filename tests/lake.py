@@ -164,7 +164,7 @@ class Lake:
         """List partition and offset of every row on main that came from the topic."""
         rows = self.table.scan(selected_fields=("_kafka",)).to_arrow().to_pylist()
         found = [row["_kafka"] for row in rows]
-        return sorted((k["partition"], k["offset"]) for k in found if k["topic"] == "orders")
+        return sorted((k["partition"], k["offset"]) for k in found if k and k["topic"] == "orders")
 
 
 def rows_of(table: Table, plan: BatchPlan) -> pa.Table:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 from pyiceberg.table import Table
 
 from frazil import keys
@@ -19,8 +20,10 @@ from frazil.audit_ledger import (
     Spans,
     Step,
     check_chain,
+    count_adopted_rows,
     count_foreign,
     is_history_cut,
+    list_adopted,
     list_attempts,
     list_spans,
     list_taken,
@@ -82,6 +85,7 @@ def audit_table(store: TableStore, stream: Stream, log: AuditedLog) -> AuditAnsw
     tally = Tally()
     findings = list(check_chain(evidence.steps))
     findings += _find_strangers(evidence)
+    findings += _find_unplaced(evidence)
     dead_letters = 0
     for view in _list_views(evidence):
         dead_letters += len(view.letters)
@@ -175,6 +179,25 @@ def _find_strangers(evidence: Evidence) -> list[Finding]:
     ]
 
 
+def _find_unplaced(evidence: Evidence) -> list[Finding]:
+    """Find rows that should have come with a table that was taken over, and are more than that.
+
+    They have no coordinate of ours, or one below the offsets at which the table was taken over.
+    """
+    placed = sum(len(offsets) for offsets in evidence.rows.values())
+    early = sum(
+        int(np.searchsorted(evidence.rows.get(partition, NO_OFFSETS), offset))
+        for partition, offset in list_adopted(evidence.steps).items()
+    )
+    found = evidence.table.scan().count() - placed + early
+    came = count_adopted_rows(evidence.steps)
+    if found <= came:
+        return []
+    where = "or one below the adoption" if came else "of ours"
+    text = f"{found} rows have no coordinate {where}; {came} rows came with the table"
+    return [Finding(invariant="I1", text=text)]
+
+
 def _read_claim(index: int, step: Step) -> BatchClaim | None:
     """Read what a batch says of itself; None for a snapshot that published no rows."""
     summary = step.entry.summary
@@ -262,10 +285,12 @@ def _describe(evidence: Evidence, counts: AuditCounts, checked_from: Mapping[str
 def _describe_decisions(steps: tuple[Step, ...]) -> str:
     """Say what people decided: gaps with what was lost, rollbacks, replays."""
     kinds = Counter(step.kind for step in steps)
+    came = count_adopted_rows(steps)
     lost = sum(count_offsets(step.ranges) for step in steps if step.kind == keys.GAP)
     told = {
         keys.GAP: f"recorded gaps of {lost} lost offsets",
         keys.REWIND: "rewinds",
         keys.REPLAY: "replays",
     }
-    return "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])
+    text = "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])
+    return text + (f"; {came} rows came with the table and are not judged" if came else "")

@@ -4,6 +4,7 @@ Pure functions of main's ancestry. What the chain says was published is what the
 compared with.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -96,8 +97,15 @@ def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
 
 
 def count_foreign(history: History) -> int:
-    """Count the snapshots of others that changed rows; compaction and staged merges do not."""
-    entries = list(walk_ancestors(history))
+    """Count the snapshots of others that changed rows; compaction and staged merges do not.
+
+    What came with a table that was taken over is no surprise.
+    """
+    entries: list[LedgerEntry] = []
+    for entry in walk_ancestors(history):
+        if entry.summary.get(keys.KIND) == keys.ADOPT:
+            break
+        entries.append(entry)
     sources = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in entries}
     return sum(
         1
@@ -106,6 +114,26 @@ def count_foreign(history: History) -> int:
         and entry.summary.get("operation") != "replace"
         and str(entry.snapshot_id) not in sources
     )
+
+
+def count_adopted_rows(steps: tuple[Step, ...]) -> int:
+    """Count the rows that came with a table when it was taken over."""
+    return sum(
+        json.loads(step.entry.summary.get(keys.ADOPTED, "{}")).get("rows", 0)
+        for step in steps
+        if step.kind == keys.ADOPT
+    )
+
+
+def list_adopted(steps: tuple[Step, ...]) -> dict[Partition, int]:
+    """List the offsets at which a table was taken over."""
+    return {
+        (topic, number): offset
+        for step in steps
+        if step.kind == keys.ADOPT and step.after
+        for topic, offsets in step.after.offsets.items()
+        for number, offset in enumerate(offsets)
+    }
 
 
 def list_topics(history: History) -> frozenset[str]:

@@ -135,7 +135,10 @@ def _silence(topic: str, waiting: set[int], problem: str) -> KafkaUnavailableErr
 
 
 def read_rows(table: Table) -> dict[Partition, Offsets]:
-    """Read the coordinates of every row at main's head, ascending, doubled ones kept."""
+    """Read the coordinates of every row at main's head, ascending, doubled ones kept.
+
+    Rows that came with a table that was taken over have none, and are left out.
+    """
     grouped = _read_grouped(table, ())
     return {(topic, number): offsets for (_, topic, number), offsets in grouped.items()}
 
@@ -166,7 +169,8 @@ def _group_batch(
     columns = {name: pc.struct_field(batch[keys.KAFKA_COLUMN], name) for name in _KAFKA_FIELDS}
     columns |= {name: batch[name] for name in extra}
     names = [*extra, "topic", "partition"]
-    grouped = pa.table(columns).group_by(names).aggregate([("offset", "list")])
+    known = pa.table(columns).filter(pc.is_valid(columns["offset"]))
+    grouped = known.group_by(names).aggregate([("offset", "list")])
     lists = grouped["offset_list"].combine_chunks()
     for index, row in enumerate(grouped.select(names).to_pylist()):
         key = (row.get("attempt") or "", row["topic"], row["partition"])

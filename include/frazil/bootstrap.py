@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pyiceberg.table import Table
+from pyiceberg.schema import Schema
 
 from frazil import keys
 from frazil.dead_letters import ensure_dead_letters_table
@@ -47,7 +47,7 @@ def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint
     elif has_begun(table.properties, stream.stream):
         settle_schema(work)
         table = work.store.load(stream.table.name)
-    refuse_misfits(stream, table)
+    refuse_misfits(stream, table.schema())
     reach_failpoint("plan.before-bootstrap")
     point = take_turns(
         f"bootstrapping stream {stream.stream}", lambda: _bootstrap_turn(work, topics)
@@ -58,17 +58,25 @@ def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint
     return point
 
 
-def refuse_misfits(stream: Stream, table: Table) -> None:
+def refuse_misfits(stream: Stream, schema: Schema) -> None:
     """Refuse a table that cannot hold the stream's columns.
 
     Raises:
         IncompatibleTableError: with every misfit.
     """
-    misfits = list_misfits(table.schema(), stream.parsed_columns)
+    misfits = list_misfits(schema, stream.parsed_columns)
     if misfits:
+        next_step = (
+            "change value.columns in the stream file, relax the table's column, or name another "
+            "table"
+        )
+        if keys.KAFKA_COLUMN not in {field.name for field in schema.fields}:
+            next_step += (
+                f"; `frazil adopt {stream.stream}` takes over a table that another writer filled"
+            )
         raise IncompatibleTableError(
             f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
-            "change value.columns in the stream file, or name another table",
+            next_step,
         )
 
 

@@ -5,9 +5,11 @@ The answers to a halt are in `halts`; they are recorded by the same function.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+
+from pyiceberg.table.update import TableUpdate
 
 from frazil import commits, keys
 from frazil.archive import archive_new_entries
@@ -19,6 +21,7 @@ from frazil.errors import (
     MissingTableError,
     NothingToDecideError,
 )
+from frazil.failpoints import reach_failpoint
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
 from frazil.offsets import (
@@ -43,11 +46,15 @@ class Choice:
     """What a decision comes to on one look at the table.
 
     `base` is the state that it answers, None where there is none; `state` still has no batch id.
+    `told` goes into the summary, `first` into the same commit, before the snapshot.
     """
 
     base: StreamState | None
     state: StreamState
     lost: Ranges | None = None
+    told: Mapping[str, str] = field(default_factory=dict)
+    first: tuple[TableUpdate, ...] = ()
+    text: str = ""
 
     def name(self, uuid: str, kind: str, stream: str, author: Author) -> str:
         """Hash what makes a decision this one, so that a repetition is no other (I7)."""
@@ -176,7 +183,7 @@ def record_decision(
     stream = work.stream.stream
     if author is None:
         choice = decide(load_with_history(work.store, work.stream.table.name)[1])
-        return Decision(kind, _describe(choice.state, choice.lost))
+        return Decision(kind, choice.text + _describe(choice.state, choice.lost))
 
     def turn() -> LedgerEntry:
         table, history = load_with_history(work.store, work.stream.table.name)
@@ -189,14 +196,16 @@ def record_decision(
             return found
         own_id = choice.name(history.table_uuid, kind, stream, author)
         state = replace(choice.state, batch=own_id)
-        extra = _explain(stream, author) | {keys.BATCH_ID: own_id}
+        extra = _explain(stream, author) | {keys.BATCH_ID: own_id} | dict(choice.told)
         if choice.lost is not None:
             extra[keys.RANGES] = encode_ranges(choice.lost)
-        marker = Marker(kind, {stream: state}, history.head, work.run_id, extra)
+        marker = Marker(kind, {stream: state}, history.head, work.run_id, extra, choice.first)
         summary = summarize_marker(kind, marker.states, marker.run_id, marker.extra)
+        reach_failpoint("decide.before-commit")
         return LedgerEntry(publish_marker(work.store, table, marker), history.head, 0, summary)
 
     entry = take_turns(f"recording a {kind}", turn)
+    reach_failpoint("decide.after-commit")
     _, history = load_with_history(work.store, work.stream.table.name)
     archive_new_entries(work.store, history)
     state = parse_state(entry.summary[keys.state_key(stream)])

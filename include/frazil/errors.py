@@ -6,6 +6,7 @@ FrazilError
 │   ├── SuiteError               an expectation suite
 │   ├── UnknownStreamError
 │   ├── ConnectionMissingError
+│   ├── UnknownDrillError
 │   ├── TargetError              recover or replay cannot reach what was asked for
 │   └── NothingToDecideError
 ├── UnavailableError             something did not answer; the same step may be tried again
@@ -32,7 +33,9 @@ FrazilError
 │   ├── TableRecreatedError
 │   ├── ForeignRollbackError
 │   ├── HistoryCutError
-│   └── IncompatibleTableError
+│   ├── IncompatibleTableError
+│   ├── NotAdoptableError        another writer's rows cannot be taken over as they are
+│   └── WriterActiveError        another writer still commits to a table that is taken over
 ├── SchemaChangeError            the stream file asks for another schema than the table has
 │   ├── SchemaReviewError        a person decides
 │   └── SchemaRefusedError       policy or the table forbids it
@@ -47,6 +50,7 @@ FrazilError
 ├── CommitContentionError        the publish loop used up its turns
 ├── ClockBehindError             this machine's clock is behind the table's last change
 ├── JobFailedError               a Spark job ended with an error
+├── DrillError                   a drill did not go as it must
 └── StackError                   the embedded stack: a port, Java, a service
 """
 
@@ -206,6 +210,14 @@ class HistoryCutError(TableError):
 
 class IncompatibleTableError(TableError):
     """The table's columns cannot hold what the stream file asks for."""
+
+
+class NotAdoptableError(TableError):
+    """Another writer's rows cannot be taken over as they are; a person decides."""
+
+
+class WriterActiveError(TableError):
+    """Another writer still commits to a table that is being taken over."""
 
 
 class MissingTableError(FrazilError):

@@ -40,6 +40,8 @@ FAILPOINTS: tuple[str, ...] = (
     "redrive.after-mark",
     "seal.before-commit",
     "seal.after-commit",
+    "decide.before-commit",
+    "decide.after-commit",
     "rewind.before-commit",
     "rewind.after-commit",
     "replay.after-stage",

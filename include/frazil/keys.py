@@ -24,6 +24,7 @@ BY = "frazil.by"
 TARGET = "frazil.target"
 LOST_RANGES = "frazil.lost-ranges"
 ABANDONED_HEAD = "frazil.abandoned-head"
+ADOPTED = "frazil.adopted"
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 
 STATE_PREFIX = "frazil.state."

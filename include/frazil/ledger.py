@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from frazil import keys
 from frazil.errors import ForeignRollbackError, HistoryCutError, TableRecreatedError
+from frazil.offsets import NextOffsets
 from frazil.state import Hint, StreamState, parse_hint, parse_state
 
 
@@ -134,3 +135,12 @@ def find_batch(
         if entry.summary.get(keys.BATCH_ID) == batch_id:
             return entry
     return None
+
+
+def find_adopted(history: History, stream: str) -> NextOffsets:
+    """Find the offsets below which a stream's rows came with its table; empty if none did."""
+    for entry in walk_ancestors(history):
+        is_own = entry.summary.get(keys.STREAM) == stream
+        if is_own and entry.summary.get(keys.KIND) == keys.ADOPT:
+            return parse_state(entry.summary[keys.state_key(stream)]).offsets
+    return {}

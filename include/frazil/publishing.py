@@ -245,13 +245,14 @@ def refuse_lost_stage(table: Table, plan: BatchPlan, staged: Staged) -> None:
 
 @dataclass(frozen=True)
 class Marker:
-    """An empty snapshot that moves states: bootstrap, gap, rewind, carry."""
+    """An empty snapshot that moves states, and updates that come before it in the same commit."""
 
     kind: str
     states: Mapping[str, StreamState]
     base_head: int | None
     run_id: str
     extra: Mapping[str, str]
+    first: tuple[TableUpdate, ...] = ()
 
 
 def publish_marker(store: TableStore, table: Table, marker: Marker) -> int:
@@ -265,6 +266,7 @@ def publish_marker(store: TableStore, table: Table, marker: Marker) -> int:
         added = commits.build_append(table, summary)
     new_id = added.snapshot.snapshot_id
     updates: list[TableUpdate] = [
+        *marker.first,
         added,
         commits.set_branch(commits.MAIN, new_id),
         commits.set_properties(hint_properties(marker.states, new_id)),

@@ -86,7 +86,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
     stream = work.stream
     look = look_at(work)
     refuse_upserts(look.steps, stream.stream)
-    refuse_misfits(stream, look.table)
+    refuse_misfits(stream, look.table.schema())
     letters = work.store.find(stream.dead_letters_table)
     book = read_book(letters, stream.stream, look.steps)
     places = choose_letters(book.rows, book.lots.is_open, choice)

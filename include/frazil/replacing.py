@@ -202,7 +202,8 @@ def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> Affected | N
         own &= (offsets >= span.start) & (offsets < span.end)
         if own.any():
             is_inside |= own
-            inside[topic, partition] = offsets[own]
+            # With rows of an earlier writer among them, which have none, they are floats.
+            inside[topic, partition] = offsets[own].astype(np.int64)
     return Affected(task, is_inside, inside) if inside else None
 
 

@@ -77,6 +77,26 @@ def refuse_above(stream: str, ranges: Ranges, state: StreamState) -> None:
         )
 
 
+def refuse_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> None:
+    """Refuse rows that came with a table that was taken over: nothing says which they are.
+
+    Raises:
+        TargetError: with the offsets concerned.
+    """
+    found = {
+        topic: below
+        for topic, parts in ranges.items()
+        if (below := {p: s for p, s in parts.items() if s.start < _next(adopted, topic, p)})
+    }
+    if found:
+        begins = {topic: list(offsets) for topic, offsets in adopted.items()}
+        raise TargetError(
+            f"stream {stream}: {describe_ranges(found)} begins below where the table was adopted, "
+            f"{begins}: its rows there have no coordinates of ours, and a replay would double them",
+            f"replay only what was read since; `frazil snapshots {stream}` lists it",
+        )
+
+
 def _next(offsets: NextOffsets, topic: str, partition: int) -> int:
     known = offsets.get(topic, ())
     return known[partition] if partition < len(known) else 0

@@ -19,7 +19,7 @@ from frazil.errors import (
 )
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint, refuse_other_rules
-from frazil.ledger import RecoveryPoint, find_batch, find_recovery_point
+from frazil.ledger import RecoveryPoint, find_adopted, find_batch, find_recovery_point
 from frazil.offsets import Ranges, describe_ranges
 from frazil.planning import refuse_other_source
 from frazil.publishing import Landed, drop_stage, load_with_history, refuse_incomplete
@@ -29,6 +29,7 @@ from frazil.replay import (
     choose_between,
     choose_offsets,
     refuse_above,
+    refuse_adopted,
     refuse_unclear,
     refuse_unkept,
     replay_id,
@@ -62,6 +63,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
     _refuse_misfits(work)
     ranges = _choose_ranges(work, request, point)
     refuse_above(work.stream.stream, ranges, point.state)
+    refuse_adopted(work.stream.stream, ranges, find_adopted(history, work.stream.stream))
     _refuse_unkept(work, ranges, point)
     rules = read_fingerprint(work)
     batch = BatchPlan(

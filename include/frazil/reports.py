@@ -14,7 +14,13 @@ from frazil.freshness import (
     forecast_losses,
     judge_freshness,
 )
-from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
+from frazil.ledger import (
+    History,
+    LedgerEntry,
+    find_adopted,
+    find_recovery_point,
+    walk_ancestors,
+)
 from frazil.offsets import parse_ranges
 from frazil.publishing import load_with_history
 from frazil.state import parse_state
@@ -147,6 +153,10 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
                 committed_at=report.committed_at,
             )
     point = find_recovery_point(history, work.stream.stream)
+    adopted = find_adopted(history, work.stream.stream).get(topic, ())
+    if partition < len(adopted) and offset < adopted[partition]:
+        reason = "below where the table was adopted: another writer's, if it is there"
+        return Place(**place, found=False, reason=reason)
     known = point.state.offsets.get(topic, ()) if point else ()
     following = known[partition] if partition < len(known) else 0
     reason = (

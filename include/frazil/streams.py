@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from frazil.columns import Column, FieldError, parse_column, refuse_name_clashes
+from frazil.errors import ConfigurationError
 from frazil.keys import DEAD_LETTERS_SUFFIX
 from frazil.partitioning import PartitionField, parse_partition_field
 from frazil.payloads import BY_REGISTRY, Key, Section, Value
@@ -215,6 +216,22 @@ class Stream(Section):
         """Give the table's columns as types, the value's first."""
         pairs = [*self.value.typed_columns.items(), *self.key.typed_columns.items()]
         return tuple(parse_column(name, text) for name, text in pairs)
+
+    def only_topic(self, option: str | None = None) -> str:
+        """Give the one topic; `option` names it where there are several.
+
+        Raises:
+            ConfigurationError: there are several.
+        """
+        names = self.source.names
+        if len(names) == 1:
+            return names[0]
+        raise ConfigurationError(
+            f"stream {self.stream} reads {', '.join(names)}; this is about one topic",
+            f"name it, as `{option} {names[0]}`"
+            if option
+            else "give each topic a stream of its own",
+        )
 
     @property
     def dead_letters_table(self) -> str:

@@ -63,8 +63,12 @@ def _to_field(column: Column, ids: Iterator[int]) -> NestedField:
     return NestedField(field_id, column.name, field_type, required=column.required)
 
 
-def kafka_struct(ids: Iterator[int]) -> StructType:
-    """Build the `_kafka` struct (features A3)."""
+def kafka_struct(ids: Iterator[int], *, required: bool = True) -> StructType:
+    """Build the `_kafka` struct (features A3).
+
+    Beside rows that came with a table nothing in it is required: Arrow casts no struct that is
+    null and has fields that must not be.
+    """
     topic, partition, offset = (next(ids) for _ in range(3))
     rest = [next(ids) for _ in range(5)]
     header = ListType(
@@ -75,9 +79,9 @@ def kafka_struct(ids: Iterator[int]) -> StructType:
         ),
     )
     return StructType(
-        NestedField(topic, "topic", StringType(), required=True),
-        NestedField(partition, "partition", IntegerType(), required=True),
-        NestedField(offset, "offset", LongType(), required=True),
+        NestedField(topic, "topic", StringType(), required=required),
+        NestedField(partition, "partition", IntegerType(), required=required),
+        NestedField(offset, "offset", LongType(), required=required),
         NestedField(rest[0], "timestamp", TimestamptzType()),
         NestedField(rest[1], "timestamp_type", IntegerType()),
         NestedField(rest[2], "key", BinaryType()),
@@ -179,7 +183,7 @@ def list_misfits(schema: Schema, columns: tuple[Column, ...]) -> list[str]:
         found = have.get(field.name)
         if found is None:
             lines.append(f"column {field.name} is missing")
-        elif _shape(found.field_type) != _shape(field.field_type):
+        elif write_shape(found.field_type) != write_shape(field.field_type):
             lines.append(f"column {field.name} is {found.field_type}, not {field.field_type}")
         elif found.required and not field.required:
             lines.append(f"column {field.name} is required in the table, optional in the file")
@@ -192,16 +196,16 @@ def list_misfits(schema: Schema, columns: tuple[Column, ...]) -> list[str]:
     return lines
 
 
-def _shape(field_type: IcebergType) -> str:
+def write_shape(field_type: IcebergType) -> str:
     """Write a type without field ids and without required marks of nested fields."""
     match field_type:
         case StructType():
-            inner = ",".join(f"{f.name}:{_shape(f.field_type)}" for f in field_type.fields)
+            inner = ",".join(f"{f.name}:{write_shape(f.field_type)}" for f in field_type.fields)
             return f"struct<{inner}>"
         case ListType():
-            return f"list<{_shape(field_type.element_type)}>"
+            return f"list<{write_shape(field_type.element_type)}>"
         case MapType():
-            return f"map<{_shape(field_type.key_type)},{_shape(field_type.value_type)}>"
+            return f"map<{write_shape(field_type.key_type)},{write_shape(field_type.value_type)}>"
     return str(field_type)
 
 

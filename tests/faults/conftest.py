@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 from broker_lake import BrokerLake
-from conftest import Lab, Stack
+from conftest import Lab, Stack, good_values
+from foreign_tables import ForeignTable
 from lake import make_stream
+from pyiceberg.catalog import load_catalog
 from stack_lake import StackLake
 
 from faults.batches import Batches
 from faults.cases import PAGE, summarize
+from faults.legacy import VALUES, Legacy
 
 
 @pytest.fixture
@@ -46,6 +49,16 @@ def broker_lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     lake.create_topic(stack.bootstrap)
     lake.begin()
     return lake
+
+
+@pytest.fixture
+def legacy(lab: Lab) -> Legacy:
+    """Produce 60 records into a topic; another writer's table is not there yet."""
+    catalog = load_catalog("lake", **lab.stack.catalog_properties)
+    foreign = ForeignTable(catalog, lab.table, values=VALUES, topic=lab.topic)
+    lab.create_topic()
+    lab.produce(good_values(60))
+    return Legacy(lab, foreign)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,6 +18,7 @@ By = Annotated[str, typer.Option("--by", help="Who decides; kept in the table's 
 Why = Annotated[str, typer.Option("--reason", help="Why; kept in the table's history.")]
 
 if TYPE_CHECKING:
+    from frazil.authors import Decision
     from frazil.recovery_messages import Answer, Recovered, RecoveryPlan
 
 NOTHING_WRITTEN = "Nothing was written; --by, --reason and --no-dry-run do it"
@@ -54,7 +55,7 @@ def waive(
     from frazil.workspace import open_workspace
 
     decision = waive_batch(open_workspace(stream, cli_run_id()), batch, Author(by, reason))
-    _show(stream, decision.kind, decision.text, as_json=as_json)
+    show_decision(stream, decision, as_json=as_json)
 
 
 def accept_gap(
@@ -75,7 +76,7 @@ def accept_gap(
 
     author = None if dry_run else Author(by, reason)
     decision = decide(open_workspace(stream, cli_run_id()), author)
-    _show(stream, decision.kind, decision.text, dry_run=dry_run, as_json=as_json)
+    show_decision(stream, decision, dry_run=dry_run, as_json=as_json)
 
 
 def recover(  # noqa: PLR0913, PLR0917 - each argument is an option
@@ -154,12 +155,14 @@ def _show_recovered(done: "Recovered", *, as_json: bool) -> None:
         console.print(f"{done.stream}: {done.outcome} {done.kind}: {done.text}", markup=False)
 
 
-def _show(
-    stream: str, kind: str, text: str, *, dry_run: bool = False, as_json: bool = False
+def show_decision(
+    stream: str, decision: "Decision", *, dry_run: bool = False, as_json: bool = False
 ) -> None:
+    """Show what was decided, or would be."""
     if as_json:
-        print_json({"stream": stream, "decision": kind, "text": text, "dry_run": dry_run})
+        answer = {"stream": stream, "decision": decision.kind, "text": decision.text}
+        print_json({**answer, "dry_run": dry_run, "snapshot_id": decision.snapshot_id})
         return
-    console.print(f"{stream}: {kind}: {text}", markup=False)
+    console.print(f"{stream}: {decision.kind}: {decision.text}", markup=False)
     if dry_run:
         console.print(NOTHING_WRITTEN)

@@ -6,6 +6,8 @@ from typing import NoReturn
 
 import typer
 
+from frazil.cli.adopt import adopt
+from frazil.cli.compare import compare
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
 from frazil.cli.drill import drill
@@ -49,6 +51,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "timeline": timeline,
     "readiness": readiness,
     "drill": drill,
+    "compare": compare,
+    "adopt": adopt,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)

@@ -17,12 +17,11 @@ from frazil.cli.output import (
     print_table,
 )
 from frazil.connections import streams_dir
-from frazil.errors import ConfigurationError, StreamFileError
+from frazil.errors import StreamFileError
 from frazil.stream_files import load_readable_streams
 
 if TYPE_CHECKING:
     from frazil.reports import StreamStatus
-    from frazil.streams import Stream
 
 SHOWN_PARTITIONS = 10
 
@@ -170,7 +169,7 @@ def where(
     from frazil.workspace import open_workspace
 
     work = open_workspace(stream, cli_run_id())
-    place = locate_offset(work, topic or only_topic(work.stream), partition, offset)
+    place = locate_offset(work, topic or work.stream.only_topic("--topic"), partition, offset)
     if as_json:
         print_json(place)
     elif place.found:
@@ -181,21 +180,6 @@ def where(
     else:
         console.print(f"{place.topic}-{partition}@{offset}: {place.reason}")
     raise typer.Exit(0 if place.found else 1)
-
-
-def only_topic(stream: "Stream") -> str:
-    """Give the stream's topic, where there is no choice.
-
-    Raises:
-        ConfigurationError: there are several.
-    """
-    names = stream.source.names
-    if len(names) > 1:
-        raise ConfigurationError(
-            f"stream {stream.stream} reads {', '.join(names)}; an offset alone says nothing",
-            f"name one with --topic, as `--topic {names[0]}`",
-        )
-    return names[0]
 
 
 def audit(stream: StreamName, as_json: Json = False) -> None:

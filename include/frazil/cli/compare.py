@@ -1,0 +1,119 @@
+"""Two tables side by side: `frazil compare`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.output import (
+    Json,
+    cli_run_id,
+    console,
+    print_json,
+    print_table,
+    progress_console,
+)
+
+if TYPE_CHECKING:
+    from frazil.comparison_answer import Comparison, PartitionReport
+
+COLUMNS_HELP = "Where its coordinates are: topic=COLUMN,partition=COLUMN,offset=COLUMN."
+
+
+def compare(  # noqa: PLR0913, PLR0917 - each argument is an option
+    left: Annotated[str, typer.Argument(help="A stream, or a table with its namespace.")],
+    right: Annotated[str, typer.Argument(help="What it is compared with, likewise.")],
+    left_columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
+    right_columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Topic of a table that has no column for it.")
+    ] = None,
+    connection: Annotated[
+        str, typer.Option(help="Catalog of a side that is no stream.")
+    ] = "iceberg_default",
+    rows_only: Annotated[
+        bool, typer.Option("--rows-only", help="Only show other columns and partitioning.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the report to this file too.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two tables that one topic fills, record by record; exit 1 where they differ.
+
+    Example: frazil compare flights legacy.flights --html comparison.html
+    """
+    from frazil.comparing import CompareRequest, compare_tables
+
+    request = CompareRequest(
+        left=left,
+        right=right,
+        left_columns=left_columns,
+        right_columns=right_columns,
+        topic=topic,
+        connection=connection,
+        rows_only=rows_only,
+    )
+    answer = compare_tables(request, cli_run_id())
+    if html is not None:
+        _write_page(answer, html)
+    if as_json:
+        print_json(answer)
+    else:
+        _show(answer)
+    raise typer.Exit(0 if answer.verdict == "equal" else 1)
+
+
+def _write_page(answer: "Comparison", path: Path) -> None:
+    from frazil.comparison_page import write_page
+    from frazil.errors import ConfigurationError
+
+    try:
+        path.write_text(write_page(answer), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"the report cannot be written to {path}: {error.strerror}",
+            "name a file in a folder that exists and that you may write to",
+        ) from error
+    progress_console.print(f"report written to {path}", markup=False)
+
+
+def _show(answer: "Comparison") -> None:
+    sides = (answer.left, answer.right)
+    rows = [
+        ("table", *(side.table for side in sides)),
+        ("coordinates of", *(side.writer for side in sides)),
+        ("snapshot", *(side.snapshot_id for side in sides)),
+        ("rows", *(side.rows for side in sides)),
+        ("newest record", *(side.newest_event_at for side in sides)),
+        ("newest commit", *(side.newest_commit_at for side in sides)),
+    ]
+    print_table(f"Comparison: {answer.verdict}", ("", "left", "right"), rows)
+    columns = ("partition", "judged", "same", "missing", "extra", "doubled", "changed", "ahead")
+    print_table("Records", columns, [_row(report) for report in answer.partitions])
+    for report in answer.partitions:
+        for kind, offsets in report.samples:
+            if offsets:
+                listed = ", ".join(str(offset) for offset in offsets)
+                name = kind.replace("_", " on the ")
+                console.print(f"{report.topic}-{report.partition}: {name}: {listed}", markup=False)
+    for text in answer.layout:
+        console.print(text, markup=False)
+    console.print(answer.text, markup=False)
+
+
+def _row(report: "PartitionReport") -> tuple[object, ...]:
+    judged = report.judged
+    changed = f"{report.changed} ({', '.join(report.changed_columns)})" if report.changed else 0
+    return (
+        f"{report.topic}-{report.partition}",
+        f"\\[{judged[0]}, {judged[1]})" if judged else "nothing in common",
+        report.matched - report.changed,
+        _with_letters(report.missing, report.missing_dead_letters),
+        _with_letters(report.extra, report.extra_dead_letters),
+        f"{report.doubled_left} / {report.doubled_right}",
+        changed,
+        f"{report.left_ahead} / {report.right_ahead}",
+    )
+
+
+def _with_letters(count: int, letters: int) -> str:
+    return f"{count} ({letters} dead letters)" if letters else str(count)
