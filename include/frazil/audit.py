@@ -11,10 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 from pyiceberg.table import Table
 
 from frazil import keys
 from frazil.audit_answer import AuditAnswer, AuditCounts, Finding, find_records, say_records
+from frazil.audit_deletions import (
+    Held,
+    check_deletions,
+    find_gone,
+    find_returned,
+    restore_letters,
+    restore_rows,
+)
 from frazil.audit_ledger import (
     Spans,
     Step,
@@ -36,7 +45,8 @@ from frazil.audit_rows import (
     judge_batches,
     judge_partition,
 )
-from frazil.coordinates import NO_OFFSETS, Offsets, Partition
+from frazil.coordinates import NO_OFFSETS, Offsets, Partition, count_coordinates
+from frazil.deletions import KINDS as DELETIONS
 from frazil.errors import MissingTableError
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
@@ -81,10 +91,12 @@ def audit_table(store: TableStore, stream: Stream, log: AuditedLog) -> AuditAnsw
     evidence = _read_evidence(store, stream, log)
     tally = Tally()
     findings = list(check_chain(evidence.steps))
+    findings += check_deletions(evidence.steps)
     findings += _find_strangers(evidence)
     dead_letters = 0
     for view in _list_views(evidence):
-        dead_letters += len(view.letters)
+        findings += view.returned
+        dead_letters += _count_letters(view, evidence)
         findings += judge_partition(view, tally)
     claims = [_read_claim(index, step) for index, step in enumerate(evidence.steps) if step.ranges]
     findings += judge_batches([claim for claim in claims if claim is not None], tally)
@@ -153,11 +165,21 @@ def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
     for partition in sorted({*evidence.spans, *present}):
         spans = evidence.spans.get(partition, Spans())
         taken = list_taken(evidence.steps, partition)
-        held = evidence.letters.get(partition, {})
-        letters, back = select_counting(held, spans, attempts, taken)
-        rows = evidence.rows.get(partition, NO_OFFSETS)
+        held = Held(evidence.rows.get(partition, NO_OFFSETS), evidence.letters.get(partition, {}))
+        letters, back = select_counting(
+            restore_letters(evidence.steps, partition, held.letters), spans, attempts, taken
+        )
+        gone = find_gone(evidence.steps, spans, partition)
+        rows = restore_rows(held.rows, letters, gone)
         delivered = evidence.delivered.get(partition)
-        yield PartitionView(partition, spans, rows, letters, delivered, back)
+        returned = tuple(find_returned(evidence.steps, spans, partition, held))
+        yield PartitionView(partition, spans, rows, letters, delivered, back, returned)
+
+
+def _count_letters(view: PartitionView, evidence: Evidence) -> int:
+    """Count the letters that count and that nobody erased."""
+    held = evidence.letters.get(view.partition, {})
+    return int(np.isin(view.letters, np.concatenate([NO_OFFSETS, *held.values()])).sum())
 
 
 def _find_strangers(evidence: Evidence) -> list[Finding]:
@@ -263,9 +285,13 @@ def _describe_decisions(steps: tuple[Step, ...]) -> str:
     """Say what people decided: gaps with what was lost, rollbacks, replays."""
     kinds = Counter(step.kind for step in steps)
     lost = sum(count_offsets(step.ranges) for step in steps if step.kind == keys.GAP)
+    gone = sum(count_coordinates(step.gone) for step in steps if step.kind in DELETIONS)
     told = {
         keys.GAP: f"recorded gaps of {lost} lost offsets",
         keys.REWIND: "rewinds",
         keys.REPLAY: "replays",
+        keys.ERASE: "erasures",
+        keys.EXPIRE_ROWS: "expiries of rows",
     }
-    return "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])
+    left = f"; {gone} rows left on purpose" if gone else ""
+    return left + "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])

@@ -8,6 +8,7 @@ import typer
 
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
+from frazil.cli.erasing import erase
 from frazil.cli.letters import dead_letters, replay_dead_letters
 from frazil.cli.maintenance import maintain
 from frazil.cli.output import fail
@@ -43,6 +44,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "dead-letters": dead_letters,
     "replay-dead-letters": replay_dead_letters,
     "replay": replay,
+    "erase": erase,
     "maintain": maintain,
     "timeline": timeline,
 }
