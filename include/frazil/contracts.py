@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from frazil.offsets import NextOffsets, OffsetRange, Ranges
+from frazil.offsets import NextOffsets, OffsetRange, Ranges, Runs
 from frazil.payloads import Convert
 from frazil.state import StreamState
 
@@ -34,7 +34,10 @@ class Message(BaseModel):
 
 
 class BatchPlan(Message):
-    """One planned batch: exact ranges on an exact base (protocol.md, PLAN)."""
+    """One planned batch: exact ranges on an exact base (protocol.md, PLAN).
+
+    A replay leaves out of its ranges what was erased.
+    """
 
     stream: str
     table: str
@@ -53,6 +56,7 @@ class BatchPlan(Message):
     transform_version: str
     waived: str | None = None
     latest_schemas: dict[Part, int] = {}
+    left_out: Runs = {}
 
     @property
     def offset_ranges(self) -> Ranges:
@@ -225,6 +229,7 @@ class StageRequest(Message):
     stream: str
     batch_id: str
     ranges: dict[str, dict[int, tuple[int, int]]]
+    left_out: Runs = {}
     kafka_options: dict[str, str]
     convert: Convert
     columns: dict[str, str]

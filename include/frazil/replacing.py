@@ -12,6 +12,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil import commits, keys
+from frazil.audit_ledger import trace_steps
 from frazil.audit_reading import KafkaAuditedLog
 from frazil.contracts import BatchPlan, Staged, Verdict
 from frazil.coordinates import NO_OFFSETS, Offsets, Partition
@@ -25,7 +26,7 @@ from frazil.publishing import (
     load_with_history,
     refuse_lost_stage,
 )
-from frazil.replay import refuse_above
+from frazil.replay import refuse_above, refuse_newly_erased
 from frazil.rewriting import (
     COORDINATE,
     Affected,
@@ -82,6 +83,7 @@ def _publish_turn(
     point = find_recovery_point(history, plan.stream)
     if point is not None:
         refuse_above(plan.stream, plan.offset_ranges, point.state)
+    refuse_newly_erased(trace_steps(history, plan.stream), plan)
     refuse_lost_stage(table, plan, staged)
     affected = find_affected(table, plan.offset_ranges)
     _refuse_undelivered(work, plan, collect_gone(table, staged, affected))

@@ -38,6 +38,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: 
         "replay_dead_letters": {"check_parameters", "redrive"},
         "recover": {"look", "approve", "rewind"},
         "replay": {"look", "replay"},
+        "erase": {"look", "erase"},
         "watch": {"watch_stream"},
         "review_schema": {"show", "ask", "decide"},
     }
@@ -78,6 +79,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "replay_dead_letters": "None",
         "recover": "None",
         "replay": "None",
+        "erase": "None",
         "watch": "* * * * *",
         "review_schema": "None",
     }
