@@ -6,7 +6,9 @@ rest is written again (decision record 16).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 
 from frazil import commits, keys
+from frazil.archive import archive_new_entries
 from frazil.coordinates import Coordinates, Letters, Offsets, Partition, count_runs
 from frazil.deletions import Deletion
 from frazil.failpoints import reach_failpoint
@@ -53,21 +56,34 @@ FindLetters = Callable[[History, Coordinates], Letters]
 """Finds the letters that go with rows at these coordinates."""
 
 
-def publish_deletion(
+def delete_rows(
     work: Workspace, wanted: Wanted, deletion: Deletion, find_letters: FindLetters
-) -> Landed | None:
-    """Take out one portion of the wanted rows, or give None where there are none left.
+) -> tuple[Landed, ...]:
+    """Take out the wanted rows, in one snapshot unless it could not list them all; none for none.
 
     Raises:
         TargetError: a file with rows that stay is of an older partition spec.
         TableError: a stream halts; nothing was written.
-        CommitContentionError, UnavailableError: run again.
+        CommitContentionError, UnavailableError: what landed is in the ledger; run again.
     """
-    known = Survivors()
-    return take_turns(
-        f"{deletion.kind} of stream {deletion.stream}",
-        lambda: _turn(work, wanted, deletion, find_letters, known),
-    )
+    landed: list[Landed] = []
+    for number in count():
+        turn = partial(
+            _turn, work, wanted, replace(deletion, portion=number), find_letters, Survivors()
+        )
+        done = take_turns(f"{deletion.kind} of stream {deletion.stream}", turn)
+        if done is None:
+            break
+        landed.append(done)
+    if landed:
+        _, history = load_with_history(work.store, work.stream.table.name)
+        archive_new_entries(work.store, history)
+    return tuple(landed)
+
+
+def find_no_letters(_history: History, _gone: Coordinates) -> Letters:
+    """Let every letter stay."""
+    return {}
 
 
 def _turn(
@@ -80,7 +96,7 @@ def _turn(
     """Take one turn; its first line decides whether an earlier one with no answer landed."""
     name = work.stream.table.name
     table, history = load_with_history(work.store, name)
-    found = find_batch(history, deletion.own_id)
+    found = find_batch(history, deletion.name(history.table_uuid))
     if found is not None:
         return Landed(found, was_there=True)
     find_recovery_point(history, deletion.stream)
@@ -89,7 +105,7 @@ def _turn(
     letters = find_letters(history, gone)
     if not affected and not letters:
         return None
-    summary = deletion.summarize(count_rows(affected), gone, letters)
+    summary = deletion.summarize(history.table_uuid, count_rows(affected), gone, letters)
     added = build_deletion(table, affected, summary, known)
     updates: list[TableUpdate] = [
         added,
@@ -146,6 +162,13 @@ def _group(rows: pa.Table, is_inside: Flags) -> dict[Partition, Offsets]:
     chosen = rows[keys.KAFKA_COLUMN].filter(pa.array(is_inside)).combine_chunks()
     known = chosen.filter(pc.struct_field(chosen, "offset").is_valid())
     return {(topic, number): offsets for topic, number, offsets in split_coordinates(known)}
+
+
+def read_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
+    """Take a column, or a field of a struct by its dotted path; null where its struct is null."""
+    name, *fields = path.split(".")
+    column = rows[name]
+    return pc.struct_field(column, fields) if fields else column
 
 
 def choose_portion(affected: Iterator[Affected]) -> Iterator[Affected]:

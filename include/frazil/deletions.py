@@ -4,6 +4,8 @@ The snapshot that took them lists each of them, so that nobody has to take its w
 must be gone, and nothing else (decision record 16).
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,20 +31,28 @@ KINDS = frozenset({keys.ERASE, keys.EXPIRE_ROWS})
 
 @dataclass(frozen=True)
 class Deletion:
-    """One deletion as it is told: its kind, its own id, and what else its summary says."""
+    """One portion of a deletion: its kind, the run that asks for it, what its summary also says."""
 
     kind: str
     stream: str
-    own_id: str
     run_id: str
     words: Mapping[str, str]
+    portion: int = 0
 
-    def summarize(self, rows: int, gone: Coordinates, letters: Letters) -> dict[str, str]:
+    def name(self, table_uuid: str) -> str:
+        """Hash what makes it this one: a run that is repeated finds its own."""
+        words = sorted(self.words.items())
+        parts = [table_uuid, self.stream, self.kind, words, self.run_id, self.portion]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    def summarize(
+        self, table_uuid: str, rows: int, gone: Coordinates, letters: Letters
+    ) -> dict[str, str]:
         """Write the summary: how many rows go, their coordinates, and the letters that go."""
         summary = {
             keys.KIND: self.kind,
             keys.STREAM: self.stream,
-            keys.BATCH_ID: self.own_id,
+            keys.BATCH_ID: self.name(table_uuid),
             keys.ROWS_DELETED: str(rows),
             keys.COORDINATES: encode_coordinates(gone),
             keys.RUN_ID: self.run_id,

@@ -29,7 +29,7 @@ from pyiceberg.types import (
 
 from frazil import keys
 from frazil.coordinates import NO_OFFSETS, Coordinates, Letters
-from frazil.deleting import Wanted
+from frazil.deleting import Wanted, read_column
 from frazil.erasure_messages import ErasureRequest
 from frazil.errors import ConfigurationError
 from frazil.letters import Flags, list_slices
@@ -158,13 +158,6 @@ def _to_arrow(values: list[KeyValue], kind: IcebergType) -> pa.Array:
             return pa.array(plain, pa.binary(16))
         case _:
             return pa.array(plain)
-
-
-def read_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
-    """Take a column, or a field of a struct by its dotted path; null where its struct is null."""
-    name, *fields = path.split(".")
-    column = rows[name]
-    return pc.struct_field(column, fields) if fields else column
 
 
 def _is_in(column: pa.ChunkedArray, values: pa.Array) -> Flags:

@@ -5,10 +5,7 @@ table by that list, so that a run that was killed in between is finished by the 
 it erases (decision record 16).
 """
 
-import hashlib
-import json
 from functools import partial
-from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +13,6 @@ from pyiceberg.expressions import In
 from pyiceberg.table.update import TableUpdate
 
 from frazil import commits, keys
-from frazil.archive import archive_new_entries
 from frazil.authors import Author
 from frazil.coordinates import (
     Coordinates,
@@ -25,7 +21,7 @@ from frazil.coordinates import (
     drop_coordinates,
     join_letters,
 )
-from frazil.deleting import Wanted, build_deletion, find_rows, publish_deletion, sort_offsets
+from frazil.deleting import Wanted, build_deletion, delete_rows, find_rows, sort_offsets
 from frazil.deletions import Deletion, parse_gone_letters
 from frazil.erased_keys import ErasedKeys, find_letters, find_wanted, load_keys
 from frazil.erasure_messages import Erased, ErasurePlan, ErasureRequest
@@ -93,7 +89,7 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
             "plan again with the dry run switched off",
         )
     erased = load_keys(work.stream, request)
-    landed = _publish_portions(work, plan, erased)
+    landed = _erase_rows(work, plan, erased)
     reach_failpoint("erase.before-letters")
     letters = remove_listed_letters(work, Author(plan.by, plan.reason))
     reach_failpoint("erase.after-letters")
@@ -110,34 +106,17 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
     )
 
 
-def _publish_portions(work: Workspace, plan: ErasurePlan, erased: ErasedKeys) -> list[Landed]:
-    """Commit as many snapshots as the rows need: one, but for a hundred thousand scattered ones."""
-    store, stream = work.store, work.stream
-    table, history = load_with_history(store, plan.table)
+def _erase_rows(work: Workspace, plan: ErasurePlan, erased: ErasedKeys) -> tuple[Landed, ...]:
+    table, history = load_with_history(work.store, plan.table)
     _require_begun(work, history)
-    wanted = find_wanted(table.schema(), erased)
 
     def find_unlisted(seen: History, gone: Coordinates) -> Letters:
-        found = find_letters(store.find(stream.dead_letters_table), erased, gone)
+        found = find_letters(work.store.find(work.stream.dead_letters_table), erased, gone)
         return _drop_listed(found, _list_letters(seen))
 
-    landed: list[Landed] = []
-    for portion in count():
-        parts = [history.table_uuid, plan.stream, plan.by, plan.reason, work.run_id, portion]
-        deletion = Deletion(
-            kind=keys.ERASE,
-            stream=plan.stream,
-            own_id=hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32],
-            run_id=work.run_id,
-            words={keys.BY: plan.by, keys.REASON: plan.reason},
-        )
-        done = publish_deletion(work, wanted, deletion, find_unlisted)
-        if done is None:
-            break
-        landed.append(done)
-    if landed:
-        archive_new_entries(store, load_with_history(store, plan.table)[1])
-    return landed
+    words = {keys.BY: plan.by, keys.REASON: plan.reason}
+    deletion = Deletion(keys.ERASE, plan.stream, work.run_id, words)
+    return delete_rows(work, find_wanted(table.schema(), erased), deletion, find_unlisted)
 
 
 def _list_letters(history: History) -> Letters:

@@ -44,6 +44,7 @@ ERASE = "erase"
 EXPIRE_ROWS = "expire-rows"
 
 KAFKA_COLUMN = "_kafka"
+EVENT_TIME = f"{KAFKA_COLUMN}.timestamp"
 DEAD_LETTERS_SUFFIX = "__dead_letters"
 LEDGER_TABLE = "frazil.ledger"
 TIMELINE_TABLE = "frazil.timeline"

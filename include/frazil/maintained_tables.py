@@ -20,12 +20,18 @@ from frazil.publishing import load_with_history
 from frazil.stream_files import load_readable_streams
 from frazil.streams import Maintenance
 from frazil.table_layout import read_layout
-from frazil.table_reports import CompactReport, ExpireReport, OrphanReport, TableReport
+from frazil.table_reports import (
+    CompactReport,
+    ExpireReport,
+    OrphanReport,
+    RowExpiryReport,
+    TableReport,
+)
 from frazil.tables import dead_letters_name, snapshot_summary
 from frazil.timeline import Event
 from frazil.workspace import Workspace
 
-SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport)
+SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport, RowExpiryReport)
 
 
 @dataclass(frozen=True)

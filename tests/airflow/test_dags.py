@@ -19,7 +19,7 @@ Parse = Callable[[], DagBag]
 Dags = dict[str, DAG]
 
 INGEST = ("plan", "stage", "check", "publish")
-MAINTAIN = ("compact", "expire_snapshots", "remove_orphans", "report")
+MAINTAIN = ("compact", "expire_snapshots", "remove_orphans", "expire_rows", "report")
 
 
 @pytest.fixture
@@ -59,9 +59,16 @@ def test_maintenance_goes_on_after_a_failed_task_and_the_run_stays_red(dags: Dag
     chain = [dag.get_task(task).upstream_task_ids for task in MAINTAIN]
     rules = [dag.get_task(task).trigger_rule for task in MAINTAIN]
 
-    assert chain == [set(), {"compact"}, {"expire_snapshots"}, set(MAINTAIN[:3])]
+    assert chain == [
+        set(),
+        {"compact"},
+        {"expire_snapshots"},
+        {"remove_orphans"},
+        set(MAINTAIN[:4]),
+    ]
     assert rules == [
         TriggerRule.ALL_SUCCESS,
+        TriggerRule.ALL_DONE,
         TriggerRule.ALL_DONE,
         TriggerRule.ALL_DONE,
         TriggerRule.ALL_SUCCESS,
@@ -122,7 +129,7 @@ def test_a_batch_that_is_nearly_done_goes_before_new_ones_and_before_maintenance
     tasks += dags["maintain__orders"].tasks
 
     assert {task.weight_rule for task in tasks} == {WeightRule.ABSOLUTE}
-    assert [task.priority_weight for task in tasks] == [2, 3, 4, 5, 1, 1, 1, 1]
+    assert [task.priority_weight for task in tasks] == [2, 3, 4, 5, 1, 1, 1, 1, 1]
 
 
 def test_only_publish_announces_the_table(dags: Dags) -> None:

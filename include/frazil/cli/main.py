@@ -10,7 +10,7 @@ from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
 from frazil.cli.erasing import erase
 from frazil.cli.letters import dead_letters, replay_dead_letters
-from frazil.cli.maintenance import maintain
+from frazil.cli.maintenance import expire_rows, maintain
 from frazil.cli.output import fail
 from frazil.cli.questions import audit, snapshots, status, streams, where
 from frazil.cli.replay import replay
@@ -46,6 +46,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay,
     "erase": erase,
     "maintain": maintain,
+    "expire-rows": expire_rows,
     "timeline": timeline,
 }
 for name, command in COMMANDS.items():
