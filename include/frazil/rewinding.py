@@ -35,7 +35,7 @@ from frazil.turns import take_turns
 from frazil.workspace import Workspace
 
 _ANSWERS = {"reingest": halts.reingest, "skip": halts.skip, "new-table": halts.start_over}
-_OWN_KINDS = frozenset({keys.INGEST, keys.CARRY})
+_OWN_KINDS = frozenset({keys.INGEST, keys.CARRY, keys.EXPIRE_ROWS})
 TAG_PREFIX = "frazil_before_rewind_"
 
 
@@ -171,7 +171,7 @@ def _rewind_turn(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool
 
 
 def _refuse_unseen(history: History, plan: RecoveryPlan) -> None:
-    """See that nothing landed since the plan but batches, which are read again, and compactions."""
+    """See that nothing landed since the plan but batches, which are read again, and maintenance."""
     for entry in walk_ancestors(history):
         if entry.snapshot_id == plan.head:
             return
