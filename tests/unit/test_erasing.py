@@ -1,13 +1,14 @@
 """An erasure takes exactly what has the key, says so, and leaves every audit whole."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import stamina
 from lake import Lake, make_stream
-from log_lake import LogInMemory, Pipeline
+from log_lake import LogInMemory, Pipeline, Records
 from pyiceberg.exceptions import CommitFailedException, ServerError
 from requests.exceptions import ReadTimeout
 from scripted_catalog import Answer, ScriptedCatalog, landed_then, overtaken_by, refused
@@ -184,6 +185,30 @@ def test_a_letter_that_counts_may_go_and_its_batch_still_adds_up(
     assert (done.rows, done.letters, count_letters(lake)) == (0, 2, 0)
     answer = pipeline.audit()
     assert (answer.findings, answer.counts.dead_letters) == ((), 0)
+
+
+@dataclass(frozen=True)
+class Interrupted(Pipeline):
+    """A batch whose letters are erased before the batch itself is published."""
+
+    work: Workspace
+
+    def append_letters(self, records: Records, attempt: str) -> None:
+        for _, offset in records:
+            append_letter(self.lake, attempt, offset, b"alice")
+        assert run(self.work, "_kafka.key=alice").letters == 1
+
+
+def test_letters_that_go_before_their_batch_is_published_are_not_missed(
+    pipeline: Pipeline, work: Workspace
+) -> None:
+    interrupted = Interrupted(pipeline.lake, pipeline.log, work)
+    pipeline.log.produce(0, 10, 11)
+
+    interrupted.ingest(letters=[(0, 11)])
+
+    answer = pipeline.audit()
+    assert (answer.findings, answer.counts.dead_letters) == ((), 1)
 
 
 def keyed(rows: pa.Table, key: bytes) -> pa.Table:
