@@ -43,6 +43,9 @@ RAW_KEY = f"{keys.KAFKA_COLUMN}.key"
 KeyValue: TypeAlias = "Literal[Any]"
 """A value as PyIceberg holds it, of any Python type."""
 
+TELLING_CHARACTERS = 4
+"""A shorter value may stand in a name or a reason by chance."""
+
 _KEY_TYPES = (BinaryType, DateType, DecimalType, IntegerType, LongType, StringType, UUIDType)
 _EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's own key"
 
@@ -77,6 +80,21 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
     return ErasedKeys(
         {c: tuple(values) for c, values in by_column.items()}, frozenset(v.encode() for v in raw)
     )
+
+
+def refuse_telling(request: ErasureRequest, erased: ErasedKeys) -> None:
+    """Refuse a name or a reason that repeats a key: both stay in the table for ever.
+
+    Raises:
+        ConfigurationError: nothing was looked at.
+    """
+    told = f"{request.by} {request.reason}"
+    values = (value for values in erased.by_column.values() for value in values)
+    if any(len(value) >= TELLING_CHARACTERS and value in told for value in values):
+        raise ConfigurationError(
+            f"erase of stream {request.stream}: --by or --reason repeats a key, and both are kept",
+            "give the number of the request instead",
+        )
 
 
 def _read_lines(path: str | None) -> list[str]:

@@ -23,7 +23,7 @@ from frazil.coordinates import (
 )
 from frazil.deleting import Wanted, build_deletion, delete_rows, find_rows, sort_offsets
 from frazil.deletions import Deletion, parse_gone_letters
-from frazil.erased_keys import ErasedKeys, find_letters, find_wanted, load_keys
+from frazil.erased_keys import ErasedKeys, find_letters, find_wanted, load_keys, refuse_telling
 from frazil.erasure_messages import Erased, ErasurePlan, ErasureRequest
 from frazil.erasure_text import describe_erasure
 from frazil.errors import ConfigurationError, MissingTableError
@@ -47,6 +47,7 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     if not request.dry_run:
         Author(request.by, request.reason)
     erased = load_keys(work.stream, request)
+    refuse_telling(request, erased)
     table, history = load_with_history(work.store, work.stream.table.name)
     _require_begun(work, history)
     affected = tuple(find_rows(table, find_wanted(table.schema(), erased)))
@@ -78,7 +79,7 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
     """Erase what was planned, on a look of its own; a repetition finds what is left, or nothing.
 
     Raises:
-        ConfigurationError: the plan is a dry run, or belongs to another request.
+        ConfigurationError: the plan is a dry run.
         TargetError: a file with rows that stay is of an older partition spec.
         TableError, CommitContentionError, UnavailableError: what landed is told by the ledger;
             run again.
@@ -146,18 +147,19 @@ def remove_listed_letters(work: Workspace, author: Author) -> int:
     listed = _list_letters(history)
     if not listed or work.store.find(name) is None:
         return 0
-    known = Survivors()
-    return take_turns(
-        f"erasing from {name}", partial(_letters_turn, work, find_listed(listed), author, known)
-    )
+    tried: list[int] = []
+    turn = partial(_letters_turn, work, find_listed(listed), author, tried)
+    return take_turns(f"erasing from {name}", turn)
 
 
-def _letters_turn(work: Workspace, wanted: Wanted, author: Author, known: Survivors) -> int:
+def _letters_turn(work: Workspace, wanted: Wanted, author: Author, tried: list[int]) -> int:
+    """Take one turn; where nothing is left, an earlier one with no answer landed, if any."""
     table = work.store.load(work.stream.dead_letters_table)
     affected = tuple(find_rows(table, wanted))
-    rows = count_rows(affected)
     if not affected:
-        return 0
+        return tried[-1] if tried else 0
+    rows = count_rows(affected)
+    tried.append(rows)
     summary = {
         keys.KIND: keys.ERASE,
         keys.STREAM: work.stream.stream,
@@ -167,7 +169,7 @@ def _letters_turn(work: Workspace, wanted: Wanted, author: Author, known: Surviv
         keys.RUN_ID: work.run_id,
     }
     head = table.current_snapshot()
-    added = build_deletion(table, affected, summary, known)
+    added = build_deletion(table, affected, summary, Survivors())
     updates: list[TableUpdate] = [
         added,
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),

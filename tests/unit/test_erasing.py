@@ -11,7 +11,7 @@ from lake import Lake, make_stream
 from log_lake import LogInMemory, Pipeline, Records
 from pyiceberg.exceptions import CommitFailedException, ServerError
 from requests.exceptions import ReadTimeout
-from scripted_catalog import Answer, ScriptedCatalog, landed_then, overtaken_by, refused
+from scripted_catalog import Answer, ScriptedCatalog, honest, landed_then, overtaken_by, refused
 
 from frazil import keys
 from frazil.dead_letters import ensure_dead_letters_table
@@ -187,6 +187,27 @@ def test_a_letter_that_counts_may_go_and_its_batch_still_adds_up(
     assert (answer.findings, answer.counts.dead_letters) == ((), 0)
 
 
+@pytest.mark.parametrize("answer", [landed_then(ReadTimeout()), refused(ReadTimeout())])
+def test_letters_whose_commit_got_no_answer_are_counted_once(
+    pipeline: Pipeline, work: Workspace, answer: Answer
+) -> None:
+    append_letter(pipeline.lake, "abandoned", 4, b"alice")
+    catalog = work.store.catalog
+    assert isinstance(catalog, ScriptedCatalog)
+    request = ErasureRequest(
+        stream="orders", keys=("customer=alice",), by="j", reason="r", dry_run=False
+    )
+    planned = plan_erasure(work, request)
+    rows_then_archive = [honest, honest]
+    catalog.script = [*rows_then_archive, answer]
+
+    done = erase(work, planned, request)
+
+    assert catalog.script == []
+    assert (done.letters, count_letters(pipeline.lake)) == (1, 1)
+    assert pipeline.audit().findings == ()
+
+
 @dataclass(frozen=True)
 class Interrupted(Pipeline):
     """A batch whose letters are erased before the batch itself is published."""
@@ -260,6 +281,24 @@ def test_an_erasure_needs_a_name_and_a_reason(pipeline: Pipeline, work: Workspac
     with pytest.raises(ConfigurationError, match="a name and a reason"):
         plan_erasure(work, ErasureRequest(stream="orders", keys=("id=3",), dry_run=False))
     assert pipeline.audit().findings == ()
+
+
+def test_a_reason_that_repeats_a_key_is_refused(pipeline: Pipeline, work: Workspace) -> None:
+    before = pipeline.lake.history.head
+
+    with pytest.raises(ConfigurationError, match="repeats a key") as refusal:
+        plan_erasure(
+            work,
+            ErasureRequest(
+                stream="orders",
+                keys=("customer=alice",),
+                by="jane",
+                reason="alice asked",
+                dry_run=False,
+            ),
+        )
+    assert "alice" not in str(refusal.value)
+    assert pipeline.lake.history.head == before
 
 
 def test_a_dry_run_counts_and_writes_nothing(pipeline: Pipeline, work: Workspace) -> None:
