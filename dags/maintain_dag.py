@@ -2,9 +2,10 @@
 
 **What.** `compact` rewrites small files into large ones. `expire_snapshots` forgets old
 snapshots, after their ledger entries are archived, and never the recovery point, the rollback
-window or a staged branch. `remove_orphans` deletes old files that nothing refers to. `report`
-says what the table looks like afterwards and records the timeline. No task adds, changes or loses
-a row, and no offset moves.
+window or a staged branch. `remove_orphans` deletes old files that nothing refers to. `expire_rows`
+takes out rows that are older than the stream file says, in a snapshot that lists them; without
+`maintenance.expire_rows` it takes none. `report` says what the table looks like afterwards and
+records the timeline. No other task adds, changes or loses a row, and no offset moves.
 
 **When.** On `maintenance.schedule` of the stream file, or whenever you trigger it.
 
@@ -28,7 +29,13 @@ from frazil_airflow.parsing import load_streams_to_parse
 from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
 
 if TYPE_CHECKING:
-    from frazil.table_reports import CompactReport, ExpireReport, OrphanReport, TableReport
+    from frazil.table_reports import (
+        CompactReport,
+        ExpireReport,
+        OrphanReport,
+        RowExpiryReport,
+        TableReport,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +65,15 @@ def remove_orphans(stream: str, run_id: str) -> "OrphanReport":
     from frazil.workspace import open_workspace
 
     return remove(open_workspace(stream, run_id))
+
+
+@frazil_task
+def expire_rows(stream: str, run_id: str) -> "RowExpiryReport":
+    """Take out rows that are older than the stream file says; none where it says nothing."""
+    from frazil.row_expiry import expire_rows as expire
+    from frazil.workspace import open_workspace
+
+    return expire(open_workspace(stream, run_id))
 
 
 @frazil_task
@@ -95,13 +111,15 @@ def maintain_dag(stream: Stream) -> None:
         name = stream.stream
         compacted = compact(name)
         # A table that could not be compacted still needs its expiry: each runs whatever came
-        # before. The report needs all three, so that the run is as red as its reddest task.
+        # before. The report needs all four, so that the run is as red as its reddest task.
         after = {"trigger_rule": TriggerRule.ALL_DONE}
         expired = expire_snapshots.override(**after)(name)
         removed = remove_orphans.override(**after)(name)
 
-        compacted >> expired >> removed
-        [compacted, expired, removed] >> report(name)
+        shortened = expire_rows.override(**after)(name)
+
+        compacted >> expired >> removed >> shortened
+        [compacted, expired, removed, shortened] >> report(name)
 
     maintain()
 

@@ -6,7 +6,7 @@ spark-submit spark_jobs/compact_table.py request.json result.json
 from pyspark.sql import SparkSession
 
 from frazil.compaction import LARGE_RATIO, MIN_INPUT_FILES, SMALL_RATIO
-from frazil.contracts import TableRequest, TableResult
+from frazil.table_messages import TableRequest, TableResult
 from frazil_spark.job import run_job
 from frazil_spark.maintenance import apply_session_conf, call_procedure, read_counts, write_map
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
-from frazil.contracts import TableRequest, TableResult
+from frazil.table_messages import TableRequest, TableResult
 from frazil_spark.job import run_job
 from frazil_spark.maintenance import (
     apply_session_conf,

@@ -5,7 +5,7 @@ spark-submit spark_jobs/remove_orphans.py request.json result.json
 
 from pyspark.sql import SparkSession
 
-from frazil.contracts import TableRequest, TableResult
+from frazil.table_messages import TableRequest, TableResult
 from frazil_spark.job import run_job
 from frazil_spark.maintenance import apply_session_conf, call_procedure, write_instant
 

@@ -6,7 +6,6 @@ that count (protocol.md, invariants I1 to I4).
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,13 +15,20 @@ from pyiceberg.table import Table
 
 from frazil import keys
 from frazil.audit_answer import AuditAnswer, AuditCounts, Finding, find_records, say_records
+from frazil.audit_deletions import (
+    Held,
+    check_deletions,
+    find_gone,
+    find_returned,
+    restore_letters,
+    restore_rows,
+)
 from frazil.audit_ledger import (
     Spans,
     Step,
     check_chain,
     count_adopted_rows,
     count_foreign,
-    is_history_cut,
     list_adopted,
     list_attempts,
     list_spans,
@@ -39,12 +45,13 @@ from frazil.audit_rows import (
     judge_batches,
     judge_partition,
 )
+from frazil.audit_text import describe_audit
 from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.errors import MissingTableError
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
 from frazil.letters import select_counting
-from frazil.offsets import OffsetRange, count_offsets
+from frazil.offsets import OffsetRange
 from frazil.planning import check_sources
 from frazil.publishing import load_with_history
 from frazil.streams import Stream
@@ -84,11 +91,13 @@ def audit_table(store: TableStore, stream: Stream, log: AuditedLog) -> AuditAnsw
     evidence = _read_evidence(store, stream, log)
     tally = Tally()
     findings = list(check_chain(evidence.steps))
+    findings += check_deletions(evidence.steps)
     findings += _find_strangers(evidence)
     findings += _find_unplaced(evidence)
     dead_letters = 0
     for view in _list_views(evidence):
-        dead_letters += len(view.letters)
+        findings += view.returned
+        dead_letters += _count_letters(view, evidence)
         findings += judge_partition(view, tally)
     claims = [_read_claim(index, step) for index, step in enumerate(evidence.steps) if step.ranges]
     findings += judge_batches([claim for claim in claims if claim is not None], tally)
@@ -157,11 +166,21 @@ def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
     for partition in sorted({*evidence.spans, *present}):
         spans = evidence.spans.get(partition, Spans())
         taken = list_taken(evidence.steps, partition)
-        held = evidence.letters.get(partition, {})
-        letters, back = select_counting(held, spans, attempts, taken)
-        rows = evidence.rows.get(partition, NO_OFFSETS)
+        held = Held(evidence.rows.get(partition, NO_OFFSETS), evidence.letters.get(partition, {}))
+        letters, back = select_counting(
+            restore_letters(evidence.steps, partition, held.letters), spans, attempts, taken
+        )
+        gone = find_gone(evidence.steps, spans, partition)
+        rows = restore_rows(held.rows, letters, gone)
         delivered = evidence.delivered.get(partition)
-        yield PartitionView(partition, spans, rows, letters, delivered, back)
+        returned = tuple(find_returned(evidence.steps, spans, partition, held))
+        yield PartitionView(partition, spans, rows, letters, delivered, back, returned)
+
+
+def _count_letters(view: PartitionView, evidence: Evidence) -> int:
+    """Count the letters that count and that nobody erased."""
+    held = evidence.letters.get(view.partition, {})
+    return int(np.isin(view.letters, np.concatenate([NO_OFFSETS, *held.values()])).sum())
 
 
 def _find_strangers(evidence: Evidence) -> list[Finding]:
@@ -257,40 +276,5 @@ def _answer(
         findings=findings,
         counts=counts,
         checked_from=checked_from,
-        facts_line=_describe(evidence, counts, checked_from),
+        facts_line=describe_audit(evidence.steps, evidence.history.head, counts, checked_from),
     )
-
-
-def _describe(evidence: Evidence, counts: AuditCounts, checked_from: Mapping[str, int]) -> str:
-    """Say what was compared, and what could not be."""
-    text = (
-        f"{counts.records_delivered} records delivered by Kafka in {counts.batches} batches; "
-        f"{counts.rows} rows, {counts.dead_letters} dead letters, {counts.rows_skipped} skipped; "
-        f"main at snapshot {evidence.history.head}"
-    )
-    if counts.offsets_aged:
-        starts = ", ".join(f"{name}@{offset}" for name, offset in checked_from.items() if offset)
-        text += (
-            f"; {counts.offsets_aged} published offsets have left Kafka: below {starts} only the "
-            "ledger's own counts were checked"
-        )
-    text += _describe_decisions(evidence.steps)
-    if counts.foreign_snapshots:
-        text += f"; {counts.foreign_snapshots} snapshots by others changed rows"
-    if is_history_cut(evidence.steps):
-        text += f"; the ledger is known only from {evidence.steps[0]} on"
-    return text
-
-
-def _describe_decisions(steps: tuple[Step, ...]) -> str:
-    """Say what people decided: gaps with what was lost, rollbacks, replays."""
-    kinds = Counter(step.kind for step in steps)
-    came = count_adopted_rows(steps)
-    lost = sum(count_offsets(step.ranges) for step in steps if step.kind == keys.GAP)
-    told = {
-        keys.GAP: f"recorded gaps of {lost} lost offsets",
-        keys.REWIND: "rewinds",
-        keys.REPLAY: "replays",
-    }
-    text = "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])
-    return text + (f"; {came} rows came with the table and are not judged" if came else "")

@@ -10,7 +10,7 @@ Coordinate = tuple[str, int, int]
 
 SHOWN_COORDINATES = 20
 
-Invariant = Literal["I1", "I2", "I3", "I4"]
+Invariant = Literal["I1", "I2", "I3", "I4", "I10"]
 
 
 class Finding(BaseModel):

@@ -12,7 +12,8 @@ from itertools import zip_longest
 
 from frazil import keys
 from frazil.audit_answer import Finding
-from frazil.coordinates import Coordinates, Offsets, Partition, parse_coordinates
+from frazil.coordinates import Coordinates, Letters, Offsets, Partition, parse_coordinates
+from frazil.deletions import is_deletion, parse_gone, parse_gone_letters
 from frazil.ledger import History, LedgerEntry, walk_ancestors
 from frazil.offsets import OffsetRange, Ranges, iterate_ranges, parse_ranges
 from frazil.state import StreamState, parse_state
@@ -34,7 +35,8 @@ _ROW_KINDS = frozenset({keys.INGEST, keys.REPLAY})
 class Step:
     """One snapshot of main that speaks of the stream, with the state before and after it.
 
-    `taken` are the dead letters that a redrive brought back.
+    `taken` are the dead letters that a redrive brought back. `gone` are the rows and
+    `gone_letters` the letters that left on purpose, for whichever stream of the table.
     """
 
     entry: LedgerEntry
@@ -43,6 +45,8 @@ class Step:
     after: StreamState | None
     ranges: Ranges
     taken: Coordinates = field(default_factory=dict)
+    gone: Coordinates = field(default_factory=dict)
+    gone_letters: Letters = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Name the snapshot in a finding."""
@@ -84,14 +88,16 @@ def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
     for entry in reversed(list(walk_ancestors(history))):
         text = entry.summary.get(keys.state_key(stream))
         is_own = entry.summary.get(keys.STREAM) == stream
-        if text is None and not is_own:
+        if text is None and not is_own and not (steps and is_deletion(entry.summary)):
             continue
         after = parse_state(text) if text else None
         has_ranges = is_own and keys.RANGES in entry.summary
         ranges = parse_ranges(entry.summary[keys.RANGES]) if has_ranges else {}
-        has_taken = is_own and keys.COORDINATES in entry.summary
+        kind = entry.summary.get(keys.KIND, "")
+        has_taken = is_own and kind == keys.REDRIVE and keys.COORDINATES in entry.summary
         taken = parse_coordinates(entry.summary[keys.COORDINATES]) if has_taken else {}
-        steps.append(Step(entry, entry.summary.get(keys.KIND, ""), state, after, ranges, taken))
+        gone = (parse_gone(entry.summary), parse_gone_letters(entry.summary))
+        steps.append(Step(entry, kind, state, after, ranges, taken, *gone))
         state = after or state
     return tuple(steps)
 

@@ -30,6 +30,7 @@ class PartitionView:
     """One partition from all sides: `letters` are those dead letters that count.
 
     `back` are those that a redrive made rows; batches are counted as if they were letters still.
+    Rows and letters hold what left on purpose, too; `returned` is what of it is there all the same.
     """
 
     partition: Partition
@@ -38,6 +39,7 @@ class PartitionView:
     letters: Offsets
     delivered: Delivered | None
     back: Offsets = field(default_factory=lambda: NO_OFFSETS)
+    returned: tuple[Finding, ...] = ()
 
 
 def _counters() -> defaultdict[int, Counter[Partition]]:

@@ -248,3 +248,12 @@ def to_spark_ddl(column_type: ColumnType) -> str:
             return f"MAP<{to_spark_ddl(key)},{to_spark_ddl(value)}>"
         case StructType(fields):
             return f"STRUCT<{','.join(f'`{f.name}`:{to_spark_ddl(f.type)}' for f in fields)}>"
+
+
+def is_time(column_type: ColumnType) -> bool:
+    """Say whether values of this type are instants or days."""
+    return isinstance(column_type, Primitive) and column_type.name in {
+        "date",
+        "timestamp",
+        "timestamptz",
+    }

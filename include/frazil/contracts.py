@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from frazil.offsets import NextOffsets, OffsetRange, Ranges
+from frazil.offsets import NextOffsets, OffsetRange, Ranges, Runs
 from frazil.payloads import Convert
 from frazil.routing import Route
 from frazil.state import StreamState
@@ -35,7 +35,10 @@ class Message(BaseModel):
 
 
 class BatchPlan(Message):
-    """One planned batch: exact ranges on an exact base (protocol.md, PLAN)."""
+    """One planned batch: exact ranges on an exact base (protocol.md, PLAN).
+
+    A replay leaves out of its ranges what was erased.
+    """
 
     stream: str
     table: str
@@ -54,6 +57,7 @@ class BatchPlan(Message):
     transform_version: str
     waived: str | None = None
     latest_schemas: dict[Part, int] = {}
+    left_out: Runs = {}
 
     @property
     def offset_ranges(self) -> Ranges:
@@ -227,6 +231,7 @@ class StageRequest(Message):
     stream: str
     batch_id: str
     ranges: dict[str, dict[int, tuple[int, int]]]
+    left_out: Runs = {}
     kafka_options: dict[str, str]
     convert: Convert
     columns: dict[str, str]
@@ -260,28 +265,6 @@ class StageResult(Message):
     schema_ids: tuple[int, ...] = ()
     unknown_ids: dict[Part, tuple[int, ...]] = {}
     unknown_first: str = ""
-
-
-class TableRequest(Message):
-    """What a maintenance job is asked to do with one table."""
-
-    catalog: str
-    table: str
-    action: Literal["compact", "manifests", "expire", "orphans"]
-    target_bytes: int = 128 * 1024 * 1024
-    partial_progress: bool = False
-    prefix_listing: bool = False
-    snapshot_ids: tuple[int, ...] = ()
-    older_than_ms: int = 0
-    dry_run: bool = True
-    session_conf: dict[str, str] = {}
-
-
-class TableResult(Message):
-    """What a maintenance job did."""
-
-    counts: dict[str, int]
-    paths: tuple[str, ...] = ()
 
 
 def plain_ranges(ranges: Ranges) -> dict[str, dict[int, tuple[int, int]]]:

@@ -23,6 +23,12 @@ Offsets = npt.NDArray[np.int64]
 Coordinates = Mapping[Partition, Offsets]
 """Records by partition."""
 
+Letters = Mapping[str, Coordinates]
+"""Dead letters by attempt."""
+
+Plain = Mapping[str, Mapping[str, list[int | list[int]]]]
+"""topic → partition → single offsets and half-open runs, as JSON writes them."""
+
 NO_OFFSETS: Offsets = np.empty(0, dtype=np.int64)
 
 
@@ -55,6 +61,15 @@ def count_coordinates(coordinates: Coordinates) -> int:
     return sum(len(offsets) for offsets in coordinates.values())
 
 
+def count_runs(coordinates: Coordinates) -> int:
+    """Count the runs that these records are written as: what a summary has to hold."""
+    return sum(
+        1 + int(np.count_nonzero(np.diff(offsets) != 1))
+        for offsets in coordinates.values()
+        if len(offsets)
+    )
+
+
 def cover(coordinates: Coordinates) -> dict[str, dict[int, OffsetRange]]:
     """Give the narrowest range of each partition that holds all of its coordinates."""
     ranges: dict[str, dict[int, OffsetRange]] = {}
@@ -67,27 +82,81 @@ def cover(coordinates: Coordinates) -> dict[str, dict[int, OffsetRange]]:
 
 def encode_coordinates(coordinates: Coordinates) -> str:
     """Write `frazil.coordinates`; a lone offset is a number. Compressed above 4 KiB, as a state."""
-    document = {
+    return _pack(_to_plain(coordinates))
+
+
+def parse_coordinates(text: str) -> dict[Partition, Offsets]:
+    """Read what `encode_coordinates` wrote."""
+    document: Plain = json.loads(_unpack(text))
+    return _from_plain(document)
+
+
+def encode_letters(letters: Letters) -> str:
+    """Write `frazil.letters`: coordinates as above, by attempt."""
+    return _pack({attempt: _to_plain(held) for attempt, held in sorted(letters.items())})
+
+
+def parse_letters(text: str) -> dict[str, Coordinates]:
+    """Read what `encode_letters` wrote."""
+    documents: Mapping[str, Plain] = json.loads(_unpack(text))
+    return {attempt: _from_plain(document) for attempt, document in documents.items()}
+
+
+def join_coordinates(parts: Iterable[Coordinates]) -> dict[Partition, Offsets]:
+    """Join records, each once."""
+    joined: dict[Partition, list[Offsets]] = {}
+    for part in parts:
+        for partition, offsets in part.items():
+            joined.setdefault(partition, []).append(offsets)
+    return {place: np.unique(np.concatenate(offsets)) for place, offsets in joined.items()}
+
+
+def join_letters(parts: Iterable[Letters]) -> dict[str, Coordinates]:
+    """Join letters, each once."""
+    joined: dict[str, list[Coordinates]] = {}
+    for part in parts:
+        for attempt, held in part.items():
+            joined.setdefault(attempt, []).append(held)
+    return {attempt: join_coordinates(held) for attempt, held in joined.items()}
+
+
+def drop_coordinates(coordinates: Coordinates, known: Coordinates) -> dict[Partition, Offsets]:
+    """Leave out what is known; partitions without any left are left out too."""
+    left = {
+        partition: offsets[~np.isin(offsets, known.get(partition, NO_OFFSETS))]
+        for partition, offsets in coordinates.items()
+    }
+    return {partition: offsets for partition, offsets in left.items() if len(offsets)}
+
+
+def _to_plain(coordinates: Coordinates) -> Plain:
+    return {
         topic: {
             str(partition): [start if end == start + 1 else [start, end] for start, end in runs]
             for partition, runs in by_partition.items()
         }
         for topic, by_partition in plain_runs(coordinates).items()
     }
+
+
+def _from_plain(document: Plain) -> dict[Partition, Offsets]:
+    return {
+        (topic, int(partition)): spread_runs(
+            (each, each + 1) if isinstance(each, int) else (each[0], each[1]) for each in listed
+        )
+        for topic, by_partition in document.items()
+        for partition, listed in by_partition.items()
+    }
+
+
+def _pack(document: Mapping[str, object]) -> str:
     text = json.dumps(document, separators=(",", ":"))
     if len(text) <= PLAIN_LIMIT_BYTES:
         return text
     return COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def parse_coordinates(text: str) -> dict[Partition, Offsets]:
-    """Read what `encode_coordinates` wrote."""
+def _unpack(text: str) -> str:
     if text.startswith(COMPRESSED):
-        text = zlib.decompress(base64.b64decode(text.removeprefix(COMPRESSED))).decode()
-    return {
-        (topic, int(partition)): spread_runs(
-            (each, each + 1) if isinstance(each, int) else (each[0], each[1]) for each in listed
-        )
-        for topic, by_partition in json.loads(text).items()
-        for partition, listed in by_partition.items()
-    }
+        return zlib.decompress(base64.b64decode(text.removeprefix(COMPRESSED))).decode()
+    return text

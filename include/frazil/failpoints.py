@@ -47,6 +47,10 @@ FAILPOINTS: tuple[str, ...] = (
     "replay.after-stage",
     "replay.before-commit",
     "replay.after-commit",
+    "delete.before-commit",
+    "delete.after-commit",
+    "erase.before-letters",
+    "erase.after-letters",
 )
 
 

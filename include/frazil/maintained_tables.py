@@ -11,7 +11,6 @@ from pyiceberg.table.refs import SnapshotRefType
 
 from frazil import keys
 from frazil.compaction import MEBIBYTE, TableLayout, count_small
-from frazil.contracts import TableRequest, TableResult
 from frazil.errors import JobFailedError
 from frazil.event_notes import note_event
 from frazil.expiry import DAY_MS, HOUR_MS, RetentionWindow, find_points
@@ -20,12 +19,19 @@ from frazil.publishing import load_with_history
 from frazil.stream_files import load_readable_streams
 from frazil.streams import Maintenance
 from frazil.table_layout import read_layout
-from frazil.table_reports import CompactReport, ExpireReport, OrphanReport, TableReport
+from frazil.table_messages import TableRequest, TableResult
+from frazil.table_reports import (
+    CompactReport,
+    ExpireReport,
+    OrphanReport,
+    RowExpiryReport,
+    TableReport,
+)
 from frazil.tables import dead_letters_name, snapshot_summary
 from frazil.timeline import Event
 from frazil.workspace import Workspace
 
-SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport)
+SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport, RowExpiryReport)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from frazil import keys
 from frazil.contracts import plain_ranges
+from frazil.deletions import count_erased
 from frazil.errors import ConfigurationError, NothingToDecideError, TargetError
 from frazil.expiry import find_points, list_streams
 from frazil.instants import parse_instant, to_epoch_ms
@@ -264,6 +265,9 @@ def describe_rewind(plan: RecoveryPlan, rewind: Rewind, lost: Mapping[str, Range
     ]
     if foreign:
         lines.append(f"changes by others that nothing brings back: {len(foreign)} snapshots")
+    erased = count_erased(rewind.going)
+    if erased:
+        lines.append(f"erased rows that come back: {erased}; run their erasures again afterwards")
     return plan.model_copy(
         update={
             "target_id": target.snapshot_id,
@@ -271,6 +275,7 @@ def describe_rewind(plan: RecoveryPlan, rewind: Rewind, lost: Mapping[str, Range
             "rows_going": going,
             "snapshots_going": tuple(str(entry.snapshot_id) for entry in rewind.going),
             "foreign_snapshots": len(foreign),
+            "erased_rows": erased,
             "again": {stream: plain_ranges(ranges) for stream, ranges in rewind.again.items()},
             "lost": {stream: plain_ranges(ranges) for stream, ranges in lost.items()},
             "text": "\n".join(lines),

@@ -42,7 +42,8 @@ class RecoverRequest(Message):
 class RecoveryPlan(Message):
     """What a recovery does, shown before it is done; `target_id` is None for an answer to a halt.
 
-    `again` is what each stream reads again, `lost` what of it Kafka no longer has.
+    `again` is what each stream reads again, `lost` what of it Kafka no longer has. `erased_rows`
+    were erased after the target and come back.
     """
 
     stream: str
@@ -54,6 +55,7 @@ class RecoveryPlan(Message):
     rows_going: int | None = None
     snapshots_going: tuple[str, ...] = ()
     foreign_snapshots: int = 0
+    erased_rows: int = 0
     again: dict[str, PlainRanges] = Field(default_factory=dict)
     lost: dict[str, PlainRanges] = Field(default_factory=dict)
     text: str
@@ -65,11 +67,12 @@ class RecoveryPlan(Message):
 
     @property
     def needs_approval(self) -> bool:
-        """Say whether a second person must agree: many rows, lost ones, or changes by others."""
+        """Say whether a second person must agree: many rows, lost, erased or foreign ones."""
         is_large = self.target_id is not None and (
             self.rows_going is None or self.rows_going > self.request.approval_rows
         )
-        return is_large or bool(self.lost) or self.foreign_snapshots > 0
+        undone = self.foreign_snapshots + self.erased_rows
+        return is_large or bool(self.lost) or undone > 0
 
 
 class Recovered(Message):

@@ -5,24 +5,18 @@ batch nor a compaction that lands between stage and publish makes the stage stal
 also holds other rows, those are written again as they are (decision record 14).
 """
 
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-from pyiceberg.io.pyarrow import write_file
-from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionKey
-from pyiceberg.table import FileScanTask, Table, WriteTask
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil import commits, keys
+from frazil.audit_ledger import trace_steps
 from frazil.audit_reading import KafkaAuditedLog
 from frazil.contracts import BatchPlan, Staged, Verdict
-from frazil.coordinates import NO_OFFSETS
-from frazil.errors import NotReplayableError, TableRecreatedError, TargetError
+from frazil.coordinates import NO_OFFSETS, Offsets, Partition
+from frazil.errors import NotReplayableError, TableRecreatedError
 from frazil.failpoints import reach_failpoint
 from frazil.ledger import LedgerEntry, find_batch, find_recovery_point
 from frazil.offsets import OffsetRange, Ranges, iterate_ranges
@@ -32,38 +26,21 @@ from frazil.publishing import (
     load_with_history,
     refuse_lost_stage,
 )
-from frazil.replay import refuse_above
+from frazil.replay import refuse_above, refuse_newly_erased
+from frazil.rewriting import (
+    COORDINATE,
+    Affected,
+    Survivors,
+    collect_offsets,
+    count_rows,
+    write_survivors,
+)
 from frazil.staged_frame import read_files
 from frazil.staged_rows import iterate_coordinates, split_coordinates
 from frazil.summaries import summarize_replay
 from frazil.tables import translated_errors
 from frazil.turns import take_turns
 from frazil.workspace import Workspace
-
-Partition = tuple[str, int]
-Offsets = NDArray[np.int64]
-_COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in ("topic", "partition", "offset"))
-
-
-@dataclass(frozen=True)
-class Affected:
-    """One file with rows of the range: which of its rows they are, and their coordinates."""
-
-    task: FileScanTask
-    is_inside: NDArray[np.bool_]
-    offsets: dict[Partition, Offsets]
-
-    @property
-    def path(self) -> str:
-        """Give the file's address."""
-        return self.task.file.file_path
-
-
-@dataclass
-class Survivors:
-    """Files written for rows that stay, by the file they come from: one turn serves the next."""
-
-    by_path: dict[str, list[DataFile]] = field(default_factory=dict)
 
 
 def publish_replacement(
@@ -106,11 +83,11 @@ def _publish_turn(
     point = find_recovery_point(history, plan.stream)
     if point is not None:
         refuse_above(plan.stream, plan.offset_ranges, point.state)
+    refuse_newly_erased(trace_steps(history, plan.stream), plan)
     refuse_lost_stage(table, plan, staged)
     affected = find_affected(table, plan.offset_ranges)
     _refuse_undelivered(work, plan, collect_gone(table, staged, affected))
-    rows = sum(int(np.count_nonzero(file.is_inside)) for file in affected)
-    summary = {**told, keys.ROWS_DELETED: str(rows)}
+    summary = {**told, keys.ROWS_DELETED: str(count_rows(affected))}
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
     files += write_survivors(table, affected, known)
     with translated_errors(f"writing the manifests of replay {plan.batch_id}"):
@@ -178,7 +155,7 @@ def find_affected(table: Table, ranges: Ranges) -> tuple[Affected, ...]:
 
 def _filter(ranges: Ranges) -> str:
     """Write the condition that prunes files by their bounds."""
-    topic, partition, offset = _COORDINATE
+    topic, partition, offset = COORDINATE
     return " or ".join(
         f"({topic} = '{name}' and {partition} = {number} "
         f"and {offset} >= {span.start} and {offset} < {span.end})"
@@ -188,7 +165,7 @@ def _filter(ranges: Ranges) -> str:
 
 def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> Affected | None:
     """Read a file's coordinates and mark those in a range; None where there are none."""
-    rows = read_files(table, table.schema().select(*_COORDINATE), [task])
+    rows = read_files(table, table.schema().select(*COORDINATE), [task])
     kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
     topics = kafka.field("topic").dictionary_encode()
     codes = topics.indices.to_numpy(zero_copy_only=False)
@@ -205,51 +182,3 @@ def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> Affected | N
             # With rows of an earlier writer among them, which have none, they are floats.
             inside[topic, partition] = offsets[own].astype(np.int64)
     return Affected(task, is_inside, inside) if inside else None
-
-
-def collect_offsets(affected: Iterable[Affected]) -> dict[Partition, Offsets]:
-    """Join the coordinates of all files, by partition."""
-    parts: dict[Partition, list[Offsets]] = {}
-    for file in affected:
-        for partition, offsets in file.offsets.items():
-            parts.setdefault(partition, []).append(offsets)
-    return {partition: np.concatenate(offsets) for partition, offsets in parts.items()}
-
-
-def write_survivors(
-    table: Table, affected: Iterable[Affected], known: Survivors
-) -> Iterator[DataFile]:
-    """Write again what stays of files that also hold rows of the range, in their own partition.
-
-    Raises:
-        TargetError: such a file belongs to an older partition spec.
-    """
-    for file in affected:
-        if file.is_inside.all():
-            continue
-        if file.path not in known.by_path:
-            known.by_path[file.path] = list(_write_rest(table, file))
-        yield from known.by_path[file.path]
-
-
-def _write_rest(table: Table, affected: Affected) -> Iterator[DataFile]:
-    name, spec = ".".join(table.name()), table.spec()
-    if affected.task.file.spec_id != spec.spec_id:
-        raise TargetError(
-            f"table {name}: {affected.path} holds rows inside and outside of the range and belongs "
-            f"to partition spec {affected.task.file.spec_id}, the table has {spec.spec_id} now",
-            "compact the table first (`frazil maintain`), or replay the whole range of that file",
-        )
-    rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_inside))
-    key = PartitionKey(field_values=[], partition_spec=spec, schema=table.schema())
-    # The partition is the old file's: to compute it again would need the values and transforms.
-    key.__dict__["partition"] = affected.task.file.partition
-    task = WriteTask(
-        write_uuid=uuid.uuid4(),
-        task_id=0,
-        schema=table.schema(),
-        record_batches=rest.to_batches(),
-        partition_key=None if spec.is_unpartitioned() else key,
-    )
-    with translated_errors(f"writing rows of {name} that stay"):
-        yield from write_file(table.io, table.metadata, iter([task]))

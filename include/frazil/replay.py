@@ -3,9 +3,28 @@
 import hashlib
 import json
 
-from frazil.errors import ConfigurationError, NotReplayableError, TargetError, TopicRecreatedError
+from frazil import keys
+from frazil.audit_deletions import find_gone
+from frazil.audit_ledger import Spans, Step, list_spans
+from frazil.contracts import BatchPlan
+from frazil.coordinates import plain_runs
+from frazil.errors import (
+    ConfigurationError,
+    NotReplayableError,
+    StageStaleError,
+    TargetError,
+    TopicRecreatedError,
+)
 from frazil.kafka_log import TopicFacts
-from frazil.offsets import NextOffsets, OffsetRange, Ranges, describe_ranges, encode_ranges
+from frazil.offsets import (
+    NextOffsets,
+    OffsetRange,
+    Ranges,
+    Runs,
+    describe_ranges,
+    encode_ranges,
+    iterate_ranges,
+)
 from frazil.replay_messages import ReplayRequest, parse_range
 from frazil.state import StreamState
 
@@ -143,6 +162,30 @@ def refuse_unkept(
             f"stream {stream}: Kafka no longer holds all of "
             f"{describe_ranges({topic.topic: gone})}; it keeps {kept or 'no such partition'}",
             "choose offsets that Kafka keeps; the rows of the others stay as they are",
+        )
+
+
+def choose_left_out(steps: tuple[Step, ...], ranges: Ranges) -> Runs:
+    """List what of the ranges was erased: a replay must not bring it back."""
+    spans, erasures = list_spans(steps), frozenset({keys.ERASE})
+    erased = {}
+    for topic, number, span in iterate_ranges(ranges):
+        place = topic, number
+        gone = find_gone(steps, spans.get(place, Spans()), place, erasures)
+        erased[place] = gone[(gone >= span.start) & (gone < span.end)]
+    return plain_runs(erased)
+
+
+def refuse_newly_erased(steps: tuple[Step, ...], plan: BatchPlan) -> None:
+    """Refuse a stage that may hold what somebody erased meanwhile.
+
+    Raises:
+        StageStaleError: nothing was written.
+    """
+    if choose_left_out(steps, plan.offset_ranges) != plan.left_out:
+        raise StageStaleError(
+            f"replay {plan.batch_id}: records of its ranges were erased after they were staged",
+            "run again: it leaves them out",
         )
 
 

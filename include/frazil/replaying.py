@@ -5,6 +5,7 @@ batch. Offsets do not move; the snapshot has an id of its own, by which a repeti
 """
 
 from frazil.archive import archive_new_entries
+from frazil.audit_ledger import trace_steps
 from frazil.checking import judge_batch
 from frazil.contracts import BatchPlan, plain_offsets, plain_ranges
 from frazil.dead_letters import ensure_dead_letters_table, publish_dead_letters
@@ -27,9 +28,11 @@ from frazil.recovery import read_instant
 from frazil.replacing import publish_replacement
 from frazil.replay import (
     choose_between,
+    choose_left_out,
     choose_offsets,
     refuse_above,
     refuse_adopted,
+    refuse_newly_erased,
     refuse_unclear,
     refuse_unkept,
     replay_id,
@@ -84,6 +87,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
         suite_hash=rules.suite_hash,
         stream_hash=rules.stream_hash,
         transform_version=rules.transform_version,
+        left_out=choose_left_out(trace_steps(history, work.stream.stream), ranges),
     )
     return _compare(work, batch, dry_run=request.dry_run)
 
@@ -140,8 +144,14 @@ def _compare(work: Workspace, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
         dry_run=dry_run,
         batch=batch,
         differences=found,
-        text=f"{describe_ranges(batch.offset_ranges)}: {found.text}",
+        text=f"{describe_ranges(batch.offset_ranges)}: {found.text}{_say_left_out(batch)}",
     )
+
+
+def _say_left_out(batch: BatchPlan) -> str:
+    runs = [run for parts in batch.left_out.values() for each in parts.values() for run in each]
+    erased = sum(end - start for start, end in runs)
+    return f"; {erased} erased records are left out" if erased else ""
 
 
 def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
@@ -170,6 +180,8 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
         )
     refuse_other_rules(work, batch)
     ranges = batch.offset_ranges
+    left_out = choose_left_out(trace_steps(history, batch.stream), ranges)
+    batch = batch.model_copy(update={"left_out": left_out})
     _refuse_unkept(work, ranges, point)
     if work.stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, batch.table)
@@ -181,6 +193,8 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
         drop_stage(work.store, batch.table, staged)
         raise type(error)(error.facts, _FAILED_STEP) from error
     refuse_incomplete(batch, staged, verdict)
+    _, history = load_with_history(work.store, batch.table)
+    refuse_newly_erased(trace_steps(history, batch.stream), batch)
     publish_dead_letters(work.store, batch, staged)
     landed = publish_replacement(work, batch, staged, verdict)
     reach_failpoint("replay.after-commit")

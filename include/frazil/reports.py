@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from frazil import keys
 from frazil.coordinates import NO_OFFSETS, find_runs, parse_coordinates
+from frazil.deletions import find_deletion, is_deletion
 from frazil.freshness import (
     FreshnessReport,
     Obstacle,
@@ -141,6 +142,12 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
     """Find the snapshot that holds an offset."""
     _, history = load_with_history(work.store, work.stream.table.name)
     place = {"topic": topic, "partition": partition, "offset": offset}
+    left = find_deletion(history, (topic, partition), offset)
+    if left is not None:
+        verb = "erased" if left.summary[keys.KIND] == keys.ERASE else "expired"
+        at = datetime.fromtimestamp(left.committed_at_ms / 1000, tz=UTC)
+        reason = f"{verb} by snapshot {left.snapshot_id} at {at:%Y-%m-%d %H:%M:%S} UTC"
+        return Place(**place, found=False, kind=left.summary[keys.KIND], reason=reason)
     for entry, covered in _iterate_ranges(history, topic, partition, work.stream.stream):
         if any(start <= offset < end for start, end in covered):
             report = _report(entry, work.stream.stream)
@@ -178,7 +185,7 @@ def _iterate_ranges(
             found = parse_ranges(entry.summary[keys.RANGES]).get(topic, {}).get(partition)
             if found is not None:
                 yield entry, [(found.start, found.end)]
-        if keys.COORDINATES in entry.summary:
+        if keys.COORDINATES in entry.summary and not is_deletion(entry.summary):
             taken = parse_coordinates(entry.summary[keys.COORDINATES])
             yield entry, find_runs(taken.get((topic, partition), NO_OFFSETS))
 

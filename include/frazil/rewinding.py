@@ -17,7 +17,9 @@ from frazil import commits, halts, keys
 from frazil.archive import archive_all_entries, archive_new_entries
 from frazil.authors import Author
 from frazil.contracts import plain_ranges
+from frazil.coordinates import encode_letters, join_letters
 from frazil.decisions import accept_gap
+from frazil.deletions import parse_gone_letters
 from frazil.errors import ConfigurationError, NothingToDecideError, SupersededError
 from frazil.expiry import DAY_MS
 from frazil.failpoints import reach_failpoint
@@ -33,7 +35,7 @@ from frazil.turns import take_turns
 from frazil.workspace import Workspace
 
 _ANSWERS = {"reingest": halts.reingest, "skip": halts.skip, "new-table": halts.start_over}
-_OWN_KINDS = frozenset({keys.INGEST, keys.CARRY})
+_OWN_KINDS = frozenset({keys.INGEST, keys.CARRY, keys.EXPIRE_ROWS})
 TAG_PREFIX = "frazil_before_rewind_"
 
 
@@ -161,12 +163,15 @@ def _rewind_turn(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool
     words = _explain(plan.request)
     if lost:
         words[keys.LOST_RANGES] = json.dumps({s: plain_ranges(gone) for s, gone in lost.items()})
+    letters = join_letters(parse_gone_letters(entry.summary) for entry in rewind.going)
+    if letters:  # no rollback of the table brings them back: its ledger must go on saying so
+        words[keys.LETTERS] = encode_letters(letters)
     reach_failpoint("rewind.before-commit")
     return _commit_rewind(work, table, history, rewind, words), False
 
 
 def _refuse_unseen(history: History, plan: RecoveryPlan) -> None:
-    """See that nothing landed since the plan but batches, which are read again, and compactions."""
+    """See that nothing landed since the plan but batches, which are read again, and maintenance."""
     for entry in walk_ancestors(history):
         if entry.snapshot_id == plan.head:
             return

@@ -128,6 +128,7 @@ def build_request(
         stream=plan.stream,
         batch_id=plan.batch_id,
         ranges=plan.ranges,
+        left_out=plan.left_out,
         kafka_options=to_spark_options(work.kafka_config),
         convert=stream.value.convert,
         columns=stream.typed_columns,

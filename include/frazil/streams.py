@@ -14,9 +14,9 @@ from pydantic import (
     model_validator,
 )
 
-from frazil.columns import Column, FieldError, parse_column, refuse_name_clashes
+from frazil.columns import Column, FieldError, is_time, parse_column, refuse_name_clashes
 from frazil.errors import ConfigurationError
-from frazil.keys import DEAD_LETTERS_SUFFIX
+from frazil.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
 from frazil.partitioning import PartitionField, parse_partition_field
 from frazil.payloads import BY_REGISTRY, Key, Section, Value
 from frazil.routing import Route, TableName
@@ -120,6 +120,15 @@ class Freshness(Section):
         return self
 
 
+class ExpireRows(Section):
+    """Which rows are too old to be kept."""
+
+    column: str = Field(
+        description="a column of type date, timestamp or timestamptz, or `_kafka.timestamp`"
+    )
+    keep_days: int = Field(ge=1, description="whole days, in UTC; a row without a time stays")
+
+
 class Maintenance(Section):
     """Compaction, expiry and orphan removal."""
 
@@ -128,6 +137,9 @@ class Maintenance(Section):
     expire_hours: int = Field(72, ge=1, description="snapshots older than this may go")
     rollback_hours: int = Field(24, ge=0, description="snapshots of this window never go")
     orphan_days: int = Field(3, ge=1, description="unreferenced files older than this may go")
+    expire_rows: ExpireRows | None = Field(
+        None, description="rows older than this go; left out, every row is kept"
+    )
 
 
 class SchemaPolicy(Section):
@@ -174,6 +186,7 @@ class Stream(Section):
             except ValueError as error:
                 raise FieldError(("table", "partition_by", index), str(error)) from error
         names = {column.name for column in columns}
+        self._refuse_timeless(columns)
         for index, name in enumerate(self.table.sort_by):
             if name not in names:
                 known = ", ".join(sorted(names))
@@ -193,6 +206,14 @@ class Stream(Section):
             known = ", ".join(n for n, t in self.value.typed_columns.items() if t[:6] == "string")
             reason = f"{self.route.field!r} is no text column of the value; those are: {known}"
             raise FieldError(("route", "field"), reason)
+
+    def _refuse_timeless(self, columns: tuple[Column, ...]) -> None:
+        """Refuse to expire rows by a column that is not there or that is no time."""
+        rule = self.maintenance.expire_rows
+        fitting = [EVENT_TIME, *(column.name for column in columns if is_time(column.type))]
+        if rule is not None and rule.column not in fitting:
+            reason = f"{rule.column!r} is no column with a time; there are {', '.join(fitting)}"
+            raise FieldError(("maintenance", "expire_rows", "column"), reason)
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:

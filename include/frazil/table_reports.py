@@ -1,5 +1,7 @@
 """What maintenance says of a table, before and after, as values with a line for people."""
 
+from datetime import datetime
+
 from pydantic import Field, computed_field
 
 from frazil.reports import Report
@@ -169,6 +171,36 @@ class OrphanReport(Report):
     def text(self) -> str:
         """Say it in a line for each table."""
         return "\n".join(table.text for table in self.tables)
+
+
+class RowExpiryReport(Report):
+    """What `expire_rows` took out, or would take out, of the stream's own table."""
+
+    stream: str
+    dry_run: bool = False
+    column: str = Field("", description="the column that says how old a row is; none: all stay")
+    before_at: datetime | None = Field(None, description="rows before this instant go")
+    rows: int = 0
+    snapshot_ids: tuple[int, ...] = ()
+    before: TableReport
+    after: TableReport
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def text(self) -> str:
+        """Say it in a line."""
+        name = self.before.table
+        if not self.column:
+            return f"{name}: every row is kept, maintenance.expire_rows is not set"
+        if not self.before.exists:
+            return self.before.text
+        what = f"{self.rows:,} rows with {self.column} before {self.before_at:%Y-%m-%d}"
+        if self.dry_run or not self.rows:
+            return f"{name}: {'would expire' if self.rows else 'nothing to expire:'} {what}"
+        return (
+            f"{name}: expired {what}; files {arrow(self.before.files, self.after.files)}, "
+            f"{format_bytes(self.before.bytes)} → {format_bytes(self.after.bytes)}"
+        )
 
 
 def arrow(before: int, after: int) -> str:

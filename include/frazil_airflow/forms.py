@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from airflow.sdk import Param
+from airflow.sdk.log import mask_secret
 from pydantic import ValidationError
 
 from frazil.contracts import Message
+from frazil.erasure_messages import ErasureRequest
 from frazil.errors import ConfigurationError
 from frazil.streams import STREAM_NAME
 from frazil_airflow.parsing import list_stream_names
@@ -48,3 +50,15 @@ def read_form(form: type[Form], params: Mapping[str, object]) -> Form:
         raise ConfigurationError(
             f"the form cannot be read: {faults}", f"trigger again; the fields are {known}"
         ) from error
+
+
+def read_erasure(params: Mapping[str, object]) -> ErasureRequest:
+    """Read the form of an erasure, and keep its keys out of the task's log.
+
+    Raises:
+        ConfigurationError: see `read_form`.
+    """
+    request = read_form(ErasureRequest, params)
+    for key in request.keys:
+        mask_secret(key.partition("=")[2])
+    return request

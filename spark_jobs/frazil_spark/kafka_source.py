@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.contracts import StageRequest
+from frazil_spark.letter_source import name_letters
 
 FETCH_OPTIONS = {
     "kafka.max.partition.fetch.bytes": "8388608",
@@ -14,10 +15,14 @@ FETCH_OPTIONS = {
 }
 
 
+_PLACE = ("topic", "partition", "offset")
+
+
 def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
     """Read the request's ranges; offsets that Kafka no longer has fail the job.
 
-    `assign`, not `subscribe`: a partition that appears between plan and read must not break it.
+    What the request leaves out was erased, and nobody sees it. `assign`, not `subscribe`: a
+    partition that appears between plan and read must not break it.
     """
     pairs = {
         topic: {str(p): pair for p, pair in by_partition.items()}
@@ -26,7 +31,7 @@ def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
     assigned = {topic: sorted(map(int, parts)) for topic, parts in pairs.items()}
     starts = {t: {p: pair[0] for p, pair in parts.items()} for t, parts in pairs.items()}
     ends = {t: {p: pair[1] for p, pair in parts.items()} for t, parts in pairs.items()}
-    return (
+    records = (
         spark.read.format("kafka")
         .options(**FETCH_OPTIONS)
         .options(**request.kafka_options)
@@ -38,6 +43,10 @@ def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
         .option("includeHeaders", "true")
         .load()
     )
+    if not request.left_out:
+        return records
+    erased = name_letters(spark, {"": {"": request.left_out}}).select(*_PLACE)
+    return records.join(F.broadcast(erased), list(_PLACE), "left_anti")
 
 
 def kafka_struct(schema_id: Column | None = None) -> Column:

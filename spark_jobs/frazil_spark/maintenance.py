@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from pyspark.sql import Row, SparkSession
 
-from frazil.contracts import TableRequest
+from frazil.table_messages import TableRequest
 
 
 def apply_session_conf(spark: SparkSession, request: TableRequest) -> None:

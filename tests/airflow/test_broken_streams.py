@@ -43,6 +43,7 @@ def test_a_broken_file_is_an_import_error_with_file_line_and_field(
         "maintain__orders",
         "watch",
         "drill",
+        "erase",
         "readiness",
         "review_schema",
         "recover",
@@ -121,6 +122,7 @@ def test_a_folder_without_stream_files_is_sound(
     assert set(bag.dags) == {
         "watch",
         "drill",
+        "erase",
         "readiness",
         "review_schema",
         "recover",

@@ -19,7 +19,7 @@ Parse = Callable[[], DagBag]
 Dags = dict[str, DAG]
 
 INGEST = ("plan", "stage", "check", "publish")
-MAINTAIN = ("compact", "expire_snapshots", "remove_orphans", "report")
+MAINTAIN = ("compact", "expire_snapshots", "remove_orphans", "expire_rows", "report")
 
 
 @pytest.fixture
@@ -38,6 +38,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: 
         "replay_dead_letters": {"check_parameters", "redrive"},
         "recover": {"look", "approve", "rewind"},
         "replay": {"look", "replay"},
+        "erase": {"look", "erase"},
         "watch": {"watch_stream"},
         "readiness": {"judge_stream"},
         "drill": {"run_drill"},
@@ -60,9 +61,16 @@ def test_maintenance_goes_on_after_a_failed_task_and_the_run_stays_red(dags: Dag
     chain = [dag.get_task(task).upstream_task_ids for task in MAINTAIN]
     rules = [dag.get_task(task).trigger_rule for task in MAINTAIN]
 
-    assert chain == [set(), {"compact"}, {"expire_snapshots"}, set(MAINTAIN[:3])]
+    assert chain == [
+        set(),
+        {"compact"},
+        {"expire_snapshots"},
+        {"remove_orphans"},
+        set(MAINTAIN[:4]),
+    ]
     assert rules == [
         TriggerRule.ALL_SUCCESS,
+        TriggerRule.ALL_DONE,
         TriggerRule.ALL_DONE,
         TriggerRule.ALL_DONE,
         TriggerRule.ALL_SUCCESS,
@@ -80,6 +88,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "replay_dead_letters": "None",
         "recover": "None",
         "replay": "None",
+        "erase": "None",
         "watch": "* * * * *",
         "readiness": "@daily",
         "drill": "None",
@@ -124,7 +133,7 @@ def test_a_batch_that_is_nearly_done_goes_before_new_ones_and_before_maintenance
     tasks += dags["maintain__orders"].tasks
 
     assert {task.weight_rule for task in tasks} == {WeightRule.ABSOLUTE}
-    assert [task.priority_weight for task in tasks] == [2, 3, 4, 5, 1, 1, 1, 1]
+    assert [task.priority_weight for task in tasks] == [2, 3, 4, 5, 1, 1, 1, 1, 1]
 
 
 def test_only_publish_announces_the_table(dags: Dags) -> None:

@@ -93,6 +93,6 @@ def test_maintenance_runs_its_four_tasks_and_keeps_every_row(
 
     run = airflow.run(dag)
 
-    tasks = ("compact", "expire_snapshots", "remove_orphans", "report")
+    tasks = ("compact", "expire_snapshots", "remove_orphans", "expire_rows", "report")
     assert airflow.states(dag, run) == dict.fromkeys(tasks, "success")
     assert lab.frazil("audit", lab.stream).code == 0

@@ -79,3 +79,31 @@ def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> 
     assert finish(airflow, "replay", "again") == {"look": "success", "replay": "success"}
     assert rows_of(lab) == 200
     assert lab.frazil("audit", lab.stream).code == 0
+
+
+def test_an_erasure_by_form_leaves_no_key_in_logs_and_answers(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab = airflow_lab
+    lab.create_topic()
+    lab.produce(good_values(100))
+    assert lab.frazil("run", lab.stream).code == 0
+    form = {"stream": lab.stream, "keys": ["name=n77", "id=78"]}
+    airflow.api.wait_for_dag("erase")
+
+    trigger(airflow, "erase", "look-only", **form)
+    assert finish(airflow, "erase", "look-only") == {"look": "success", "erase": "skipped"}
+    assert rows_of(lab) == 100
+    trigger(airflow, "erase", "meant", **form, dry_run=False, by="jane", reason="request 12")
+    assert finish(airflow, "erase", "meant") == {"look": "success", "erase": "success"}
+
+    assert rows_of(lab) == 98
+    for task in ("look", "erase"):
+        told = f"/dags/erase/dagRuns/meant/taskInstances/{task}"
+        answers = [
+            airflow.api.request("GET", f"{told}/{each}")
+            for each in ("logs/1", "xcomEntries/return_value")
+        ]
+        assert "n77" not in str(answers)
+        assert "rows and" in str(answers)
+    assert lab.frazil("audit", lab.stream).code == 0

@@ -60,7 +60,8 @@ Types = Mapping[str, pa.DataType]
 LEDGER = "frazil.ledger"
 WITHOUT_ROWS = ("bootstrap", "gap", "adopt", "carry", "rewind")
 WITH_ROWS = ("ingest", "replay", "redrive")
-KINDS = (*WITHOUT_ROWS, *WITH_ROWS)
+TAKING = ("erase", "expire-rows")
+KINDS = (*WITHOUT_ROWS, *WITH_ROWS, *TAKING)
 EPOCH_RISES = {
     "ingest": (1, 1),
     "adopt": (1, 1),
@@ -166,7 +167,11 @@ class State:
 
 @dataclass(frozen=True)
 class Event:
-    """One snapshot on main's ancestry, as one stream sees it; `taken` is what a redrive lists."""
+    """One snapshot on main's ancestry, as one stream sees it.
+
+    `taken` is what a redrive lists; `gone` are rows and `gone_letters`, by attempt, letters that
+    left on purpose.
+    """
 
     snapshot_id: int
     parent_id: int | None
@@ -175,6 +180,8 @@ class Event:
     state: State | None = None
     ranges: tuple[Range, ...] = ()
     taken: Mapping[Partition, Offsets] = field(default_factory=dict)
+    gone: Mapping[Partition, Offsets] = field(default_factory=dict)
+    gone_letters: Mapping[str, Mapping[Partition, Offsets]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Name the snapshot in a finding."""
@@ -340,6 +347,13 @@ def parse_taken(summary: Summary) -> dict[Partition, Offsets]:
     return {key: np.array(sorted(offsets), np.int64) for key, offsets in taken.items()}
 
 
+def parse_gone_letters(summary: Summary) -> dict[str, dict[Partition, Offsets]]:
+    """Return the letters that a deletion lists, or that a rewind says again, by attempt."""
+    listed = json.loads(decode_text(summary.get("frazil.letters", "{}")))
+    texts = {attempt: json.dumps(places) for attempt, places in listed.items()}
+    return {attempt: parse_taken({"frazil.coordinates": text}) for attempt, text in texts.items()}
+
+
 # ---- ancestry -----------------------------------------------------------------------------------
 def summary_of(snapshot: Snapshot) -> Summary:
     """Return a snapshot's summary with its operation as plain text."""
@@ -404,6 +418,37 @@ def read_history(tables: Tables, stream: str, findings: Findings) -> History:
     return History(tuple(add_ranges(event, topics, findings) for event in stated), cut_at)
 
 
+def add_held(held: Held, offsets: Offsets, label: int) -> Held:
+    """Add offsets under one label."""
+    joined = np.concatenate([held.offsets, offsets])
+    labels = np.concatenate([held.labels, np.full(len(offsets), label)])
+    order = np.argsort(joined, kind="stable")
+    return Held(joined[order], labels[order])
+
+
+def restore_letters(history: History, letters: Letters, findings: Findings) -> Letters:
+    """Add the letters that left on purpose: their batches are counted as they were published."""
+    attempts, held = list(letters.attempts), dict(letters.held)
+    listed: defaultdict[tuple[str, Partition], set[int]] = defaultdict(set)
+    for event in history.events:
+        for attempt, places in event.gone_letters.items():
+            for partition, offsets in places.items():
+                listed[attempt, partition].update(offsets.tolist())
+    for (attempt, partition), gone in sorted(listed.items()):
+        if attempt not in attempts:
+            attempts.append(attempt)
+        code, known = attempts.index(attempt), held.get(partition, NOTHING_HELD)
+        still = np.intersect1d(known.offsets[known.labels == code], list(gone))
+        text = f"letters of {attempt} gone on purpose, and there all the same"
+        findings.show("E1", text, partition, still)
+        absent = np.setdiff1d(np.array(sorted(gone), np.int64), still)
+        held[partition] = add_held(known, absent, code)
+    in_topics = {
+        partition: each for partition, each in held.items() if partition[0] in history.topics
+    }
+    return Letters(in_topics, attempts)
+
+
 def add_ranges(event: Event, topics: set[str], findings: Findings) -> Event:
     """Add the ranges or the redriven coordinates of some topics to an event."""
     try:
@@ -413,6 +458,10 @@ def add_ranges(event: Event, topics: set[str], findings: Findings) -> Event:
         if event.kind == "redrive":
             taken = {k: v for k, v in parse_taken(event.summary).items() if k[0] in topics}
             return replace(event, taken=taken)
+        if event.kind in TAKING or "frazil.letters" in event.summary:
+            gone = parse_taken(event.summary) if event.kind in TAKING else {}
+            letters = parse_gone_letters(event.summary)
+            return replace(event, gone=gone, gone_letters=letters)
     except UNREADABLE_TEXT as error:
         findings.say("E2", f"{event}: its ranges cannot be read: {error!r}")
     return event
@@ -651,6 +700,8 @@ def audit_counts(table: Table, history: History, live: Live, findings: Findings)
     for event in history.events:
         if (event.kind in WITHOUT_ROWS or event.is_seal) and event.changed_records:
             findings.say("E3", f"{event}: must be empty, changes {event.changed_records} records")
+        if event.kind in TAKING:
+            audit_taking(event, findings)
         is_mine = event.kind in WITH_ROWS and (event.ranges or event.taken or event.state)
         if not is_mine or (event.kind == "ingest" and event.is_seal):
             continue
@@ -658,6 +709,21 @@ def audit_counts(table: Table, history: History, live: Live, findings: Findings)
         source = by_id.get(event.parent_id or 0) if event.is_seal else event
         if source is not None and source.summary.get("operation", "append") == "append":
             audit_added(table, event, source, live, findings)
+
+
+def audit_taking(event: Event, findings: Findings) -> None:
+    """Check that a deletion took as many rows as it lists, and says who wanted it."""
+    listed = sum(len(offsets) for offsets in event.gone.values())
+    said, taken = (
+        event.count("frazil.rows-deleted"),
+        event.count("deleted-records") - event.count("added-records"),
+    )
+    if said != taken or listed > said:
+        text = f"{event}: says {said} rows, lists {listed}, took {taken}"
+        findings.say("E3", text)
+    authored = event.summary.get("frazil.by") and event.summary.get("frazil.reason")
+    if event.kind == "erase" and not authored:
+        findings.say("E6", f"{event}: nobody's name or reason")
 
 
 def audit_conservation(event: Event, findings: Findings) -> None:
@@ -773,9 +839,14 @@ class Delivery:
         """Compare one partition's rows and counting letters with its ranges and its log."""
         spans = self.spans[partition]
         letters = self.counting_letters(partition)
+        gone = self.find_gone(partition)
+        self.counting += len(np.setdiff1d(letters, gone))
+        text = "records gone on purpose, and there all the same"
+        self.findings.show("E1", text, partition, np.intersect1d(rows.offsets, gone))
+        absent = gone[~np.isin(gone, np.concatenate([rows.offsets, letters]))]
+        rows = add_held(rows, absent, -1)
         owners = paint(rows.offsets, spans)
         self.rows.update(owners.tolist())
-        self.counting += len(letters)
         top = max((span.end for span in spans), default=0)
         outside = rows.offsets[owners < 0]
         above, below = outside[outside >= top], outside[outside < top]
@@ -788,6 +859,21 @@ class Delivery:
         self.findings.show("E4", "rows came with a snapshot of other ranges", partition, strays)
         if log is not None:
             self.audit_log(partition, present, log)
+
+    def find_gone(self, partition: Partition) -> Offsets:
+        """Return what left on purpose and did not come back: by a batch, or if too old a replay."""
+        found = [np.empty(0, np.int64)]
+        for index, event in enumerate(self.events):
+            if event.kind in TAKING:
+                letters = [
+                    held[partition] for held in event.gone_letters.values() if partition in held
+                ]
+                listed = np.unique(np.concatenate([event.gone.get(partition, found[0]), *letters]))
+                again = ("ingest",) if event.kind == "erase" else ("ingest", "replay")
+                spans = [span for span in self.spans[partition] if span.owner > index]
+                later = [span for span in spans if self.events[span.owner].kind in again]
+                found.append(listed[paint(listed, later) < 0])
+        return np.unique(np.concatenate(found))
 
     def counting_letters(self, partition: Partition) -> Offsets:
         """Return the letters that count (the protocol's 'Dead letters').
@@ -1024,7 +1110,7 @@ def audit(tables: Tables, stream: str, isolation: str, read_topic: TopicReader) 
     audit_end(history, logs, findings)
     audit_counts(tables.base, history, live, findings)
     audit_foreign(history, findings)
-    delivery = Delivery(history, letters, findings)
+    delivery = Delivery(history, restore_letters(history, letters, findings), findings)
     for partition in sorted({*delivery.spans, *rows, *letters.held}):
         delivery.audit_partition(partition, rows.get(partition, NOTHING_HELD), logs.get(partition))
     delivery.audit_quarantined()

@@ -8,7 +8,7 @@ import json
 import sys
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +211,35 @@ class Lake:
         rows = auditor.read_parquet(self.table.io, file.file_path, auditor.ROW_TYPES).to_pylist()
         return [{name.split(".")[1]: value for name, value in row.items()} for row in rows]
 
+    def take(
+        self,
+        offsets: tuple[int, ...],
+        listed: Mapping[str, object] | None = None,
+        kind: str = "erase",
+        **forged: str,
+    ) -> int:
+        """Take rows of partition 0 away on purpose; what is listed may be something else."""
+        old = [f for f in self.files() if {r["offset"] for r in self.rows_of(f)} & {*offsets}]
+        rows = [row for file in old for row in self.rows_of(file)]
+        rest = [r for r in rows if r["partition"] != 0 or r["offset"] not in offsets]
+        summary = {
+            "frazil.kind": kind,
+            "frazil.stream": "flights",
+            "frazil.coordinates": json.dumps(listed or {"flights": {"0": [*offsets]}}),
+            "frazil.rows-deleted": str(len(offsets)),
+            "frazil.by": "jane@example.org",
+            "frazil.reason": "request 12",
+            **{f"frazil.{name}": text for name, text in forged.items()},
+        }
+        return self.commit(summary, self.write(rest), removed=old)
+
+    def erase_letters(self, attempt: str, *offsets: int) -> None:
+        """Say that letters left, in a snapshot without rows; they stay in their table."""
+        letters = {attempt: {"flights": {"0": [*offsets]}}}
+        named = {"kind": "erase", "by": "jane@example.org", "reason": "request 12"}
+        listed = {"coordinates": "{}", "rows-deleted": "0", "letters": json.dumps(letters)}
+        self.commit({f"frazil.{name}": text for name, text in {**named, **listed}.items()})
+
     def ledger_rows(self, left_out: int = 0) -> list[dict[str, object]]:
         """Write every snapshot as a row of the ledger, less one."""
         uuid = str(self.table.metadata.table_uuid)
@@ -294,6 +323,64 @@ def test_a_rewind_and_the_same_records_again_pass(lake: Lake) -> None:
     lake.ingest({0: (10, 25)}, bad=(12,))
 
     assert lake.audit().findings == ()
+
+
+@pytest.mark.parametrize("kind", ["erase", "expire-rows"])
+def test_rows_that_left_on_purpose_are_not_missed(lake: Lake, kind: str) -> None:
+    lake.take((5, 12), kind=kind)
+    lake.ingest({0: (20, 25)})
+    lake.log[0] = PartitionLog(8, 40, np.arange(8, 40))
+
+    assert lake.audit().findings == ()
+    assert lake.audit().facts["rows_of_stream"] == 26
+
+
+def test_letters_that_left_on_purpose_are_not_missed(lake: Lake) -> None:
+    lake.erase_letters("try_b1", 3, 4)
+    lake.letters.delete("attempt == 'try_b1'")
+
+    assert lake.audit().findings == ()
+    assert lake.audit().facts["dead_letters_counting"] == 0
+
+
+def test_letters_that_are_listed_as_gone_and_are_there_are_found(lake: Lake) -> None:
+    lake.erase_letters("try_b1", 3)
+
+    assert located(lake.audit(), "E1") == {("flights", 0, 3)}
+
+
+@pytest.mark.parametrize(
+    ("harm", "found", "words"),
+    [
+        (lambda it: it.take((5,), {"flights": {"0": [5, 6]}}), "E1", "there all the same"),
+        (lambda it: it.take((5,), {"flights": {"0": [6]}}), "E1", "neither in the table"),
+        (lambda it: it.take((5, 6), {"flights": {"0": [5]}}), "E1", "neither in the table"),
+        (lambda it: it.take((5,), **{"rows-deleted": "2"}), "E3", "says 2 rows, lists 1, took 1"),
+        (lambda it: it.take((5,), {"flights": {"0": [5, 7]}}), "E3", "lists 2"),
+        (lambda it: it.take((5,), {"flights": {"0": [5, 39]}}), "E1", "above every published"),
+        (lambda it: it.take((5,), by=""), "E6", "nobody's name"),
+    ],
+    ids=["too many", "another", "too few", "miscounted", "skipped", "not read", "nobody"],
+)
+def test_a_forged_erasure_is_found(
+    lake: Lake, harm: Callable[[Lake], object], found: str, words: str
+) -> None:
+    harm(lake)
+
+    findings = lake.audit().findings
+
+    assert [f for f in findings if f.invariant == found and words in f.text], findings
+
+
+def test_what_a_replay_brings_back_is_found_if_erased_and_not_if_too_old(lake: Lake) -> None:
+    lake.take((5,))
+    lake.take((6,), kind="expire-rows")
+
+    named = {"frazil.kind": "replay", "frazil.batch-id": "replay-1", "frazil.attempt": "try_r"}
+    ranges = {"frazil.ranges": json.dumps({"flights": {"0": [5, 7]}})}
+    lake.commit({**named, **ranges, **lake.counts(2, 0, 0)}, lake.write(coordinates(5, 6)))
+
+    assert located(lake.audit(), "E1") == {("flights", 0, 5)}
 
 
 def test_carry_gap_and_an_empty_batch_pass(lake: Lake) -> None:

@@ -11,12 +11,12 @@ from pyiceberg.table import Table
 from stack_lake import StackLake, ingest_up_to, rows_up_to
 
 from frazil.bootstrap import new_table
-from frazil.contracts import TableResult
 from frazil.errors import JobFailedError
 from frazil.expiry import DAY_MS, HOUR_MS
 from frazil.maintained_tables import new_request
 from frazil.maintenance import remove_orphans
 from frazil.table_layout import read_used_files
+from frazil.table_messages import TableResult
 from frazil.table_reports import TableOrphans
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]

@@ -11,8 +11,9 @@ from frazil.cli.compare import compare
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
 from frazil.cli.drill import drill
+from frazil.cli.erasing import erase
 from frazil.cli.letters import dead_letters, replay_dead_letters
-from frazil.cli.maintenance import maintain
+from frazil.cli.maintenance import expire_rows, maintain
 from frazil.cli.output import fail
 from frazil.cli.questions import audit, snapshots, status, streams, where
 from frazil.cli.readiness import readiness
@@ -47,7 +48,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "dead-letters": dead_letters,
     "replay-dead-letters": replay_dead_letters,
     "replay": replay,
+    "erase": erase,
     "maintain": maintain,
+    "expire-rows": expire_rows,
     "timeline": timeline,
     "readiness": readiness,
     "drill": drill,

@@ -1,0 +1,71 @@
+"""What an erasure does not reach, said for people: older snapshots, Kafka, replays, rollbacks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from pyiceberg.table.refs import SnapshotRefType
+
+from frazil.branches import PREFIX
+from frazil.coordinates import Coordinates
+from frazil.erased_keys import RAW_KEY, ErasedKeys
+from frazil.errors import FrazilError
+from frazil.expiry import HOUR_MS
+from frazil.maintained_tables import retention_window
+from frazil.workspace import Workspace
+
+
+def describe_erasure(work: Workspace, what: str, gone: Coordinates, erased: ErasedKeys) -> str:
+    """Write what is taken, and every place from where it can still be read or come back."""
+    return "\n".join([what, *_list_remains(work), *_list_kafka(work, gone), *_list_blind(erased)])
+
+
+def _list_remains(work: Workspace) -> Iterator[str]:
+    window = retention_window(work)
+    hours = max(window.expire_ms, window.rollback_ms) // HOUR_MS
+    for name in (work.stream.table.name, work.stream.dead_letters_table):
+        table = work.store.find(name)
+        if table is None:
+            continue
+        refs = table.metadata.refs.items()
+        tags = [ref for ref, each in refs if each.snapshot_ref_type == SnapshotRefType.TAG]
+        staged = [ref for ref, _ in refs if ref.startswith(PREFIX) and ref not in tags]
+        held = f", and the tags {', '.join(tags)} theirs until they age" if tags else ""
+        yield (
+            f"{name}: {len(table.metadata.snapshots)} snapshots that are there already keep what "
+            f"they hold until expire_snapshots removes them, {hours} hours from now at the "
+            f"earliest{held}"
+        )
+        if staged:
+            yield (
+                f"{name}: what {len(staged)} staging branches hold is not published yet and stays: "
+                "erase once more when they are done"
+            )
+
+
+def _list_kafka(work: Workspace, gone: Coordinates) -> Iterator[str]:
+    """Say what Kafka still has; an erasure does not wait for a broker."""
+    yield (
+        "a replay leaves out what was erased; records that come later, and a rollback to before "
+        "the erasure, bring the key back: erase once more then"
+    )
+    if not gone:
+        return
+    kept = 0
+    try:
+        for topic in {topic for topic, _ in gone}:
+            facts = work.kafka.fetch_topic(topic, "read_uncommitted")
+            for number, partition in enumerate(facts.partitions):
+                offsets = gone.get((topic, number))
+                kept += int(np.sum(offsets >= partition.earliest)) if offsets is not None else 0
+    except FrazilError:
+        yield "Kafka did not answer; it keeps records until its own retention takes them"
+        return
+    yield f"Kafka still has {kept} of these records until its own retention takes them"
+
+
+def _list_blind(erased: ErasedKeys) -> Iterator[str]:
+    if not erased.raw:
+        yield (
+            "dead letters were found by the records above alone: their values did not decode; "
+            f"--key {RAW_KEY}=VALUE finds them by the record's own key"
+        )
