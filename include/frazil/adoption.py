@@ -119,7 +119,7 @@ def refuse_other_log(stream: str, topic: TopicFacts, places: TablePlaces) -> Non
         raise PartitionsShrankError(
             f"stream {stream}: the table has rows of {topic.topic}-{max(numbers)}, the topic has "
             f"{len(topic.partitions)} partitions: it was created again, or it is another topic",
-            "check source.topic and its connection; a table of another log cannot be adopted",
+            "check `source` and its connection; a table of another log cannot be adopted",
         )
     for partition, offsets in _iterate(topic, places):
         end = topic.partitions[partition].end
@@ -127,7 +127,7 @@ def refuse_other_log(stream: str, topic: TopicFacts, places: TablePlaces) -> Non
             raise OffsetsWentBackError(
                 f"stream {stream}: the table has {topic.topic}-{partition}@{offsets[-1]}, Kafka "
                 f"ends at {end}: the topic was created again or truncated, or it is another one",
-                "check source.topic and its connection; a table of another log cannot be adopted",
+                "check `source` and its connection; a table of another log cannot be adopted",
             )
 
 

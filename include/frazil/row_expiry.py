@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, EqualTo, LessThan
+from pyiceberg.expressions import And, In, LessThan
 from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
@@ -72,7 +72,7 @@ def find_too_old(schema: Schema, stream: Stream, rule: ExpireRows, cutoff: datet
     Raises:
         IncompatibleTableError: the column is not there, or no time.
     """
-    name, topic = rule.column, stream.source.topic
+    name, own_topics = rule.column, stream.source.names
     kind = schema.find_type(name) if name in schema.column_names else None
     micros = int(cutoff.timestamp()) * 1_000_000
     limit: DateLiteral | TimestampLiteral
@@ -93,9 +93,10 @@ def find_too_old(schema: Schema, stream: Stream, rule: ExpireRows, cutoff: datet
     def flag(rows: pa.Table) -> Flags:
         topics = read_column(rows, f"{keys.KAFKA_COLUMN}.topic")
         times = read_column(rows, name)
-        is_old = pc.and_(pc.equal(topics, topic), pc.less(times, scalar.cast(times.type)))
+        is_own = pc.is_in(topics, value_set=pa.array(own_topics, topics.type))
+        is_old = pc.and_(is_own, pc.less(times, scalar.cast(times.type)))
         flags: Flags = pc.fill_null(is_old, False).to_numpy()  # noqa: FBT003 - Arrow's signature
         return flags
 
-    own = EqualTo(term=f"{keys.KAFKA_COLUMN}.topic", value=topic)
+    own = In(term=f"{keys.KAFKA_COLUMN}.topic", literals=set(own_topics))
     return Wanted(And(own, LessThan(term=name, value=limit)), (name,), flag)

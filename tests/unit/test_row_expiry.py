@@ -18,7 +18,8 @@ from frazil import keys
 from frazil.columns import FieldError
 from frazil.dead_letters import ensure_dead_letters_table
 from frazil.expiry import DAY_MS
-from frazil.row_expiry import decide_cutoff, expire_rows
+from frazil.row_expiry import decide_cutoff, expire_rows, find_too_old
+from frazil.streams import ExpireRows
 from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
 
@@ -201,3 +202,18 @@ def test_a_rule_by_a_column_without_a_time_is_refused(column: str) -> None:
 
     with pytest.raises((FieldError, ValueError), match="no column with a time"):
         make_stream(value={"columns": COLUMNS}, maintenance={"expire_rows": rule})
+
+
+def test_rows_of_every_topic_of_the_stream_go_and_none_of_others(lake: Lake) -> None:
+    source = {"topics": ["orders", "sales"]}
+    stream = make_stream(value={"columns": COLUMNS}, source=source)
+    rule = ExpireRows(column="at", keep_days=4)
+    schema = lake.table.schema()
+
+    wanted = find_too_old(schema, stream, rule, NOW - timedelta(days=4))
+    rows = [row_of(topic, 0, days) for topic in ("orders", "sales", "others") for days in (1, 9)]
+
+    flags = wanted.flag(pa.Table.from_pylist(rows, schema.as_arrow()))
+    assert flags.tolist() == [False, True, False, True, False, False]
+    lake.table.append(pa.Table.from_pylist(rows, schema.as_arrow()))
+    assert lake.table.scan(row_filter=wanted.condition).count() == 2
