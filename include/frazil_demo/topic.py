@@ -43,6 +43,7 @@ def send_flights(config: Mapping[str, str], report: Callable[[str], None]) -> Se
     there = [partition.end for partition in facts.partitions]
     producer_settings: dict[str, Any] = {
         **config,
+        "log_level": 3,  # a broker that has just begun refuses once or twice, and that is no news
         "enable.idempotence": True,
         "linger.ms": 50,
         "compression.type": "lz4",

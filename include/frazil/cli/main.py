@@ -14,7 +14,7 @@ from frazil.cli.drill import drill
 from frazil.cli.erasing import erase
 from frazil.cli.letters import dead_letters, replay_dead_letters
 from frazil.cli.maintenance import expire_rows, maintain
-from frazil.cli.output import fail
+from frazil.cli.output import fail, keep_answers_clean
 from frazil.cli.questions import audit, snapshots, status, streams, where
 from frazil.cli.readiness import readiness
 from frazil.cli.replay import replay
@@ -63,6 +63,7 @@ for name, command in COMMANDS.items():
 
 def main() -> NoReturn:
     """Run the command line: exit 0 done, 1 refused or failed with a typed error, 2 usage."""
+    keep_answers_clean()
     try:
         app()
     except FrazilError as error:

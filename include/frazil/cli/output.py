@@ -50,6 +50,13 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     console.print(table)
 
 
+def keep_answers_clean() -> None:
+    """Let retries pass in silence: by default they are logged to standard output, into the JSON."""
+    from stamina.instrumentation import set_on_retry_hooks
+
+    set_on_retry_hooks(())
+
+
 def report_progress(text: str, started: float) -> None:
     """Say that a long step ended, with its seconds, where it does not disturb the answer."""
     progress_console.print(f"[dim]{time.monotonic() - started:6.1f} s[/dim]  {text}")
