@@ -31,6 +31,7 @@ def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
         "min-input-files": str(MIN_INPUT_FILES),
         "max-concurrent-file-group-rewrites": "1",
         "partial-progress.enabled": str(request.partial_progress).lower(),
+        "rewrite-all": str(request.rewrite_all).lower(),
     }
     rows = call_procedure(
         spark,

@@ -30,7 +30,12 @@ from frazil.bootstrap import refuse_misfits, refuse_second_owner
 from frazil.coordinates import Coordinates, Offsets, cover
 from frazil.decisions import Choice, record_decision
 from frazil.derived_columns import with_columns
-from frazil.errors import IncompatibleTableError, NothingToDecideError, WriterActiveError
+from frazil.errors import (
+    IncompatibleTableError,
+    NotAdoptableError,
+    NothingToDecideError,
+    WriterActiveError,
+)
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, find_recovery_point
 from frazil.offset_columns import OffsetColumns, find_columns
@@ -62,6 +67,12 @@ def adopt_table(
     """
     work = with_columns(work)
     name = work.stream.table.name
+    if work.stream.route is not None:
+        raise NotAdoptableError(
+            f"stream {work.stream.stream} is one of a route: which offsets of {name} are missing, "
+            "and which belong to another table, its coordinates do not say",
+            "adopt it by a stream of its own topic, or begin a new table",
+        )
     seen: list[int | None] = []
 
     def decide(history: History) -> Choice:

@@ -14,6 +14,7 @@ from frazil.kafka_log import KafkaLog, TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point, walk_ancestors
 from frazil.planning import marker_batch_id
 from frazil.publishing import Marker, load_with_history, publish_marker
+from frazil.route_memory import remember_route
 from frazil.schema_review import columns_property, has_begun
 from frazil.sources import StartAtOffsets, StartAtTime
 from frazil.state import StreamState, parse_state
@@ -48,6 +49,7 @@ def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint
         settle_schema(work)
         table = work.store.load(stream.table.name)
     refuse_misfits(stream, table.schema())
+    remember_route(work)
     reach_failpoint("plan.before-bootstrap")
     point = take_turns(
         f"bootstrapping stream {stream.stream}", lambda: _bootstrap_turn(work, topics)

@@ -34,7 +34,8 @@ def explain_excess(errors: Errors, records: BadRecords) -> str | None:
         return f"{share}; errors.tolerance is none"
     if errors.tolerance == "invalid_data":
         rest = records.bad - records.invalid
-        return f"{rest} records miss a required column; tolerance is invalid_data" if rest else None
+        decoded = f"{rest} records decode and are bad for another reason"
+        return f"{decoded}; tolerance is invalid_data" if rest else None
     if errors.max_bad_records is not None and records.bad > errors.max_bad_records:
         return f"{share}; errors.max_bad_records is {errors.max_bad_records}"
     if records.bad > errors.max_bad_ratio * records.read:

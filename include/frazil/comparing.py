@@ -112,8 +112,8 @@ def compare_tables(request: CompareRequest, run_id: str) -> Comparison:
 def _open_sides(request: CompareRequest, run_id: str) -> tuple[Side, Side]:
     names = (request.left, request.right)
     streams = [None if "." in name else open_workspace(name, run_id).stream for name in names]
-    topics = [stream.source.topic for stream in streams if stream is not None]
-    topic = request.topic or next(iter(topics), None)
+    only = [s.source.names[0] for s in streams if s is not None and len(s.source.names) == 1]
+    topic = request.topic or next(iter(only), None)
     columns = (request.left_columns, request.right_columns)
     left, right = (
         _open_side(name, stream, named, topic, request.connection)
@@ -128,7 +128,8 @@ def _open_side(
     store = TableStore(find_catalog(stream.table.connection if stream else connection))
     table, history = load_with_history(store, stream.table.name if stream else name)
     columns = find_columns(table.schema(), named, history.table)
-    placed = PlacedTable(table, columns, stream.source.topic if stream else topic)
+    names = stream.source.names if stream else ()
+    placed = PlacedTable(table, columns, names[0] if len(names) == 1 else topic)
     letters = read_letters(store.find(stream.dead_letters_table)) if stream else {}
     return Side(name, placed, history, stream, letters)
 

@@ -22,9 +22,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
 
 from frazil.connections import connection_from_environment, find_connection
-from frazil.errors import DrillError, KafkaUnavailableError
+from frazil.errors import DrillError, FrazilError, KafkaUnavailableError
 from frazil.kafka_options import to_librdkafka
 from frazil.stack.settings import STREAMS_VARIABLE
+from frazil.tables import translated_errors
 from frazil.workspace import Workspace
 
 PREFIX = "frazil_drill_"
@@ -164,12 +165,17 @@ class Scratch:
         )
 
     def remove(self) -> None:
-        """Remove topic and tables; what is not there is no obstacle."""
-        with contextlib.suppress(KafkaUnavailableError):
+        """Remove topic and tables; what cannot be removed is told, and is no finding."""
+        try:
             self.delete_topic()
+        except KafkaUnavailableError as error:
+            self.seen.append(f"topic {self.name} stays behind: {error.facts}")
         for table in (self.table, f"{self.table}__dead_letters"):
-            with contextlib.suppress(NoSuchTableError):
-                self.like.store.catalog.purge_table(table)
+            try:
+                with contextlib.suppress(NoSuchTableError), translated_errors("cleaning up"):
+                    self.like.store.catalog.purge_table(table)
+            except FrazilError as error:
+                self.seen.append(f"table {table} stays behind: {error.facts}")
 
 
 @contextlib.contextmanager

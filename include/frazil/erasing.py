@@ -147,9 +147,14 @@ def remove_listed_letters(work: Workspace, author: Author) -> int:
     listed = _list_letters(history)
     if not listed or work.store.find(name) is None:
         return 0
-    tried: list[int] = []
-    turn = partial(_letters_turn, work, find_listed(listed), author, tried)
-    return take_turns(f"erasing from {name}", turn)
+    total = 0
+    while True:
+        tried: list[int] = []
+        turn = partial(_letters_turn, work, find_listed(listed), author, tried)
+        gone = take_turns(f"erasing from {name}", turn)
+        if not gone:
+            return total
+        total += gone
 
 
 def _letters_turn(work: Workspace, wanted: Wanted, author: Author, tried: list[int]) -> int:

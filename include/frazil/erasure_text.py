@@ -11,12 +11,17 @@ from frazil.erased_keys import RAW_KEY, ErasedKeys
 from frazil.errors import FrazilError
 from frazil.expiry import HOUR_MS
 from frazil.maintained_tables import retention_window
+from frazil.streams import list_siblings
 from frazil.workspace import Workspace
 
 
 def describe_erasure(work: Workspace, what: str, gone: Coordinates, erased: ErasedKeys) -> str:
     """Write what is taken, and every place from where it can still be read or come back."""
-    return "\n".join([what, *_list_remains(work), *_list_kafka(work, gone), *_list_blind(erased)])
+    told = [*_list_remains(work), *_list_kafka(work, gone), *_list_blind(erased)]
+    others = sorted(set(list_siblings(work.stream)) - {work.stream.stream})
+    if others:
+        told.append(f"other streams of the route may hold the key too: {', '.join(others)}")
+    return "\n".join([what, *told])
 
 
 def _list_remains(work: Workspace) -> Iterator[str]:
@@ -66,6 +71,6 @@ def _list_kafka(work: Workspace, gone: Coordinates) -> Iterator[str]:
 def _list_blind(erased: ErasedKeys) -> Iterator[str]:
     if not erased.raw:
         yield (
-            "dead letters were found by the records above alone: their values did not decode; "
+            "dead letters were found by the records above alone, not by what is in their values; "
             f"--key {RAW_KEY}=VALUE finds them by the record's own key"
         )

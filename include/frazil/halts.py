@@ -19,6 +19,7 @@ from frazil.errors import (
 )
 from frazil.ledger import History, find_recovery_point, walk_ancestors
 from frazil.recovery import list_read_again
+from frazil.rereading import refuse_unread
 from frazil.state import StreamState, parse_state
 from frazil.workspace import Workspace
 
@@ -40,6 +41,9 @@ def reingest(work: Workspace, author: Author | None) -> Decision:
                 f"`frazil recover {stream} --new-table` starts over from source.start",
             )
         hint = history.hint(stream)
+        hinted = _hinted_state(history, stream)
+        for topic in list_read_again(state.offsets, hinted.offsets) if hinted else ():
+            refuse_unread(work, topic)
         epoch = max(state.epoch, hint.epoch if hint else 0) + 1
         return Choice(state, state.moved(epoch, "", state.offsets))
 

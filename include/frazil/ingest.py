@@ -25,6 +25,7 @@ from frazil.publishing import (
     publish_batch,
     refuse_incomplete,
 )
+from frazil.route_memory import refuse_departed
 from frazil.schema_review import preview_schema
 from frazil.staging import stage_batch
 from frazil.state import StreamState, parse_state
@@ -64,6 +65,7 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         return plan_batch(PlanInput(work.stream, state, topics, absent, rules.suite_hash, latest))
     table, history = load_with_history(work.store, work.stream.table.name)
     preview_schema(table, work.stream)
+    refuse_departed(table, work.stream)
     point = find_recovery_point(history, work.stream.stream)
     if point is None:
         refuse_second_owner(history, work.stream)

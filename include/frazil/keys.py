@@ -71,6 +71,11 @@ def columns_key(stream: str) -> str:
     return f"frazil.columns.{stream}"
 
 
+def route_key(stream: str) -> str:
+    """Name the table property that lists the values which a route leaves to other streams."""
+    return f"frazil.route.{stream}"
+
+
 def schema_answer_key(stream: str) -> str:
     """Name the table property that records a person's no to a schema change."""
     return f"frazil.schema-answer.{stream}"

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from frazil import keys
 from frazil.audit_ledger import Spans, Step, list_attempts, list_spans, list_taken
 from frazil.audit_rows import NOBODY, find_owners
-from frazil.coordinates import NO_OFFSETS, Offsets, Partition
+from frazil.coordinates import NO_OFFSETS, Offsets, Partition, join_letters
 from frazil.tables import translated_errors
 
 Flags = npt.NDArray[np.bool_]
@@ -147,10 +147,28 @@ def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Lots:
         )
         for partition, low, high in list_slices(rows)
     ]
+    is_open = np.concatenate([np.empty(0, np.bool_), *(lot.is_open for lot in lots)])
     return Lots(
-        is_open=np.concatenate([np.empty(0, np.bool_), *(lot.is_open for lot in lots)]),
+        is_open=is_open & ~_flag_gone(rows, steps),
         takers=np.concatenate([NO_OFFSETS, *(lot.takers for lot in lots)]),
     )
+
+
+def _flag_gone(rows: pa.Table, steps: tuple[Step, ...]) -> Flags:
+    """Flag the letters that an erasure lists, though they may not have left their table yet."""
+    flags = np.zeros(len(rows), dtype=np.bool_)
+    listed = join_letters(step.gone_letters for step in steps)
+    if not listed:
+        return flags
+    attempts = rows["attempt"].to_numpy()
+    offsets = rows["offset"].to_numpy()
+    for partition, low, high in list_slices(rows):
+        for attempt, held in listed.items():
+            gone = held.get(partition, NO_OFFSETS)
+            if len(gone):
+                own = attempts[low:high] == attempt
+                flags[low:high] |= own & np.isin(offsets[low:high], gone)
+    return flags
 
 
 def list_slices(rows: pa.Table) -> list[tuple[Partition, int, int]]:

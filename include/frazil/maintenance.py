@@ -47,7 +47,9 @@ _LOST_RACE_SIGNS = ("CommitFailedException", "ValidationException", "CommitState
 _SAMPLE = 20
 
 
-def compact_table(work: Workspace, *, dry_run: bool = False) -> CompactReport:
+def compact_table(
+    work: Workspace, *, dry_run: bool = False, rewrite_all: bool = False
+) -> CompactReport:
     """Rewrite small files and many manifests of the table, its dead letters and the archive.
 
     Where there is nothing to do no Spark job starts. A batch that lands meanwhile stays.
@@ -63,24 +65,29 @@ def compact_table(work: Workspace, *, dry_run: bool = False) -> CompactReport:
         missing = TableReport(table=work.stream.table.name, exists=False)
         tables: tuple[TableCompaction, ...] = (TableCompaction(before=missing, after=missing),)
     else:
-        tables = tuple(_compact(work, name, dry_run=dry_run) for name in list_maintained(work))
+        tables = tuple(
+            _compact(work, name, dry_run=dry_run, rewrite_all=rewrite_all)
+            for name in list_maintained(work)
+        )
     report = CompactReport(stream=stream, dry_run=dry_run, tables=tables)
     return note_maintenance(work, "compact", report)
 
 
-def _compact(work: Workspace, name: str, *, dry_run: bool) -> TableCompaction:
+def _compact(work: Workspace, name: str, *, dry_run: bool, rewrite_all: bool) -> TableCompaction:
     target = target_bytes(work)
     table = work.store.load(name)
     layout = read_layout(table)
     before = describe_table(name, table, layout, target)
     wanted = decide_rewrites(layout, target)
+    if rewrite_all and "files" not in wanted:
+        wanted = ("files", *wanted)
     waiting = find_waiting_merge(table, now_ms())
     if not wanted or waiting or dry_run:
         planned = () if waiting else wanted
         return TableCompaction(
             before=before, after=before, rewritten=planned, waiting_for=waiting, dry_run=dry_run
         )
-    failed = _rewrite(work, name, "files") if "files" in wanted else 0
+    failed = _rewrite(work, name, "files", rewrite_all=rewrite_all) if "files" in wanted else 0
     rewritten: tuple[Rewrite, ...] = ("files",) if "files" in wanted else ()
     if "manifests" in decide_rewrites(read_layout(work.store.load(name)), target):
         _rewrite(work, name, "manifests")
@@ -92,13 +99,14 @@ def _compact(work: Workspace, name: str, *, dry_run: bool) -> TableCompaction:
     return TableCompaction(before=before, after=after, rewritten=rewritten, files_failed=failed)
 
 
-def _rewrite(work: Workspace, name: str, rewrite: Rewrite) -> int:
+def _rewrite(work: Workspace, name: str, rewrite: Rewrite, *, rewrite_all: bool = False) -> int:
     """Rewrite until no race is lost; give the files that lost theirs in the last turn."""
     layout = read_layout(work.store.load(name))
     request = new_request(work, name).model_copy(
         update={
             "action": "manifests" if rewrite == "manifests" else "compact",
             "partial_progress": needs_partial_progress(layout, target_bytes(work)),
+            "rewrite_all": rewrite_all,
             "dry_run": False,
         }
     )

@@ -28,6 +28,9 @@ DEFAULT_OUTAGE_HOURS = 72
 
 HOUR = 3600
 MANY_SMALL_FILES = 100
+_UNKNOWN = frozenset(
+    {"source_error", "kafka_down", "catalog_down", "halted", "misconfigured", "not_started"}
+)
 Mark = Literal["ok", "warn", "fail"]
 
 
@@ -121,13 +124,9 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
     yield _judge_state(facts)
     yield from _judge_kafka(facts, outage_hours)
     yield _judge_rollback(facts)
-    yield _line(
-        "expectations",
-        f"suite {facts.stream.quality.suite or 'none'}, a failed check "
-        f"{'warns' if facts.stream.quality.on_failure == 'warn' else 'blocks'}",
-        "name a suite under quality.suite: rows of any content are published now",
-        is_good=facts.stream.quality.suite is not None,
-    )
+    route = facts.stream.route
+    if route is None or route.takes is not None:  # the rest of a route publishes no rows
+        yield _judge_expectations(facts.stream)
     yield _judge_letters(facts)
     yield _line(
         "schema decisions",
@@ -149,6 +148,16 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
     )
 
 
+def _judge_expectations(stream: Stream) -> Line:
+    return _line(
+        "expectations",
+        f"suite {stream.quality.suite or 'none'}, a failed check "
+        f"{'warns' if stream.quality.on_failure == 'warn' else 'blocks'}",
+        "name a suite under quality.suite: rows of any content are published now",
+        is_good=stream.quality.suite is not None,
+    )
+
+
 def _judge_state(facts: ReadinessFacts) -> Line:
     """Judge whether it runs at all; a stream that is merely behind is told by the watch."""
     fresh = facts.freshness
@@ -165,7 +174,7 @@ def _judge_state(facts: ReadinessFacts) -> Line:
 def _judge_kafka(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
     topics = ", ".join(facts.stream.source.names)
     covers = facts.freshness.retention_covers_seconds
-    if facts.freshness.lag_offsets is None:
+    if not _is_compared(facts.freshness):
         yield _line(
             "retention",
             "not known: topic and table could not be compared",
@@ -199,13 +208,21 @@ def _judge_kafka(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
     )
 
 
+def _is_compared(fresh: FreshnessReport) -> bool:
+    """Say whether the retention was asked; an obstacle on the way leaves it unknown."""
+    return fresh.lag_offsets is not None and fresh.cause not in _UNKNOWN
+
+
 def _judge_rollback(facts: ReadinessFacts) -> Line:
     covers = facts.freshness.retention_covers_seconds
-    is_kept = covers is None or covers >= facts.rollback_hours * HOUR
+    is_kept = _is_compared(facts.freshness) and (
+        covers is None or covers >= facts.rollback_hours * HOUR
+    )
+    kept = "still has" if is_kept else "may no longer have"
     return _line(
         "rollback",
         f"{facts.rollback_hours} h can be rolled back, snapshots expire after "
-        f"{facts.expire_hours} h; Kafka {'still has' if is_kept else 'no longer has'} all of it",
+        f"{facts.expire_hours} h; Kafka {kept} all of it",
         "set maintenance.rollback_hours to what people need, and the topic's retention above it",
         is_good=facts.rollback_hours > 0 and is_kept,
     )

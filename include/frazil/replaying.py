@@ -111,6 +111,8 @@ def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint
     ranges: Ranges = {}
     for topic in work.stream.source.names:
         below = point.state.offsets.get(topic, ())
+        if not below:
+            continue  # it joined the list and was not read yet
         since = work.kafka.fetch_offsets_at(topic, len(below), since_ms, isolation)
         until = below
         if until_ms is not None:

@@ -158,6 +158,7 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
                 batch_id=report.batch_id,
                 kind=report.kind,
                 committed_at=report.committed_at,
+                reason=_warn_of_skipped(report),
             )
     point = find_recovery_point(history, work.stream.stream)
     adopted = find_adopted(history, work.stream.stream).get(topic, ())
@@ -172,6 +173,16 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
         else "before the offset where the stream began, or in a gap"
     )
     return Place(**place, found=False, reason=reason)
+
+
+def _warn_of_skipped(report: SnapshotReport) -> str:
+    """Say that a batch left records out: its range alone does not prove a row."""
+    if not report.rows_skipped:
+        return ""
+    return (
+        f"the batch skipped {report.rows_skipped} of its records: they are in other tables of the "
+        "route, or nowhere by errors.tolerance; the column _kafka tells which rows are there"
+    )
 
 
 def _iterate_ranges(

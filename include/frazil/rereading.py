@@ -47,6 +47,7 @@ def find_lost(work: Workspace, rewind: Rewind) -> Lost:
         own = open_stream(work, stream)
         gone: dict[str, Mapping[int, OffsetRange]] = {}
         for topic, wanted in ranges.items():
+            refuse_unread(own, topic)
             # The high watermark: an open transaction is no truncated log.
             facts = own.kafka.fetch_topic(topic, "read_uncommitted")
             state = rewind.states[stream]
@@ -61,6 +62,22 @@ def find_lost(work: Workspace, rewind: Rewind) -> Lost:
         if gone:
             lost[stream] = gone
     return lost
+
+
+def refuse_unread(work: Workspace, topic: str) -> None:
+    """Refuse to give up rows of a topic that the stream file no longer names.
+
+    Raises:
+        TargetError: nobody would read them again.
+    """
+    stream = work.stream
+    if topic not in stream.source.names:
+        raise TargetError(
+            f"stream {stream.stream}: rows of topic {topic} would go, and the stream file no "
+            "longer names it: nobody would read them again",
+            f"put {topic} back under source.topics, or choose a target that is newer than its "
+            "batches",
+        )
 
 
 def list_lost(

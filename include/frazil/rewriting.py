@@ -86,7 +86,8 @@ def _write_rest(table: Table, affected: Affected) -> Iterator[DataFile]:
         raise TargetError(
             f"table {name}: {affected.path} holds rows that go and rows that stay, and belongs to "
             f"partition spec {affected.task.file.spec_id}, the table has {spec.spec_id} now",
-            "compact the table first (`frazil maintain`); nothing was written",
+            "nothing was written; `frazil maintain STREAM --only compact --rewrite-all "
+            "--no-dry-run` writes every file by the present spec",
         )
     rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_inside))
     key = PartitionKey(field_values=[], partition_spec=spec, schema=table.schema())

@@ -5,11 +5,12 @@ and a file that only such rows fill goes whole. A record that comes late enough 
 ingested as any other, and goes with the next run.
 """
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, In, LessThan
+from pyiceberg.expressions import And, BooleanExpression, In, IsNull, LessThan, Or
 from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
@@ -19,9 +20,12 @@ from frazil.deleting import Wanted, delete_rows, find_no_letters, find_rows, rea
 from frazil.deletions import Deletion
 from frazil.errors import IncompatibleTableError
 from frazil.expiry import DAY_MS
+from frazil.ledger import History, walk_ancestors
 from frazil.letters import Flags
 from frazil.maintained_tables import look_at_base, note_maintenance, now_ms, summarize_table
+from frazil.publishing import load_with_history
 from frazil.rewriting import count_rows
+from frazil.state import parse_state
 from frazil.streams import ExpireRows, Stream
 from frazil.table_reports import RowExpiryReport
 from frazil.workspace import Workspace
@@ -45,8 +49,8 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
     told = {"column": rule.column, "before_at": cutoff}
     if look_at_base(work) is None:
         return empty.model_copy(update=told)
-    table = work.store.load(stream.table.name)
-    wanted = find_too_old(table.schema(), stream, rule, cutoff)
+    table, history = load_with_history(work.store, stream.table.name)
+    wanted = find_too_old(table.schema(), stream, rule, cutoff, list_own(history, stream))
     if dry_run:
         return empty.model_copy(update={**told, "rows": count_rows(find_rows(table, wanted))})
     words = {keys.TARGET: f"{rule.column} before {cutoff.isoformat()}"}
@@ -66,13 +70,32 @@ def decide_cutoff(at_ms: int, keep_days: int) -> datetime:
     return today - timedelta(days=keep_days)
 
 
-def find_too_old(schema: Schema, stream: Stream, rule: ExpireRows, cutoff: datetime) -> Wanted:
+@dataclass(frozen=True)
+class OwnRows:
+    """Which rows are a stream's: of these topics, and those that came with an adopted table."""
+
+    topics: tuple[str, ...]
+    adopted: bool
+
+
+def list_own(history: History, stream: Stream) -> OwnRows:
+    """List the topics that the stream reads or has read, and whether it adopted its table."""
+    key = keys.state_key(stream.stream)
+    carriers = [entry for entry in walk_ancestors(history) if key in entry.summary]
+    read = {topic for entry in carriers[:1] for topic in parse_state(entry.summary[key]).offsets}
+    adopted = any(entry.summary.get(keys.KIND) == keys.ADOPT for entry in carriers)
+    return OwnRows(tuple(sorted(read | set(stream.source.names))), adopted)
+
+
+def find_too_old(
+    schema: Schema, stream: Stream, rule: ExpireRows, cutoff: datetime, own: OwnRows
+) -> Wanted:
     """Say which of the stream's rows are too old; other streams of the table keep their own.
 
     Raises:
         IncompatibleTableError: the column is not there, or no time.
     """
-    name, own_topics = rule.column, stream.source.names
+    name, topic = rule.column, f"{keys.KAFKA_COLUMN}.topic"
     kind = schema.find_type(name) if name in schema.column_names else None
     micros = int(cutoff.timestamp()) * 1_000_000
     limit: DateLiteral | TimestampLiteral
@@ -91,12 +114,16 @@ def find_too_old(schema: Schema, stream: Stream, rule: ExpireRows, cutoff: datet
             )
 
     def flag(rows: pa.Table) -> Flags:
-        topics = read_column(rows, f"{keys.KAFKA_COLUMN}.topic")
+        topics = read_column(rows, topic)
         times = read_column(rows, name)
-        is_own = pc.is_in(topics, value_set=pa.array(own_topics, topics.type))
+        is_own = pc.is_in(topics, value_set=pa.array(own.topics, topics.type))
+        if own.adopted:
+            is_own = pc.or_(is_own, pc.is_null(topics))
         is_old = pc.and_(is_own, pc.less(times, scalar.cast(times.type)))
         flags: Flags = pc.fill_null(is_old, False).to_numpy()  # noqa: FBT003 - Arrow's signature
         return flags
 
-    own = In(term=f"{keys.KAFKA_COLUMN}.topic", literals=set(own_topics))
-    return Wanted(And(own, LessThan(term=name, value=limit)), (name,), flag)
+    is_own: BooleanExpression = In(term=topic, literals=set(own.topics))
+    if own.adopted:
+        is_own = Or(is_own, IsNull(term=topic))
+    return Wanted(And(is_own, LessThan(term=name, value=limit)), (name,), flag)

@@ -19,7 +19,7 @@ from frazil.errors import ConfigurationError
 from frazil.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
 from frazil.partitioning import PartitionField, parse_partition_field
 from frazil.payloads import BY_REGISTRY, Key, Section, Value
-from frazil.routing import Route, TableName
+from frazil.routing import Route, TableName, derived_name
 from frazil.schedules import parse_schedule
 from frazil.sources import Source
 
@@ -177,9 +177,9 @@ class Stream(Section):
             raise FieldError(("key", "column"), str(error)) from error
         for part in ("value", "key"):
             self._refuse_ambiguous_subject(part)
+        self._refuse_unfit_route()
         if self.needs_columns:
             return self
-        self._refuse_unfit_route()
         for index, text in enumerate(self.table.partition_by):
             try:
                 parse_partition_field(text, columns)
@@ -201,6 +201,11 @@ class Stream(Section):
 
     def _refuse_unfit_route(self) -> None:
         if self.route is None:
+            return
+        if self.source.start == "latest":
+            reason = "streams of a route begin one after the other; what comes between were lost"
+            raise FieldError(("source", "start"), f"not with `route`: {reason}")
+        if self.needs_columns:
             return
         if self.value.typed_columns.get(self.route.field, "").rstrip("!") != "string":
             known = ", ".join(n for n, t in self.value.typed_columns.items() if t[:6] == "string")
@@ -275,3 +280,13 @@ class Stream(Section):
 def suite_path(streams_dir: Path, suite: str) -> Path:
     """Locate an expectation suite beside the stream files."""
     return streams_dir / "expectations" / f"{suite}.json"
+
+
+def list_siblings(stream: Stream) -> list[str]:
+    """Name all streams of a stream's route, itself among them; none where there is no route."""
+    route = stream.route
+    if route is None:
+        return []
+    own = stream.stream
+    rest = own if route.takes is None else own.removesuffix(derived_name("", route.takes))
+    return [rest, *(derived_name(rest, value) for value in route.tables)]

@@ -15,6 +15,7 @@ class TableRequest(Message):
     action: Literal["compact", "manifests", "expire", "orphans"]
     target_bytes: int = 128 * 1024 * 1024
     partial_progress: bool = False
+    rewrite_all: bool = False
     prefix_listing: bool = False
     snapshot_ids: tuple[int, ...] = ()
     older_than_ms: int = 0

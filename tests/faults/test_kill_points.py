@@ -22,7 +22,7 @@ BY_WORKERS = ("stage.before-files",)
 """Reached only where Python workers write the rows of a batch."""
 BLOCKING = tuple(name for name in FAILPOINTS if name.endswith("-block"))
 EVOLVING = tuple(name for name in FAILPOINTS if name.endswith("-evolution"))
-OTHER_STEPS = ("seal.", "redrive.", "rewind.", "replay.", "decide.")
+OTHER_STEPS = ("seal.", "redrive.", "rewind.", "replay.", "decide.", "delete.", "erase.")
 """Lines of what is no batch; they have tests of their own."""
 PLAIN = tuple(
     name

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from lake import Lake, make_state, make_topic
+from lake import Lake, make_state, make_stream, make_topic
 from requests.exceptions import ReadTimeout
 from scripted_catalog import ScriptedCatalog, landed_then, overtaken_by
 
@@ -17,6 +17,7 @@ from frazil.errors import (
     ForeignRollbackError,
     NothingToDecideError,
     SupersededError,
+    TargetError,
 )
 from frazil.halts import reingest
 from frazil.kafka_log import PartitionOffsets, TopicFacts
@@ -86,6 +87,16 @@ def test_a_rollback_by_others_is_read_again_from_what_main_carries(
     assert (lake.point.state.epoch, lake.point.state.offsets) == (2, {"orders": (0, 0)})
     lake.ingest(3, 2)
     assert len(lake.coordinates()) == 5
+
+
+def test_rows_of_a_topic_that_left_the_file_are_not_given_up(lake: Lake, work: Workspace) -> None:
+    roll_back(lake)
+    other = make_stream(source={"topics": ["sales"]})
+
+    with pytest.raises(TargetError, match="rows of topic orders would go") as caught:
+        reingest(replace(work, stream=other), JANE)
+
+    assert "put orders back" in caught.value.next_step
 
 
 def test_a_rewind_says_who_and_why(lake: Lake, work: Workspace) -> None:

@@ -14,10 +14,12 @@ from requests.exceptions import ReadTimeout
 from scripted_catalog import Answer, ScriptedCatalog, honest, landed_then, overtaken_by, refused
 
 from frazil import keys
+from frazil.audit_ledger import trace_steps
 from frazil.dead_letters import ensure_dead_letters_table
 from frazil.erasing import erase, plan_erasure
 from frazil.erasure_messages import Erased, ErasureRequest
 from frazil.errors import ConfigurationError
+from frazil.letters import read_book
 from frazil.reports import locate_offset
 from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
@@ -155,6 +157,12 @@ def count_letters(lake: Lake) -> int:
     return lake.store.load(lake.stream.dead_letters_table).scan().to_arrow().num_rows
 
 
+def count_open(lake: Lake) -> int:
+    """Count the letters that a redrive would take."""
+    letters = lake.store.load(lake.stream.dead_letters_table)
+    return int(read_book(letters, "orders", trace_steps(lake.history, "orders")).lots.is_open.sum())
+
+
 def test_letters_of_the_raw_key_and_of_erased_rows_go_too(
     pipeline: Pipeline, work: Workspace
 ) -> None:
@@ -208,6 +216,20 @@ def test_letters_whose_commit_got_no_answer_are_counted_once(
     assert pipeline.audit().findings == ()
 
 
+def test_a_letter_that_is_listed_is_open_no_more_though_it_has_not_left_yet(
+    pipeline: Pipeline, work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = pipeline.lake
+    letters = lake.store.load(lake.stream.dead_letters_table)
+    letters.overwrite(keyed(letters.scan().to_arrow(), b"alice"))
+    before = count_open(lake)
+    monkeypatch.setattr("frazil.erasing.remove_listed_letters", lambda *_: 0)
+
+    run(work, "_kafka.key=alice")
+
+    assert (before, count_open(lake), count_letters(lake)) == (1, 0, 1)
+
+
 @dataclass(frozen=True)
 class Interrupted(Pipeline):
     """A batch whose letters are erased before the batch itself is published."""
@@ -235,7 +257,10 @@ def test_letters_that_go_before_their_batch_is_published_are_not_missed(
 def keyed(rows: pa.Table, key: bytes) -> pa.Table:
     """Give every letter the same raw key."""
     return pa.Table.from_pylist(
-        [{**row, "_kafka": {**row["_kafka"], "key": key}} for row in rows.to_pylist()],
+        [
+            {**row, "stream": "orders", "_kafka": {**row["_kafka"], "key": key}}
+            for row in rows.to_pylist()
+        ],
         rows.schema,
     )
 

@@ -61,7 +61,7 @@ LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=()
     [
         (keeps(71 * 3600), "retention", "fail", "the worst outage is 72 h"),
         (keeps(600), "alerts", "fail", "fails after"),
-        (keeps(23 * 3600), "rollback", "warn", "no longer has all of it"),
+        (keeps(23 * 3600), "rollback", "warn", "may no longer have all of it"),
         (replace(GOOD, rollback_hours=0), "rollback", "warn", "0 h can be rolled back"),
         (replace(GOOD, is_compacted=True), "replay", "warn", "has compaction"),
         (replace(GOOD, stream=make_stream()), "expectations", "warn", "suite none"),

@@ -1,12 +1,17 @@
 """A file with a route stands for several streams; names and tables cannot collide."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lake import Lake, make_stream
 
 from frazil.errors import StreamFileError, UnknownStreamError
+from frazil.route_memory import refuse_departed, remember_route
 from frazil.routing import count_own
 from frazil.stream_files import load_readable_streams, load_stream, load_streams_of
+from frazil.streams import list_siblings
+from frazil.workspace import Workspace
 
 EVENTS = """\
 stream: events
@@ -72,8 +77,19 @@ def test_each_stream_of_a_route_is_found_by_its_name(tmp_path: Path) -> None:
         (swapped("demo.ships", "Ships"), 16, "'Ships' is not `namespace.table`"),
         (EVENTS + "  takes: Ship\n", 17, "unknown key"),
         (swapped("Ship", "s" * 60), 1, "should match pattern"),
+        (swapped("  topic: events", "  topic: events\n  start: latest"), 5, "begin one after the"),
     ],
-    ids=["a number", "no column", "one name", "no name", "one table", "bad table", "takes", "long"],
+    ids=[
+        "a number",
+        "no column",
+        "one name",
+        "no name",
+        "one table",
+        "bad table",
+        "takes",
+        "long",
+        "latest",
+    ],
 )
 def test_a_route_that_cannot_work_names_file_line_and_field(
     tmp_path: Path, text: str, line: int, words: str
@@ -106,3 +122,43 @@ def test_a_table_judges_its_own_records_the_rest_judges_all(tmp_path: Path) -> N
     assert count_own(orders.route, 100, 90) == 10
     assert count_own(rest.route, 100, 90) == 100
     assert count_own(None, 100, 0) == 100
+
+
+ROUTED = {"columns": {"kind": "string", "id": "long!"}}
+
+
+def routed(work: Workspace, **tables: str) -> Workspace:
+    """Open the lake's stream as the rest of a route."""
+    route = {"field": "kind", "tables": tables} if tables else None
+    return replace(work, stream=make_stream(value=ROUTED, route=route))
+
+
+def test_a_value_may_join_a_route_and_cannot_leave_it(lake: Lake, work: Workspace) -> None:
+    remember_route(routed(work, a="demo.a"))
+    remember_route(routed(work, a="demo.a", b="demo.b"))
+    before = lake.table.metadata_location
+
+    for changed in (routed(work, b="demo.b"), routed(work)):
+        with pytest.raises(StreamFileError, match=r"no longer has a\b|no longer has a, b"):
+            remember_route(changed)
+        with pytest.raises(StreamFileError, match="would be nowhere"):
+            refuse_departed(lake.table, changed.stream)
+    remember_route(routed(work, a="demo.elsewhere", b="demo.b"))
+
+    assert lake.table.metadata_location == before
+
+
+def test_the_field_of_a_route_cannot_change(lake: Lake, work: Workspace) -> None:
+    remember_route(routed(work, a="demo.a"))
+    columns = {"columns": {"sort": "string", "id": "long!"}}
+    other = make_stream(value=columns, route={"field": "sort", "tables": {"a": "demo.a"}})
+
+    with pytest.raises(StreamFileError, match="field has changed"):
+        refuse_departed(lake.table, other)
+
+
+def test_the_streams_of_a_route_know_each_other(tmp_path: Path) -> None:
+    streams = load_streams_of(write(tmp_path))
+
+    names = [stream.stream for stream in streams]
+    assert [list_siblings(stream) for stream in streams] == [names, names, names]

@@ -1,7 +1,7 @@
 """Rows that are too old go, whole files where they can, and every audit adds up afterwards."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from frazil import keys
 from frazil.columns import FieldError
 from frazil.dead_letters import ensure_dead_letters_table
 from frazil.expiry import DAY_MS
-from frazil.row_expiry import decide_cutoff, expire_rows, find_too_old
+from frazil.row_expiry import OwnRows, decide_cutoff, expire_rows, find_too_old
 from frazil.streams import ExpireRows
 from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
@@ -210,10 +210,22 @@ def test_rows_of_every_topic_of_the_stream_go_and_none_of_others(lake: Lake) -> 
     rule = ExpireRows(column="at", keep_days=4)
     schema = lake.table.schema()
 
-    wanted = find_too_old(schema, stream, rule, NOW - timedelta(days=4))
     rows = [row_of(topic, 0, days) for topic in ("orders", "sales", "others") for days in (1, 9)]
+    came = {**row_of("", 0, 9), "_kafka": None}
+    given = pa.Table.from_pylist([*rows, came], optional(schema.as_arrow()))
+    cutoff = NOW - timedelta(days=4)
 
-    flags = wanted.flag(pa.Table.from_pylist(rows, schema.as_arrow()))
-    assert flags.tolist() == [False, True, False, True, False, False]
+    own = OwnRows(("orders", "sales"), adopted=False)
+    wanted = find_too_old(schema, stream, rule, cutoff, own)
+    adopted = find_too_old(schema, stream, rule, cutoff, replace(own, adopted=True))
+
+    assert wanted.flag(given).tolist() == [False, True, False, True, False, False, False]
+    assert adopted.flag(given).tolist() == [False, True, False, True, False, False, True]
     lake.table.append(pa.Table.from_pylist(rows, schema.as_arrow()))
     assert lake.table.scan(row_filter=wanted.condition).count() == 2
+
+
+def optional(schema: pa.Schema) -> pa.Schema:
+    """Let `_kafka` be null, as in a table that was adopted."""
+    place = schema.get_field_index("_kafka")
+    return schema.set(place, schema.field(place).with_nullable(nullable=True))

@@ -16,6 +16,9 @@ def maintain(
     stream: StreamName,
     dry_run: DryRun = True,
     only: Annotated[Step | None, typer.Option(help="Do this step alone.")] = None,
+    rewrite_all: Annotated[
+        bool, typer.Option("--rewrite-all", help="Compact every file, by the present spec.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compact files, expire snapshots, remove orphan files and rows that are too old.
@@ -35,7 +38,7 @@ def maintain(
     work = open_workspace(stream, cli_run_id())
     reports: dict[str, CompactReport | ExpireReport | OrphanReport | RowExpiryReport] = {}
     if only in {None, "compact"}:
-        reports["compact"] = compact_table(work, dry_run=dry_run)
+        reports["compact"] = compact_table(work, dry_run=dry_run, rewrite_all=rewrite_all)
     if only in {None, "expire_snapshots"}:
         reports["expire_snapshots"] = expire_snapshots(work, dry_run=dry_run)
     if only in {None, "remove_orphans"}:

@@ -177,6 +177,8 @@ def where(
             f"{place.topic}-{partition}@{offset} is in snapshot {place.snapshot_id} "
             f"({place.kind}, batch {place.batch_id}, {place.committed_at:%Y-%m-%d %H:%M:%S} UTC)"
         )
+        if place.reason:
+            console.print(place.reason, markup=False)
     else:
         console.print(f"{place.topic}-{partition}@{offset}: {place.reason}")
     raise typer.Exit(0 if place.found else 1)
