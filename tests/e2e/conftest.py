@@ -64,8 +64,11 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
 
 
 @pytest.fixture
-def airflow_lab(airflow: Airflow) -> Lab:
-    """Give a test a stream that Airflow sees; it runs only when triggered."""
+def airflow_lab(airflow: Airflow) -> Iterator[Lab]:
+    """Give a test a stream that Airflow sees; it runs only when triggered.
+
+    Its file goes with the test: the watch would start a task for each of them every minute.
+    """
     stream = f"e{os.urandom(4).hex()}"
     lab = Lab(Stack.read(airflow.home), airflow.streams, stream)
     lab.document = yaml.safe_load(
@@ -81,4 +84,5 @@ def airflow_lab(airflow: Airflow) -> Lab:
         """
     )
     lab.write_stream()
-    return lab
+    yield lab
+    (airflow.streams / f"{stream}.yaml").unlink(missing_ok=True)
