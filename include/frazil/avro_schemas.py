@@ -13,7 +13,7 @@ from typing import TypeAlias
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from frazil.columns import MAX_DECIMAL_PRECISION, Primitive
-from frazil.registry import Registered
+from frazil.registered import Registered
 from frazil.source_types import (
     Dictionary,
     NoExactFormError,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from frazil.columns import Primitive
-from frazil.registry import Registered
+from frazil.registered import Registered
 from frazil.source_types import (
     Dictionary,
     NoExactFormError,

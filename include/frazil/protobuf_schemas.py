@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.message import DecodeError
 
 from frazil.columns import Primitive
-from frazil.registry import Registered
+from frazil.registered import Registered
 from frazil.source_types import (
     Dictionary,
     NoExactFormError,

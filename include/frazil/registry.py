@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -14,23 +13,13 @@ from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
 from frazil.errors import ConfigurationError, RegistryUnavailableError
+from frazil.registered import Registered, SchemaType
 
-SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 _PATIENCE = {"timeout": 10, "max.retries": 3, "retries.wait.ms": 200, "retries.max.wait.ms": 2000}
 """The client's own retries, below which a task's retries lie."""
 
 _SERIALIZED = "serialized"
 """A registry that can gives Protobuf as a descriptor, so that nothing here has to compile it."""
-
-
-@dataclass(frozen=True)
-class Registered:
-    """One registered schema, with the schemas that it refers to by the names it uses for them."""
-
-    id: int
-    type: SchemaType
-    text: str
-    references: tuple[tuple[str, str], ...] = ()
 
 
 class SchemaRegistry:

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
@@ -18,10 +18,13 @@ from frazil.errors import (
 from frazil.json_schemas import read_json_schema
 from frazil.payloads import BY_REGISTRY, VALUE_COLUMN, Key, Value
 from frazil.protobuf_schemas import read_protobuf
-from frazil.registry import Registered, SchemaRegistry, SchemaType
+from frazil.registered import Registered, SchemaType
 from frazil.source_fit import Fitted, fit_columns
 from frazil.source_types import NoExactFormError, Record, Source, derive_columns, write_wire
 from frazil.streams import Stream
+
+if TYPE_CHECKING:
+    from frazil.registry import SchemaRegistry
 
 _FORMATS: Mapping[SchemaType, Literal["avro", "protobuf", "json_schema"]] = {
     "AVRO": "avro",
@@ -76,7 +79,7 @@ def list_payloads(stream: Stream) -> tuple[Payload, ...]:
     return tuple(p for p in payloads if p.options.convert in BY_REGISTRY)
 
 
-def find_latest_schema(registry: SchemaRegistry, payload: Payload) -> Registered:
+def find_latest_schema(registry: "SchemaRegistry", payload: Payload) -> Registered:
     """Find the newest schema of the payload's subject.
 
     Raises:
@@ -116,7 +119,7 @@ def _read_root(payload: Payload, schema: Registered) -> Source:
 
 
 def select_schemas(
-    registry: SchemaRegistry, payload: Payload, latest: int | None, remembered: Iterable[int]
+    registry: "SchemaRegistry", payload: Payload, latest: int | None, remembered: Iterable[int]
 ) -> WireFormat:
     """Choose the schemas that a batch will probably meet: the subject's, and those of the last one.
 
@@ -148,7 +151,7 @@ def select_schemas(
 
 
 def add_schemas(
-    registry: SchemaRegistry,
+    registry: "SchemaRegistry",
     payload: Payload,
     wire: WireFormat,
     ids: Iterable[int],

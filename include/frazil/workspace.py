@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from frazil.connections import (
     find_catalog,
@@ -13,10 +14,12 @@ from frazil.connections import (
 )
 from frazil.engine import SparkEngine
 from frazil.kafka_log import KafkaLog
-from frazil.registry import SchemaRegistry
 from frazil.stream_files import load_stream
 from frazil.streams import Stream, suite_path
 from frazil.tables import TableStore
+
+if TYPE_CHECKING:
+    from frazil.registry import SchemaRegistry
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,10 @@ class Workspace:
         """Give the Spark Connect server."""
         return SparkEngine(find_spark_remote())
 
-    def registry(self, connection: str) -> SchemaRegistry:
+    def registry(self, connection: str) -> "SchemaRegistry":
         """Open a schema registry; a stream's value and key may have two."""
+        from frazil.registry import SchemaRegistry  # noqa: PLC0415 - a third of a second
+
         return SchemaRegistry(find_registry_config(connection))
 
     @property

@@ -37,7 +37,7 @@ from frazil.connections import find_kafka_config, find_registry_config, find_spa
 from frazil.contracts import BatchPlan
 from frazil.ingest import plan_next_batch
 from frazil.protobuf_schemas import read_protobuf
-from frazil.registry import Registered
+from frazil.registered import Registered
 from frazil.workspace import open_workspace
 
 FORMATS = ("json", "raw", "string", "avro", "protobuf", "json_schema")

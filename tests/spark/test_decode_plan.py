@@ -14,7 +14,7 @@ import stage_batch as job
 from frazil.columns import parse_column
 from frazil.contracts import StageRequest, WireFormat
 from frazil.quality import compile_suite, load_suite
-from frazil.registry import Registered, SchemaType
+from frazil.registered import Registered, SchemaType
 from frazil.value_forms import value_path
 from frazil.wire_schemas import Payload, describe_schema
 from frazil_spark.counting import count_metrics

@@ -10,7 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 from registry_lab import RegistryLab, assert_audited, frame, read_table
 
 from frazil.protobuf_schemas import read_protobuf
-from frazil.registry import Registered
+from frazil.registered import Registered
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

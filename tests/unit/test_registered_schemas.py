@@ -8,7 +8,7 @@ from frazil.avro_schemas import read_avro
 from frazil.columns import Column, format_type, parse_column
 from frazil.json_schemas import read_json_schema
 from frazil.protobuf_schemas import read_protobuf
-from frazil.registry import Registered, SchemaType
+from frazil.registered import Registered, SchemaType
 from frazil.source_fit import fit_columns
 from frazil.source_types import NoExactFormError, Source, derive_columns
 
