@@ -10,7 +10,15 @@ from faults.auditor import audit_table
 
 pytestmark = pytest.mark.stack
 PAGE = (REPO / "docs" / "operate.md").read_text()
-ELSEWHERE = ("frazil stack", "frazil doctor", "frazil drill ", "frazil run orders", "events")
+ELSEWHERE = (
+    "frazil stack",
+    "frazil doctor",
+    "frazil drill ",
+    "frazil compare ",
+    "frazil adopt ",
+    " orders",
+    " events",
+)
 """Commands with tests of their own: they start stacks, or speak of other streams."""
 NOTHING_TO_DO = {
     "waive": "no batch is blocked",
