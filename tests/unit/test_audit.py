@@ -22,7 +22,13 @@ from frazil.audit_rows import (
 from frazil.branches import create_branch, name_branch
 from frazil.coordinates import Offsets, encode_coordinates
 from frazil.dead_letters import ensure_dead_letters_table
-from frazil.errors import ForeignRollbackError, MissingTableError, TopicRecreatedError
+from frazil.errors import (
+    ForeignRollbackError,
+    MissingTableError,
+    TopicRecreatedError,
+    UnknownTopicError,
+)
+from frazil.kafka_log import TopicFacts
 from frazil.ledger import LedgerEntry
 from frazil.letters import select_counting
 from frazil.offsets import OffsetRange, Ranges
@@ -227,6 +233,29 @@ def test_what_aged_out_of_kafka_is_said_and_not_blamed(pipeline: Pipeline) -> No
     assert answer.checked_from == {"orders-0": 5, "orders-1": 0}
     assert answer.counts.offsets_aged == 5
     assert "below orders-0@5 only the ledger's own counts were checked" in answer.facts_line
+
+
+class Forgotten(LogInMemory):
+    """A topic that the cluster no longer has."""
+
+    def fetch_topic(self, topic: str, isolation: str) -> TopicFacts:  # noqa: ARG002 - likewise
+        raise UnknownTopicError(f"no topic {topic}", "create it")
+
+
+def test_a_topic_that_left_the_file_and_then_kafka_is_judged_by_the_ledgers_counts(
+    pipeline: Pipeline,
+) -> None:
+    lake = pipeline.lake
+    other = make_stream(source={"topics": ["sales"]})
+
+    answer = audit_table(lake.store, other, Forgotten())
+
+    assert (answer.verdict, answer.findings) == ("holds", ())
+    assert answer.counts.offsets_aged > 0
+    with pytest.raises(UnknownTopicError):
+        audit_table(lake.store, lake.stream, Forgotten())
+    pipeline.delete(0, 1)
+    assert audit_table(lake.store, other, Forgotten()).verdict == "broken"
 
 
 def test_a_row_missing_below_kafkas_earliest_offset_is_found_by_the_ledgers_counts(
