@@ -261,6 +261,19 @@ def test_a_table_without_a_topic_column_needs_a_topic(orders: Lake) -> None:
     assert compare("legacy.left", "legacy.right", topic="orders").verdict == "equal"
 
 
+def test_of_a_stream_with_several_topics_one_is_compared(orders: Lake, tmp_path: Path) -> None:
+    path = tmp_path / "streams" / "orders.yaml"
+    content = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**content, "source": {"topics": ["orders", "sales"]}}))
+    other = ForeignTable(orders.catalog, "legacy.orders", WRITERS["Redpanda"]).create()
+    other.write(*ROWS)
+
+    answer = compare(topic="orders")
+
+    assert answer.verdict == "equal", answer.text
+    assert [p.matched for p in answer.partitions] == [5, 4]
+
+
 def test_freshness_stands_side_by_side(orders: Lake, foreign: ForeignTable) -> None:
     foreign.write(*ROWS)
 
