@@ -113,6 +113,14 @@ def _recovered(scratch: Scratch, rows: int) -> float:
     return seconds
 
 
+def _accept_gap(scratch: Scratch, rows: int) -> float:
+    """Record the loss, read on, and give the seconds that both took."""
+    began = time.monotonic()
+    scratch.must_do("accept-gap", *AUTHOR)
+    _recovered(scratch, rows)
+    return time.monotonic() - began
+
+
 def _kill_writer(scratch: Scratch) -> float:
     scratch.produce(50)
     run = scratch.type_in("run", **{FAILPOINT: "publish.before-commit"})
@@ -177,10 +185,7 @@ def _outlive_retention(scratch: Scratch) -> float:
     scratch.delete_records(120)
     run = scratch.type_in("run")
     scratch.expect("the run was refused for a gap", "RetentionGap" in run.err, wanted=True)
-    began = time.monotonic()
-    scratch.must_do("accept-gap", *AUTHOR)
-    _recovered(scratch, 130)
-    return time.monotonic() - began
+    return _accept_gap(scratch, 130)
 
 
 def _recreate_topic(scratch: Scratch) -> float:
@@ -190,10 +195,7 @@ def _recreate_topic(scratch: Scratch) -> float:
     scratch.produce(30)
     run = scratch.type_in("run")
     scratch.expect("the run was refused", "TopicRecreated" in run.err, wanted=True)
-    began = time.monotonic()
-    scratch.must_do("accept-gap", *AUTHOR)
-    _recovered(scratch, 130)
-    return time.monotonic() - began
+    return _accept_gap(scratch, 130)
 
 
 def _until_gone(scratch: Scratch) -> None:

@@ -185,7 +185,7 @@ def small_warehouse(lab: Lab, tmp_path: Path) -> Iterator[str]:
     )
     if done.returncode != 0:
         # A full warehouse cannot be made without a small file system; only root may mount one.
-        pytest.skip("only root may mount the 64 MB file system that this test fills")
+        pytest.skip("only root may mount the 64 MB file system that this test fills")  # not root
     extra = {"catalog": "lake", **lab.stack.catalog_properties, "warehouse": f"file://{mount}"}
     yield json.dumps({"conn_type": "iceberg", "extra": extra})
     subprocess.run(["umount", "-l", str(mount)], check=True)

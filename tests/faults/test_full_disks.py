@@ -35,7 +35,7 @@ def scratch(lab: Lab, batches: Batches, tmp_path: Path) -> Iterator[Path]:
     size = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"]
     if subprocess.run(["mount", *size, str(small)], check=False).returncode != 0:
         # A full disk cannot be made without a small file system, and only root may mount one.
-        pytest.skip("only root may mount the small file system that this test fills")
+        pytest.skip("only root may mount the small file system that this test fills")  # not root
     shutil.copytree(folder, small, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*_*"))
     subprocess.run(["mount", "--bind", str(small), str(folder)], check=True)
     yield folder

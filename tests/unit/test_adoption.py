@@ -105,7 +105,7 @@ def test_a_log_that_is_not_the_tables_is_refused(
 
 
 def test_the_last_row_at_the_end_of_the_log_is_no_other_log() -> None:
-    refuse_other_log("orders", TOPIC, places(at(8, 9), at()))
+    assert refuse_other_log("orders", TOPIC, places(at(8, 9), at())) is None
 
 
 @pytest.mark.parametrize(
