@@ -15,6 +15,7 @@ from typing import cast
 
 import psutil
 import pytest
+import stamina
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
@@ -123,8 +124,9 @@ def create_topic(config: dict[str, str], name: str) -> None:
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
 
 
+@stamina.retry(on=TimeoutError, attempts=3)
 def call_airflow(home: Home, path: str, body: Json | None = None, token: str = "") -> Json:
-    """Call Airflow's REST API."""
+    """Call Airflow's REST API; two stacks on two cores may make it late, never wrong."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     data = json.dumps(body).encode() if body is not None else None
     url = home.at("airflow", "url") + path

@@ -27,7 +27,7 @@ from frazil import keys
 from frazil.commits import is_definite_conflict
 from frazil.connections import find_catalog
 from frazil.contracts import BatchPlan, NothingToRead, Staged
-from frazil.errors import FrazilError
+from frazil.errors import CatalogUnavailableError, FrazilError
 from frazil.ingest import plan_next_batch, publish_staged
 from frazil.ledger import walk_ancestors
 from frazil.state import parse_state
@@ -167,7 +167,10 @@ def run_step(order: Order, lake: RaceLake) -> Answer:
 
 
 def plan_step(lake: RaceLake, _order: Order) -> Answer:
-    planned = plan_next_batch(lake.work)
+    """Plan, and plan again as Airflow does when a catalog over SQLite answers 5xx to one of two."""
+    for attempt in stamina.retry_context(on=CatalogUnavailableError, attempts=5, wait_initial=0.1):
+        with attempt:
+            planned = plan_next_batch(lake.work)
     if isinstance(planned, NothingToRead):
         return Answer(outcomes=["NOTHING"])
     return Answer(outcomes=["PLANNED"], plan=planned)
