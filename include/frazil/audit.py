@@ -46,6 +46,7 @@ from frazil.audit_rows import (
     judge_partition,
 )
 from frazil.audit_text import describe_audit
+from frazil.backfill import check_backfills
 from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.errors import MissingTableError, UnknownTopicError
 from frazil.kafka_log import TopicFacts
@@ -90,7 +91,7 @@ def audit_table(store: TableStore, stream: Stream, log: AuditedLog) -> AuditAnsw
     """Audit a stream's table against a log; see `audit_stream`."""
     evidence = _read_evidence(store, stream, log)
     tally = Tally()
-    findings = list(check_chain(evidence.steps))
+    findings = [*check_chain(evidence.steps), *check_backfills(evidence.steps)]
     findings += check_deletions(evidence.steps)
     findings += _find_strangers(evidence)
     findings += _find_unplaced(evidence)

@@ -28,7 +28,6 @@ _EPOCH_RISES: Mapping[str, tuple[int, int | None]] = {
 """Kind → least and most that the epoch rises (I2); a gap that answers a rollback rises by more."""
 
 _FIRST_KINDS = frozenset({keys.BOOTSTRAP, keys.ADOPT, keys.REWIND})
-_ROW_KINDS = frozenset({keys.INGEST, keys.REPLAY})
 
 
 @dataclass(frozen=True)
@@ -190,20 +189,20 @@ def _check_epoch(step: Step, before: StreamState, after: StreamState) -> Iterato
 
 def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
     """Follow each partition from the state before to the one after."""
-    for partition, start, end in _iterate_moves(before, after):
+    for partition, start, end in iterate_moves(before, after):
         topic, number = partition
         recorded = step.ranges.get(topic, {}).get(number)
         problem = _explain_move(step.kind, start, end, recorded)
         if problem is not None:
             yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
-    known = {partition for partition, _, _ in _iterate_moves(before, after)}
+    known = {partition for partition, _, _ in iterate_moves(before, after)}
     for topic, number, recorded in iterate_ranges(step.ranges):
         if (topic, number) not in known:
             problem = f"[{recorded.start}, {recorded.end}) is in no state"
             yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
 
 
-def _iterate_moves(before: StreamState, after: StreamState) -> Iterator[tuple[Partition, int, int]]:
+def iterate_moves(before: StreamState, after: StreamState) -> Iterator[tuple[Partition, int, int]]:
     """Yield each partition's next offset before and after; unknown ones begin at 0."""
     for topic in sorted({*before.offsets, *after.offsets}):
         pairs = zip_longest(
@@ -241,7 +240,7 @@ def list_attempts(steps: tuple[Step, ...]) -> dict[int, str]:
     return {
         index: step.entry.summary[keys.ATTEMPT]
         for index, step in enumerate(steps)
-        if step.kind in _ROW_KINDS and keys.ATTEMPT in step.entry.summary
+        if step.kind in keys.ROW_KINDS and keys.ATTEMPT in step.entry.summary
     }
 
 
@@ -257,9 +256,9 @@ def list_spans(steps: tuple[Step, ...]) -> dict[Partition, Spans]:
     current: defaultdict[Partition, list[Span]] = defaultdict(list)
     earlier: defaultdict[Partition, list[Span]] = defaultdict(list)
     for index, step in enumerate(steps):
-        for partition in _list_restarts(step):
+        for partition in list_restarts(step):
             earlier[partition] += current.pop(partition, [])
-        if step.kind in _ROW_KINDS:
+        if step.kind in keys.ROW_KINDS:
             for topic, number, moved in iterate_ranges(step.ranges):
                 current[topic, number].append(Span(moved.start, moved.end, index))
     floors = _list_floors(steps)
@@ -269,14 +268,14 @@ def list_spans(steps: tuple[Step, ...]) -> dict[Partition, Spans]:
     }
 
 
-def _list_restarts(step: Step) -> list[Partition]:
+def list_restarts(step: Step) -> list[Partition]:
     """List the partitions whose offsets a recorded gap took back."""
     if step.kind != keys.GAP or step.before is None or step.after is None:
         return []
     before, after = step.before.topic_ids, step.after.topic_ids
     return [
         partition
-        for partition, start, end in _iterate_moves(step.before, step.after)
+        for partition, start, end in iterate_moves(step.before, step.after)
         if end < start or before.get(partition[0]) != after.get(partition[0])
     ]
 

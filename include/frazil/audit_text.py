@@ -44,6 +44,7 @@ def _describe_decisions(steps: tuple[Step, ...]) -> str:
         keys.GAP: f"recorded gaps of {lost} lost offsets",
         keys.REWIND: "rewinds",
         keys.REPLAY: "replays",
+        keys.BACKFILL: "windows of a backfill",
         keys.ERASE: "erasures",
         keys.EXPIRE_ROWS: "expiries of rows",
     }

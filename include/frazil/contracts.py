@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from frazil.offsets import NextOffsets, OffsetRange, Ranges, Runs
+from frazil.offsets import NextOffsets, Ranges, Runs, unpack_ranges
 from frazil.payloads import Convert
 from frazil.routing import Route
 from frazil.state import StreamState
@@ -62,10 +62,7 @@ class BatchPlan(Message):
     @property
     def offset_ranges(self) -> Ranges:
         """Give the ranges as values of the domain."""
-        return {
-            topic: {p: OffsetRange(*pair) for p, pair in by_partition.items()}
-            for topic, by_partition in self.ranges.items()
-        }
+        return unpack_ranges(self.ranges)
 
     @property
     def state_after(self) -> StreamState:

@@ -101,7 +101,7 @@ def find_deletion(history: History, partition: Partition, offset: int) -> Ledger
         kind = entry.summary.get(keys.KIND)
         ranges = parse_ranges(entry.summary[keys.RANGES]) if keys.RANGES in entry.summary else {}
         span = ranges.get(topic, {}).get(number)
-        if kind in {keys.INGEST, keys.REPLAY} and span is not None and span.holds(offset):
+        if kind in keys.ROW_KINDS and span is not None and span.holds(offset):
             if kind == keys.INGEST:
                 return None
             is_replayed = True

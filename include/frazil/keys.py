@@ -39,10 +39,14 @@ GAP = "gap"
 CARRY = "carry"
 REWIND = "rewind"
 REPLAY = "replay"
+BACKFILL = "backfill"
 REDRIVE = "redrive"
 ADOPT = "adopt"
 ERASE = "erase"
 EXPIRE_ROWS = "expire-rows"
+
+ROW_KINDS = frozenset({INGEST, REPLAY, BACKFILL})
+"""Kinds of snapshots that publish the records of ranges."""
 
 KAFKA_COLUMN = "_kafka"
 EVENT_TIME = f"{KAFKA_COLUMN}.timestamp"

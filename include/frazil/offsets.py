@@ -55,6 +55,14 @@ def parse_ranges(text: str) -> Ranges:
     }
 
 
+def unpack_ranges(plain: Mapping[str, Mapping[int, tuple[int, int]]]) -> Ranges:
+    """Turn what messages carry into ranges."""
+    return {
+        topic: {p: OffsetRange(*pair) for p, pair in by_partition.items()}
+        for topic, by_partition in plain.items()
+    }
+
+
 def iterate_ranges(ranges: Ranges) -> Iterator[tuple[str, int, OffsetRange]]:
     """Yield (topic, partition, range) in a fixed order."""
     for topic, by_partition in sorted(ranges.items()):

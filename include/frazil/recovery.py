@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from frazil import keys
+from frazil.backfill import list_filled
 from frazil.contracts import plain_ranges
 from frazil.deletions import count_erased
 from frazil.errors import ConfigurationError, NothingToDecideError, TargetError
@@ -265,6 +266,10 @@ def describe_rewind(plan: RecoveryPlan, rewind: Rewind, lost: Mapping[str, Range
     ]
     if foreign:
         lines.append(f"changes by others that nothing brings back: {len(foreign)} snapshots")
+    lines += [
+        f"windows of a backfill go too: `frazil backfill {stream}` fills them again"
+        for stream in list_filled(rewind.going)
+    ]
     erased = count_erased(rewind.going)
     if erased:
         lines.append(f"erased rows that come back: {erased}; run their erasures again afterwards")

@@ -14,6 +14,7 @@ from pyiceberg.table.update import TableUpdate
 from frazil import commits, keys
 from frazil.audit_ledger import trace_steps
 from frazil.audit_reading import KafkaAuditedLog
+from frazil.backfill import refuse_filled
 from frazil.contracts import BatchPlan, Staged, Verdict
 from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.errors import NotReplayableError, TableRecreatedError
@@ -37,16 +38,16 @@ from frazil.rewriting import (
 )
 from frazil.staged_frame import read_files
 from frazil.staged_rows import iterate_coordinates, split_coordinates
-from frazil.summaries import summarize_replay
+from frazil.summaries import summarize_ranges
 from frazil.tables import translated_errors
 from frazil.turns import take_turns
 from frazil.workspace import Workspace
 
 
 def publish_replacement(
-    work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict
+    work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict, kind: str = keys.REPLAY
 ) -> Landed:
-    """Publish a staged and judged replay; any repetition finds it there.
+    """Publish staged and judged ranges; any repetition finds them there.
 
     Raises:
         TargetError: the range ends above the recovery point now, or a file is of an older spec.
@@ -54,10 +55,10 @@ def publish_replacement(
         StageLostError, StageStaleError: nothing was written.
         TableError: the ledger halts.
     """
-    summary = summarize_replay(plan, staged, verdict, work.run_id)
+    summary = summarize_ranges(kind, plan, staged, verdict, work.run_id)
     known = Survivors()
     return take_turns(
-        f"publishing replay {plan.batch_id} of stream {plan.stream}",
+        f"publishing {kind} {plan.batch_id} of stream {plan.stream}",
         lambda: _publish_turn(work, plan, staged, summary, known),
     )
 
@@ -83,7 +84,10 @@ def _publish_turn(
     point = find_recovery_point(history, plan.stream)
     if point is not None:
         refuse_above(plan.stream, plan.offset_ranges, point.state)
-    refuse_newly_erased(trace_steps(history, plan.stream), plan)
+    steps = trace_steps(history, plan.stream)
+    refuse_newly_erased(steps, plan)
+    if told[keys.KIND] == keys.BACKFILL:
+        refuse_filled(plan.stream, plan.offset_ranges, steps)
     refuse_lost_stage(table, plan, staged)
     affected = find_affected(table, plan.offset_ranges)
     _refuse_undelivered(work, plan, collect_gone(table, staged, affected))

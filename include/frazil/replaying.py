@@ -4,42 +4,27 @@
 batch. Offsets do not move; the snapshot has an id of its own, by which a repetition finds it.
 """
 
-from frazil.archive import archive_new_entries
+from frazil import keys
 from frazil.audit_ledger import trace_steps
-from frazil.checking import judge_batch
-from frazil.contracts import BatchPlan, plain_offsets, plain_ranges
-from frazil.dead_letters import ensure_dead_letters_table, publish_dead_letters
+from frazil.contracts import BatchPlan
 from frazil.derived_columns import with_columns
-from frazil.errors import (
-    BudgetExceededError,
-    ConfigurationError,
-    IncompatibleTableError,
-    MissingTableError,
-    NotReplayableError,
-    QualityFailedError,
-)
-from frazil.failpoints import reach_failpoint
-from frazil.fingerprints import read_fingerprint, refuse_other_rules
-from frazil.ledger import RecoveryPoint, find_adopted, find_batch, find_recovery_point
+from frazil.errors import ConfigurationError, NotReplayableError
+from frazil.fingerprints import refuse_other_rules
+from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
+from frazil.ledger import RecoveryPoint, find_adopted, find_batch
 from frazil.offsets import Ranges, describe_ranges
-from frazil.planning import refuse_other_source
-from frazil.publishing import Landed, drop_stage, load_with_history, refuse_incomplete
+from frazil.publishing import Landed
 from frazil.recovery import read_instant
-from frazil.replacing import publish_replacement
 from frazil.replay import (
     choose_between,
     choose_left_out,
     choose_offsets,
     refuse_above,
     refuse_adopted,
-    refuse_newly_erased,
     refuse_unclear,
-    refuse_unkept,
-    replay_id,
 )
 from frazil.replay_messages import Differences, Replayed, ReplayPlan, ReplayRequest
-from frazil.staging import build_request, fill_branch
-from frazil.table_schema import list_misfits
+from frazil.staging import build_request
 from frazil.workspace import Workspace
 
 _FAILED_STEP = "nothing was written; mend the suite, the budget or the records, then replay again"
@@ -56,50 +41,13 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
     """
     refuse_unclear(request)
     work = with_columns(work)
-    table, history = load_with_history(work.store, work.stream.table.name)
-    point = find_recovery_point(history, work.stream.stream)
-    if point is None:
-        raise MissingTableError(
-            f"stream {work.stream.stream} has not begun: there is nothing to replay",
-            f"`frazil run {work.stream.stream}` begins at source.start",
-        )
-    _refuse_misfits(work)
+    history, point = open_ledger(work, "replay")
     ranges = _choose_ranges(work, request, point)
     refuse_above(work.stream.stream, ranges, point.state)
     refuse_adopted(work.stream.stream, ranges, find_adopted(history, work.stream.stream))
-    _refuse_unkept(work, ranges, point)
-    rules = read_fingerprint(work)
-    batch = BatchPlan(
-        stream=work.stream.stream,
-        table=work.stream.table.name,
-        table_uuid=history.table_uuid,
-        base_epoch=point.state.epoch,
-        base_batch=point.state.batch,
-        batch_id=replay_id(
-            history.table_uuid, work.stream.stream, ranges, rules.transform_version, work.run_id
-        ),
-        ranges=plain_ranges(ranges),
-        topic_ids=dict(point.state.topic_ids),
-        cluster_id=point.state.cluster_id,
-        next_offsets=plain_offsets(point.state.offsets),
-        schema_id=table.metadata.current_schema_id,
-        spec_id=table.metadata.default_spec_id,
-        suite_hash=rules.suite_hash,
-        stream_hash=rules.stream_hash,
-        transform_version=rules.transform_version,
-        left_out=choose_left_out(trace_steps(history, work.stream.stream), ranges),
-    )
+    refuse_unkept_ranges(work, ranges, point)
+    batch = freeze_ranges(work, history, point, ranges, work.run_id)
     return _compare(work, batch, dry_run=request.dry_run)
-
-
-def _refuse_misfits(work: Workspace) -> None:
-    stream = work.stream
-    misfits = list_misfits(work.store.load(stream.table.name).schema(), stream.parsed_columns)
-    if misfits:
-        raise IncompatibleTableError(
-            f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
-            "change value.columns in the stream file",
-        )
 
 
 def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint) -> Ranges:
@@ -119,15 +67,6 @@ def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint
             until = work.kafka.fetch_offsets_at(topic, len(below), until_ms, isolation)
         ranges = {**ranges, **choose_between(topic, since, until, below)}
     return ranges
-
-
-def _refuse_unkept(work: Workspace, ranges: Ranges, point: RecoveryPoint) -> None:
-    """Ask Kafka, before the stage and after it, whether it delivers all of the ranges."""
-    for topic in ranges:
-        facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
-        refuse_other_source(work.stream.stream, point.state, [facts])
-        policy = work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
-        refuse_unkept(work.stream.stream, ranges, facts, point.state, policy)
 
 
 def _compare(work: Workspace, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
@@ -171,37 +110,14 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
             "plan again with the dry run switched off",
         )
     work, batch = with_columns(work), plan.batch
-    _, history = load_with_history(work.store, batch.table)
+    history, point = open_ledger(work, "replay")
     found = find_batch(history, batch.batch_id)
     if found is not None:
         return _describe(batch, Landed(found, was_there=True))
-    point = find_recovery_point(history, batch.stream)
-    if point is None:
-        raise MissingTableError(
-            f"stream {batch.stream} has not begun in {batch.table}", f"`frazil run {batch.stream}`"
-        )
     refuse_other_rules(work, batch)
-    ranges = batch.offset_ranges
-    left_out = choose_left_out(trace_steps(history, batch.stream), ranges)
+    left_out = choose_left_out(trace_steps(history, batch.stream), batch.offset_ranges)
     batch = batch.model_copy(update={"left_out": left_out})
-    _refuse_unkept(work, ranges, point)
-    if work.stream.errors.tolerance == "quarantine":
-        ensure_dead_letters_table(work.store, batch.table)
-    staged = fill_branch(work, batch, lambda: _refuse_unkept(work, ranges, point))
-    reach_failpoint("replay.after-stage")
-    try:
-        verdict = judge_batch(work, batch, staged)
-    except (BudgetExceededError, QualityFailedError) as error:
-        drop_stage(work.store, batch.table, staged)
-        raise type(error)(error.facts, _FAILED_STEP) from error
-    refuse_incomplete(batch, staged, verdict)
-    _, history = load_with_history(work.store, batch.table)
-    refuse_newly_erased(trace_steps(history, batch.stream), batch)
-    publish_dead_letters(work.store, batch, staged)
-    landed = publish_replacement(work, batch, staged, verdict)
-    reach_failpoint("replay.after-commit")
-    archive_new_entries(work.store, load_with_history(work.store, batch.table)[1])
-    return _describe(batch, landed)
+    return _describe(batch, put_in_place(work, batch, point, keys.REPLAY, _FAILED_STEP))
 
 
 def _describe(batch: BatchPlan, landed: Landed) -> Replayed:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from frazil.backfill import list_filled
 from frazil.errors import RetentionGapError, TargetError
 from frazil.kafka_log import TopicFacts
 from frazil.offsets import OffsetRange, Ranges, describe_ranges
@@ -62,6 +63,29 @@ def find_lost(work: Workspace, rewind: Rewind) -> Lost:
         if gone:
             lost[stream] = gone
     return lost
+
+
+def refuse_lost_windows(work: Workspace, request: RecoverRequest, rewind: Rewind) -> None:
+    """Refuse to give up what a backfill read and Kafka no longer holds, unless it is accepted.
+
+    Raises:
+        RetentionGapError: with the ranges of the first window concerned.
+        TargetError: a stream that goes back has no stream file.
+    """
+    for stream, windows in list_filled(rewind.going).items():
+        own, state = open_stream(work, stream), rewind.states[stream]
+        for ranges in () if request.accept_gap else windows:
+            for topic, wanted in ranges.items():
+                facts = own.kafka.fetch_topic(topic, "read_uncommitted")
+                lost = wanted if _is_compacted(own, topic) else list_lost(state, facts, wanted)
+                if lost:
+                    raise RetentionGapError(
+                        f"stream {request.stream}: going back to {request.target} would give up "
+                        f"what a backfill of {stream} read, and Kafka no longer holds, or of a "
+                        f"compacted topic: {describe_ranges({topic: lost})}",
+                        f"choose a newer target (`frazil snapshots {request.stream}`), or repeat "
+                        "the command with --accept-gap: then nothing brings these rows back",
+                    )
 
 
 def refuse_unread(work: Workspace, topic: str) -> None:

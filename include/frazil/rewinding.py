@@ -28,7 +28,7 @@ from frazil.maintained_tables import retention_window
 from frazil.publishing import commit_turn, load_with_history
 from frazil.recovery import Rewind, choose_target, decide_rewind, describe_rewind
 from frazil.recovery_messages import Recovered, RecoverRequest, RecoveryPlan, refuse_unclear
-from frazil.rereading import find_lost, open_stream, refuse_lost
+from frazil.rereading import find_lost, open_stream, refuse_lost, refuse_lost_windows
 from frazil.summaries import hint_properties, summarize_marker
 from frazil.tables import translated_errors
 from frazil.turns import take_turns
@@ -62,6 +62,7 @@ def plan_recovery(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
     rewind = decide_rewind(history, work.stream.stream, target.snapshot_id)
     lost = find_lost(work, rewind)
     refuse_lost(request, lost)
+    refuse_lost_windows(work, request, rewind)
     return describe_rewind(_new_plan(work, request, "", history.head), rewind, lost)
 
 
@@ -160,6 +161,7 @@ def _rewind_turn(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool
     rewind = decide_rewind(history, plan.stream, target.snapshot_id)
     lost = find_lost(work, rewind)
     refuse_lost(plan.request, lost)
+    refuse_lost_windows(work, plan.request, rewind)
     words = _explain(plan.request)
     if lost:
         words[keys.LOST_RANGES] = json.dumps({s: plain_ranges(gone) for s, gone in lost.items()})

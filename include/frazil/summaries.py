@@ -48,11 +48,11 @@ def summarize_staged(kind: str, staged: Staged, verdict: Verdict, run_id: str) -
     return summary
 
 
-def summarize_replay(
-    plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
+def summarize_ranges(
+    kind: str, plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
 ) -> dict[str, str]:
-    """Write the summary of a replay: a batch's, but no state, for no offset moves."""
-    summary = summarize_batch(plan, staged, verdict, run_id) | {keys.KIND: keys.REPLAY}
+    """Write the summary of a replay or backfill: a batch's, but no state: no offset moves."""
+    summary = summarize_batch(plan, staged, verdict, run_id) | {keys.KIND: kind}
     del summary[keys.state_key(plan.stream)]
     return summary
 

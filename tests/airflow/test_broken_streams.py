@@ -47,6 +47,7 @@ def test_a_broken_file_is_an_import_error_with_file_line_and_field(
         "readiness",
         "review_schema",
         "recover",
+        "backfill",
         "replay",
         "replay_dead_letters",
     } == set(bag.dags)
@@ -126,6 +127,7 @@ def test_a_folder_without_stream_files_is_sound(
         "readiness",
         "review_schema",
         "recover",
+        "backfill",
         "replay",
         "replay_dead_letters",
     }

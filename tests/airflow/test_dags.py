@@ -38,6 +38,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: 
         "replay_dead_letters": {"check_parameters", "redrive"},
         "recover": {"look", "approve", "rewind"},
         "replay": {"look", "replay"},
+        "backfill": {"look", "list_windows", "fill"},
         "erase": {"look", "erase"},
         "watch": {"watch_stream"},
         "readiness": {"judge_stream"},
@@ -88,6 +89,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "replay_dead_letters": "None",
         "recover": "None",
         "replay": "None",
+        "backfill": "None",
         "erase": "None",
         "watch": "* * * * *",
         "readiness": "@daily",
@@ -177,7 +179,7 @@ def test_a_tasks_own_parse_reads_no_other_stream_file(
     assert load_streams_to_parse("maintain") == ()
 
 
-@pytest.mark.parametrize("dag_id", ["recover", "replay", "replay_dead_letters"])
+@pytest.mark.parametrize("dag_id", ["backfill", "recover", "replay", "replay_dead_letters"])
 def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags, dag_id: str) -> None:
     params = dags[dag_id].params
 

@@ -81,6 +81,33 @@ def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> 
     assert lab.frazil("audit", lab.stream).code == 0
 
 
+def test_a_backfill_by_form_fills_each_window_in_a_task_of_its_own(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab = airflow_lab
+    lab.create_topic()
+    lab.produce(good_values(100))
+    lab.write_stream(source={"topic": lab.topic, "start": "latest"})
+    assert lab.frazil("plan", lab.stream).code == 0
+    assert lab.frazil("run", lab.stream).code == 0
+    form = {"stream": lab.stream, "window_records": 40, "order": "newest"}
+    airflow.api.wait_for_dag("backfill")
+
+    trigger(airflow, "backfill", "dry", **form)
+    assert finish(airflow, "backfill", "dry")["look"] == "success"
+    with pytest.raises(StackError, match="400"):
+        trigger(airflow, "backfill", "no order", **{**form, "order": "random"})
+    trigger(airflow, "backfill", "meant", **form, dry_run=False)
+    airflow.api.wait_for_run("backfill", "meant", 240)
+
+    found = airflow.api.request("GET", "/dags/backfill/dagRuns/meant/taskInstances")
+    filled = [each for each in found["task_instances"] if each["task_id"] == "fill"]
+    names = {each["rendered_map_index"]: (each["state"], each["pool"]) for each in filled}
+    assert names == {f"{n} of 3": ("success", "frazil_backfill") for n in (1, 2, 3)}
+    assert rows_of(lab) == 100
+    assert lab.frazil("audit", lab.stream).code == 0
+
+
 def test_an_erasure_by_form_leaves_no_key_in_logs_and_answers(
     airflow: Airflow, airflow_lab: Lab
 ) -> None:

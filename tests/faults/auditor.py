@@ -59,7 +59,7 @@ Types = Mapping[str, pa.DataType]
 
 LEDGER = "frazil.ledger"
 WITHOUT_ROWS = ("bootstrap", "gap", "adopt", "carry", "rewind")
-WITH_ROWS = ("ingest", "replay", "redrive")
+WITH_ROWS = ("ingest", "replay", "backfill", "redrive")
 TAKING = ("erase", "expire-rows")
 KINDS = (*WITHOUT_ROWS, *WITH_ROWS, *TAKING)
 EPOCH_RISES = {
@@ -452,7 +452,7 @@ def restore_letters(history: History, letters: Letters, findings: Findings) -> L
 def add_ranges(event: Event, topics: set[str], findings: Findings) -> Event:
     """Add the ranges or the redriven coordinates of some topics to an event."""
     try:
-        if event.kind in ("ingest", "replay"):
+        if event.kind in ("ingest", "replay", "backfill"):
             found = parse_ranges(event.summary["frazil.ranges"])
             return replace(event, ranges=tuple(r for r in found if r.partition[0] in topics))
         if event.kind == "redrive":
@@ -606,7 +606,7 @@ def audit_history(history: History, stream: str, findings: Findings) -> None:
 
 def audit_step(previous: State | None, event: Event, findings: Findings) -> None:
     """Check what one snapshot does to the recovery point `previous`."""
-    if event.kind in ("replay", "redrive"):
+    if event.kind in ("replay", "backfill", "redrive"):
         known = previous.offsets if previous else {}
         ends = [(moved.partition, moved.end) for moved in event.ranges]
         for partition, end in ends + [
@@ -826,13 +826,14 @@ class Delivery:
             before = event.state.offsets if event.state else before
 
     def add_range(self, index: int, moved: Range) -> None:
-        """Note a published range, and whose ranges a replay overlays."""
-        spans = self.spans[moved.partition]
-        if self.events[index].kind == "replay":
-            hit = [
-                span.owner for span in spans if span.start < moved.end and moved.start < span.end
-            ]
+        """Note a published range, and whose ranges a replay overlays; a backfill never does."""
+        spans, event = self.spans[moved.partition], self.events[index]
+        hit = [span.owner for span in spans if span.start < moved.end and moved.start < span.end]
+        if event.kind == "replay":
             self.overlaid.update(hit)
+        elif event.kind == "backfill" and hit:
+            text = f"{event}: {moved} was published before, by {self.events[hit[0]]}"
+            self.findings.say("E2", text)
         spans.append(Span(moved.start, moved.end, index))
 
     def audit_partition(self, partition: Partition, rows: Held, log: PartitionLog | None) -> None:
@@ -869,7 +870,7 @@ class Delivery:
                     held[partition] for held in event.gone_letters.values() if partition in held
                 ]
                 listed = np.unique(np.concatenate([event.gone.get(partition, found[0]), *letters]))
-                again = ("ingest",) if event.kind == "erase" else ("ingest", "replay")
+                again = ("ingest",) if event.kind == "erase" else ("ingest", "replay", "backfill")
                 spans = [span for span in self.spans[partition] if span.owner > index]
                 later = [span for span in spans if self.events[span.owner].kind in again]
                 found.append(listed[paint(listed, later) < 0])

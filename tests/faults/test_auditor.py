@@ -628,6 +628,16 @@ def test_a_range_shifted_in_its_summary_is_found(lake: Lake) -> None:
     assert {"E1", "E2"} <= lake.audit().found()
 
 
+def test_a_backfill_of_what_a_batch_published_is_found(lake: Lake) -> None:
+    ranges = json.dumps({"flights": {"0": [0, 2]}})
+    summary = {"frazil.kind": "backfill", "frazil.batch-id": "f1", "frazil.ranges": ranges}
+
+    lake.commit({**summary, "frazil.stream": "flights"}, [])
+
+    assert "E2" in lake.audit().found()
+    assert any("was published before" in each.text for each in lake.audit().findings)
+
+
 def test_a_batch_published_twice_is_found(lake: Lake) -> None:
     lake.ingest({0: (20, 25)})
     again = {"epoch": 4, "batch": "b2", "offsets": {"flights": [30, 6]}}

@@ -19,6 +19,7 @@ from frazil.audit_rows import (
     judge_batches,
     judge_partition,
 )
+from frazil.backfill import check_backfills
 from frazil.branches import create_branch, name_branch
 from frazil.coordinates import Offsets, encode_coordinates
 from frazil.dead_letters import ensure_dead_letters_table
@@ -413,6 +414,18 @@ def test_the_chain_of_states_is_judged_step_by_step(
     assert [finding.invariant for finding in findings] == [invariant for invariant, _ in problems]
     for finding, (_, words) in zip(findings, problems, strict=True):
         assert words in finding.text
+
+
+def test_a_backfill_of_what_was_published_is_found() -> None:
+    begun = step_of(keys.BOOTSTRAP, None, state_of(0, (100,)), {})
+    first = step_of(keys.BACKFILL, begun.after, None, moved(40, 100))
+    second = step_of(keys.BACKFILL, begun.after, None, moved(0, 40))
+
+    assert list(check_backfills((begun, first, second))) == []
+    overlapping = step_of(keys.BACKFILL, begun.after, None, moved(0, 41))
+    (finding,) = check_backfills((begun, first, overlapping))
+    assert finding.invariant == "I3"
+    assert "[0, 41) was published before" in finding.text
 
 
 def test_rows_below_an_adopted_offset_are_not_judged() -> None:

@@ -211,5 +211,6 @@ def test_a_broken_stream_file_costs_no_other_stream_its_pool(tmp_path: Path) -> 
 
     pools = json.loads((tmp_path / "pools").read_text())
     assert (tmp_path / "said").read_text() == "db migrate\npools import\n"
-    assert {name: pool["slots"] for name, pool in pools.items()} == {"frazil_demo_flights": 1}
+    slots = {name: pool["slots"] for name, pool in pools.items()}
+    assert slots == {"frazil_demo_flights": 1, "frazil_backfill": 1}
     assert json.loads((tmp_path / "passwords").read_text()) == {"admin": "chosen"}

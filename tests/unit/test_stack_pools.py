@@ -117,17 +117,22 @@ def test_broken_files_hide_no_other_table(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00table")
     write_stream(tmp_path, "b", "table: {name: demo.b}\nunknown: {key: 1}")
 
-    assert wanted_pools(tmp_path) == {"frazil_demo_a", "frazil_demo_b"}
+    assert wanted_pools(tmp_path) == {"frazil_backfill", "frazil_demo_a", "frazil_demo_b"}
 
 
 def test_the_tables_of_a_route_have_pools_too(tmp_path: Path) -> None:
     write_stream(tmp_path, "r", "table: {name: demo.rest}\nroute: {tables: {a: demo.a, b: demo.b}}")
 
-    assert wanted_pools(tmp_path) == {"frazil_demo_rest", "frazil_demo_a", "frazil_demo_b"}
+    assert wanted_pools(tmp_path) == {
+        "frazil_backfill",
+        "frazil_demo_rest",
+        "frazil_demo_a",
+        "frazil_demo_b",
+    }
 
 
 def test_a_folder_that_is_not_there_wants_no_pool(tmp_path: Path) -> None:
-    assert wanted_pools(tmp_path / "gone") == frozenset()
+    assert wanted_pools(tmp_path / "gone") == {"frazil_backfill"}
 
 
 def test_missing_pools_are_created_with_one_slot_and_the_others_left_alone(

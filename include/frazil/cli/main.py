@@ -7,6 +7,7 @@ from typing import NoReturn
 import typer
 
 from frazil.cli.adopt import adopt
+from frazil.cli.backfill import backfill
 from frazil.cli.compare import compare
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
@@ -48,6 +49,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "dead-letters": dead_letters,
     "replay-dead-letters": replay_dead_letters,
     "replay": replay,
+    "backfill": backfill,
     "erase": erase,
     "maintain": maintain,
     "expire-rows": expire_rows,

@@ -13,17 +13,21 @@ from frazil.cli.output import (
     progress_console,
 )
 
+Offsets = Annotated[
+    list[str] | None,
+    typer.Option(help="topic:partition:start-end, the end exclusive; may be repeated."),
+]
+Since = Annotated[
+    str | None, typer.Option(help="Records of this instant or later, as 2026-01-31T08:00Z.")
+]
+Until = Annotated[str | None, typer.Option(help="Records before this instant.")]
+
 
 def replay(
     stream: StreamName,
-    offsets: Annotated[
-        list[str] | None,
-        typer.Option(help="topic:partition:start-end, the end exclusive; may be repeated."),
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Records of this instant or later, as 2026-01-31T08:00Z.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(help="Records before this instant.")] = None,
+    offsets: Offsets = None,
+    since: Since = None,
+    until: Until = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Show what would change; no write.")
     ] = True,

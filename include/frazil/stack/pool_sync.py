@@ -1,4 +1,4 @@
-"""Keep one Airflow pool of one slot per table, for as long as the stack runs.
+"""Keep one Airflow pool of one slot per table, and one for backfills, while the stack runs.
 
 A task that names a pool which does not exist waits for ever, and stream files come and go while
 Airflow runs. Started by supervisor as `python -m frazil.stack.pool_sync`.
@@ -22,6 +22,7 @@ from frazil.stack.loopback import DIRECT
 INTERVAL_SECONDS = 10.0
 RECHECK_SECONDS = 60.0
 POOL_PREFIX = "frazil_"
+BACKFILL_POOL = "frazil_backfill"
 
 _TIMEOUT_SECONDS = 10.0
 _PAGE = 100
@@ -38,9 +39,10 @@ def pool_name(table: str) -> str:
 
 
 def wanted_pools(streams: Path) -> frozenset[str]:
-    """Name the pools of all tables that stream files fill; a broken file has none."""
+    """Name the pools of all tables that stream files fill, and that of backfills."""
     files = sorted(streams.glob("*.yaml"))
-    return frozenset(pool_name(table) for path in files for table in _tables(path))
+    tables = frozenset(pool_name(table) for path in files for table in _tables(path))
+    return tables | {BACKFILL_POOL}
 
 
 def _tables(path: Path) -> Iterator[str]:
@@ -86,7 +88,7 @@ class PoolClient:
         body = {
             "name": name,
             "slots": 1,
-            "description": "One job at a time per table",
+            "description": "One job at a time",
             "include_deferred": True,
         }
         try:

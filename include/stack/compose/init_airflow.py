@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from frazil.connections import streams_dir
+from frazil.stack.pool_sync import BACKFILL_POOL
 from frazil.stream_files import load_readable_streams
 from frazil.streams import Stream
 
@@ -28,14 +29,12 @@ def write_password(path: Path, password: str) -> None:
 
 
 def describe_pools(streams: Iterable[Stream]) -> dict[str, dict[str, str | int | bool]]:
-    """Give one single-slot pool per table, in the form of `airflow pools import`."""
+    """Give a single-slot pool per table and for backfills, as `airflow pools import` wants it."""
+    uses = {stream.pool: f"one writer at a time for {stream.table.name}" for stream in streams}
+    uses[BACKFILL_POOL] = "one window of a backfill at a time"
     return {
-        stream.pool: {
-            "slots": 1,
-            "description": f"one writer at a time for {stream.table.name}",
-            "include_deferred": False,
-        }
-        for stream in streams
+        pool: {"slots": 1, "description": use, "include_deferred": False}
+        for pool, use in uses.items()
     }
 
 
@@ -44,8 +43,6 @@ def import_pools(directory: Path) -> None:
     streams, errors = load_readable_streams(directory)
     for error in errors:
         print(error, file=sys.stderr)  # noqa: T201 - the container's log
-    if not streams:
-        return
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(describe_pools(streams), file)
         file.flush()

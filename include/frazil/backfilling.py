@@ -1,0 +1,155 @@
+"""BACKFILL: read what lies below a stream's beginning, in windows, beside the live stream.
+
+`plan_backfill` chooses windows, `fill_window` stages, checks and publishes one of them by the same
+functions as a replay. What is filled stands in the ledger, so any run goes on where one ended.
+"""
+
+from frazil import keys
+from frazil.audit_ledger import Step, list_spans, trace_steps
+from frazil.backfill import (
+    choose_windows,
+    count_free,
+    cut_windows,
+    describe_beginnings,
+    find_beginnings,
+    list_free,
+    refuse_both,
+    refuse_filled,
+    refuse_live,
+)
+from frazil.backfill_messages import BackfillPlan, BackfillRequest, Filled, Window
+from frazil.contracts import plain_ranges
+from frazil.coordinates import Partition
+from frazil.derived_columns import with_columns
+from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
+from frazil.ledger import find_adopted
+from frazil.offsets import OffsetRange, Ranges, count_offsets, describe_ranges, unpack_ranges
+from frazil.recovery import read_instant
+from frazil.replay import choose_offsets, refuse_adopted
+from frazil.workspace import Workspace
+
+_FAILED_STEP = (
+    "nothing of this window was written; mend the suite, the budget or the records, then start the "
+    "backfill again: it goes on with what is missing"
+)
+
+
+def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
+    """Choose the windows that are still to be filled; nothing is written.
+
+    Raises:
+        ConfigurationError: the request is unclear.
+        TargetError: a range reaches into the live stream, or below where the table was adopted.
+        NotReplayableError: Kafka no longer holds what was asked for by offsets.
+        TableError, SourceError, UnavailableError: nothing was looked at.
+    """
+    refuse_both(request.offsets, request.since, request.until)
+    work = with_columns(work)
+    history, point = open_ledger(work, "backfill")
+    stream = work.stream.stream
+    steps = trace_steps(history, stream)
+    begins = find_beginnings(steps)
+    ranges = _choose_ranges(work, request, begins)
+    refuse_live(stream, ranges, begins)
+    refuse_adopted(stream, ranges, find_adopted(history, stream))
+    refuse_unkept_ranges(work, ranges, point, compacted=True)
+    free = list_free(ranges, list_spans(steps))
+    size = request.window_records or work.stream.batch.max_records
+    newest_first = request.order == "newest"
+    cut = cut_windows(free, size, limit=request.max_records, newest_first=newest_first)
+    windows = choose_windows(cut)
+    total, taken = count_free(free), sum(map(count_offsets, windows))
+    told = (
+        f"{describe_ranges(ranges)}: {taken} offsets in {len(windows)} windows of at most {size}"
+        if windows
+        else "nothing to fill"
+    )
+    filled = count_offsets(ranges) - total
+    told += f", {filled} are in the table already" if filled else ""
+    told += f", {total - taken} are left for another run" if total > taken else ""
+    return BackfillPlan(
+        stream=stream,
+        table=work.stream.table.name,
+        dry_run=request.dry_run,
+        windows=tuple(
+            Window(stream=stream, number=number, count=len(windows), ranges=plain_ranges(window))
+            for number, window in enumerate(windows, 1)
+        ),
+        filled=filled,
+        left=total - taken,
+        text=f"{told}; the live stream begins at {describe_beginnings(begins)}{_warn(steps)}",
+    )
+
+
+def _warn(steps: tuple[Step, ...]) -> str:
+    """Say that older records may be of people who were erased."""
+    if any(step.kind == keys.ERASE for step in steps):
+        return "; keys were erased from this table: erase them again afterwards"
+    return ""
+
+
+def _choose_ranges(
+    work: Workspace, request: BackfillRequest, begins: dict[Partition, int]
+) -> Ranges:
+    """Read the offsets that are asked for, or look up which of them Kafka keeps."""
+    if request.offsets:
+        return choose_offsets(request.offsets)
+    isolation = work.stream.source.isolation
+    since_ms = read_instant(request.since, "--since") if request.since else None
+    until_ms = read_instant(request.until, "--until") if request.until else None
+    ranges: dict[str, dict[int, OffsetRange]] = {}
+    for topic in work.stream.source.names:
+        kept = work.kafka.fetch_topic(topic, isolation).partitions
+        since = until = None
+        if since_ms is not None:
+            since = work.kafka.fetch_offsets_at(topic, len(kept), since_ms, isolation)
+        if until_ms is not None:
+            until = work.kafka.fetch_offsets_at(topic, len(kept), until_ms, isolation)
+        for number, offsets in enumerate(kept):
+            start = max(offsets.earliest, since[number] if since else 0)
+            below = begins.get((topic, number), 0)
+            end = min(below, until[number]) if until else below
+            if start < end:
+                ranges.setdefault(topic, {})[number] = OffsetRange(start, end)
+    return ranges
+
+
+def fill_window(work: Workspace, window: Window) -> Filled:
+    """Stage, check and publish a window; any repetition finds it in the ledger.
+
+    Raises:
+        StageStaleError: another backfill filled a part of it.
+        BudgetExceededError, QualityFailedError: nothing was written, and no stream is blocked.
+        StageLostError, NotReplayableError, TableError: nothing was written.
+        CommitContentionError, JobFailedError, UnavailableError: run again.
+    """
+    work = with_columns(work)
+    history, point = open_ledger(work, "backfill")
+    ranges = unpack_ranges(window.ranges)
+    steps = trace_steps(history, window.stream)
+    refuse_live(window.stream, ranges, find_beginnings(steps))
+    answer = Filled(
+        stream=window.stream,
+        table=work.stream.table.name,
+        number=window.number,
+        count=window.count,
+        outcome="ALREADY",
+        snapshot_id=None,
+        ranges=window.ranges,
+    )
+    if not list_free(ranges, list_spans(steps)):
+        return answer
+    refuse_filled(window.stream, ranges, steps)
+    # No run in its id: whoever fills a window, it is the same.
+    batch = freeze_ranges(work, history, point, ranges, keys.BACKFILL)
+    landed = put_in_place(work, batch, point, keys.BACKFILL, _FAILED_STEP)
+    summary = landed.entry.summary
+    return answer.model_copy(
+        update={
+            "outcome": "ALREADY" if landed.was_there else "FILLED",
+            "snapshot_id": landed.entry.snapshot_id,
+            "rows_written": int(summary[keys.ROWS_WRITTEN]),
+            "rows_quarantined": int(summary[keys.ROWS_QUARANTINED]),
+            "rows_skipped": int(summary[keys.ROWS_SKIPPED]),
+        }
+    )

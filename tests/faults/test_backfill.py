@@ -1,0 +1,244 @@
+"""What lies below a stream's beginning, in windows, on a real broker and a real Spark (B10)."""
+
+import json
+import os
+import secrets
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from broker_lake import BrokerLake
+from conftest import FRAZIL, Run, Stack
+from lake import make_stream
+
+from faults.auditor import audit_table
+from faults.batches import EventfulEngine
+from frazil import keys
+from frazil.audit import audit_stream
+from frazil.backfill_messages import BackfillPlan, BackfillRequest
+from frazil.backfilling import fill_window, plan_backfill
+from frazil.errors import (
+    ConfigurationError,
+    NotReplayableError,
+    RetentionGapError,
+    StageStaleError,
+    TargetError,
+)
+from frazil.recovery_messages import RecoverRequest
+from frazil.rewinding import plan_recovery
+from frazil.workspace import Workspace
+
+pytestmark = pytest.mark.stack
+OLD = 40
+"""Records that are there before the stream begins: 20 in each of two partitions."""
+
+
+@pytest.fixture
+def late(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerLake:
+    """Begin a stream at the end of a topic that has records, and ingest one batch."""
+    monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
+    monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path))
+    name = f"l{secrets.token_hex(4)}"
+    source = {"topic": name, "start": "latest"}
+    stream = make_stream(
+        name, source=source, table={"name": f"faults.{name}"}, batch={"max_records": 16}
+    )
+    content = stream.model_dump(mode="json", by_alias=True)
+    (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    lake = BrokerLake(tmp_path, stream)
+    lake.create_topic(stack.bootstrap)
+    lake.produce(OLD)
+    lake.begin()
+    lake.load(10)
+    assert lake.places() == {0: list(range(20, 25)), 1: list(range(20, 25))}
+    return lake
+
+
+def audit_both(lake: BrokerLake) -> None:
+    """Let both audits judge the table."""
+    preset, bootstrap = lake.store.preset, lake.work.kafka_config["bootstrap.servers"]
+    name = lake.stream.table.name
+    report = audit_table(preset.properties, preset.name, name, bootstrap, lake.stream.stream)
+    assert report.findings == ()
+    assert audit_stream(lake.work).findings == ()
+
+
+def plan(lake: BrokerLake, **asked: object) -> BackfillPlan:
+    """Plan a backfill that is meant."""
+    form = {"stream": lake.stream.stream, "dry_run": False, **asked}
+    return plan_backfill(lake.work, BackfillRequest.model_validate(form))
+
+
+def run_backfill(lake: BrokerLake, *arguments: str, **environment: str) -> Run:
+    """Backfill by the command line, in a process of its own."""
+    done = subprocess.run(
+        [str(FRAZIL), "backfill", lake.stream.stream, *arguments, "--json"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def all_places(end: int) -> dict[int, list[int]]:
+    return {0: list(range(end)), 1: list(range(end))}
+
+
+def test_a_dry_run_shows_the_windows_and_writes_nothing(late: BrokerLake) -> None:
+    before = late.table.metadata_location
+
+    run = run_backfill(late)
+
+    assert run.code == 0, run.err
+    planned = BackfillPlan.model_validate(json.loads(run.out))
+    assert [w.ranges[late.topic] for w in planned.windows] == [
+        {0: (0, 8), 1: (0, 8)},
+        {0: (8, 16), 1: (8, 16)},
+        {0: (16, 20), 1: (16, 20)},
+    ]
+    assert (planned.filled, planned.left, planned.dry_run) == (0, 0, True)
+    assert late.table.metadata_location == before
+
+
+def test_every_record_below_the_beginning_comes_once_and_no_offset_moves(
+    late: BrokerLake,
+) -> None:
+    point = late.point
+    planned = plan(late)
+
+    done = [fill_window(late.work, window) for window in planned.windows]
+    again = [fill_window(late.work, window) for window in planned.windows]
+
+    assert [each.outcome for each in done] == ["FILLED"] * 3
+    assert [each.outcome for each in again] == ["ALREADY"] * 3
+    assert sum(each.rows_written for each in done) == OLD
+    assert late.places() == all_places(25)
+    assert late.point == point
+    summary = late.history.entries[done[0].snapshot_id or 0].summary
+    assert summary[keys.KIND] == "backfill"
+    assert not [key for key in summary if key.startswith(keys.STATE_PREFIX)]
+    audit_both(late)
+    late.load(10)
+    assert late.places() == all_places(30)
+    audit_both(late)
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    ["replay.after-stage", "replay.before-commit", "replay.after-commit"],
+)
+def test_a_killed_backfill_goes_on_where_it_ended(late: BrokerLake, failpoint: str) -> None:
+    killed = run_backfill(late, "--no-dry-run", FRAZIL_FAILPOINT=failpoint)
+    assert killed.code == -9, killed.err
+    audit_both(late)
+
+    again = run_backfill(late, "--no-dry-run", "--window-records", "13")
+
+    assert again.code == 0, again.err
+    filled = 16 if failpoint == "replay.after-commit" else 0
+    assert json.loads(again.out)["plan"]["filled"] == filled
+    assert late.places() == all_places(25)
+    audit_both(late)
+
+
+def test_a_limit_ends_it_and_the_next_one_goes_on_from_the_newest(late: BrokerLake) -> None:
+    first = plan(late, max_records=20, order="newest")
+    for window in first.windows:
+        fill_window(late.work, window)
+
+    assert first.left == 20
+    assert late.places() == {0: list(range(10, 25)), 1: list(range(10, 25))}
+    audit_both(late)
+
+    second = plan(late, window_records=100)
+    assert [w.ranges[late.topic] for w in second.windows] == [{0: (0, 10), 1: (0, 10)}]
+    assert second.filled == 20
+
+
+def test_of_two_backfills_at_once_each_record_comes_from_one(late: BrokerLake) -> None:
+    mine, other = plan(late, window_records=30), plan(late, window_records=10)
+    work = Workspace(late.stream, late.folder, "run-2")
+
+    def fill_first() -> None:
+        fill_window(late.work, other.windows[0])
+
+    work.__dict__["engine"] = EventfulEngine(work.engine.remote, before=fill_first)
+    with pytest.raises(StageStaleError, match="another backfill filled a part"):
+        fill_window(work, mine.windows[0])
+    with pytest.raises(StageStaleError, match="another backfill filled a part"):
+        fill_window(late.work, mine.windows[0])
+    for window in plan(late).windows:
+        fill_window(late.work, window)
+
+    assert late.places() == all_places(25)
+    audit_both(late)
+
+
+def test_a_rollback_behind_it_makes_its_windows_free_again(late: BrokerLake) -> None:
+    before = late.head
+    windows = plan(late, window_records=100).windows
+    fill_window(late.work, windows[0])
+    run = subprocess.run(
+        [
+            *(str(FRAZIL), "recover", late.stream.stream, "--to-snapshot", str(before)),
+            *("--by", "jane", "--reason", "drill", "--no-dry-run"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "frazil backfill" in run.stdout + run.stderr
+
+    assert plan(late, window_records=100).windows == windows
+    fill_window(late.work, windows[0])
+    assert late.places() == all_places(25)
+    audit_both(late)
+
+
+def test_a_rollback_is_refused_where_kafka_cannot_give_a_window_back(late: BrokerLake) -> None:
+    request = RecoverRequest(
+        stream=late.stream.stream, to_snapshot=str(late.head), by="jane", reason="drill"
+    )
+    fill_window(late.work, plan(late, window_records=100).windows[0])
+    late.delete_records(before=4)
+
+    with pytest.raises(RetentionGapError, match=rf"a backfill .* {late.topic}-0 \[0, 4\)"):
+        plan_recovery(late.work, request)
+    accepted = plan_recovery(late.work, request.model_copy(update={"accept_gap": True}))
+    assert f"`frazil backfill {late.stream.stream}` fills them again" in accepted.text
+
+
+def test_what_kafka_no_longer_holds_is_left_out_or_refused(late: BrokerLake) -> None:
+    late.delete_records(before=4)
+
+    assert plan(late, window_records=100).windows[0].ranges[late.topic] == {0: (4, 20), 1: (0, 20)}
+    with pytest.raises(NotReplayableError, match=rf"{late.topic}-0 \[2, 20\)"):
+        plan(late, offsets=(f"{late.topic}:0:2-20",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"offsets": ("{topic}:0:0-5",), "since": "2026-01-31T00:00:00Z"}, ConfigurationError),
+        ({"offsets": ("{topic}:0:5-5",)}, ConfigurationError),
+        ({"offsets": ("{topic}:0:5-21",)}, TargetError),
+        ({"offsets": ("{topic}:7:0-1",)}, TargetError),
+        ({"offsets": ("nobody:0:0-1",)}, TargetError),
+        ({"until": "tomorrow"}, ConfigurationError),
+    ],
+)
+def test_an_impossible_request_is_refused(
+    late: BrokerLake, asked: dict[str, object], error: type[Exception]
+) -> None:
+    if "offsets" in asked:
+        texts = asked["offsets"]
+        assert isinstance(texts, tuple)
+        asked = {**asked, "offsets": tuple(text.format(topic=late.topic) for text in texts)}
+
+    with pytest.raises(error):
+        plan(late, **asked)
