@@ -16,6 +16,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from forked import Run, run_frazil
 from lake import Lake, make_stream
 
 from frazil.turns import MAX_TURNS
@@ -82,19 +83,6 @@ class Stack:
         return {str(k): str(v) for k, v in properties.items()}
 
 
-@dataclass(frozen=True)
-class Run:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> object:
-        return json.loads(self.out)
-
-
 @dataclass
 class Lab:
     """One stream of a test's own, on real parts, driven through the command line."""
@@ -126,16 +114,8 @@ class Lab:
         }
 
     def frazil(self, *arguments: str, timeout: float = 240, **extra: str) -> Run:
-        """Run the real command in a process of its own."""
-        done = subprocess.run(
-            [str(FRAZIL), *arguments],
-            env=self.environment(**extra),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        return Run(done.returncode, done.stdout, done.stderr)
+        """Run the command in a process of its own."""
+        return run_frazil(arguments, self.environment(**extra), timeout)
 
     def create_topic(self, partitions: int = 2, **config: str) -> None:
         topic = NewTopic(self.topic, partitions, 1, config=config)

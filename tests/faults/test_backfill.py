@@ -3,13 +3,13 @@
 import json
 import os
 import secrets
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from broker_lake import BrokerLake
-from conftest import FRAZIL, Run, Stack
+from conftest import Stack
+from forked import Run, run_frazil
 from lake import make_stream
 
 from faults.auditor import audit_table
@@ -72,15 +72,8 @@ def plan(lake: BrokerLake, **asked: object) -> BackfillPlan:
 
 def run_backfill(lake: BrokerLake, *arguments: str, **environment: str) -> Run:
     """Backfill by the command line, in a process of its own."""
-    done = subprocess.run(
-        [str(FRAZIL), "backfill", lake.stream.stream, *arguments, "--json"],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    return Run(done.returncode, done.stdout, done.stderr)
+    command = ["backfill", lake.stream.stream, *arguments, "--json"]
+    return run_frazil(command, {**os.environ, **environment}, timeout=240)
 
 
 def all_places(end: int) -> dict[int, list[int]]:
@@ -181,18 +174,10 @@ def test_a_rollback_behind_it_makes_its_windows_free_again(late: BrokerLake) -> 
     before = late.head
     windows = plan(late, window_records=100).windows
     fill_window(late.work, windows[0])
-    run = subprocess.run(
-        [
-            *(str(FRAZIL), "recover", late.stream.stream, "--to-snapshot", str(before)),
-            *("--by", "jane", "--reason", "drill", "--no-dry-run"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert "frazil backfill" in run.stdout + run.stderr
+    decision = ("--to-snapshot", str(before), "--by", "jane", "--reason", "drill", "--no-dry-run")
+    run = run_frazil(["recover", late.stream.stream, *decision], os.environ, timeout=240)
+    assert run.code == 0, run.err
+    assert "frazil backfill" in run.out + run.err
 
     assert plan(late, window_records=100).windows == windows
     fill_window(late.work, windows[0])

@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 from datetime import UTC, datetime
 
 import pytest
 from broker_lake import BrokerLake
-from conftest import FRAZIL, Lab, Run, good_values
+from conftest import Lab, good_values
+from forked import Run, run_frazil
 from stack_lake import let_days_pass
 
 from faults.auditor import audit_table
@@ -56,16 +56,8 @@ def audit_both(lake: BrokerLake) -> None:
 
 def run_recover(lake: BrokerLake, *arguments: str, **environment: str) -> Run:
     """Recover by the command line, in a process of its own."""
-    command = [str(FRAZIL), "recover", lake.stream.stream, *arguments, "--json"]
-    done = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return Run(done.returncode, done.stdout, done.stderr)
+    command = ["recover", lake.stream.stream, *arguments, "--json"]
+    return run_frazil(command, {**os.environ, **environment}, timeout=120)
 
 
 def test_a_dry_run_shows_what_goes_and_writes_nothing(

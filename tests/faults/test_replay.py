@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
 
 import pytest
 from broker_lake import BrokerLake
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from conftest import FRAZIL, Run
+from forked import Run, run_frazil
 
 from faults.auditor import audit_table
 from faults.batches import EventfulEngine
@@ -47,16 +46,8 @@ def plan(lake: BrokerLake, *ranges: str, work: Workspace | None = None) -> Repla
 
 def run_replay(lake: BrokerLake, *arguments: str, **environment: str) -> Run:
     """Replay by the command line, in a process of its own."""
-    command = [str(FRAZIL), "replay", lake.stream.stream, *arguments, "--json"]
-    done = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    return Run(done.returncode, done.stdout, done.stderr)
+    command = ["replay", lake.stream.stream, *arguments, "--json"]
+    return run_frazil(command, {**os.environ, **environment}, timeout=240)
 
 
 def ids(lake: BrokerLake) -> dict[tuple[int, int], int]:
