@@ -25,7 +25,7 @@ from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse
 from frazil.ledger import find_adopted
 from frazil.offsets import OffsetRange, Ranges, count_offsets, describe_ranges, unpack_ranges
 from frazil.recovery import read_instant
-from frazil.replay import choose_offsets, refuse_adopted
+from frazil.replay import choose_offsets, refuse_adopted, refuse_ambiguous
 from frazil.workspace import Workspace
 
 _FAILED_STEP = (
@@ -52,6 +52,7 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
     ranges = _choose_ranges(work, request, begins)
     refuse_live(stream, ranges, begins)
     refuse_adopted(stream, ranges, find_adopted(history, stream))
+    refuse_ambiguous(stream, ranges, steps)
     refuse_unkept_ranges(work, ranges, point, compacted=True)
     free = list_free(ranges, list_spans(steps))
     size = request.window_records or work.stream.batch.max_records

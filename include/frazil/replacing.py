@@ -27,7 +27,12 @@ from frazil.publishing import (
     load_with_history,
     refuse_lost_stage,
 )
-from frazil.replay import refuse_above, refuse_newly_erased
+from frazil.replay import (
+    refuse_above,
+    refuse_ambiguous,
+    refuse_newly_erased,
+    refuse_other_topic,
+)
 from frazil.rewriting import (
     COORDINATE,
     Affected,
@@ -82,9 +87,11 @@ def _publish_turn(
             f"`frazil replay {plan.stream}` shows what would change in the table that is there",
         )
     point = find_recovery_point(history, plan.stream)
+    steps = trace_steps(history, plan.stream)
     if point is not None:
         refuse_above(plan.stream, plan.offset_ranges, point.state)
-    steps = trace_steps(history, plan.stream)
+        refuse_other_topic(plan, point.state)
+    refuse_ambiguous(plan.stream, plan.offset_ranges, steps)
     refuse_newly_erased(steps, plan)
     if told[keys.KIND] == keys.BACKFILL:
         refuse_filled(plan.stream, plan.offset_ranges, steps)

@@ -116,6 +116,42 @@ def refuse_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> None:
         )
 
 
+def refuse_ambiguous(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
+    """Refuse offsets that an earlier topic of this name had too: its rows have the same ones.
+
+    Raises:
+        TargetError: with the offsets concerned.
+    """
+    spans = list_spans(steps)
+    found: dict[str, dict[int, OffsetRange]] = {}
+    for topic, number, wanted in iterate_ranges(ranges):
+        earlier = spans.get((topic, number), Spans()).earlier
+        if any(span.start < wanted.end and wanted.start < span.end for span in earlier):
+            found.setdefault(topic, {})[number] = wanted
+    if found:
+        raise TargetError(
+            f"stream {stream}: {describe_ranges(found)} was published before the topic was created "
+            "again, too: rows of both have these offsets, and those of the old one would go",
+            f"leave these offsets out; `frazil snapshots {stream}` lists what was published when",
+        )
+
+
+def refuse_other_topic(plan: BatchPlan, state: StreamState) -> None:
+    """Refuse what was staged from a topic that was created again meanwhile.
+
+    Raises:
+        StageStaleError: nothing was written.
+    """
+    for topic in plan.ranges:
+        planned, known = plan.topic_ids.get(topic), state.topic_ids.get(topic)
+        if planned != known:
+            raise StageStaleError(
+                f"stream {plan.stream}: the rows were staged from topic {topic} with id {planned}, "
+                f"the ledger reads id {known} now",
+                "run again: the offsets hold other records now",
+            )
+
+
 def _next(offsets: NextOffsets, topic: str, partition: int) -> int:
     known = offsets.get(topic, ())
     return known[partition] if partition < len(known) else 0

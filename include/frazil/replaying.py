@@ -21,6 +21,7 @@ from frazil.replay import (
     choose_offsets,
     refuse_above,
     refuse_adopted,
+    refuse_ambiguous,
     refuse_unclear,
 )
 from frazil.replay_messages import Differences, Replayed, ReplayPlan, ReplayRequest
@@ -45,6 +46,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
     ranges = _choose_ranges(work, request, point)
     refuse_above(work.stream.stream, ranges, point.state)
     refuse_adopted(work.stream.stream, ranges, find_adopted(history, work.stream.stream))
+    refuse_ambiguous(work.stream.stream, ranges, trace_steps(history, work.stream.stream))
     refuse_unkept_ranges(work, ranges, point)
     batch = freeze_ranges(work, history, point, ranges, work.run_id)
     return _compare(work, batch, dry_run=request.dry_run)

@@ -1,6 +1,7 @@
 """A replay's commit: exactly the range gives way, whatever files its rows share with others."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from scripted_catalog import Answer, ScriptedCatalog, landed_then, overtaken_by,
 
 from frazil import keys
 from frazil.contracts import BatchPlan
-from frazil.errors import StageLostError, TargetError
-from frazil.publishing import Landed
+from frazil.errors import StageLostError, StageStaleError, TargetError
+from frazil.publishing import Landed, load_with_history, publish_batch
 from frazil.replacing import publish_replacement
 from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
@@ -132,6 +133,46 @@ def test_a_range_that_a_rewind_took_above_the_recovery_point_is_refused(
     with pytest.raises(TargetError, match=r"orders-0 \[1, 5\)"):
         publish_replacement(work, plan, staged, passed(plan, staged))
     assert lake.coordinates() == [(0, 0), (0, 1)]
+
+
+def create_topic_again(lake: Lake, end: int) -> None:
+    """Record that the topic was created again, and read its first records."""
+    assert lake.point is not None
+    known, ids = lake.point.state, {"orders": "topic-id-2"}
+    state = replace(known, epoch=2, batch="accepted", offsets={"orders": (0, 0)}, topic_ids=ids)
+    read = {
+        "base_epoch": 2,
+        "base_batch": "accepted",
+        "batch_id": "again",
+        "ranges": {"orders": {0: (0, end)}},
+        "next_offsets": {"orders": (end, 0)},
+        "topic_ids": ids,
+    }
+    plan = lake.plan(100, 100).model_copy(update=read)
+    lake.mark(keys.GAP, {"orders": state}, *load_with_history(lake.store, "demo.orders"))
+    staged = lake.stage(plan)
+    publish_batch(lake.store, plan, staged, passed(plan, staged), "run-1")
+
+
+def test_rows_of_a_topic_that_was_created_again_are_not_taken_for_those_of_the_old_one(
+    lake: Lake, work: Workspace
+) -> None:
+    lake.ingest(6, 0)
+    old = plan_replay(lake, 1, 5)
+    staged_before = lake.stage(old)
+    create_topic_again(lake, 8)
+    before = lake.coordinates()
+    new = old.model_copy(update={"batch_id": "new", "topic_ids": {"orders": "topic-id-2"}})
+
+    with pytest.raises(StageStaleError, match="topic-id-2"):
+        publish_replacement(work, old, staged_before, passed(old, staged_before))
+    with pytest.raises(TargetError, match=r"orders-0 \[1, 5\) was published before the topic was"):
+        replay(lake, work, new)
+    assert lake.coordinates() == before
+
+    beyond = new.model_copy(update={"ranges": {"orders": {0: (6, 8)}}})
+    assert replay(lake, work, beyond).entry.summary[keys.ROWS_DELETED] == "2"
+    assert lake.coordinates() == before
 
 
 def test_a_replay_whose_branch_is_gone_is_refused(lake: Lake, work: Workspace) -> None:
