@@ -8,7 +8,8 @@ rows and offsets visible in one commit.
 **When.** On `batch.schedule` of the stream file, or whenever you trigger it; there are no
 parameters. A run that finds nothing new ends green after `plan`, the other tasks are skipped. A
 batch as large as `batch.max_records` is followed at once by a run `catch_up__…`, until the table
-has caught up.
+has caught up. With `schedule: continuous` each run follows the one before: its first task, `wait`,
+ends when Kafka has something new, asked each second by the triggerer without a worker.
 
 **Inputs.** The stream file, the topic, the table. Nothing is remembered in Airflow: lose its
 database and the next run goes on where the table stands.
@@ -87,7 +88,7 @@ def ingest_dag(stream: Stream) -> None:
         dag_id=f"ingest__{stream.stream}",
         description=f"{', '.join(stream.source.names)} → {stream.table.name}",
         doc_md=__doc__,
-        schedule=stream.batch.schedule,
+        schedule="@continuous" if stream.batch.is_continuous else stream.batch.schedule,
         catchup=False,
         max_active_runs=1,
         dagrun_timeout=timedelta(hours=2),
@@ -103,6 +104,10 @@ def ingest_dag(stream: Stream) -> None:
         published = publish.override(priority_weight=5, pool=pool, outlets=[table_asset(stream)])
 
         published(name, planned, staged, verdict)
+        if stream.batch.is_continuous:
+            from frazil_airflow.waiting import WaitForRecords
+
+            WaitForRecords(task_id="wait", stream=name) >> planned
 
     ingest()
 

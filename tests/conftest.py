@@ -18,12 +18,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from forked import Run, run_frazil
 from lake import Lake, make_stream
+from xdist.scheduler import LoadFileScheduling
 
 from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
 
 if TYPE_CHECKING:
     from registry_lab import RegistryLab
+    from xdist.remote import Producer as Log
 
 REPO = Path(__file__).parents[1]
 NO_KAFKA = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
@@ -54,6 +56,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 2 if any(item.iter_markers("stack")) or any(item.iter_markers("spark")) else 3
 
     items.sort(key=place)
+
+
+class OneAirflow(LoadFileScheduling):
+    """Give all tests that share an Airflow to one worker; it ends with the last of them.
+
+    An idle Airflow costs a fifth of a core.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        """Name what goes to one worker as a whole."""
+        file = str(super()._split_scope(nodeid))
+        return "Airflow" if file in SHARE_AIRFLOW else file
+
+
+SHARE_AIRFLOW = {
+    str(path.relative_to(REPO))
+    for path in (REPO / "tests" / "e2e").glob("test_*.py")
+    if "airflow: Airflow" in path.read_text()
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: "Log | None"
+) -> LoadFileScheduling | None:
+    """Schedule by files, but for the ones that share Airflow."""
+    return OneAirflow(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ _SECRET_WORDS = (
 _HEADER_PREFIX = "header."
 """What follows is sent with each request to a REST catalog; people put keys there by any name."""
 
+FORK_SOCKET = "clients.sock"
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -89,6 +91,12 @@ def _jdbc_uri(uri: str) -> str:
 def home_dir() -> Path:
     """Locate the folder of all state (`FRAZIL_HOME`, default `.frazil`)."""
     return Path(os.environ.get("FRAZIL_HOME", ".frazil")).absolute()
+
+
+def fork_server_address() -> Path | None:
+    """Locate the stack's fork server of Spark clients; an empty `FRAZIL_FORK_SERVER` avoids it."""
+    named = os.environ.get("FRAZIL_FORK_SERVER", str(home_dir() / "stack" / FORK_SOCKET))
+    return Path(named) if named else None
 
 
 def streams_dir() -> Path:

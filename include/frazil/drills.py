@@ -21,6 +21,7 @@ from frazil.timeline import Event
 from frazil.workspace import Workspace
 
 KILLED = -9
+PASSED = "passed"
 DEAD_ADDRESS = "http://127.0.0.1:9"
 
 
@@ -94,6 +95,7 @@ def _note(like: Workspace, report: DrillReport) -> None:
         kind="drill",
         text=report.text.partition("\n")[0],
         run_id=like.run_id,
+        facts={"verdict": PASSED if report.passed else "failed"},
     )
     note_event(event)
 

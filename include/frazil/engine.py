@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
 
+from frazil.connections import fork_server_address
 from frazil.contracts import Message, StageRequest
 from frazil.errors import JobFailedError, SparkUnavailableError
+from frazil.fork_server import ForkedScript
 from frazil.job_errors import parse_job_error
 
 JOBS_DIR = Path(__file__).parents[2] / "spark_jobs"
@@ -69,22 +71,9 @@ class SparkEngine:
     def _run(self, command: list[str]) -> tuple[int, str]:
         """Run the client in a process group of its own, which ends with this task."""
         environment = {**os.environ, **self._environment, "SPARK_REMOTE": self.remote}
-        with subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            process_group=0,
-        ) as process:
-            try:
-                output, _ = process.communicate()
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGTERM)
-                    process.wait(timeout=30)
+        code, output = _run_forked(command, environment) or _run_afresh(command, environment)
         sys.stderr.write(output)
-        return process.returncode, "\n".join(output.splitlines()[-_TAIL_LINES:])
+        return code, "\n".join(output.splitlines()[-_TAIL_LINES:])
 
     def _refuse_silence(self) -> None:
         """Ask the port first: the Connect client would retry for minutes."""
@@ -100,3 +89,40 @@ class SparkEngine:
                 "`frazil stack status` shows the server, `frazil stack up` starts it; nothing was "
                 "staged, the next run tries the same range again",
             ) from error
+
+
+def _run_forked(command: list[str], environment: Mapping[str, str]) -> tuple[int, str] | None:
+    """Let the stack's fork server run it, without the imports; None where there is none."""
+    address = fork_server_address()
+    if address is None or not address.is_socket():
+        return None
+    reader, writer = os.pipe()
+    with open(reader, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - a pipe
+        try:
+            process = ForkedScript(address, command, environment, (writer, writer))
+        except OSError:
+            return None
+        finally:
+            os.close(writer)
+        with process:
+            output = lines.read()
+            return process.wait(), output
+
+
+def _run_afresh(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run it in a new process."""
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            output, _ = process.communicate()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(timeout=30)
+    return process.returncode, output

@@ -6,7 +6,7 @@ written (features B16).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from pydantic import computed_field
@@ -20,12 +20,15 @@ from frazil.maintained_tables import retention_window, summarize_table
 from frazil.reports import Report
 from frazil.streams import Stream
 from frazil.table_reports import TableReport
+from frazil.timeline import Event
+from frazil.timeline_table import find_last
 from frazil.watch import gather_facts
 from frazil.workspace import Workspace
 
 DEFAULT_OUTAGE_HOURS = 72
 """The worst outage that retention has to cover: a long weekend."""
 
+DRILL_DAYS = 90
 HOUR = 3600
 MANY_SMALL_FILES = 100
 _UNKNOWN = frozenset(
@@ -82,6 +85,7 @@ class ReadinessFacts:
     expire_hours: int
     table: TableReport
     letters: LetterReport | None
+    last_drill: Event | None
 
 
 def check_readiness(work: Workspace, outage_hours: int = DEFAULT_OUTAGE_HOURS) -> Scorecard:
@@ -115,6 +119,7 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         expire_hours=window.expire_ms // (HOUR * 1000),
         table=summarize_table(work),
         letters=letters,
+        last_drill=find_last(work, "drill", datetime.now(UTC) - timedelta(days=DRILL_DAYS)),
     )
 
 
@@ -134,6 +139,7 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
         "set schema.other to review: a rename or another type happens without a person now",
         is_good=facts.stream.schema_policy.other != "auto",
     )
+    yield _judge_drill(facts.last_drill)
     yield _line(
         "small files",
         f"{facts.table.small_files:,} of {facts.table.files:,} files are small",
@@ -237,6 +243,17 @@ def _judge_letters(facts: ReadinessFacts) -> Line:
         f"{is_open:,} wait; a batch stops above {limits.max_bad_ratio:.0%} bad records",
         f"`frazil dead-letters {name}`, mend the cause, then `frazil replay-dead-letters {name}`",
         is_good=is_open == 0,
+    )
+
+
+def _judge_drill(last: Event | None) -> Line:
+    """Judge whether people know that what the pages say works here."""
+    none = f"none in the last {DRILL_DAYS} days"
+    return _line(
+        "last drill",
+        f"{last.at:%Y-%m-%d}: {last.text}" if last else none,
+        "`frazil drill replay`, or DAG drill: it breaks and mends a scratch stream",
+        is_good=last is not None and last.facts.get("verdict") == "passed",
     )
 
 

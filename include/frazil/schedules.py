@@ -3,6 +3,16 @@
 from functools import cache
 
 CRON_FIELDS = 5
+CONTINUOUS = "continuous"
+
+
+def parse_batch_schedule(text: str) -> str:
+    """Read a schedule, or the word for batches that follow one another as records come.
+
+    Raises:
+        ValueError: see `parse_schedule`.
+    """
+    return CONTINUOUS if text.strip() == CONTINUOUS else parse_schedule(text)
 
 
 @cache

@@ -20,7 +20,7 @@ from frazil.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
 from frazil.partitioning import PartitionField, parse_partition_field
 from frazil.payloads import BY_REGISTRY, Key, Section, Value
 from frazil.routing import Route, TableName, derived_name
-from frazil.schedules import parse_schedule
+from frazil.schedules import CONTINUOUS, parse_batch_schedule, parse_schedule
 from frazil.sources import Source
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
@@ -61,7 +61,9 @@ class Table(Section):
 class Batch(Section):
     """How much, how often, and where it runs."""
 
-    schedule: Schedule = Field("* * * * *", description="cron line of the ingest DAG")
+    schedule: Annotated[str, AfterValidator(parse_batch_schedule)] = Field(
+        "* * * * *", description="cron line of the ingest DAG, or `continuous`"
+    )
     max_records: int = Field(1_000_000, ge=1, description="cap of one batch, in offsets")
     catch_up_records: int | None = Field(
         None, ge=1, description="cap while more than max_records wait; left out, the same"
@@ -73,6 +75,11 @@ class Batch(Section):
         if self.catch_up_records is not None and self.catch_up_records < self.max_records:
             raise FieldError(("catch_up_records",), "must not be below max_records")
         return self
+
+    @property
+    def is_continuous(self) -> bool:
+        """Say whether each batch follows the one before as soon as there are records."""
+        return self.schedule == CONTINUOUS
 
     def choose_cap(self, waiting: int) -> int:
         """Choose the cap of the next batch by the offsets that wait."""

@@ -63,6 +63,13 @@ def read_recorded(store: TableStore, since: datetime) -> list[Event]:
     ]
 
 
+def find_last(work: Workspace, kind: str, since: datetime) -> Event | None:
+    """Find the stream's newest event of a kind, recorded or noted, since an instant."""
+    known = join_events(read_recorded(work.store, since), read_notes())
+    found = [event for event in known if event.kind == kind and _concerns(event, work)]
+    return max(found, key=lambda event: event.at, default=None)
+
+
 def record_timeline(work: Workspace) -> int:
     """Append the stream's events and notes that the table does not hold; give their number."""
     name = work.stream.table.name

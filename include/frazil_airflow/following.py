@@ -31,6 +31,8 @@ def catch_up(stream: Stream, plan: BatchPlan) -> None:
     Its run has the batch's name, so that a repeated publish starts no second one. A run too many
     finds nothing and skips.
     """
+    if stream.batch.is_continuous:  # the next run starts anyway, and only one may
+        return
     if count_offsets(plan.offset_ranges) >= stream.batch.max_records:
         _start(f"ingest__{stream.stream}", f"catch_up__{plan.batch_id}", {})
 

@@ -56,6 +56,21 @@ def test_a_batch_is_planned_staged_checked_and_published_in_this_order(dags: Dag
     assert upstream == {task: set(INGEST[:n]) for n, task in enumerate(INGEST)}
 
 
+def test_a_continuous_stream_waits_in_the_triggerer_and_then_goes_on(
+    write_stream: WriteStream, parse: Parse
+) -> None:
+    write_stream("orders", schedule="continuous")
+
+    dag = parse().dags["ingest__orders"]
+
+    wait = dag.get_task("wait")
+    assert (str(dag.schedule), dag.max_active_runs) == ("@continuous", 1)
+    assert wait.start_from_trigger
+    assert wait.start_trigger_args.trigger_kwargs == {"stream": "orders"}
+    assert wait.downstream_task_ids == {"plan"}
+    assert {task.task_id for task in dag.tasks} == {"wait", *INGEST}
+
+
 def test_maintenance_goes_on_after_a_failed_task_and_the_run_stays_red(dags: Dags) -> None:
     dag = dags["maintain__orders"]
 

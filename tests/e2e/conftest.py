@@ -40,7 +40,7 @@ class Airflow:
         return self.states(dag_id, run_id)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """Start a whole stack of its own: its Airflow reads a folder that the tests write."""
     base = tmp_path_factory.mktemp("whole")

@@ -52,10 +52,10 @@ def in_flight(lab: Lab, batches: Batches) -> Iterator[InFlight]:
 
 @contextmanager
 def start_run(lab: Lab) -> Iterator["subprocess.Popen[str]"]:
-    """Start `frazil run` and end it with the test."""
+    """Start `frazil run` and end it with the test; the fork server would end its job with it."""
     run = subprocess.Popen(
         [str(FRAZIL), "run", lab.stream],
-        env=lab.environment(),
+        env=lab.environment(FRAZIL_FORK_SERVER=""),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -9,6 +9,7 @@ from pyiceberg.catalog import load_catalog
 
 from frazil.drill_scratch import Scratch
 from frazil.drills import DRILLS, run_drill
+from frazil.readiness import check_readiness
 from frazil.workspace import open_workspace
 
 pytestmark = pytest.mark.stack
@@ -47,6 +48,10 @@ def test_a_drill_that_finds_a_loss_fails_and_says_what(
 
     assert (report.passed, report.finding) == (False, "rows is 99, not 100")
     assert "FAILED: rows is 99, not 100" in report.text
+    lab.create_topic()
+    lines = check_readiness(open_workspace(lab.stream, "readiness-1")).lines
+    found = next(line for line in lines if line.name == "last drill")
+    assert (found.mark, "FAILED" in found.evidence) == ("warn", True)
 
 
 def test_an_unknown_drill_is_refused_with_those_that_there_are(lab: Lab) -> None:

@@ -1,6 +1,7 @@
 """The scorecard is a pure judgement: each line turns red by its own fact, and says the fix."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from lake import make_stream
@@ -9,6 +10,7 @@ from frazil.freshness import FreshnessReport
 from frazil.letter_report import LetterReport
 from frazil.readiness import Line, ReadinessFacts, Scorecard, judge_readiness
 from frazil.table_reports import TableReport
+from frazil.timeline import Event
 
 WEEK = 7 * 24 * 3600
 FRESH = FreshnessReport(
@@ -25,6 +27,15 @@ FRESH = FreshnessReport(
     text="up to date",
     next_step=None,
 )
+DRILL = Event(
+    event_id="drill:replay:run-1",
+    at=datetime(2026, 1, 31, tzinfo=UTC),
+    stream="orders",
+    table="demo.orders",
+    kind="drill",
+    text="replay: a known range is read again: passed",
+    facts={"verdict": "passed"},
+)
 GOOD = ReadinessFacts(
     stream=make_stream(quality={"suite": "orders"}),
     freshness=FRESH,
@@ -34,6 +45,7 @@ GOOD = ReadinessFacts(
     expire_hours=72,
     table=TableReport(table="demo.orders", files=10, small_files=2),
     letters=LetterReport(stream="orders", table="t", open=0, resolved=3, groups=()),
+    last_drill=DRILL,
 )
 
 
@@ -50,7 +62,7 @@ def test_a_good_stream_has_only_good_lines_with_evidence() -> None:
 
     assert {line.mark for line in lines.values()} == {"ok"}
     assert all(line.evidence and line.fix is None for line in lines.values())
-    assert len(lines) == 10
+    assert len(lines) == 11
 
 
 LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=())
@@ -77,6 +89,13 @@ LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=()
             "small files",
             "warn",
             "120 of 150",
+        ),
+        (replace(GOOD, last_drill=None), "last drill", "warn", "none in the last 90 days"),
+        (
+            replace(GOOD, last_drill=DRILL.model_copy(update={"facts": {"verdict": "failed"}})),
+            "last drill",
+            "warn",
+            "2026-01-31",
         ),
         (replace(GOOD, protocol="PLAINTEXT"), "authentication", "warn", "PLAINTEXT"),
         (
@@ -122,6 +141,6 @@ def test_only_a_red_line_makes_a_stream_unready() -> None:
 
     card = Scorecard(stream="orders", outage_hours=72, lines=yellow)
     assert card.ready
-    assert "9 of 10 lines are good" in card.text
+    assert "10 of 11 lines are good" in card.text
     assert "Next: set security.protocol" in card.text
     assert not Scorecard(stream="orders", outage_hours=72, lines=red).ready

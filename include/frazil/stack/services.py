@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from frazil.connections import FORK_SOCKET
 from frazil.stack.airflow_environment import airflow_environment
 from frazil.stack.credentials import AirflowKeys
 from frazil.stack.java import Java
@@ -54,6 +55,7 @@ SERVICE_PARTS: Mapping[str, PartName] = {
     "kafka": "kafka",
     "registry": "registry",
     "spark_connect": "spark",
+    "spark_clients": "spark",
     "airflow_api_server": "airflow",
     "airflow_scheduler": "airflow",
     "airflow_dag_processor": "airflow",
@@ -69,6 +71,25 @@ _PORTS: Mapping[str, frozenset[str]] = {
     "airflow_api_server": frozenset({"airflow"}),
 }
 
+
+CLIENT_LIBRARIES = (
+    "fastavro",
+    "google.protobuf.json_format",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "pyspark.sql.connect.functions",
+    "pyspark.sql.connect.observation",
+    "pyspark.sql.connect.readwriter",
+    "pyspark.sql.connect.session",
+    "pyspark.sql.functions",
+    "yaml",
+)
+"""What a Spark job imports before it does anything."""
+
+# Else setproctitle overwrites /proc/<pid>/environ, by which `down` knows its own; no threads.
+_CLIENTS_ENVIRONMENT = {"SPT_NOENV": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 _DEFAULT_STOP_SECONDS = 20
 # The scheduler would wait for its running tasks, however long. Killing a task is safe: nothing
@@ -89,6 +110,7 @@ def build_services(plan: StackPlan) -> tuple[Service, ...]:
         "kafka": (settings.kafka, kafka_command(plan, "kafka.Kafka"), {}),
         "registry": (settings.registry, registry_command(plan), registry_environment(plan)),
         "spark_connect": (settings.spark, _spark_command(settings), {}),
+        "spark_clients": (settings.spark, _clients_command(settings), _CLIENTS_ENVIRONMENT),
         "airflow_api_server": (settings.airflow, _airflow(settings, "api-server"), airflow),
         "airflow_scheduler": (
             settings.airflow,
@@ -198,6 +220,12 @@ def _spark_command(settings: StackSettings) -> tuple[str, ...]:
         settings.spark_memory,
         "spark-internal",
     )
+
+
+def _clients_command(settings: StackSettings) -> tuple[str, ...]:
+    """Run the fork server of Spark's clients."""
+    socket = str(settings.stack / FORK_SOCKET)
+    return (str(settings.bin / "python"), "-m", "frazil.fork_server", socket, *CLIENT_LIBRARIES)
 
 
 def _airflow(settings: StackSettings, *words: str) -> tuple[str, ...]:

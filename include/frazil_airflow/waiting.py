@@ -1,0 +1,98 @@
+"""Wait for new records without a worker: the first task of a continuous stream's run.
+
+Airflow's triggerer asks Kafka each second; the task starts and ends there. A wake-up may be lost,
+as with the triggerer's process, so a run also goes on after some minutes without one: it plans,
+finds nothing and ends.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.triggers.base import BaseTrigger, StartTriggerArgs, TaskSuccessEvent, TriggerEvent
+
+from frazil.contracts import NothingToRead
+from frazil.errors import FrazilError
+
+POLL_SECONDS = 1.0
+HEARTBEAT_SECONDS = 300.0
+TROUBLE_SECONDS = 60.0
+"""What stands in the way of the next plan is told by a failing run, but not every second."""
+
+log = logging.getLogger(__name__)
+
+
+class WaitForRecords(BaseOperator):
+    """Wait in the triggerer until a stream has something to read."""
+
+    start_from_trigger = True
+
+    def __init__(self, *, stream: str, **settings: Any) -> None:  # noqa: ANN401 - BaseOperator's
+        """Name the trigger that the scheduler starts; no worker takes part."""
+        super().__init__(**settings)
+        self.start_trigger_args = StartTriggerArgs(
+            trigger_cls=f"{NewRecordsTrigger.__module__}.{NewRecordsTrigger.__qualname__}",
+            trigger_kwargs={"stream": stream},
+            next_method="execute",
+        )
+
+    def execute(self, context: object) -> None:
+        """Go on; the trigger ends the task, so nobody comes here unless somebody clears it."""
+
+
+class NewRecordsTrigger(BaseTrigger):
+    """End a task when Kafka has records that the table has not, or after a while."""
+
+    def __init__(self, stream: str) -> None:
+        """Keep the stream's name; its file is read when the wait begins."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.stream = stream
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Give what Airflow keeps in its database."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {"stream": self.stream}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Ask until there is something to do."""
+        try:
+            has_records = await asyncio.to_thread(watch_records, self.stream)
+            for _ in range(round(HEARTBEAT_SECONDS / POLL_SECONDS)):
+                if await asyncio.to_thread(has_records):
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+        except FrazilError as error:
+            log.warning("%s: %s", error.code, error)
+            await asyncio.sleep(TROUBLE_SECONDS)
+        yield TaskSuccessEvent()
+
+
+def watch_records(stream: str) -> Callable[[], bool]:
+    """Plan once without writing, and give a question that only Kafka answers.
+
+    Raises:
+        FrazilError: the next plan would fail with it.
+    """
+    from frazil.ingest import preview_next_batch  # noqa: PLC0415 - heavy at parse
+    from frazil.workspace import open_workspace  # noqa: PLC0415 - heavy at parse
+
+    work = open_workspace(stream, "wait")
+    preview = preview_next_batch(work)
+    if not isinstance(preview, NothingToRead):
+        return lambda: True
+    source = work.stream.source
+    known = {
+        (topic, partition): offset
+        for topic, offsets in preview.next_offsets.items()
+        for partition, offset in enumerate(offsets)
+    }
+
+    def has_records() -> bool:
+        return any(
+            offsets.end != known.get((topic.topic, partition), 0)
+            for topic in work.kafka.fetch_topics(source.names, source.isolation)
+            for partition, offsets in enumerate(topic.partitions)
+        )
+
+    return has_records

@@ -1,0 +1,37 @@
+"""The trigger of a continuous stream: what stands in the way ends the wait, but not at once."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow.triggers.base import TriggerEvent
+
+
+def test_trouble_ends_the_wait_after_a_pause_so_that_the_plan_tells_it(
+    write_stream: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.triggers.base import TaskSuccessEvent  # noqa: PLC0415 - after the environment
+
+    from frazil_airflow import waiting  # noqa: PLC0415 - after the environment
+
+    write_stream("orders")
+    monkeypatch.setattr(waiting, "TROUBLE_SECONDS", 0.5)
+    trigger = waiting.NewRecordsTrigger("nobody")
+    started = time.monotonic()
+
+    async def wait() -> "list[TriggerEvent]":
+        return [event async for event in trigger.run()]
+
+    (event,) = asyncio.run(wait())
+
+    assert isinstance(event, TaskSuccessEvent)
+    assert time.monotonic() - started >= 0.5
+    assert trigger.serialize() == (
+        "frazil_airflow.waiting.NewRecordsTrigger",
+        {"stream": "nobody"},
+    )
