@@ -22,7 +22,7 @@ three times; a gap, a failed check or a stale plan fails at once and says the ne
 leaves is invisible and maintenance removes it.
 """
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import dag
 
@@ -31,6 +31,9 @@ from frazil.streams import Stream
 from frazil_airflow.assets import table_asset
 from frazil_airflow.parsing import load_streams_to_parse
 from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+"""Without a start, Airflow gives the second run of `@continuous` the date of the first."""
 
 
 @frazil_task
@@ -89,6 +92,7 @@ def ingest_dag(stream: Stream) -> None:
         description=f"{', '.join(stream.source.names)} → {stream.table.name}",
         doc_md=__doc__,
         schedule="@continuous" if stream.batch.is_continuous else stream.batch.schedule,
+        start_date=LONG_AGO if stream.batch.is_continuous else None,
         catchup=False,
         max_active_runs=1,
         dagrun_timeout=timedelta(hours=2),
