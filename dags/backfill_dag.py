@@ -12,7 +12,7 @@ instant that turned out to be too late. Batches and maintenance go on meanwhile.
 for all of them, and whether to begin with the oldest or the newest.
 
 **What a retry does.** Nothing twice: what is filled stands in the ledger. A new run with the
-same form goes on with what is missing.
+same form goes on with what is missing. Where one window fails for good, the others do not begin.
 
 **How to stop.** Mark the run as failed: windows that are published stay, the one that is being
 staged is invisible.
@@ -69,7 +69,8 @@ def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
     doc_md=__doc__,
     schedule=None,
     catchup=False,
-    max_active_runs=1,
+    max_active_runs=4,
+    fail_fast=True,
     dagrun_timeout=timedelta(days=7),
     default_args=task_defaults("frazil"),
     tags=["frazil", "manual"],

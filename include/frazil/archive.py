@@ -74,14 +74,15 @@ def _streams_of(summary: dict[str, str]) -> set[str]:
 
 
 def archive_new_entries(store: TableStore, history: History) -> int:
-    """Archive main's newest entries down to the last one that carried a state before them.
+    """Archive main's newest entries down to the last one that was archived by its own publish.
 
     Cheap enough for every publish: it reads no archive. What a crash left out is added by
     `archive_all_entries` before anything is expired.
     """
     fresh: list[LedgerEntry] = []
     for entry in walk_ancestors(history, beyond_metadata=False):
-        if fresh and any(key.startswith(keys.STATE_PREFIX) for key in entry.summary):
+        has_state = any(key.startswith(keys.STATE_PREFIX) for key in entry.summary)
+        if fresh and (has_state or entry.summary.get(keys.KIND) in keys.ROW_KINDS):
             break
         fresh.append(entry)
     _append(store, history, fresh)

@@ -151,7 +151,8 @@ def cut_windows(
     while allowed and (total := count_free(left)):
         window: dict[str, dict[int, OffsetRange]] = {}
         size = room = min(records, allowed)
-        for place in list(left):
+        longest = sorted(left, key=lambda each: -sum(span.width for span in left[each]))
+        for place in longest:
             share = max(1, size * sum(span.width for span in left[place]) // total)
             taken = _take(left[place], min(share, room), newest_first=newest_first)
             if not left[place]:

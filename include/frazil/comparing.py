@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from pyiceberg.table import FileScanTask
 
+from frazil import keys
 from frazil.audit_ledger import Spans, list_attempts, list_spans, list_taken, trace_steps
 from frazil.audit_reading import read_letters
 from frazil.comparison import (
@@ -153,6 +154,7 @@ def _claim(side: Side, places: TablePlaces) -> dict[Partition, Claim]:
     first = next((step.after for step in steps if step.after), None)
     starts, ends = _spread(first), _spread(point.state if point else None)
     spans, attempts = list_spans(steps), list_attempts(steps)
+    is_filled = any(step.kind == keys.BACKFILL for step in steps)
     claims = {}
     for partition in {*places.offsets, *ends}:
         offsets = places.offsets.get(partition, NO_OFFSETS)
@@ -160,7 +162,8 @@ def _claim(side: Side, places: TablePlaces) -> dict[Partition, Claim]:
         taken = list_taken(steps, partition)
         letters, _ = select_counting(held, spans.get(partition, Spans()), attempts, taken)
         start = starts.get(partition, 0) if partition in ends else None
-        read = claim_range(offsets, start, ends.get(partition))
+        filled = spans.get(partition, Spans()).current if is_filled else ()
+        read = claim_range(offsets, start, ends.get(partition), filled)
         claims[partition] = Claim(offsets, read, letters)
     return claims
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from frazil.audit_ledger import Span
 from frazil.comparison_answer import PartitionReport, Samples
 from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.offsets import OffsetRange
@@ -52,12 +53,21 @@ class Values:
     sums: dict[str, int] = field(default_factory=dict)
 
 
-def claim_range(offsets: Offsets, start: int | None, end: int | None) -> OffsetRange | None:
-    """Give what a side has read: its ledger's offsets if it has one, and every row in any case."""
+def claim_range(
+    offsets: Offsets, start: int | None, end: int | None, filled: tuple[Span, ...] = ()
+) -> OffsetRange | None:
+    """Give what a side has read: its ledger's offsets if it has one, and every row in any case.
+
+    `filled` is what was published where backfills are a part of it: their windows may leave holes,
+    so what lies below the lowest window without one is not judged.
+    """
     if start is None or end is None:
         return OffsetRange(int(offsets[0]), int(offsets[-1]) + 1) if len(offsets) else None
-    if len(offsets):
-        start, end = min(start, int(offsets[0])), max(end, int(offsets[-1]) + 1)
+    for span in sorted(filled, key=lambda each: each.start, reverse=True):
+        start = span.start if span.start < start <= span.end else start
+    held = offsets[offsets >= start] if filled else offsets
+    if len(held):
+        start, end = min(start, int(held[0])), max(end, int(held[-1]) + 1)
     return OffsetRange(start, end) if start < end else None
 
 

@@ -5,8 +5,10 @@ Airflow, its own connection of that id. On a machine with the embedded stack the
 `frazil stack up` wrote fills in what the environment leaves out. Secrets stay in memory.
 """
 
+import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,8 @@ _HEADER_PREFIX = "header."
 """What follows is sent with each request to a REST catalog; people put keys there by any name."""
 
 FORK_SOCKET = "clients.sock"
+_SOCKET_PATH_LIMIT = 90
+"""The system allows 107 bytes (103 on macOS); servers bind a longer draft of the name first."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,19 @@ def home_dir() -> Path:
 
 def fork_server_address() -> Path | None:
     """Locate the stack's fork server of Spark clients; an empty `FRAZIL_FORK_SERVER` avoids it."""
-    named = os.environ.get("FRAZIL_FORK_SERVER", str(home_dir() / "stack" / FORK_SOCKET))
+    named = os.environ.get("FRAZIL_FORK_SERVER")
+    if named is None:
+        return place_socket(home_dir() / "stack", FORK_SOCKET)
     return Path(named) if named else None
+
+
+def place_socket(folder: Path, name: str) -> Path:
+    """Place a socket in a folder of the stack, or in the temp folder if that is too deep."""
+    beside = folder / name
+    if len(str(beside)) <= _SOCKET_PATH_LIMIT:
+        return beside
+    digest = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"frazil-{os.getuid()}-{digest}-{name}"
 
 
 def streams_dir() -> Path:

@@ -50,8 +50,8 @@ def _list_remains(work: Workspace) -> Iterator[str]:
 def _list_kafka(work: Workspace, gone: Coordinates) -> Iterator[str]:
     """Say what Kafka still has; an erasure does not wait for a broker."""
     yield (
-        "a replay leaves out what was erased; records that come later, and a rollback to before "
-        "the erasure, bring the key back: erase once more then"
+        "a replay leaves out what was erased; records that come later or by a backfill, and a "
+        "rollback to before the erasure, bring the key back: erase once more then"
     )
     if not gone:
         return

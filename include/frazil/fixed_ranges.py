@@ -7,6 +7,7 @@ of those that are there, in one commit (decision record 14).
 from frazil import keys
 from frazil.archive import archive_new_entries
 from frazil.audit_ledger import trace_steps
+from frazil.batch_schemas import read_remembered_ids
 from frazil.checking import judge_batch
 from frazil.contracts import BatchPlan, plain_offsets, plain_ranges
 from frazil.dead_letters import ensure_dead_letters_table, publish_dead_letters
@@ -118,7 +119,8 @@ def put_in_place(
     refuse_source()
     if work.stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, batch.table)
-    staged = fill_branch(work, batch, refuse_source)
+    remembered = read_remembered_ids(history, batch.stream)
+    staged = fill_branch(work, batch, refuse_source, remembered)
     reach_failpoint("replay.after-stage")
     try:
         verdict = judge_batch(work, batch, staged)

@@ -1,8 +1,9 @@
 """A process that has done the imports, and forks for each script that somebody wants to run.
 
 A client of Spark imports for a second before it does anything. This server imports once and has no
-thread and no connection, so that a fork of it is as good as a new process: the script runs under
-its own environment, in a process group of its own, and ends when whoever asked for it is gone.
+connection and no thread of Python's, so that a fork of it is as good as a new process: the script
+runs under its own environment, in a process group of its own, and ends when whoever asked for it
+is gone, or the server is stopped.
 
     python -m frazil.fork_server SOCKET MODULE…
 
@@ -134,8 +135,8 @@ def attend(connection: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, outputs, _, _ = socket.recv_fds(connection, 1, 2)
     order = Order(**json.loads(connection.makefile().readline()))
-    if order.interpreter != sys.executable:
-        return
+    if order.interpreter != sys.executable or not hasattr(os, "pidfd_open"):
+        return  # refused before anything runs: then it is started as a process of its own
     child = os.fork()
     if child == 0:
         connection.close()
@@ -144,8 +145,10 @@ def attend(connection: socket.socket) -> None:
         os.setpgid(child, child)
     for output in outputs:
         os.close(output)
-    connection.sendall(f"{child}\n".encode())
     ended = os.pidfd_open(child)
+    signal.signal(signal.SIGTERM, lambda *_: stop(child, ended))  # the server is being stopped
+    with suppress(OSError):
+        connection.sendall(f"{child}\n".encode())
     ready, _, _ = select.select([ended, connection.fileno()], [], [])
     if ended not in ready:
         stop(child, ended)

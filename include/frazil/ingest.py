@@ -73,6 +73,20 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     return _plan_on(work, topics, point, rules)
 
 
+def has_begun(work: Workspace) -> bool:
+    """Say whether the stream has a recovery point in its table.
+
+    Raises:
+        TableError: the ledger halts.
+    """
+    name = work.stream.table.name
+    if work.store.find(name) is None:
+        return False
+    return (
+        find_recovery_point(load_with_history(work.store, name)[1], work.stream.stream) is not None
+    )
+
+
 def _plan_on(
     work: Workspace, topics: Sequence[TopicFacts], point: RecoveryPoint, rules: Fingerprint
 ) -> BatchPlan | NothingToRead:

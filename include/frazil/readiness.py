@@ -139,7 +139,7 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
         "set schema.other to review: a rename or another type happens without a person now",
         is_good=facts.stream.schema_policy.other != "auto",
     )
-    yield _judge_drill(facts.last_drill)
+    yield _judge_drill(name, facts.last_drill)
     yield _line(
         "small files",
         f"{facts.table.small_files:,} of {facts.table.files:,} files are small",
@@ -246,13 +246,13 @@ def _judge_letters(facts: ReadinessFacts) -> Line:
     )
 
 
-def _judge_drill(last: Event | None) -> Line:
+def _judge_drill(stream: str, last: Event | None) -> Line:
     """Judge whether people know that what the pages say works here."""
     none = f"none in the last {DRILL_DAYS} days"
     return _line(
         "last drill",
         f"{last.at:%Y-%m-%d}: {last.text}" if last else none,
-        "`frazil drill replay`, or DAG drill: it breaks and mends a scratch stream",
+        f"`frazil drill replay --like {stream}`: it breaks and mends a scratch stream",
         is_good=last is not None and last.facts.get("verdict") == "passed",
     )
 

@@ -249,11 +249,15 @@ def count_rows(entry: LedgerEntry) -> int | None:
     return int(text) if text is not None else None
 
 
-def describe_rewind(plan: RecoveryPlan, rewind: Rewind, lost: Mapping[str, Ranges]) -> RecoveryPlan:
+def describe_rewind(
+    plan: RecoveryPlan,
+    rewind: Rewind,
+    lost: Mapping[str, Ranges],
+    windows: Mapping[str, list[Ranges]],
+) -> RecoveryPlan:
     """Write down what a rewind takes and what is read again, for programs and for people."""
-    target, rows = rewind.target, count_rows(rewind.target)
-    now = count_rows(rewind.going[0])
-    going = now - rows if now is not None and rows is not None else None
+    target, rows, now = rewind.target, count_rows(rewind.target), count_rows(rewind.going[0])
+    going = None if now is None or rows is None else now - rows
     at = datetime.fromtimestamp(target.committed_at_ms / 1000, tz=UTC).isoformat(timespec="seconds")
     kinds = Counter(_name_kind(entry) for entry in rewind.going)
     foreign = list_foreign(rewind.going)
@@ -267,8 +271,9 @@ def describe_rewind(plan: RecoveryPlan, rewind: Rewind, lost: Mapping[str, Range
     if foreign:
         lines.append(f"changes by others that nothing brings back: {len(foreign)} snapshots")
     lines += [
-        f"windows of a backfill go too: `frazil backfill {stream}` fills them again"
-        for stream in list_filled(rewind.going)
+        f"{len(filled)} windows of backfills go too, {len(windows.get(stream, ()))} of them for "
+        f"good; `frazil backfill {stream}` fills the others again"
+        for stream, filled in list_filled(rewind.going).items()
     ]
     erased = count_erased(rewind.going)
     if erased:
@@ -283,6 +288,7 @@ def describe_rewind(plan: RecoveryPlan, rewind: Rewind, lost: Mapping[str, Range
             "erased_rows": erased,
             "again": {stream: plain_ranges(ranges) for stream, ranges in rewind.again.items()},
             "lost": {stream: plain_ranges(ranges) for stream, ranges in lost.items()},
+            "windows_lost": sum(map(len, windows.values())),
             "text": "\n".join(lines),
         }
     )

@@ -58,6 +58,7 @@ class RecoveryPlan(Message):
     erased_rows: int = 0
     again: dict[str, PlainRanges] = Field(default_factory=dict)
     lost: dict[str, PlainRanges] = Field(default_factory=dict)
+    windows_lost: int = 0
     text: str
 
     @property
@@ -72,7 +73,7 @@ class RecoveryPlan(Message):
             self.rows_going is None or self.rows_going > self.request.approval_rows
         )
         undone = self.foreign_snapshots + self.erased_rows
-        return is_large or bool(self.lost) or undone > 0
+        return is_large or bool(self.lost) or self.windows_lost + undone > 0
 
 
 class Recovered(Message):

@@ -12,7 +12,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil import commits, keys
-from frazil.audit_ledger import trace_steps
+from frazil.audit_ledger import is_history_cut, trace_steps
 from frazil.audit_reading import KafkaAuditedLog
 from frazil.backfill import refuse_filled
 from frazil.contracts import BatchPlan, Staged, Verdict
@@ -32,6 +32,7 @@ from frazil.replay import (
     refuse_ambiguous,
     refuse_newly_erased,
     refuse_other_topic,
+    refuse_rewound,
 )
 from frazil.rewriting import (
     COORDINATE,
@@ -88,6 +89,7 @@ def _publish_turn(
         )
     point = find_recovery_point(history, plan.stream)
     steps = trace_steps(history, plan.stream)
+    refuse_rewound(plan, steps)
     if point is not None:
         refuse_above(plan.stream, plan.offset_ranges, point.state)
         refuse_other_topic(plan, point.state)
@@ -96,7 +98,9 @@ def _publish_turn(
     if told[keys.KIND] == keys.BACKFILL:
         refuse_filled(plan.stream, plan.offset_ranges, steps)
     refuse_lost_stage(table, plan, staged)
-    affected = find_affected(table, plan.offset_ranges)
+    # What the ledger proved to be free has no rows, unless a part of the ledger is lost.
+    is_free = told[keys.KIND] == keys.BACKFILL and not is_history_cut(steps)
+    affected = () if is_free else find_affected(table, plan.offset_ranges)
     _refuse_undelivered(work, plan, collect_gone(table, staged, affected))
     summary = {**told, keys.ROWS_DELETED: str(count_rows(affected))}
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []

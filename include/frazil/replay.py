@@ -152,6 +152,21 @@ def refuse_other_topic(plan: BatchPlan, state: StreamState) -> None:
             )
 
 
+def refuse_rewound(plan: BatchPlan, steps: tuple[Step, ...]) -> None:
+    """Refuse what was planned before a rollback: it may be what the rollback was to undo.
+
+    Raises:
+        StageStaleError: nothing was written.
+    """
+    for step in steps:
+        if step.kind == keys.REWIND and step.after and step.after.epoch > plan.base_epoch:
+            raise StageStaleError(
+                f"stream {plan.stream}: {plan.table} was rolled back ({step}) after these ranges "
+                f"were planned on epoch {plan.base_epoch}",
+                "run again: it is planned and staged afresh",
+            )
+
+
 def _next(offsets: NextOffsets, topic: str, partition: int) -> int:
     known = offsets.get(topic, ())
     return known[partition] if partition < len(known) else 0

@@ -17,6 +17,10 @@ Lost = Mapping[str, Ranges]
 """stream → what Kafka surely or perhaps no longer delivers of what must be read again."""
 
 
+KEPT = "read_uncommitted"
+"""The high watermark: an open transaction is no truncated log."""
+
+
 def open_stream(work: Workspace, stream: str) -> Workspace:
     """Open another stream of the same table.
 
@@ -49,8 +53,7 @@ def find_lost(work: Workspace, rewind: Rewind) -> Lost:
         gone: dict[str, Mapping[int, OffsetRange]] = {}
         for topic, wanted in ranges.items():
             refuse_unread(own, topic)
-            # The high watermark: an open transaction is no truncated log.
-            facts = own.kafka.fetch_topic(topic, "read_uncommitted")
+            facts = own.kafka.fetch_topic(topic, KEPT)
             state = rewind.states[stream]
             refuse_other_source(stream, state, [facts])
             found = list_lost(state, facts, wanted)
@@ -65,27 +68,45 @@ def find_lost(work: Workspace, rewind: Rewind) -> Lost:
     return lost
 
 
-def refuse_lost_windows(work: Workspace, request: RecoverRequest, rewind: Rewind) -> None:
+def find_lost_windows(work: Workspace, rewind: Rewind) -> dict[str, list[Ranges]]:
+    """Ask Kafka, once for each topic, for what backfills read and would have to read again.
+
+    Raises:
+        TargetError: a stream that goes back has no stream file.
+    """
+    lost: dict[str, list[Ranges]] = {}
+    for stream, windows in list_filled(rewind.going).items():
+        own, state = open_stream(work, stream), rewind.states[stream]
+        for topic in sorted({topic for ranges in windows for topic in ranges}):
+            facts, is_compacted = own.kafka.fetch_topic(topic, KEPT), _is_compacted(own, topic)
+            for wanted in (ranges[topic] for ranges in windows if topic in ranges):
+                gone = dict(wanted) if is_compacted else list_lost(state, facts, wanted)
+                if gone:
+                    lost.setdefault(stream, []).append({topic: gone})
+    return lost
+
+
+def refuse_lost_windows(request: RecoverRequest, lost: Mapping[str, list[Ranges]]) -> None:
     """Refuse to give up what a backfill read and Kafka no longer holds, unless it is accepted.
 
     Raises:
-        RetentionGapError: with the ranges of the first window concerned.
-        TargetError: a stream that goes back has no stream file.
+        RetentionGapError: with the ranges of each stream.
     """
-    for stream, windows in list_filled(rewind.going).items():
-        own, state = open_stream(work, stream), rewind.states[stream]
-        for ranges in () if request.accept_gap else windows:
-            for topic, wanted in ranges.items():
-                facts = own.kafka.fetch_topic(topic, "read_uncommitted")
-                lost = wanted if _is_compacted(own, topic) else list_lost(state, facts, wanted)
-                if lost:
-                    raise RetentionGapError(
-                        f"stream {request.stream}: going back to {request.target} would give up "
-                        f"what a backfill of {stream} read, and Kafka no longer holds, or of a "
-                        f"compacted topic: {describe_ranges({topic: lost})}",
-                        f"choose a newer target (`frazil snapshots {request.stream}`), or repeat "
-                        "the command with --accept-gap: then nothing brings these rows back",
-                    )
+    if not lost or request.accept_gap:
+        return
+    raise RetentionGapError(
+        f"stream {request.stream}: going back to {request.target} would give up what backfills "
+        f"read, and Kafka no longer holds, or of a compacted topic: {describe_windows(lost)}",
+        f"choose a newer target (`frazil snapshots {request.stream}`), or repeat the command with "
+        "--accept-gap: then nothing brings these rows back, and the history says who agreed",
+    )
+
+
+def describe_windows(lost: Mapping[str, list[Ranges]]) -> str:
+    """Write windows as people read them."""
+    return "; ".join(
+        f"{stream}: {', '.join(map(describe_ranges, windows))}" for stream, windows in lost.items()
+    )
 
 
 def refuse_unread(work: Workspace, topic: str) -> None:

@@ -28,7 +28,13 @@ from frazil.maintained_tables import retention_window
 from frazil.publishing import commit_turn, load_with_history
 from frazil.recovery import Rewind, choose_target, decide_rewind, describe_rewind
 from frazil.recovery_messages import Recovered, RecoverRequest, RecoveryPlan, refuse_unclear
-from frazil.rereading import find_lost, open_stream, refuse_lost, refuse_lost_windows
+from frazil.rereading import (
+    find_lost,
+    find_lost_windows,
+    open_stream,
+    refuse_lost,
+    refuse_lost_windows,
+)
 from frazil.summaries import hint_properties, summarize_marker
 from frazil.tables import translated_errors
 from frazil.turns import take_turns
@@ -62,8 +68,9 @@ def plan_recovery(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
     rewind = decide_rewind(history, work.stream.stream, target.snapshot_id)
     lost = find_lost(work, rewind)
     refuse_lost(request, lost)
-    refuse_lost_windows(work, request, rewind)
-    return describe_rewind(_new_plan(work, request, "", history.head), rewind, lost)
+    windows = find_lost_windows(work, rewind)
+    refuse_lost_windows(request, windows)
+    return describe_rewind(_new_plan(work, request, "", history.head), rewind, lost, windows)
 
 
 def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
@@ -161,8 +168,12 @@ def _rewind_turn(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool
     rewind = decide_rewind(history, plan.stream, target.snapshot_id)
     lost = find_lost(work, rewind)
     refuse_lost(plan.request, lost)
-    refuse_lost_windows(work, plan.request, rewind)
+    windows = find_lost_windows(work, rewind)
+    refuse_lost_windows(plan.request, windows)
     words = _explain(plan.request)
+    if windows:
+        given_up = {s: [plain_ranges(each) for each in gone] for s, gone in windows.items()}
+        words[keys.LOST_WINDOWS] = json.dumps(given_up)
     if lost:
         words[keys.LOST_RANGES] = json.dumps({s: plain_ranges(gone) for s, gone in lost.items()})
     letters = join_letters(parse_gone_letters(entry.summary) for entry in rewind.going)

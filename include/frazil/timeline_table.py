@@ -46,13 +46,14 @@ def read_timeline(work: Workspace, since: datetime) -> list[Event]:
     return [event for event in events if event.at >= since and _concerns(event, work)]
 
 
-def read_recorded(store: TableStore, since: datetime) -> list[Event]:
-    """Read the table's events since an instant."""
+def read_recorded(store: TableStore, since: datetime, only: str = "") -> list[Event]:
+    """Read the table's events since an instant; `only` is another condition on its columns."""
     table = store.find(keys.TIMELINE_TABLE)
     if table is None:
         return []
+    wanted = f"at >= '{since.isoformat()}'" + (f" and {only}" if only else "")
     with translated_errors("reading the timeline"):
-        rows = table.scan(row_filter=f"at >= '{since.isoformat()}'").to_arrow()
+        rows = table.scan(row_filter=wanted).to_arrow()
     return [
         Event(
             **{name: row[name] for name in ("event_id", "at", "stream", "kind", "text", "run_id")},
@@ -65,8 +66,9 @@ def read_recorded(store: TableStore, since: datetime) -> list[Event]:
 
 def find_last(work: Workspace, kind: str, since: datetime) -> Event | None:
     """Find the stream's newest event of a kind, recorded or noted, since an instant."""
-    known = join_events(read_recorded(work.store, since), read_notes())
-    found = [event for event in known if event.kind == kind and _concerns(event, work)]
+    recorded = read_recorded(work.store, since, f"kind = '{kind}' and ({_own(work)})")
+    known = join_events(recorded, read_notes())
+    found = [e for e in known if e.kind == kind and e.at >= since and _concerns(e, work)]
     return max(found, key=lambda event: event.at, default=None)
 
 
@@ -86,6 +88,11 @@ def record_timeline(work: Workspace) -> int:
     return len(events)
 
 
+def _own(work: Workspace) -> str:
+    """Write the condition for what concerns a stream or its table."""
+    return f"stream = '{work.stream.stream}' or table_name = '{work.stream.table.name}'"
+
+
 def _concerns(event: Event, work: Workspace) -> bool:
     return event.stream == work.stream.stream or event.table == work.stream.table.name
 
@@ -95,7 +102,7 @@ def _read_known_ids(work: Workspace) -> set[str]:
     table = work.store.find(keys.TIMELINE_TABLE)
     if table is None:
         return set()
-    own = f"stream = '{work.stream.stream}' or table_name = '{work.stream.table.name}'"
+    own = _own(work)
     with translated_errors("reading the timeline"):
         return set(
             table.scan(own, selected_fields=("event_id",)).to_arrow()["event_id"].to_pylist()

@@ -2,12 +2,13 @@
 
 Airflow's triggerer asks Kafka each second; the task starts and ends there. A wake-up may be lost,
 as with the triggerer's process, so a run also goes on after some minutes without one: it plans,
-finds nothing and ends.
+finds nothing and ends. The triggerer keeps this module's imports: restart it after an upgrade.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import BaseOperator
@@ -15,11 +16,15 @@ from airflow.triggers.base import BaseTrigger, StartTriggerArgs, TaskSuccessEven
 
 from frazil.contracts import NothingToRead
 from frazil.errors import FrazilError
+from frazil_airflow.connections import use_airflow_connections
 
 POLL_SECONDS = 1.0
 HEARTBEAT_SECONDS = 300.0
+LOOK_AGAIN_SECONDS = 30.0
+"""So soon a rollback is noticed, which no record tells."""
+
 TROUBLE_SECONDS = 60.0
-"""What stands in the way of the next plan is told by a failing run, but not every second."""
+"""What stands in the way of the next batch is told by a failing run, but not every second."""
 
 log = logging.getLogger(__name__)
 
@@ -56,31 +61,63 @@ class NewRecordsTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Ask until there is something to do."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + HEARTBEAT_SECONDS
         try:
-            has_records = await asyncio.to_thread(watch_records, self.stream)
+            watch = await asyncio.to_thread(watch_records, self.stream)
+            again = loop.time() + LOOK_AGAIN_SECONDS
             for _ in range(round(HEARTBEAT_SECONDS / POLL_SECONDS)):
-                if await asyncio.to_thread(has_records):
+                if await asyncio.to_thread(watch.has_records) or loop.time() > until:
                     break
                 await asyncio.sleep(POLL_SECONDS)
+                if loop.time() > again:
+                    watch = await asyncio.to_thread(watch_records, self.stream)
+                    again = loop.time() + LOOK_AGAIN_SECONDS
+            if _woke_for_the_same(self.stream, watch.batch_id):
+                await asyncio.sleep(TROUBLE_SECONDS)
         except FrazilError as error:
             log.warning("%s: %s", error.code, error)
             await asyncio.sleep(TROUBLE_SECONDS)
         yield TaskSuccessEvent()
 
 
-def watch_records(stream: str) -> Callable[[], bool]:
+@dataclass(frozen=True)
+class Watch:
+    """What a stream waits for; `batch_id` names a batch that can be planned already."""
+
+    has_records: Callable[[], bool]
+    batch_id: str | None = None
+
+
+_woken: dict[str, str] = {}
+
+
+def _woke_for_the_same(stream: str, batch_id: str | None) -> bool:
+    """Say whether the last wake-up was for this very batch: it failed, and would fail again."""
+    is_same = batch_id is not None and _woken.get(stream) == batch_id
+    if batch_id is not None:
+        _woken[stream] = batch_id
+    return is_same
+
+
+def watch_records(stream: str) -> Watch:
     """Plan once without writing, and give a question that only Kafka answers.
+
+    A stream that has not begun goes on at once: its first plan decides where it begins.
 
     Raises:
         FrazilError: the next plan would fail with it.
     """
-    from frazil.ingest import preview_next_batch  # noqa: PLC0415 - heavy at parse
+    from frazil.ingest import has_begun, preview_next_batch  # noqa: PLC0415 - heavy at parse
     from frazil.workspace import open_workspace  # noqa: PLC0415 - heavy at parse
 
+    use_airflow_connections()
     work = open_workspace(stream, "wait")
     preview = preview_next_batch(work)
     if not isinstance(preview, NothingToRead):
-        return lambda: True
+        return Watch(lambda: True, preview.batch_id)
+    if not has_begun(work):
+        return Watch(lambda: True)
     source = work.stream.source
     known = {
         (topic, partition): offset
@@ -95,4 +132,4 @@ def watch_records(stream: str) -> Callable[[], bool]:
             for partition, offsets in enumerate(topic.partitions)
         )
 
-    return has_records
+    return Watch(has_records)

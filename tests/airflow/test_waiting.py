@@ -35,3 +35,11 @@ def test_trouble_ends_the_wait_after_a_pause_so_that_the_plan_tells_it(
         "frazil_airflow.waiting.NewRecordsTrigger",
         {"stream": "nobody"},
     )
+
+
+def test_the_same_batch_twice_is_trouble_and_another_is_none() -> None:
+    from frazil_airflow.waiting import _woke_for_the_same  # noqa: PLC0415 - see above
+
+    told = [_woke_for_the_same("orders", batch) for batch in ("a", "a", "b", None, "b", "c")]
+
+    assert told == [False, True, False, False, True, False]

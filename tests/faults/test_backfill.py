@@ -26,7 +26,7 @@ from frazil.errors import (
     TargetError,
 )
 from frazil.recovery_messages import RecoverRequest
-from frazil.rewinding import plan_recovery
+from frazil.rewinding import plan_recovery, recover
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.stack
@@ -195,7 +195,21 @@ def test_a_rollback_is_refused_where_kafka_cannot_give_a_window_back(late: Broke
     with pytest.raises(RetentionGapError, match=rf"a backfill .* {late.topic}-0 \[0, 4\)"):
         plan_recovery(late.work, request)
     accepted = plan_recovery(late.work, request.model_copy(update={"accept_gap": True}))
-    assert f"`frazil backfill {late.stream.stream}` fills them again" in accepted.text
+    assert "1 windows of backfills go too, 1 of them for good" in accepted.text
+    assert accepted.needs_approval
+    recover(late.work, accepted.model_copy(update={"request": meant(request)}))
+    summary = next(
+        entry.summary
+        for entry in late.history.entries.values()
+        if entry.summary.get(keys.KIND) == keys.REWIND
+    )
+    lost = json.loads(summary[keys.LOST_WINDOWS])
+    assert lost == {late.stream.stream: [{late.topic: {"0": [0, 4]}}]}
+    audit_both(late)
+
+
+def meant(request: RecoverRequest) -> RecoverRequest:
+    return request.model_copy(update={"accept_gap": True, "dry_run": False})
 
 
 def test_what_kafka_no_longer_holds_is_left_out_or_refused(late: BrokerLake) -> None:
@@ -215,6 +229,7 @@ def test_what_kafka_no_longer_holds_is_left_out_or_refused(late: BrokerLake) -> 
         ({"offsets": ("{topic}:7:0-1",)}, TargetError),
         ({"offsets": ("nobody:0:0-1",)}, TargetError),
         ({"until": "tomorrow"}, ConfigurationError),
+        ({"since": "2026-02-01T00:00Z", "until": "2026-01-31T00:00Z"}, ConfigurationError),
     ],
 )
 def test_an_impossible_request_is_refused(

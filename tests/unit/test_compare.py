@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
@@ -14,11 +15,14 @@ from lake import Lake
 from pyiceberg.types import DoubleType, StringType
 from typer.testing import CliRunner
 
+from frazil.audit_ledger import Span
 from frazil.cli.main import app
 from frazil.comparing import CompareRequest, compare_tables
+from frazil.comparison import claim_range
 from frazil.comparison_answer import Comparison
 from frazil.comparison_page import write_page
 from frazil.errors import ConfigurationError, IncompatibleTableError
+from frazil.offsets import OffsetRange
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -389,3 +393,21 @@ def test_a_value_in_another_type_is_the_same_and_another_value_is_not(
     assert answer.layout == ()
     assert answer.partitions[0].changed_columns == ((column,) if column else ())
     assert answer.verdict == ("different" if column else "equal")
+
+
+@pytest.mark.parametrize(
+    ("windows", "start"),
+    [
+        ([(0, 10)], 50),
+        ([(0, 10), (20, 50)], 20),
+        ([(30, 50), (10, 30), (0, 5)], 10),
+        ([(0, 50)], 0),
+    ],
+)
+def test_what_lies_below_a_hole_of_a_backfill_is_not_judged(
+    windows: list[tuple[int, int]], start: int
+) -> None:
+    spans = tuple(Span(low, high, index) for index, (low, high) in enumerate([(50, 90), *windows]))
+    held = np.concatenate([np.arange(span.start, span.end) for span in spans])
+
+    assert claim_range(np.sort(held), 50, 90, spans) == OffsetRange(start, 90)

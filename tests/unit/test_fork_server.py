@@ -136,6 +136,26 @@ def test_it_does_not_outlive_who_asked_for_it_nor_do_its_children(
     wait_until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()))
 
 
+def test_a_script_ends_with_the_server(tmp_path: Path) -> None:
+    address, script, pids = tmp_path / "socket", tmp_path / "script.py", tmp_path / "pids"
+    script.write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pids)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(60)\n"
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-m", "frazil.fork_server", str(address)], process_group=0
+    )
+    wait_until(address.is_socket)
+    with Path(os.devnull).open("w") as nowhere:
+        outputs = nowhere.fileno(), nowhere.fileno()
+        with ForkedScript(address, [sys.executable, str(script)], os.environ, outputs) as process:
+            wait_until(lambda: pids.is_file() and pids.read_text())
+            os.killpg(server.pid, signal.SIGTERM)
+            assert process.wait(SOON) == -signal.SIGTERM
+    server.wait()
+
+
 def test_nobody_who_listens_and_another_interpreter_are_refused(
     server: Path, tmp_path: Path
 ) -> None:

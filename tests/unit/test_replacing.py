@@ -12,6 +12,7 @@ from requests.exceptions import ReadTimeout
 from scripted_catalog import Answer, ScriptedCatalog, landed_then, overtaken_by, refused
 
 from frazil import keys
+from frazil.archive import archive_new_entries
 from frazil.contracts import BatchPlan
 from frazil.errors import StageLostError, StageStaleError, TargetError
 from frazil.publishing import Landed, load_with_history, publish_batch
@@ -173,6 +174,27 @@ def test_rows_of_a_topic_that_was_created_again_are_not_taken_for_those_of_the_o
     beyond = new.model_copy(update={"ranges": {"orders": {0: (6, 8)}}})
     assert replay(lake, work, beyond).entry.summary[keys.ROWS_DELETED] == "2"
     assert lake.coordinates() == before
+
+
+def test_each_replay_archives_itself_alone(lake: Lake, work: Workspace) -> None:
+    lake.ingest(6, 0)
+    archive_new_entries(lake.store, lake.history)
+
+    for number in range(3):
+        replay(lake, work, plan_replay(lake, 1, 5, f"replay {number}"))
+        assert archive_new_entries(lake.store, lake.history) == 1
+
+
+def test_what_was_staged_before_a_rollback_is_stale(lake: Lake, work: Workspace) -> None:
+    lake.ingest(6, 0)
+    plan = plan_replay(lake, 1, 5)
+    staged = lake.stage(plan)
+    assert lake.point is not None
+    state = replace(lake.point.state, epoch=lake.point.state.epoch + 1, batch="rewound")
+    lake.mark(keys.REWIND, {"orders": state}, *load_with_history(lake.store, "demo.orders"))
+
+    with pytest.raises(StageStaleError, match="was rolled back"):
+        publish_replacement(work, plan, staged, passed(plan, staged))
 
 
 def test_a_replay_whose_branch_is_gone_is_refused(lake: Lake, work: Workspace) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from frazil.connections import FORK_SOCKET
+from frazil.connections import FORK_SOCKET, place_socket
 from frazil.stack.airflow_environment import airflow_environment
 from frazil.stack.credentials import AirflowKeys
 from frazil.stack.java import Java
@@ -224,7 +224,7 @@ def _spark_command(settings: StackSettings) -> tuple[str, ...]:
 
 def _clients_command(settings: StackSettings) -> tuple[str, ...]:
     """Run the fork server of Spark's clients."""
-    socket = str(settings.stack / FORK_SOCKET)
+    socket = str(place_socket(settings.stack, FORK_SOCKET))
     return (str(settings.bin / "python"), "-m", "frazil.fork_server", socket, *CLIENT_LIBRARIES)
 
 

@@ -1,9 +1,6 @@
 """Supervisor as seen from outside: start it, ask it, tell it what to start and stop."""
 
-import hashlib
-import os
 import subprocess
-import tempfile
 import time
 import xmlrpc.client
 from collections.abc import Mapping
@@ -13,6 +10,7 @@ from typing import Literal, cast
 
 from supervisor.xmlrpc import Faults, SupervisorTransport
 
+from frazil.connections import place_socket
 from frazil.errors import StackError
 
 ServiceState = Literal[
@@ -21,8 +19,6 @@ ServiceState = Literal[
 DEAD_STATES: frozenset[ServiceState] = frozenset({"BACKOFF", "EXITED", "FATAL", "UNKNOWN"})
 ACTIVE_STATES: frozenset[ServiceState] = frozenset({"STARTING", "RUNNING"})
 
-# Unix sockets carry their path in 108 bytes (104 on macOS), and supervisor appends its pid.
-_SOCKET_PATH_LIMIT = 90
 _ANSWER_SECONDS = 10.0
 
 
@@ -39,11 +35,7 @@ class ServiceInfo:
 
 def socket_path(stack: Path) -> Path:
     """Place supervisor's socket beside its config, or in the temp folder if that is too deep."""
-    beside = stack / "supervisor.sock"
-    if len(str(beside)) <= _SOCKET_PATH_LIMIT:
-        return beside
-    digest = hashlib.sha256(str(stack).encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"frazil-{os.getuid()}-{digest}.sock"
+    return place_socket(stack, "supervisor.sock")
 
 
 class Supervisor:
