@@ -12,14 +12,14 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil import commits, keys
-from frazil.audit_ledger import is_history_cut, trace_steps
+from frazil.audit_ledger import Step, is_history_cut, trace_steps
 from frazil.audit_reading import KafkaAuditedLog
 from frazil.backfill import refuse_filled
 from frazil.contracts import BatchPlan, Staged, Verdict
 from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.errors import NotReplayableError, TableRecreatedError
 from frazil.failpoints import reach_failpoint
-from frazil.ledger import LedgerEntry, find_batch, find_recovery_point
+from frazil.ledger import History, LedgerEntry, find_batch, find_recovery_point
 from frazil.offsets import OffsetRange, Ranges, iterate_ranges
 from frazil.publishing import (
     Landed,
@@ -87,16 +87,7 @@ def _publish_turn(
             f"for uuid {plan.table_uuid}",
             f"`frazil replay {plan.stream}` shows what would change in the table that is there",
         )
-    point = find_recovery_point(history, plan.stream)
-    steps = trace_steps(history, plan.stream)
-    refuse_rewound(plan, steps)
-    if point is not None:
-        refuse_above(plan.stream, plan.offset_ranges, point.state)
-        refuse_other_topic(plan, point.state)
-    refuse_ambiguous(plan.stream, plan.offset_ranges, steps)
-    refuse_newly_erased(steps, plan)
-    if told[keys.KIND] == keys.BACKFILL:
-        refuse_filled(plan.stream, plan.offset_ranges, steps)
+    steps = _refuse_overtaken(history, plan, told[keys.KIND])
     refuse_lost_stage(table, plan, staged)
     # What the ledger proved to be free has no rows, unless a part of the ledger is lost.
     is_free = told[keys.KIND] == keys.BACKFILL and not is_history_cut(steps)
@@ -120,6 +111,20 @@ def _publish_turn(
         added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
     )
     return Landed(entry, was_there=False)
+
+
+def _refuse_overtaken(history: History, plan: BatchPlan, kind: str) -> tuple[Step, ...]:
+    """Refuse what the ledger no longer allows; give what it says."""
+    point, steps = find_recovery_point(history, plan.stream), trace_steps(history, plan.stream)
+    refuse_rewound(plan, steps)
+    if point is not None:
+        refuse_above(plan.stream, plan.offset_ranges, point.state)
+        refuse_other_topic(plan, point.state)
+    refuse_ambiguous(plan.stream, plan.offset_ranges, steps)
+    refuse_newly_erased(steps, plan)
+    if kind == keys.BACKFILL:
+        refuse_filled(plan.stream, plan.offset_ranges, steps)
+    return steps
 
 
 def collect_gone(
