@@ -192,7 +192,7 @@ def test_a_rollback_is_refused_where_kafka_cannot_give_a_window_back(late: Broke
     fill_window(late.work, plan(late, window_records=100).windows[0])
     late.delete_records(before=4)
 
-    with pytest.raises(RetentionGapError, match=rf"a backfill .* {late.topic}-0 \[0, 4\)"):
+    with pytest.raises(RetentionGapError, match=rf"backfills read.* {late.topic}-0 \[0, 4\)"):
         plan_recovery(late.work, request)
     accepted = plan_recovery(late.work, request.model_copy(update={"accept_gap": True}))
     assert "1 windows of backfills go too, 1 of them for good" in accepted.text
