@@ -188,11 +188,17 @@ def test_a_job_runs_with_and_without_a_server(
         engine.run_job("die", Nothing(), Nothing)
 
 
-def test_the_server_is_the_stacks_unless_it_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+def test_the_server_is_the_stacks_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", "/srv/frazil")
     monkeypatch.delenv("FRAZIL_FORK_SERVER", raising=False)
-    assert fork_server_address() == tmp_path / "stack" / "clients.sock"
+    assert fork_server_address() == Path("/srv/frazil/stack/clients.sock")
+
+    monkeypatch.setenv("FRAZIL_HOME", f"/srv/{'deep/' * 30}")
+    deep = fork_server_address()
+    assert deep is not None
+    assert deep.parent == Path(tempfile.gettempdir())
+    monkeypatch.setenv("FRAZIL_HOME", f"/srv/{'deep/' * 31}")
+    assert fork_server_address() not in {None, deep}
+
     monkeypatch.setenv("FRAZIL_FORK_SERVER", "")
     assert fork_server_address() is None
