@@ -85,6 +85,21 @@ def pytest_xdist_make_scheduler(
     return OneAirflow(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line for each case; pytest-xdist's controller has the reports of all workers."""
+    outcomes: dict[str, str] = {}
+    for kind in ("passed", "skipped", "failed", "error"):
+        for report in terminalreporter.stats.get(kind, []):
+            outcomes[report.nodeid] = "failed" if kind == "error" else kind
+    if not any("faults" in nodeid for nodeid in outcomes):
+        return
+    from faults.cases import PAGE, summarize  # noqa: PLC0415 - other runs do without
+
+    terminalreporter.section("failure catalogue")
+    for line in summarize(outcomes, PAGE.read_text()):
+        terminalreporter.write_line(line)
+
+
 @dataclass(frozen=True)
 class Stack:
     """A running embedded stack: broker, Spark Connect, catalog."""

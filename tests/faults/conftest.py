@@ -13,7 +13,6 @@ from pyiceberg.catalog import load_catalog
 from stack_lake import StackLake
 
 from faults.batches import Batches
-from faults.cases import PAGE, summarize
 from faults.legacy import VALUES, Legacy
 
 
@@ -59,16 +58,3 @@ def legacy(lab: Lab) -> Legacy:
     lab.create_topic()
     lab.produce(good_values(60))
     return Legacy(lab, foreign)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print one line for each case; pytest-xdist's controller has the reports of all workers."""
-    outcomes: dict[str, str] = {}
-    for kind in ("passed", "skipped", "failed", "error"):
-        for report in terminalreporter.stats.get(kind, []):
-            outcomes[report.nodeid] = "failed" if kind == "error" else kind
-    if not outcomes:
-        return
-    terminalreporter.section("failure catalogue")
-    for line in summarize(outcomes, PAGE.read_text()):
-        terminalreporter.write_line(line)
