@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param, dag
 
 from frazil.backfill_messages import BackfillPlan, BackfillRequest, Window
-from frazil.replay_messages import RANGE_PATTERN
-from frazil_airflow.forms import ask_dry_run, ask_stream, read_form
+from frazil_airflow.forms import ask_dry_run, ask_instant, ask_offsets, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -77,27 +76,12 @@ def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
     params={
         "stream": ask_stream(),
         "dry_run": ask_dry_run("be read"),
-        "offsets": Param(
-            default=None,
-            type=["null", "array"],
-            items={"type": "string", "pattern": RANGE_PATTERN},
-            title="Offsets",
-            description="One range per line, the end exclusive: `flights:0:100-200`. All that "
-            "Kafka keeps below the stream's beginning if this and the instants are left empty.",
+        "offsets": ask_offsets(
+            "All that Kafka keeps below the stream's beginning if this and the instants are empty."
         ),
-        "since": Param(
-            default=None,
-            type=["null", "string"],
-            format="date-time",
-            title="Records since",
-            description="Records whose timestamp is this instant or later.",
-        ),
-        "until": Param(
-            default=None,
-            type=["null", "string"],
-            format="date-time",
-            title="Records before",
-            description="Records before this instant; up to the beginning if left empty.",
+        "since": ask_instant("Records since", "Records whose timestamp is this instant or later."),
+        "until": ask_instant(
+            "Records before", "Records before this instant; up to the beginning if left empty."
         ),
         "order": Param(
             default="oldest",

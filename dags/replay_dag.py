@@ -22,10 +22,10 @@ invisible.
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow.sdk import Param, dag
+from airflow.sdk import dag
 
-from frazil.replay_messages import RANGE_PATTERN, ReplayPlan, ReplayRequest
-from frazil_airflow.forms import ask_dry_run, ask_stream, read_form
+from frazil.replay_messages import ReplayPlan, ReplayRequest
+from frazil_airflow.forms import ask_dry_run, ask_instant, ask_offsets, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -67,26 +67,10 @@ def replay(planned: str, run_id: str) -> "Replayed":
     params={
         "stream": ask_stream(),
         "dry_run": ask_dry_run("change"),
-        "offsets": Param(
-            default=None,
-            type=["null", "array"],
-            items={"type": "string", "pattern": RANGE_PATTERN},
-            title="Offsets",
-            description="One range per line, the end exclusive: `flights:0:100-200`.",
-        ),
-        "since": Param(
-            default=None,
-            type=["null", "string"],
-            format="date-time",
-            title="Records since",
-            description="Records whose timestamp is this instant or later.",
-        ),
-        "until": Param(
-            default=None,
-            type=["null", "string"],
-            format="date-time",
-            title="Records before",
-            description="Records before this instant; up to the recovery point if left empty.",
+        "offsets": ask_offsets(),
+        "since": ask_instant("Records since", "Records whose timestamp is this instant or later."),
+        "until": ask_instant(
+            "Records before", "Records before this instant; up to the recovery point if left empty."
         ),
     },
 )

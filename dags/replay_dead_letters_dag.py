@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param, dag
 
 from frazil.redrive_messages import OFFSETS_PATTERN, REASON_PATTERN, LetterChoice, parse_choice
-from frazil_airflow.forms import ask_dry_run, ask_stream
+from frazil_airflow.forms import ask_dry_run, ask_instant, ask_stream
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -74,20 +74,10 @@ def redrive(choice: str, run_id: str) -> "RedriveAnswer":
             title="Reasons",
             description="Only letters with one of these reasons, one per line: `type_mismatch`.",
         ),
-        "since": Param(
-            default=None,
-            type=["null", "string"],
-            format="date-time",
-            title="Quarantined since",
-            description="Only letters quarantined at this instant or later.",
+        "since": ask_instant(
+            "Quarantined since", "Only letters quarantined at this instant or later."
         ),
-        "until": Param(
-            default=None,
-            type=["null", "string"],
-            format="date-time",
-            title="Quarantined before",
-            description="Only letters quarantined before this instant.",
-        ),
+        "until": ask_instant("Quarantined before", "Only letters quarantined before this instant."),
         "offsets": Param(
             default=None,
             type=["null", "array"],

@@ -91,7 +91,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for kind in ("passed", "skipped", "failed", "error"):
         for report in terminalreporter.stats.get(kind, []):
             outcomes[report.nodeid] = "failed" if kind == "error" else kind
-    if not any("faults" in nodeid for nodeid in outcomes):
+    if not any(nodeid.startswith("tests/faults/") for nodeid in outcomes):
         return
     from faults.cases import PAGE, summarize  # noqa: PLC0415 - other runs do without
 
@@ -169,6 +169,13 @@ class Lab:
     @property
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.stack.bootstrap})
+
+    @property
+    def rows(self) -> int:
+        """Count the rows that anybody can see."""
+        status = self.frazil("status", self.stream, "--json").json
+        assert isinstance(status, list)
+        return int(status[0]["rows"] or 0)
 
     def produce(self, values: list[bytes | None], partitions: int = 2) -> None:
         """Send values round robin over the partitions."""

@@ -21,7 +21,6 @@ from frazil.timeline import Event
 from frazil.workspace import Workspace
 
 KILLED = -9
-PASSED = "passed"
 DEAD_ADDRESS = "http://127.0.0.1:9"
 
 
@@ -95,7 +94,7 @@ def _note(like: Workspace, report: DrillReport) -> None:
         kind="drill",
         text=report.text.partition("\n")[0],
         run_id=like.run_id,
-        facts={"verdict": PASSED if report.passed else "failed"},
+        facts={"verdict": "passed" if report.passed else "failed"},
     )
     note_event(event)
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from frazil.contracts import Message
 from frazil.erasure_messages import ErasureRequest
 from frazil.errors import ConfigurationError
+from frazil.replay_messages import RANGE_PATTERN
 from frazil.streams import STREAM_NAME
 from frazil_airflow.parsing import list_stream_names
 
@@ -31,6 +32,29 @@ def ask_dry_run(what: str) -> Param:
     """Ask whether to do it; the answer is no until somebody says otherwise."""
     description = f"Say what would {what}, and write nothing."
     return Param(default=True, type="boolean", title="Dry run", description=description)
+
+
+def ask_offsets(otherwise: str = "") -> Param:
+    """Ask for exact ranges; `otherwise` says what a field left empty means."""
+    form = "One range per line, the end exclusive: `flights:0:100-200`."
+    return Param(
+        default=None,
+        type=["null", "array"],
+        items={"type": "string", "pattern": RANGE_PATTERN},
+        title="Offsets",
+        description=f"{form} {otherwise}".strip(),
+    )
+
+
+def ask_instant(title: str, description: str) -> Param:
+    """Ask for an instant that may be left out."""
+    return Param(
+        default=None,
+        type=["null", "string"],
+        format="date-time",
+        title=title,
+        description=description,
+    )
 
 
 def read_form(form: type[Form], params: Mapping[str, object]) -> Form:

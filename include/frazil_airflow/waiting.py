@@ -26,6 +26,9 @@ LOOK_AGAIN_SECONDS = 30.0
 TROUBLE_SECONDS = 60.0
 """What stands in the way of the next batch is told by a failing run, but not every second."""
 
+BEGINNING = "the beginning"
+"""In place of a batch's id: that of a stream which has not begun is another at each look."""
+
 log = logging.getLogger(__name__)
 
 
@@ -113,11 +116,11 @@ def watch_records(stream: str) -> Watch:
 
     use_airflow_connections()
     work = open_workspace(stream, "wait")
+    if not has_begun(work):
+        return Watch(lambda: True, BEGINNING)
     preview = preview_next_batch(work)
     if not isinstance(preview, NothingToRead):
         return Watch(lambda: True, preview.batch_id)
-    if not has_begun(work):
-        return Watch(lambda: True)
     source = work.stream.source
     known = {
         (topic, partition): offset

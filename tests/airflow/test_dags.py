@@ -10,6 +10,7 @@ from airflow.sdk import DAG, Asset, TriggerRule, WeightRule
 from airflow.sdk.exceptions import ParamValidationError
 from pydantic import JsonValue
 
+from frazil.stack.pool_sync import BACKFILL_POOL
 from frazil_airflow.parsing import load_streams_to_parse
 
 pytestmark = pytest.mark.airflow
@@ -192,6 +193,10 @@ def test_a_tasks_own_parse_reads_no_other_stream_file(
 
     assert [s.stream for s in load_streams_to_parse("ingest")] == ["orders"]
     assert load_streams_to_parse("maintain") == ()
+
+
+def test_a_window_waits_for_the_pool_that_the_stack_keeps(dags: Dags) -> None:
+    assert dags["backfill"].get_task("fill").partial_kwargs["pool"] == BACKFILL_POOL
 
 
 @pytest.mark.parametrize("dag_id", ["backfill", "recover", "replay", "replay_dead_letters"])

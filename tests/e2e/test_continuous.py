@@ -11,16 +11,10 @@ pytestmark = pytest.mark.stack
 QUIET_SECONDS = 12
 
 
-def rows_of(lab: Lab) -> int:
-    status = lab.frazil("status", lab.stream, "--json").json
-    assert isinstance(status, list)
-    return int(status[0]["rows"] or 0)
-
-
 def wait_for_rows(lab: Lab, rows: int, seconds: float = 150) -> None:
     deadline = time.monotonic() + seconds
-    while rows_of(lab) != rows:
-        assert time.monotonic() < deadline, f"{rows_of(lab)} rows, not {rows}"
+    while lab.rows != rows:
+        assert time.monotonic() < deadline, f"{lab.rows} rows, not {rows}"
         time.sleep(0.5)
 
 

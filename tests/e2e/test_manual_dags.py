@@ -36,12 +36,6 @@ def approve(airflow: Airflow, run_id: str) -> None:
     airflow.api.request("PATCH", f"{task}/-1/hitlDetails", {"chosen_options": ["Approve"]})
 
 
-def rows_of(lab: Lab) -> int:
-    status = lab.frazil("status", lab.stream, "--json").json
-    assert isinstance(status, list)
-    return int(status[0]["rows"])
-
-
 def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> None:
     lab = airflow_lab
     lab.create_topic()
@@ -58,13 +52,13 @@ def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> 
     trigger(airflow, "recover", "dry", **form)
     skipped = {"look": "success", "approve": "skipped", "rewind": "skipped"}
     assert finish(airflow, "recover", "dry") == skipped
-    assert rows_of(lab) == 200
+    assert lab.rows == 200
 
     trigger(airflow, "recover", "meant", **meant, approval_rows=50)
     approve(airflow, "meant")
     done = dict.fromkeys(("look", "approve", "rewind"), "success")
     assert finish(airflow, "recover", "meant") == done
-    assert rows_of(lab) == 100
+    assert lab.rows == 100
 
     with pytest.raises(StackError, match="409"):
         trigger(airflow, "recover", "meant", **meant)
@@ -77,7 +71,7 @@ def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> 
     offsets = [f"{lab.topic}:0:10-60"]
     trigger(airflow, "replay", "again", stream=lab.stream, offsets=offsets, dry_run=False)
     assert finish(airflow, "replay", "again") == {"look": "success", "replay": "success"}
-    assert rows_of(lab) == 200
+    assert lab.rows == 200
     assert lab.frazil("audit", lab.stream).code == 0
 
 
@@ -104,7 +98,7 @@ def test_a_backfill_by_form_fills_each_window_in_a_task_of_its_own(
     filled = [each for each in found["task_instances"] if each["task_id"] == "fill"]
     names = {each["rendered_map_index"]: (each["state"], each["pool"]) for each in filled}
     assert names == {f"{n} of 3": ("success", "frazil_backfill") for n in (1, 2, 3)}
-    assert rows_of(lab) == 100
+    assert lab.rows == 100
     assert lab.frazil("audit", lab.stream).code == 0
 
 
@@ -120,11 +114,11 @@ def test_an_erasure_by_form_leaves_no_key_in_logs_and_answers(
 
     trigger(airflow, "erase", "look-only", **form)
     assert finish(airflow, "erase", "look-only") == {"look": "success", "erase": "skipped"}
-    assert rows_of(lab) == 100
+    assert lab.rows == 100
     trigger(airflow, "erase", "meant", **form, dry_run=False, by="jane", reason="request 12")
     assert finish(airflow, "erase", "meant") == {"look": "success", "erase": "success"}
 
-    assert rows_of(lab) == 98
+    assert lab.rows == 98
     for task in ("look", "erase"):
         told = f"/dags/erase/dagRuns/meant/taskInstances/{task}"
         answers = [
