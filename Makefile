@@ -63,12 +63,14 @@ clean: down ## stop the stack and remove all state (.frazil); the virtual enviro
 # Each worker of these starts a stack of its own: two fit two cores and 8 GiB.
 WORKERS ?= 2
 SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# One more than cores: some of these tests wait for processes to end.
+FAST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
 test: $(STAMP) ## every test: unit, spark, airflow, faults, end to end
 	@$(BIN)/python -m pytest $(SHARED)
 
 test-fast: $(STAMP) ## the tests that need no JVM
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile tests/unit tests/airflow
+	@$(BIN)/python -m pytest -q -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow
 
 faults: $(STAMP) ## the failure catalogue, one line per case
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
+from lake import append
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.table import Table
@@ -93,7 +94,8 @@ class ForeignTable:
 
     def write(self, *rows: Row) -> "ForeignTable":
         """Append rows in one snapshot, with `partition`, `offset` and `at_ms` its writer's way."""
-        self.table.append(pa.Table.from_pylist([self.lay_out(row) for row in rows], self.schema))
+        laid_out = [self.lay_out(row) for row in rows]
+        append(self.catalog, self.table, pa.Table.from_pylist(laid_out, self.schema))
         return self
 
     def lay_out(self, row: Row) -> Row:

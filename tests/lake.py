@@ -3,18 +3,26 @@
 Only Spark is left out: PyIceberg's own append writes the staged rows, to a branch that Frazil made.
 """
 
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import pyarrow as pa
+import stamina
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from scripted_catalog import ScriptedCatalog
 
 from frazil import keys
 from frazil.bootstrap import new_table
 from frazil.branches import create_branch, name_branch
+from frazil.commits import MAIN, build_append, commit, require_head, set_branch
 from frazil.connections import CatalogPreset
 from frazil.contracts import BatchPlan, PartitionCount, Staged, Verdict
 from frazil.kafka_log import PartitionOffsets, TopicFacts
@@ -25,9 +33,28 @@ from frazil.publishing import Landed, Marker, load_with_history, publish_batch, 
 from frazil.state import StreamState
 from frazil.streams import Stream
 from frazil.tables import TableStore
+from frazil.turns import MAX_TURNS
+
+Row = Mapping[str, object]
+Made = TypeVar("Made")
 
 TOPIC_ID = "topic-id-1"
 CLUSTER_ID = "cluster-1"
+
+
+def append(catalog: Catalog, table: Table, rows: pa.Table | list[Row], branch: str = MAIN) -> None:
+    """Append rows as another writer does; PyIceberg's `append()` copies the metadata 30 times."""
+    if isinstance(rows, list):
+        rows = pa.Table.from_pylist(rows, table.schema().as_arrow())
+    files = list(_dataframe_to_data_files(table.metadata, rows, table.io)) if rows.num_rows else []
+    snapshot = build_append(table, {}, files, branch)
+    head = table.snapshot_by_name(branch)
+    commit(
+        catalog,
+        table,
+        require_head(table, branch, head and head.snapshot_id),
+        [snapshot, set_branch(branch, snapshot.snapshot.snapshot_id)],
+    )
 
 
 def make_stream(name: str = "orders", **sections: object) -> Stream:
@@ -79,6 +106,11 @@ class Lake:
         """Give the catalog, whose answers can be scripted."""
         return cast("ScriptedCatalog", self.store.catalog)
 
+    def close(self) -> None:
+        """Close the catalog; the next use opens it again."""
+        if "store" in self.__dict__:
+            self.__dict__.pop("store").catalog.close()
+
     @property
     def table(self) -> Table:
         """Load the table afresh."""
@@ -125,7 +157,7 @@ class Lake:
         branch = name_branch(plan.stream, plan.base_epoch)
         base_head = create_branch(self.store, plan.table, branch)
         table = self.table
-        table.append(rows_of(table, plan), branch=branch)
+        append(self.catalog, table, rows_of(table, plan), branch)
         counts = tuple(
             PartitionCount(topic=topic, partition=p, rows_read=r.width, rows_good=r.width)
             for topic, p, r in iterate_ranges(plan.offset_ranges)
@@ -158,13 +190,52 @@ class Lake:
         table = self.table
         kafka = {"topic": "elsewhere", "partition": 0, "offset": 0}
         rows = [{"id": number, "name": "foreign", "_kafka": kafka} for number in ids]
-        table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+        append(self.catalog, table, rows)
 
     def coordinates(self) -> list[tuple[int, int]]:
         """List partition and offset of every row on main that came from the topic."""
         rows = self.table.scan(selected_fields=("_kafka",)).to_arrow().to_pylist()
         found = [row["_kafka"] for row in rows]
         return sorted((k["partition"], k["offset"]) for k in found if k and k["topic"] == "orders")
+
+
+class Molds:
+    """States of a lake that are built once; each test gets its own copy at the same place.
+
+    The place has to be the same: Iceberg's metadata names every file by its whole path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Keep what is built beside the place where it is used."""
+        self.place, self._kept = folder / "lake", folder / "kept"
+        self._made: dict[tuple[str, str], tuple[Path, object]] = {}
+
+    def cast(self, lake: Lake, build: Callable[[Lake], Made]) -> Made:
+        """Bring a lake into the state that `build` makes, and give a copy of what it returned."""
+        name = (f"{build.__module__}.{build.__qualname__}", lake.stream.model_dump_json())
+        if name in self._made:
+            lake.close()
+            kept, made = self._made[name]
+            shutil.rmtree(self.place)
+            shutil.copytree(kept, self.place)
+        else:
+            made = build(lake)
+            lake.close()
+            kept = self._kept / str(len(self._made))
+            self._made[name] = kept, made
+            shutil.copytree(self.place, kept)
+        return deepcopy(cast("Made", made))
+
+    @contextmanager
+    def begin(self, stream: Stream) -> Iterator[Lake]:
+        """Give a fresh catalog with a stream begun at offset 0 of two partitions."""
+        lake = Lake(self.place, stream)
+        shutil.rmtree(self.place, ignore_errors=True)
+        self.place.mkdir(parents=True)
+        self.cast(lake, Lake.begin)
+        with stamina.set_testing(True, attempts=MAX_TURNS, cap=True):
+            yield lake
+        lake.close()
 
 
 def rows_of(table: Table, plan: BatchPlan) -> pa.Table:

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
-from lake import CLUSTER_ID, TOPIC_ID, Lake
+from lake import CLUSTER_ID, TOPIC_ID, Lake, append
 
 from frazil.audit import AuditAnswer, audit_table
 from frazil.branches import create_branch, name_branch
@@ -100,13 +99,13 @@ class Pipeline:
         """Append rows as any writer of the table may."""
         table = self.lake.table
         rows = [{"id": o, "_kafka": coordinate(topic, p, o)} for p, o in records]
-        table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()), branch=branch)
+        append(self.lake.catalog, table, rows, branch)
 
     def append_letters(self, records: Records, attempt: str) -> None:
         """Append dead letters of an attempt."""
         letters = self.lake.store.load(self.lake.stream.dead_letters_table)
         rows = [{"attempt": attempt, "_kafka": coordinate(TOPIC, p, o)} for p, o in records]
-        letters.append(pa.Table.from_pylist(rows, letters.schema().as_arrow()))
+        append(self.lake.catalog, letters, rows)
 
     def delete(self, partition: int, offset: int) -> None:
         """Delete one record's row as any writer of the table may."""

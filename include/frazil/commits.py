@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -41,6 +42,19 @@ CLOCK_TOLERANCE_MS = 60_000
 _CONFLICT_TEXTS = ("sequence number", "already exists", "starting snapshot")
 
 
+class _NothingStaged(Transaction):
+    """See the table as it is.
+
+    PyIceberg applies what is staged at each look, to a deep copy of the metadata: a dozen times in
+    a commit, 0.16 s on a table of 300 snapshots. Here nothing is ever staged.
+    """
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """Give the table's own."""
+        return self._table.metadata
+
+
 def build_append(
     table: Table,
     summary: Mapping[str, str],
@@ -52,7 +66,7 @@ def build_append(
 
     Nothing is committed.
     """
-    update = table.transaction().update_snapshot(dict(summary), branch)
+    update = _NothingStaged(table).update_snapshot(dict(summary), branch)
     producer = update.fast_append()
     if parent_id is not None:
         producer._parent_snapshot_id = parent_id  # noqa: SLF001 - as `_commit`, see below
@@ -72,7 +86,7 @@ def build_overwrite(
     Raises:
         ValidationException: a file that should go is not there.
     """
-    producer = table.transaction().update_snapshot(dict(summary)).overwrite()
+    producer = _NothingStaged(table).update_snapshot(dict(summary)).overwrite()
     for file in removed:
         producer.delete_data_file(file)
     for file in files:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from lake import Lake, make_stream
+from lake import Lake, Molds, make_stream
 from log_lake import TOPIC, LogInMemory, Pipeline, Records, state_of
 
 from frazil import keys
@@ -38,8 +38,12 @@ from frazil.state import StreamState
 
 
 @pytest.fixture
-def pipeline(lake: Lake) -> Pipeline:
+def pipeline(lake: Lake, molds: Molds) -> Pipeline:
     """Two batches: ten records with a hole, a dead letter and a skipped one, then three more."""
+    return Pipeline(lake, molds.cast(lake, fill))
+
+
+def fill(lake: Lake) -> LogInMemory:
     ensure_dead_letters_table(lake.store, lake.stream.table.name)
     made = Pipeline(lake, LogInMemory())
     made.log.produce(0, 0, 1, 2, 4, 5, 6)
@@ -48,7 +52,7 @@ def pipeline(lake: Lake) -> Pipeline:
     made.log.produce(0, 7, 9)
     made.log.produce(1, 4)
     made.ingest()
-    return made
+    return made.log
 
 
 def test_rows_letters_and_skipped_records_together_are_what_kafka_delivered(

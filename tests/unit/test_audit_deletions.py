@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from lake import Lake
+from lake import Lake, Molds
 from log_lake import LogInMemory, Pipeline
 
 from frazil import keys
@@ -11,13 +11,17 @@ from frazil.dead_letters import ensure_dead_letters_table
 
 
 @pytest.fixture
-def pipeline(lake: Lake) -> Pipeline:
+def pipeline(lake: Lake, molds: Molds) -> Pipeline:
     """One batch of ten records, of which one is a letter and one was skipped."""
+    return Pipeline(lake, molds.cast(lake, fill))
+
+
+def fill(lake: Lake) -> LogInMemory:
     ensure_dead_letters_table(lake.store, lake.stream.table.name)
     made = Pipeline(lake, LogInMemory())
     made.log.produce(0, *range(10))
     made.ingest(letters=[(0, 2)], skipped=[(0, 7)])
-    return made
+    return made.log
 
 
 def take(pipeline: Pipeline, *offsets: int, listed: tuple[int, ...], **told: str) -> None:

@@ -1,8 +1,7 @@
 """Dead letters land once per attempt, whatever the catalog answers."""
 
-import pyarrow as pa
 import pytest
-from lake import Lake
+from lake import Lake, append
 from requests.exceptions import ReadTimeout
 from scripted_catalog import Answer, landed_then, overtaken_by, refused
 
@@ -26,7 +25,7 @@ def stage_letters(lake: Lake, plan: BatchPlan, attempt: str, offsets: int = 2) -
     table = lake.store.load(NAME)
     kafka = [{"topic": "orders", "partition": 0, "offset": offset} for offset in range(offsets)]
     rows = [{"_kafka": coordinate, "value": b"?", "attempt": attempt} for coordinate in kafka]
-    table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()), branch=attempt)
+    append(lake.catalog, table, rows, attempt)
     snapshot_id = lake.store.load(NAME).metadata.refs[attempt].snapshot_id
     return Staged(
         stream="orders",

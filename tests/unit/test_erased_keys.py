@@ -7,9 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from lake import Lake, make_stream
+from lake import Lake, append, make_stream
 
 from frazil.deleting import find_rows
 from frazil.erased_keys import ErasedKeys, find_wanted, load_keys
@@ -57,7 +56,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         }
         for n, values in enumerate(VALUES)
     ]
-    table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()))
+    append(lake.catalog, table, rows)
     yield lake
     lake.catalog.close()
 

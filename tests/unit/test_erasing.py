@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import stamina
-from lake import Lake, make_stream
+from lake import Lake, Molds, make_stream
 from log_lake import LogInMemory, Pipeline, Records
 from pyiceberg.exceptions import CommitFailedException, ServerError
 from requests.exceptions import ReadTimeout
@@ -21,20 +19,16 @@ from frazil.erasure_messages import Erased, ErasureRequest
 from frazil.errors import ConfigurationError
 from frazil.letters import read_book
 from frazil.reports import locate_offset
-from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
+def lake(molds: Molds) -> Iterator[Lake]:
     """Begin a stream whose key is a column, in a partitioned table."""
     table = {"name": "demo.orders", "partition_by": ["name"]}
     stream = make_stream(table=table, key={"convert": "string", "column": "customer"})
-    lake = Lake(tmp_path, stream)
-    lake.begin()
-    with stamina.set_testing(True, attempts=MAX_TURNS, cap=True):
+    with molds.begin(stream) as lake:
         yield lake
-    lake.catalog.close()
 
 
 @pytest.fixture(autouse=True)
@@ -44,15 +38,19 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pipeline(lake: Lake) -> Pipeline:
+def pipeline(lake: Lake, molds: Molds) -> Pipeline:
     """Fill it from a log: ten records and a bad one."""
+    return Pipeline(lake, molds.cast(lake, fill))
+
+
+def fill(lake: Lake) -> LogInMemory:
     ensure_dead_letters_table(lake.store, lake.stream.table.name)
     pipeline = Pipeline(lake, LogInMemory())
     pipeline.log.produce(0, *range(10))
     pipeline.ingest(letters=[(0, 4)])
     pipeline.log.produce(1, *range(5))
     pipeline.ingest()
-    return pipeline
+    return pipeline.log
 
 
 def run(work: Workspace, *texts: str, run_id: str = "run-1") -> Erased:

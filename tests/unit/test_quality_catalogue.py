@@ -4,11 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import great_expectations.expectations  # noqa: F401 - fills the registry
 import pandas as pd
 import pytest
-from great_expectations.core import ExpectationSuite
-from great_expectations.expectations import registry
 
 from frazil.expectation_catalogue import CATALOGUE, REFUSED
 from frazil.expectations import Expectation
@@ -76,6 +73,9 @@ FAILING: Mapping[str, dict[str, object]] = {
 
 @pytest.fixture(scope="module")
 def models() -> Mapping[str, object]:
+    import great_expectations.expectations  # noqa: F401, PLC0415 - fills the registry; 2.5 s
+    from great_expectations.expectations import registry  # noqa: PLC0415
+
     names = registry.list_registered_expectation_implementations()
     return {name: registry.get_expectation_impl(name) for name in names}
 
@@ -111,6 +111,8 @@ def test_what_one_pass_leaves_over_is_answered_by_great_expectations(kind: str) 
 
 
 def test_the_json_that_the_package_writes_is_read_unchanged(tmp_path: Path) -> None:
+    from great_expectations.core import ExpectationSuite  # noqa: PLC0415 - slow to import
+
     shipped = Path("include/streams/expectations/flights.json")
     suite = ExpectationSuite(**json.loads(shipped.read_text(encoding="utf-8")))
     path = tmp_path / "flights.json"

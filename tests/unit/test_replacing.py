@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import stamina
-from lake import Lake, make_stream, passed
+from lake import Lake, Molds, make_stream, passed
 from pyiceberg.exceptions import CommitFailedException, ServerError
 from requests.exceptions import ReadTimeout
 from scripted_catalog import Answer, ScriptedCatalog, landed_then, overtaken_by, refused
@@ -17,19 +15,15 @@ from frazil.contracts import BatchPlan
 from frazil.errors import StageLostError, StageStaleError, TargetError
 from frazil.publishing import Landed, load_with_history, publish_batch
 from frazil.replacing import publish_replacement
-from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
+def lake(molds: Molds) -> Iterator[Lake]:
     """Begin a stream whose table is partitioned by name."""
     table = {"name": "demo.orders", "partition_by": ["name"]}
-    lake = Lake(tmp_path, make_stream(table=table))
-    lake.begin()
-    with stamina.set_testing(True, attempts=MAX_TURNS, cap=True):
+    with molds.begin(make_stream(table=table)) as lake:
         yield lake
-    lake.catalog.close()
 
 
 def plan_replay(lake: Lake, start: int, end: int, batch_id: str = "replay") -> BatchPlan:

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import stamina
-from lake import Lake, make_stream
+from lake import Lake, Molds, append, make_stream
 from log_lake import TOPIC, LogInMemory, Pipeline, Records, coordinate
 from pyiceberg.exceptions import CommitFailedException
 from requests.exceptions import ReadTimeout
@@ -20,7 +18,6 @@ from frazil.dead_letters import ensure_dead_letters_table
 from frazil.expiry import DAY_MS
 from frazil.row_expiry import OwnRows, decide_cutoff, expire_rows, find_too_old
 from frazil.streams import ExpireRows
-from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
 
 NOW = datetime.now(UTC)
@@ -34,7 +31,7 @@ class Dated(Pipeline):
     def append(self, records: Records, branch: str = "main", topic: str = TOPIC) -> None:
         table = self.lake.table
         rows = [row_of(topic, p, o) for p, o in records]
-        table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()), branch=branch)
+        append(self.lake.catalog, table, rows, branch)
 
 
 def row_of(topic: str, partition: int, offset: int) -> dict[str, object]:
@@ -49,15 +46,12 @@ def row_of(topic: str, partition: int, offset: int) -> dict[str, object]:
 
 
 @pytest.fixture
-def lake(tmp_path: Path, column: str) -> Iterator[Lake]:
+def lake(molds: Molds, column: str) -> Iterator[Lake]:
     """Begin a stream that keeps rows for four days."""
     rule = {"column": column, "keep_days": 4}
     stream = make_stream(value={"columns": COLUMNS}, maintenance={"expire_rows": rule})
-    lake = Lake(tmp_path, stream)
-    lake.begin()
-    with stamina.set_testing(True, attempts=MAX_TURNS, cap=True):
+    with molds.begin(stream) as lake:
         yield lake
-    lake.catalog.close()
 
 
 @pytest.fixture
@@ -66,8 +60,12 @@ def column() -> str:
 
 
 @pytest.fixture
-def pipeline(lake: Lake) -> Pipeline:
+def pipeline(lake: Lake, molds: Molds) -> Pipeline:
     """Two batches: days 0 to 5 with some of no time, then days 6 to 9."""
+    return Dated(lake, molds.cast(lake, fill))
+
+
+def fill(lake: Lake) -> LogInMemory:
     ensure_dead_letters_table(lake.store, lake.stream.table.name)
     made = Dated(lake, LogInMemory())
     made.log.produce(0, *range(6))
@@ -75,7 +73,7 @@ def pipeline(lake: Lake) -> Pipeline:
     made.ingest(letters=[(0, 1)])
     made.log.produce(0, *range(6, 10))
     made.ingest()
-    return made
+    return made.log
 
 
 @pytest.mark.parametrize("column", ["at", "local", "day", "_kafka.timestamp"])

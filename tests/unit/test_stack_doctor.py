@@ -42,6 +42,7 @@ def test_connections_that_the_environment_leaves_to_the_stack_are_not_asked() ->
 def test_a_broker_that_does_not_answer_is_named_and_a_catalog_that_does_is_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("frazil.kafka_log.PROBE_TIMEOUT_SECONDS", 0.5)
     broker = {"extra": {"bootstrap.servers": "127.0.0.1:9"}}
     catalog = {"extra": {"catalog": "lake", "type": "sql", "uri": f"sqlite:///{tmp_path}/c.db"}}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(broker))
