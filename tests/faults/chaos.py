@@ -1,9 +1,9 @@
 """`make chaos SEED=… MINUTES=…`: everything at once against one real stack, then the audits.
 
-Producers, overlapping runs that are killed or frozen, maintenance, rollbacks by others with a
-person's answer, dying servers. The seed decides what each actor does, the machine decides when; a
-finding therefore comes with the log of what happened. Exit 1 if any record is lost or doubled, or
-if anything failed without a typed error.
+Producers, overlapping runs that are killed or frozen, replays, maintenance, rollbacks by others
+with a person's answer, dying servers. The seed decides what each actor does, the machine decides
+when; a finding therefore comes with the log of what happened. Exit 1 if any record is lost or
+doubled, or if anything failed without a typed error.
 """
 
 import contextlib
@@ -96,9 +96,16 @@ class Storm:
             self.outcomes[f"run: {signal.Signals(-done.returncode).name}"] += 1
         else:
             self.outcomes[f"run: {name}"] += 1
-            if "Next:" not in done.stderr or "Traceback" in done.stderr:
-                self.findings.append(f"{stream}: an error without a next step: {done.stderr}")
+            self.expect_next_step(stream, "a run", done)
         self.note(f"{stream} run ended {done.returncode} {name if done.returncode else ''}")
+
+    def expect_next_step(
+        self, stream: str, what: str, done: subprocess.CompletedProcess[str]
+    ) -> None:
+        """Find fault with a failure that nobody killed and that does not say what to do."""
+        failed = done.returncode > 0
+        if failed and ("Next:" not in done.stderr or "Traceback" in done.stderr):
+            self.findings.append(f"{stream}: {what} without a next step: {done.stderr}")
 
     def frazil(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
@@ -202,14 +209,41 @@ def kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
+def replay(storm: Storm, stream: str, rnd: random.Random) -> None:
+    """Read offsets again that were published; some replays die on the way."""
+    steps = [name for name in FAILPOINTS if name.startswith("replay.")]
+    while not storm.is_over:
+        storm.rest(rnd.uniform(20, 60))
+        partition, width, draw = rnd.randrange(2), rnd.randrange(1, 500), rnd.random()
+        published = count_published(storm, stream, partition)
+        if not published:
+            continue
+        start = rnd.randrange(published)
+        offsets = f"{stream}:{partition}:{start}-{min(start + width, published)}"
+        extra = {"FRAZIL_FAILPOINT": rnd.choice(steps)} if draw < 0.3 else {}
+        done = storm.frazil("replay", stream, "--offsets", offsets, "--no-dry-run", **extra)
+        outcome = {0: "replayed", -signal.SIGKILL: "replay killed"}
+        storm.outcomes[outcome.get(done.returncode, "replay refused")] += 1
+        storm.note(f"{stream} replay of {offsets} ended {done.returncode}")
+        storm.expect_next_step(stream, "replay", done)
+
+
+def count_published(storm: Storm, stream: str, partition: int) -> int:
+    """Ask how far a partition is in the table; 0 where nobody can say."""
+    done = storm.frazil("status", stream, "--json")
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        (status,) = json.loads(done.stdout)
+        return int(status["partitions"][partition]["next_offset"])
+    return 0
+
+
 def maintain(storm: Storm, stream: str, rnd: random.Random) -> None:
     """Compact, expire and remove orphans beside the runs."""
     while not storm.is_over:
         storm.rest(rnd.uniform(20, 60))
         done = storm.frazil("maintain", stream, "--no-dry-run")
         storm.outcomes["maintenance" if done.returncode == 0 else "maintenance refused"] += 1
-        if done.returncode and ("Next:" not in done.stderr or "Traceback" in done.stderr):
-            storm.findings.append(f"{stream}: maintenance without a next step: {done.stderr}")
+        storm.expect_next_step(stream, "maintenance", done)
 
 
 def roll_back(storm: Storm, stream: str, rnd: random.Random) -> None:
@@ -299,7 +333,7 @@ def main(
         actors: list[tuple[Callable[[Storm, str, random.Random], None], str]] = [
             (actor, stream)
             for stream in STREAMS
-            for actor in (produce, ingest, overlap, maintain, roll_back)
+            for actor in (produce, ingest, overlap, replay, maintain, roll_back)
         ]
         actors.append((kill_servers, ""))
         threads = [
