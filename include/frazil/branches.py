@@ -1,4 +1,4 @@
-"""Staging branches: `frazil_<stream>_<epoch>_<born><random>`, with their birth in the name.
+"""Staging branches: `frazil_<stream>_<epoch>_[beside_]<born><random>`; the name tells their birth.
 
 A branch's age limits follow its snapshot's age in Iceberg, so a fresh branch on an old head would
 expire at once; the name tells the true age instead.
@@ -15,15 +15,29 @@ from frazil.tables import TableStore, translated_errors
 from frazil.turns import take_turns
 
 PREFIX = "frazil_"
+_BESIDE = "beside_"
 _NAME = re.compile(
-    r"frazil_(?P<stream>[a-z0-9_]+)_(?P<epoch>\d+)_(?P<born>[0-9a-f]{11})[0-9a-f]{8}\Z"
+    r"frazil_(?P<stream>[a-z0-9_]+)_(?P<epoch>\d+)_(?:beside_)?(?P<born>[0-9a-f]{11})[0-9a-f]{8}\Z"
 )
 
 
-def name_branch(stream: str, epoch: int) -> str:
-    """Name a new attempt's branch; no two attempts share one."""
+def name_branch(stream: str, epoch: int, *, beside: bool = False) -> str:
+    """Name a new attempt's branch; no two attempts share one.
+
+    `beside` says that it is not the next batch: a replay, a backfill, letters that come back.
+    """
     born_ms = int(time.time() * 1000)
-    return f"{PREFIX}{stream}_{epoch}_{born_ms:011x}{secrets.token_hex(4)}"
+    place = f"{epoch}_{_BESIDE}" if beside else f"{epoch}_"
+    return f"{PREFIX}{stream}_{place}{born_ms:011x}{secrets.token_hex(4)}"
+
+
+def is_next_batch(name: str, stream: str, epoch: int) -> bool:
+    """Say whether a branch is an attempt of the batch that follows this epoch of this stream.
+
+    A stream's name may itself end in a number, so what follows the epoch must be one word.
+    """
+    prefix = f"{PREFIX}{stream}_{epoch}_"
+    return name.startswith(prefix) and "_" not in name.removeprefix(prefix)
 
 
 def branch_age_ms(name: str, now_ms: int) -> int | None:

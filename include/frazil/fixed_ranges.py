@@ -120,7 +120,7 @@ def put_in_place(
     if work.stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, batch.table)
     remembered = read_remembered_ids(history, batch.stream)
-    staged = fill_branch(work, batch, refuse_source, remembered)
+    staged = fill_branch(work, batch, refuse_source, remembered, beside=True)
     reach_failpoint("replay.after-stage")
     try:
         verdict = judge_batch(work, batch, staged)

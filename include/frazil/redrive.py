@@ -155,7 +155,7 @@ def _bring_back_once(work: Workspace, book: LetterBook, places: Indexes) -> Port
         return Portion(0, {})
     plan = _plan(work, look, book, places)
     reach_failpoint("redrive.before-branch")
-    branch = name_branch(plan.batch.stream, plan.batch.base_epoch)
+    branch = name_branch(plan.batch.stream, plan.batch.base_epoch, beside=True)
     base_head = create_branch(work.store, plan.batch.table, branch)
     reach_failpoint("redrive.after-branch")
     try:

@@ -111,8 +111,8 @@ def refuse_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> None:
         begins = {topic: list(offsets) for topic, offsets in adopted.items()}
         raise TargetError(
             f"stream {stream}: {describe_ranges(found)} begins below where the table was adopted, "
-            f"{begins}: its rows there have no coordinates of ours, and a replay would double them",
-            f"replay only what was read since; `frazil snapshots {stream}` lists it",
+            f"{begins}: its rows there have no coordinates of ours, and would double",
+            f"choose only what was read since; `frazil snapshots {stream}` lists it",
         )
 
 
@@ -186,7 +186,7 @@ def refuse_unkept(
         raise TopicRecreatedError(
             f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger read id "
             f"{known_id}: these offsets hold other records now",
-            "nothing can be replayed from a topic that was created again",
+            "no record of a topic that was created again can be read any more",
         )
     if "compact" in cleanup_policy:
         raise NotReplayableError(
@@ -235,7 +235,7 @@ def refuse_newly_erased(steps: tuple[Step, ...], plan: BatchPlan) -> None:
     """
     if choose_left_out(steps, plan.offset_ranges) != plan.left_out:
         raise StageStaleError(
-            f"replay {plan.batch_id}: records of its ranges were erased after they were staged",
+            f"batch {plan.batch_id}: records of its ranges were erased after they were staged",
             "run again: it leaves them out",
         )
 

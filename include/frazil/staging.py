@@ -68,20 +68,23 @@ def fill_branch(
     plan: BatchPlan,
     refuse_source: Callable[[], None],
     remembered: Sequence[int] = (),
+    *,
+    beside: bool = False,
 ) -> Staged:
     """Let Spark fill a fresh branch with the plan's ranges, and compare it with its counters.
 
     `refuse_source` looks at Kafka after the read: what changed meanwhile voids the stage.
-    `remembered` are schema ids that the batch will probably meet.
+    `remembered` are schema ids that the batch will probably meet; `beside` as `name_branch` takes
+    it.
     """
     schemas = select_batch_schemas(work, plan, remembered)
-    attempt, base_head, result = _run_attempt(work, plan, schemas)
+    attempt, base_head, result = _run_attempt(work, plan, schemas, beside=beside)
     for _ in range(MAX_LOOKUPS):
         if not result.unknown_ids:
             break
         drop_attempt(work.store, plan.table, attempt)
         schemas = add_unknown_schemas(work, plan, schemas, result)
-        attempt, base_head, result = _run_attempt(work, plan, schemas)
+        attempt, base_head, result = _run_attempt(work, plan, schemas, beside=beside)
     refuse_unknown_ids(plan, result)
     refuse_source()
     if result.files:
@@ -93,11 +96,11 @@ def fill_branch(
 
 
 def _run_attempt(
-    work: Workspace, plan: BatchPlan, schemas: BatchSchemas
+    work: Workspace, plan: BatchPlan, schemas: BatchSchemas, *, beside: bool
 ) -> tuple[str, int, StageResult]:
     """Let Spark fill a fresh branch; give the branch, the head it began on, and the counts."""
     reach_failpoint("stage.before-branch")
-    attempt = name_branch(plan.stream, plan.base_epoch)
+    attempt = name_branch(plan.stream, plan.base_epoch, beside=beside)
     base_head = create_branch(work.store, plan.table, attempt)
     reach_failpoint("stage.after-branch")
     request = build_request(work, plan, attempt, schemas)

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from frazil import keys
 from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocked
-from frazil.branches import PREFIX, branch_age_ms
+from frazil.branches import branch_age_ms, is_next_batch
 from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import (
     CatalogUnavailableError,
@@ -167,15 +167,9 @@ def _planned_at(entry: LedgerEntry) -> datetime:
 def list_attempts(refs: Mapping[str, object], stream: str, epoch: int) -> tuple[datetime, ...]:
     """List when the staging branches of the next batch were born, newest first.
 
-    Branches of another epoch are what earlier batches left. A stream's name may itself end in a
-    number, so what follows the epoch must be one word.
+    Branches of another epoch are what earlier batches left.
     """
-    prefix = f"{PREFIX}{stream}_{epoch}_"
-    ages = [
-        branch_age_ms(name, 0)
-        for name in refs
-        if name.startswith(prefix) and "_" not in name.removeprefix(prefix)
-    ]
+    ages = [branch_age_ms(name, 0) for name in refs if is_next_batch(name, stream, epoch)]
     return tuple(sorted((_instant(-age) for age in ages if age is not None), reverse=True))
 
 

@@ -8,6 +8,7 @@ import pytest
 from lake import Lake, make_stream
 
 from frazil import keys
+from frazil.branches import branch_age_ms, name_branch
 from frazil.errors import (
     CatalogUnavailableError,
     ConnectionMissingError,
@@ -468,10 +469,12 @@ def test_only_branches_of_the_next_batch_are_attempts_at_it() -> None:
     born = f"{ago_ms(30):011x}deadbeef"
     names = ["main", f"frazil_orders_4_{born}", f"frazil_orders_3_{born}"]
     names += [f"frazil_orders_4_9_{born}", f"frazil_orders_2_4_{born}", "frazil_orders_4_mine"]
+    names.append(name_branch("orders", 4, beside=True))
 
     attempts = list_attempts(dict.fromkeys(names), "orders", 4)
 
     assert attempts == (ago(30),)
+    assert branch_age_ms(names[-1], 0) is not None
 
 
 def test_a_new_partition_waits_from_its_first_offset() -> None:
