@@ -89,10 +89,10 @@ class FrazilTask(DecoratedOperator):
 
 
 def _note_failure(error: FrazilError, given: Mapping[str, object], context: Context) -> None:
-    """Note for the timeline what failed, where the task is one stream's."""
+    """Note for the timeline what failed, where the task or the run's form names a stream."""
     from frazil.event_notes import note_failure  # noqa: PLC0415 - heavy, and rarely needed
 
-    stream = given.get("stream")
+    stream = given.get("stream") or context["params"].get("stream")
     if isinstance(stream, str):
         note_failure(error, stream, "", context["run_id"])
 

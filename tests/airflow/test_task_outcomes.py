@@ -22,6 +22,7 @@ from frazil import errors
 from frazil.contracts import NothingToRead, Published, Verdict
 from frazil.engine import SparkEngine
 from frazil.errors import FrazilError
+from frazil.event_notes import read_notes
 from frazil.freshness import FreshnessReport
 from frazil.stream_files import load_stream_file
 from frazil_airflow.assets import table_asset
@@ -63,11 +64,28 @@ def find_operator(made: XComArg) -> FrazilTask:
     return cast("FrazilTask", operators[0])
 
 
-def run(task: FrazilTask) -> tuple[str, OutletEventAccessors]:
+def run(task: FrazilTask, **form: str) -> tuple[str, OutletEventAccessors]:
     """Run a task as Airflow's runner does, without its supervisor; give its answer and events."""
     events = OutletEventAccessors()
-    context = cast("Context", {"outlet_events": events, "task": task})
+    context = cast(
+        "Context", {"outlet_events": events, "task": task, "params": form, "run_id": "manual__1"}
+    )
     return cast("str", task.execute(context)), events
+
+
+def test_a_failure_is_noted_for_the_stream_that_the_form_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+
+    def look() -> Never:
+        raise make(errors.TargetError)
+
+    with pytest.raises(AirflowFailException):
+        run(make_task(look), stream="orders")
+
+    (event,) = read_notes()
+    assert (event.stream, event.kind, event.run_id) == ("orders", "failure", "manual__1")
 
 
 def make(error: type[FrazilError]) -> FrazilError:
