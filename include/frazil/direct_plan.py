@@ -13,9 +13,9 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.utils.properties import property_as_int
 
 from frazil import keys
+from frazil.batch_size import count_planned, read_limit
 from frazil.columns import ColumnType, ListType, Primitive, StructType
 from frazil.contracts import BatchPlan, DirectFiles
-from frazil.errors import ConfigurationError
 from frazil.streams import Stream
 from frazil.value_forms import value_path
 
@@ -82,14 +82,7 @@ def is_worthwhile(plan: BatchPlan) -> bool:
     Raises:
         ConfigurationError: the environment names no number.
     """
-    planned = sum(end - begin for parts in plan.ranges.values() for begin, end in parts.values())
-    text = os.environ.get(MIN_RECORDS_VARIABLE, str(MIN_RECORDS))
-    if not text.isdecimal():
-        raise ConfigurationError(
-            f"{MIN_RECORDS_VARIABLE} is {text!r}, not a number of records",
-            f"give a number such as {MIN_RECORDS}, or leave the variable out",
-        )
-    return planned >= int(text)
+    return count_planned(plan) >= read_limit(MIN_RECORDS_VARIABLE, MIN_RECORDS)
 
 
 def data_folder(table: Table) -> str:

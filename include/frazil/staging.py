@@ -11,6 +11,7 @@ from frazil.batch_schemas import (
     read_remembered_ids,
     select_batch_schemas,
 )
+from frazil.batch_size import choose_evaluation
 from frazil.branches import create_branch, drop_attempt, name_branch
 from frazil.budget import BadRecords, dispose
 from frazil.contracts import BatchPlan, Staged, StageRequest, StageResult
@@ -141,7 +142,7 @@ def build_request(
         errors=stream.errors.model_dump(mode="json"),
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
-        session_conf=work.store.preset.spark_conf(),
+        session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
         direct=plan_direct(work.store.load(plan.table), stream, plan, metrics),
         is_flat=stream.value.is_flat,
         wire=schemas.get("value"),

@@ -16,6 +16,7 @@ from json_corpus import BIG, COLUMNS, make_records
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
+from frazil.batch_size import INTERPRET_VARIABLE
 from frazil.direct_plan import MIN_RECORDS_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -26,12 +27,14 @@ def load(lab: Lab, name: str) -> Table:
 
 
 def read_rows(lab: Lab, name: str) -> list[Mapping[str, object]]:
-    rows = load(lab, name).scan().to_arrow().to_pylist()
-    return sorted(rows, key=lambda row: (row["_kafka"]["partition"], row["_kafka"]["offset"]))
+    return sorted(load(lab, name).scan().to_arrow().to_pylist(), key=coordinate)
 
 
-def use_direct_stream(lab: Lab, stream: str, min_records: int) -> None:
-    """Read the lab's topic into a table of its own, without partitions."""
+def use_direct_stream(lab: Lab, stream: str, min_records: int, interpreted: int = 0) -> None:
+    """Read the lab's topic into a table of its own, without partitions.
+
+    Workers write batches of so many records or more; up to `interpreted` Spark compiles no code.
+    """
     lab.stream = stream
     document = {
         **lab.document,
@@ -47,7 +50,8 @@ def use_direct_stream(lab: Lab, stream: str, min_records: int) -> None:
     (lab.folder / "expectations" / "direct.json").write_text(json.dumps(suite))
     lab.document = document
     lab.write_stream()
-    done = lab.frazil("run", stream, **{MIN_RECORDS_VARIABLE: str(min_records)})
+    limits = {MIN_RECORDS_VARIABLE: str(min_records), INTERPRET_VARIABLE: str(interpreted)}
+    done = lab.frazil("run", stream, **limits)
     assert done.code == 0, done.out + done.err
 
 
@@ -72,8 +76,22 @@ def two(lab: Lab) -> tuple[Lab, str, str]:
     return lab, f"d{secrets.token_hex(4)}", f"s{secrets.token_hex(4)}"
 
 
-def test_workers_and_spark_write_the_same_rows_and_letters(two: tuple[Lab, str, str]) -> None:
+def read_letters(lab: Lab, stream: str) -> list[tuple[object, ...]]:
+    rows = read_rows(lab, f"lab.{stream}__dead_letters")
+    return [(*coordinate(r), r["reason"], r["detail"], r["value"]) for r in rows]
+
+
+def coordinate(row: Mapping[str, object]) -> tuple[object, object]:
+    kafka = row["_kafka"]
+    assert isinstance(kafka, Mapping)
+    return kafka["partition"], kafka["offset"]
+
+
+def test_workers_and_both_of_sparks_ways_write_the_same_rows_and_letters(
+    two: tuple[Lab, str, str],
+) -> None:
     lab, direct, plain = two
+    small = f"{plain}_small"
     seed = secrets.randbelow(10**6)
     sys.stdout.write(f"seed {seed}\n")
     topic = lab.topic
@@ -82,21 +100,19 @@ def test_workers_and_spark_write_the_same_rows_and_letters(two: tuple[Lab, str, 
 
     use_direct_stream(lab, direct, 0)
     use_direct_stream(lab, plain, 10**9)
+    use_direct_stream(lab, small, 10**9, interpreted=10**9)
 
     assert count_by_workers(lab, f"lab.{direct}") > 500
     assert count_by_workers(lab, f"lab.{plain}") == 0
-    # By their text: -0.0 equals 0.0.
-    assert repr(read_rows(lab, f"lab.{direct}")) == repr(read_rows(lab, f"lab.{plain}"))
-    letters = [
-        {(r["_kafka"]["partition"], r["_kafka"]["offset"]): (r["reason"], r["detail"], r["value"])}
-        for name in (direct, plain)
-        for r in read_rows(lab, f"lab.{name}__dead_letters")
-    ]
-    assert letters[: len(letters) // 2] == letters[len(letters) // 2 :]
-    snapshots = [load(lab, f"lab.{name}").current_snapshot() for name in (direct, plain)]
+    for other in (direct, small):
+        # By their text: -0.0 equals 0.0.
+        assert repr(read_rows(lab, f"lab.{other}")) == repr(read_rows(lab, f"lab.{plain}"))
+        assert read_letters(lab, other) == read_letters(lab, plain) != []
+    snapshots = [load(lab, f"lab.{name}").current_snapshot() for name in (direct, small, plain)]
     summaries = [snapshot.summary for snapshot in snapshots if snapshot and snapshot.summary]
     keys = ("frazil.counts", "frazil.quality", "frazil.rows-written", "frazil.max-timestamp-ms")
-    assert [summaries[0][k] for k in keys] == [summaries[1][k] for k in keys]
+    told = [[summary[k] for k in keys] for summary in summaries]
+    assert told[0] == told[1] == told[2]
     report = audit_table(
         lab.stack.catalog_properties, "lake", f"lab.{direct}", lab.stack.bootstrap, direct
     )
