@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -65,19 +66,22 @@ def producing(bootstrap: str, topic: str) -> Iterator[None]:
         thread.join()
 
 
-def find_job(home: str) -> int | None:
-    """Find the client of a staging job of this stack."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            is_job = b"stage_batch.py" in (folder / "cmdline").read_bytes()
-            if is_job and f"FRAZIL_HOME={home}".encode() in (folder / "environ").read_bytes():
-                return int(folder.name)
+def find_stage(api: AirflowApi, name: str) -> int | None:
+    """Find the process of the stream's stage task, where one runs."""
+    path = f"/dags/ingest__{name}/dagRuns/~/taskInstances?task_id=stage&state=running"
+    tasks = api.request("GET", path)["task_instances"]
+    return next((int(task["pid"]) for task in tasks if task["pid"]), None)
+
+
+def find_job(home: str) -> psutil.Process | None:
+    """Find the client of a staging job, which the fork server of this stack began."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            title = " ".join(process.cmdline())
+            parent = process.parent()
+            if "stage_batch.py" in title and parent and home in " ".join(parent.cmdline()):
+                return process
     return None
-
-
-def find_parent(pid: int) -> int:
-    """Give the parent of a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
 
 def wait_for(find: Callable[[], Any], seconds: float) -> Any:
@@ -101,13 +105,13 @@ def measure_next_batch(environment: Mapping[str, str], name: str, since: float) 
     return float(wait_for(find_later, 900)) - since
 
 
-def kill_a_batch(environment: Mapping[str, str], name: str) -> float:
+def kill_a_batch(environment: Mapping[str, str], api: AirflowApi, name: str) -> float:
     """Kill a task and its job in mid-stage; give the seconds until the next batch is visible."""
-    job = wait_for(lambda: find_job(environment["FRAZIL_HOME"]), 180)
-    task = find_parent(job)
+    task = wait_for(lambda: find_stage(api, name), 180)
+    job = wait_for(lambda: find_job(environment["FRAZIL_HOME"]), 60)
     os.kill(task, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(job, signal.SIGKILL)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        job.kill()
     return measure_next_batch(environment, name, time.time())
 
 
@@ -136,7 +140,7 @@ def main(kills: int, outage_minutes: float) -> dict[str, object]:
             measure_next_batch(environment, name, time.time())
             after_kills = []
             for _ in range(kills):
-                after_kills.append(kill_a_batch(environment, name))
+                after_kills.append(kill_a_batch(environment, api, name))
                 print(f"kill: {after_kills[-1]:.1f} s", file=sys.stderr)
             path = stack["catalog"]["properties"]["uri"].partition("sqlite:///")[2]
             after_outage = measure_next_batch(environment, name, lock_catalog(path, outage_minutes))

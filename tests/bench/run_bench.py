@@ -108,6 +108,7 @@ def measure_latency(environment: Mapping[str, str], stack: Any) -> dict[str, Any
         print(f"latency: {seconds[-1]:.2f} s", file=sys.stderr)
     return {
         "trigger_to_visible_seconds_p50": round(statistics.median(seconds[1:]), 2),
+        "trigger_to_visible_seconds_p95": round(statistics.quantiles(seconds[1:], n=20)[-1], 2),
         "trigger_to_visible_seconds": [round(s, 2) for s in seconds[1:]],
         "empty_batch": measure_empty(environment, name),
     }

@@ -390,7 +390,8 @@ def started_storm(minutes: float) -> Iterator[Storm]:
         try:
             subprocess.run([*command, "up", "--only", "kafka,spark"], env=environment, check=True)
             facts = json.loads((home / "stack" / "stack.json").read_text())
-            admin = AdminClient({"bootstrap.servers": facts["kafka"]["bootstrap"]})
+            bootstrap = facts["kafka"]["bootstrap"]
+            admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
             for stream, table in STREAMS.items():
                 write_stream(streams, stream, table)
                 admin.create_topics([NewTopic(stream, 2, 1)])[stream].result(15)
