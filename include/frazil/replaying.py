@@ -6,12 +6,13 @@ batch. Offsets do not move; the snapshot has an id of its own, by which a repeti
 
 from frazil import keys
 from frazil.audit_ledger import trace_steps
+from frazil.batch_schemas import read_met_ids, select_batch_schemas
 from frazil.contracts import BatchPlan
 from frazil.derived_columns import with_columns
 from frazil.errors import ConfigurationError, NotReplayableError
 from frazil.fingerprints import refuse_other_rules
 from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
-from frazil.ledger import RecoveryPoint, find_adopted, find_batch
+from frazil.ledger import History, RecoveryPoint, find_adopted, find_batch
 from frazil.offsets import Ranges, describe_ranges
 from frazil.publishing import Landed
 from frazil.recovery import read_instant
@@ -49,7 +50,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
     refuse_ambiguous(work.stream.stream, ranges, trace_steps(history, work.stream.stream))
     refuse_unkept_ranges(work, ranges, point)
     batch = freeze_ranges(work, history, point, ranges, work.run_id)
-    return _compare(work, batch, dry_run=request.dry_run)
+    return _compare(work, history, batch, dry_run=request.dry_run)
 
 
 def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint) -> Ranges:
@@ -71,8 +72,9 @@ def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint
     return ranges
 
 
-def _compare(work: Workspace, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
-    request = build_request(work, batch, "").model_copy(update={"direct": None})
+def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
+    schemas = select_batch_schemas(work, batch, read_met_ids(history, batch.stream))
+    request = build_request(work, batch, "", schemas).model_copy(update={"direct": None})
     found = work.engine.run_job("compare_range", request, Differences)
     if found.undelivered:
         raise NotReplayableError(

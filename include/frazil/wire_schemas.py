@@ -39,6 +39,8 @@ class Payload:
 
     stream: Stream
     part: Part
+    waits: bool = True
+    """Whether a schema that cannot be used may hold a batch up; letters are set aside already."""
 
     @property
     def options(self) -> Value | Key:
@@ -168,7 +170,7 @@ def add_schemas(
     kind = wire.format
     for schema_id in ids:
         schema = registry.find_schema(schema_id)
-        if schema is None and payload.options.unknown_id == "wait":
+        if schema is None and payload.waits and payload.options.unknown_id == "wait":
             raise _unknown(payload, schema_id, where)
         if schema is None:
             text = f"the registry does not know schema {schema_id}"
@@ -186,7 +188,7 @@ def _decode_or_refuse(payload: Payload, schema: Registered, kind: str) -> Schema
         _refuse_other_format(payload, schema, kind)
         return describe_schema(payload, schema)
     except SchemaMisfitError:
-        if payload.stream.schema_policy.other != "quarantine":
+        if payload.waits and payload.stream.schema_policy.other != "quarantine":
             raise
     text = f"schema {schema.id} does not fit the columns"
     return SchemaDecode(schema_id=schema.id, refusal=("type_mismatch", text))
