@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from subprocess import TimeoutExpired
+
+from confluent_kafka import KafkaException
 
 from frazil.drill_scratch import AUTHOR, Scratch, opened_scratch, refused
 from frazil.errors import DrillError, FrazilError, UnknownDrillError
@@ -71,6 +74,8 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
             scratch.must_do("audit")
         except FrazilError as error:
             finding = error.facts
+        except (KafkaException, ValueError, TimeoutExpired) as error:  # no answer, or a strange one
+            finding = f"{type(error).__name__}: {error}"
         seen = tuple(scratch.seen)
     report = DrillReport(
         drill=name,

@@ -10,7 +10,7 @@ from frazil.checking import check_batch
 from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.dead_letters import publish_dead_letters
 from frazil.derived_columns import with_columns, with_newest_columns
-from frazil.errors import CatalogUnavailableError, SupersededError
+from frazil.errors import CatalogUnavailableError, OffsetsWentBackError, SupersededError
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint
 from frazil.kafka_log import TopicFacts
@@ -48,7 +48,11 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     if newest is not work:  # from here on the table's own columns count
         work = with_columns(work)
         rules = read_fingerprint(work)
-    plan = _plan_on(work, topics, point, rules)
+    try:
+        plan = _plan_on(work, topics, point, rules)
+    except OffsetsWentBackError:  # or another run published between the two looks: look again
+        topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
+        plan = _plan_on(work, topics, point, rules)
     reach_failpoint("plan.before-return")
     return plan
 

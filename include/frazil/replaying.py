@@ -12,10 +12,10 @@ from frazil.derived_columns import with_columns
 from frazil.errors import ConfigurationError, NotReplayableError
 from frazil.fingerprints import refuse_other_rules
 from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
+from frazil.instants import read_span
 from frazil.ledger import History, RecoveryPoint, find_adopted, find_batch
 from frazil.offsets import Ranges, describe_ranges
 from frazil.publishing import Landed
-from frazil.recovery import read_instant
 from frazil.replay import (
     choose_between,
     choose_left_out,
@@ -57,14 +57,13 @@ def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint
     if request.offsets:
         return choose_offsets(request.offsets)
     isolation = work.stream.source.isolation
-    since_ms = read_instant(request.since, "--since") if request.since else 0
-    until_ms = read_instant(request.until, "--until") if request.until else None
+    since_ms, until_ms = read_span(request.since, request.until)
     ranges: Ranges = {}
     for topic in work.stream.source.names:
         below = point.state.offsets.get(topic, ())
         if not below:
             continue  # it joined the list and was not read yet
-        since = work.kafka.fetch_offsets_at(topic, len(below), since_ms, isolation)
+        since = work.kafka.fetch_offsets_at(topic, len(below), since_ms or 0, isolation)
         until = below
         if until_ms is not None:
             until = work.kafka.fetch_offsets_at(topic, len(below), until_ms, isolation)
