@@ -216,7 +216,7 @@ def _judge_pools(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Finding
     """
     by_index = {claim.index: claim.counts for claim in claims if claim.counts is not None}
     for (topic, number), pool in sorted(tally.pools.items()):
-        if pool <= by_index.keys():
+        if pool <= by_index.keys() and not pool & tally.faulty:
             told = sum(by_index[index].get((topic, number), (0, 0))[1] for index in pool)
             found = sum(tally.rows[index][topic, number] for index in pool)
             if told != found:

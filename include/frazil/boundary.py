@@ -29,6 +29,8 @@ class Known:
     `before` are prints of records that were read, `after` of those that come next, where the old
     cluster tells. Unless `is_complete`, some that were read are missing among `before`. `floor_ms`
     is the least timestamp of all of them. `is_empty` says that the old log holds nothing at all.
+    Where only timestamps and keys are known, `instants_ms` are those timestamps: records of one
+    instant alone may be read ones or others that come next.
     """
 
     before: Prints
@@ -37,6 +39,7 @@ class Known:
     is_complete: bool = True
     floor_ms: int | None = None
     is_empty: bool = False
+    instants_ms: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,12 @@ def find_boundary(place: Place, known: Known, copy: Copy, given: int | None = No
             f"{known.source} cannot tell the records before the boundary from those behind it; it "
             f"may lie at {found}",
         )
+    if _is_one_instant(known, copy, candidates[0]):
+        raise _refuse(
+            place,
+            f"all records before {_offset_at(copy, candidates[0])} that can be compared "
+            f"({known.source}) have one timestamp: others that come next may have it, too",
+        )
     return _accept(place, _offset_at(copy, candidates[0]), _tell(known, copy, candidates[0]))
 
 
@@ -149,6 +158,15 @@ def _is_doubled(known: Known, copy: Copy, index: int) -> bool:
     """
     right = _reach(known, copy, index)[1]
     return not right and bool(np.isin(copy.prints[index:], known.before).any())
+
+
+def _is_one_instant(known: Known, copy: Copy, index: int) -> bool:
+    """Say whether what was compared would fit other records of the same instant as well.
+
+    Two instants in a row come once in a log that is in the order of time.
+    """
+    left = _reach(known, copy, index)[0]
+    return known.instants_ms is not None and len(set(known.instants_ms[-left:].tolist())) == 1
 
 
 def _offset_at(copy: Copy, index: int) -> int:

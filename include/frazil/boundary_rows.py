@@ -155,4 +155,5 @@ def _know(parts: list[pa.Table], *, is_complete: bool) -> Known:
         source="rows and dead letters, by timestamp and key",
         is_complete=is_complete,
         floor_ms=min(instants, default=None),
+        instants_ms=np.array(instants, np.int64),
     )

@@ -1,11 +1,6 @@
 """What a move to another cluster is asked for, what it comes to, and how it ended."""
 
-import re
-
 from frazil.contracts import Message
-from frazil.coordinates import Partition
-from frazil.errors import ConfigurationError
-from frazil.recovery_messages import PLACE_PATTERN
 
 
 class MoveRequest(Message):
@@ -56,25 +51,3 @@ class Moved(Message):
     table: str
     snapshot_id: int | None
     text: str
-
-
-def parse_next(texts: tuple[str, ...]) -> dict[Partition, int]:
-    """Read offsets that a person gave.
-
-    Raises:
-        ConfigurationError: another form, or a partition that is named twice.
-    """
-    found: dict[Partition, int] = {}
-    for text in texts:
-        if re.match(PLACE_PATTERN, text) is None:
-            raise ConfigurationError(
-                f"{text!r} is no place in a topic",
-                "write topic:partition:offset, the next offset to read, as flights:0:4711",
-            )
-        topic, partition, offset = text.split(":")
-        if (topic, int(partition)) in found:
-            raise ConfigurationError(
-                f"{topic}-{partition} is named twice", "give one offset for each partition"
-            )
-        found[topic, int(partition)] = int(offset)
-    return found

@@ -27,8 +27,9 @@ from frazil.errors import (
 )
 from frazil.kafka_log import KafkaLog, TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
-from frazil.move_messages import Moved, MovedPartition, MovePlan, MoveRequest, parse_next
+from frazil.move_messages import Moved, MovedPartition, MovePlan, MoveRequest
 from frazil.publishing import load_with_history
+from frazil.recovery import parse_place
 from frazil.state import StreamState
 from frazil.workspace import Workspace
 
@@ -121,7 +122,7 @@ def _translate(
     names = [name for name in source.names if name in state.offsets]
     topics = work.kafka.fetch_topics(names or source.names, source.isolation)
     _refuse_unmoved(stream, state, topics, names)
-    given = parse_next(request.next)
+    given = _parse_next(request.next)
     _refuse_unknown(stream, state, names, given)
     boundaries = tuple(
         boundary
@@ -191,6 +192,19 @@ def _find_known(
     )
     nexts = enumerate(state.offsets[topic.topic])
     return {number: records.find_known((topic.topic, number), each) for number, each in nexts}
+
+
+def _parse_next(texts: tuple[str, ...]) -> dict[Partition, int]:
+    """Read offsets that a person gave, one for each partition."""
+    found: dict[Partition, int] = {}
+    for place in map(parse_place, texts):
+        if (place.topic, place.partition) in found:
+            raise ConfigurationError(
+                f"{place.topic}-{place.partition} is named twice",
+                "give one offset for each partition",
+            )
+        found[place.topic, place.partition] = place.offset
+    return found
 
 
 def _refuse_unmoved(
