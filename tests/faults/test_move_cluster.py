@@ -5,13 +5,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from conftest import Lab, Stack, good_values
 from forked import Run
 from pyiceberg.catalog import load_catalog
 
-from faults.auditor import audit_table
-from faults.brokers import copy_records, create_topic, own_broker
+from faults.auditor import AuditReport, audit_table
+from faults.batches import Batches
+from faults.brokers import copy_records, create_topic, own_broker, read_from
+from frazil.errors import ClusterChangedError
+from frazil.ingest import check_batch, publish_staged, stage_batch
+from frazil.move_messages import MoveRequest
+from frazil.moving import move_cluster, plan_move
 
 pytestmark = pytest.mark.stack
 PERSON = ("--by", "tests@example.org", "--reason", "mirror promoted", "--no-dry-run")
