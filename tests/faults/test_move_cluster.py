@@ -266,6 +266,7 @@ def test_d6_of_a_batch_of_the_old_cluster_and_a_move_one_comes_first(
 def test_d6_both_audits_see_a_row_that_is_missing_where_both_clusters_had_its_offset(
     lab: Lab, second: Stack
 ) -> None:
+    lab.write_stream(table={"name": lab.table})
     pair = begin(lab, second)
     copy_records(lab.stack, second, lab.topic, lambda m: (m.offset() or 0) >= 20)
     pair.here = second
