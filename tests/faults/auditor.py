@@ -633,7 +633,8 @@ def audit_step(previous: State | None, event: Event, findings: Findings) -> None
 
 def audit_identity(previous: State, event: Event, state: State, findings: Findings) -> None:
     """Check how the epoch rises, the batch, and the ids of cluster and topics."""
-    if (previous.cluster != state.cluster) != (event.kind == "move"):
+    known = {cluster for cluster in (previous.cluster, state.cluster) if cluster}
+    if (len(known) > 1) != (event.kind == "move"):
         findings.say("E2", f"{event}: from cluster {previous.cluster} to {state.cluster}")
     if event.kind == "move" and not (event.summary.get("frazil.by") and moved_by(event)):
         findings.say("E6", f"{event}: nobody's name, or no word of what moved")
@@ -901,15 +902,22 @@ class Delivery:
             own = [label for index, label in self.appended.items() if low < index < high]
             is_own = np.isin(rows.labels, own)
             is_free = ~np.isin(rows.labels, list(self.appended.values()))
-            is_free &= (paint(rows.offsets, spans) >= 0) & ~np.isin(
-                rows.offsets, rows.offsets[is_own]
-            )
+            there = np.concatenate([rows.offsets[is_own], self.own_letters(partition, spans)])
+            is_free &= (paint(rows.offsets, spans) >= 0) & ~np.isin(rows.offsets, there)
             free = np.flatnonzero(is_free)
             taken = is_own.copy()
             taken[free[np.unique(rows.offsets[free], return_index=True)[1]]] = True
             split.append((spans, Held(rows.offsets[taken], rows.labels[taken])))
             rows = Held(rows.offsets[~taken], rows.labels[~taken])
         return split
+
+    def own_letters(self, partition: Partition, spans: list[Span]) -> Offsets:
+        """Return the letters of some batches that no redrive took."""
+        letters = self.letters.held.get(partition, NOTHING_HELD)
+        codes = self.attempt_codes()
+        own = letters.offsets[np.isin(letters.labels, [codes.get(s.owner, -1) for s in spans])]
+        taken = [event.taken[partition] for event in self.events if partition in event.taken]
+        return np.setdiff1d(own, np.concatenate([np.empty(0, np.int64), *taken]))
 
     def audit_generation(
         self, partition: Partition, spans: list[Span], rows: Held, log: PartitionLog | None
