@@ -166,6 +166,7 @@ def test_d6_after_a_move_nobody_takes_old_offsets_for_new_ones(pair: Pair) -> No
     pair.must_do("move-cluster", stream, *PERSON)
     pair.drain()
 
+    where = pair.must_do("where", stream, "--partition", "0", "--offset", "10")
     old = pair.frazil("replay", stream, "--offsets", f"{topic}:0:10-20")
     below = pair.frazil("replay", stream, "--offsets", f"{topic}:0:40-52")
     filled = pair.frazil("backfill", stream, "--offsets", f"{topic}:0:20-30")
@@ -175,6 +176,7 @@ def test_d6_after_a_move_nobody_takes_old_offsets_for_new_ones(pair: Pair) -> No
     refusals = [(done.code, "Target" in done.err) for done in (old, below, filled, back)]
     assert refusals == [(1, True)] * 4, [d.err for d in (old, below, filled, back)]
     assert "moved to another cluster" in old.err
+    assert "which the stream left by snapshot" in where.out
     assert "newer than the move" in back.err
     assert again.code == 0, again.err
     pair.assert_exactly_once(70)
