@@ -88,7 +88,7 @@ def connect(stack: Stack) -> str:
     return json.dumps({"extra": {"bootstrap.servers": stack.bootstrap}})
 
 
-def begin(lab: Lab, second: Stack) -> Pair:
+def begin(lab: Lab, second: Stack, **config: str) -> Pair:
     """Read 60 good records and four bad ones, and let ten more come; the copy is empty."""
     lab.create_topic()
     made = Pair(lab, lab.stack, second, lab.stack)
@@ -96,7 +96,7 @@ def begin(lab: Lab, second: Stack) -> Pair:
     lab.produce([b"no json"] * 4)
     made.drain()
     made.produce(10, 60)
-    create_topic(second, lab.topic)
+    create_topic(second, lab.topic, **config)
     return made
 
 
@@ -235,6 +235,22 @@ def test_d6_records_of_one_instant_are_told_apart_by_the_old_cluster_alone(
     assert done.code == 0, done.err
     pair.drain()
     pair.assert_exactly_once(30)
+
+
+def test_d6_a_copy_with_times_of_its_own_is_compared_by_keys_and_values(
+    lab: Lab, second: Stack
+) -> None:
+    pair = begin(lab, second, **{"message.timestamp.type": "LogAppendTime"})
+    copy_records(lab.stack, second, lab.topic)
+    pair.here = second
+
+    alone = pair.move()
+    done = pair.move("--old-connection", "kafka_old", *PERSON)
+
+    assert (alone.code, "message.timestamp.type" in alone.err) == (1, True)
+    assert done.code == 0, done.err
+    pair.drain()
+    pair.assert_exactly_once(70)
 
 
 def test_d6_of_a_batch_of_the_old_cluster_and_a_move_one_comes_first(

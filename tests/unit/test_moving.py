@@ -19,14 +19,14 @@ from frazil.audit_rows import (
 )
 from frazil.backfill import find_beginnings
 from frazil.coordinates import NO_OFFSETS, Offsets
-from frazil.errors import ConfigurationError, HistoryCutError, TargetError
+from frazil.errors import ConfigurationError, HistoryCutError, SupersededError, TargetError
 from frazil.halts import skip
 from frazil.ledger import LedgerEntry
 from frazil.letters import judge_letters
 from frazil.move_messages import MovePlan, MoveRequest
 from frazil.moving import move_cluster
 from frazil.offsets import OffsetRange
-from frazil.publishing import Marker, load_with_history, publish_marker
+from frazil.publishing import load_with_history
 from frazil.replay import refuse_ambiguous
 from frazil.state import StreamState
 from frazil.workspace import Workspace
@@ -172,15 +172,25 @@ def test_after_a_rollback_by_others_over_a_move_offsets_are_not_left_out(
     before = lake.history.head
     table, history = load_with_history(lake.store, "demo.orders")
     moved = replace(make_state(epoch=1, batch="moved"), cluster_id="cluster-2")
-    publish_marker(
-        lake.store, table, Marker(keys.MOVE, {"orders": moved}, history.head, "test", {})
-    )
+    lake.mark(keys.MOVE, {"orders": moved}, table, history)
     lake.table.manage_snapshots().rollback_to_snapshot(before or 0).commit()
 
     with pytest.raises(HistoryCutError, match="no offsets say") as caught:
         skip(work, None)
 
     assert "move-cluster" in caught.value.next_step
+
+
+def test_a_batch_of_the_old_cluster_that_comes_after_the_move_is_superseded(lake: Lake) -> None:
+    plan = lake.plan(3, 2)
+    staged = lake.stage(plan)
+    table, history = load_with_history(lake.store, "demo.orders")
+    moved = replace(make_state(epoch=1, batch="moved"), cluster_id="cluster-2")
+    lake.mark(keys.MOVE, {"orders": moved}, table, history)
+
+    with pytest.raises(SupersededError):
+        lake.publish(plan, staged)
+    assert lake.coordinates() == []
 
 
 def test_a_move_that_was_only_looked_at_writes_nothing(lake: Lake, work: Workspace) -> None:
