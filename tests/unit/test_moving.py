@@ -8,7 +8,7 @@ import pytest
 from lake import Lake, make_state
 
 from frazil import keys
-from frazil.audit_ledger import Span, Spans, Step, check_chain, list_spans
+from frazil.audit_ledger import Span, Spans, Step, check_chain, list_restarts, list_spans
 from frazil.audit_rows import (
     BatchClaim,
     Delivered,
@@ -117,6 +117,23 @@ def test_a_replay_takes_only_what_the_new_cluster_alone_had(
     else:
         with pytest.raises(TargetError, match="moved to another cluster"):
             refuse_ambiguous("orders", ranges, (*STEPS, later))
+
+
+def test_what_the_copy_holds_below_a_move_is_no_replays_though_nobody_read_it_there() -> None:
+    up = step_of(keys.MOVE, state_of(1, 100), state_of(2, 150, "new"), told=[100, 150, "seen"])
+
+    with pytest.raises(TargetError, match="under others"):
+        refuse_ambiguous("orders", {"orders": {0: OffsetRange(110, 120)}}, (READ, up))
+    refuse_ambiguous("orders", {"orders": {0: OffsetRange(150, 160)}}, (READ, up))
+
+
+@pytest.mark.parametrize(("after", "restarts"), [(60, [PLACE]), (150, [PLACE]), (100, [])])
+def test_a_copy_whose_topic_kept_its_id_is_another_log_unless_offsets_are_the_same(
+    after: int, restarts: list[tuple[str, int]]
+) -> None:
+    now = replace(state_of(2, after), cluster_id="new")
+
+    assert list_restarts(step_of(keys.MOVE, state_of(1, 100), now)) == restarts
 
 
 def offsets_of(*offsets: int) -> Offsets:
