@@ -10,7 +10,9 @@ from airflow.sdk import DAG, Asset, TriggerRule, WeightRule
 from airflow.sdk.exceptions import ParamValidationError
 from pydantic import JsonValue
 
+from frazil.move_messages import MoveRequest
 from frazil.stack.pool_sync import BACKFILL_POOL
+from frazil_airflow.forms import read_form
 from frazil_airflow.parsing import load_streams_to_parse
 
 pytestmark = pytest.mark.airflow
@@ -39,6 +41,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: 
         "replay_dead_letters": {"check_parameters", "redrive"},
         "recover": {"look", "approve", "rewind"},
         "replay": {"look", "replay"},
+        "move_cluster": {"look", "move"},
         "backfill": {"look", "list_windows", "fill"},
         "erase": {"look", "erase"},
         "watch": {"watch_stream"},
@@ -105,6 +108,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "replay_dead_letters": "None",
         "recover": "None",
         "replay": "None",
+        "move_cluster": "None",
         "backfill": "None",
         "erase": "None",
         "watch": "* * * * *",
@@ -199,7 +203,9 @@ def test_a_window_waits_for_the_pool_that_the_stack_keeps(dags: Dags) -> None:
     assert dags["backfill"].get_task("fill").partial_kwargs["pool"] == BACKFILL_POOL
 
 
-@pytest.mark.parametrize("dag_id", ["backfill", "recover", "replay", "replay_dead_letters"])
+@pytest.mark.parametrize(
+    "dag_id", ["backfill", "move_cluster", "recover", "replay", "replay_dead_letters"]
+)
 def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags, dag_id: str) -> None:
     params = dags[dag_id].params
 
@@ -216,6 +222,23 @@ def test_a_form_for_dead_letters_that_is_filled_in_wrongly_is_refused(dags: Dags
     params["offsets"] = ["orders:0:5-9"]
     with pytest.raises(ParamValidationError):
         params["offsets"] = ["orders 5 to 9"]
+
+
+def test_a_form_for_a_move_takes_offsets_of_one_form_and_is_looked_at_first(dags: Dags) -> None:
+    params = dags["move_cluster"].params
+
+    params["stream"] = "orders"
+    params["next"] = ["orders:0:4711"]
+    request = read_form(MoveRequest, params.dump())
+    with pytest.raises(ParamValidationError):
+        params["next"] = ["orders 0 4711"]
+
+    assert (request.next, request.old_connection, request.dry_run) == (
+        ("orders:0:4711",),
+        None,
+        True,
+    )
+    assert dags["move_cluster"].get_task("move").upstream_task_ids == {"look"}
 
 
 def test_a_rollback_is_looked_at_then_approved_then_done(dags: Dags) -> None:
