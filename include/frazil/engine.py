@@ -5,12 +5,14 @@ spark-submit; here it runs as a client of the long-lived Spark Connect server.
 """
 
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
@@ -20,12 +22,22 @@ from frazil.contracts import Message, StageRequest
 from frazil.errors import JobFailedError, SparkUnavailableError
 from frazil.fork_server import ForkedScript
 from frazil.job_errors import parse_job_error
+from frazil.usage import count_job
 
 JOBS_DIR = Path(__file__).parents[2] / "spark_jobs"
 CONNECT_TIMEOUT_SECONDS = 3.0
 _TAIL_LINES = 15
 
 ResultMessage = TypeVar("ResultMessage", bound=Message)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job's process ended: exit code (below zero for a signal), what it said, its CPU."""
+
+    code: int
+    output: str
+    cpu_ms: int
 
 
 class SparkEngine:
@@ -71,9 +83,13 @@ class SparkEngine:
     def _run(self, command: list[str]) -> tuple[int, str]:
         """Run the client in a process group of its own, which ends with this task."""
         environment = {**os.environ, **self._environment, "SPARK_REMOTE": self.remote}
-        code, output = _run_forked(command, environment) or _run_afresh(command, environment)
-        sys.stderr.write(output)
-        return code, "\n".join(output.splitlines()[-_TAIL_LINES:])
+        clock = _ServerClock(self.remote)
+        ended = _run_forked(command, environment, clock.begin) or run_process(
+            command, environment, clock.begin
+        )
+        count_job(ended.cpu_ms, clock.read_ms())
+        sys.stderr.write(ended.output)
+        return ended.code, "\n".join(ended.output.splitlines()[-_TAIL_LINES:])
 
     def _refuse_silence(self) -> None:
         """Ask the port first: the Connect client would retry for minutes."""
@@ -91,7 +107,34 @@ class SparkEngine:
             ) from error
 
 
-def _run_forked(command: list[str], environment: Mapping[str, str]) -> tuple[int, str] | None:
+class _ServerClock:
+    """What the stack's own server does while a job runs; of another server nobody knows."""
+
+    def __init__(self, remote: str) -> None:
+        """Keep the server's address."""
+        self._remote = remote
+        self._began_ms: int | None = None
+
+    def begin(self) -> None:
+        """Begin, once the job's process is on its way: this takes a tenth of a second."""
+        self._began_ms = self._look()
+
+    def read_ms(self) -> int | None:
+        """Give the server's CPU time since the beginning."""
+        now_ms = self._look() if self._began_ms is not None else None
+        if now_ms is None or self._began_ms is None or now_ms < self._began_ms:
+            return None  # gone, or started again meanwhile
+        return now_ms - self._began_ms
+
+    def _look(self) -> int | None:
+        from frazil.stack.server_cpu import read_server_cpu_ms  # noqa: PLC0415 - see `begin`
+
+        return read_server_cpu_ms(self._remote)
+
+
+def _run_forked(
+    command: list[str], environment: Mapping[str, str], started: Callable[[], None]
+) -> Ended | None:
     """Let the stack's fork server run it, without the imports; None where there is none."""
     address = fork_server_address()
     if address is None or not address.is_socket():
@@ -105,12 +148,16 @@ def _run_forked(command: list[str], environment: Mapping[str, str]) -> tuple[int
         finally:
             os.close(writer)
         with process:
+            started()
             output = lines.read()
-            return process.wait(), output
+            return Ended(process.wait(), output, process.cpu_ms)
 
 
-def _run_afresh(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Run it in a new process."""
+def run_process(
+    command: list[str], environment: Mapping[str, str], started: Callable[[], None] = lambda: None
+) -> Ended:
+    """Run a command in a new process group, which does not outlive this call."""
+    before_ms = _children_cpu_ms()
     with subprocess.Popen(
         command,
         env=environment,
@@ -120,9 +167,15 @@ def _run_afresh(command: list[str], environment: Mapping[str, str]) -> tuple[int
         process_group=0,
     ) as process:
         try:
+            started()
             output, _ = process.communicate()
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait(timeout=30)
-    return process.returncode, output
+    return Ended(process.returncode, output, _children_cpu_ms() - before_ms)
+
+
+def _children_cpu_ms() -> int:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round((used.ru_utime + used.ru_stime) * 1000)
