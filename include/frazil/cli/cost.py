@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from frazil.cost_report import CostReport
 
 _COLUMNS = (
-    *("day", "batches", "records", "CPU s", "of it Spark"),
-    *("written", "live", "requests", "commits"),
+    *("day", "batches", "records", "CPU s (of Spark)", "written (files)", "live (files)"),
+    *("requests", "commits"),
 )
 _MONEY = ("cpu", "storage", "written", "requests", "total")
 
@@ -80,9 +80,9 @@ def _print_report(report: "CostReport") -> None:
     rows = [
         (
             *(day.day, day.batches, f"{day.records:,}"),
-            *(f"{day.cpu_seconds + day.spark_cpu_seconds:.1f}", f"{day.spark_cpu_seconds:.1f}"),
-            _in_files(day.bytes_written + day.bytes_by_others, day.files_written),
-            _in_files(day.bytes_live, day.files_live),
+            f"{day.cpu_seconds + day.spark_cpu_seconds:.1f} ({day.spark_cpu_seconds:.1f})",
+            _in_mb(day.bytes_written + day.bytes_by_others, day.files_written),
+            _in_mb(day.bytes_live, day.files_live),
             *(day.requests, day.commits),
         )
         for day in report.days
@@ -117,5 +117,5 @@ def _describe_factor(imagined: "WhatIf", report: "CostReport") -> str:
     return f"{text}: {imagined.money:.4f} {report.currency} ({least:.4f} to {most:.4f})"
 
 
-def _in_files(number: int, files: int) -> str:
-    return f"{number / 1_000_000:.1f} MB, {files} files"
+def _in_mb(number: int, files: int) -> str:
+    return f"{number / 1_000_000:.1f} MB ({files})"
