@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,19 +41,14 @@ class Ended:
     cpu_ms: int
 
 
-class SparkEngine:
-    """Run jobs against one Spark Connect server."""
-
-    def __init__(self, remote: str, environment: Mapping[str, str] | None = None) -> None:
-        """Keep the address, `sc://host:port`."""
-        self.remote = remote
-        self._environment = dict(environment or {})
+class Engine(ABC):
+    """Run jobs somewhere; how their processes start is what engines differ in."""
 
     def run_job(self, job: str, request: Message, result: type[ResultMessage]) -> ResultMessage:
         """Run `spark_jobs/<job>.py` and give its result.
 
         Raises:
-            SparkUnavailableError: the server does not listen or went away.
+            SparkUnavailableError: Spark does not listen, went away, or gives no executor.
             JobFailedError: the job ended with an error, or was killed.
         """
         self._refuse_silence()
@@ -80,6 +76,23 @@ class SparkEngine:
             "the Spark server",
         )
 
+    @abstractmethod
+    def _refuse_silence(self) -> None:
+        """Ask for the port before a client waits for minutes."""
+
+    @abstractmethod
+    def _run(self, command: list[str]) -> tuple[int, str]:
+        """Run `python script request result`; give its exit code and the end of what it said."""
+
+
+class SparkEngine(Engine):
+    """Run jobs against one Spark Connect server."""
+
+    def __init__(self, remote: str, environment: Mapping[str, str] | None = None) -> None:
+        """Keep the address, `sc://host:port`."""
+        self.remote = remote
+        self._environment = dict(environment or {})
+
     def _run(self, command: list[str]) -> tuple[int, str]:
         """Run the client in a process group of its own, which ends with this task."""
         environment = {**os.environ, **self._environment, "SPARK_REMOTE": self.remote}
@@ -88,23 +101,35 @@ class SparkEngine:
             command, environment, clock.begin
         )
         count_job(ended.cpu_ms, clock.read_ms())
-        sys.stderr.write(ended.output)
-        return ended.code, "\n".join(ended.output.splitlines()[-_TAIL_LINES:])
+        return show(ended)
 
     def _refuse_silence(self) -> None:
         """Ask the port first: the Connect client would retry for minutes."""
         plain = self.remote.partition(";")[0]  # what follows may be a token
         address = urlparse(plain)
         try:
-            socket.create_connection(
-                (address.hostname or "127.0.0.1", address.port or 15002), CONNECT_TIMEOUT_SECONDS
-            ).close()
+            knock(address.hostname or "127.0.0.1", address.port or 15002)
         except OSError as error:
             raise SparkUnavailableError(
                 f"Spark Connect at {plain}: {error}",
                 "`frazil stack status` shows the server, `frazil stack up` starts it; nothing was "
                 "staged, the next run tries the same range again",
             ) from error
+
+
+def knock(host: str, port: int) -> None:
+    """See that somebody listens.
+
+    Raises:
+        OSError: nobody does.
+    """
+    socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
+
+
+def show(ended: Ended) -> tuple[int, str]:
+    """Pass on what a job's process said; give its exit code and its last lines."""
+    sys.stderr.write(ended.output)
+    return ended.code, "\n".join(ended.output.splitlines()[-_TAIL_LINES:])
 
 
 class _ServerClock:
@@ -154,13 +179,17 @@ def _run_forked(
 
 
 def run_process(
-    command: list[str], environment: Mapping[str, str], started: Callable[[], None] = lambda: None
+    command: list[str],
+    environment: Mapping[str, str],
+    started: Callable[[], None] = lambda: None,
+    stdin: int | None = None,
 ) -> Ended:
     """Run a command in a new process group, which does not outlive this call."""
     before_ms = _children_cpu_ms()
     with subprocess.Popen(
         command,
         env=environment,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
