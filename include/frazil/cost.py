@@ -53,6 +53,14 @@ class TableFacts:
     files_live: int
 
 
+@dataclass(frozen=True)
+class MaintenanceCost:
+    """CPU time of one step of maintenance, that of Spark included where it is known, ms."""
+
+    at: datetime
+    cpu_ms: int
+
+
 class _Answer(BaseModel):
     """A frozen answer that prints as JSON."""
 
@@ -69,6 +77,7 @@ class DayCost(_Answer):
     spark_measured: int
     cpu_seconds: float
     spark_cpu_seconds: float
+    maintenance_cpu_seconds: float
     bytes_written: int
     files_written: int
     requests: int
@@ -106,22 +115,32 @@ class WhatIf(_Answer):
 
 
 def sum_up_days(
-    batches: Sequence[BatchCost], snapshots: Sequence[TableFacts], prices: Prices | None
+    batches: Sequence[BatchCost],
+    snapshots: Sequence[TableFacts],
+    maintained: Sequence[MaintenanceCost],
+    prices: Prices | None,
 ) -> list[DayCost]:
     """Sum up each day from the first snapshot's to the last one's, also those without a batch."""
     if not snapshots:
         return []
-    days = [s.at.astimezone(UTC).date() for s in snapshots]
+    days = [_day(snapshot.at) for snapshot in snapshots]
+    days += [day for step in maintained if (day := _day(step.at)) > max(days)]
     first, number = min(days), (max(days) - min(days)).days + 1
     found, newest = [], min(snapshots, key=lambda s: s.at)
     for day in (first + timedelta(days=index) for index in range(number)):
-        own = [b for b in batches if b.at.astimezone(UTC).date() == day]
-        seen = [s for s in snapshots if s.at.astimezone(UTC).date() == day]
+        own = [b for b in batches if _day(b.at) == day]
+        seen = [s for s in snapshots if _day(s.at) == day]
         newest = max([newest, *seen], key=lambda s: s.at)
-        found.append(_sum_up(day, own, seen, newest))
+        maintained_ms = sum(step.cpu_ms for step in maintained if _day(step.at) == day)
+        summed = _sum_up(day, own, seen, newest)
+        found.append(summed.model_copy(update={"maintenance_cpu_seconds": maintained_ms / 1000}))
     if prices is not None:
         return [day.model_copy(update={"money": price_day(day, prices)}) for day in found]
     return found
+
+
+def _day(at: datetime) -> date:
+    return at.astimezone(UTC).date()
 
 
 def _sum_up(
@@ -135,6 +154,7 @@ def _sum_up(
         spark_measured=sum(b.spark_cpu_ms is not None for b in own),
         cpu_seconds=sum(b.cpu_ms or 0 for b in own) / 1000,
         spark_cpu_seconds=sum(b.spark_cpu_ms or 0 for b in own) / 1000,
+        maintenance_cpu_seconds=0,
         bytes_written=sum(b.bytes_written for b in own),
         files_written=sum(b.files_written for b in own),
         requests=sum(b.requests for b in own),
@@ -149,7 +169,7 @@ def price_day(day: DayCost, prices: Prices) -> Money:
     """Price a day; a file that Spark wrote is one request to the store."""
     return price(
         prices,
-        cpu_seconds=day.cpu_seconds + day.spark_cpu_seconds,
+        cpu_seconds=day.cpu_seconds + day.spark_cpu_seconds + day.maintenance_cpu_seconds,
         bytes_live=day.bytes_live,
         bytes_written=day.bytes_written + day.bytes_by_others,
         requests=day.requests + day.files_written,

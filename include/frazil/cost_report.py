@@ -11,6 +11,7 @@ from frazil.cost import (
     BatchCost,
     DayCost,
     Fit,
+    MaintenanceCost,
     TableFacts,
     WhatIf,
     average_day,
@@ -18,16 +19,19 @@ from frazil.cost import (
     imagine,
     sum_up_days,
 )
+from frazil.event_notes import read_notes
 from frazil.ledger import History, LedgerEntry, walk_ancestors
 from frazil.prices import Prices
 from frazil.publishing import load_with_history
+from frazil.timeline import join_events
+from frazil.timeline_table import read_recorded
 from frazil.usage import parse_usage
 from frazil.workspace import Workspace
 
 NEVER_COUNTED = (
     "what a batch's publish does from its commit on",
     "Spark's own requests to Kafka, catalog and store",
-    "runs that found nothing or failed, maintenance, Airflow and Kafka themselves",
+    "runs that found nothing or failed, Airflow and Kafka themselves",
 )
 
 
@@ -66,7 +70,14 @@ def read_cost(
         since=since,
         until=until,
         currency=prices.currency if prices else None,
-        days=tuple(sum_up_days(batches, [_describe(e, stream) for e in entries], prices)),
+        days=tuple(
+            sum_up_days(
+                batches,
+                [_describe(entry, stream) for entry in entries],
+                list(read_maintenance(work, since)),
+                prices,
+            )
+        ),
     )
     if not batches:
         return report
@@ -75,6 +86,16 @@ def read_cost(
     imagined = tuple(imagine(rates, fit, factor, prices) for factor in FACTORS)
     told = (*tell_unmeasured(batches), *NEVER_COUNTED)
     return report.model_copy(update={"fit": fit, "what_if": imagined, "not_counted": told})
+
+
+def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCost]:
+    """Read from the timeline what maintenance of the stream's tables took."""
+    name = work.stream.stream
+    recorded = read_recorded(work.store, since, f"kind = 'maintenance' and stream = '{name}'")
+    for event in join_events(recorded, read_notes()):
+        if event.kind == "maintenance" and event.stream == name and event.at >= since:
+            used = (int(event.facts.get(key, 0)) for key in ("cpu_ms", "spark_cpu_ms"))
+            yield MaintenanceCost(event.at, sum(used))
 
 
 def choose_points(batches: Sequence[BatchCost]) -> list[tuple[int, float]]:

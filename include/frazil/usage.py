@@ -89,6 +89,12 @@ def take_usage() -> Usage:
     return used
 
 
+def list_cpu(used: Usage) -> dict[str, str | int]:
+    """Give the CPU time as facts of an event."""
+    own: dict[str, str | int] = {"cpu_ms": used.cpu_ms}
+    return own if used.spark_cpu_ms is None else {**own, "spark_cpu_ms": used.spark_cpu_ms}
+
+
 def encode_usage(steps: Mapping[str, Usage | None]) -> str:
     """Write usage by step as the summary of a snapshot keeps it."""
     told = {

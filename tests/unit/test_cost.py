@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from frazil.cost import (
     BatchCost,
     Fit,
+    MaintenanceCost,
     Rates,
     TableFacts,
     average_day,
@@ -39,9 +40,10 @@ def snapshot(minutes: int, live: int, *, is_batch: bool = True, written: int = 0
 
 def test_each_day_counts_its_own_batches_and_a_day_without_any_keeps_what_is_live() -> None:
     batches = [batch(0, cpu_ms=1500, bytes_written=40), batch(5, cpu_ms=500, spark_cpu_ms=3000)]
+    upkeep = [MaintenanceCost(MONDAY, 400), MaintenanceCost(MONDAY + timedelta(days=3), 900)]
     snapshots = [snapshot(0, 40), snapshot(5, 70), snapshot(2 * 1440, 60, is_batch=False)]
 
-    monday, tuesday, wednesday = sum_up_days(batches, snapshots, None)
+    monday, tuesday, wednesday, thursday = sum_up_days(batches, snapshots, upkeep, None)
 
     assert (monday.day, monday.batches, monday.records) == (date(2026, 1, 5), 2, 20)
     assert (monday.measured, monday.spark_measured) == (2, 1)
@@ -53,12 +55,16 @@ def test_each_day_counts_its_own_batches_and_a_day_without_any_keeps_what_is_liv
         7,
     )
     assert (wednesday.batches, wednesday.commits, wednesday.bytes_live) == (0, 1, 60)
+    assert (monday.maintenance_cpu_seconds, thursday.maintenance_cpu_seconds) == (0.4, 0.9)
+    assert (thursday.commits, thursday.bytes_live) == (0, 60)
 
 
 def test_what_others_wrote_is_told_apart_and_paid_for() -> None:
     snapshots = [snapshot(0, 10, written=10), snapshot(1, 10, is_batch=False, written=7)]
 
-    (day,) = sum_up_days([batch(0, bytes_written=10)], snapshots, Prices(written_gb=1_000_000_000))
+    (day,) = sum_up_days(
+        [batch(0, bytes_written=10)], snapshots, [], Prices(written_gb=1_000_000_000)
+    )
 
     assert (day.bytes_written, day.bytes_by_others) == (10, 7)
     assert day.money is not None
@@ -66,7 +72,7 @@ def test_what_others_wrote_is_told_apart_and_paid_for() -> None:
 
 
 def test_no_snapshot_no_day() -> None:
-    assert sum_up_days([], [], Prices()) == []
+    assert sum_up_days([], [], [], Prices()) == []
 
 
 @settings(deadline=None)

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from frazil.cost_report import CostReport
 
 _COLUMNS = (
-    *("day", "batches", "records", "CPU s (of Spark)", "written (files)", "live (files)"),
+    *(
+        "day",
+        "batches",
+        "records",
+        "CPU s (of Spark)",
+        "upkeep s",
+        "written (files)",
+        "live (files)",
+    ),
     *("requests", "commits"),
 )
 _MONEY = ("cpu", "storage", "written", "requests", "total")
@@ -81,6 +89,7 @@ def _print_report(report: "CostReport") -> None:
         (
             *(day.day, day.batches, f"{day.records:,}"),
             f"{day.cpu_seconds + day.spark_cpu_seconds:.1f} ({day.spark_cpu_seconds:.1f})",
+            f"{day.maintenance_cpu_seconds:.1f}",
             _in_mb(day.bytes_written + day.bytes_by_others, day.files_written),
             _in_mb(day.bytes_live, day.files_live),
             *(day.requests, day.commits),

@@ -15,6 +15,8 @@ import psutil  # type: ignore[import-untyped]
 
 SPARK_CLASS = Path(sys.executable).with_name("spark-class")
 SOON = 240.0
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For processes that live for seconds."""
 
 
 def wait_until(seen: Callable[[], object], what: str, seconds: float = SOON) -> None:
@@ -32,6 +34,7 @@ class Cluster:
     folder: Path
     master: str = ""
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    _jobs: set[str] = field(default_factory=set)
 
     def start(self, workers: int) -> None:
         """Start a master on a free port, and its workers."""
@@ -69,6 +72,12 @@ class Cluster:
         children = psutil.Process(self.processes[name].pid).children(recursive=True)
         return [child for child in children if "CoarseGrainedExecutorBackend" in _words(child)]
 
+    def find_drivers(self) -> list[str]:
+        """List what runs of the jobs that were submitted to this cluster."""
+        for words in find_commands(f"--master {self.master}"):
+            self._jobs |= set(re.findall(r"/frazil-job-\w+/", words))
+        return [words for job in self._jobs for words in find_commands(job)]
+
     def read_logs(self, name: str) -> str:
         """Read what the executors of a worker's newest application have said."""
         applications = sorted((self.folder / name).glob("app-*"))
@@ -77,7 +86,14 @@ class Cluster:
     def connection(self, **extra: str) -> str:
         """Write the connection `spark_default`, as Airflow's JSON."""
         host, port = self.master.rsplit(":", 1)
-        given = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", **extra}
+        given = {
+            "spark.executor.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.sql.shuffle.partitions": "2",
+            **extra,
+        }
         return json.dumps({"conn_type": "spark", "host": host, "port": int(port), "extra": given})
 
     def _launch(self, name: str, program: str, *options: str) -> Path:
@@ -88,7 +104,7 @@ class Cluster:
                 [str(SPARK_CLASS), f"org.apache.spark.deploy.{program}", *local, *options],
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": QUICK},
                 process_group=0,
             )
         return log
