@@ -3,12 +3,16 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import FRAZIL, Lab, good_values
 from faults.auditor import audit_table
 from spark_cluster import Cluster, find_commands, read_all, wait_until
+from stack_lake import StackLake, ingest_up_to, rows_up_to
+
+from frazil.maintained_tables import new_request, run_table_job
 
 pytestmark = pytest.mark.stack
 MARK = "unlike-anything-else-4711"
@@ -72,7 +76,11 @@ def test_secrets_are_in_no_command_line_no_event_log_and_no_executors_log(
 ) -> None:
     events = tmp_path / "events"
     events.mkdir()
-    logged = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file:{events}"}
+    logged = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file:{events}",
+    }
     submitted.produce([*good_values(10), b"no json"], partitions=4)
 
     run = start_run(
@@ -126,22 +134,20 @@ def test_a_cluster_without_workers_ends_in_a_typed_error(submitted: Lab, tmp_pat
     assert submitted.rows == 0
 
 
-def test_compaction_runs_on_the_cluster_too(cluster: Cluster, submitted: Lab) -> None:
-    connection = cluster.connection()
-    for start in (0, 40):
-        submitted.produce(good_values(40, start), partitions=4)
-        assert (
-            submitted.frazil("run", submitted.stream, AIRFLOW_CONN_SPARK_DEFAULT=connection).code
-            == 0
-        )
+def test_maintenance_runs_on_the_cluster_too(
+    cluster: Cluster, lake: StackLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", cluster.connection())
+    ingest_up_to(lake, 1, 2, 3)
+    batch = lake.stream.batch.model_copy(update={"engine": "submit"})
+    work = replace(lake.work, stream=lake.stream.model_copy(update={"batch": batch}))
+    wanted = {"action": "compact", "rewrite_all": True, "dry_run": False}
+    request = new_request(work, lake.stream.table.name).model_copy(update=wanted)
 
-    done = submitted.frazil(
-        *("maintain", submitted.stream, "--no-dry-run"), AIRFLOW_CONN_SPARK_DEFAULT=connection
-    )
+    result = run_table_job(work, "compact_table", request)
 
-    assert done.code == 0, done.err
-    assert submitted.rows == 80
-    assert audit(submitted) == ()
+    assert result.counts["rewritten_data_files_count"] == 3
+    assert lake.coordinates() == rows_up_to(3)
 
 
 def kafka_with_password(lab: Lab) -> str:
