@@ -87,7 +87,7 @@ def test_secrets_are_in_no_command_line_no_event_log_and_no_executors_log(
         submitted,
         AIRFLOW_CONN_SPARK_DEFAULT=cluster.connection(**logged),
         AIRFLOW_CONN_KAFKA_DEFAULT=kafka_with_password(submitted),
-        AIRFLOW_CONN_ICEBERG_DEFAULT=catalog_with_token(submitted),
+        AIRFLOW_CONN_ICEBERG_DEFAULT=catalog_with_secret(submitted),
     )
     wait_until(lambda: cluster.read_logs("worker1"), "an executor")
     seen = find_commands(MARK)
@@ -95,7 +95,7 @@ def test_secrets_are_in_no_command_line_no_event_log_and_no_executors_log(
 
     assert run.returncode == 0, err
     told = read_all(events)
-    assert "spark.sql.catalog.lake.token" in told
+    assert "spark.sql.catalog.lake.credential" in told
     assert MARK not in told + out + err + cluster.read_logs("worker0")
     assert MARK not in cluster.read_logs("worker1")
     assert seen == []
@@ -155,6 +155,6 @@ def kafka_with_password(lab: Lab) -> str:
     return json.dumps({"login": "frazil", "password": MARK, "extra": extra})
 
 
-def catalog_with_token(lab: Lab) -> str:
-    extra = {"catalog": "lake", **lab.stack.catalog_properties, "token": MARK}
+def catalog_with_secret(lab: Lab) -> str:
+    extra = {"catalog": "lake", **lab.stack.catalog_properties, "credential": MARK}
     return json.dumps({"extra": extra})
