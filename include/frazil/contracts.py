@@ -8,6 +8,7 @@ from frazil.offsets import NextOffsets, Ranges, Runs, unpack_ranges
 from frazil.payloads import Convert
 from frazil.routing import Route
 from frazil.state import StreamState
+from frazil.usage import Usage
 
 Part = Literal["value", "key"]
 
@@ -58,6 +59,7 @@ class BatchPlan(Message):
     waived: str | None = None
     latest_schemas: dict[Part, int] = {}
     left_out: Runs = {}
+    used: Usage | None = None
 
     @property
     def offset_ranges(self) -> Ranges:
@@ -123,6 +125,7 @@ class Staged(Message):
     schema_ids: tuple[int, ...] = ()
     already_published: bool = False
     ended_at_ms: int | None = None
+    used: Usage | None = None
 
 
 class ExpectationOutcome(BaseModel):
@@ -149,6 +152,7 @@ class Verdict(Message):
     results: tuple[ExpectationOutcome, ...] = ()
     waived: str | None = None
     at_ms: int | None = None
+    used: Usage | None = None
 
 
 class Published(Message):

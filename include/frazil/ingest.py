@@ -29,6 +29,7 @@ from frazil.route_memory import refuse_departed
 from frazil.schema_review import preview_schema
 from frazil.staging import stage_batch
 from frazil.state import StreamState, parse_state
+from frazil.usage import take_usage
 from frazil.workspace import Workspace
 
 __all__ = ["check_batch", "plan_next_batch", "preview_next_batch", "publish_staged", "stage_batch"]
@@ -54,7 +55,7 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
         plan = _plan_on(work, topics, point, rules)
     reach_failpoint("plan.before-return")
-    return plan
+    return plan.model_copy(update={"used": take_usage()}) if isinstance(plan, BatchPlan) else plan
 
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:

@@ -31,6 +31,7 @@ from frazil.staged_rows import refuse_wrong_offsets
 from frazil.state import StreamState
 from frazil.streams import Stream
 from frazil.tables import dead_letters_name, snapshot_summary
+from frazil.usage import take_usage
 from frazil.value_forms import value_path
 from frazil.workspace import Workspace
 
@@ -198,6 +199,7 @@ def assemble_staged(
         dead_letters_snapshot_id=_letters_snapshot(work, plan, result, branch),
         ended_at_ms=time.time_ns() // 1_000_000,
         schema_ids=result.schema_ids,
+        used=take_usage(),
     )
 
 

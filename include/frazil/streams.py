@@ -68,7 +68,7 @@ class Batch(Section):
     catch_up_records: int | None = Field(
         None, ge=1, description="cap while more than max_records wait; left out, the same"
     )
-    engine: Literal["connect"] = Field("connect", description="the Spark Connect server")
+    engine: Literal["connect", "submit"] = Field("connect", description="a server, or a cluster")
 
     @model_validator(mode="after")
     def _catching_up_is_no_slower(self) -> "Batch":
