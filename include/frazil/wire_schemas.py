@@ -22,6 +22,7 @@ from frazil.registered import Registered, SchemaType
 from frazil.source_fit import Fitted, fit_columns
 from frazil.source_types import NoExactFormError, Record, Source, derive_columns, write_wire
 from frazil.streams import Stream
+from frazil.sure_layouts import lay_out_avro
 
 if TYPE_CHECKING:
     from frazil.registry import SchemaRegistry
@@ -221,6 +222,7 @@ def _write_avro(payload: Payload, schema: Registered) -> SchemaDecode:
     return SchemaDecode(
         schema_id=schema.id,
         reader=avro.reader,
+        layout=lay_out_avro(avro, payload.columns) if payload.is_flat else "",
         values={name: f.value for name, f in fitted.items()},
         misfits={name: f.misfit for name, f in fitted.items() if f.misfit},
     )
