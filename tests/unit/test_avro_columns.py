@@ -51,10 +51,13 @@ def rows_of(sure: Sure) -> list[dict[str, object]]:
 
 
 def read_by_fastavro(payload: bytes) -> dict[str, object] | None:
-    """Read a whole payload; None if it is broken or goes on."""
-    stream = io.BytesIO(payload)
+    """Read a whole payload; None if it is broken or goes on.
+
+    Text that is none is replaced: nobody looks into a text that no column takes.
+    """
+    stream, schema = io.BytesIO(payload), fastavro.parse_schema(SCHEMA)
     try:
-        value = fastavro.schemaless_reader(stream, fastavro.parse_schema(SCHEMA), None)
+        value = fastavro.schemaless_reader(stream, schema, handle_unicode_errors="replace")
     except Exception:  # noqa: BLE001 - its reader raises whatever comes
         return None
     assert isinstance(value, dict)
