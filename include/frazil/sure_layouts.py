@@ -46,7 +46,7 @@ _LOGICAL = {
 _WORDS = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
-class _NotSureError(ValueError):
+class NotSureError(ValueError):
     """A part of a schema is for Spark alone."""
 
 
@@ -55,7 +55,7 @@ def lay_out_avro(avro: AvroSchema, columns: tuple[Column, ...]) -> str:
     node = json.loads(avro.reader)["fields"][0]["type"]
     try:
         return json.dumps(_Layouts().lay_out(node, avro.root, StructType(columns)))
-    except _NotSureError:
+    except NotSureError:
         return ""
 
 
@@ -83,7 +83,7 @@ class _Layouts:
         """Lay out one value; without a target it is read only to come behind it.
 
         Raises:
-            _NotSureError: it is for Spark alone.
+            NotSureError: it is for Spark alone.
         """
         if isinstance(node, dict) and isinstance(node.get("name"), str):
             self._named[str(node["name"])] = node
@@ -100,9 +100,9 @@ class _Layouts:
             case {"type": "record", "fields": list(fields)}, Record(), StructType() | None:
                 columns = target.fields if target else ()
                 return {"fields": self._lay_out_fields(fields, source, columns)}
-            case _, Scalar(), Primitive() | None if _is_exact(source, target):
+            case _, Scalar(), Primitive() | None if is_exact(source, target):
                 return _lay_out_scalar(node, is_asked=target is not None)
-        raise _NotSureError
+        raise NotSureError
 
     def _lay_out_fields(
         self, fields: list[Json], source: Record, columns: tuple[Column, ...]
@@ -116,7 +116,7 @@ class _Layouts:
         ]
 
 
-def _is_exact(source: Scalar, target: Primitive | None) -> bool:
+def is_exact(source: Scalar, target: Primitive | None) -> bool:
     """Say whether a value is its column's value as it stands."""
     if target is None:
         return True
@@ -145,4 +145,4 @@ def _lay_out_scalar(node: Json, *, is_asked: bool) -> Json:  # noqa: PLR0911 - o
             return {"fixed": size}
         case {"type": str(word), "logicalType": str(logical)} if (word, logical) in _LOGICAL:
             return _LOGICAL[word, logical]
-    raise _NotSureError
+    raise NotSureError

@@ -7,7 +7,6 @@ very same values. A payload in which something is not sure is refused, and goes 
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from frazil_spark.cursors import (
     MAX_ITEMS,
     SHORT,
     Cursors,
+    Layout,
     join_lists,
     make_array,
     make_days,
@@ -24,8 +24,6 @@ from frazil_spark.cursors import (
     make_instants,
     spread,
 )
-
-Layout: TypeAlias = "dict[str, Layout] | list[Layout] | str | int"
 
 
 def read_avro_columns(layout: Layout, cursors: Cursors, columns: pa.Schema) -> list[pa.Array]:

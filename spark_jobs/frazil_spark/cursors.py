@@ -9,14 +9,17 @@ comes back, and only a payload that stands exactly at its end was read whole.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Longs = NDArray[np.int64]
-Marks = NDArray[np.bool_]
+Longs: TypeAlias = NDArray[np.int64]
+Marks: TypeAlias = NDArray[np.bool_]
+Layout: TypeAlias = "dict[str, Layout] | list[Layout] | str | int"
+"""How a schema's payloads are read; `frazil.sure_layouts` and `frazil.sure_messages` write it."""
 
 SHORT, LONG = 5, 10
 """Bytes that a number of 32 and of 64 bits may have on the wire."""
@@ -63,6 +66,8 @@ class Cursors:
 
     def pick(self, rows: Longs) -> "Cursors":
         """Go on with some payloads only; `put_back` says how far they came."""
+        if len(rows) == len(self):
+            return Cursors(self.content, self.at.copy(), self.end)
         return Cursors(self.content, self.at[rows], self.end[rows])
 
     def put_back(self, rows: Longs, picked: "Cursors") -> None:
@@ -70,12 +75,20 @@ class Cursors:
         self.at[rows] = picked.at
 
     def enter(self, starts: Longs, ends: Longs) -> "Cursors":
-        """Read what lies in spans, as payloads of their own; `leave` refuses what was not whole."""
+        """Read what lies in spans, as payloads of their own."""
         return Cursors(self.content, starts.copy(), ends)
 
-    def leave(self, inner: "Cursors") -> None:
-        """Refuse the payloads whose spans were not read to their end."""
-        self.refuse(~inner.is_read)
+    def begin_with(self, given: bytes) -> Marks:
+        """Mark the payloads that go on with these bytes."""
+        marks = self.end - self.at >= len(given)
+        for place, byte in enumerate(given):
+            found = self.content[np.minimum(self.at + place, len(self.content) - 1)]
+            marks &= found == byte
+        return marks
+
+    def skip(self, size: int) -> None:
+        """Go on by so many bytes, which are known to be there."""
+        self.at = self.at + size
 
     def read_varints(self, most: int = LONG) -> NDArray[np.uint64]:
         """Read a number of seven bits per byte; more than `most` bytes, or 64 bits, are refused."""

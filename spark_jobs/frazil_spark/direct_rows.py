@@ -17,7 +17,14 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.columns import Column, parse_column, to_spark_ddl
 from frazil.contracts import SchemaDecode, StageRequest
 from frazil.value_forms import RECORD, convert_sql, converted_name, wire_ddl
-from frazil_spark import avro_columns, cursors, direct_files, sure_rows, sure_values
+from frazil_spark import (
+    avro_columns,
+    cursors,
+    direct_files,
+    message_columns,
+    sure_rows,
+    sure_values,
+)
 from frazil_spark.decoded import GOOD, INVALID, Decoded
 from frazil_spark.direct_files import (
     BIG,
@@ -46,7 +53,7 @@ _BATCH_CONF = {
 }
 
 # Workers need not have this package: its code travels with the task.
-for _module in (avro_columns, cursors, direct_files, sure_rows, sure_values):
+for _module in (avro_columns, cursors, direct_files, message_columns, sure_rows, sure_values):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil_spark.avro_columns import read_avro_columns
-from frazil_spark.cursors import Cursors, Marks, is_legible, make_array, open_payloads
+from frazil_spark.cursors import Cursors, is_legible, make_array, open_payloads
+from frazil_spark.message_columns import read_message_columns
 from frazil_spark.sure_rows import Sure, SureReader, keep_complete
 
 
@@ -77,6 +78,7 @@ class RegisteredReader:
         self._columns = columns
         self._schemas = order.schemas
         self._layouts = {s.schema_id: json.loads(s.layout or "null") for s in order.schemas}
+        self._read_columns = read_avro_columns if order.form == "avro" else read_message_columns
         self._json = SureReader(columns) if order.form == "json_schema" else None
 
     def read(self, values: pa.BinaryArray) -> Sure:
@@ -86,10 +88,10 @@ class RegisteredReader:
         found = []
         for schema in self._schemas:
             for header in schema.headers:
-                rows = np.flatnonzero(present & _begin_with(payloads, header))
+                rows = np.flatnonzero(present & payloads.begin_with(header))
                 if len(rows):
                     picked = payloads.pick(rows)
-                    picked.at = picked.at + len(header)
+                    picked.skip(len(header))
                     sure = self._read_schema(schema, make_array(rows, pa.int64()), picked)
                     ids = np.full(len(sure.places), schema.schema_id, np.int32)
                     found.append(replace(sure, schema_ids=make_array(ids, pa.int32())))
@@ -99,7 +101,8 @@ class RegisteredReader:
         if self._json is not None:
             sure = self._json.read(payloads.take_bytes(payloads.at, payloads.end))
             return replace(sure, places=rows.take(sure.places))
-        columns = read_avro_columns(self._layouts[schema.schema_id], payloads, self._columns)
+        layout = self._layouts[schema.schema_id]
+        columns = self._read_columns(layout, payloads, self._columns)
         return keep_complete(rows, columns, self._columns, make_array(payloads.is_read, pa.bool_()))
 
 
@@ -117,12 +120,3 @@ def join_sure(parts: list[Sure], columns: pa.Schema) -> Sure:
         tuple(pa.concat_arrays(list(each)).take(order) for each in arrays),
         pa.concat_arrays([part.schema_ids for part in parts]).take(order),
     )
-
-
-def _begin_with(payloads: Cursors, header: bytes) -> Marks:
-    """Mark the payloads that begin with these bytes."""
-    marks = payloads.end - payloads.at >= len(header)
-    for place, byte in enumerate(header):
-        found = payloads.content[np.minimum(payloads.at + place, len(payloads.content) - 1)]
-        marks &= found == byte
-    return marks
