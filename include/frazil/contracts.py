@@ -174,8 +174,9 @@ class SchemaDecode(BaseModel):
     """How the payloads of one registered schema become columns.
 
     `headers` are what stands between the id and a Protobuf message, as hex, and `wire_ipc` is the
-    Arrow schema of its `value`. `values` and `misfits` are SQL by column. A refusal is a reason
-    and a detail for dead letters: nothing of such a schema may become a row.
+    Arrow schema of its `value`. `values` and `misfits` are SQL by column. `layout` is how Python
+    workers read the payloads that are sure (`sure_layouts`); empty where they cannot. A refusal is
+    a reason and a detail for dead letters: nothing of such a schema may become a row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -185,6 +186,7 @@ class SchemaDecode(BaseModel):
     reader: str = ""
     message: str = ""
     wire_ipc: str = ""
+    layout: str = ""
     values: dict[str, str] = {}
     misfits: dict[str, str] = {}
     refusal: tuple[str, str] | None = None

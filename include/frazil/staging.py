@@ -126,6 +126,7 @@ def build_request(
     stream = work.stream
     schemas = select_batch_schemas(work, plan) if schemas is None else schemas
     metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
+    table = work.store.load(plan.table)
     return StageRequest(
         catalog=work.store.preset.name,
         table=plan.table,
@@ -144,7 +145,7 @@ def build_request(
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
-        direct=plan_direct(work.store.load(plan.table), stream, plan, metrics),
+        direct=plan_direct(table, stream, plan, metrics, schemas.get("value")),
         is_flat=stream.value.is_flat,
         wire=schemas.get("value"),
         key=describe_key(work, schemas),

@@ -22,6 +22,8 @@ from frazil.registered import Registered, SchemaType
 from frazil.source_fit import Fitted, fit_columns
 from frazil.source_types import NoExactFormError, Record, Source, derive_columns, write_wire
 from frazil.streams import Stream
+from frazil.sure_layouts import lay_out_avro
+from frazil.sure_messages import lay_out_protobuf
 
 if TYPE_CHECKING:
     from frazil.registry import SchemaRegistry
@@ -223,6 +225,7 @@ def _write_avro(payload: Payload, schema: Registered) -> SchemaDecode:
     return SchemaDecode(
         schema_id=schema.id,
         reader=avro.reader,
+        layout=lay_out_avro(avro, payload.columns) if payload.is_flat else "",
         values={name: f.value for name, f in fitted.items()},
         misfits={name: f.misfit for name, f in fitted.items() if f.misfit},
     )
@@ -245,6 +248,7 @@ def _write_protobuf(payload: Payload, schema: Registered) -> SchemaDecode:
         headers=tuple(index.hex() for index in found.indexes),
         reader=base64.b64encode(found.descriptor_set).decode(),
         message=found.message,
+        layout=lay_out_protobuf(found, payload.columns) if payload.is_flat else "",
         wire_ipc=base64.b64encode(wire.serialize().to_pybytes()).decode(),
         values={name: f.value for name, f in fitted.items()},
         misfits={name: f.misfit for name, f in fitted.items() if f.misfit},
