@@ -8,6 +8,7 @@ import json
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlparse
@@ -26,6 +27,7 @@ from frazil.contracts import BatchPlan, Published, Staged
 from frazil.errors import CatalogUnavailableError, SupersededError
 from frazil.ingest import publish_staged
 from frazil.tables import TableStore
+from frazil.timeline_table import read_timeline
 from frazil.turns import MAX_TURNS
 from frazil.workspace import Workspace
 
@@ -48,6 +50,11 @@ class RestLake(Lake):
             return publish_staged(work, plan, staged, passed(plan, staged))
         finally:
             work.store.catalog.close()
+
+    def told(self) -> list[str]:
+        """List the kinds of what the line of time tells."""
+        work = Workspace(self.stream, self.folder, "test")
+        return [event.kind for event in read_timeline(work, datetime.min.replace(tzinfo=UTC))]
 
     @property
     def kinds(self) -> list[str]:
@@ -99,6 +106,7 @@ def test_a2_a3_a_batch_that_landed_at_the_server_without_an_answer_is_found_ther
 
     assert done.outcome == "ALREADY"
     assert rest.kinds.count(keys.INGEST) == 1
+    assert rest.told().count(keys.INGEST) == 1
     assert before <= list_files(rest)
     assert find_faults(rest, 3, 2) == ()
 
