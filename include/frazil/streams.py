@@ -133,7 +133,7 @@ class ExpireRows(Section):
     column: str = Field(
         description="a column of type date, timestamp or timestamptz, or `_kafka.timestamp`"
     )
-    keep_days: int = Field(ge=1, description="whole days, in UTC; a row without a time stays")
+    keep_days: int = Field(ge=1, le=36_500, description="whole UTC days; a row without time stays")
 
 
 class Maintenance(Section):
