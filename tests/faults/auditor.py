@@ -169,8 +169,8 @@ class State:
 class Event:
     """One snapshot on main's ancestry, as one stream sees it.
 
-    `taken` is what a redrive lists; `gone` are rows and `gone_letters`, by attempt, letters that
-    left on purpose.
+    `lost` is what a gap says it left out, `taken` what a redrive lists; `gone` are rows and
+    `gone_letters`, by attempt, letters that left on purpose.
     """
 
     snapshot_id: int
@@ -179,6 +179,7 @@ class Event:
     is_retained: bool
     state: State | None = None
     ranges: tuple[Range, ...] = ()
+    lost: tuple[Range, ...] = ()
     taken: Mapping[Partition, Offsets] = field(default_factory=dict)
     gone: Mapping[Partition, Offsets] = field(default_factory=dict)
     gone_letters: Mapping[str, Mapping[Partition, Offsets]] = field(default_factory=dict)
@@ -197,6 +198,11 @@ class Event:
         """Say whether the rows came with the parent, a staged MERGE or redrive."""
         source = self.summary.get("source-snapshot-id")
         return self.kind in WITH_ROWS and source == str(self.parent_id)
+
+    @property
+    def is_authored(self) -> bool:
+        """Say whether the snapshot tells who wanted it and why."""
+        return all(self.summary.get(f"frazil.{key}", "").strip() for key in ("by", "reason"))
 
     @property
     def changed_records(self) -> int:
@@ -455,6 +461,8 @@ def add_ranges(event: Event, topics: set[str], findings: Findings) -> Event:
         if event.kind in ("ingest", "replay", "backfill"):
             found = parse_ranges(event.summary["frazil.ranges"])
             return replace(event, ranges=tuple(r for r in found if r.partition[0] in topics))
+        if event.kind == "gap":
+            return replace(event, lost=parse_ranges(event.summary.get("frazil.ranges", "{}")))
         if event.kind == "redrive":
             taken = {k: v for k, v in parse_taken(event.summary).items() if k[0] in topics}
             return replace(event, taken=taken)
@@ -590,6 +598,8 @@ def audit_history(history: History, stream: str, findings: Findings) -> None:
         findings.say("E2", f"no snapshot on main's ancestry carries frazil.state.{stream}")
     previous: State | None = None
     for event in history.events:
+        if event.kind in ("gap", "adopt") and event.state and not event.is_authored:
+            findings.say("E6", f"{event}: nobody's name or reason")
         if previous is None and event.state is not None:
             if event.kind not in ("bootstrap", "adopt", "rewind") and history.cut_at is None:
                 findings.say("E2", f"{event}: the first state is not a bootstrap's")
@@ -625,6 +635,8 @@ def audit_step(previous: State | None, event: Event, findings: Findings) -> None
     else:
         audit_identity(previous, event, event.state, findings)
         audit_offsets(previous, event, event.state, findings)
+        if event.kind == "gap":
+            audit_gap(previous, event, event.state, findings)
 
 
 def audit_identity(previous: State, event: Event, state: State, findings: Findings) -> None:
@@ -658,10 +670,23 @@ def audit_offsets(previous: State, event: Event, state: State, findings: Finding
             findings.say("E2", f"{name}: overlap, [{moved.start}, {before}) is in two ranges")
         if after < before:
             findings.say("E4", f"{name}: the state goes back from {before} to {after}")
-        elif after > moved.end and event.kind not in ("gap", "adopt"):
+        elif after > moved.end and event.kind != "gap":
             findings.say("E4", f"{name}: the state says {after}, the data end at {moved.end}")
         elif after < moved.end:
             findings.say("E2", f"{name}: the state says {after}, the range ends at {moved.end}")
+
+
+def audit_gap(previous: State, event: Event, state: State, findings: Findings) -> None:
+    """Check that a gap says exactly what it leaves out: each partition's move forward."""
+    moved = {
+        Range(partition, previous.offsets.get(partition, 0), after)
+        for partition, after in state.offsets.items()
+        if after > previous.offsets.get(partition, 0)
+    }
+    for each in sorted(moved.symmetric_difference(event.lost), key=str):
+        says = "leaves it out and does not say so" if each in moved else "says so, and does not"
+        text = f"[{each.start}, {each.end}): {says}"
+        findings.say("E2", f"{event}: {write_name(each.partition)} {text}")
 
 
 def audit_setback(table: Table, history: History, stream: str, findings: Findings) -> None:
@@ -721,8 +746,7 @@ def audit_taking(event: Event, findings: Findings) -> None:
     if said != taken or listed > said:
         text = f"{event}: says {said} rows, lists {listed}, took {taken}"
         findings.say("E3", text)
-    authored = event.summary.get("frazil.by") and event.summary.get("frazil.reason")
-    if event.kind == "erase" and not authored:
+    if event.kind == "erase" and not event.is_authored:
         findings.say("E6", f"{event}: nobody's name or reason")
 
 
@@ -804,6 +828,7 @@ class Delivery:
         """Arrange what the ancestry published by partition."""
         self.events, self.letters, self.findings = history.events, letters, findings
         self.spans: defaultdict[Partition, list[Span]] = defaultdict(list)
+        self.lost: defaultdict[Partition, list[Span]] = defaultdict(list)
         self.overlaid: set[int] = set()
         self.rows: Counter[int] = Counter()
         self.redriven: Counter[int] = Counter()
@@ -816,14 +841,18 @@ class Delivery:
             for index, event in enumerate(self.events)
             if event.kind == "ingest" and not event.is_seal
         }
-        before: Mapping[Partition, int] = {}
+        before = State(0, "", {}, {})
         for index, event in enumerate(self.events):
             for moved in event.ranges:
                 self.add_range(index, moved)
             if event.kind == "adopt" and event.state:
                 for partition, end in event.state.offsets.items():
-                    self.spans[partition].append(Span(before.get(partition, 0), end, index))
-            before = event.state.offsets if event.state else before
+                    self.spans[partition].append(Span(before.offsets.get(partition, 0), end, index))
+            # One that answers a rollback, by its epoch, may leave out what Kafka still has.
+            if event.kind == "gap" and event.state and event.state.epoch == before.epoch + 1:
+                for gone in event.lost:
+                    self.lost[gone.partition].append(Span(gone.start, gone.end, index))
+            before = event.state or before
 
     def add_range(self, index: int, moved: Range) -> None:
         """Note a published range, and whose ranges a replay overlays; a backfill never does."""
@@ -918,6 +947,9 @@ class Delivery:
         is_missing = (owners >= 0) & ~np.isin(log.offsets, present)
         for index in np.unique(owners[is_missing]).tolist():
             self.missing[index].append((partition, log.offsets[is_missing & (owners == index)]))
+        is_there = (paint(log.offsets, self.lost[partition]) >= 0) & (owners < 0)
+        text = "records recorded as lost that Kafka still delivers"
+        self.findings.show("E1", text, partition, log.offsets[is_there])
         phantom = present[(present >= log.earliest) & ~np.isin(present, log.offsets)]
         if not log.is_compacted:
             self.findings.show(

@@ -127,13 +127,22 @@ class Lake:
         self.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=snapshot), main))
         return self.head
 
-    def mark(self, kind: str, *, rise: int = 1, **moved: int) -> int:
+    def mark(
+        self, kind: str, *, rise: int = 1, forged: Mapping[str, str] | None = None, **moved: int
+    ) -> int:
         """Publish an empty snapshot with a state: bootstrap, gap, adopt, carry or rewind."""
         self.epoch += rise
         self.batch = f"{kind}{self.epoch}" if rise else self.batch
+        summary = {"frazil.kind": kind}
+        if kind in ("gap", "adopt"):
+            summary |= {"frazil.by": "jane@example.org", "frazil.reason": "request 13"}
+        if kind == "gap":
+            gone = {name[1:]: (self.next[int(name[1:])], end) for name, end in moved.items()}
+            lost = {number: [start, end] for number, (start, end) in gone.items() if end > start}
+            summary |= {"frazil.ranges": json.dumps({"flights": lost})}
         for name, next_offset in moved.items():
             self.next[int(name[1:])] = next_offset
-        return self.commit({"frazil.kind": kind, **self.state()})
+        return self.commit({**summary, **self.state(), **(forged or {})})
 
     def ingest(
         self,
@@ -289,6 +298,14 @@ def lake(base: Lake, tmp_path: Path) -> Lake:
     return Lake(tmp_path, base)
 
 
+def forge_state(lake: Lake, **changed: object) -> dict[str, str]:
+    """Write the summary key of another state than the one that the lake would write."""
+    state = json.loads(lake.state()["frazil.state.flights"])
+    offsets = changed.pop("offsets", None)
+    state |= {"offsets": {"flights": offsets}} if offsets else {}
+    return {"frazil.state.flights": json.dumps(state | changed)}
+
+
 def located(report: AuditReport, invariant: str) -> set[auditor.Coordinate]:
     """Return the coordinates that findings of one invariant name."""
     return {c for f in report.findings if f.invariant == invariant for c in f.coordinates}
@@ -392,6 +409,69 @@ def test_carry_gap_and_an_empty_batch_pass(lake: Lake) -> None:
 
     assert lake.audit().findings == ()
     assert lake.audit().facts["checked_from"] == {"flights-0": 25, "flights-1": 0}
+
+
+@pytest.mark.parametrize(
+    ("forged", "found", "words"),
+    [
+        ({"frazil.by": ""}, "E6", "nobody's name or reason"),
+        ({"frazil.reason": " "}, "E6", "nobody's name or reason"),
+        ({"frazil.ranges": "{}"}, "E2", "flights-0 [20, 25): leaves it out"),
+        ({"frazil.ranges": '{"flights": {"0": [20, 24]}}'}, "E2", "[20, 25): leaves it out"),
+        ({"frazil.ranges": '{"flights": {"0": [20, 26]}}'}, "E2", "[20, 26): says so"),
+        ({"frazil.ranges": '{"flights": {"1": [20, 25]}}'}, "E2", "flights-1 [20, 25): says so"),
+        ({"frazil.ranges": '{"trains": {"0": [0, 5]}}'}, "E2", "trains-0 [0, 5): says so"),
+        ({"frazil.ranges": "[1"}, "E2", "its ranges cannot be read"),
+    ],
+    ids=["nobody", "no reason", "none", "too few", "too many", "another", "foreign", "unreadable"],
+)
+def test_a_gap_that_does_not_say_who_why_and_what_is_found(
+    lake: Lake, forged: Mapping[str, str], found: str, words: str
+) -> None:
+    lake.log[0] = PartitionLog(25, 40, np.arange(25, 40))
+    lake.mark("gap", p0=25, forged=forged)
+    lake.ingest({0: (25, 30)})
+
+    findings = lake.audit().findings
+
+    assert {finding.invariant for finding in findings} == {found}, findings
+    assert any(words in finding.text for finding in findings), findings
+
+
+def test_a_gap_over_records_that_kafka_still_delivers_is_found(lake: Lake) -> None:
+    lake.log[0] = PartitionLog(22, 40, np.arange(22, 40))
+    lake.mark("gap", p0=25)
+    lake.ingest({0: (25, 30)})
+
+    report = lake.audit()
+
+    assert report.found() == {"E1"}
+    assert located(report, "E1") == {("flights", 0, offset) for offset in (22, 23, 24)}
+
+
+def test_a_gap_that_answers_a_rollback_may_leave_out_what_kafka_has(lake: Lake) -> None:
+    target = lake.head
+    lake.ingest({0: (20, 25)})
+    lake.table.manage_snapshots().rollback_to_snapshot(target).commit()
+    lake.next = [20, 6]
+
+    lake.mark("gap", p0=25)
+    lake.ingest({0: (25, 30)})
+
+    assert lake.audit().findings == ()
+
+
+def test_a_table_that_nobody_took_over_by_name_is_found(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.mark("adopt", p0=3, forged={"frazil.by": ""})
+
+    assert lake.audit().found() == {"E6"}
+
+
+def test_an_adoption_on_a_stream_that_had_begun_is_found_where_it_jumps(lake: Lake) -> None:
+    lake.mark("adopt", p0=25)
+
+    assert "E4" in lake.audit().found()
 
 
 @pytest.mark.parametrize(
@@ -561,6 +641,7 @@ def test_a_row_above_the_recovery_point_is_found(lake: Lake) -> None:
 
 
 def test_a_row_in_an_accepted_gap_is_found(lake: Lake) -> None:
+    lake.log[0] = PartitionLog(25, 40, np.arange(25, 40))
     lake.mark("gap", p0=25)
     lake.ingest({0: (25, 30)})
 
@@ -655,9 +736,9 @@ def test_a_batch_id_unlike_the_states_is_found(lake: Lake) -> None:
 
 
 def test_a_gap_under_the_old_batch_is_found(lake: Lake) -> None:
-    lake.epoch, lake.next = 3, [25, 6]
+    lake.log[0] = PartitionLog(25, 40, np.arange(25, 40))
 
-    lake.commit({"frazil.kind": "gap", **lake.state()})
+    lake.mark("gap", p0=25, forged=forge_state(lake, epoch=3, batch="b2", offsets=[25, 6]))
 
     assert lake.audit().found() == {"E2"}
 
