@@ -27,13 +27,9 @@ from frazil.audit_ledger import (
     Spans,
     Step,
     check_chain,
-    count_adopted_rows,
-    count_foreign,
-    list_adopted,
     list_attempts,
     list_spans,
     list_taken,
-    list_topics,
     trace_steps,
 )
 from frazil.audit_reading import AuditedLog, KafkaAuditedLog, read_letters, read_rows
@@ -44,6 +40,12 @@ from frazil.audit_rows import (
     Tally,
     judge_batches,
     judge_partition,
+)
+from frazil.audit_surroundings import (
+    count_adopted_rows,
+    count_foreign,
+    list_adopted,
+    list_topics,
 )
 from frazil.audit_text import describe_audit
 from frazil.backfill import check_backfills
@@ -183,7 +185,8 @@ def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
         rows = restore_rows(held.rows, letters, gone)
         delivered = evidence.delivered.get(partition)
         returned = tuple(find_returned(evidence.steps, spans, partition, held))
-        yield PartitionView(partition, spans, rows, letters, delivered, back, returned)
+        has_gone = bool(len(gone))
+        yield PartitionView(partition, spans, rows, letters, delivered, back, returned, has_gone)
 
 
 def _count_letters(view: PartitionView, evidence: Evidence) -> int:

@@ -23,6 +23,7 @@ _EPOCH_RISES: Mapping[str, tuple[int, int | None]] = {
     keys.ADOPT: (1, 1),
     keys.GAP: (1, None),
     keys.REWIND: (1, None),
+    keys.MOVE: (1, 1),
     keys.CARRY: (0, 0),
 }
 """Kind → least and most that the epoch rises (I2); a gap that answers a rollback rises by more."""
@@ -66,18 +67,30 @@ class Spans:
     """What was published of one partition, oldest first.
 
     `earlier` lie before a recorded gap that took the offsets back (the topic was created again or
-    its log truncated): Kafka's records there are others now. Rows below `floor` came before the
-    ledger begins and are not judged.
+    its log truncated) or before a move to another cluster: Kafka's records there are others now.
+    `restarts` are the indexes of those steps. Rows below `floor` came before the ledger begins and
+    are not judged.
     """
 
     current: tuple[Span, ...] = ()
     earlier: tuple[Span, ...] = ()
     floor: int = 0
+    restarts: tuple[int, ...] = ()
 
     @property
     def every(self) -> tuple[Span, ...]:
         """Give all spans, oldest first."""
         return (*self.earlier, *self.current)
+
+    @property
+    def generations(self) -> tuple[tuple[Span, ...], ...]:
+        """Give the spans of each log apart: within one of them an offset is one record."""
+        bounds = (-1, *self.restarts)
+        ends = (*self.restarts, None)
+        return tuple(
+            tuple(s for s in self.every if s.index > low and (high is None or s.index <= high))
+            for low, high in zip(bounds, ends, strict=True)
+        )
 
 
 def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
@@ -99,57 +112,6 @@ def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
         steps.append(Step(entry, kind, state, after, ranges, taken, *gone))
         state = after or state
     return tuple(steps)
-
-
-def count_foreign(history: History) -> int:
-    """Count the snapshots of others that changed rows; compaction and staged merges do not.
-
-    What came with a table that was taken over is no surprise.
-    """
-    entries: list[LedgerEntry] = []
-    for entry in walk_ancestors(history):
-        if entry.summary.get(keys.KIND) == keys.ADOPT:
-            break
-        entries.append(entry)
-    sources = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in entries}
-    return sum(
-        1
-        for entry in entries
-        if keys.KIND not in entry.summary
-        and entry.summary.get("operation") != "replace"
-        and str(entry.snapshot_id) not in sources
-    )
-
-
-def count_adopted_rows(steps: tuple[Step, ...]) -> int:
-    """Count the rows that came with a table when it was taken over."""
-    return sum(
-        json.loads(step.entry.summary.get(keys.ADOPTED, "{}")).get("rows", 0)
-        for step in steps
-        if step.kind == keys.ADOPT
-    )
-
-
-def list_adopted(steps: tuple[Step, ...]) -> dict[Partition, int]:
-    """List the offsets at which a table was taken over."""
-    return {
-        (topic, number): offset
-        for step in steps
-        if step.kind == keys.ADOPT and step.after
-        for topic, offsets in step.after.offsets.items()
-        for number, offset in enumerate(offsets)
-    }
-
-
-def list_topics(history: History) -> frozenset[str]:
-    """List the topics of every stream that main's ancestry carries."""
-    return frozenset(
-        topic
-        for entry in walk_ancestors(history)
-        for key, text in entry.summary.items()
-        if key.startswith(keys.STATE_PREFIX)
-        for topic in parse_state(text).offsets
-    )
 
 
 def check_chain(steps: tuple[Step, ...]) -> tuple[Finding, ...]:
@@ -189,6 +151,12 @@ def _check_epoch(step: Step, before: StreamState, after: StreamState) -> Iterato
 
 def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
     """Follow each partition from the state before to the one after."""
+    if (before.cluster_id != after.cluster_id) != (step.kind == keys.MOVE):
+        text = f"{step} goes from cluster {before.cluster_id} to {after.cluster_id}"
+        yield Finding(invariant="I3", text=text)
+    if step.kind == keys.MOVE:
+        yield from _check_move(step, before, after)
+        return
     for partition, start, end in iterate_moves(before, after):
         topic, number = partition
         recorded = step.ranges.get(topic, {}).get(number)
@@ -199,6 +167,16 @@ def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Itera
     for topic, number, recorded in iterate_ranges(step.ranges):
         if (topic, number) not in known:
             problem = f"[{recorded.start}, {recorded.end}) is in no state"
+            yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
+
+
+def _check_move(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
+    """See that a move to another cluster says what it did to each partition."""
+    told = json.loads(step.entry.summary.get(keys.MOVED, "{}")).get("partitions", {})
+    for (topic, number), start, end in iterate_moves(before, after):
+        recorded = told.get(topic, {}).get(str(number), [start, start])[:2]
+        if recorded != [start, end]:
+            problem = f"goes from {start} to {end}, and the move says {recorded}"
             yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
 
 
@@ -252,45 +230,63 @@ def list_taken(steps: tuple[Step, ...], partition: Partition) -> dict[int, Offse
 
 
 def list_spans(steps: tuple[Step, ...]) -> dict[Partition, Spans]:
-    """List what was published of each partition, apart by what a recorded gap took back."""
+    """List what was published of each partition, apart by the logs that it was read from."""
     current: defaultdict[Partition, list[Span]] = defaultdict(list)
     earlier: defaultdict[Partition, list[Span]] = defaultdict(list)
+    restarts: defaultdict[Partition, tuple[int, ...]] = defaultdict(tuple)
+    floors: defaultdict[Partition, int] = defaultdict(int)
     for index, step in enumerate(steps):
         for partition in list_restarts(step):
             earlier[partition] += current.pop(partition, [])
+            if floor := floors.pop(partition, 0):
+                earlier[partition].append(Span(0, floor, index))
+            restarts[partition] += (index,)
+        floors |= _list_floors(step)
         if step.kind in keys.ROW_KINDS:
             for topic, number, moved in iterate_ranges(step.ranges):
                 current[topic, number].append(Span(moved.start, moved.end, index))
-    floors = _list_floors(steps)
     return {
-        partition: Spans(tuple(current[partition]), tuple(earlier[partition]), floors[partition])
-        for partition in sorted({*current, *earlier, *floors})
+        each: Spans(tuple(current[each]), tuple(earlier[each]), floors[each], restarts[each])
+        for each in sorted({*current, *earlier, *floors})
     }
 
 
 def list_restarts(step: Step) -> list[Partition]:
-    """List the partitions whose offsets a recorded gap took back."""
-    if step.kind != keys.GAP or step.before is None or step.after is None:
+    """List the partitions that go on in another log: after a recorded gap, or a move."""
+    if step.kind not in {keys.GAP, keys.MOVE} or step.before is None or step.after is None:
         return []
     before, after = step.before.topic_ids, step.after.topic_ids
     return [
         partition
         for partition, start, end in iterate_moves(step.before, step.after)
-        if end < start or before.get(partition[0]) != after.get(partition[0])
+        if end < start
+        or before.get(partition[0]) != after.get(partition[0])
+        or (step.kind == keys.MOVE and end > start)
     ]
 
 
-def _list_floors(steps: tuple[Step, ...]) -> defaultdict[Partition, int]:
-    """Find the offsets below which rows came before the ledger: adopted, or their history lost."""
-    floors: defaultdict[Partition, int] = defaultdict(int)
+def list_moved(steps: tuple[Step, ...]) -> dict[Partition, int]:
+    """List where the newest move put partitions, unless their topic was created again since."""
+    found: dict[Partition, int] = {}
     for step in steps:
-        is_lost = step.before is None and step.kind != keys.BOOTSTRAP
-        if step.after is None or not (is_lost or step.kind == keys.ADOPT):
-            continue
-        for topic, values in step.after.offsets.items():
-            for number, value in enumerate(values):
-                published = step.ranges.get(topic, {}).get(number)
-                floors[topic, number] = published.start if published else value
+        restarts = list_restarts(step)
+        if step.before is not None and step.after is not None:
+            moves = iterate_moves(step.before, step.after)
+            is_move = step.kind == keys.MOVE
+            found |= {place: end if is_move else 0 for place, _, end in moves if place in restarts}
+    return found
+
+
+def _list_floors(step: Step) -> dict[Partition, int]:
+    """Find the offsets below which rows came before the ledger: adopted, or their history lost."""
+    is_lost = step.before is None and step.kind != keys.BOOTSTRAP
+    if step.after is None or not (is_lost or step.kind == keys.ADOPT):
+        return {}
+    floors: dict[Partition, int] = {}
+    for topic, values in step.after.offsets.items():
+        for number, value in enumerate(values):
+            published = step.ranges.get(topic, {}).get(number)
+            floors[topic, number] = published.start if published else value
     return floors
 
 

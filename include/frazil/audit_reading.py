@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -58,9 +58,15 @@ class KafkaAuditedLog:
         return self._log.fetch_topic_settings(topic)
 
     def fetch_delivered(
-        self, topic: str, ranges: Mapping[int, OffsetRange], isolation: str
+        self,
+        topic: str,
+        ranges: Mapping[int, OffsetRange],
+        isolation: str,
+        see: Callable[[Message], None] | None = None,
     ) -> Mapping[int, Offsets]:
         """Read which offsets of the ranges a consumer gets; aged-out ones are left out.
+
+        `see` is shown every record on the way, some behind a range's end too.
 
         Raises:
             KafkaUnavailableError: nothing arrived for 30 seconds before a range's end.
@@ -80,13 +86,16 @@ class KafkaAuditedLog:
         )
         try:
             consumer.assign([TopicPartition(topic, p, r.start) for p, r in ranges.items()])
-            return _consume(consumer, topic, ranges)
+            return _consume(consumer, topic, ranges, see)
         finally:
             consumer.close()
 
 
 def _consume(
-    consumer: Consumer, topic: str, ranges: Mapping[int, OffsetRange]
+    consumer: Consumer,
+    topic: str,
+    ranges: Mapping[int, OffsetRange],
+    see: Callable[[Message], None] | None,
 ) -> Mapping[int, Offsets]:
     """Consume all ranges together; a range ends at its last offset or where the log does."""
     found: dict[int, list[Offsets]] = {partition: [NO_OFFSETS] for partition in ranges}
@@ -99,6 +108,9 @@ def _consume(
             problem = str(message.error())
             if _is_end(message):
                 done.add(message.partition() or 0)
+        if see is not None:
+            for message in (m for m in messages if m.error() is None):
+                see(message)
         for partition, offsets in _group_offsets(messages).items():
             wanted = ranges[partition]
             found[partition].append(offsets[(offsets >= wanted.start) & (offsets < wanted.end)])

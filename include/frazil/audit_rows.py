@@ -31,6 +31,7 @@ class PartitionView:
 
     `back` are those that a redrive made rows; batches are counted as if they were letters still.
     Rows and letters hold what left on purpose, too; `returned` is what of it is there all the same.
+    `has_gone` says that there is any.
     """
 
     partition: Partition
@@ -40,6 +41,7 @@ class PartitionView:
     delivered: Delivered | None
     back: Offsets = field(default_factory=lambda: NO_OFFSETS)
     returned: tuple[Finding, ...] = ()
+    has_gone: bool = False
 
 
 def _counters() -> defaultdict[int, Counter[Partition]]:
@@ -52,6 +54,8 @@ class Tally:
 
     `unsure` batches cannot be counted: their range was replayed, or read twice after a recorded
     gap. `aged` ones are not wholly in Kafka. `faulty` ones have a finding of their own already.
+    `pools` are the batches of a partition of which several logs had the same offsets: their rows
+    can only be counted together.
     """
 
     delivered: defaultdict[int, Counter[Partition]] = field(default_factory=_counters)
@@ -61,6 +65,7 @@ class Tally:
     unsure: set[int] = field(default_factory=set)
     aged: set[int] = field(default_factory=set)
     faulty: set[int] = field(default_factory=set)
+    pools: dict[Partition, set[int]] = field(default_factory=dict)
     offsets_aged: int = 0
 
 
@@ -85,7 +90,8 @@ def count_covers(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
 def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
     """Compare what is there of a partition with what was published, and count per batch."""
     spans = view.spans
-    _note_unsure(spans, tally)
+    _note_unsure(spans.every, tally.unsure)
+    _note_pool(view, tally)
     _count_present(view, tally)
     present = np.concatenate([view.rows, view.letters])
     unique, times = np.unique(present[present >= spans.floor], return_counts=True)
@@ -93,7 +99,9 @@ def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
     outside = unique[owners == NOBODY]
     if len(outside):
         yield _find(view, "in no published range", outside)
-    earlier = count_covers(unique, spans.earlier)
+    earlier = np.zeros(len(unique), dtype=np.int64)
+    for own in spans.generations[:-1]:
+        earlier += find_owners(unique, own) != NOBODY
     allowed = earlier + (find_owners(unique, spans.current) != NOBODY)
     doubled = (owners != NOBODY) & (times > allowed)
     if doubled.any():
@@ -134,15 +142,25 @@ def _find_undelivered(
         yield _find(view, "that Kafka does not deliver", visible[strange])
 
 
-def _note_unsure(spans: Spans, tally: Tally) -> None:
+def _note_unsure(spans: Iterable[Span], unsure: set[int]) -> None:
     """Note the batches whose ranges another one overlaps: nobody can count them apart."""
-    by_start = sorted(spans.every, key=lambda span: (span.start, span.end))
+    by_start = sorted(spans, key=lambda span: (span.start, span.end))
     widest: Span | None = None
     for span in by_start:
         if widest is not None and span.start < widest.end:
-            tally.unsure |= {span.index, widest.index}
+            unsure |= {span.index, widest.index}
         if widest is None or span.end > widest.end:
             widest = span
+
+
+def _note_pool(view: PartitionView, tally: Tally) -> None:
+    """Note what several logs had at the same offsets, unless rows also left or came otherwise."""
+    replayed: set[int] = set()
+    for own in view.spans.generations:
+        _note_unsure(own, replayed)
+    batches = {span.index for span in view.spans.every}
+    if view.spans.restarts and not (replayed or view.has_gone or len(view.back)):
+        tally.pools[view.partition] = batches
 
 
 def _count_present(view: PartitionView, tally: Tally) -> None:
@@ -187,6 +205,22 @@ def judge_batches(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Findin
         is_counted = claim.index not in tally.faulty and claim.index not in tally.unsure
         if not missing and is_counted:
             for text in _list_miscounts(claim, tally):
+                yield Finding(invariant="I1", text=text)
+    yield from _judge_pools(claims, tally)
+
+
+def _judge_pools(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Finding]:
+    """Compare what the batches of several logs wrote of a partition with the rows that are there.
+
+    A record of one of them would hide that one of the other is missing at the same offset.
+    """
+    by_index = {claim.index: claim.counts for claim in claims if claim.counts is not None}
+    for (topic, number), pool in sorted(tally.pools.items()):
+        if pool <= by_index.keys() and not pool & tally.faulty:
+            told = sum(by_index[index].get((topic, number), (0, 0))[1] for index in pool)
+            found = sum(tally.rows[index][topic, number] for index in pool)
+            if told != found:
+                text = f"{topic}-{number}: batches of several logs wrote {told} rows, {found} exist"
                 yield Finding(invariant="I1", text=text)
 
 

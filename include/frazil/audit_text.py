@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from frazil import keys
 from frazil.audit_answer import AuditCounts
-from frazil.audit_ledger import Step, count_adopted_rows, is_history_cut
+from frazil.audit_ledger import Step, is_history_cut
+from frazil.audit_surroundings import count_adopted_rows
 from frazil.coordinates import count_coordinates
 from frazil.deletions import KINDS as DELETIONS
 from frazil.offsets import count_offsets
@@ -43,6 +44,7 @@ def _describe_decisions(steps: tuple[Step, ...]) -> str:
     told = {
         keys.GAP: f"recorded gaps of {lost} lost offsets",
         keys.REWIND: "rewinds",
+        keys.MOVE: "moves to another cluster",
         keys.REPLAY: "replays",
         keys.BACKFILL: "windows of a backfill",
         keys.ERASE: "erasures",

@@ -33,7 +33,8 @@ Free = Mapping[Partition, Sequence[OffsetRange]]
 def find_beginnings(steps: tuple[Step, ...]) -> dict[Partition, int]:
     """Find the first offset of each partition that is the live stream's.
 
-    A recorded gap that took a partition back began it again; one that nobody knew begins at 0.
+    A recorded gap that took a partition back began it again; one that nobody knew begins at 0, as
+    does one on a cluster that it was moved to: what lies below there was read on the old one.
     """
     begins: dict[Partition, int] = {}
     for step in steps:
@@ -44,7 +45,7 @@ def find_beginnings(steps: tuple[Step, ...]) -> dict[Partition, int]:
             topic, number = place
             published = step.ranges.get(topic, {}).get(number)
             if place in again:
-                begins[place] = end
+                begins[place] = 0 if step.kind == keys.MOVE else end
             elif step.before is None and published is not None:
                 begins[place] = published.start
             else:

@@ -22,6 +22,7 @@ FrazilError
 │   ├── TopicRecreatedError
 │   ├── TopicChangedError
 │   ├── ClusterChangedError
+│   ├── NotMovableError          where the new cluster's log goes on cannot be shown
 │   ├── PartitionsShrankError
 │   ├── NotReplayableError       Kafka no longer delivers every record of the range
 │   └── OffsetsWentBackError
@@ -166,6 +167,10 @@ class TopicChangedError(SourceError):
 
 class ClusterChangedError(SourceError):
     """The cluster's id is not the one that the ledger holds."""
+
+
+class NotMovableError(SourceError):
+    """Where another cluster's log goes on from the recovery point cannot be shown."""
 
 
 class PartitionsShrankError(SourceError):

@@ -58,7 +58,7 @@ def skip(work: Workspace, author: Author | None) -> Decision:
 
     Raises:
         NothingToDecideError: nobody rolled the table back.
-        HistoryCutError: nobody knows what the newest snapshot had read.
+        HistoryCutError: nobody knows what the newest snapshot had read, or on another cluster.
     """
     stream = work.stream.stream
 
@@ -70,6 +70,12 @@ def skip(work: Workspace, author: Author | None) -> Decision:
                 f"stream {stream}: neither the metadata of {history.table} nor the archive knows "
                 "what the rolled-back snapshots had read",
                 f"`frazil recover {stream} --reingest` reads the rolled-back range again",
+            )
+        if before.cluster_id != after.cluster_id:
+            raise HistoryCutError(
+                f"stream {stream}: main reads cluster {before.cluster_id}, the rolled-back "
+                f"snapshots cluster {after.cluster_id}: no offsets say what lies between",
+                f"`frazil recover {stream} --reingest`, then `frazil move-cluster {stream}`",
             )
         lost = list_read_again(before.offsets, after.offsets)
         return Choice(before, replace(after, epoch=after.epoch + 1, batch=""), lost)

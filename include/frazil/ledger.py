@@ -138,9 +138,14 @@ def find_batch(
 
 
 def find_adopted(history: History, stream: str) -> NextOffsets:
-    """Find the offsets below which a stream's rows came with its table; empty if none did."""
+    """Find the offsets below which a stream's rows came with its table; empty if none did.
+
+    They say nothing of a cluster that the stream was moved to since.
+    """
     for entry in walk_ancestors(history):
         is_own = entry.summary.get(keys.STREAM) == stream
+        if is_own and entry.summary.get(keys.KIND) == keys.MOVE:
+            return {}
         if is_own and entry.summary.get(keys.KIND) == keys.ADOPT:
             return parse_state(entry.summary[keys.state_key(stream)]).offsets
     return {}

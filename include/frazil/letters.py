@@ -40,11 +40,13 @@ def judge_letters(
 ) -> Lots:
     """Decide which letters of one partition count (protocol.md, Dead letters).
 
-    A letter counts if its attempt is the last that covers its coordinate, and no redrive above it
-    lists that coordinate. `offsets` ascend; `indexes` are their attempts' positions on the
+    A letter counts if its attempt is the last of its log that covers its coordinate, and no redrive
+    above it lists that coordinate. `offsets` ascend; `indexes` are their attempts' positions on the
     ancestry, `taken` what each redrive lists of the partition, by its position.
     """
-    is_last = (indexes != NOBODY) & (find_owners(offsets, spans.every) == indexes)
+    is_last = np.zeros(len(offsets), dtype=np.bool_)
+    for own in spans.generations:
+        is_last |= (indexes != NOBODY) & (find_owners(offsets, own) == indexes)
     takers = np.full(len(offsets), NOBODY, dtype=np.int64)
     for position, listed in sorted(taken.items()):
         is_listed = is_last & (indexes < position) & (takers == NOBODY)

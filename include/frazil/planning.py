@@ -147,8 +147,8 @@ def refuse_other_source(stream: str, state: StreamState, topics: Sequence[TopicF
         raise ClusterChangedError(
             f"stream {stream}: the ledger read cluster {state.cluster_id}, this is cluster "
             f"{cluster_id}; offsets of two clusters cannot be compared",
-            "point the connection back to the old cluster; to stay on the new one give the stream "
-            "a new name and table",
+            "point the connection back to the old cluster; where this one has a copy of the topic, "
+            f"`frazil move-cluster {stream}` shows where it goes on",
         )
     names = [topic.topic for topic in topics]
     if state.offsets and not set(names) & set(state.offsets):

@@ -5,7 +5,7 @@ import json
 
 from frazil import keys
 from frazil.audit_deletions import find_gone
-from frazil.audit_ledger import Spans, Step, list_spans
+from frazil.audit_ledger import Spans, Step, list_moved, list_spans
 from frazil.contracts import BatchPlan
 from frazil.coordinates import plain_runs
 from frazil.errors import (
@@ -117,21 +117,23 @@ def refuse_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> None:
 
 
 def refuse_ambiguous(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
-    """Refuse offsets that an earlier topic of this name had too: its rows have the same ones.
+    """Refuse offsets that an earlier log had too, or that were read as others of another cluster.
 
     Raises:
         TargetError: with the offsets concerned.
     """
-    spans = list_spans(steps)
+    spans, moved = list_spans(steps), list_moved(steps)
     found: dict[str, dict[int, OffsetRange]] = {}
     for topic, number, wanted in iterate_ranges(ranges):
         earlier = spans.get((topic, number), Spans()).earlier
-        if any(span.start < wanted.end and wanted.start < span.end for span in earlier):
+        is_before = wanted.start < moved.get((topic, number), 0)
+        if is_before or any(s.start < wanted.end and wanted.start < s.end for s in earlier):
             found.setdefault(topic, {})[number] = wanted
     if found:
         raise TargetError(
             f"stream {stream}: {describe_ranges(found)} was published before the topic was created "
-            "again, too: rows of both have these offsets, and those of the old one would go",
+            "again or moved to another cluster: rows of both logs have these offsets, or their "
+            "records are rows under others",
             f"leave these offsets out; `frazil snapshots {stream}` lists what was published when",
         )
 
@@ -144,10 +146,10 @@ def refuse_other_topic(plan: BatchPlan, state: StreamState) -> None:
     """
     for topic in plan.ranges:
         planned, known = plan.topic_ids.get(topic), state.topic_ids.get(topic)
-        if planned != known:
+        if planned != known or plan.cluster_id != state.cluster_id:
             raise StageStaleError(
                 f"stream {plan.stream}: the rows were staged from topic {topic} with id {planned}, "
-                f"the ledger reads id {known} now",
+                f"the ledger reads id {known} now, of cluster {state.cluster_id}",
                 "run again: the offsets hold other records now",
             )
 

@@ -44,9 +44,10 @@ def find_lost(work: Workspace, rewind: Rewind) -> Lost:
     """Ask Kafka for everything that the streams of the table must read again.
 
     Raises:
-        TargetError: a stream that goes back has no stream file.
+        TargetError: a stream that goes back has no stream file, or was moved to another cluster.
         SourceError: another cluster or topic, or a log that ends before what was read.
     """
+    _refuse_moved(rewind)
     lost: dict[str, Ranges] = {}
     for stream, ranges in rewind.again.items():
         own = open_stream(work, stream)
@@ -66,6 +67,23 @@ def find_lost(work: Workspace, rewind: Rewind) -> Lost:
         if gone:
             lost[stream] = gone
     return lost
+
+
+def _refuse_moved(rewind: Rewind) -> None:
+    """Refuse a target that another cluster's offsets follow: what comes again lies on that one.
+
+    Raises:
+        TargetError: with the clusters concerned.
+    """
+    for stream, point in rewind.points.items():
+        then, now = rewind.states[stream].cluster_id, point.state.cluster_id
+        if then != now:
+            raise TargetError(
+                f"stream {stream}: at snapshot {rewind.target.snapshot_id} it read cluster {then}, "
+                f"now it reads cluster {now}: offsets of two clusters cannot be compared",
+                f"choose a target that is newer than the move (`frazil snapshots {stream}`), or "
+                f"move back first: `frazil move-cluster {stream}`",
+            )
 
 
 def find_lost_windows(work: Workspace, rewind: Rewind) -> dict[str, list[Ranges]]:

@@ -48,6 +48,7 @@ def test_a_broken_file_is_an_import_error_with_file_line_and_field(
         "review_schema",
         "recover",
         "backfill",
+        "move_cluster",
         "replay",
         "replay_dead_letters",
     } == set(bag.dags)
@@ -128,6 +129,7 @@ def test_a_folder_without_stream_files_is_sound(
         "review_schema",
         "recover",
         "backfill",
+        "move_cluster",
         "replay",
         "replay_dead_letters",
     }

@@ -39,6 +39,7 @@ def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: 
         "replay_dead_letters": {"check_parameters", "redrive"},
         "recover": {"look", "approve", "rewind"},
         "replay": {"look", "replay"},
+        "move_cluster": {"look", "move"},
         "backfill": {"look", "list_windows", "fill"},
         "erase": {"look", "erase"},
         "watch": {"watch_stream"},
@@ -105,6 +106,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "replay_dead_letters": "None",
         "recover": "None",
         "replay": "None",
+        "move_cluster": "None",
         "backfill": "None",
         "erase": "None",
         "watch": "* * * * *",
@@ -199,7 +201,9 @@ def test_a_window_waits_for_the_pool_that_the_stack_keeps(dags: Dags) -> None:
     assert dags["backfill"].get_task("fill").partial_kwargs["pool"] == BACKFILL_POOL
 
 
-@pytest.mark.parametrize("dag_id", ["backfill", "recover", "replay", "replay_dead_letters"])
+@pytest.mark.parametrize(
+    "dag_id", ["backfill", "move_cluster", "recover", "replay", "replay_dead_letters"]
+)
 def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags, dag_id: str) -> None:
     params = dags[dag_id].params
 

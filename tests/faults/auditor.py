@@ -28,6 +28,7 @@ import argparse
 import base64
 import functools
 import hashlib
+import itertools
 import json
 import sys
 import time
@@ -58,7 +59,7 @@ Summary = Mapping[str, str]
 Types = Mapping[str, pa.DataType]
 
 LEDGER = "frazil.ledger"
-WITHOUT_ROWS = ("bootstrap", "gap", "adopt", "carry", "rewind")
+WITHOUT_ROWS = ("bootstrap", "gap", "adopt", "carry", "rewind", "move")
 WITH_ROWS = ("ingest", "replay", "backfill", "redrive")
 TAKING = ("erase", "expire-rows")
 KINDS = (*WITHOUT_ROWS, *WITH_ROWS, *TAKING)
@@ -66,6 +67,7 @@ EPOCH_RISES = {
     "ingest": (1, 1),
     "adopt": (1, 1),
     "carry": (0, 0),
+    "move": (1, 1),
     "gap": (1, None),
     "rewind": (1, None),
 }
@@ -163,6 +165,7 @@ class State:
     batch: str
     offsets: Mapping[Partition, int]
     topic_ids: Mapping[str, str]
+    cluster: str = ""
 
 
 @dataclass(frozen=True)
@@ -319,7 +322,8 @@ def parse_state(text: str) -> State:
         for number, next_offset in enumerate(listed)
     }
     ids = {topic: str(value) for topic, value in document.get("topic-ids", {}).items()}
-    return State(int(document["epoch"]), str(document["batch"]), offsets, ids)
+    cluster = str(document.get("cluster-id", ""))
+    return State(int(document["epoch"]), str(document["batch"]), offsets, ids, cluster)
 
 
 def parse_ranges(text: str) -> tuple[Range, ...]:
@@ -640,7 +644,11 @@ def audit_step(previous: State | None, event: Event, findings: Findings) -> None
 
 
 def audit_identity(previous: State, event: Event, state: State, findings: Findings) -> None:
-    """Check how the epoch rises, the batch and the topics' ids."""
+    """Check how the epoch rises, the batch, and the ids of cluster and topics."""
+    if (previous.cluster != state.cluster) != (event.kind == "move"):
+        findings.say("E2", f"{event}: from cluster {previous.cluster} to {state.cluster}")
+    if event.kind == "move" and not (event.summary.get("frazil.by") and moved_by(event)):
+        findings.say("E6", f"{event}: nobody's name, or no word of what moved")
     least, most = EPOCH_RISES[event.kind]
     rise = state.epoch - previous.epoch
     if rise < least or (most is not None and rise > most):
@@ -657,8 +665,29 @@ def audit_identity(previous: State, event: Event, state: State, findings: Findin
             findings.say("E2", f"{event}: topic {topic} is another one, by its id")
 
 
+def moved_by(event: Event) -> dict[Partition, tuple[int, int]]:
+    """Return the next offsets before and after, as a move to another cluster tells them."""
+    try:
+        told = json.loads(event.summary.get("frazil.moved", "{}")).get("partitions", {})
+        return {
+            (topic, int(number)): (int(listed[0]), int(listed[1]))
+            for topic, partitions in told.items()
+            for number, listed in partitions.items()
+        }
+    except UNREADABLE_TEXT:
+        return {}
+
+
 def audit_offsets(previous: State, event: Event, state: State, findings: Findings) -> None:
     """Check that each partition moves as the snapshot's kind and ranges say."""
+    if event.kind == "move":
+        for partition in sorted({*previous.offsets, *state.offsets}):
+            went = (previous.offsets.get(partition, 0), state.offsets.get(partition, 0))
+            told = moved_by(event).get(partition, (went[0], went[0]))
+            if told != went:
+                text = f"{event}: {write_name(partition)} goes {went}, the move says {told}"
+                findings.say("E2", text)
+        return
     moves = {moved.partition: moved for moved in event.ranges}
     for partition in sorted({*previous.offsets, *state.offsets, *moves}):
         before, after = previous.offsets.get(partition, 0), state.offsets.get(partition, 0)
@@ -841,6 +870,7 @@ class Delivery:
             for index, event in enumerate(self.events)
             if event.kind == "ingest" and not event.is_seal
         }
+        self.moves = [i for i, event in enumerate(self.events) if event.kind == "move"]
         before = State(0, "", {}, {})
         for index, event in enumerate(self.events):
             for moved in event.ranges:
@@ -857,7 +887,12 @@ class Delivery:
     def add_range(self, index: int, moved: Range) -> None:
         """Note a published range, and whose ranges a replay overlays; a backfill never does."""
         spans, event = self.spans[moved.partition], self.events[index]
-        hit = [span.owner for span in spans if span.start < moved.end and moved.start < span.end]
+        last = max((move for move in self.moves if move < index), default=-1)
+        hit = [
+            span.owner
+            for span in spans
+            if span.owner > last and span.start < moved.end and moved.start < span.end
+        ]
         if event.kind == "replay":
             self.overlaid.update(hit)
         elif event.kind == "backfill" and hit:
@@ -866,10 +901,51 @@ class Delivery:
         spans.append(Span(moved.start, moved.end, index))
 
     def audit_partition(self, partition: Partition, rows: Held, log: PartitionLog | None) -> None:
-        """Compare one partition's rows and counting letters with its ranges and its log."""
+        """Compare one partition's rows and counting letters with its ranges and its log.
+
+        What was read from each cluster is judged apart; only the last one's log is there.
+        """
         spans = self.spans[partition]
-        letters = self.counting_letters(partition)
-        gone = self.find_gone(partition)
+        strays = find_strays(rows, spans, self.appended)
+        self.findings.show("E4", "rows came with a snapshot of other ranges", partition, strays)
+        generations = self.split_generations(partition, rows)
+        for number, (own_spans, own_rows) in enumerate(generations):
+            is_last = number == len(generations) - 1
+            if not is_last:
+                self.unheld.update(span.owner for span in own_spans)
+            self.audit_generation(partition, own_spans, own_rows, log if is_last else None)
+
+    def split_generations(self, partition: Partition, rows: Held) -> list[tuple[list[Span], Held]]:
+        """Give the spans of each cluster and the rows that were read from it, oldest first.
+
+        Files say it, until a compaction: then the newest cluster that can have read a row has, and
+        what is left is the oldest one's.
+        """
+        bounds = [-1, *self.moves, len(self.events)]
+        split: list[tuple[list[Span], Held]] = []
+        for low, high in reversed(list(itertools.pairwise(bounds))):
+            spans = [span for span in self.spans[partition] if low < span.owner < high]
+            if low == -1:
+                return [(spans, rows), *reversed(split)]
+            own = [label for index, label in self.appended.items() if low < index < high]
+            is_own = np.isin(rows.labels, own)
+            is_free = ~np.isin(rows.labels, list(self.appended.values()))
+            is_free &= (paint(rows.offsets, spans) >= 0) & ~np.isin(
+                rows.offsets, rows.offsets[is_own]
+            )
+            free = np.flatnonzero(is_free)
+            taken = is_own.copy()
+            taken[free[np.unique(rows.offsets[free], return_index=True)[1]]] = True
+            split.append((spans, Held(rows.offsets[taken], rows.labels[taken])))
+            rows = Held(rows.offsets[~taken], rows.labels[~taken])
+        return split
+
+    def audit_generation(
+        self, partition: Partition, spans: list[Span], rows: Held, log: PartitionLog | None
+    ) -> None:
+        """Compare what was read from one cluster."""
+        letters = self.counting_letters(partition, spans)
+        gone = self.find_gone(partition, spans, rows)
         self.counting += len(np.setdiff1d(letters, gone))
         text = "records gone on purpose, and there all the same"
         self.findings.show("E1", text, partition, np.intersect1d(rows.offsets, gone))
@@ -885,14 +961,16 @@ class Delivery:
         present, times = np.unique(np.concatenate([rows.offsets, letters]), return_counts=True)
         text = "records more than once in table and counting dead letters"
         self.findings.show("E1", text, partition, present[times > 1])
-        strays = find_strays(rows, spans, self.appended)
-        self.findings.show("E4", "rows came with a snapshot of other ranges", partition, strays)
         if log is not None:
-            self.audit_log(partition, present, log)
+            self.audit_log(partition, spans, present, log)
 
-    def find_gone(self, partition: Partition) -> Offsets:
-        """Return what left on purpose and did not come back: by a batch, or if too old a replay."""
+    def find_gone(self, partition: Partition, own: list[Span], rows: Held) -> Offsets:
+        """Return what left on purpose and did not come back: by a batch, or if too old a replay.
+
+        Where two clusters had a record at an offset, the one that is there has not left.
+        """
         found = [np.empty(0, np.int64)]
+        others = [span for span in self.spans[partition] if span not in own]
         for index, event in enumerate(self.events):
             if event.kind in TAKING:
                 letters = [
@@ -900,21 +978,26 @@ class Delivery:
                 ]
                 listed = np.unique(np.concatenate([event.gone.get(partition, found[0]), *letters]))
                 again = ("ingest",) if event.kind == "erase" else ("ingest", "replay", "backfill")
-                spans = [span for span in self.spans[partition] if span.owner > index]
-                later = [span for span in spans if self.events[span.owner].kind in again]
-                found.append(listed[paint(listed, later) < 0])
+                later = [s for s in own if s.owner > index and self.events[s.owner].kind in again]
+                listed = listed[paint(listed, later) < 0]
+                is_unsure = paint(listed, others) >= 0
+                is_own = (paint(listed, own) >= 0) | ~is_unsure
+                is_there = is_unsure & np.isin(listed, rows.offsets)
+                found.append(listed[is_own & ~is_there])
         return np.unique(np.concatenate(found))
 
-    def counting_letters(self, partition: Partition) -> Offsets:
-        """Return the letters that count (the protocol's 'Dead letters').
+    def counting_letters(self, partition: Partition, own_spans: list[Span]) -> Offsets:
+        """Return the letters of one cluster that count (the protocol's 'Dead letters').
 
         A letter counts iff its attempt is the last on the ancestry that covers its coordinate, and
         no redrive above that lists the coordinate.
         """
         letters = self.letters.held.get(partition, NOTHING_HELD)
-        spans = [span for span in self.spans[partition] if self.events[span.owner].kind != "adopt"]
+        spans = [span for span in own_spans if self.events[span.owner].kind != "adopt"]
         codes = self.attempt_codes()
-        strays = find_strays(letters, spans, {i: code for i, code in codes.items() if code >= 0})
+        mine = {span.owner for span in spans}
+        named = {i: code for i, code in codes.items() if code >= 0 and i in mine}
+        strays = find_strays(letters, spans, named)
         self.findings.show("E1", "letters outside their attempt's ranges", partition, strays)
         redriven = np.full(len(letters.offsets), -1, np.int64)
         for index, event in enumerate(self.events):
@@ -937,9 +1020,10 @@ class Delivery:
             if event.ranges
         }
 
-    def audit_log(self, partition: Partition, present: Offsets, log: PartitionLog) -> None:
+    def audit_log(
+        self, partition: Partition, spans: list[Span], present: Offsets, log: PartitionLog
+    ) -> None:
         """Compare what exists of a partition with what Kafka delivers of it."""
-        spans = self.spans[partition]
         is_aged = [span.owner for span in spans if span.start < log.earliest or log.is_compacted]
         self.unheld.update(is_aged)
         owners = paint(log.offsets, spans)
@@ -951,6 +1035,7 @@ class Delivery:
         text = "records recorded as lost that Kafka still delivers"
         self.findings.show("E1", text, partition, log.offsets[is_there])
         phantom = present[(present >= log.earliest) & ~np.isin(present, log.offsets)]
+        phantom = phantom[paint(phantom, spans) >= 0] if self.moves else phantom
         if not log.is_compacted:
             self.findings.show(
                 "E1", "rows or letters that Kafka does not deliver", partition, phantom

@@ -1,42 +1,18 @@
 """A broker that is another one, or has lost records (docs/faults.md, D6, D13)."""
 
-import json
 import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import FRAZIL, FREE_PORTS, REPO, Lab, Stack, good_values
+from conftest import Lab, good_values
 
 from faults.batches import Batches
+from faults.brokers import own_broker, read_from
 from frazil.contracts import NothingToRead
 from frazil.errors import ClusterChangedError, OffsetsWentBackError
 from frazil.ingest import plan_next_batch
 
 pytestmark = pytest.mark.stack
-
-
-@contextmanager
-def own_broker(home: Path) -> Iterator[Stack]:
-    """Run a broker of the test's own, without anything else."""
-    jars = os.environ.get("FRAZIL_JARS", str(REPO / ".frazil" / "jars"))
-    environment = {**os.environ, **FREE_PORTS, "FRAZIL_HOME": str(home), "FRAZIL_JARS": jars}
-    command = [str(FRAZIL), "stack"]
-    try:
-        subprocess.run([*command, "up", "--only", "kafka"], env=environment, check=True)
-        yield Stack.read(home)
-    finally:
-        subprocess.run([*command, "down"], env=environment, check=True)
-
-
-def read_from(stack: Stack, batches: Batches, monkeypatch: pytest.MonkeyPatch) -> Batches:
-    """Point the stream's Kafka connection to another broker."""
-    extra = {"bootstrap.servers": stack.bootstrap}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"extra": extra}))
-    lab = batches.lab
-    return Batches(Lab(stack, lab.folder, lab.stream, lab.document))
 
 
 def test_d6_a_cluster_that_mirrors_the_topic_at_other_offsets_is_refused(

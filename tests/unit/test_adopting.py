@@ -18,7 +18,7 @@ from scripted_catalog import ScriptedCatalog, landed_then, overtaken_by, refused
 from frazil import keys
 from frazil.adopting import adopt_table
 from frazil.audit import audit_table
-from frazil.audit_ledger import count_foreign
+from frazil.audit_surroundings import count_foreign
 from frazil.authors import Author
 from frazil.coordinates import Offsets
 from frazil.errors import (

@@ -15,6 +15,7 @@ from frazil.cli.drill import drill
 from frazil.cli.erasing import erase
 from frazil.cli.letters import dead_letters, replay_dead_letters
 from frazil.cli.maintenance import expire_rows, maintain
+from frazil.cli.moving import move_cluster
 from frazil.cli.output import fail, keep_answers_clean
 from frazil.cli.questions import audit, snapshots, status, streams, where
 from frazil.cli.readiness import readiness
@@ -58,6 +59,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "drill": drill,
     "compare": compare,
     "adopt": adopt,
+    "move-cluster": move_cluster,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
