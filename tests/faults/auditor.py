@@ -620,7 +620,12 @@ def audit_history(history: History, stream: str, findings: Findings) -> None:
     if history.state is None:
         findings.say("E2", f"no snapshot on main's ancestry carries frazil.state.{stream}")
     previous: State | None = None
+    ended: dict[str, State | None] = {}
     for event in history.events:
+        if event.kind in ("replay", "backfill", "redrive"):
+            named = event.summary.get("frazil.letters-before", "")
+            audit_beside(ended.get(named, previous), event, findings)
+        ended[str(event.snapshot_id)] = previous
         if event.kind in ("gap", "adopt") and event.state and not event.is_authored:
             findings.say("E6", f"{event}: nobody's name or reason")
         if previous is None and event.state is not None:
@@ -637,17 +642,19 @@ def audit_history(history: History, stream: str, findings: Findings) -> None:
             findings.say("E2", f"batch {batch} was published {times} times")
 
 
+def audit_beside(point: State | None, event: Event, findings: Findings) -> None:
+    """Check that what moves no offsets stays below the recovery point of the log that it is of."""
+    known = point.offsets if point else {}
+    ends = [(moved.partition, moved.end) for moved in event.ranges]
+    ends += [(key, int(taken[-1]) + 1) for key, taken in event.taken.items()]
+    for partition, end in ends:
+        if end > known.get(partition, 0):
+            text = f"{event}: {write_name(partition)} to {end} is above the recovery point"
+            findings.say("E4", text)
+
+
 def audit_step(previous: State | None, event: Event, findings: Findings) -> None:
     """Check what one snapshot does to the recovery point `previous`."""
-    if event.kind in ("replay", "backfill", "redrive"):
-        known = previous.offsets if previous else {}
-        ends = [(moved.partition, moved.end) for moved in event.ranges]
-        for partition, end in ends + [
-            (key, int(taken[-1]) + 1) for key, taken in event.taken.items()
-        ]:
-            if end > known.get(partition, 0):
-                text = f"{event}: {write_name(partition)} to {end} is above the recovery point"
-                findings.say("E4", text)
     if event.state is None or previous is None:
         if event.kind == "ingest" and event.ranges:
             findings.say("E4", f"{event}: moves rows without a state")
@@ -1059,10 +1066,12 @@ class Delivery:
         """Return the letters of one log that count (the protocol's 'Dead letters').
 
         A letter counts iff its attempt is the last on the ancestry that covers its coordinate, and
-        no redrive above that lists the coordinate.
+        no redrive above that lists the coordinate. A redrive takes letters of the last batches
+        before it, or before the end of an earlier log that it names.
         """
         letters = self.letters.held.get(partition, NOTHING_HELD)
-        spans = [span for span in own_spans if self.events[span.owner].kind != "adopt"]
+        is_adopted = {index for index, event in enumerate(self.events) if event.kind == "adopt"}
+        spans = [span for span in own_spans if span.owner not in is_adopted]
         codes = self.attempt_codes()
         mine = {span.owner for span in spans}
         named = {i: code for i, code in codes.items() if code >= 0 and i in mine}
@@ -1071,14 +1080,22 @@ class Delivery:
         redriven = np.full(len(letters.offsets), -1, np.int64)
         for index, event in enumerate(self.events):
             if partition in event.taken:
-                taken = event.taken[partition]
-                redriven[np.isin(letters.offsets, taken)] = index
-                owners = paint(taken, [span for span in spans if span.owner < index])
-                self.redriven.update(owners.tolist())
+                taken, before = event.taken[partition], self.find_bound(index)
+                known = [span for span in self.spans[partition] if span.owner < before]
+                owners = paint(taken, [span for span in known if span.owner not in is_adopted])
+                is_own = np.isin(owners, list(mine))
+                redriven[np.isin(letters.offsets, taken[is_own])] = index
+                self.redriven.update(owners[is_own].tolist())
         last = paint(letters.offsets, spans)
         own = np.array([codes.get(index, -1) for index in range(len(self.events))] + [-1])
         is_counting: npt.NDArray[np.bool_] = (own[last] == letters.labels) & (redriven < last)
         return letters.offsets[is_counting]
+
+    def find_bound(self, index: int) -> int:
+        """Return the event before which a redrive's letters were read: itself, or a log's end."""
+        named = self.events[index].summary.get("frazil.letters-before")
+        ends = (i for i, event in enumerate(self.events) if str(event.snapshot_id) == named)
+        return index if named is None else next(ends, -1)
 
     def attempt_codes(self) -> dict[int, int]:
         """Return the letters' label of each event that publishes ranges, -1 where none has it."""

@@ -509,6 +509,64 @@ def test_a_topic_that_was_created_again_is_counted_apart(
     assert report.facts["checked_from"] == {"flights-0": 0}
 
 
+def redrive(lake: Lake, *offsets: int, before: int | None = None) -> None:
+    """Bring letters back as rows; `before` is the end of the log that they were read from."""
+    lake.commit({}, lake.write(coordinates(*offsets)))
+    told = lake.counts(len(offsets), 0, 0)
+    named = {"frazil.batch-id": f"redrive-{before}"}
+    named |= {} if before is None else {"frazil.letters-before": str(before)}
+    lake.seal("redrive", {"frazil.coordinates": {"flights": {"0": [*offsets]}}}, told | named)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["as written", "compacted"])
+@pytest.mark.parametrize("is_old", [False, True], ids=["new topic first", "old one first"])
+def test_letters_at_one_offset_of_two_topics_count_and_come_back_apart(
+    lake: Lake, *, is_old: bool, is_compacted: bool
+) -> None:
+    recreate(lake, 20)
+    gap = lake.head
+    lake.ingest({0: (0, 20)}, bad=(3,))
+    counting = lake.audit().facts["dead_letters_counting"]
+
+    redrive(lake, 3, before=gap if is_old else None)
+    if is_compacted:
+        compact(lake)
+
+    assert counting == 3
+    report = lake.audit()
+    assert report.findings == ()
+    assert report.facts["dead_letters_counting"] == 2
+    redrive(lake, 3, before=None if is_old else gap)
+    assert (lake.audit().findings, lake.audit().facts["dead_letters_counting"]) == ((), 1)
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_letter_above_the_new_topics_end_needs_the_name_of_the_old_one(
+    lake: Lake, *, is_named: bool
+) -> None:
+    recreate(lake, 2)
+    gap = lake.head
+    lake.ingest({0: (0, 2)})
+
+    redrive(lake, 3, before=gap if is_named else None)
+
+    assert lake.audit().found() == (set() if is_named else {"E4"})
+
+
+@pytest.mark.parametrize("before", ["old", "unknown"])
+def test_a_letter_of_an_old_topic_that_came_back_twice_or_from_nowhere_is_found(
+    lake: Lake, before: str
+) -> None:
+    recreate(lake, 20)
+    gap = lake.head
+    lake.ingest({0: (0, 20)})
+    redrive(lake, 3, before=gap)
+
+    redrive(lake, 3, before=gap if before == "old" else 1)
+
+    assert "E1" in lake.audit().found()
+
+
 def test_a_log_that_was_cut_is_one_log_below_the_cut(lake: Lake) -> None:
     lake.mark("gap", p0=15)
     lake.ingest({0: (15, 25)}, bad=(16,))
