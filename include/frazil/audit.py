@@ -29,7 +29,6 @@ from frazil.audit_ledger import (
     check_chain,
     list_attempts,
     list_spans,
-    list_taken,
     trace_steps,
 )
 from frazil.audit_reading import AuditedLog, KafkaAuditedLog, read_letters, read_rows
@@ -53,7 +52,7 @@ from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.errors import MissingTableError, UnknownTopicError
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
-from frazil.letters import select_counting
+from frazil.letters import list_taken, select_counting
 from frazil.offsets import OffsetRange
 from frazil.planning import check_sources
 from frazil.publishing import load_with_history

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from frazil import keys
 from frazil.audit_answer import Finding
-from frazil.coordinates import Coordinates, Letters, Offsets, Partition, parse_coordinates
+from frazil.coordinates import Coordinates, Letters, Partition, parse_coordinates
 from frazil.deletions import is_deletion, parse_gone, parse_gone_letters
 from frazil.ledger import History, LedgerEntry, walk_ancestors
 from frazil.offsets import OffsetRange, Ranges, iterate_ranges, parse_ranges
@@ -35,7 +35,8 @@ _FIRST_KINDS = frozenset({keys.BOOTSTRAP, keys.ADOPT, keys.REWIND})
 class Step:
     """One snapshot of main that speaks of the stream, with the state before and after it.
 
-    `taken` are the dead letters that a redrive brought back. `gone` are the rows and
+    `taken` are the dead letters that a redrive brought back; where they are of an earlier log,
+    `taken_before` is the snapshot that ended it. `gone` are the rows and
     `gone_letters` the letters that left on purpose, for whichever stream of the table.
     """
 
@@ -47,6 +48,7 @@ class Step:
     taken: Coordinates = field(default_factory=dict)
     gone: Coordinates = field(default_factory=dict)
     gone_letters: Letters = field(default_factory=dict)
+    taken_before: int | None = None
 
     def __str__(self) -> str:
         """Name the snapshot in a finding."""
@@ -108,8 +110,10 @@ def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
         kind = entry.summary.get(keys.KIND, "")
         has_taken = is_own and kind == keys.REDRIVE and keys.COORDINATES in entry.summary
         taken = parse_coordinates(entry.summary[keys.COORDINATES]) if has_taken else {}
+        before = entry.summary.get(keys.LETTERS_BEFORE)
         gone = (parse_gone(entry.summary), parse_gone_letters(entry.summary))
-        steps.append(Step(entry, kind, state, after, ranges, taken, *gone))
+        taken_before = int(before) if has_taken and before else None
+        steps.append(Step(entry, kind, state, after, ranges, taken, *gone, taken_before))
         state = after or state
     return tuple(steps)
 
@@ -219,13 +223,6 @@ def list_attempts(steps: tuple[Step, ...]) -> dict[int, str]:
         index: step.entry.summary[keys.ATTEMPT]
         for index, step in enumerate(steps)
         if step.kind in keys.ROW_KINDS and keys.ATTEMPT in step.entry.summary
-    }
-
-
-def list_taken(steps: tuple[Step, ...], partition: Partition) -> dict[int, Offsets]:
-    """Give what each redrive lists of a partition, by the redrive's index."""
-    return {
-        index: step.taken[partition] for index, step in enumerate(steps) if partition in step.taken
     }
 
 

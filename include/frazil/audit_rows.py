@@ -210,18 +210,25 @@ def judge_batches(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Findin
 
 
 def _judge_pools(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Finding]:
-    """Compare what the batches of several logs wrote of a partition with the rows that are there.
+    """Compare what the batches of several logs published of a partition with what is there.
 
     A record of one of them would hide that one of the other is missing at the same offset.
     """
     by_index = {claim.index: claim.counts for claim in claims if claim.counts is not None}
-    for (topic, number), pool in sorted(tally.pools.items()):
-        if pool <= by_index.keys() and not pool & tally.faulty:
-            told = sum(by_index[index].get((topic, number), (0, 0))[1] for index in pool)
-            found = sum(tally.rows[index][topic, number] for index in pool)
-            if told != found:
-                text = f"{topic}-{number}: batches of several logs wrote {told} rows, {found} exist"
-                yield Finding(invariant="I1", text=text)
+    skipped = {claim.index: claim.rows_skipped for claim in claims}
+    for place, pool in sorted(tally.pools.items()):
+        if not pool <= by_index.keys() or pool & tally.faulty:
+            continue
+        counts = [by_index[index].get(place, (0, 0)) for index in pool]
+        told, bad = sum(good for _, good in counts), sum(read - good for read, good in counts)
+        found = sum(tally.rows[index][place] for index in pool)
+        letters = sum(tally.letters[index][place] for index in pool)
+        name = f"{place[0]}-{place[1]}: batches of several logs"
+        if told != found:
+            yield Finding(invariant="I1", text=f"{name} wrote {told} rows, {found} exist")
+        if not bad - sum(skipped[index] for index in pool) <= letters <= bad:
+            text = f"{name} read {bad} bad records, {letters} letters count"
+            yield Finding(invariant="I1", text=text)
 
 
 def _find_missing(claim: BatchClaim, tally: Tally) -> Iterator[Finding]:

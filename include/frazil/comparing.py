@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from pyiceberg.table import FileScanTask
 
 from frazil import keys
-from frazil.audit_ledger import Spans, list_attempts, list_spans, list_taken, trace_steps
+from frazil.audit_ledger import Spans, list_attempts, list_spans, trace_steps
 from frazil.audit_reading import read_letters
 from frazil.comparison import (
     Claim,
@@ -34,7 +34,7 @@ from frazil.comparison_answer import (
 from frazil.connections import find_catalog
 from frazil.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.ledger import History, find_recovery_point, walk_ancestors
-from frazil.letters import select_counting
+from frazil.letters import list_taken, select_counting
 from frazil.offset_columns import find_columns
 from frazil.placed_rows import PlacedBatch, PlacedTable, TablePlaces
 from frazil.publishing import load_with_history

@@ -29,6 +29,7 @@ LOST_WINDOWS = "frazil.lost-windows"
 ABANDONED_HEAD = "frazil.abandoned-head"
 ADOPTED = "frazil.adopted"
 MOVED = "frazil.moved"
+LETTERS_BEFORE = "frazil.letters-before"
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 
 STATE_PREFIX = "frazil.state."

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from frazil import keys
-from frazil.audit_ledger import Spans, Step, list_attempts, list_spans, list_taken
+from frazil.audit_ledger import Spans, Step, list_attempts, list_spans
 from frazil.audit_rows import NOBODY, find_owners
 from frazil.coordinates import NO_OFFSETS, Offsets, Partition, join_letters
 from frazil.tables import translated_errors
@@ -28,37 +28,66 @@ _PLAIN = ("attempt", "reason", "quarantined_at", "resolved_by")
 
 
 @dataclass(frozen=True)
+class Taken:
+    """Letters of one partition that a redrive brought back, of the last batches before a step."""
+
+    offsets: Offsets
+    before: int
+
+
+@dataclass(frozen=True)
 class Lots:
-    """What became of letters, each by its place: does it count, and which redrive took it."""
+    """What became of letters, each by its place: does it count, and which redrive took it.
+
+    `ends` are the steps that ended the log that it was read from, `NOBODY` for the log of today.
+    """
 
     is_open: Flags
     takers: Indexes
+    ends: Indexes
+
+
+def list_taken(steps: tuple[Step, ...], partition: Partition) -> dict[int, Taken]:
+    """Give what each redrive lists of a partition, by the redrive's index."""
+    indexes: dict[int | None, int] = {s.entry.snapshot_id: i for i, s in enumerate(steps)}
+    return {
+        index: Taken(
+            step.taken[partition],
+            index if step.taken_before is None else indexes.get(step.taken_before, 0),
+        )
+        for index, step in enumerate(steps)
+        if partition in step.taken
+    }
 
 
 def judge_letters(
-    offsets: Offsets, indexes: Indexes, spans: Spans, taken: Mapping[int, Offsets]
+    offsets: Offsets, indexes: Indexes, spans: Spans, taken: Mapping[int, Taken]
 ) -> Lots:
     """Decide which letters of one partition count (protocol.md, Dead letters).
 
     A letter counts if its attempt is the last of its log that covers its coordinate, and no redrive
-    above it lists that coordinate. `offsets` ascend; `indexes` are their attempts' positions on the
-    ancestry, `taken` what each redrive lists of the partition, by its position.
+    above it lists that coordinate. Where two logs have a letter there, a redrive says which one it
+    took. `offsets` ascend; `indexes` are their attempts' positions on the ancestry, `taken` what
+    each redrive lists of the partition, by its position.
     """
     is_last = np.zeros(len(offsets), dtype=np.bool_)
     for own in spans.generations:
         is_last |= (indexes != NOBODY) & (find_owners(offsets, own) == indexes)
     takers = np.full(len(offsets), NOBODY, dtype=np.int64)
     for position, listed in sorted(taken.items()):
-        is_listed = is_last & (indexes < position) & (takers == NOBODY)
-        takers[is_listed & np.isin(offsets, listed)] = position
-    return Lots(is_open=is_last & (takers == NOBODY), takers=takers)
+        known = [span for span in spans.every if span.index < listed.before]
+        is_listed = is_last & (find_owners(offsets, known) == indexes) & (takers == NOBODY)
+        takers[is_listed & np.isin(offsets, listed.offsets)] = position
+    restarts = np.array([*spans.restarts, NOBODY], dtype=np.int64)
+    ends = restarts[np.searchsorted(restarts[:-1], indexes)]
+    return Lots(is_open=is_last & (takers == NOBODY), takers=takers, ends=ends)
 
 
 def select_counting(
     letters: Mapping[str, Offsets],
     spans: Spans,
     attempts: Mapping[int, str],
-    taken: Mapping[int, Offsets],
+    taken: Mapping[int, Taken],
 ) -> tuple[Offsets, Offsets]:
     """Select the letters of a partition that count, and those that a redrive brought back.
 
@@ -153,6 +182,7 @@ def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Lots:
     return Lots(
         is_open=is_open & ~_flag_gone(rows, steps),
         takers=np.concatenate([NO_OFFSETS, *(lot.takers for lot in lots)]),
+        ends=np.concatenate([NO_OFFSETS, *(lot.ends for lot in lots)]),
     )
 
 

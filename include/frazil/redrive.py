@@ -5,7 +5,7 @@ letters). So it may be killed anywhere and run again: letters that are back do n
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
 
@@ -36,6 +36,7 @@ from frazil.redrive_messages import (
 from frazil.redrive_plan import (
     RedrivePlan,
     choose_letters,
+    find_end,
     plan_redrive,
     refuse_strangers,
     refuse_upserts,
@@ -92,7 +93,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
     book = read_book(letters, stream.stream, look.steps)
     places = choose_letters(book.rows, book.lots.is_open, choice)
     treat = _preview if choice.dry_run else _bring_back
-    portions = [treat(work, book, portion) for portion in split_letters(places)]
+    portions = [treat(work, book, portion) for portion in split_letters(places, book.lots.ends)]
     failing: Counter[str] = Counter()
     for portion in portions:
         failing.update(portion.failing)
@@ -150,11 +151,12 @@ def _bring_back(work: Workspace, book: LetterBook, places: Indexes) -> Portion:
 def _bring_back_once(work: Workspace, book: LetterBook, places: Indexes) -> Portion:
     """Stage on head what counts there, judge it and seal it."""
     look = look_at(work)
-    is_open = book.judged_by(look.steps).lots.is_open
-    places = places[is_open[places]]
+    book = book.judged_by(look.steps)
+    places = places[book.lots.is_open[places]]
     if not len(places):
         return Portion(0, {})
-    plan = _plan(work, look, book, places)
+    before = find_end(look.steps, book.lots.ends[places])
+    plan = replace(_plan(work, look, book, places), before=before)
     reach_failpoint("redrive.before-branch")
     branch = name_branch(plan.batch.stream, plan.batch.base_epoch, beside=True)
     base_head = create_branch(work.store, plan.batch.table, branch)
@@ -216,7 +218,7 @@ def _stage_and_seal(
     staged = _describe_staged(plan, result, attempt, snapshot_id)
     verdict = judge_redrive(work, plan, staged)
     reach_failpoint("redrive.before-seal")
-    summary = summarize_redrive(staged, verdict, coordinates, work.run_id)
+    summary = summarize_redrive(staged, verdict, coordinates, plan.before, work.run_id)
     seal = Seal(plan.batch.table, branch, snapshot_id, summary)
 
     def refuse(table: Table, history: History) -> None:

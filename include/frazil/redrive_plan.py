@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from frazil import keys
 from frazil.audit_ledger import Step
+from frazil.audit_rows import NOBODY
 from frazil.blocking import Fingerprint
 from frazil.contracts import BatchPlan, Staged, Verdict, plain_offsets, plain_ranges
 from frazil.coordinates import (
@@ -20,7 +21,7 @@ from frazil.coordinates import (
     encode_coordinates,
     plain_runs,
 )
-from frazil.errors import ConfigurationError, ConservationError
+from frazil.errors import ConfigurationError, ConservationError, StageStaleError
 from frazil.letters import Flags, Indexes, list_slices
 from frazil.offsets import Runs
 from frazil.planning import PlanInput, name_rules
@@ -35,13 +36,15 @@ MAX_LETTERS = 100_000
 class RedrivePlan:
     """Letters that count on one head, by attempt, and the batch that would stage them.
 
-    The batch moves no offsets: its ranges only cover the letters.
+    The batch moves no offsets: its ranges only cover the letters. They are of one log: where that
+    is not today's, `before` is the snapshot that ended it.
     """
 
     batch: BatchPlan
     letters: Mapping[str, Coordinates]
     count: int
     schema_ids: tuple[int, ...]
+    before: int | None = None
 
     @property
     def runs(self) -> dict[str, Runs]:
@@ -98,10 +101,27 @@ def _flags(flags: pa.ChunkedArray) -> Flags:
     return found
 
 
-def split_letters(places: Indexes) -> Iterator[Indexes]:
-    """Cut letters into portions of one redrive each."""
-    for start in range(0, len(places), MAX_LETTERS):
-        yield places[start : start + MAX_LETTERS]
+def split_letters(places: Indexes, ends: Indexes) -> Iterator[Indexes]:
+    """Cut letters into portions of one redrive each; two logs may have one at the same offset."""
+    for end in np.unique(ends[places]):
+        own = places[ends[places] == end]
+        for start in range(0, len(own), MAX_LETTERS):
+            yield own[start : start + MAX_LETTERS]
+
+
+def find_end(steps: tuple[Step, ...], ends: Indexes) -> int | None:
+    """Give the snapshot that ended the log of these letters; None for today's.
+
+    Raises:
+        StageStaleError: they are of several logs since one of them ended.
+    """
+    found = np.unique(ends).tolist()
+    if len(found) > 1:
+        raise StageStaleError(
+            "the letters are of several logs: the topic was created again, or moved, meanwhile",
+            "run again: letters of each log come back by themselves",
+        )
+    return None if found == [NOBODY] else steps[found[0]].entry.snapshot_id
 
 
 def group_letters(rows: pa.Table) -> dict[str, Coordinates]:
@@ -168,8 +188,9 @@ def refuse_strangers(plan: RedrivePlan, staged: Coordinates) -> None:
 
 
 def summarize_redrive(
-    staged: Staged, verdict: Verdict, coordinates: Coordinates, run_id: str
+    staged: Staged, verdict: Verdict, coordinates: Coordinates, before: int | None, run_id: str
 ) -> dict[str, str]:
     """Write the full summary of a redrive: it lists its records and carries no state."""
     told = summarize_staged(keys.REDRIVE, staged, verdict, run_id)
-    return told | {keys.COORDINATES: encode_coordinates(coordinates)}
+    told[keys.COORDINATES] = encode_coordinates(coordinates)
+    return told if before is None else told | {keys.LETTERS_BEFORE: str(before)}

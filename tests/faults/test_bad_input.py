@@ -15,6 +15,7 @@ from conftest import FRAZIL, Lab, Run, good_values
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
+from faults.batches import Batches
 from frazil import keys
 from frazil.tables import snapshot_summary
 
@@ -152,21 +153,35 @@ def test_records_that_retention_took_stop_the_stream_until_somebody_accepts(lab:
 
 
 @pytest.mark.parametrize("refill", [5, 60], ids=["shorter than before", "longer than before"])
-def test_a_topic_that_was_deleted_and_created_again(lab: Lab, refill: int) -> None:
+def test_a_topic_that_was_deleted_and_created_again_is_read_once_somebody_accepts(
+    lab: Lab, batches: Batches, refill: int
+) -> None:
     lab.create_topic()
-    lab.produce(good_values(20))
-    assert lab.frazil("run", lab.stream).code == 0
+    lab.produce([*good_values(18), b"no json", b"no json"])
+    lab.drain()
     admin = lab.admin
     admin.delete_topics([lab.topic])[lab.topic].result(15)
     lab.create_topic()
-    lab.produce(good_values(refill))
+    lab.produce([b"no json", *good_values(refill - 1)])
     before = snapshot_count(lab)
 
     run = lab.frazil("run", lab.stream)
 
-    assert_refused(run, "TopicRecreated", lab.topic, "accept-gap")
+    assert_refused(run, "TopicRecreated", lab.topic, f"frazil accept-gap {lab.stream} --by")
     assert (snapshot_count(lab), lab.rows) == (before, 20)
     assert_on_timeline(lab, "TopicRecreated", lab.topic)
+    person = ("--by", "tests@example.org", "--reason", "the topic was created again")
+    accepted = lab.frazil("accept-gap", lab.stream, *person, "--no-dry-run")
+    assert accepted.code == 0, accepted.err
+    lab.drain()
+    new = [divmod(number, 2) for number in range(1, refill)]
+    new_places = {p: [offset for offset, partition in new if partition == p] for p in (0, 1)}
+    assert batches.places() == {p: sorted([*range(9), *new_places[p]]) for p in (0, 1)}
+    audited = lab.frazil("audit", lab.stream)
+    assert audited.code == 0, audited.out + audited.err
+    report = batches.audit()
+    assert report.findings == ()
+    assert report.facts["records_delivered"] == refill
 
 
 def test_a_partition_that_was_added_is_read_from_its_beginning(lab: Lab) -> None:

@@ -9,7 +9,9 @@ from confluent_kafka import Producer
 from conftest import Lab, good_values
 
 from faults.batches import Batches, EventfulEngine
-from frazil.contracts import NothingToRead
+from frazil.audit import audit_stream
+from frazil.authors import Author
+from frazil.decisions import accept_gap
 from frazil.errors import RetentionGapError, SourceError
 from frazil.ingest import plan_next_batch, stage_batch
 
@@ -42,17 +44,28 @@ def test_d3_records_that_go_between_plan_and_read_or_while_it_reads_abort_the_ru
     assert batches.table.current_snapshot() == head
 
 
-def test_d8_a_topic_that_comes_back_with_fewer_partitions_is_refused(
+def test_d8_a_topic_that_comes_back_with_fewer_partitions_waits_for_a_person(
     lab: Lab, batches: Batches
 ) -> None:
     lab.create_topic(partitions=3)
-    assert isinstance(batches.run(), NothingToRead)
+    lab.produce([*good_values(28), b"no json"], partitions=3)
+    batches.publish()
     admin = lab.admin
     admin.delete_topics([lab.topic])[lab.topic].result(15)
     lab.create_topic(partitions=1)
+    lab.produce([*good_values(14), b"no json"], partitions=1)
 
-    with pytest.raises(SourceError, match="was deleted and created again"):
+    with pytest.raises(SourceError, match=r"(?s)deleted and created again.*accept-gap"):
         plan_next_batch(batches.open())
+
+    accept_gap(batches.open(), Author("tests@example.org", "created again, with one partition"))
+    batches.publish()
+    assert batches.next_offsets == [15]
+    assert batches.places() == {0: sorted([*range(10), *range(14)]), 1: [*range(9)], 2: [*range(9)]}
+    assert audit_stream(batches.open()).findings == ()
+    report = batches.audit()
+    assert report.findings == ()
+    assert report.facts["records_delivered"] == 15
 
 
 def test_d14_the_first_messages_are_read_one_by_one_beside_an_empty_partition(

@@ -9,9 +9,12 @@ from conftest import Lab, Run, good_values
 from faults.auditor import audit_table, fingerprint
 from faults.batches import Batches, EventfulEngine
 from frazil import keys
+from frazil.authors import Author
+from frazil.decisions import accept_gap
 from frazil.errors import QualityFailedError, StageStaleError
 from frazil.failpoints import FAILPOINTS
 from frazil.ledger import walk_ancestors
+from frazil.letter_report import report_letters
 from frazil.letters import read_book
 from frazil.maintenance import compact_table
 from frazil.publishing import load_with_history
@@ -89,6 +92,39 @@ def test_mended_letters_come_back_once_and_the_rest_stay_letters(batches: Batche
     assert (again.letters, again.rows, again.redrives, again.marked) == (1, 0, (), 0)
     assert (count_rows(batches), count_marked(batches)) == (32, 12)
     assert batches.next_offsets == point
+    assert_exactly_once(lab)
+
+
+@pytest.mark.parametrize(
+    ("again", "rows", "redrives"),
+    [(b"no json", 2, 1), (b'{"id": 1}', 3, 2)],
+    ids=["what stays a letter there", "what comes back there, too"],
+)
+def test_letters_of_a_topic_that_was_created_again_come_back_beside_new_ones(
+    batches: Batches, again: bytes, rows: int, redrives: int
+) -> None:
+    lab = batches.lab
+    lab.create_topic(partitions=1)
+    lab.produce(good_values(1), partitions=1)
+    batches.publish()
+    write_columns(lab, STRICT)
+    lab.produce([*good_values(2), b'{"id": 7}', *good_values(3), b'{"id": 8}'], partitions=1)
+    batches.publish()
+    admin = lab.admin
+    admin.delete_topics([lab.topic])[lab.topic].result(15)
+    lab.create_topic(partitions=1)
+    lab.produce([*good_values(3), again, *good_values(1)], partitions=1)
+    accept_gap(batches.open(), Author("tests@example.org", "the topic was created again"))
+    batches.publish()
+    counted = report_letters(batches.open()).open
+    assert_exactly_once(lab)
+    write_columns(lab, MENDED)
+
+    answer = redrive(batches.open())
+
+    assert (counted, answer.letters, answer.rows, len(answer.redrives)) == (3, 3, rows, redrives)
+    assert report_letters(batches.open()).open == 3 - rows
+    assert (count_rows(batches), count_marked(batches)) == (10 + rows, rows)
     assert_exactly_once(lab)
 
 

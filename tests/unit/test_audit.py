@@ -1,6 +1,6 @@
 """The audit holds where the guarantees hold, and names the record where they do not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -172,7 +172,12 @@ def test_a_dead_letter_that_is_there_twice_is_a_doubled_record(pipeline: Pipelin
     assert [finding.coordinates for finding in answer.findings] == [((TOPIC, 0, 2),)]
 
 
-def redrive(pipeline: Pipeline, listed: Records, rows: Records | None = None) -> None:
+def redrive(
+    pipeline: Pipeline,
+    listed: Records,
+    rows: Records | None = None,
+    told: Mapping[str, str] | None = None,
+) -> None:
     """Seal rows as dead letters that came back; `rows` are the listed ones unless given."""
     lake, name = pipeline.lake, pipeline.lake.stream.table.name
     branch = name_branch(TOPIC, 1)
@@ -185,6 +190,7 @@ def redrive(pipeline: Pipeline, listed: Records, rows: Records | None = None) ->
         keys.BATCH_ID: branch,
         keys.COORDINATES: encode_coordinates(coordinates),
         **dict.fromkeys((keys.ROWS_READ, keys.ROWS_WRITTEN), str(len([*listed]))),
+        **(told or {}),
     }
     staged_id = lake.table.metadata.refs[branch].snapshot_id
     publish_seal(lake.store, Seal(name, branch, staged_id, summary), lambda _t, _h: None)
@@ -279,6 +285,49 @@ def test_records_that_compaction_took_from_the_topic_are_not_blamed(pipeline: Pi
     pipeline.log.offsets[0] = [4, 9]
 
     assert pipeline.audit().verdict == "holds"
+
+
+def recreate(pipeline: Pipeline) -> tuple[Pipeline, int]:
+    """Let the log begin again with a letter at an old one's offset; give the gap that says so."""
+    renewed = Pipeline(pipeline.lake, LogInMemory())
+    lake, gap = renewed.lake, {TOPIC: state_of(epoch=3, offsets=(0, 0))}
+    gap_id = lake.mark(keys.GAP, gap, lake.table, lake.history)
+    renewed.log.produce(0, 0, 1, 2)
+    renewed.ingest(letters=[(0, 2)])
+    return renewed, gap_id
+
+
+def test_a_letter_of_a_log_that_ended_still_counts_and_is_missed(lake: Lake) -> None:
+    ensure_dead_letters_table(lake.store, lake.stream.table.name)
+    letters = lake.store.load("demo.orders__dead_letters")
+    pipeline = Pipeline(lake, LogInMemory())
+    pipeline.log.produce(0, 0, 1, 2, 3)
+    pipeline.ingest(letters=[(0, 2)])
+    old_attempt = letters.refresh().scan().to_arrow()["attempt"][0].as_py()
+    renewed, _ = recreate(pipeline)
+
+    holds = renewed.audit()
+    letters.refresh().delete(f"attempt == '{old_attempt}'")
+    broken = renewed.audit()
+
+    assert (holds.findings, holds.counts.dead_letters) == ((), 2)
+    assert [finding.text for finding in broken.findings] == [
+        "orders-0: batches of several logs read 2 bad records, 1 letters count"
+    ]
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["today's first", "the old one first"])
+def test_letters_of_two_logs_at_one_offset_come_back_apart(pipeline: Pipeline, order: int) -> None:
+    renewed, gap_id = recreate(pipeline)
+    first, second = ({}, {keys.LETTERS_BEFORE: str(gap_id)})[::order]
+
+    redrive(renewed, [(0, 2)], told=first)
+    once = renewed.audit()
+    redrive(renewed, [(0, 2)], told=second)
+    twice = renewed.audit()
+
+    assert (once.findings, once.counts.dead_letters) == ((), 1)
+    assert (twice.findings, twice.counts.dead_letters) == ((), 0)
 
 
 def test_records_read_after_a_recorded_truncation_may_share_coordinates(

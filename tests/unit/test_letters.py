@@ -8,15 +8,17 @@ import pytest
 
 from frazil import keys
 from frazil.audit_ledger import Span, Spans, Step
+from frazil.audit_rows import NOBODY
 from frazil.coordinates import Offsets
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, StageStaleError
 from frazil.ledger import LedgerEntry
-from frazil.letters import judge_letters, list_slices
+from frazil.letters import Taken, judge_letters, list_slices
 from frazil.offsets import OffsetRange
 from frazil.redrive_messages import LetterChoice, parse_choice
 from frazil.redrive_plan import (
     MAX_LETTERS,
     choose_letters,
+    find_end,
     group_letters,
     refuse_upserts,
     split_letters,
@@ -57,9 +59,33 @@ def offsets_of(*offsets: int) -> Offsets:
 def test_a_letter_counts_by_main_alone(
     index: int, spans: list[Span], taken: dict[int, Offsets], expected: tuple[bool, int]
 ) -> None:
-    lots = judge_letters(offsets_of(4), offsets_of(index), Spans(tuple(spans)), taken)
+    listed = {place: Taken(offsets, place) for place, offsets in taken.items()}
+
+    lots = judge_letters(offsets_of(4), offsets_of(index), Spans(tuple(spans)), listed)
 
     assert (bool(lots.is_open[0]), int(lots.takers[0])) == expected
+
+
+@pytest.mark.parametrize(
+    ("taken", "is_open"),
+    [
+        ({}, [True, True, True]),
+        ({3: Taken(offsets_of(3, 7), 3)}, [True, False, False]),
+        ({3: Taken(offsets_of(3, 7), 1)}, [False, True, False]),
+        ({3: Taken(offsets_of(3), 1), 4: Taken(offsets_of(3), 4)}, [False, False, True]),
+        ({3: Taken(offsets_of(3, 7), 0)}, [True, True, True]),
+    ],
+    ids=["none came back", "of today's log", "of the old log", "of both", "of a log unknown"],
+)
+def test_letters_of_a_log_that_ended_count_beside_those_at_the_same_offsets(
+    taken: dict[int, Taken], is_open: list[bool]
+) -> None:
+    spans = Spans((Span(0, 5, 2),), (Span(0, 10, 0),), restarts=(1,))
+
+    lots = judge_letters(offsets_of(3, 3, 7), offsets_of(0, 2, 0), spans, taken)
+
+    assert lots.is_open.tolist() == is_open
+    assert lots.ends.tolist() == [1, NOBODY, 1]
 
 
 LETTERS = pa.table(
@@ -143,9 +169,23 @@ def test_letters_are_grouped_by_attempt_and_partition() -> None:
 
 
 def test_a_large_choice_is_cut_into_several_redrives() -> None:
-    portions = list(split_letters(np.arange(2 * MAX_LETTERS + 1)))
+    places = np.arange(2 * MAX_LETTERS + 1)
+
+    portions = list(split_letters(places, np.full(len(places), NOBODY)))
 
     assert [len(portion) for portion in portions] == [MAX_LETTERS, MAX_LETTERS, 1]
+
+
+def test_a_redrive_takes_letters_of_one_log_and_names_its_end() -> None:
+    ends = offsets_of(1, NOBODY, 1, NOBODY)
+    gap = Step(LedgerEntry(12, 11, 0, {}), keys.GAP, None, None, {})
+
+    portions = [portion.tolist() for portion in split_letters(offsets_of(0, 1, 2), ends)]
+
+    assert portions == [[1], [0, 2]]
+    assert [find_end((gap, gap), ends[portion]) for portion in portions] == [None, 12]
+    with pytest.raises(StageStaleError, match="several logs"):
+        find_end((gap, gap), ends)
 
 
 def test_a_stream_that_merges_by_key_is_refused() -> None:
