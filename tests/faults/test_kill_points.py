@@ -23,12 +23,14 @@ BY_WORKERS = ("stage.before-files",)
 """Reached only where Python workers write the rows of a batch."""
 BLOCKING = tuple(name for name in FAILPOINTS if name.endswith("-block"))
 EVOLVING = tuple(name for name in FAILPOINTS if name.endswith("-evolution"))
+FIRST = ("plan.before-create-table", "plan.before-bootstrap", "plan.after-bootstrap")
+"""What they lie around is done in a stream's first run alone."""
 OTHER_STEPS = ("seal.", "redrive.", "rewind.", "replay.", "decide.", "delete.", "erase.")
 """Lines of what is no batch; they have tests of their own."""
 PLAIN = tuple(
     name
     for name in FAILPOINTS
-    if name not in BLOCKING + EVOLVING and not name.startswith(OTHER_STEPS)
+    if name not in BLOCKING + EVOLVING + FIRST and not name.startswith(OTHER_STEPS)
 )
 
 
@@ -75,6 +77,19 @@ def test_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -> N
         kill_once(lab, failpoint, **directly)
         again = lab.frazil("run", lab.stream)
         assert again.code == 0, again.out + again.err
+
+    lab.drain()
+    assert_exactly_once(lab)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("failpoint", FIRST)
+def test_a_kill_of_the_first_run_begins_a_stream_once(lab: Lab, failpoint: str, seed: int) -> None:
+    lab.write_stream(batch={"max_records": 1000})
+    lab.create_topic()
+    lab.produce(seeded_values(seed))
+
+    kill_once(lab, failpoint)
 
     lab.drain()
     assert_exactly_once(lab)
