@@ -8,7 +8,8 @@ pass fails the run.
 **When.** Whenever you trigger it: before going to production, after an upgrade, once a quarter.
 
 **Inputs.** The drill, and the stream whose connections are used. That stream is not touched; the
-drill needs the right to create and delete topics and tables.
+drill needs the right to create and delete topics and tables. `mirror_promoted` and `broker_restart`
+start a broker of their own by the embedded stack's means; where that cannot be, they are skipped.
 
 **What a retry does.** There is none; each run has a scratch stream of its own.
 
@@ -36,6 +37,8 @@ DRILLS = (
     "topic_recreated",
     "bad_schema",
     "replay",
+    "mirror_promoted",
+    "broker_restart",
     "rollback",
 )
 """Those of `frazil.drills`, which is too heavy for a parse; a test compares."""

@@ -209,8 +209,9 @@ def _judge_given(place: Place, known: Known, copy: Copy, candidates: list[int], 
         raise _refuse(
             place, f"{doubled} records at or behind offset {given} were read ({known.source})"
         )
+    is_shared = bool(np.isin(copy.prints, known.before).any())
     is_strange = bool(index) and not np.isin(copy.prints[index - 1], known.before)
-    if known.is_complete and len(known.before) and is_strange:
+    if known.is_complete and is_shared and is_strange:
         raise _refuse(
             place,
             f"the record before offset {given} was not read ({known.source}); it would be lost",

@@ -33,12 +33,16 @@ class _Heard:
 
 @dataclass(frozen=True)
 class PrintedLog:
-    """A cluster's topic as prints of its records; with values, or by timestamp and key alone."""
+    """A cluster's topic as prints of its records; with values, or by timestamp and key alone.
+
+    Without times, where a copy has other ones than its source.
+    """
 
     kafka: KafkaLog
     config: Mapping[str, str]
     isolation: str
     with_values: bool
+    with_times: bool = True
 
     def find_known(self, state: StreamState, topic: TopicFacts) -> dict[int, Known]:
         """Find the records around each recovery point on the cluster that the ledger read.
@@ -112,7 +116,7 @@ class PrintedLog:
 
         def see(message: Message) -> None:
             own = heard[message.partition() or 0]
-            at_ms = message.timestamp()[1]
+            at_ms = message.timestamp()[1] if self.with_times else 0
             value = message.value() if self.with_values else b""
             own.offsets.append(message.offset() or 0)
             own.prints.append(make_print(at_ms, _bytes(message.key()), _bytes(value)))

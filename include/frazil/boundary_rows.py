@@ -70,7 +70,7 @@ class LedgerRecords:
                     break
                 parts.insert(0, rows)
             expected = start
-            if sum(map(len, parts)) >= WANTED_RECORDS or batches == _MAX_BATCHES:
+            if _is_enough(parts) or batches == _MAX_BATCHES:
                 break
         return _know(parts, is_complete=is_complete)
 
@@ -143,10 +143,20 @@ def _flatten(rows: pa.Table) -> pa.Table:
     return pa.table({name: columns[name].cast(kind) for name, kind in _TYPES.items()})
 
 
+def _is_enough(parts: list[pa.Table]) -> bool:
+    """Say whether these are enough records, and not all of one instant, which shows little."""
+    if sum(map(len, parts)) < WANTED_RECORDS:
+        return False
+    return len(pc.unique(pa.concat_tables(parts)["timestamp"])) > 1
+
+
 def _know(parts: list[pa.Table], *, is_complete: bool) -> Known:
-    """Print the last of these records."""
+    """Print the last of these records, as far back as another instant."""
     rows = pa.concat_tables(parts) if parts else pa.table({"timestamp": [], "key": []})
-    rows = rows.slice(max(0, len(rows) - WANTED_RECORDS))
+    times = rows["timestamp"].to_numpy()
+    others = np.flatnonzero(times != times[-1]) if len(rows) else NO_PRINTS
+    start = max(0, len(rows) - WANTED_RECORDS)
+    rows = rows.slice(min(start, int(others[-1])) if len(others) else start)
     instants = [-1 if at is None else at for at in rows["timestamp"].to_pylist()]
     prints = [make_print(*each) for each in zip(instants, rows["key"].to_pylist(), strict=True)]
     return Known(

@@ -11,6 +11,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
 
 from frazil.connections import connection_from_environment, find_connection
+from frazil.drill_broker import Broker
 from frazil.errors import DrillError, FrazilError, KafkaUnavailableError
 from frazil.kafka_options import to_librdkafka
 from frazil.stack.settings import STREAMS_VARIABLE
@@ -51,12 +53,18 @@ class Answer:
 
 @dataclass
 class Scratch:
-    """One scratch stream; `seen` lists what was typed and what came back."""
+    """One scratch stream; `seen` lists what was typed and what came back.
+
+    `cluster` are librdkafka's settings of the cluster that its connection leads to; `broker` is one
+    of its own, for drills that need it.
+    """
 
     like: Workspace
     folder: Path
     name: str
     document: dict[str, Any]
+    cluster: dict[str, str]
+    broker: Broker | None = None
     seen: list[str] = field(default_factory=list)
 
     @property
@@ -92,15 +100,32 @@ class Scratch:
     @property
     def admin(self) -> AdminClient:
         """Open an admin client of the stream's cluster."""
-        return AdminClient({"log_level": 0, **to_librdkafka(self.like.kafka_config)})
+        return AdminClient({"log_level": 0, **to_librdkafka(self.cluster)})
 
     def produce(self, count: int, *, good: bool = True) -> None:
-        """Send records, all that fit or none."""
-        settings = {"log_level": 0, **to_librdkafka(self.like.kafka_config)}
-        producer = Producer(settings)
+        """Send records, all that fit or none, each of an instant of its own."""
+        producer, began_ms = self.open_producer(), int(time.time() * 1000)
         for number in range(count):
             value = json.dumps({"id": number}) if good else json.dumps({"id": "no number"})
-            producer.produce(self.name, value=value.encode(), partition=0)
+            producer.produce(
+                self.name,
+                value=value.encode(),
+                key=str(number).encode(),
+                partition=0,
+                timestamp=began_ms + number,
+            )
+        self.flush(producer, count)
+
+    def open_producer(self) -> Producer:
+        """Open a producer of the stream's cluster."""
+        return Producer({"log_level": 0, **to_librdkafka(self.cluster)})
+
+    def flush(self, producer: Producer, count: int) -> None:
+        """Wait until the cluster has taken what was sent.
+
+        Raises:
+            KafkaUnavailableError: it has not.
+        """
         if producer.flush(_ADMIN_SECONDS):
             raise KafkaUnavailableError(
                 f"the scratch topic {self.name} did not take {count} records",
@@ -109,20 +134,31 @@ class Scratch:
 
     def type_in(self, *words: str, **environment: str) -> Answer:
         """Run a command of Frazil on the scratch stream."""
-        command = [words[0], self.name, *words[1:]]
-        done = subprocess.run(
-            [sys.executable, "-m", "frazil.cli.main", *command],
+        return self.finish(self.start(*words, **environment), *words, **environment)
+
+    def start(self, *words: str, **environment: str) -> "subprocess.Popen[str]":
+        """Start a command of Frazil on the scratch stream."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "frazil.cli.main", words[0], self.name, *words[1:]],
             env={**self.environment(), **environment},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
         )
-        told = done.stderr.strip().splitlines()[-2:] if done.returncode else []
+
+    def finish(self, process: "subprocess.Popen[str]", *words: str, **environment: str) -> Answer:
+        """Wait for a command, and keep what it said; one that takes too long is ended."""
+        try:
+            out, err = process.communicate(timeout=_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+        told = err.strip().splitlines()[-2:] if process.returncode else []
         extra = "".join(f"{name}=… " for name in environment)
-        self.seen.append(f"{extra}frazil {' '.join(command)} → {done.returncode}")
+        command = " ".join([words[0], self.name, *words[1:]])
+        self.seen.append(f"{extra}frazil {command} → {process.returncode}")
         self.seen += [f"  {line}" for line in told]
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return Answer(process.returncode, out, err)
 
     def must_do(self, *words: str) -> None:
         """Run a command that has to succeed.
@@ -143,6 +179,9 @@ class Scratch:
                 given = find_connection(name)
                 content = {**vars(given), "extra": dict(given.extra)}
                 found[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(content)
+        if self.cluster != self.like.kafka_config:
+            own = f"AIRFLOW_CONN_{stream.source.connection.upper()}"
+            found[own] = json.dumps({"conn_type": "kafka", "extra": self.cluster})
         return {**os.environ, **found, STREAMS_VARIABLE: str(self.folder)}
 
     def count_rows(self) -> int:
@@ -179,19 +218,34 @@ class Scratch:
 
 
 @contextlib.contextmanager
-def opened_scratch(like: Workspace, *, keep: bool = False) -> Iterator[Scratch]:
-    """Make a scratch stream with the connections of a real one, and remove it afterwards."""
+def opened_scratch(
+    like: Workspace,
+    *,
+    keep: bool = False,
+    cluster: dict[str, str] | None = None,
+    broker: Broker | None = None,
+    start: int = 0,
+) -> Iterator[Scratch]:
+    """Make a scratch stream with the connections of a real one, and remove it afterwards.
+
+    It begins at offset `start`, on another cluster if one is given.
+    """
     name = PREFIX + secrets.token_hex(4)
     stream = like.stream
     document: dict[str, Any] = {
         "stream": name,
         "owner": stream.owner,
-        "source": {"topic": name, "connection": stream.source.connection},
+        "source": {
+            "topic": name,
+            "connection": stream.source.connection,
+            "start": {"offsets": {0: start}} if start else "earliest",
+        },
         "value": {"convert": "json", "columns": {"id": "long!"}},
         "table": {"name": f"{NAMESPACE}.{name}", "connection": stream.table.connection},
     }
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        scratch = Scratch(like, Path(folder), name, document)
+        read_from = cluster or like.kafka_config
+        scratch = Scratch(like, Path(folder), name, document, read_from, broker)
         scratch.write_stream()
         scratch.create_topic()
         try:

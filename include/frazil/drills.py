@@ -4,14 +4,19 @@ Each drill is what an operator would type (docs/operate.md), on real parts, besi
 (features B15). It passes only if `frazil audit` finds every record exactly once afterwards.
 """
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Literal
 
+from frazil.drill_broker import explain_no_broker, opened_broker
+from frazil.drill_clusters import promote_mirror, restart_broker
 from frazil.drill_scratch import AUTHOR, Scratch, opened_scratch, refused
 from frazil.errors import DrillError, FrazilError, UnknownDrillError
 from frazil.event_notes import note_event
@@ -31,12 +36,15 @@ class DrillReport(Report):
     injected: str
     seen: tuple[str, ...]
     passed: bool
+    skipped: str | None = None
     finding: str | None = None
     recovery_seconds: float | None = None
 
     @property
     def text(self) -> str:
         """Say it for people."""
+        if self.skipped:
+            return f"{self.drill}: {self.injected}: skipped: {self.skipped}"
         took = f"{self.recovery_seconds:.1f} s to recover" if self.recovery_seconds else ""
         verdict = f"passed, {took}" if self.passed else f"FAILED: {self.finding}"
         return "\n".join([f"{self.drill}: {self.injected}: {verdict}", *self.seen])
@@ -44,10 +52,15 @@ class DrillReport(Report):
 
 @dataclass(frozen=True)
 class Drill:
-    """One known way to break a stream; `run` gives the seconds until it was well again."""
+    """One known way to break a stream; `run` gives the seconds until it was well again.
+
+    `broker` says whether it needs one of its own: beside the stream's cluster, or in its place.
+    """
 
     injected: str
     run: Callable[[Scratch], float]
+    broker: Literal["none", "beside", "instead"] = "none"
+    start: int = 0
 
 
 def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
@@ -63,7 +76,12 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
             f"no drill is named {name!r}; there are {', '.join(DRILLS)}",
             "choose one of them",
         )
-    with opened_scratch(like, keep=keep) as scratch:
+    skipped = explain_no_broker() if drill.broker != "none" else None
+    if skipped:
+        return DrillReport(
+            drill=name, injected=drill.injected, seen=(), passed=False, skipped=skipped
+        )
+    with _opened_parts(like, drill, keep=keep) as scratch:
         finding, seconds = None, None
         try:
             _load(scratch, 100)
@@ -82,6 +100,19 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
     )
     _note(like, report)
     return report
+
+
+@contextmanager
+def _opened_parts(like: Workspace, drill: Drill, *, keep: bool) -> Iterator[Scratch]:
+    """Open the scratch stream, and before it a broker where the drill needs one."""
+    with ExitStack() as parts:
+        broker = None
+        if drill.broker != "none":
+            folder = parts.enter_context(tempfile.TemporaryDirectory(prefix="frazil_drill_"))
+            broker = parts.enter_context(opened_broker(Path(folder)))
+        cluster = broker.cluster if broker and drill.broker == "instead" else None
+        scratch = opened_scratch(like, keep=keep, cluster=cluster, broker=broker, start=drill.start)
+        yield parts.enter_context(scratch)
 
 
 def _note(like: Workspace, report: DrillReport) -> None:
@@ -247,6 +278,14 @@ DRILLS: dict[str, Drill] = {
     "topic_recreated": Drill("the topic is deleted and created again", _recreate_topic),
     "bad_schema": Drill("a producer sends what no column takes", _break_schema),
     "replay": Drill("a known range is read again", _replay_range),
+    "mirror_promoted": Drill(
+        "a copy of the topic on another cluster takes over, and gives back",
+        promote_mirror,
+        broker="beside",
+    ),
+    "broker_restart": Drill(
+        "kill -9 of the broker during a backfill", restart_broker, broker="instead", start=80
+    ),
     "rollback": Drill("rows and offsets go back, and come again", _roll_back),
 }
 """Name → drill; each is a headline of docs/operate.md."""

@@ -151,13 +151,16 @@ def _translate_topic(
     given: Mapping[Partition, int],
 ) -> list[Boundary]:
     nexts = dict(enumerate(state.offsets[topic.topic]))
-    known = _find_known(work, request, history, state, topic)
+    settings = work.kafka.fetch_topic_settings(topic.topic)
+    is_stamped = settings.get("message.timestamp.type") == "LogAppendTime"
+    known = _find_known(work, request, history, state, topic, with_times=not is_stamped)
     own = {number: offset for (name, number), offset in given.items() if name == topic.topic}
     log = PrintedLog(
         work.kafka,
         work.kafka_config,
         work.stream.source.isolation,
         with_values=request.old_connection is not None,
+        with_times=not is_stamped,
     )
     copies = log.read_copies(topic, known, own)
     return [
@@ -177,12 +180,15 @@ def _find_known(
     history: History,
     state: StreamState,
     topic: TopicFacts,
+    *,
+    with_times: bool,
 ) -> dict[int, Known]:
     """Find the records around each recovery point: in the old log, else in the table."""
     isolation = work.stream.source.isolation
     if request.old_connection is not None:
         config = find_kafka_config(request.old_connection)
-        old = PrintedLog(KafkaLog(config), config, isolation, with_values=True)
+        log = KafkaLog(config)
+        old = PrintedLog(log, config, isolation, with_values=True, with_times=with_times)
         return old.find_known(state, old.kafka.fetch_topic(topic.topic, isolation))
     stream = work.stream
     records = LedgerRecords(

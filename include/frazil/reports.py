@@ -1,5 +1,6 @@
 """What status, snapshots and where answer, as plain values."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -151,6 +152,7 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
     for entry, covered in _iterate_ranges(history, topic, partition, work.stream.stream):
         if any(start <= offset < end for start, end in covered):
             report = _report(entry, work.stream.stream)
+            moved = _warn_of_move(history, work.stream.stream, entry)
             return Place(
                 **place,
                 found=True,
@@ -158,7 +160,7 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
                 batch_id=report.batch_id,
                 kind=report.kind,
                 committed_at=report.committed_at,
-                reason=_warn_of_skipped(report),
+                reason=moved or _warn_of_skipped(report),
             )
     point = find_recovery_point(history, work.stream.stream)
     adopted = find_adopted(history, work.stream.stream).get(topic, ())
@@ -173,6 +175,20 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
         else "before the offset where the stream began, or in a gap"
     )
     return Place(**place, found=False, reason=reason)
+
+
+def _warn_of_move(history: History, stream: str, found: LedgerEntry) -> str:
+    """Say that an offset is another cluster's than the one that is read now."""
+    for entry in walk_ancestors(history):
+        if entry.snapshot_id == found.snapshot_id:
+            return ""
+        is_own = entry.summary.get(keys.STREAM) == stream
+        if is_own and entry.summary.get(keys.KIND) == keys.MOVE:
+            old = json.loads(entry.summary[keys.MOVED])["from"]
+            return (
+                f"an offset of cluster {old}, which the stream left by snapshot {entry.snapshot_id}"
+            )
+    return ""
 
 
 def _warn_of_skipped(report: SnapshotReport) -> str:

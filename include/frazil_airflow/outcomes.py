@@ -62,8 +62,11 @@ def refuse_failed_drill(report: "DrillReport") -> "DrillReport":
     """Turn a drill's report into the task's end.
 
     Raises:
+        AirflowSkipException: it cannot run here.
         AirflowFailException: it did not pass.
     """
+    if report.skipped:
+        raise AirflowSkipException(report.text)
     if not report.passed:
         raise AirflowFailException(report.text)
     return report

@@ -10,7 +10,9 @@ from airflow.sdk import DAG, Asset, TriggerRule, WeightRule
 from airflow.sdk.exceptions import ParamValidationError
 from pydantic import JsonValue
 
+from frazil.move_messages import MoveRequest
 from frazil.stack.pool_sync import BACKFILL_POOL
+from frazil_airflow.forms import read_form
 from frazil_airflow.parsing import load_streams_to_parse
 
 pytestmark = pytest.mark.airflow
@@ -220,6 +222,23 @@ def test_a_form_for_dead_letters_that_is_filled_in_wrongly_is_refused(dags: Dags
     params["offsets"] = ["orders:0:5-9"]
     with pytest.raises(ParamValidationError):
         params["offsets"] = ["orders 5 to 9"]
+
+
+def test_a_form_for_a_move_takes_offsets_of_one_form_and_is_looked_at_first(dags: Dags) -> None:
+    params = dags["move_cluster"].params
+
+    params["stream"] = "orders"
+    params["next"] = ["orders:0:4711"]
+    request = read_form(MoveRequest, params.dump())
+    with pytest.raises(ParamValidationError):
+        params["next"] = ["orders 0 4711"]
+
+    assert (request.next, request.old_connection, request.dry_run) == (
+        ("orders:0:4711",),
+        None,
+        True,
+    )
+    assert dags["move_cluster"].get_task("move").upstream_task_ids == {"look"}
 
 
 def test_a_rollback_is_looked_at_then_approved_then_done(dags: Dags) -> None:

@@ -20,13 +20,14 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from frazil import errors
 from frazil.contracts import NothingToRead, Published, Verdict
+from frazil.drills import DrillReport
 from frazil.engine import SparkEngine
 from frazil.errors import FrazilError
 from frazil.event_notes import read_notes
 from frazil.freshness import FreshnessReport
 from frazil.stream_files import load_stream_file
 from frazil_airflow.assets import table_asset
-from frazil_airflow.outcomes import choose_outcome, refuse_stale
+from frazil_airflow.outcomes import choose_outcome, refuse_failed_drill, refuse_stale
 from frazil_airflow.tasks import (
     FrazilTask,
     TaskStoppedError,
@@ -282,3 +283,20 @@ def test_a_task_that_is_not_running_cannot_be_stopped_twice() -> None:
     task.on_kill()
 
     assert run(task)[0] == answer
+
+
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [
+        ({"skipped": "no jars"}, AirflowSkipException),
+        ({"finding": "rows is 99"}, AirflowFailException),
+    ],
+    ids=["it cannot run here", "it found a loss"],
+)
+def test_a_drill_that_cannot_run_is_skipped_and_one_that_finds_a_loss_is_red(
+    told: dict[str, str], end: type[Exception]
+) -> None:
+    report = DrillReport(drill="replay", injected="x", seen=(), passed=False, **told)  # type: ignore[arg-type]
+
+    with pytest.raises(end, match=next(iter(told.values()))):
+        refuse_failed_drill(report)

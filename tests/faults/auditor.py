@@ -670,7 +670,8 @@ def audit_step(previous: State | None, event: Event, findings: Findings) -> None
 
 def audit_identity(previous: State, event: Event, state: State, findings: Findings) -> None:
     """Check how the epoch rises, the batch, and the ids of cluster and topics."""
-    if (previous.cluster != state.cluster) != (event.kind == "move"):
+    known = {cluster for cluster in (previous.cluster, state.cluster) if cluster}
+    if (len(known) > 1) != (event.kind == "move"):
         findings.say("E2", f"{event}: from cluster {previous.cluster} to {state.cluster}")
     if event.kind == "move" and not (event.summary.get("frazil.by") and moved_by(event)):
         findings.say("E6", f"{event}: nobody's name, or no word of what moved")

@@ -75,6 +75,7 @@ class Lake:
         self.batch: str = base.batch if base else "b0"
         self.next: list[int] = list(base.next) if base else [0, 0]
         self.topic_id = "id-1"
+        self.cluster = base.cluster if base else "one"
 
     @property
     def table(self) -> Table:
@@ -91,6 +92,7 @@ class Lake:
         offsets = {"flights": self.next}
         state: dict[str, object] = {"v": 1, "epoch": self.epoch, "batch": self.batch}
         state |= {"offsets": offsets, "topic-ids": {"flights": self.topic_id}}
+        state["cluster-id"] = self.cluster
         return {"frazil.state.flights": json.dumps(state)}
 
     def write(self, rows: list[dict[str, object]]) -> list[DataFile]:
@@ -145,6 +147,18 @@ class Lake:
         for name, next_offset in moved.items():
             self.next[int(name[1:])] = next_offset
         return self.commit({**summary, **self.state(), **(forged or {})})
+
+    def move(self, *nexts: int, **forged: str) -> int:
+        """Go on at other offsets of another cluster, which delivers from there on."""
+        told = {
+            str(p): [old, new, "seen"]
+            for p, (old, new) in enumerate(zip(self.next, nexts, strict=True))
+        }
+        self.epoch, self.cluster, self.next = self.epoch + 1, "two", list(nexts)
+        self.batch = f"move{self.epoch}"
+        told_of = {"frazil.moved": json.dumps({"partitions": {"flights": told}})}
+        named = {"frazil.kind": "move", "frazil.by": "jane@example.org"}
+        return self.commit({**named, **told_of, **self.state(), **forged})
 
     def ingest(
         self,
@@ -1258,3 +1272,58 @@ def test_a_million_records_are_audited_in_seconds(tmp_path: Path) -> None:
 
     assert report.findings == ()
     assert time.process_time() - started < 15
+
+
+def moved_to_another_cluster(lake: Lake) -> None:
+    """Read offsets 0 to 30 of one cluster and 10 to 40 of another, with a bad one each."""
+    lake.ingest({0: (20, 30)}, bad=(22,))
+    lake.move(10, 10)
+    lake.ingest({0: (10, 40)}, bad=(25,))
+
+
+def test_two_clusters_may_have_the_same_offsets(lake: Lake) -> None:
+    moved_to_another_cluster(lake)
+
+    assert lake.audit().findings == ()
+
+
+@pytest.mark.parametrize(
+    "removed", [(0, 21), (1, 21)], ids=["of the old cluster", "of the new cluster"]
+)
+def test_a_row_that_is_missing_is_not_hidden_by_the_other_clusters(
+    lake: Lake, removed: tuple[int, int]
+) -> None:
+    moved_to_another_cluster(lake)
+    which, offset = removed
+    both = [f for f in lake.files() if offset in {row["offset"] for row in lake.rows_of(f)}]
+    old = sorted(both, key=lambda file: len(lake.rows_of(file)))[which]
+    rest = [row for row in lake.rows_of(old) if row["offset"] != offset]
+    lake.commit({}, lake.write(rest), removed=[old])
+
+    assert "E1" in lake.audit().found()
+
+
+def test_a_compaction_of_rows_of_two_clusters_is_no_loss(lake: Lake) -> None:
+    moved_to_another_cluster(lake)
+    files = lake.files()
+    rows = [row for file in files for row in lake.rows_of(file)]
+    lake.commit({}, lake.write(rows), removed=files, operation=Operation.REPLACE)
+
+    assert lake.audit().findings == ()
+
+
+@pytest.mark.parametrize(
+    ("forged", "invariant"),
+    [
+        ({"frazil.moved": "{}"}, "E2"),
+        ({"frazil.by": ""}, "E6"),
+        ({"frazil.kind": "gap"}, "E2"),
+    ],
+    ids=["no word of it", "nobody's", "another kind"],
+)
+def test_a_change_of_cluster_is_a_named_move_that_says_what_it_did(
+    lake: Lake, forged: Mapping[str, str], invariant: str
+) -> None:
+    lake.move(10, 10, **forged)
+
+    assert invariant in lake.audit().found()

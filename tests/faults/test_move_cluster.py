@@ -88,7 +88,7 @@ def connect(stack: Stack) -> str:
     return json.dumps({"extra": {"bootstrap.servers": stack.bootstrap}})
 
 
-def begin(lab: Lab, second: Stack) -> Pair:
+def begin(lab: Lab, second: Stack, **config: str) -> Pair:
     """Read 60 good records and four bad ones, and let ten more come; the copy is empty."""
     lab.create_topic()
     made = Pair(lab, lab.stack, second, lab.stack)
@@ -96,7 +96,7 @@ def begin(lab: Lab, second: Stack) -> Pair:
     lab.produce([b"no json"] * 4)
     made.drain()
     made.produce(10, 60)
-    create_topic(second, lab.topic)
+    create_topic(second, lab.topic, **config)
     return made
 
 
@@ -166,6 +166,7 @@ def test_d6_after_a_move_nobody_takes_old_offsets_for_new_ones(pair: Pair) -> No
     pair.must_do("move-cluster", stream, *PERSON)
     pair.drain()
 
+    where = pair.must_do("where", stream, "--partition", "0", "--offset", "10")
     old = pair.frazil("replay", stream, "--offsets", f"{topic}:0:10-20")
     below = pair.frazil("replay", stream, "--offsets", f"{topic}:0:40-52")
     filled = pair.frazil("backfill", stream, "--offsets", f"{topic}:0:20-30")
@@ -175,6 +176,7 @@ def test_d6_after_a_move_nobody_takes_old_offsets_for_new_ones(pair: Pair) -> No
     refusals = [(done.code, "Target" in done.err) for done in (old, below, filled, back)]
     assert refusals == [(1, True)] * 4, [d.err for d in (old, below, filled, back)]
     assert "moved to another cluster" in old.err
+    assert "which the stream left by snapshot" in where.out
     assert "newer than the move" in back.err
     assert again.code == 0, again.err
     pair.assert_exactly_once(70)
@@ -235,6 +237,22 @@ def test_d6_records_of_one_instant_are_told_apart_by_the_old_cluster_alone(
     pair.assert_exactly_once(30)
 
 
+def test_d6_a_copy_with_times_of_its_own_is_compared_by_keys_and_values(
+    lab: Lab, second: Stack
+) -> None:
+    pair = begin(lab, second, **{"message.timestamp.type": "LogAppendTime"})
+    copy_records(lab.stack, second, lab.topic)
+    pair.here = second
+
+    alone = pair.move()
+    done = pair.move("--old-connection", "kafka_old", *PERSON)
+
+    assert (alone.code, "message.timestamp.type" in alone.err) == (1, True)
+    assert done.code == 0, done.err
+    pair.drain()
+    pair.assert_exactly_once(70)
+
+
 def test_d6_of_a_batch_of_the_old_cluster_and_a_move_one_comes_first(
     pair: Pair, batches: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +284,7 @@ def test_d6_of_a_batch_of_the_old_cluster_and_a_move_one_comes_first(
 def test_d6_both_audits_see_a_row_that_is_missing_where_both_clusters_had_its_offset(
     lab: Lab, second: Stack
 ) -> None:
+    lab.write_stream(table={"name": lab.table})
     pair = begin(lab, second)
     copy_records(lab.stack, second, lab.topic, lambda m: (m.offset() or 0) >= 20)
     pair.here = second

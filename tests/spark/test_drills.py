@@ -1,6 +1,7 @@
 """Every drill passes on real parts, says what it saw, and leaves nothing behind."""
 
 import importlib.util
+import json
 import os
 
 import pytest
@@ -15,8 +16,14 @@ from frazil.workspace import open_workspace
 pytestmark = pytest.mark.stack
 
 
-BY_OWN_MEANS = ("killed_writer", "catalog_forbidden", "topic_recreated", "rollback")
-"""One of each kind: a kill, a catalog, an admin of topics, a person. FRAZIL_DRILLS=all runs all."""
+BY_OWN_MEANS = (
+    *("killed_writer", "catalog_forbidden", "topic_recreated", "rollback"),
+    *("mirror_promoted", "broker_restart"),
+)
+"""One of each kind: a kill, a catalog, an admin of topics, a person; a second cluster, a broker.
+
+FRAZIL_DRILLS=all runs all.
+"""
 
 
 @pytest.mark.parametrize("name", DRILLS if os.environ.get("FRAZIL_DRILLS") else BY_OWN_MEANS)
@@ -52,6 +59,23 @@ def test_a_drill_that_finds_a_loss_fails_and_says_what(
     lines = check_readiness(open_workspace(lab.stream, "readiness-1")).lines
     found = next(line for line in lines if line.name == "last drill")
     assert (found.mark, "FAILED" in found.evidence) == ("warn", True)
+
+
+@pytest.mark.parametrize("name", ["mirror_promoted", "broker_restart"])
+def test_a_drill_that_needs_a_broker_where_none_can_run_is_skipped_and_says_why(
+    lab: Lab, name: str
+) -> None:
+    elsewhere = json.dumps({"conn_type": "spark_connect", "host": "sc://spark.example.org"})
+
+    far = lab.frazil(
+        "drill", name, "--like", lab.stream, AIRFLOW_CONN_SPARK_CONNECT_DEFAULT=elsewhere
+    )
+    bare = lab.frazil("drill", name, "--like", lab.stream, "--json", FRAZIL_JARS="/nowhere")
+
+    assert (far.code, "skipped: " in far.out, "spark.example.org" in far.out) == (0, True, True)
+    assert bare.code == 0
+    assert isinstance(bare.json, dict)
+    assert (bare.json["passed"], "/nowhere" in bare.json["skipped"]) == (False, True)
 
 
 def test_an_unknown_drill_is_refused_with_those_that_there_are(lab: Lab) -> None:

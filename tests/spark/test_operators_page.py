@@ -16,6 +16,7 @@ ELSEWHERE = (
     "frazil drill ",
     "frazil compare ",
     "frazil adopt ",
+    "kafka_old",
     " orders",
     " events",
 )
@@ -23,6 +24,7 @@ ELSEWHERE = (
 NOTHING_TO_DO = {
     "waive": "no batch is blocked",
     "accept-gap": "Kafka still has everything",
+    "move-cluster": "which the ledger reads already",
     "--reingest": "there is nothing to recover from",
     "--skip": "there is nothing to recover from",
     "--new-table": "there is nothing to recover from",

@@ -142,8 +142,12 @@ def test_the_old_cluster_tells_equal_records_apart() -> None:
         (read(distinct(5)), 4, "1 records at or behind offset 4 were read"),
         (read(distinct(5)), 6, "would be lost"),
         (read([]), 9, "lies outside"),
+        (read([(1, b"elsewhere"), (2, b"elsewhere")]), 5, None),
     ],
-    ids=["among several", "nothing proves it", "no evidence", "doubles", "loses", "outside"],
+    ids=[
+        *("among several", "nothing proves it", "no evidence", "doubles", "loses", "outside"),
+        "a copy that shares no record",
+    ],
 )
 def test_a_given_offset_may_say_what_is_open_and_contradict_nothing(
     known: Known, given: int, text: str | None
