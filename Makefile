@@ -70,16 +70,16 @@ test: $(STAMP) ## every test: unit, spark, airflow, faults, end to end
 	@$(BIN)/python -m pytest $(SHARED)
 
 test-fast: $(STAMP) ## the tests that need no JVM
-	@$(BIN)/python -m pytest -q -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow
+	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow
 
 faults: $(STAMP) ## the failure catalogue, one line per case
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
-		-q $(SHARED)
+		$(SHARED)
 
 SEED ?= 0
 MINUTES ?= 30
 
-chaos: $(STAMP) ## runs, kills, rollbacks and dying servers at once (SEED=… MINUTES=…), then the audits
+chaos: $(STAMP) ## runs, kills, rollbacks, dying servers at once, then the audits (SEED=0 draws one, MINUTES=…)
 	@PYTHONPATH=tests $(BIN)/python -m faults.chaos --seed $(SEED) --minutes $(MINUTES)
 
 bench: $(STAMP) ## measure beside a floor in the same run; prints JSON

@@ -89,8 +89,8 @@ def decode_directly(spark: SparkSession, request: StageRequest) -> Decoded | Non
     if request.direct is None or not ends_workers(spark):
         return None
     records = write_directly(read_ranges(spark, request), request)
-    carried = carried_columns(records)
-    return include_sure(decode(records, request.convert, request.columns, carried), request)
+    carried, forms = carried_columns(records), forms_of(request)
+    return include_sure(decode(records, request.convert, request.columns, carried, forms), request)
 
 
 def append_good_rows(decoded: Decoded, request: StageRequest) -> dict[str, Any]:

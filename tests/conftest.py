@@ -98,10 +98,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             outcomes[report.nodeid] = "failed" if kind == "error" else kind
     if not any(nodeid.startswith("tests/faults/") for nodeid in outcomes):
         return
-    from faults.cases import PAGE, summarize  # noqa: PLC0415 - other runs do without
+    from faults.cases import PAGE, summarize, summarize_kills  # noqa: PLC0415 - others do without
+    from faults.tally import PROPERTY  # noqa: PLC0415
+
+    ended = [report for report in terminalreporter.stats.get("", []) if report.when == "teardown"]
+    tallies = [dict(report.user_properties).get(PROPERTY, {}) for report in ended]
 
     terminalreporter.section("failure catalogue")
-    for line in summarize(outcomes, PAGE.read_text()):
+    for line in [*summarize_kills(tallies), *summarize(outcomes, PAGE.read_text())]:
         terminalreporter.write_line(line)
 
 

@@ -21,11 +21,10 @@ from frazil.backfill_messages import BackfillPlan, BackfillRequest, Filled, Wind
 from frazil.contracts import plain_ranges
 from frazil.coordinates import Partition
 from frazil.derived_columns import with_columns
-from frazil.errors import ConfigurationError
 from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
+from frazil.instants import read_span
 from frazil.ledger import find_adopted
 from frazil.offsets import OffsetRange, Ranges, count_offsets, describe_ranges, unpack_ranges
-from frazil.recovery import read_instant
 from frazil.replay import choose_offsets, refuse_adopted, refuse_ambiguous
 from frazil.workspace import Workspace
 
@@ -97,13 +96,7 @@ def _choose_ranges(
     if request.offsets:
         return choose_offsets(request.offsets)
     isolation = work.stream.source.isolation
-    since_ms = read_instant(request.since, "--since") if request.since else None
-    until_ms = read_instant(request.until, "--until") if request.until else None
-    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise ConfigurationError(
-            f"--since {request.since} is not before --until {request.until}",
-            "swap them, or leave one out",
-        )
+    since_ms, until_ms = read_span(request.since, request.until)
     ranges: dict[str, dict[int, OffsetRange]] = {}
     for topic in work.stream.source.names:
         kept = work.kafka.fetch_topic(topic, isolation).partitions

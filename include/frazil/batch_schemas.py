@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frazil import keys
 from frazil.contracts import BatchPlan, KeyDecode, Part, StageResult, WireFormat
@@ -38,6 +39,16 @@ def read_remembered_ids(history: History, stream: str) -> tuple[int, ...]:
     return ()
 
 
+def read_met_ids(history: History, stream: str) -> tuple[int, ...]:
+    """Read every schema that a stream's batches met, for what reads their records again."""
+    texts = [
+        entry.summary[keys.SCHEMA_IDS]
+        for entry in walk_ancestors(history)
+        if entry.summary.get(keys.STREAM) == stream and keys.SCHEMA_IDS in entry.summary
+    ]
+    return tuple(sorted({schema_id for text in texts for schema_id in json.loads(text)}))
+
+
 def select_batch_schemas(
     work: Workspace, plan: BatchPlan, remembered: Sequence[int] = ()
 ) -> BatchSchemas:
@@ -55,6 +66,25 @@ def select_batch_schemas(
         )
         for payload in list_payloads(work.stream)
     }
+
+
+def select_letter_schemas(work: Workspace, plan: BatchPlan, met_ids: Sequence[int]) -> BatchSchemas:
+    """Choose the schemas of dead letters; what is still unknown, or fits no column, stays refused.
+
+    Raises:
+        RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: nothing was staged.
+    """
+    schemas = select_batch_schemas(work, plan, met_ids)
+    for payload in list_payloads(work.stream):
+        wire = schemas[payload.part]
+        absent = sorted({*met_ids} - {schema.schema_id for schema in wire.schemas})
+        if payload.part == "value" and wire.is_framed and absent:
+            registry, letters = (
+                work.registry(payload.options.registry),
+                replace(payload, waits=False),
+            )
+            schemas[payload.part] = add_schemas(registry, letters, wire, absent, "")
+    return schemas
 
 
 def add_unknown_schemas(

@@ -7,6 +7,7 @@ expire at once; the name tells the true age instead.
 import re
 import secrets
 import time
+from dataclasses import dataclass
 
 from frazil import commits
 from frazil.errors import CatalogUnavailableError
@@ -15,9 +16,9 @@ from frazil.tables import TableStore, translated_errors
 from frazil.turns import take_turns
 
 PREFIX = "frazil_"
-_BESIDE = "beside_"
 _NAME = re.compile(
-    r"frazil_(?P<stream>[a-z0-9_]+)_(?P<epoch>\d+)_(?:beside_)?(?P<born>[0-9a-f]{11})[0-9a-f]{8}\Z"
+    r"frazil_(?P<stream>[a-z0-9_]+)_(?P<epoch>\d+)_"
+    r"(?P<beside>beside_)?(?P<born>[0-9a-f]{11})[0-9a-f]{8}\Z"
 )
 
 
@@ -27,23 +28,28 @@ def name_branch(stream: str, epoch: int, *, beside: bool = False) -> str:
     `beside` says that it is not the next batch: a replay, a backfill, letters that come back.
     """
     born_ms = int(time.time() * 1000)
-    place = f"{epoch}_{_BESIDE}" if beside else f"{epoch}_"
-    return f"{PREFIX}{stream}_{place}{born_ms:011x}{secrets.token_hex(4)}"
+    kind = "beside_" if beside else ""
+    return f"{PREFIX}{stream}_{epoch}_{kind}{born_ms:011x}{secrets.token_hex(4)}"
 
 
-def is_next_batch(name: str, stream: str, epoch: int) -> bool:
-    """Say whether a branch is an attempt of the batch that follows this epoch of this stream.
+@dataclass(frozen=True)
+class StagingBranch:
+    """What the name of a staging branch says."""
 
-    A stream's name may itself end in a number, so what follows the epoch must be one word.
-    """
-    prefix = f"{PREFIX}{stream}_{epoch}_"
-    return name.startswith(prefix) and "_" not in name.removeprefix(prefix)
+    name: str
+    stream: str
+    epoch: int
+    is_beside: bool
+    age_ms: int
 
 
-def branch_age_ms(name: str, now_ms: int) -> int | None:
-    """Read the age of a staging branch from its name; None for anybody else's branch."""
+def parse_branch(name: str, now_ms: int) -> StagingBranch | None:
+    """Read a staging branch's name; None for anybody else's branch."""
     match = _NAME.match(name)
-    return now_ms - int(match["born"], 16) if match else None
+    if match is None:
+        return None
+    age_ms = now_ms - int(match["born"], 16)
+    return StagingBranch(name, match["stream"], int(match["epoch"]), bool(match["beside"]), age_ms)
 
 
 def create_branch(store: TableStore, table_name: str, branch: str) -> int:

@@ -24,6 +24,7 @@ from frazil.routing import count_own
 from frazil.staged_frame import read_staged_frame
 from frazil.staging import compile_checks
 from frazil.turns import take_turns
+from frazil.usage import take_usage
 from frazil.workspace import Workspace
 
 
@@ -175,5 +176,6 @@ def _verdict(
             "results": results,
             "waived": plan.waived,
             "at_ms": time.time_ns() // 1_000_000,
+            "used": take_usage(),
         }
     )

@@ -33,6 +33,7 @@ from pyiceberg.table.update.snapshot import (
 )
 
 from frazil.errors import ClockBehindError
+from frazil.usage import count_request
 
 MAIN = "main"
 
@@ -185,6 +186,7 @@ def commit(
     """
     if isinstance(catalog, MetastoreCatalog) and not _adds_snapshot(updates):
         _refuse_clock_behind(table)
+    count_request("catalog")
     catalog.commit_table(table, tuple(requirements), tuple(updates))
 
 

@@ -39,6 +39,7 @@ class Connection:
     login: str | None = None
     password: str | None = field(default=None, repr=False)
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)
+    conn_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
         login=content.get("login"),
         password=content.get("password"),
         extra={str(k): str(v) for k, v in extra.items()},
+        conn_type=content.get("conn_type"),
     )
 
 

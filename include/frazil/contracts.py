@@ -8,6 +8,7 @@ from frazil.offsets import NextOffsets, Ranges, Runs, unpack_ranges
 from frazil.payloads import Convert
 from frazil.routing import Route
 from frazil.state import StreamState
+from frazil.usage import Usage
 
 Part = Literal["value", "key"]
 
@@ -58,6 +59,7 @@ class BatchPlan(Message):
     waived: str | None = None
     latest_schemas: dict[Part, int] = {}
     left_out: Runs = {}
+    used: Usage | None = None
 
     @property
     def offset_ranges(self) -> Ranges:
@@ -123,6 +125,7 @@ class Staged(Message):
     schema_ids: tuple[int, ...] = ()
     already_published: bool = False
     ended_at_ms: int | None = None
+    used: Usage | None = None
 
 
 class ExpectationOutcome(BaseModel):
@@ -149,6 +152,7 @@ class Verdict(Message):
     results: tuple[ExpectationOutcome, ...] = ()
     waived: str | None = None
     at_ms: int | None = None
+    used: Usage | None = None
 
 
 class Published(Message):
@@ -170,8 +174,9 @@ class SchemaDecode(BaseModel):
     """How the payloads of one registered schema become columns.
 
     `headers` are what stands between the id and a Protobuf message, as hex, and `wire_ipc` is the
-    Arrow schema of its `value`. `values` and `misfits` are SQL by column. A refusal is a reason
-    and a detail for dead letters: nothing of such a schema may become a row.
+    Arrow schema of its `value`. `values` and `misfits` are SQL by column. `layout` is how Python
+    workers read the payloads that are sure (`sure_layouts`); empty where they cannot. A refusal is
+    a reason and a detail for dead letters: nothing of such a schema may become a row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -181,6 +186,7 @@ class SchemaDecode(BaseModel):
     reader: str = ""
     message: str = ""
     wire_ipc: str = ""
+    layout: str = ""
     values: dict[str, str] = {}
     misfits: dict[str, str] = {}
     refusal: tuple[str, str] | None = None

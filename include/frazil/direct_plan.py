@@ -15,8 +15,9 @@ from pyiceberg.utils.properties import property_as_int
 from frazil import keys
 from frazil.batch_size import count_planned, read_limit
 from frazil.columns import ColumnType, ListType, Primitive, StructType
-from frazil.contracts import BatchPlan, DirectFiles
+from frazil.contracts import BatchPlan, DirectFiles, WireFormat
 from frazil.streams import Stream
+from frazil.sure_layouts import is_exact_type
 from frazil.value_forms import value_path
 
 MIN_RECORDS_VARIABLE = "FRAZIL_DIRECT_MIN_RECORDS"
@@ -49,16 +50,23 @@ _ZSTD_LEVEL = 3
 
 
 def plan_direct(
-    table: Table, stream: Stream, plan: BatchPlan, metrics: Mapping[str, str]
+    table: Table,
+    stream: Stream,
+    plan: BatchPlan,
+    metrics: Mapping[str, str],
+    wire: WireFormat | None = None,
 ) -> DirectFiles | None:
-    """Say how workers may write this batch's rows, or None where Spark must."""
+    """Say how workers may write this batch's rows, or None where Spark must.
+
+    `wire` names the registered schemas of the values, if a registry has them.
+    """
     columns = stream.parsed_columns
     metadata = table.metadata
     is_planned = (plan.schema_id, plan.spec_id) == (
         metadata.current_schema_id,
         metadata.default_spec_id,
     )
-    if not is_planned or not is_worthwhile(plan) or not fits_direct(table, stream):
+    if not is_planned or not is_worthwhile(plan) or not fits_direct(table, stream, wire):
         return None
     properties = table.properties
     schema = narrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=True))
@@ -92,22 +100,33 @@ def data_folder(table: Table) -> str:
     return folder if urlparse(folder).scheme else f"file://{folder}"
 
 
-def fits_direct(table: Table, stream: Stream) -> bool:
+def fits_direct(table: Table, stream: Stream, wire: WireFormat | None = None) -> bool:
     """Say whether the stream's values and the table's layout are ones that workers can write."""
     columns = stream.parsed_columns
     return (
-        (stream.value.convert, stream.key.convert) == ("json", None)
-        and stream.value.is_flat
+        _fits_values(stream, wire)
+        and stream.key.convert is None
         and stream.route is None
         and table.spec().is_unpartitioned()
         and table.sort_order().is_unsorted
         and [f.name for f in table.schema().fields]
         == [*[c.name for c in columns], keys.KAFKA_COLUMN]
-        and all(_is_sure_type(column.type) for column in columns)
         and _PLAIN_FOLDER.fullmatch(data_folder(table)) is not None
         and table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet") == "parquet"
         and not any(map(_is_for_spark_alone, table.properties))
     )
+
+
+def _fits_values(stream: Stream, wire: WireFormat | None) -> bool:
+    """Say whether workers can decode the stream's values into its columns."""
+    types = [column.type for column in stream.parsed_columns]
+    if stream.value.convert in {"raw", "string"}:
+        return True
+    if not stream.value.is_flat:
+        return False
+    if wire is None or wire.format == "json_schema":
+        return all(map(_is_sure_type, types))
+    return all(map(is_exact_type, types)) and any(schema.layout for schema in wire.schemas)
 
 
 def _is_sure_type(column_type: ColumnType, depth: int = 0) -> bool:

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Literal
+
+from confluent_kafka import KafkaException
 
 from frazil.drill_broker import explain_no_broker, opened_broker
 from frazil.drill_clusters import promote_mirror, restart_broker
@@ -89,6 +92,8 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
             scratch.must_do("audit")
         except FrazilError as error:
             finding = error.facts
+        except (KafkaException, ValueError, TimeoutExpired) as error:  # no answer, or a strange one
+            finding = f"{type(error).__name__}: {error}"
         seen = tuple(scratch.seen)
     report = DrillReport(
         drill=name,

@@ -5,12 +5,15 @@ spark-submit; here it runs as a client of the long-lived Spark Connect server.
 """
 
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
@@ -20,6 +23,7 @@ from frazil.contracts import Message, StageRequest
 from frazil.errors import JobFailedError, SparkUnavailableError
 from frazil.fork_server import ForkedScript
 from frazil.job_errors import parse_job_error
+from frazil.usage import count_job
 
 JOBS_DIR = Path(__file__).parents[2] / "spark_jobs"
 CONNECT_TIMEOUT_SECONDS = 3.0
@@ -28,19 +32,23 @@ _TAIL_LINES = 15
 ResultMessage = TypeVar("ResultMessage", bound=Message)
 
 
-class SparkEngine:
-    """Run jobs against one Spark Connect server."""
+@dataclass(frozen=True)
+class Ended:
+    """How a job's process ended: exit code (below zero for a signal), what it said, its CPU."""
 
-    def __init__(self, remote: str, environment: Mapping[str, str] | None = None) -> None:
-        """Keep the address, `sc://host:port`."""
-        self.remote = remote
-        self._environment = dict(environment or {})
+    code: int
+    output: str
+    cpu_ms: int
+
+
+class Engine(ABC):
+    """Run jobs somewhere; how their processes start is what engines differ in."""
 
     def run_job(self, job: str, request: Message, result: type[ResultMessage]) -> ResultMessage:
         """Run `spark_jobs/<job>.py` and give its result.
 
         Raises:
-            SparkUnavailableError: the server does not listen or went away.
+            SparkUnavailableError: Spark does not listen, went away, or gives no executor.
             JobFailedError: the job ended with an error, or was killed.
         """
         self._refuse_silence()
@@ -68,21 +76,39 @@ class SparkEngine:
             "the Spark server",
         )
 
+    @abstractmethod
+    def _refuse_silence(self) -> None:
+        """Ask for the port before a client waits for minutes."""
+
+    @abstractmethod
+    def _run(self, command: list[str]) -> tuple[int, str]:
+        """Run `python script request result`; give its exit code and the end of what it said."""
+
+
+class SparkEngine(Engine):
+    """Run jobs against one Spark Connect server."""
+
+    def __init__(self, remote: str, environment: Mapping[str, str] | None = None) -> None:
+        """Keep the address, `sc://host:port`."""
+        self.remote = remote
+        self._environment = dict(environment or {})
+
     def _run(self, command: list[str]) -> tuple[int, str]:
         """Run the client in a process group of its own, which ends with this task."""
         environment = {**os.environ, **self._environment, "SPARK_REMOTE": self.remote}
-        code, output = _run_forked(command, environment) or _run_afresh(command, environment)
-        sys.stderr.write(output)
-        return code, "\n".join(output.splitlines()[-_TAIL_LINES:])
+        clock = _ServerClock(self.remote)
+        ended = _run_forked(command, environment, clock.begin) or run_process(
+            command, environment, clock.begin
+        )
+        count_job(ended.cpu_ms, clock.read_ms())
+        return show(ended)
 
     def _refuse_silence(self) -> None:
         """Ask the port first: the Connect client would retry for minutes."""
         plain = self.remote.partition(";")[0]  # what follows may be a token
         address = urlparse(plain)
         try:
-            socket.create_connection(
-                (address.hostname or "127.0.0.1", address.port or 15002), CONNECT_TIMEOUT_SECONDS
-            ).close()
+            knock(address.hostname or "127.0.0.1", address.port or 15002)
         except OSError as error:
             raise SparkUnavailableError(
                 f"Spark Connect at {plain}: {error}",
@@ -91,7 +117,49 @@ class SparkEngine:
             ) from error
 
 
-def _run_forked(command: list[str], environment: Mapping[str, str]) -> tuple[int, str] | None:
+def knock(host: str, port: int) -> None:
+    """See that somebody listens.
+
+    Raises:
+        OSError: nobody does.
+    """
+    socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
+
+
+def show(ended: Ended) -> tuple[int, str]:
+    """Pass on what a job's process said; give its exit code and its last lines."""
+    sys.stderr.write(ended.output)
+    return ended.code, "\n".join(ended.output.splitlines()[-_TAIL_LINES:])
+
+
+class _ServerClock:
+    """What the stack's own server does while a job runs; of another server nobody knows."""
+
+    def __init__(self, remote: str) -> None:
+        """Keep the server's address."""
+        self._remote = remote
+        self._began_ms: int | None = None
+
+    def begin(self) -> None:
+        """Begin, once the job's process is on its way: this takes a tenth of a second."""
+        self._began_ms = self._look()
+
+    def read_ms(self) -> int | None:
+        """Give the server's CPU time since the beginning."""
+        now_ms = self._look() if self._began_ms is not None else None
+        if now_ms is None or self._began_ms is None or now_ms < self._began_ms:
+            return None  # gone, or started again meanwhile
+        return now_ms - self._began_ms
+
+    def _look(self) -> int | None:
+        from frazil.stack.server_cpu import read_server_cpu_ms  # noqa: PLC0415 - see `begin`
+
+        return read_server_cpu_ms(self._remote)
+
+
+def _run_forked(
+    command: list[str], environment: Mapping[str, str], started: Callable[[], None]
+) -> Ended | None:
     """Let the stack's fork server run it, without the imports; None where there is none."""
     address = fork_server_address()
     if address is None or not address.is_socket():
@@ -105,24 +173,38 @@ def _run_forked(command: list[str], environment: Mapping[str, str]) -> tuple[int
         finally:
             os.close(writer)
         with process:
+            started()
             output = lines.read()
-            return process.wait(), output
+            return Ended(process.wait(), output, process.cpu_ms)
 
 
-def _run_afresh(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Run it in a new process."""
+def run_process(
+    command: list[str],
+    environment: Mapping[str, str],
+    started: Callable[[], None] = lambda: None,
+    stdin: int | None = None,
+) -> Ended:
+    """Run a command in a new process group, which does not outlive this call."""
+    before_ms = _children_cpu_ms()
     with subprocess.Popen(
         command,
         env=environment,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         process_group=0,
     ) as process:
         try:
+            started()
             output, _ = process.communicate()
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait(timeout=30)
-    return process.returncode, output
+    return Ended(process.returncode, output, _children_cpu_ms() - before_ms)
+
+
+def _children_cpu_ms() -> int:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round((used.ru_utime + used.ru_stime) * 1000)

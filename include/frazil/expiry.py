@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from frazil import commits, keys
 from frazil.blocking import read_blocked
-from frazil.branches import PREFIX, branch_age_ms
+from frazil.branches import StagingBranch, parse_branch
 from frazil.errors import ConfigurationError, HistoryCutError
 from frazil.ledger import (
     History,
@@ -148,25 +148,6 @@ def _must_carry(
         reached.add(entry.snapshot_id)
     is_missed = any(point.carrier_id not in reached for point in points.values())
     return tuple(points) if is_missed else ()
-
-
-@dataclass(frozen=True)
-class StagingBranch:
-    """What the name of a staging branch says."""
-
-    name: str
-    stream: str
-    epoch: int
-    age_ms: int
-
-
-def parse_branch(name: str, now_ms: int) -> StagingBranch | None:
-    """Read a staging branch's name; None for anybody else's branch."""
-    age_ms = branch_age_ms(name, now_ms)
-    if age_ms is None:
-        return None
-    stream, epoch, _ = name.removeprefix(PREFIX).rsplit("_", 2)
-    return StagingBranch(name, stream, int(epoch), age_ms)
 
 
 def decide_branches(

@@ -7,7 +7,7 @@ of those that are there, in one commit (decision record 14).
 from frazil import keys
 from frazil.archive import archive_new_entries
 from frazil.audit_ledger import trace_steps
-from frazil.batch_schemas import read_remembered_ids
+from frazil.batch_schemas import find_latest_ids, read_met_ids
 from frazil.checking import judge_batch
 from frazil.contracts import BatchPlan, plain_offsets, plain_ranges
 from frazil.dead_letters import ensure_dead_letters_table, publish_dead_letters
@@ -21,7 +21,7 @@ from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint
 from frazil.ledger import History, RecoveryPoint, find_batch, find_recovery_point
 from frazil.offsets import Ranges
-from frazil.planning import refuse_other_source
+from frazil.planning import name_rules, refuse_other_source
 from frazil.publishing import Landed, drop_stage, load_with_history, refuse_incomplete
 from frazil.replacing import publish_replacement
 from frazil.replay import choose_left_out, refuse_newly_erased, refuse_unkept, replay_id
@@ -59,7 +59,7 @@ def freeze_ranges(
 ) -> BatchPlan:
     """Write the plan down; `run_id` is what tells it from another plan of the same ranges."""
     table, rules = work.store.load(work.stream.table.name), read_fingerprint(work)
-    state = point.state
+    state, latest = point.state, find_latest_ids(work)
     return BatchPlan(
         stream=work.stream.stream,
         table=work.stream.table.name,
@@ -67,7 +67,11 @@ def freeze_ranges(
         base_epoch=state.epoch,
         base_batch=state.batch,
         batch_id=replay_id(
-            history.table_uuid, work.stream.stream, ranges, rules.transform_version, run_id
+            history.table_uuid,
+            work.stream.stream,
+            ranges,
+            name_rules(rules.transform_version, latest),
+            run_id,
         ),
         ranges=plain_ranges(ranges),
         topic_ids=dict(state.topic_ids),
@@ -78,6 +82,7 @@ def freeze_ranges(
         suite_hash=rules.suite_hash,
         stream_hash=rules.stream_hash,
         transform_version=rules.transform_version,
+        latest_schemas=latest,
         left_out=choose_left_out(trace_steps(history, work.stream.stream), ranges),
     )
 
@@ -119,7 +124,7 @@ def put_in_place(
     refuse_source()
     if work.stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, batch.table)
-    remembered = read_remembered_ids(history, batch.stream)
+    remembered = read_met_ids(history, batch.stream)
     staged = fill_branch(work, batch, refuse_source, remembered, beside=True)
     reach_failpoint("replay.after-stage")
     try:

@@ -77,6 +77,7 @@ class ForkedScript:
             raise
         self.pid = int(told)
         self.returncode: int | None = None
+        self.cpu_ms = 0
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end and give the exit code, below zero for a signal.
@@ -88,7 +89,8 @@ class ForkedScript:
             if not select.select([self._connection], [], [], timeout)[0]:
                 message = f"process {self.pid} still runs"
                 raise TimeoutError(message)
-            self.returncode = int(self._answers.readline() or -signal.SIGKILL)
+            code, _, cpu_ms = (self._answers.readline() or f"{-signal.SIGKILL}").partition(" ")
+            self.returncode, self.cpu_ms = int(code), int(cpu_ms or 0)
         return self.returncode
 
     def __enter__(self) -> Self:
@@ -152,9 +154,10 @@ def attend(connection: socket.socket) -> None:
     ready, _, _ = select.select([ended, connection.fileno()], [], [])
     if ended not in ready:
         stop(child, ended)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    _, status, used = os.wait4(child, 0)
+    cpu_ms = round((used.ru_utime + used.ru_stime) * 1000)
     with suppress(OSError):
-        connection.sendall(f"{code}\n".encode())
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)} {cpu_ms}\n".encode())
 
 
 def stop(child: int, ended: int) -> None:

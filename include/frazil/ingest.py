@@ -10,7 +10,7 @@ from frazil.checking import check_batch
 from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.dead_letters import publish_dead_letters
 from frazil.derived_columns import with_columns, with_newest_columns
-from frazil.errors import CatalogUnavailableError, SupersededError
+from frazil.errors import CatalogUnavailableError, OffsetsWentBackError, SupersededError
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint
 from frazil.kafka_log import TopicFacts
@@ -29,6 +29,7 @@ from frazil.route_memory import refuse_departed
 from frazil.schema_review import preview_schema
 from frazil.staging import stage_batch
 from frazil.state import StreamState, parse_state
+from frazil.usage import take_usage
 from frazil.workspace import Workspace
 
 __all__ = ["check_batch", "plan_next_batch", "preview_next_batch", "publish_staged", "stage_batch"]
@@ -48,9 +49,13 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     if newest is not work:  # from here on the table's own columns count
         work = with_columns(work)
         rules = read_fingerprint(work)
-    plan = _plan_on(work, topics, point, rules)
+    try:
+        plan = _plan_on(work, topics, point, rules)
+    except OffsetsWentBackError:  # or another run published between the two looks: look again
+        topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
+        plan = _plan_on(work, topics, point, rules)
     reach_failpoint("plan.before-return")
-    return plan
+    return plan.model_copy(update={"used": take_usage()}) if isinstance(plan, BatchPlan) else plan
 
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:

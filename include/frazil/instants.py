@@ -2,6 +2,8 @@
 
 from datetime import date, datetime
 
+from frazil.errors import ConfigurationError
+
 EXAMPLE = "2026-01-31T00:00:00Z"
 
 
@@ -30,3 +32,31 @@ def parse_instant(written: object) -> str:
 def to_epoch_ms(instant: str) -> int:
     """Count the milliseconds since 1970 of a parsed instant."""
     return int(datetime.fromisoformat(instant).timestamp() * 1000)
+
+
+def read_instant(text: str, option: str) -> int:
+    """Read an instant with zone as milliseconds since 1970.
+
+    Raises:
+        ConfigurationError: no instant, or no zone.
+    """
+    try:
+        return to_epoch_ms(parse_instant(text))
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}", "give date, time and zone") from error
+
+
+def read_span(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """Read both ends of a time as milliseconds since 1970; None where one is left out.
+
+    Raises:
+        ConfigurationError: no instant, no zone, or the end comes before the beginning.
+    """
+    since_ms = read_instant(since, "--since") if since else None
+    until_ms = read_instant(until, "--until") if until else None
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise ConfigurationError(
+            f"--since {since} is not before --until {until}",
+            "swap them, or leave one out",
+        )
+    return since_ms, until_ms

@@ -34,6 +34,12 @@ _SERVER_GONE_SIGNS = (
     "SESSION_CLOSED",
     "Socket closed",
 )
+_NO_EXECUTOR_SIGNS = (
+    "no executor works for this job",
+    "Master removed our application",
+    "All masters are unresponsive",
+    "SparkContext was shut down",
+)
 
 
 def encode_job_error(error: BaseException) -> str:
@@ -74,10 +80,12 @@ def _name_error(facts: str, detail: str, stream: str | None) -> FrazilError:
         )
     if any(sign in detail for sign in _STORAGE_SIGNS):
         return StorageError(facts, "free or grant space in the warehouse, then run again")
-    if any(sign in detail for sign in _SERVER_GONE_SIGNS):
-        return SparkUnavailableError(
-            facts, "`frazil stack status` shows the server; the next run tries the same range again"
+    is_idle = any(sign in detail for sign in _NO_EXECUTOR_SIGNS)
+    if is_idle or any(sign in detail for sign in _SERVER_GONE_SIGNS):
+        look = (
+            "look at its workers and queue" if is_idle else "`frazil stack status` shows the server"
         )
+        return SparkUnavailableError(facts, f"{look}; the next run tries the same range again")
     return JobFailedError(
         facts, "the same range is planned again; the Spark server's log has the stack trace"
     )

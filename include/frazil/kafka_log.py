@@ -23,6 +23,7 @@ from confluent_kafka.error import KafkaError
 
 from frazil.errors import ConfigurationError, KafkaUnavailableError, UnknownTopicError
 from frazil.kafka_options import to_librdkafka
+from frazil.usage import count_request
 
 TIMEOUT_SECONDS = 10.0
 PROBE_TIMEOUT_SECONDS = 5.0
@@ -90,6 +91,7 @@ class KafkaLog:
 
     def _fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
         with self._translated(f"describing topic {topic}"):
+            count_request("kafka", 2)
             cluster = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
             described = self._admin.describe_topics(
                 TopicCollection(topic_names=[topic]), request_timeout=TIMEOUT_SECONDS
@@ -197,6 +199,7 @@ class KafkaLog:
             if isolation == "read_committed"
             else IsolationLevel.READ_UNCOMMITTED
         )
+        count_request("kafka")
         request = {TopicPartition(topic, p): spec for p in partitions}
         futures = self._admin.list_offsets(
             request, isolation_level=level, request_timeout=TIMEOUT_SECONDS

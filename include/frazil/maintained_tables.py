@@ -29,6 +29,7 @@ from frazil.table_reports import (
 )
 from frazil.tables import dead_letters_name, snapshot_summary
 from frazil.timeline import Event
+from frazil.usage import list_cpu, take_usage
 from frazil.workspace import Workspace
 
 SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport, RowExpiryReport)
@@ -78,6 +79,7 @@ def note_maintenance(work: Workspace, step: str, report: SomeReport) -> SomeRepo
                 kind="maintenance",
                 text=f"{step}: {report.text}",
                 run_id=work.run_id,
+                facts=list_cpu(take_usage()),
             )
         )
     return report

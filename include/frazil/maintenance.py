@@ -6,6 +6,7 @@ It adds no rows and loses no state (I8, I9). Each step may be repeated: what is 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
+from frazil.branches import parse_branch
 from frazil.compaction import (
     Rewrite,
     decide_rewrites,
@@ -13,7 +14,7 @@ from frazil.compaction import (
     refuse_changed_rows,
 )
 from frazil.errors import CommitContentionError, JobFailedError
-from frazil.expiry import HOUR_MS, parse_branch
+from frazil.expiry import HOUR_MS
 from frazil.maintained_tables import (
     describe_table,
     list_maintained,

@@ -87,7 +87,7 @@ def _choose_ranges(given: PlanInput) -> Ranges:
 def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
     """Write the plan down, with the id that makes repeating it harmless."""
     transform = transform_version(given.stream)
-    made_with = " ".join([transform, *map(str, given.latest_schemas.items())])
+    made_with = name_rules(transform, given.latest_schemas)
     state = given.state
     return BatchPlan(
         stream=given.stream.stream,
@@ -107,6 +107,11 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         transform_version=transform,
         latest_schemas=dict(given.latest_schemas),
     )
+
+
+def name_rules(transform: str, latest_schemas: Mapping[Part, int]) -> str:
+    """Name all that decides how a record becomes a row, for the id of a batch."""
+    return " ".join([transform, *map(str, latest_schemas.items())])
 
 
 def next_offsets(state: StreamState, topic: TopicFacts) -> list[int]:

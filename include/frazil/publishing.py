@@ -32,6 +32,7 @@ from frazil.summaries import hint_properties, summarize_batch, summarize_marker
 from frazil.table_schema import is_compatible_superset
 from frazil.tables import TableStore, read_history, translated_errors
 from frazil.turns import LostTurnError, take_turns
+from frazil.usage import add_publish
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def _publish_turn(
     refuse_lost_stage(table, plan, staged)
     reach_failpoint("publish.before-commit")
     head = history.head
+    summary = add_publish(summary)
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
     with translated_errors(f"writing the manifest of batch {plan.batch_id}"):
         added = commits.build_append(table, summary, files)

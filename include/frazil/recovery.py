@@ -12,7 +12,7 @@ from frazil.contracts import plain_ranges
 from frazil.deletions import count_erased
 from frazil.errors import ConfigurationError, NothingToDecideError, TargetError
 from frazil.expiry import find_points, list_streams
-from frazil.instants import parse_instant, to_epoch_ms
+from frazil.instants import read_instant
 from frazil.ledger import (
     History,
     LedgerEntry,
@@ -72,18 +72,6 @@ def parse_place(text: str) -> Place:
         )
     topic, partition, offset = text.split(":")
     return Place(topic, int(partition), int(offset))
-
-
-def read_instant(text: str, option: str) -> int:
-    """Read an instant with zone as milliseconds since 1970.
-
-    Raises:
-        ConfigurationError: no instant, or no zone.
-    """
-    try:
-        return to_epoch_ms(parse_instant(text))
-    except ValueError as error:
-        raise ConfigurationError(f"{option}: {error}", "give date, time and zone") from error
 
 
 def choose_target(history: History, stream: str, request: RecoverRequest) -> LedgerEntry:

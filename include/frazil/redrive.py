@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from frazil import keys
 from frazil.archive import archive_new_entries
 from frazil.audit_ledger import Step, trace_steps
+from frazil.batch_schemas import find_latest_ids, select_letter_schemas
 from frazil.bootstrap import refuse_misfits
 from frazil.branches import create_branch, forsake_branch, name_branch
 from frazil.checking import judge_rows
@@ -23,7 +24,7 @@ from frazil.fingerprints import read_fingerprint, refuse_other_rules
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
 from frazil.letters import Indexes, LetterBook, read_book
 from frazil.marking import mark_resolved
-from frazil.planning import TableFacts
+from frazil.planning import PlanInput, TableFacts
 from frazil.publishing import load_with_history, refuse_lost_stage
 from frazil.redrive_messages import (
     LetterChoice,
@@ -175,14 +176,15 @@ def _plan(work: Workspace, look: Look, book: LetterBook, places: Indexes) -> Red
     facts = TableFacts(
         str(metadata.table_uuid), metadata.current_schema_id, metadata.default_spec_id
     )
-    return plan_redrive(
-        book.rows.take(places), look.point.state, facts, work.stream, read_fingerprint(work)
-    )
+    rules, latest = read_fingerprint(work), find_latest_ids(work)
+    given = PlanInput(work.stream, look.point.state, (), facts, rules.suite_hash, latest)
+    return plan_redrive(book.rows.take(places), given, rules)
 
 
 def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) -> RedriveResult:
     """Let Spark decode the letters, and see that it read exactly those."""
-    stage = build_request(work, plan.batch, branch)
+    schemas = select_letter_schemas(work, plan.batch, plan.schema_ids)
+    stage = build_request(work, plan.batch, branch, schemas)
     # No Kafka, so nothing of its settings; no Python workers, which read Kafka's records only.
     given = stage.model_copy(update={"kafka_options": {}, "direct": None}).model_dump()
     request = RedriveRequest(**given, letters=plan.runs, dry_run=dry_run)

@@ -24,10 +24,8 @@ from frazil.coordinates import (
 from frazil.errors import ConfigurationError, ConservationError, StageStaleError
 from frazil.letters import Flags, Indexes, list_slices
 from frazil.offsets import Runs
-from frazil.planning import TableFacts
+from frazil.planning import PlanInput, name_rules
 from frazil.redrive_messages import LetterChoice
-from frazil.state import StreamState
-from frazil.streams import Stream
 from frazil.summaries import summarize_staged
 
 MAX_LETTERS = 100_000
@@ -45,6 +43,7 @@ class RedrivePlan:
     batch: BatchPlan
     letters: Mapping[str, Coordinates]
     count: int
+    schema_ids: tuple[int, ...]
     before: int | None = None
 
     @property
@@ -138,13 +137,17 @@ def group_letters(rows: pa.Table) -> dict[str, Coordinates]:
 
 
 def plan_redrive(
-    rows: pa.Table, state: StreamState, table: TableFacts, stream: Stream, rules: Fingerprint
+    rows: pa.Table,
+    given: PlanInput,
+    rules: Fingerprint,
 ) -> RedrivePlan:
     """Plan one redrive of these letters, on the stream's state and by the rules of today."""
+    state, table, stream = given.state, given.table, given.stream
     letters = group_letters(rows)
     every = {partition: rows["offset"].to_numpy()[a:b] for partition, a, b in list_slices(rows)}
     runs = {attempt: plain_runs(held) for attempt, held in sorted(letters.items())}
-    parts = [table.uuid, stream.stream, keys.REDRIVE, runs, rules.transform_version]
+    parts = [table.uuid, stream.stream, keys.REDRIVE, runs]
+    parts.append(name_rules(rules.transform_version, given.latest_schemas))
     batch = BatchPlan(
         stream=stream.stream,
         table=stream.table.name,
@@ -161,8 +164,10 @@ def plan_redrive(
         suite_hash=rules.suite_hash,
         stream_hash=rules.stream_hash,
         transform_version=rules.transform_version,
+        latest_schemas=dict(given.latest_schemas),
     )
-    return RedrivePlan(batch, letters, len(rows))
+    schema_ids = sorted(pc.unique(rows["schema_id"]).drop_null().to_pylist())
+    return RedrivePlan(batch, letters, len(rows), tuple(schema_ids))
 
 
 def refuse_strangers(plan: RedrivePlan, staged: Coordinates) -> None:

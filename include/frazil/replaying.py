@@ -6,15 +6,16 @@ batch. Offsets do not move; the snapshot has an id of its own, by which a repeti
 
 from frazil import keys
 from frazil.audit_ledger import trace_steps
+from frazil.batch_schemas import read_met_ids, select_batch_schemas
 from frazil.contracts import BatchPlan
 from frazil.derived_columns import with_columns
 from frazil.errors import ConfigurationError, NotReplayableError
 from frazil.fingerprints import refuse_other_rules
 from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
-from frazil.ledger import RecoveryPoint, find_adopted, find_batch
+from frazil.instants import read_span
+from frazil.ledger import History, RecoveryPoint, find_adopted, find_batch
 from frazil.offsets import Ranges, describe_ranges
 from frazil.publishing import Landed
-from frazil.recovery import read_instant
 from frazil.replay import (
     choose_between,
     choose_left_out,
@@ -49,21 +50,20 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
     refuse_ambiguous(work.stream.stream, ranges, trace_steps(history, work.stream.stream))
     refuse_unkept_ranges(work, ranges, point)
     batch = freeze_ranges(work, history, point, ranges, work.run_id)
-    return _compare(work, batch, dry_run=request.dry_run)
+    return _compare(work, history, batch, dry_run=request.dry_run)
 
 
 def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint) -> Ranges:
     if request.offsets:
         return choose_offsets(request.offsets)
     isolation = work.stream.source.isolation
-    since_ms = read_instant(request.since, "--since") if request.since else 0
-    until_ms = read_instant(request.until, "--until") if request.until else None
+    since_ms, until_ms = read_span(request.since, request.until)
     ranges: Ranges = {}
     for topic in work.stream.source.names:
         below = point.state.offsets.get(topic, ())
         if not below:
             continue  # it joined the list and was not read yet
-        since = work.kafka.fetch_offsets_at(topic, len(below), since_ms, isolation)
+        since = work.kafka.fetch_offsets_at(topic, len(below), since_ms or 0, isolation)
         until = below
         if until_ms is not None:
             until = work.kafka.fetch_offsets_at(topic, len(below), until_ms, isolation)
@@ -71,8 +71,9 @@ def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint
     return ranges
 
 
-def _compare(work: Workspace, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
-    request = build_request(work, batch, "").model_copy(update={"direct": None})
+def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
+    schemas = select_batch_schemas(work, batch, read_met_ids(history, batch.stream))
+    request = build_request(work, batch, "", schemas).model_copy(update={"direct": None})
     found = work.engine.run_job("compare_range", request, Differences)
     if found.undelivered:
         raise NotReplayableError(

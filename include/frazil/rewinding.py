@@ -170,6 +170,7 @@ def _rewind_turn(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool
     refuse_lost(plan.request, lost)
     windows = find_lost_windows(work, rewind)
     refuse_lost_windows(plan.request, windows)
+    _refuse_more_lost(plan, describe_rewind(plan, rewind, lost, windows))
     words = _explain(plan.request)
     if windows:
         given_up = {s: [plain_ranges(each) for each in gone] for s, gone in windows.items()}
@@ -196,6 +197,17 @@ def _refuse_unseen(history: History, plan: RecoveryPlan) -> None:
         "planned; since then somebody changed it by more than batches",
         f"look again: `frazil recover {plan.stream}` with the same target; nothing was written",
     )
+
+
+def _refuse_more_lost(plan: RecoveryPlan, now: RecoveryPlan) -> None:
+    """See that nobody gives up more than was shown and agreed to: Kafka deletes on meanwhile."""
+    if (plan.lost, plan.windows_lost) != (now.lost, now.windows_lost):
+        raise SupersededError(
+            f"stream {plan.stream}: since this recovery was planned Kafka lost more of what must "
+            f"be read again: {now.lost} and {now.windows_lost} windows, where the plan says "
+            f"{plan.lost} and {plan.windows_lost}",
+            f"look again: `frazil recover {plan.stream}` with the same target; nothing was written",
+        )
 
 
 def _commit_rewind(

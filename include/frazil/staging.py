@@ -31,6 +31,7 @@ from frazil.staged_rows import refuse_wrong_offsets
 from frazil.state import StreamState
 from frazil.streams import Stream
 from frazil.tables import dead_letters_name, snapshot_summary
+from frazil.usage import take_usage
 from frazil.value_forms import value_path
 from frazil.workspace import Workspace
 
@@ -125,6 +126,7 @@ def build_request(
     stream = work.stream
     schemas = select_batch_schemas(work, plan) if schemas is None else schemas
     metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
+    table = work.store.load(plan.table)
     return StageRequest(
         catalog=work.store.preset.name,
         table=plan.table,
@@ -143,7 +145,7 @@ def build_request(
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
-        direct=plan_direct(work.store.load(plan.table), stream, plan, metrics),
+        direct=plan_direct(table, stream, plan, metrics, schemas.get("value")),
         is_flat=stream.value.is_flat,
         wire=schemas.get("value"),
         key=describe_key(work, schemas),
@@ -198,6 +200,7 @@ def assemble_staged(
         dead_letters_snapshot_id=_letters_snapshot(work, plan, result, branch),
         ended_at_ms=time.time_ns() // 1_000_000,
         schema_ids=result.schema_ids,
+        used=take_usage(),
     )
 
 

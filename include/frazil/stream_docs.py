@@ -110,15 +110,21 @@ def _write_section(prefix: str, model: type[Section], title: str, note: str = ""
     yield f"{model.__doc__} {note}".rstrip() + "\n"
     yield "| option | values | default | meaning |"
     yield "|---|---|---|---|"
+    yield from _write_options(prefix, model)
+    yield ""
+
+
+def _write_options(prefix: str, model: type[Section]) -> Iterator[str]:
+    """Write a row for each option; a section below the file's own has its options here."""
     for name, field in model.model_fields.items():
-        key = field.alias or name
-        # What has no description is no option: loading sets it.
-        if _section_of(field.annotation) is None and field.description:
+        key, section = prefix + (field.alias or name), _section_of(field.annotation)
+        if section is not None:
+            yield from _write_options(f"{key}.", section) if prefix else ()
+        elif field.description:  # what has none is no option: loading sets it
             yield (
-                f"| `{prefix}{key}` | {_describe_values(field)} | {_describe_default(field)} | "
+                f"| `{key}` | {_describe_values(field)} | {_describe_default(field)} | "
                 f"{field.description} |"
             )
-    yield ""
 
 
 def _section_of(annotation: object) -> type[Section] | None:

@@ -68,7 +68,7 @@ class Batch(Section):
     catch_up_records: int | None = Field(
         None, ge=1, description="cap while more than max_records wait; left out, the same"
     )
-    engine: Literal["connect"] = Field("connect", description="the Spark Connect server")
+    engine: Literal["connect", "submit"] = Field("connect", description="a server, or a cluster")
 
     @model_validator(mode="after")
     def _catching_up_is_no_slower(self) -> "Batch":
@@ -133,7 +133,7 @@ class ExpireRows(Section):
     column: str = Field(
         description="a column of type date, timestamp or timestamptz, or `_kafka.timestamp`"
     )
-    keep_days: int = Field(ge=1, description="whole days, in UTC; a row without a time stays")
+    keep_days: int = Field(ge=1, le=36_500, description="whole UTC days; a row without time stays")
 
 
 class Maintenance(Section):

@@ -7,15 +7,18 @@ from frazil import __version__, keys
 from frazil.contracts import BatchPlan, Staged, Verdict
 from frazil.offsets import encode_ranges
 from frazil.state import Hint, StreamState, encode_hint, encode_state
+from frazil.usage import encode_usage
 
 
 def summarize_batch(
     plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
 ) -> dict[str, str]:
     """Write the full summary of an ingest snapshot (protocol.md, table of keys)."""
+    used = {"plan": plan.used, "stage": staged.used, "check": verdict.used}
     return summarize_staged(keys.INGEST, staged, verdict, run_id) | {
         keys.state_key(plan.stream): encode_state(plan.state_after),
         keys.RANGES: encode_ranges(plan.offset_ranges),
+        keys.USAGE: encode_usage(used),
     }
 
 

@@ -24,6 +24,7 @@ from frazil import keys
 from frazil.connections import CatalogPreset
 from frazil.errors import CatalogUnavailableError, FrazilError, MissingTableError, StorageError
 from frazil.ledger import EMPTY_ARCHIVE, Archive, History, LedgerEntry
+from frazil.usage import count_request
 
 TABLE_DEFAULTS: Mapping[str, str] = {
     "format-version": "2",
@@ -34,6 +35,9 @@ TABLE_DEFAULTS: Mapping[str, str] = {
     "commit.manifest-merge.enabled": "true",
 }
 """Properties of new tables; a stream file may override all but the format version."""
+
+COUNTED_FILES = "frazil.counted_files.CountedFileIO"
+"""PyIceberg's first choice of file access for every storage that it knows, counting."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class TableStore:
         """Open the catalog once."""
         if self._catalog is None:
             with translated_errors(f"opening catalog {self.preset.name}"):
-                self._catalog = load_catalog(self.preset.name, **self.preset.properties)
+                counted = {"py-io-impl": COUNTED_FILES, **self.preset.properties}
+                self._catalog = load_catalog(self.preset.name, **counted)
         return self._catalog
 
     def probe(self) -> str:
@@ -78,6 +83,7 @@ class TableStore:
             CatalogUnavailableError: the catalog did not answer.
         """
         with translated_errors(f"loading table {name} from catalog {self.preset.name}"):
+            count_request("catalog")
             try:
                 return self.catalog.load_table(name)
             except (NoSuchTableError, NoSuchNamespaceError):

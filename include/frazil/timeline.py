@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict
 
 from frazil import keys
-from frazil.branches import branch_age_ms
+from frazil.branches import parse_branch
 from frazil.errors import FrazilError
 from frazil.ledger import History, LedgerEntry, walk_ancestors
 from frazil.offsets import parse_ranges
@@ -108,11 +108,11 @@ def _measure_phases(entry: LedgerEntry) -> dict[str, int]:
 
     A branch is born as its stage begins, and carries that instant in its name.
     """
-    age_ms = branch_age_ms(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
+    branch = parse_branch(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
     clock = json.loads(entry.summary.get(keys.CLOCK, "{}"))
-    if age_ms is None or not {"staged", "checked"} <= clock.keys():
+    if branch is None or not {"staged", "checked"} <= clock.keys():
         return {}
-    born = entry.committed_at_ms - age_ms
+    born = entry.committed_at_ms - branch.age_ms
     return {
         "stage_ms": clock["staged"] - born,
         "check_ms": clock["checked"] - clock["staged"],

@@ -46,6 +46,11 @@ def read_timeline(work: Workspace, since: datetime) -> list[Event]:
     return [event for event in events if event.at >= since and _concerns(event, work)]
 
 
+def read_own_notes(work: Workspace, since: datetime) -> list[Event]:
+    """Read what is noted on this machine of a stream and its table; no catalog is asked."""
+    return [event for event in read_notes() if event.at >= since and _concerns(event, work)]
+
+
 def read_recorded(store: TableStore, since: datetime, only: str = "") -> list[Event]:
     """Read the table's events since an instant; `only` is another condition on its columns."""
     table = store.find(keys.TIMELINE_TABLE)

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from frazil import keys
 from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocked
-from frazil.branches import branch_age_ms, is_next_batch
+from frazil.branches import parse_branch
 from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import (
     CatalogUnavailableError,
@@ -159,9 +159,8 @@ def find_newest_redrive(history: History, stream: str) -> datetime | None:
 
 def _planned_at(entry: LedgerEntry) -> datetime:
     """Take the birth of the batch's branch; its rows may have needed long to be published."""
-    attempt = entry.summary.get(keys.ATTEMPT, "")
-    age_ms = branch_age_ms(attempt, entry.committed_at_ms)
-    return _instant(entry.committed_at_ms - (age_ms or 0))
+    branch = parse_branch(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
+    return _instant(entry.committed_at_ms - (branch.age_ms if branch else 0))
 
 
 def list_attempts(refs: Mapping[str, object], stream: str, epoch: int) -> tuple[datetime, ...]:
@@ -169,8 +168,13 @@ def list_attempts(refs: Mapping[str, object], stream: str, epoch: int) -> tuple[
 
     Branches of another epoch are what earlier batches left.
     """
-    ages = [branch_age_ms(name, 0) for name in refs if is_next_batch(name, stream, epoch)]
-    return tuple(sorted((_instant(-age) for age in ages if age is not None), reverse=True))
+    parsed = (parse_branch(name, 0) for name in refs)
+    births = (
+        _instant(-branch.age_ms)
+        for branch in parsed
+        if branch and (branch.stream, branch.epoch, branch.is_beside) == (stream, epoch, False)
+    )
+    return tuple(sorted(births, reverse=True))
 
 
 def list_partitions(point: RecoveryPoint, topic: TopicFacts) -> tuple[PartitionFacts, ...]:

@@ -22,6 +22,8 @@ from frazil.registered import Registered, SchemaType
 from frazil.source_fit import Fitted, fit_columns
 from frazil.source_types import NoExactFormError, Record, Source, derive_columns, write_wire
 from frazil.streams import Stream
+from frazil.sure_layouts import lay_out_avro
+from frazil.sure_messages import lay_out_protobuf
 
 if TYPE_CHECKING:
     from frazil.registry import SchemaRegistry
@@ -39,6 +41,8 @@ class Payload:
 
     stream: Stream
     part: Part
+    waits: bool = True
+    """Whether a schema that cannot be used may hold a batch up; letters are set aside already."""
 
     @property
     def options(self) -> Value | Key:
@@ -168,7 +172,7 @@ def add_schemas(
     kind = wire.format
     for schema_id in ids:
         schema = registry.find_schema(schema_id)
-        if schema is None and payload.options.unknown_id == "wait":
+        if schema is None and payload.waits and payload.options.unknown_id == "wait":
             raise _unknown(payload, schema_id, where)
         if schema is None:
             text = f"the registry does not know schema {schema_id}"
@@ -186,7 +190,7 @@ def _decode_or_refuse(payload: Payload, schema: Registered, kind: str) -> Schema
         _refuse_other_format(payload, schema, kind)
         return describe_schema(payload, schema)
     except SchemaMisfitError:
-        if payload.stream.schema_policy.other != "quarantine":
+        if payload.waits and payload.stream.schema_policy.other != "quarantine":
             raise
     text = f"schema {schema.id} does not fit the columns"
     return SchemaDecode(schema_id=schema.id, refusal=("type_mismatch", text))
@@ -221,6 +225,7 @@ def _write_avro(payload: Payload, schema: Registered) -> SchemaDecode:
     return SchemaDecode(
         schema_id=schema.id,
         reader=avro.reader,
+        layout=lay_out_avro(avro, payload.columns) if payload.is_flat else "",
         values={name: f.value for name, f in fitted.items()},
         misfits={name: f.misfit for name, f in fitted.items() if f.misfit},
     )
@@ -243,6 +248,7 @@ def _write_protobuf(payload: Payload, schema: Registered) -> SchemaDecode:
         headers=tuple(index.hex() for index in found.indexes),
         reader=base64.b64encode(found.descriptor_set).decode(),
         message=found.message,
+        layout=lay_out_protobuf(found, payload.columns) if payload.is_flat else "",
         wire_ipc=base64.b64encode(wire.serialize().to_pybytes()).decode(),
         values={name: f.value for name, f in fitted.items()},
         misfits={name: f.misfit for name, f in fitted.items() if f.misfit},

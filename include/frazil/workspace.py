@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from frazil.connections import (
     find_catalog,
+    find_connection,
     find_kafka_config,
     find_registry_config,
     find_spark_remote,
     streams_dir,
 )
-from frazil.engine import SparkEngine
+from frazil.engine import Engine, SparkEngine
 from frazil.kafka_log import KafkaLog
+from frazil.spark_submit import SPARK_CONNECTION, SubmitEngine
 from frazil.stream_files import load_stream
 from frazil.streams import Stream, suite_path
 from frazil.tables import TableStore
@@ -46,8 +48,10 @@ class Workspace:
         return KafkaLog(self.kafka_config)
 
     @cached_property
-    def engine(self) -> SparkEngine:
-        """Give the Spark Connect server."""
+    def engine(self) -> Engine:
+        """Give the Spark Connect server, or the cluster that the stream file asks for."""
+        if self.stream.batch.engine == "submit":
+            return SubmitEngine(find_connection(SPARK_CONNECTION), self.store.preset)
         return SparkEngine(find_spark_remote())
 
     def registry(self, connection: str) -> "SchemaRegistry":

@@ -24,4 +24,5 @@ def find_airflow_connection(connection_id: str) -> Connection | None:
         login=found.login,
         password=found.password,
         extra={str(key): str(value) for key, value in found.extra_dejson.items()},
+        conn_type=found.conn_type,
     )

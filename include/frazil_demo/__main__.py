@@ -62,6 +62,10 @@ def load_everything(api: AirflowApi, work: Workspace, started: float) -> None:
         )
         if status.lag == 0:
             return
+    raise StackError(
+        f"{DAG}: after {MAX_RUNS} runs {status.lag:,} records are still unread",
+        "`make demo` again goes on; `frazil status flights` shows how far it is",
+    )
 
 
 def _run_failed(run_id: str, state: str, status: StreamStatus) -> StackError:

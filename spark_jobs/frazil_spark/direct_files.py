@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-from frazil_spark.sure_rows import Sure, SureReader
+from frazil_spark.sure_rows import Sure
+from frazil_spark.sure_values import ValueOrder, open_reader
 
 KAFKA = "_kafka"
 SURE = "_frazil_sure"
 FILE = "_frazil_file"
+SURE_ID = "_frazil_sure_id"
 BIG = "_frazil_big"
 SHOWN = "_frazil_shown_"
 ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -33,8 +35,9 @@ PATIENCE = 3
 
 @dataclass(frozen=True)
 class DirectOrder:
-    """What a worker needs: the table's schema with field ids, and where and how to write."""
+    """What a worker needs: how values are read, the table's schema with field ids, the files."""
 
+    values: ValueOrder
     schema: pa.Schema
     folder: str
     prefix: str
@@ -124,14 +127,14 @@ def _write_sure_rows(
     order: DirectOrder, roller: FileRoller, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     columns = pa.schema([f for f in order.schema if f.name != KAFKA])
-    reader, fruitless = SureReader(columns), 0
+    reader, fruitless = open_reader(order.values, columns), 0
     for received in batches:
         if pc.any(received[BIG]).as_py():
             message = "a record is too big for Arrow batches"
             raise ValueError(message)
         batch = received.drop_columns([BIG])
         if fruitless >= PATIENCE:
-            yield from _pass_on(batch, pa.array([], pa.int64()), (), order)
+            yield from _pass_on(batch, Sure(pa.array([], pa.int64()), ()), (), order)
             continue
         sure = reader.read(batch["value"].cast(pa.binary()))
         fruitless = 0 if 2 * len(sure.places) > batch.num_rows else fruitless + 1
@@ -140,13 +143,15 @@ def _write_sure_rows(
             known = batch.drop_columns(["value"])
             if len(sure.places) < batch.num_rows:
                 known = known.take(sure.places)
-            kafka = build_kafka(known, order.schema.field(KAFKA).type)
+            kafka = build_kafka(known, order.schema.field(KAFKA).type, sure.schema_ids)
             arrays = [*sure.columns, kafka]
             path = roller.write(pa.RecordBatch.from_arrays(arrays, schema=order.schema))
-        yield from _pass_on(batch, sure.places, _name_columns(columns, sure), order, path)
+        yield from _pass_on(batch, sure, columns, order, path)
 
 
-def build_kafka(records: pa.RecordBatch, kafka: pa.StructType) -> pa.StructArray:
+def build_kafka(
+    records: pa.RecordBatch, kafka: pa.StructType, schema_ids: pa.Int32Array | None = None
+) -> pa.StructArray:
     """Build `_kafka`; a record without a timestamp gets null, as in `kafka_source`."""
     timestamps = records["timestamp"].cast(pa.timestamp("us", "UTC"))
     has_time = pc.not_equal(timestamps.cast(pa.int64()), _NO_TIME_US)
@@ -158,28 +163,26 @@ def build_kafka(records: pa.RecordBatch, kafka: pa.StructType) -> pa.StructArray
         "timestamp_type": records["timestampType"],
         "key": records["key"],
         "headers": records["headers"],
-        "schema_id": pa.nulls(records.num_rows, pa.int32()),
+        "schema_id": pa.nulls(records.num_rows, pa.int32()) if schema_ids is None else schema_ids,
     }
     arrays = [given[f.name].cast(f.type) for f in kafka.fields]
     return pa.StructArray.from_arrays(arrays, fields=list(kafka.fields))
 
 
-def _name_columns(columns: pa.Schema, sure: Sure) -> tuple[tuple[str, pa.Array], ...]:
-    return tuple(zip(columns.names, sure.columns, strict=True))
-
-
 def _pass_on(
     batch: pa.RecordBatch,
-    sure: pa.Int64Array,
-    columns: tuple[tuple[str, pa.Array], ...],
+    sure: Sure,
+    columns: pa.Schema,
     order: DirectOrder,
     path: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Put together what Spark sees: sure rows first, without value, then the rest."""
-    known, rest = _part(batch, sure)
+    known, rest = _part(batch, sure.places)
     if known.num_rows:
-        values = dict(columns)
+        values = dict(zip(columns.names, sure.columns, strict=True))
         shown = {SHOWN + name: values[name] for name in order.shown}
+        if sure.schema_ids is not None:
+            shown[SURE_ID] = sure.schema_ids
         yield _lay_out(known, order, shown, path, is_sure=True)
     if rest.num_rows:
         yield _lay_out(rest, order, {}, None, is_sure=False)
@@ -202,24 +205,16 @@ def _lay_out(
     *,
     is_sure: bool,
 ) -> pa.RecordBatch:
-    """Lay out the columns in the order of `direct_rows.output_ddl`."""
+    """Lay out the columns in the order of `direct_rows.write_directly`."""
     count = batch.num_rows
-    types = {SHOWN + f.name: f.type for f in order.schema}
     bare = ("value", "key", "headers") if is_sure else ()
-    arrays = [
-        pa.nulls(count, column.type) if name in bare else column
+    columns = {
+        name: pa.nulls(count, column.type) if name in bare else column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    names = [SHOWN + name for name in order.shown]
-    arrays += [shown.get(name, pa.nulls(count, types[name])) for name in names]
-    marks = pa.array([is_sure]).take(pa.array([0] * count, pa.int8()))
-    paths = pa.array([path] + [None] * (count - 1), pa.string())
-    schema = pa.schema(
-        [
-            *[pa.field(n, a.type) for n, a in zip(batch.schema.names, batch.columns, strict=True)],
-            *[pa.field(name, types[name]) for name in names],
-            pa.field(SURE, pa.bool_()),
-            pa.field(FILE, pa.string()),
-        ]
-    )
-    return pa.RecordBatch.from_arrays([*arrays, marks, paths], schema=schema)
+    }
+    kinds = {SHOWN + name: order.schema.field(name).type for name in order.shown}
+    for name, kind in {**kinds, SURE_ID: pa.int32()}.items():
+        columns[name] = shown.get(name, pa.nulls(count, kind))
+    columns[SURE] = pa.array([is_sure]).take(pa.array([0] * count, pa.int8()))
+    columns[FILE] = pa.array([path] + [None] * (count - 1), pa.string())
+    return pa.RecordBatch.from_pydict(columns)

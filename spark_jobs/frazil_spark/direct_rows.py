@@ -6,6 +6,7 @@ decoded by Spark and judged as ever. One pass, one plan, and the counters see ev
 """
 
 import base64
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -14,17 +15,34 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.columns import Column, parse_column, to_spark_ddl
-from frazil.contracts import StageRequest
+from frazil.contracts import SchemaDecode, StageRequest
 from frazil.value_forms import RECORD, convert_sql, converted_name, wire_ddl
-from frazil_spark import direct_files, sure_rows
+from frazil_spark import (
+    avro_columns,
+    cursors,
+    direct_files,
+    message_columns,
+    sure_rows,
+    sure_values,
+)
 from frazil_spark.decoded import GOOD, INVALID, Decoded
-from frazil_spark.direct_files import BIG, FILE, SHOWN, SURE, DirectOrder, write_sure_rows
+from frazil_spark.direct_files import (
+    BIG,
+    FILE,
+    SHOWN,
+    SURE,
+    SURE_ID,
+    DirectOrder,
+    write_sure_rows,
+)
+from frazil_spark.sure_values import SchemaOrder, ValueOrder
+from frazil_spark.wire_frame import write_header
 
 _RECORD_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
     "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-CARRIED = (SURE, FILE)
+CARRIED = (SURE, SURE_ID, FILE)
 RECORDS_PER_BATCH = 2500
 _MAX_BYTES = 50_000
 _BATCH_CONF = {
@@ -35,7 +53,7 @@ _BATCH_CONF = {
 }
 
 # Workers need not have this package: its code travels with the task.
-for _module in (direct_files, sure_rows):
+for _module in (avro_columns, cursors, direct_files, message_columns, sure_rows, sure_values):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 
@@ -56,6 +74,7 @@ def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
     if direct is None:
         return records
     order = DirectOrder(
+        values=order_values(request),
         schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(direct.schema_ipc))),
         folder=direct.folder,
         prefix=request.batch_id,
@@ -68,10 +87,33 @@ def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
         for column in (parse_column(*pair) for pair in request.columns.items())
         if column.name in order.shown
     )
-    ddl = f"{_RECORD_DDL}{shown}, {SURE} BOOLEAN, {FILE} STRING"
+    ddl = f"{_RECORD_DDL}{shown}, {SURE_ID} INT, {SURE} BOOLEAN, {FILE} STRING"
     for key, value in _BATCH_CONF.items():
         records.sparkSession.conf.set(key, value)
     return _bound_sizes(records).mapInArrow(partial(write_sure_rows, order), ddl)
+
+
+def order_values(request: StageRequest) -> ValueOrder:
+    """Write down how workers read the values: as they are, as JSON, or by a registry's schemas."""
+    wire = request.wire
+    if wire is None:
+        return ValueOrder("json" if request.convert == "json" else "whole")
+    schemas = [
+        SchemaOrder(
+            schema_id=schema.schema_id,
+            headers=_write_headers(schema) if wire.is_framed else (b"",),
+            layout=schema.layout,
+        )
+        for schema in wire.schemas
+        if schema.refusal is None and (schema.layout or wire.format == "json_schema")
+    ]
+    return ValueOrder(wire.format, tuple(schemas))
+
+
+def _write_headers(schema: SchemaDecode) -> tuple[bytes, ...]:
+    """Write what may stand in front of a schema's payloads."""
+    header = bytes.fromhex(write_header(schema.schema_id))
+    return tuple(header + bytes.fromhex(each) for each in schema.headers) or (header,)
 
 
 def _bound_sizes(records: DataFrame) -> DataFrame:
@@ -102,29 +144,31 @@ def include_sure(decoded: Decoded, request: StageRequest) -> Decoded:
     direct = request.direct
     if direct is None:
         return decoded
-    record = ", ".join(
-        f"'{column.name}', {_shown_field(column, direct.shown)}" for column in decoded.columns
-    )
-    columns = {
-        RECORD: F.expr(f"CASE WHEN {SURE} THEN named_struct({record}) ELSE {RECORD} END"),
-        INVALID: F.expr(f"NOT {SURE} AND {INVALID}"),
-        GOOD: F.expr(f"{SURE} OR {GOOD}"),
-    }
+    is_json = request.wire is None or request.wire.format == "json_schema"
+    inside = [c for c in decoded.columns if is_json or not _is_converted(c)]
+    record = ", ".join(f"'{c.name}', {_shown_field(c, direct.shown)}" for c in inside)
+    columns = {GOOD: F.expr(f"{SURE} OR {GOOD}")}
+    if inside:
+        of_sure = f"named_struct({record})"
+        columns[RECORD] = F.expr(f"CASE WHEN {SURE} THEN {of_sure} ELSE {RECORD} END")
+    if decoded.invalid == INVALID:
+        columns[INVALID] = F.expr(f"NOT {SURE} AND {INVALID}")
+    for wire in decoded.wires:
+        columns[wire.id_column] = F.expr(f"coalesce({SURE_ID}, {wire.id_column})")
     for column in decoded.columns:
-        if convert_sql(column.type, "x") and column.name in direct.shown:
+        if _is_converted(column) and column.name in direct.shown:
             name = converted_name(column.name)
             value = f"`{SHOWN}{column.name}`"
             columns[name] = F.expr(f"CASE WHEN {SURE} THEN {value} ELSE `{name}` END")
-    return Decoded(
-        frame=decoded.frame.withColumns(columns),
-        columns=decoded.columns,
-        invalid=decoded.invalid,
-        reason=decoded.reason,
-        detail=decoded.detail,
-        unwritten=f"{GOOD} AND NOT {SURE}",
-    )
+    frame = decoded.frame.withColumns(columns)
+    return replace(decoded, frame=frame, unwritten=f"{GOOD} AND NOT {SURE}")
+
+
+def _is_converted(column: Column) -> bool:
+    """Say whether a column's value stands beside the record."""
+    return convert_sql(column.type, "x") is not None
 
 
 def _shown_field(column: Column, shown: tuple[str, ...]) -> str:
-    is_kept = column.name in shown and convert_sql(column.type, "x") is None
+    is_kept = column.name in shown and not _is_converted(column)
     return f"`{SHOWN}{column.name}`" if is_kept else f"CAST(NULL AS {wire_ddl(column.type)})"

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -33,14 +34,41 @@ def run_job(
         message = request.parse(request_path.read_text())
         session = open_session(message)
         _interrupt_on_sigterm(session)
-        result = action(session, message)
+        with nullcontext() if is_remote() else _watched_cluster(session, result_path):
+            result = action(session, message)
     except Exception as error:  # noqa: BLE001 - the one place where any error becomes a result
         result_path.write_text(encode_job_error(error))
         sys.exit(1)
     result_path.write_text(result.encode())
+    if not is_remote():
+        _leave_cpu(session, result_path)
     sys.stdout.flush()
     # The interpreter's own shutdown waits for gRPC threads; the result is on disk already.
     session.stop()
+
+
+def is_remote() -> bool:
+    """Say whether this is a client of a Connect server; else the application is ours."""
+    return bool(os.environ.get("SPARK_REMOTE"))
+
+
+def _watched_cluster(session: SparkSession, result_path: Path) -> AbstractContextManager[None]:
+    """End with an error where the driver would wait for executors that never come."""
+    from frazil_spark.cluster import watched_executors  # noqa: PLC0415 - no part of Connect
+
+    def give_up(why: str) -> None:
+        result_path.write_text(encode_job_error(TimeoutError(why)))
+        os._exit(1)
+
+    return watched_executors(session.sparkContext, give_up)
+
+
+def _leave_cpu(session: SparkSession, result_path: Path) -> None:
+    """Say beside the result what the executors used."""
+    from frazil.spark_submit import CPU_SUFFIX  # noqa: PLC0415 - no part of Connect
+    from frazil_spark.cluster import read_cpu_ms  # noqa: PLC0415 - likewise
+
+    result_path.with_suffix(CPU_SUFFIX).write_text(str(read_cpu_ms(session.sparkContext)))
 
 
 def open_session(request: Message) -> SparkSession:
@@ -87,11 +115,11 @@ def _limit_retries(session: SparkSession) -> None:
 def _interrupt_on_sigterm(session: SparkSession) -> None:
     """Stop the server's work when the task is stopped, so that no operation runs on alone."""
     tag = f"frazil-{uuid.uuid4()}"
-    if os.environ.get("SPARK_REMOTE"):
+    if is_remote():
         session.addTag(tag)
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        if os.environ.get("SPARK_REMOTE"):
+        if is_remote():
             session.interruptTag(tag)
         sys.exit(128 + signal.SIGTERM)
 

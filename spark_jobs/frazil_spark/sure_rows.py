@@ -53,6 +53,8 @@ class Sure:
 
     places: pa.Int64Array
     columns: tuple[pa.Array, ...]
+    schema_ids: pa.Int32Array | None = None
+    """Of the registered schemas that decoded them."""
 
 
 class SureReader:
@@ -78,7 +80,7 @@ class SureReader:
         rows = np.concatenate([np.arange(*span) for span, _ in found])
         table = pa.concat_tables([table for _, table in found])
         *columns, odd = map(_join_chunks, table.columns)
-        return _keep_complete(places.take(pa.array(rows)), columns, self.columns, pc.invert(odd))
+        return keep_complete(places.take(pa.array(rows)), columns, self.columns, pc.invert(odd))
 
     def _read_spans(self, texts: pa.BinaryArray) -> Iterator[tuple[Span, pa.Table]]:
         """Read spans of records, split around those at fault."""
@@ -204,7 +206,7 @@ def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def _keep_complete(
+def keep_complete(
     places: pa.Int64Array, columns: list[pa.Array], schema: pa.Schema, kept: pa.BooleanArray
 ) -> Sure:
     """Keep rows whose required columns are all there."""

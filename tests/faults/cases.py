@@ -56,6 +56,19 @@ def summarize(outcomes: Mapping[str, str], page: str) -> list[str]:
     return [*lines, total]
 
 
+def summarize_kills(tallies: Iterable[Mapping[str, int]]) -> list[str]:
+    """Write one line for each kill point and how often it was one, and the total."""
+    total: Counter[str] = Counter()
+    for counted in tallies:
+        total.update(counted)
+    kills = {name: number for name, number in sorted(total.items()) if name.startswith("kill at ")}
+    judged, held = (total[name] for name in ("tables judged", "tables that held"))
+    lines = [f"{name:<42}{number}" for name, number in kills.items()]
+    lines.append(f"{len(kills)} kill points, {sum(kills.values())} kills")
+    lines.append(f"{held} of {judged} tables held by both audits: nothing lost, nothing doubled")
+    return lines
+
+
 def write_counts(counts: Mapping[str, int]) -> str:
     """Write `2 passed, 1 failed`."""
     kinds = ("passed", "failed", "skipped")

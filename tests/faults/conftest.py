@@ -1,6 +1,7 @@
 """Fixtures of the failure catalogue, and its report: one line for each case."""
 
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,17 @@ from lake import make_stream
 from pyiceberg.catalog import load_catalog
 from stack_lake import StackLake
 
+from faults import tally
 from faults.batches import Batches
 from faults.legacy import VALUES, Legacy
+
+
+@pytest.fixture(autouse=True)
+def _tallied(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hand what a test counted to the report."""
+    tally.counts.clear()
+    yield
+    request.node.user_properties.append((tally.PROPERTY, dict(tally.counts)))
 
 
 @pytest.fixture

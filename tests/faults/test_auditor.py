@@ -74,8 +74,8 @@ class Lake:
         self.epoch: int = base.epoch if base else 0
         self.batch: str = base.batch if base else "b0"
         self.next: list[int] = list(base.next) if base else [0, 0]
-        self.topic_id = "id-1"
         self.cluster = base.cluster if base else "one"
+        self.topic_id = "id-1"
 
     @property
     def table(self) -> Table:

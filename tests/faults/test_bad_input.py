@@ -13,10 +13,20 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 from conftest import FRAZIL, Lab, Run, good_values
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 
 from faults.batches import Batches
+from frazil import keys
+from frazil.tables import snapshot_summary
 
 pytestmark = pytest.mark.stack
+
+HIDE_JAVA = """
+for folder in /usr/lib/jvm /opt/java; do
+    test ! -d $folder || mount -t tmpfs none $folder
+done
+exec "$@"
+"""
 
 
 def assert_refused(run: Run, error: str, *facts: str) -> None:
@@ -29,12 +39,38 @@ def assert_refused(run: Run, error: str, *facts: str) -> None:
         assert fact in run.err, run.err
 
 
+def assert_on_timeline(lab: Lab, error: str, *facts: str) -> None:
+    """See the failure on the line of time, once, with its facts and the next step."""
+    events = lab.frazil("timeline", "--stream", lab.stream, "--json").json
+    assert isinstance(events, list)
+    [event] = [event for event in events if event["kind"] == "failure"]
+    assert event["text"].startswith(f"{error}: ")
+    for fact in facts:
+        assert fact in event["text"]
+    assert event["facts"]["error"] == error
+    assert event["facts"]["next_step"]
+
+
 def snapshot_count(lab: Lab) -> int:
     """Count the snapshots of the lab's table; 0 where there is none."""
-    catalog = load_catalog("lake", **lab.stack.catalog_properties)
-    if not catalog.table_exists(lab.table):
-        return 0
-    return len(catalog.load_table(lab.table).metadata.snapshots)
+    return len(load_table(lab).metadata.snapshots) if table_exists(lab) else 0
+
+
+def table_exists(lab: Lab) -> bool:
+    """Say whether the lab's table is there."""
+    return load_catalog("lake", **lab.stack.catalog_properties).table_exists(lab.table)
+
+
+def load_table(lab: Lab) -> Table:
+    """Load the lab's table afresh."""
+    return load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
+
+
+def head_kind(lab: Lab) -> str | None:
+    """Say what main's newest snapshot is."""
+    head = load_table(lab).current_snapshot()
+    assert head is not None
+    return snapshot_summary(head.summary).get(keys.KIND)
 
 
 def test_a_topic_that_does_not_exist(lab: Lab) -> None:
@@ -72,6 +108,8 @@ def test_a_catalog_that_is_down(lab: Lab) -> None:
     run = lab.frazil("run", lab.stream, AIRFLOW_CONN_ICEBERG_DEFAULT=dead)
 
     assert_refused(run, "CatalogUnavailable", "frazil doctor")
+    assert not table_exists(lab)
+    assert_on_timeline(lab, "CatalogUnavailable", "lake")
 
 
 def test_a_spark_server_that_is_down(lab: Lab) -> None:
@@ -82,6 +120,7 @@ def test_a_spark_server_that_is_down(lab: Lab) -> None:
     run = lab.frazil("run", lab.stream, AIRFLOW_CONN_SPARK_CONNECT_DEFAULT=dead)
 
     assert_refused(run, "SparkUnavailable", "frazil stack")
+    assert (head_kind(lab), lab.rows) == (keys.BOOTSTRAP, 0)
     assert lab.frazil("run", lab.stream).code == 0
 
 
@@ -99,6 +138,7 @@ def test_records_that_retention_took_stop_the_stream_until_somebody_accepts(lab:
     run = lab.frazil("run", lab.stream)
 
     assert_refused(run, "RetentionGap", f"{lab.topic}-0 [10, 25)", "frazil accept-gap")
+    assert_on_timeline(lab, "RetentionGap", f"{lab.topic}-0 [10, 25)")
     assert snapshot_count(lab) == before
     person = ("--by", "tests@example.org", "--reason", "test of retention")
     shown = lab.frazil("accept-gap", lab.stream)
@@ -123,10 +163,13 @@ def test_a_topic_that_was_deleted_and_created_again_is_read_once_somebody_accept
     admin.delete_topics([lab.topic])[lab.topic].result(15)
     lab.create_topic()
     lab.produce([b"no json", *good_values(refill - 1)])
+    before = snapshot_count(lab)
 
     run = lab.frazil("run", lab.stream)
 
     assert_refused(run, "TopicRecreated", lab.topic, f"frazil accept-gap {lab.stream} --by")
+    assert (snapshot_count(lab), lab.rows) == (before, 20)
+    assert_on_timeline(lab, "TopicRecreated", lab.topic)
     person = ("--by", "tests@example.org", "--reason", "the topic was created again")
     accepted = lab.frazil("accept-gap", lab.stream, *person, "--no-dry-run")
     assert accepted.code == 0, accepted.err
@@ -169,6 +212,7 @@ def test_a_table_that_was_dropped_and_created_again(lab: Lab) -> None:
     run = lab.frazil("run", lab.stream)
 
     assert_refused(run, "TableRecreated", str(old.metadata.table_uuid), "--new-table")
+    assert_on_timeline(lab, "TableRecreated", str(old.metadata.table_uuid))
     assert snapshot_count(lab) == 0
 
 
@@ -179,16 +223,24 @@ def test_a_table_that_was_dropped_and_created_again(lab: Lab) -> None:
 )
 def test_a_column_type_that_cannot_be(lab: Lab, column: str, fact: str) -> None:
     lab.write_stream(value={"convert": "json", "columns": {"id": column}})
+    lab.create_topic()
+    lab.produce(good_values(5))
 
     run = lab.frazil("run", lab.stream)
 
     assert_refused(run, "StreamFile", f"{lab.stream}.yaml:", "value.columns", fact)
+    assert not table_exists(lab)
 
 
 def test_a_partition_transform_that_does_not_fit(lab: Lab) -> None:
     lab.write_stream(table={"name": lab.table, "partition_by": ["day(name)"]})
+    lab.create_topic()
+    lab.produce(good_values(5))
 
-    assert_refused(lab.frazil("plan", lab.stream), "StreamFile", "day", "name is string")
+    for command in ("plan", "run"):
+        assert_refused(lab.frazil(command, lab.stream), "StreamFile", "day", "name is string")
+
+    assert not table_exists(lab)
 
 
 @pytest.fixture
@@ -225,10 +277,11 @@ def test_a_warehouse_that_fills(lab: Lab, small_warehouse: str, tmp_path: Path) 
     assert lab_run.code == 0, lab_run.err
 
 
-def run_up(home: Path, **extra: str) -> Run:
-    """Try to start a stack in a home of its own."""
-    environment = {**os.environ, "FRAZIL_HOME": str(home), **extra}
-    command = [str(FRAZIL), "stack", "up", "--only", "kafka"]
+def run_up(home: Path, *before: str, **extra: str) -> Run:
+    """Try to start a stack in a home of its own, perhaps by way of another command."""
+    jars = os.environ.get("FRAZIL_JARS", str(Path(__file__).parents[2] / ".frazil" / "jars"))
+    environment = {**os.environ, "FRAZIL_HOME": str(home), "FRAZIL_JARS": jars, **extra}
+    command = [*before, str(FRAZIL), "stack", "up", "--only", "kafka"]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
@@ -238,10 +291,32 @@ def run_up(home: Path, **extra: str) -> Run:
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        jars = os.environ.get("FRAZIL_JARS", str(Path(__file__).parents[2] / ".frazil" / "jars"))
 
-        run = run_up(tmp_path / "home", FRAZIL_KAFKA_PORT=port, FRAZIL_JARS=jars)
+        run = run_up(tmp_path / "home", FRAZIL_KAFKA_PORT=port)
 
-    assert run.code == 1, run.out + run.err
-    assert port in run.err
-    assert "FRAZIL_KAFKA_PORT" in run.err
+    assert_refused(run, "Stack", port, "FRAZIL_KAFKA_PORT")
+    assert not (tmp_path / "home" / "stack" / "supervisord.pid").exists()
+
+
+@pytest.mark.parametrize("version", [None, "11.0.2"], ids=["missing", "too old"])
+def test_a_java_that_will_not_do(tmp_path: Path, version: str | None) -> None:
+    hidden = ("unshare", "--mount", "sh", "-ec", HIDE_JAVA, "sh")
+    if subprocess.run([*hidden, "true"], check=False).returncode != 0:
+        pytest.skip("only root may hide the machine's own Java for one process")  # not root
+    java = {"JAVA_HOME": str(fake_java(tmp_path / "old", version))} if version else {}
+
+    run = run_up(tmp_path / "home", *hidden, **{"JAVA_HOME": "", **java})
+
+    found = f"found only {version} at {tmp_path / 'old'}" if version else "found none"
+    assert_refused(run, "Stack", "Java 17 or 21 is needed", found, "install Java 17")
+    assert not (tmp_path / "home" / "stack" / "supervisord.pid").exists()
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    """Put a program there that answers like that Java; give its JAVA_HOME."""
+    executable = folder / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    lines = (f"    java.home = {folder}", f"    java.version = {version}")
+    executable.write_text("#!/bin/sh\n" + "".join(f"echo '{line}' >&2\n" for line in lines))
+    executable.chmod(0o755)
+    return folder

@@ -11,6 +11,7 @@ import pytest
 from conftest import REPO, Lab, good_values
 from pyiceberg.catalog import load_catalog
 
+from faults import tally
 from faults.auditor import audit_table
 from frazil.direct_plan import MIN_RECORDS_VARIABLE
 from frazil.failpoints import FAILPOINTS
@@ -42,17 +43,20 @@ def seeded_values(seed: int) -> list[bytes | None]:
 
 def assert_exactly_once(lab: Lab) -> None:
     """Let the independent auditor and the product's own audit both recompute everything."""
+    tally.counts["tables judged"] += 1
     report = audit_table(
         lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
     )
     assert not report.findings, report.findings
     own = lab.frazil("audit", lab.stream)
     assert own.code == 0, own.out + own.err
+    tally.counts["tables that held"] += 1
 
 
 def kill_once(lab: Lab, failpoint: str, **extra: str) -> None:
     """Run a batch that dies at the failpoint, and see that it did."""
     run = lab.frazil("run", lab.stream, FRAZIL_FAILPOINT=failpoint, **extra)
+    tally.counts[f"kill at {failpoint}"] += 1
     assert run.code in {-9, 1}, run.out + run.err
     assert run.code == -9 or "SIGKILL" in run.err, run.out + run.err
 

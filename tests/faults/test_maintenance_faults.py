@@ -22,6 +22,7 @@ from frazil.compaction import MIN_INPUT_FILES
 from frazil.contracts import Message
 from frazil.engine import SparkEngine
 from frazil.errors import CommitContentionError, JobFailedError
+from frazil.event_notes import read_notes
 from frazil.expiry import DAY_MS
 from frazil.maintenance import compact_table, expire_snapshots, remove_orphans
 from frazil.table_layout import read_layout
@@ -134,6 +135,8 @@ def test_f6_expiry_and_orphan_removal_at_once_take_nothing_that_is_needed(
     assert expired.expired_ids
     assert removed.files > 0
     assert not stray.exists()
+    told = [event.text for event in read_notes() if event.stream == lake.stream.stream]
+    assert sorted(text.partition(":")[0] for text in told) == ["expire_snapshots", "remove_orphans"]
     lake.publish(plan, staged)
     assert lake.coordinates() == rows_up_to(5)
     assert expire_snapshots(lake.work).tables[0].expired_ids == ()

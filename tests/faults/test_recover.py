@@ -218,6 +218,19 @@ def test_what_kafka_no_longer_holds_stops_the_rollback_unless_somebody_gives_it_
     assert "1 recorded gaps of 3 lost offsets; 1 rewinds" in told
 
 
+def test_nobody_gives_up_more_than_was_shown(broker_lake: BrokerLake, heads: list[int]) -> None:
+    """An approval may come a day after the plan; Kafka deletes on meanwhile."""
+    broker_lake.delete_records(before=8)
+    planned = plan(broker_lake, to_snapshot=heads[0], accept_gap=True)
+    broker_lake.delete_records(before=9)
+
+    with pytest.raises(SupersededError, match="Kafka lost more"):
+        recover(broker_lake.work, planned)
+
+    assert broker_lake.head == heads[2]
+    audit_both(broker_lake)
+
+
 def test_a_kill_between_rewind_and_gap_is_finished_by_the_same_command(
     broker_lake: BrokerLake, heads: list[int]
 ) -> None:

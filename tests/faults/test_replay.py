@@ -136,6 +136,9 @@ def test_a_kill_replays_wholly_or_not_at_all_and_the_next_one_finishes(
     killed = run_replay(broker_lake, *command, FRAZIL_FAILPOINT=failpoint)
     assert killed.code == -9, killed.err
     audit_both(broker_lake)
+    name = broker_lake.stream.stream
+    maintained = run_frazil(["maintain", name, "--no-dry-run"], dict(os.environ), timeout=240)
+    assert maintained.code == 0, maintained.err
 
     again = run_replay(broker_lake, *command)
 

@@ -19,6 +19,7 @@ from frazil.backfill import (
 )
 from frazil.coordinates import Partition
 from frazil.errors import ConfigurationError, TargetError
+from frazil.instants import read_span
 from frazil.ledger import History, LedgerEntry
 from frazil.offsets import OffsetRange, count_offsets, iterate_ranges
 from frazil.state import StreamState, encode_state
@@ -137,6 +138,16 @@ def test_the_live_stream_is_refused_with_where_it_begins() -> None:
         refuse_live("s", {"a": {0: OffsetRange(50, 101)}}, begins)
     with pytest.raises(TargetError, match=r"a-1 \[0, 1\)"):
         refuse_live("s", {"a": {1: OffsetRange(0, 1)}}, begins)
+
+
+def test_a_time_that_ends_before_it_begins_is_refused() -> None:
+    early, late = "2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z"
+
+    assert read_span(early, None) == (1_769_817_600_000, None)
+    for until in (early, "2026-01-30T00:00:00Z"):
+        with pytest.raises(ConfigurationError, match=f"--since {early} is not before --until"):
+            read_span(early, until)
+    assert read_span(early, late)[1] == 1_769_904_000_000
 
 
 def test_offsets_and_instants_at_once_are_refused() -> None:

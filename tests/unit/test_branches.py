@@ -7,7 +7,7 @@ from requests.exceptions import ReadTimeout
 from scripted_catalog import ignored, landed_then, overtaken_by, refused
 
 from frazil.bootstrap import new_table
-from frazil.branches import branch_age_ms, create_branch, name_branch
+from frazil.branches import create_branch, name_branch, parse_branch
 from frazil.errors import CatalogUnavailableError
 
 
@@ -19,18 +19,20 @@ def test_no_two_attempts_share_a_branch() -> None:
 
 
 @pytest.mark.parametrize("stream", ["orders", "a_1_b_2", "x" * 63])
-def test_a_branch_tells_its_age_by_its_name(stream: str) -> None:
-    name = name_branch(stream, 12)
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_branch_tells_whose_it_is_and_its_age_by_its_name(stream: str, *, beside: bool) -> None:
+    name = name_branch(stream, 12, beside=beside)
 
-    age_ms = branch_age_ms(name, now_ms=4_102_444_800_000)
+    branch = parse_branch(name, now_ms=4_102_444_800_000)
 
-    assert age_ms is not None
-    assert 0 < age_ms < 4_102_444_800_000
+    assert branch is not None
+    assert (branch.stream, branch.epoch, branch.is_beside) == (stream, 12, beside)
+    assert 0 < branch.age_ms < 4_102_444_800_000
 
 
 @pytest.mark.parametrize("name", ["main", "audit", "frazil_notes", "frazil_orders_7_abc"])
-def test_anybody_elses_branch_has_no_age(name: str) -> None:
-    assert branch_age_ms(name, now_ms=0) is None
+def test_anybody_elses_branch_tells_nothing(name: str) -> None:
+    assert parse_branch(name, now_ms=0) is None
 
 
 def test_a_branch_starts_at_mains_head_and_moves_nothing(lake: Lake) -> None:

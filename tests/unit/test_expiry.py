@@ -16,7 +16,6 @@ from frazil.expiry import (
     RetentionWindow,
     decide_branches,
     decide_expiry,
-    parse_branch,
     refuse_foreign_retention,
     refuse_lost_snapshots,
     refuse_lost_state,
@@ -169,12 +168,14 @@ def blocked_on(branch: str) -> dict[str, str]:
     )
 
 
-@pytest.mark.parametrize("stream", ["orders", "a_1_b_2", "x" * 63])
-def test_a_staging_branch_tells_stream_epoch_and_age(stream: str) -> None:
-    branch = parse_branch(branch_name(stream, 12, 5, 1000 * DAY_MS), 1000 * DAY_MS)
+@pytest.mark.parametrize("hours", [23, 25])
+def test_a_branch_beside_the_batches_goes_after_a_day(hours: int) -> None:
+    now_ms = 1000 * DAY_MS
+    name = branch_name("a", 7, hours, now_ms).replace("_7_", "_7_beside_")
 
-    assert branch is not None
-    assert (branch.stream, branch.epoch, branch.age_ms) == (stream, 12, 5 * HOUR_MS)
+    dropped = decide_branches([name], now_ms, {"a": RecoveryPoint(state_of(7), 1)}, {})
+
+    assert dropped == ((name,) if hours > 24 else ())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from lake import Lake, make_stream
 
 from frazil import keys
-from frazil.branches import branch_age_ms, name_branch
+from frazil.branches import name_branch, parse_branch
 from frazil.errors import (
     CatalogUnavailableError,
     ConnectionMissingError,
@@ -474,7 +474,7 @@ def test_only_branches_of_the_next_batch_are_attempts_at_it() -> None:
     attempts = list_attempts(dict.fromkeys(names), "orders", 4)
 
     assert attempts == (ago(30),)
-    assert branch_age_ms(names[-1], 0) is not None
+    assert parse_branch(names[-1], 0) is not None
 
 
 def test_a_new_partition_waits_from_its_first_offset() -> None:

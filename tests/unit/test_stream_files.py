@@ -1,7 +1,9 @@
 """Every mistake in a stream file is answered with file, line, field and reason (A1)."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -9,12 +11,14 @@ from lake import make_stream
 
 from frazil.errors import StreamFileError, UnknownStreamError
 from frazil.instants import to_epoch_ms
+from frazil.payloads import Section
 from frazil.sources import StartAtTime
 from frazil.stream_files import (
     load_readable_streams,
     load_stream,
     load_stream_file,
 )
+from frazil.streams import Stream
 
 GOOD = """\
 stream: orders
@@ -59,6 +63,46 @@ maintenance:
   orphan_days: 3
 """
 
+REST = """\
+stream: orders
+owner: data-platform@example.org
+source:
+  connection: kafka_default
+  topics: [orders, returns]
+value:
+  convert: by_schema_id
+  transform: flatten
+  registry: schema_registry_default
+  subject: orders
+  message: Order
+  unknown_id: wait
+  columns: {kind: string, at: timestamptz}
+key:
+  convert: by_latest_schema
+  column: order_key
+  type: string
+  registry: schema_registry_default
+  subject: keys
+  message: Key
+  unknown_id: quarantine
+table:
+  connection: iceberg_default
+  name: demo.orders
+route:
+  field: kind
+  tables: {web: demo.web}
+batch: {catch_up_records: 2000000}
+schema:
+  widen: auto
+  relax: review
+  other: fail
+maintenance:
+  expire_rows:
+    column: at
+    keep_days: 90
+"""
+"""What GOOD leaves out."""
+
 
 def write(folder: Path, text: str, name: str = "orders") -> Path:
     """Write a stream file."""
@@ -78,6 +122,13 @@ def test_the_good_file_is_good(tmp_path: Path) -> None:
 
     assert stream.stream == "orders"
     assert stream.errors.max_bad_records == 7
+
+
+def test_the_file_with_everything_else_is_good_too(tmp_path: Path) -> None:
+    stream = load_stream_file(write(tmp_path, REST))
+
+    assert stream.stream == "orders"
+    assert stream.maintenance.expire_rows is not None
 
 
 BROKEN = [
@@ -139,7 +190,7 @@ BROKEN = [
         "1 of 5 fields; ex",
     ),
     ("max_records: 1000", "max_records: 0", 21, "batch.max_records", "greater than or equal to 1"),
-    ("engine: connect", "engine: local", 22, "batch.engine", "should be 'connect'"),
+    ("engine: connect", "engine: local", 22, "batch.engine", "should be 'connect' or 'submit'"),
     ("tolerance: quarantine", "tolerance: some", 24, "errors.tolerance", "'none', 'invalid"),
     ("max_bad_ratio: 0.05", "max_bad_ratio: 5", 25, "errors.max_bad_ratio", "(found 5)"),
     ("max_bad_records: 7", "max_bad_records: -7", 26, "errors.max_bad_records", "(found -7)"),
@@ -160,18 +211,96 @@ BROKEN = [
     ("orphan_days: 3", "orphan_days: 0", 40, "maintenance.orphan_days", "(found 0)"),
     ("orphan_days: 3", "orphan_day: 3", 40, "maintenance.orphan_day", "unknown key"),
     ("quality:", "qualtiy:", 29, "qualtiy", "unknown key"),
+    ("    price: decimal(9,2)", "  transform: dig", 12, "value.transform", "'none' or 'flatten'"),
+    ('["day(at)"]', "day(at)", 16, "table.partition_by", "valid tuple"),
+    ('["day(at)"]', '["day(id)"]', 16, "table.partition_by.0", "id is long; day fits date, times"),
+    ('["day(at)"]', '["dya(at)"]', 16, "table.partition_by.0", "'dya'; known: identity"),
+    ("sort_by: [id]", "sort_by: [nme]", 17, "table.sort_by.0", "column 'nme' is not among"),
+    ("warn_seconds: 180", "warn_seconds: 0", 33, "freshness.warn_seconds", "(found 0)"),
 ]
+BROKEN_REST = [
+    ("connection: kafka_default", "connection: 9092", 4, "source.connection", "(found 9092)"),
+    ("topics: [orders, returns]", "topics: orders", 5, "source.topics", "valid tuple"),
+    ("topics: [orders, returns]", "topics: [orders, '']", 5, "source.topics.1", "1 character"),
+    ("topics: [orders, returns]", "topics: [orders, orders]", 5, "source.topics", "there twice"),
+    ("topics: [orders, returns]", "isolation: read_committed", 3, "source.topic", "name one `top"),
+    (
+        "registry: schema_registry_default\n  subject: orders",
+        "registry: 1",
+        9,
+        "value.registry",
+        "",
+    ),
+    ("  subject: orders\n", "", 6, "value.subject", "several topics share one subject: name it"),
+    ("subject: orders", "subject: ''", 10, "value.subject", "at least 1 character"),
+    ("message: Order\n", "message: ''\n", 11, "value.message", "at least 1 character"),
+    ("unknown_id: wait", "unknown_id: skip", 12, "value.unknown_id", "'wait' or 'quarantine'"),
+    ("convert: by_latest_schema", "convert: avro", 15, "key.convert", "'json', 'string', 'raw'"),
+    ("convert: by_latest_schema", "convert: raw", 17, "key.type", "gives `type: binary`"),
+    ("column: order_key", "column: KIND", 16, "key.column", "differ only in case"),
+    ("column: order_key", "column: _kafka", 16, "key.column", "added to every table"),
+    ("type: string\n", "type: text\n", 17, "key.type", "unknown type 'text'"),
+    ("registry: schema_registry_default\n  subject: keys", "registry: []", 18, "key.registry", ""),
+    ("subject: keys", "subject: 7", 19, "key.subject", "(found 7)"),
+    ("message: Key", "message: [Key]", 20, "key.message", "valid string"),
+    ("unknown_id: quarantine", "unknown_id: fail", 21, "key.unknown_id", "'wait' or 'quarantine'"),
+    ("connection: iceberg_default", "connection: {}", 23, "table.connection", "valid string"),
+    ("field: kind", "field: at", 26, "route.field", "'at' is no text column of the value"),
+    ("field: kind", "field: ''", 26, "route.field", "at least 1 character"),
+    ("{web: demo.web}", "{}", 27, "route.tables", "at least 1 item"),
+    ("{web: demo.web}", "{web: web}", 27, "route.tables.web", "not `namespace.table`"),
+    ("{web: demo.web}", "{web: a.b, Web: a.c}", 27, "route.tables.web", "same name, …__web"),
+    ("{web: demo.web}", "{web: a.b, shop: a.b}", 27, "route.tables.web", "a.b is there twice"),
+    ("  field: kind", "  takes: web\n  field: kind", 26, "route.takes", "unknown key"),
+    ("_records: 2000000", "_records: 2", 28, "batch.catch_up_records", "not be below max_records"),
+    ("_records: 2000000", "_records: 0", 28, "batch.catch_up_records", "(found 0)"),
+    ("widen: auto", "widen: ask", 30, "schema.widen", "'auto', 'review', 'quarantine'"),
+    ("relax: review", "relax: true", 31, "schema.relax", "'auto', 'review', 'quarantine'"),
+    ("other: fail", "other: drop", 32, "schema.other", "'auto', 'review', 'quarantine'"),
+    ("    column: at", "    column: kind", 35, "maintenance.expire_rows.column", "with a time"),
+    ("    column: at\n", "", 34, "maintenance.expire_rows.column", "Field required"),
+    ("keep_days: 90", "keep_days: 0", 36, "maintenance.expire_rows.keep_days", "(found 0)"),
+    ("keep_days: 90", "keep_days: 800000", 36, "maintenance.expire_rows.keep_days", "to 36500"),
+]
+MISTAKES = [(GOOD, row) for row in BROKEN] + [(REST, row) for row in BROKEN_REST]
+
+
+def list_sections(annotation: object) -> Iterator[type[Section]]:
+    """Yield the models that an option's type names, however it is wrapped."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for part in get_args(annotation):
+        yield from list_sections(part)
+
+
+def list_options(model: type[Section], place: str = "") -> Iterator[str]:
+    """Yield the path of every option of a stream file that holds a value itself."""
+    for name, field in model.model_fields.items():
+        path = place + (field.alias or name)
+        sections = list(list_sections(field.annotation))
+        for section in sections:
+            yield from list_options(section, f"{path}.")
+        if not sections or path == "source.start":
+            yield path
+
+
+@pytest.mark.parametrize("option", list(list_options(Stream)))
+def test_every_option_has_a_broken_example(option: str) -> None:
+    fields = [field for _, (*_, field, _) in MISTAKES]
+
+    assert any(f"{field}.".startswith(f"{option}.") for field in fields)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "field", "reason"),
-    BROKEN,
-    ids=[f"{new.strip() or 'nothing'} for {old.strip()}" for old, new, *_ in BROKEN],
+    ("text", "mistake"),
+    MISTAKES,
+    ids=[f"{new.strip() or 'nothing'} for {old.strip()}" for _, (old, new, *_) in MISTAKES],
 )
 def test_a_broken_field_is_named_with_its_line(
-    tmp_path: Path, old: str, new: str, line: int, field: str, reason: str
+    tmp_path: Path, text: str, mistake: tuple[str, str, int, str, str]
 ) -> None:
-    path = write(tmp_path, swapped(old, new))
+    old, new, line, field, reason = mistake
+    path = write(tmp_path, swapped(old, new, text))
 
     with pytest.raises(StreamFileError) as caught:
         load_stream_file(path)
@@ -179,37 +308,6 @@ def test_a_broken_field_is_named_with_its_line(
     assert f"{path}:{line}: {field}: " in caught.value.facts
     assert reason in caught.value.facts
     assert "frazil streams" in caught.value.next_step
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "place", "reason"),
-    [
-        (
-            '["day(at)"]',
-            '["day(id)"]',
-            "16: table.partition_by.0: ",
-            "id is long; day fits date, timestamp",
-        ),
-        (
-            '["day(at)"]',
-            '["dya(at)"]',
-            "16: table.partition_by.0: ",
-            "unknown transform 'dya'; known: identity",
-        ),
-        ("sort_by: [id]", "sort_by: [nme]", "17: table.sort_by.0: ", "column 'nme' is not among"),
-    ],
-    ids=["a transform that does not fit", "an unknown transform", "an unknown sort column"],
-)
-def test_a_broken_layout_is_named_with_the_line_of_its_table(
-    tmp_path: Path, old: str, new: str, place: str, reason: str
-) -> None:
-    path = write(tmp_path, swapped(old, new))
-
-    with pytest.raises(StreamFileError) as caught:
-        load_stream_file(path)
-
-    assert reason in caught.value.facts
-    assert f"{path}:{place}" in caught.value.facts
 
 
 def test_a_key_in_a_shared_part_may_be_said_again_beside_it(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import typer
 from frazil.cli.adopt import adopt
 from frazil.cli.backfill import backfill
 from frazil.cli.compare import compare
+from frazil.cli.cost import cost
 from frazil.cli.decisions import accept_gap, recover, waive
 from frazil.cli.doctor import doctor
 from frazil.cli.drill import drill
@@ -56,6 +57,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "expire-rows": expire_rows,
     "timeline": timeline,
     "readiness": readiness,
+    "cost": cost,
     "drill": drill,
     "compare": compare,
     "adopt": adopt,

@@ -35,9 +35,8 @@ def timeline(
 
     Example: frazil timeline --stream flights --since 7d
     """
-    from frazil.event_notes import read_notes
     from frazil.timeline import join_events
-    from frazil.timeline_table import read_timeline, record_timeline
+    from frazil.timeline_table import read_own_notes, read_timeline, record_timeline
     from frazil.workspace import Workspace, open_workspace
 
     begin = parse_since(since, datetime.now(UTC))
@@ -53,7 +52,7 @@ def timeline(
             added += record_timeline(work) if record else 0
         except FrazilError as error:  # one catalog that is gone hides neither notes nor others
             print_error(error)
-            groups.append([event for event in read_notes() if event.at >= begin])
+            groups.append(read_own_notes(work, begin))
     events = join_events(*groups)
     if record:
         progress_console.print(f"{added} events recorded in frazil.timeline", markup=False)

@@ -1,0 +1,130 @@
+"""`cost`: what a stream costs by day, and what another freshness would cost."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.output import (
+    Json,
+    cli_run_id,
+    console,
+    describe_error,
+    print_error,
+    print_json,
+    print_table,
+)
+from frazil.cli.timeline import parse_since
+from frazil.connections import streams_dir
+from frazil.errors import FrazilError
+from frazil.stream_files import load_readable_streams
+
+if TYPE_CHECKING:
+    from frazil.cost import WhatIf
+    from frazil.cost_report import CostReport
+
+_COLUMNS = (
+    *(
+        "day",
+        "batches",
+        "records",
+        "CPU s (of Spark)",
+        "upkeep s",
+        "written (files)",
+        "live (files)",
+    ),
+    *("requests", "commits"),
+)
+_MONEY = ("cpu", "storage", "written", "requests", "total")
+
+
+def cost(
+    stream: Annotated[str | None, typer.Argument(metavar="[STREAM]")] = None,
+    since: Annotated[
+        str, typer.Option(help="`12h`, `30d`, or an ISO 8601 instant with a zone.")
+    ] = "7d",
+    prices: Annotated[
+        Path | None, typer.Option(help="A file of prices, as docs/prices.yaml.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what was measured by day, and what twice and half the freshness would cost.
+
+    Example: frazil cost flights --since 30d --prices docs/prices.yaml
+    """
+    from frazil.cost_report import read_cost
+    from frazil.prices import load_prices
+    from frazil.workspace import Workspace, open_workspace
+
+    now = datetime.now(UTC)
+    begin, given = parse_since(since, now), load_prices(prices) if prices else None
+    errors: list[FrazilError] = []
+    if stream is not None:
+        works = [open_workspace(stream, cli_run_id())]
+    else:
+        found, broken = load_readable_streams(streams_dir())
+        works = [Workspace(each, streams_dir(), cli_run_id()) for each in found]
+        errors += broken
+    reports = []
+    for work in works:
+        try:
+            reports.append(read_cost(work, begin, now, given))
+        except FrazilError as error:  # what cannot be asked of one hides no other
+            errors.append(error)
+    if as_json:
+        print_json([*reports, *(describe_error(error) for error in errors)])
+    else:
+        for report in reports:
+            _print_report(report)
+        for failure in errors:
+            print_error(failure)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _print_report(report: "CostReport") -> None:
+    title = f"Cost of {report.stream} since {report.since:%Y-%m-%d %H:%M} UTC"
+    rows = [
+        (
+            *(day.day, day.batches, f"{day.records:,}"),
+            f"{day.cpu_seconds + day.spark_cpu_seconds:.1f} ({day.spark_cpu_seconds:.1f})",
+            f"{day.maintenance_cpu_seconds:.1f}",
+            _in_mb(day.bytes_written + day.bytes_by_others, day.files_written),
+            _in_mb(day.bytes_live, day.files_live),
+            *(day.requests, day.commits),
+        )
+        for day in report.days
+    ]
+    print_table(title, _COLUMNS, rows)
+    if report.currency is not None:
+        paid = [
+            (day.day, *(f"{getattr(day.money, kind):.4f}" for kind in _MONEY))
+            for day in report.days
+        ]
+        print_table(f"The same in {report.currency or 'money'}", ("day", *_MONEY), paid)
+    for imagined in report.what_if:
+        console.print(_describe_factor(imagined, report), markup=False)
+    if report.fit is not None and not report.fit.reliable:
+        console.print(f"Not reliable: {report.fit.why}", markup=False)
+    for left_out in report.not_counted:
+        console.print(f"Not counted: {left_out}", markup=False)
+
+
+def _describe_factor(imagined: "WhatIf", report: "CostReport") -> str:
+    """Write one imagined freshness in one line."""
+    factor = f"{imagined.factor:g} times the batches"
+    every = f" (one in {imagined.interval_seconds:.0f} s)" if imagined.interval_seconds else ""
+    low, high = imagined.cpu_seconds_range
+    text = (
+        f"{factor}{every}: {imagined.cpu_seconds:.1f} CPU s a day ({low:.1f} to {high:.1f}), "
+        f"{imagined.files_written:.0f} files, {imagined.requests:.0f} requests"
+    )
+    if imagined.money is None or imagined.money_range is None:
+        return text
+    least, most = imagined.money_range
+    return f"{text}: {imagined.money:.4f} {report.currency} ({least:.4f} to {most:.4f})"
+
+
+def _in_mb(number: int, files: int) -> str:
+    return f"{number / 1_000_000:.1f} MB ({files})"

@@ -1,0 +1,25 @@
+"""Files of the warehouse as PyIceberg reads and writes them, counted."""
+
+from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from frazil.usage import count_request
+
+
+class CountedFileIO(PyArrowFileIO):
+    """PyIceberg's own file access; each file that is opened, written or deleted counts once."""
+
+    def new_input(self, location: str) -> PyArrowFile:
+        """Open a file."""
+        count_request("files")
+        return super().new_input(location)
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """Write a file."""
+        count_request("files")
+        return super().new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file."""
+        count_request("files")
+        super().delete(location)

@@ -1,0 +1,32 @@
+"""The connection `spark_default` means the same to Frazil and to Airflow's own Spark provider."""
+
+import json
+
+import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+from frazil.connections import find_connection
+from frazil.spark_submit import list_options, resolve_master
+
+pytestmark = pytest.mark.airflow
+CONNECTIONS = [
+    pytest.param({"conn_type": "spark", "host": "spark://m", "port": 7077}, id="scheme and port"),
+    pytest.param({"conn_type": "spark", "host": "spark://m:7077"}, id="whole address"),
+    pytest.param({"conn_type": "spark", "host": "m", "port": 7077}, id="host and port"),
+    pytest.param({"conn_type": "spark", "host": "yarn"}, id="a word"),
+    pytest.param({"conn_type": "spark", "host": "local[2]"}, id="this process"),
+    pytest.param({"conn_type": "spark", "host": "yarn", "extra": {"queue": "night"}}, id="a queue"),
+]
+
+
+@pytest.mark.parametrize("content", CONNECTIONS)
+def test_a_connection_names_the_same_master(
+    content: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(content))
+
+    theirs = SparkSubmitHook()._resolve_connection()  # noqa: SLF001 - the convention itself
+    ours = find_connection("spark_default")
+
+    assert resolve_master(ours) == theirs["master"]
+    assert list(list_options(ours)) == (["--queue", theirs["queue"]] if theirs["queue"] else [])

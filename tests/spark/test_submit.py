@@ -1,0 +1,160 @@
+"""Batches on a real standalone cluster: a master, two workers, and what may happen to them."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import FRAZIL, Lab, good_values
+from faults.auditor import audit_table
+from spark_cluster import Cluster, find_commands, read_all, wait_until
+from stack_lake import StackLake, ingest_up_to, rows_up_to
+
+from frazil.maintained_tables import new_request, run_table_job
+
+pytestmark = pytest.mark.stack
+MARK = "unlike-anything-else-4711"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        made.start(workers=2)
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def submitted(lab: Lab) -> Lab:
+    """Give the lab's stream the other engine; nothing else changes."""
+    lab.write_stream(batch={"engine": "submit"})
+    lab.create_topic(partitions=4)
+    return lab
+
+
+def start_run(lab: Lab, **environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [str(FRAZIL), "run", lab.stream, "--json"],
+        env=lab.environment(**environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def audit(lab: Lab) -> tuple[str, ...]:
+    report = audit_table(
+        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
+    )
+    return tuple(str(finding) for finding in report.findings)
+
+
+def test_a_batch_lands_once_though_a_worker_dies_in_the_middle(
+    cluster: Cluster, submitted: Lab
+) -> None:
+    submitted.produce([*good_values(4000), b"no json"], partitions=4)
+
+    run = start_run(submitted, AIRFLOW_CONN_SPARK_DEFAULT=cluster.connection())
+    wait_until(lambda: "Running task" in cluster.read_logs("worker0"), "a task of the batch")
+    cluster.kill("worker0")
+    out, err = run.communicate()
+    cluster.add_worker("worker0")
+
+    assert run.returncode == 0, err
+    assert '"outcome": "PUBLISHED"' in out
+    assert "Lost executor" in err
+    assert submitted.rows == 4000
+    assert audit(submitted) == ()
+
+
+def test_secrets_are_in_no_command_line_no_event_log_and_no_executors_log(
+    cluster: Cluster, submitted: Lab, tmp_path: Path
+) -> None:
+    events = tmp_path / "events"
+    events.mkdir()
+    logged = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file:{events}",
+    }
+    submitted.produce([*good_values(10), b"no json"], partitions=4)
+
+    run = start_run(
+        submitted,
+        AIRFLOW_CONN_SPARK_DEFAULT=cluster.connection(**logged),
+        AIRFLOW_CONN_KAFKA_DEFAULT=kafka_with_password(submitted),
+        AIRFLOW_CONN_ICEBERG_DEFAULT=catalog_with_secret(submitted),
+    )
+    wait_until(lambda: cluster.read_logs("worker1"), "an executor")
+    seen = find_commands(MARK)
+    out, err = run.communicate()
+
+    assert run.returncode == 0, err
+    told = read_all(events)
+    assert "spark.sql.catalog.lake.credential" in told
+    assert MARK not in told + out + err + cluster.read_logs("worker0")
+    assert MARK not in cluster.read_logs("worker1")
+    assert seen == []
+
+
+def test_a_killed_run_leaves_no_driver_and_the_next_one_lands_the_batch(
+    cluster: Cluster, submitted: Lab
+) -> None:
+    connection = cluster.connection()
+    submitted.produce(good_values(500), partitions=4)
+
+    run = start_run(submitted, AIRFLOW_CONN_SPARK_DEFAULT=connection)
+    wait_until(cluster.find_drivers, "a driver")
+    run.kill()
+    run.communicate()
+    wait_until(lambda: not cluster.find_drivers(), "the driver's end")
+    again = submitted.frazil("run", submitted.stream, AIRFLOW_CONN_SPARK_DEFAULT=connection)
+
+    assert again.code == 0, again.err
+    assert submitted.rows == 500
+    assert audit(submitted) == ()
+
+
+def test_a_cluster_without_workers_ends_in_a_typed_error(submitted: Lab, tmp_path: Path) -> None:
+    lonely = Cluster(tmp_path)
+    lonely.start(workers=0)
+    submitted.produce(good_values(5), partitions=4)
+    connection = lonely.connection(**{"executor-wait-seconds": "2"})
+
+    run = submitted.frazil("run", submitted.stream, "--json", AIRFLOW_CONN_SPARK_DEFAULT=connection)
+    lonely.stop()
+
+    assert run.code == 1
+    assert run.json["error"] == "SparkUnavailable"  # type: ignore[call-overload, index]
+    assert "no executor works for this job" in run.out
+    assert submitted.rows == 0
+
+
+def test_maintenance_runs_on_the_cluster_too(
+    cluster: Cluster, lake: StackLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", cluster.connection())
+    ingest_up_to(lake, 1, 2, 3)
+    batch = lake.stream.batch.model_copy(update={"engine": "submit"})
+    work = replace(lake.work, stream=lake.stream.model_copy(update={"batch": batch}))
+    wanted = {"action": "compact", "rewrite_all": True, "dry_run": False}
+    request = new_request(work, lake.stream.table.name).model_copy(update=wanted)
+
+    result = run_table_job(work, "compact_table", request)
+
+    assert result.counts["rewritten_data_files_count"] == 3
+    assert lake.coordinates() == rows_up_to(3)
+
+
+def kafka_with_password(lab: Lab) -> str:
+    extra = {"bootstrap.servers": lab.stack.bootstrap, "sasl.mechanism": "PLAIN"}
+    return json.dumps({"login": "frazil", "password": MARK, "extra": extra})
+
+
+def catalog_with_secret(lab: Lab) -> str:
+    extra = {"catalog": "lake", **lab.stack.catalog_properties, "credential": MARK}
+    return json.dumps({"extra": extra})
