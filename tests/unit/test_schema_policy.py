@@ -195,7 +195,7 @@ PRIMITIVE = st.sampled_from(
 
 def structs(inner: st.SearchStrategy[ColumnType]) -> st.SearchStrategy[StructType]:
     return st.dictionaries(st.sampled_from("xyz"), st.tuples(inner, st.booleans()), min_size=1).map(
-        lambda d: StructType(tuple(Column(n, t, r) for n, (t, r) in d.items()))
+        lambda d: StructType(tuple(Column(n, t, r) for n, (t, r) in sorted(d.items())))
     )
 
 
@@ -211,6 +211,18 @@ TYPES: st.SearchStrategy[ColumnType] = st.recursive(
 COLUMNS = st.dictionaries(st.sampled_from("abcd"), st.tuples(TYPES, st.booleans()), min_size=1).map(
     lambda d: tuple(Column(n, t, r) for n, (t, r) in d.items())
 )
+
+
+def test_fields_of_a_struct_in_another_order_are_no_change_and_refused_by_name() -> None:
+    x, y = (
+        Column("x", Primitive("int"), required=False),
+        Column("y", Primitive("int"), required=False),
+    )
+    have, want = ((Column("b", StructType(pair), required=False),) for pair in ((x, y), (y, x)))
+
+    assert compare_columns(have, want, ALL) == ()
+    (misfit,) = list_misfits(merged(have, have)[1], want)
+    assert misfit.startswith("column b is struct<")
 
 
 @given(have=COLUMNS, want=COLUMNS)
