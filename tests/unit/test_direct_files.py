@@ -12,6 +12,7 @@ from scripted_catalog import landed_then
 from frazil import commits
 from frazil.bootstrap import new_table
 from frazil.branches import create_branch, name_branch
+from frazil.contracts import SchemaDecode, WireFormat
 from frazil.direct_files import describe_file, stage_direct_files
 from frazil.direct_plan import fits_direct, is_worthwhile, narrow_schema, plan_direct
 from frazil.errors import ConfigurationError, StageLostError, StageStaleError
@@ -129,6 +130,30 @@ def test_only_what_workers_write_exactly_as_spark_would(
     table = lake.store.create("demo.orders", new_table(stream))
 
     assert fits_direct(table, stream) is fits
+    lake.catalog.close()
+
+
+@pytest.mark.parametrize(
+    ("layout", "columns", "fits"),
+    [
+        ("{}", {"id": "long!", "f": "float", "b": "binary", "l": "list<date>"}, True),
+        ("", {"id": "long!"}, False),
+        ("{}", {"id": "long!", "u": "uuid"}, False),
+        ("{}", {"id": "long!", "m": "map<string, int>"}, False),
+        ("{}", {"id": "long!", "d": "decimal(19,2)"}, False),
+    ],
+)
+def test_a_registrys_values_need_a_layout_and_columns_that_are_exact(
+    tmp_path: Path, layout: str, columns: dict[str, str], *, fits: bool
+) -> None:
+    stream = make_stream(value={"convert": "by_schema_id", "columns": columns})
+    lake = Lake(tmp_path, stream)
+    table = lake.store.create("demo.orders", new_table(stream))
+    schemas = (SchemaDecode(schema_id=1), SchemaDecode(schema_id=2, layout=layout))
+
+    wire = WireFormat(format="avro", is_framed=True, schemas=schemas)
+
+    assert fits_direct(table, stream, wire) is fits
     lake.catalog.close()
 
 
