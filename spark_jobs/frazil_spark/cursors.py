@@ -118,9 +118,11 @@ class Cursors:
 
     def read_spans(self, lengths: Longs) -> tuple[Longs, Longs]:
         """Read spans of so many bytes; refused payloads give empty ones."""
-        starts = np.minimum(self.at, self.end)
-        short = (lengths < 0) | (lengths > self.end - starts) | (self.at > self.end)
-        ends = starts + np.where(short, 0, lengths)
+        starts, ends = self.at, self.at + lengths
+        short = (lengths < 0) | (ends > self.end)
+        if short.any():
+            starts = np.minimum(starts, self.end)
+            ends = np.where(short, starts, ends)
         self.at = np.where(short, self._stop, ends)
         return starts, ends
 
@@ -154,7 +156,8 @@ class Cursors:
         count = len(starts)
         if not count:
             return pa.array([], pa.binary())
-        bounds = np.column_stack((starts, ends)).astype(np.int32)
+        bounds = np.empty((count, 2), np.int32)
+        bounds[:, 0], bounds[:, 1] = starts, ends
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.content)]
         spans = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
         return spans.take(make_array(np.arange(0, 2 * count, 2), pa.int64()))
