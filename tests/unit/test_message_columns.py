@@ -16,6 +16,7 @@ from frazil.protobuf_schemas import read_protobuf
 from frazil.registered import Registered
 from frazil.sure_messages import lay_out_protobuf
 from frazil.table_schema import build_table_schema
+from frazil_spark.protobuf_rows import MessageOrder, MessageReader
 from frazil_spark.sure_rows import Sure
 from frazil_spark.sure_values import SchemaOrder, ValueOrder, open_reader
 
@@ -136,3 +137,18 @@ def test_an_older_syntax_has_no_layout() -> None:
         )
         == ""
     )
+
+
+def test_a_batch_whose_messages_are_all_sure_is_not_read_again() -> None:
+    wire = pa.struct([("id", pa.int64())])
+    found = read_schema()
+    reader = MessageReader(
+        MessageOrder(found.descriptor_set, found.message, HEADER[:5], (b"\x00",), wire)
+    )
+
+    nothing = reader.read(pa.nulls(3, pa.binary()))
+    mixed = reader.read(pa.array([None, HEADER + b"\x08\x05"], pa.binary()))
+
+    assert nothing.type == mixed.type
+    assert nothing.null_count == 3
+    assert mixed.to_pylist()[1] == {"value": {"id": 5}, "fault": None}
