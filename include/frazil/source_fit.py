@@ -114,8 +114,10 @@ def _fit_dictionary(
     has_text = source.key.type.name == "string"
     if not has_text:
         value = f"transform_keys({value}, (k{depth}, {item}) -> CAST(k{depth} AS STRING))"
-    misfit = f"exists(map_values({path}), {item} -> {inner.misfit})" if inner.misfit else None
-    return Fitted(value, misfit, inner.is_plain and has_text)
+    misfits = [f"exists(map_values({path}), {item} -> {inner.misfit})"] if inner.misfit else []
+    if has_text:
+        misfits.append(f"exists(map_keys({path}), k{depth} -> {_write_illegible(f'k{depth}')})")
+    return Fitted(value, " OR ".join(misfits) or None, inner.is_plain and has_text)
 
 
 def _fit_record(source: Record, target: StructType, path: str, name: str, depth: int) -> Fitted:
@@ -157,9 +159,10 @@ def _fit_own(given: Scalar, target: Primitive, path: str) -> Fitted | None:
     if source.name == "uuid" or target.name == "uuid":
         is_text = {source.name, target.name} <= {"uuid", "string"}
         misfit = f"NOT ({path} RLIKE '{UUID_PATTERN}')" if target.name == "uuid" else None
-        return Fitted(path, misfit, is_plain=True) if is_text else None
+        return Fitted(path, misfit or _write_illegible(path), is_plain=True) if is_text else None
     if source == target or (source.name, target.name) == ("fixed", "binary"):
-        return Fitted(path, is_plain=True)
+        misfit = _write_illegible(path) if source.name == "string" else None
+        return Fitted(path, misfit, is_plain=True)
     if (source.name, target.name) in _WIDENINGS:
         return Fitted(f"CAST({path} AS {to_spark_ddl(target)})")
     match source, target:
@@ -169,6 +172,11 @@ def _fit_own(given: Scalar, target: Primitive, path: str) -> Fitted | None:
         case Primitive("binary", _), Primitive("fixed", (length,)):
             return Fitted(path, f"octet_length({path}) != {length}", is_plain=True)
     return None
+
+
+def _write_illegible(text: str) -> str:
+    """Write the SQL that finds a text of bytes that are not UTF-8: Avro's readers take them all."""
+    return f"NOT is_valid_utf8({text})"
 
 
 def _fit_wrapped(source: Scalar, target: Primitive, path: str) -> Fitted | None:

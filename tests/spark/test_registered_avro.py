@@ -55,3 +55,25 @@ def test_what_does_not_decode_is_a_dead_letter_with_its_reason(registry: Registr
     assert found == {(value, reason.strip()) for reason, value in values.items()}
     assert [r["id"] for r in read_table(lab)] == [7] * 8
     assert_audited(lab)
+
+
+def test_text_that_is_not_utf8_is_a_dead_letter_wherever_it_stands(registry: RegistryLab) -> None:
+    """Spark's reader would take the bytes as they are, and no other reader of the table could."""
+    lab = registry.lab
+    schema = record(
+        ("id", "long"),
+        ("name", "string"),
+        ("tags", {"type": "array", "items": "string"}),
+        ("notes", {"type": "map", "values": "string"}),
+    )
+    known = registry.register(json.dumps(schema))
+    good = encode(schema, {"id": 1, "name": "name", "tags": ["tag!"], "notes": {"keys": "vals"}})
+    bad = [good.replace(word, b"\xff\xfe\xfd\xfc") for word in (b"name", b"tag!", b"keys", b"vals")]
+    registry.send([frame(known, value) for value in [*[good] * 20, *bad]])
+
+    lab.drain()
+
+    assert [r["name"] for r in read_table(lab)] == ["name"] * 20
+    letters = read_table(lab, f"{lab.table}__dead_letters")
+    assert [r["reason"] for r in letters] == ["type_mismatch"] * 4
+    assert_audited(lab)
