@@ -55,11 +55,12 @@ class FrazilTask(DecoratedOperator):
         """
         use_airflow_connections()
         wanted = self.determine_kwargs({**context, **self.op_kwargs})
+        given = inspect.signature(self.python_callable).bind_partial(*self.op_args, **wanted)
+        self._skip_without_input(given.arguments)
         self._is_running = True
         try:
             answer = self.python_callable(*self.op_args, **wanted)
         except FrazilError as error:
-            given = inspect.signature(self.python_callable).bind_partial(*self.op_args, **wanted)
             _note_failure(error, given.arguments, context)
             outcome = choose_outcome(error)
             if isinstance(outcome, AirflowSkipException):
@@ -68,6 +69,15 @@ class FrazilTask(DecoratedOperator):
         finally:
             self._is_running = False
         return self._deliver(answer, context)
+
+    def _skip_without_input(self, given: Mapping[str, object]) -> None:
+        """Skip where the step before was cleared alone, and now had nothing to give."""
+        parameters = inspect.signature(self.python_callable).parameters
+        for name, value in given.items():
+            if value is None and parameters[name].annotation is str:
+                message = f"{name}: the step before has nothing for this one; nothing was changed"
+                log.warning(message)
+                raise AirflowSkipException(message)
 
     def _deliver(self, answer: object, context: Context) -> object:
         log.log(choose_log_level(answer), describe(answer))

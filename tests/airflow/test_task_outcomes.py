@@ -224,6 +224,17 @@ def test_nothing_to_read_skips_every_later_task() -> None:
     assert caught.value.tasks == ["publish", "stage"]
 
 
+def test_a_step_that_is_cleared_after_its_plan_found_nothing_skips() -> None:
+    def stage(planned: str) -> str:
+        pytest.fail(f"called with {planned}")
+
+    with DAG("test", schedule=None):
+        made = frazil_task(stage)(None)
+
+    with pytest.raises(AirflowSkipException, match="planned: the step before has nothing"):
+        run(find_operator(made))
+
+
 @pytest.fixture
 def asset(write_stream: Callable[..., Path]) -> Asset:
     return table_asset(load_stream_file(write_stream("orders")))

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import FRAZIL, FREE_PORTS, REPO, Lab, Stack
+from faults.auditor import audit_table
+from pyiceberg.catalog import load_catalog
 
 from frazil_demo.airflow_api import AirflowApi
 
@@ -67,7 +69,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
 def airflow_lab(airflow: Airflow) -> Iterator[Lab]:
     """Give a test a stream that Airflow sees; it runs only when triggered.
 
-    Its file goes with the test: the watch would start a task for each of them every minute.
+    Its file goes with the test: the watch would start a task for each of them every minute. The
+    independent auditor judges the table that stays, if there is one.
     """
     stream = f"e{os.urandom(4).hex()}"
     lab = Lab(Stack.read(airflow.home), airflow.streams, stream)
@@ -86,3 +89,7 @@ def airflow_lab(airflow: Airflow) -> Iterator[Lab]:
     lab.write_stream()
     yield lab
     (airflow.streams / f"{stream}.yaml").unlink(missing_ok=True)
+    properties = lab.stack.catalog_properties
+    if load_catalog("lake", **properties).table_exists(lab.table):
+        report = audit_table(properties, "lake", lab.table, lab.stack.bootstrap, stream)
+        assert report.findings == ()

@@ -7,6 +7,8 @@ from e2e.conftest import Airflow
 
 pytestmark = pytest.mark.stack
 STEPS = ("plan", "stage", "check", "publish")
+AFTER_THE_PLAN = {"plan": "success", "stage": "skipped", "publish": "skipped"}
+"""A plan that is cleared finds nothing new: what is cleared after it has nothing to do."""
 
 
 def head_of(lab: Lab) -> tuple[object, int]:
@@ -53,14 +55,32 @@ def test_clearing_any_task_of_a_published_run_changes_nothing(
     run = airflow.run(dag)
     before = head_of(lab)
 
-    for task in ("stage", "check", "publish"):
+    for task, state in (*dict.fromkeys(STEPS[1:], "success").items(), *AFTER_THE_PLAN.items()):
         body = {"dag_run_id": run, "task_ids": [task], "dry_run": False, "only_failed": False}
         airflow.api.request("POST", f"/dags/{dag}/clearTaskInstances", body)
         states = airflow.wait_for_states(dag, run)
-        assert states[task] == "success", states
+        assert states[task] == state, states
 
     assert head_of(lab) == before
     assert lab.frazil("audit", lab.stream).code == 0
+
+
+def test_clearing_a_whole_published_run_changes_nothing(airflow: Airflow, airflow_lab: Lab) -> None:
+    lab = airflow_lab
+    dag = f"ingest__{lab.stream}"
+    lab.create_topic()
+    lab.produce(good_values(100))
+    airflow.api.wait_for_dag(dag)
+    run = airflow.run(dag)
+    before = head_of(lab)
+
+    body = {"dry_run": False, "only_failed": False}
+    airflow.api.request("POST", f"/dags/{dag}/dagRuns/{run}/clear", body)
+    states = airflow.wait_for_states(dag, run)
+
+    assert set(states.values()) <= {"success", "skipped"}, states
+    assert states["plan"] == "success"
+    assert head_of(lab) == before
 
 
 def test_a_bad_batch_fails_the_run_and_the_next_run_answers_at_once(
@@ -79,6 +99,10 @@ def test_a_bad_batch_fails_the_run_and_the_next_run_answers_at_once(
     status = lab.frazil("status", lab.stream, "--json").json
     assert isinstance(status, list)
     assert (status[0]["state"], status[0]["rows"]) == ("blocked", 0)
+    events = lab.frazil("timeline", "--stream", lab.stream, "--json").json
+    assert isinstance(events, list)
+    told = [(e["run_id"], e["facts"]["error"]) for e in events if e["kind"] == "failure"]
+    assert told == [(bad, "BudgetExceeded"), (held, "BatchBlocked")]
 
 
 def test_maintenance_runs_its_four_tasks_and_keeps_every_row(
