@@ -30,6 +30,7 @@ REPO = Path(__file__).parents[1]
 NO_KAFKA = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
 NO_SPARK = json.dumps({"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1})
 FRAZIL = Path(sys.executable).with_name("frazil")
+os.environ.setdefault("FRAZIL_JARS", str(REPO / ".frazil" / "jars"))  # of every stack, once
 FREE_PORTS = {
     f"FRAZIL_{name}_PORT": "0"
     for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW", "REGISTRY")
@@ -227,7 +228,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         **os.environ,
         **FREE_PORTS,
         "FRAZIL_HOME": str(home),
-        "FRAZIL_JARS": os.environ.get("FRAZIL_JARS", str(REPO / ".frazil" / "jars")),
     }
     command = [str(FRAZIL), "stack"]
     try:
