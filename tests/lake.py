@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 import pyarrow as pa
 import stamina
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from scripted_catalog import ScriptedCatalog
@@ -43,18 +44,21 @@ CLUSTER_ID = "cluster-1"
 
 
 def append(catalog: Catalog, table: Table, rows: pa.Table | list[Row], branch: str = MAIN) -> None:
-    """Append rows as another writer does; PyIceberg's `append()` copies the metadata 30 times."""
+    """Append rows as another writer does, who tries again where somebody was faster.
+
+    PyIceberg's own `append()` does the same, and copies the metadata 30 times on the way.
+    """
     if isinstance(rows, list):
         rows = pa.Table.from_pylist(rows, table.schema().as_arrow())
     files = list(_dataframe_to_data_files(table.metadata, rows, table.io)) if rows.num_rows else []
-    snapshot = build_append(table, {}, files, branch)
-    head = table.snapshot_by_name(branch)
-    commit(
-        catalog,
-        table,
-        require_head(table, branch, head and head.snapshot_id),
-        [snapshot, set_branch(branch, snapshot.snapshot.snapshot_id)],
-    )
+    for turn in stamina.retry_context(on=CommitFailedException, wait_initial=0.05, timeout=None):
+        with turn:
+            table = catalog.load_table(table.name())
+            added = build_append(table, {}, files, branch)
+            head = table.snapshot_by_name(branch)
+            required = require_head(table, branch, head and head.snapshot_id)
+            moved = set_branch(branch, added.snapshot.snapshot_id)
+            commit(catalog, table, required, [added, moved])
 
 
 def make_stream(name: str = "orders", **sections: object) -> Stream:

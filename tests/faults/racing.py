@@ -173,7 +173,7 @@ def plan_step(lake: RaceLake, _order: Order) -> Answer:
             planned = plan_next_batch(lake.work)
     if isinstance(planned, NothingToRead):
         return Answer(outcomes=["NOTHING"])
-    return Answer(outcomes=["PLANNED"], plan=planned)
+    return Answer(outcomes=["PLANNED"], plan=planned.model_copy(update={"used": None}))
 
 
 def publish_step(lake: RaceLake, order: Order) -> Answer:
