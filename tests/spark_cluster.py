@@ -78,9 +78,13 @@ class Cluster:
             self._jobs |= set(re.findall(r"/frazil-job-\w+/", words))
         return [words for job in self._jobs for words in find_commands(job)]
 
+    def list_applications(self, name: str) -> set[Path]:
+        """List the applications that a worker has had executors for."""
+        return set((self.folder / name).glob("app-*"))
+
     def read_logs(self, name: str) -> str:
         """Read what the executors of a worker's newest application have said."""
-        applications = sorted((self.folder / name).glob("app-*"))
+        applications = sorted(self.list_applications(name))
         return read_all(applications[-1]) if applications else ""
 
     def connection(self, **extra: str) -> str:

@@ -57,8 +57,10 @@ def test_a_batch_lands_once_though_a_worker_dies_in_the_middle(
     cluster: Cluster, submitted: Lab
 ) -> None:
     submitted.produce([*good_values(4000), b"no json"], partitions=4)
+    earlier = cluster.list_applications("worker0")
 
     run = start_run(submitted, AIRFLOW_CONN_SPARK_DEFAULT=cluster.connection())
+    wait_until(lambda: cluster.list_applications("worker0") - earlier, "the batch on the worker")
     wait_until(lambda: "Running task" in cluster.read_logs("worker0"), "a task of the batch")
     cluster.kill("worker0")
     out, err = run.communicate()
@@ -82,6 +84,7 @@ def test_secrets_are_in_no_command_line_no_event_log_and_no_executors_log(
         "spark.eventLog.dir": f"file:{events}",
     }
     submitted.produce([*good_values(10), b"no json"], partitions=4)
+    earlier = cluster.list_applications("worker1")
 
     run = start_run(
         submitted,
@@ -89,6 +92,7 @@ def test_secrets_are_in_no_command_line_no_event_log_and_no_executors_log(
         AIRFLOW_CONN_KAFKA_DEFAULT=kafka_with_password(submitted),
         AIRFLOW_CONN_ICEBERG_DEFAULT=catalog_with_secret(submitted),
     )
+    wait_until(lambda: cluster.list_applications("worker1") - earlier, "the batch on the worker")
     wait_until(lambda: cluster.read_logs("worker1"), "an executor")
     seen = find_commands(MARK)
     out, err = run.communicate()
