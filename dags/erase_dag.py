@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param, dag
 
 from frazil.erasure_messages import ErasurePlan
-from frazil_airflow.forms import ask_dry_run, ask_stream, read_erasure
+from frazil_airflow.forms import ask_dry_run, ask_person, ask_stream, read_erasure
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -79,18 +79,7 @@ def erase(planned: str, params: "Mapping[str, object]", run_id: str) -> "Erased"
             title="File of keys",
             description="Path on the worker, with one key per line.",
         ),
-        "by": Param(
-            default="",
-            type="string",
-            title="By",
-            description="Who decides: `jane@example.org`. Needed unless it is a dry run.",
-        ),
-        "reason": Param(
-            default="",
-            type="string",
-            title="Reason",
-            description="Why, without naming anybody: `request 12`. Needed unless it is a dry run.",
-        ),
+        **ask_person("request 12"),
     },
 )
 def erase_keys() -> None:

@@ -27,7 +27,7 @@ from airflow.sdk import Param, dag
 
 from frazil.move_messages import MovePlan, MoveRequest
 from frazil.recovery_messages import PLACE_PATTERN
-from frazil_airflow.forms import ask_dry_run, ask_stream, read_form
+from frazil_airflow.forms import ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -84,18 +84,7 @@ def move(planned: str, run_id: str) -> "Moved":
             description="Only where the look asks for it, one per line: `flights:0:4711`, the next "
             "offset to read on the new cluster.",
         ),
-        "by": Param(
-            default="",
-            type="string",
-            title="By",
-            description="Who decides: `jane@example.org`. Needed unless it is a dry run.",
-        ),
-        "reason": Param(
-            default="",
-            type="string",
-            title="Reason",
-            description="Why: `mirror promoted`. Needed unless it is a dry run.",
-        ),
+        **ask_person("mirror promoted"),
     },
 )
 def move_cluster() -> None:

@@ -26,7 +26,7 @@ from airflow.sdk import Param, dag
 
 from frazil.recovery_messages import APPROVAL_ROWS, PLACE_PATTERN, RecoverRequest, RecoveryPlan
 from frazil_airflow.approval import ApproveLargeRecovery
-from frazil_airflow.forms import ask_dry_run, ask_stream, read_form
+from frazil_airflow.forms import ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -104,18 +104,7 @@ def rewind(planned: str, run_id: str) -> "Recovered":
             title="Give up what Kafka lost",
             description="Go back although Kafka no longer holds all of it; recorded as a gap.",
         ),
-        "by": Param(
-            default="",
-            type="string",
-            title="By",
-            description="Who decides: `jane@example.org`. Needed unless it is a dry run.",
-        ),
-        "reason": Param(
-            default="",
-            type="string",
-            title="Reason",
-            description="Why: `release 4.2 wrote wrong amounts`. Needed unless it is a dry run.",
-        ),
+        **ask_person("release 4.2 wrote wrong amounts"),
         "approval_rows": Param(
             default=APPROVAL_ROWS,
             type="integer",

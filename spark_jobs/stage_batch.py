@@ -98,7 +98,20 @@ def append_good_rows(decoded: Decoded, request: StageRequest) -> dict[str, Any]:
     observation = Observation()
     rows = select_good_rows(decoded, request, observation)
     write(rows, f"{request.catalog}.{request.table}", request)
-    return observation.get
+    return read_observed(observation)
+
+
+def read_observed(observation: Observation) -> dict[str, Any]:
+    """Read the counters of the pass that wrote.
+
+    Raises:
+        RuntimeError: Spark wrote and sent none; the branch is dropped and the batch staged again.
+    """
+    observed: dict[str, Any] = observation.get
+    if not observed:
+        message = "Spark sent no counters of the rows it wrote; the next run stages the batch again"
+        raise RuntimeError(message)
+    return observed
 
 
 def select_good_rows(
@@ -126,7 +139,7 @@ def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageReq
     table = f"{request.catalog}.{request.dead_letters_table}"
     spark.sql(f"ALTER TABLE {table} CREATE BRANCH `{request.branch}`")
     write(select_letters(decoded, request, observation), table, request)
-    return int(observation.get["dead"])
+    return int(read_observed(observation)["dead"])
 
 
 def select_letters(decoded: Decoded, request: StageRequest, observation: Observation) -> DataFrame:

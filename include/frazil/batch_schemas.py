@@ -1,7 +1,7 @@
 """The registered schemas of one batch: chosen before Spark starts, completed by what it met."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from frazil import keys
@@ -33,20 +33,22 @@ def find_latest_ids(work: Workspace) -> dict[Part, int]:
 
 def read_remembered_ids(history: History, stream: str) -> tuple[int, ...]:
     """Read the schemas that the stream's last batch met, as its snapshot says."""
-    for entry in walk_ancestors(history, beyond_metadata=False):
-        if entry.summary.get(keys.STREAM) == stream and keys.SCHEMA_IDS in entry.summary:
-            return tuple(json.loads(entry.summary[keys.SCHEMA_IDS]))
-    return ()
+    return next(_iterate_ids(history, stream, beyond_metadata=False), ())
 
 
 def read_met_ids(history: History, stream: str) -> tuple[int, ...]:
     """Read every schema that a stream's batches met, for what reads their records again."""
-    texts = [
-        entry.summary[keys.SCHEMA_IDS]
-        for entry in walk_ancestors(history)
-        if entry.summary.get(keys.STREAM) == stream and keys.SCHEMA_IDS in entry.summary
-    ]
-    return tuple(sorted({schema_id for text in texts for schema_id in json.loads(text)}))
+    met = _iterate_ids(history, stream, beyond_metadata=True)
+    return tuple(sorted({schema_id for ids in met for schema_id in ids}))
+
+
+def _iterate_ids(
+    history: History, stream: str, *, beyond_metadata: bool
+) -> Iterator[tuple[int, ...]]:
+    """Iterate over what a stream's batches met, the newest first."""
+    for entry in walk_ancestors(history, beyond_metadata=beyond_metadata):
+        if entry.summary.get(keys.STREAM) == stream and keys.SCHEMA_IDS in entry.summary:
+            yield tuple(json.loads(entry.summary[keys.SCHEMA_IDS]))
 
 
 def select_batch_schemas(
@@ -79,11 +81,10 @@ def select_letter_schemas(work: Workspace, plan: BatchPlan, met_ids: Sequence[in
         wire = schemas[payload.part]
         absent = sorted({*met_ids} - {schema.schema_id for schema in wire.schemas})
         if payload.part == "value" and wire.is_framed and absent:
-            registry, letters = (
-                work.registry(payload.options.registry),
-                replace(payload, waits=False),
-            )
-            schemas[payload.part] = add_schemas(registry, letters, wire, absent, "")
+            registry = work.registry(payload.options.registry)
+            letters = replace(payload, waits=False)
+            where = "met by earlier batches of the stream"
+            schemas[payload.part] = add_schemas(registry, letters, wire, absent, where)
     return schemas
 
 

@@ -7,7 +7,7 @@ from frazil.usage import count_request
 
 
 class CountedFileIO(PyArrowFileIO):
-    """PyIceberg's own file access; each file that is opened, written or deleted counts once."""
+    """PyIceberg's file access by PyArrow; each file opened, written or deleted counts once."""
 
     def new_input(self, location: str) -> PyArrowFile:
         """Open a file."""

@@ -23,10 +23,11 @@ from frazil.coordinates import (
 )
 from frazil.deleting import Wanted, build_deletion, delete_rows, find_rows, sort_offsets
 from frazil.deletions import Deletion, parse_gone_letters
+from frazil.dry_runs import refuse_dry_run
 from frazil.erased_keys import ErasedKeys, find_letters, find_wanted, load_keys, refuse_telling
 from frazil.erasure_messages import Erased, ErasurePlan, ErasureRequest
 from frazil.erasure_text import describe_erasure
-from frazil.errors import ConfigurationError, MissingTableError
+from frazil.errors import MissingTableError
 from frazil.failpoints import reach_failpoint
 from frazil.ledger import History, find_recovery_point, walk_ancestors
 from frazil.letters import Flags
@@ -84,11 +85,7 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
         TableError, CommitContentionError, UnavailableError: what landed is told by the ledger;
             run again.
     """
-    if plan.dry_run:
-        raise ConfigurationError(
-            f"stream {plan.stream}: this plan is a dry run, nothing was written",
-            "plan again with the dry run switched off",
-        )
+    refuse_dry_run(plan.stream, dry_run=plan.dry_run)
     erased = load_keys(work.stream, request)
     landed = _erase_rows(work, plan, erased)
     reach_failpoint("erase.before-letters")

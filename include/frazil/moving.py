@@ -19,6 +19,7 @@ from frazil.boundary_rows import LedgerRecords
 from frazil.connections import find_kafka_config
 from frazil.coordinates import Partition
 from frazil.decisions import Choice, record_decision
+from frazil.dry_runs import refuse_dry_run
 from frazil.errors import (
     ConfigurationError,
     MissingTableError,
@@ -77,11 +78,7 @@ def move_cluster(work: Workspace, plan: MovePlan) -> Moved:
         CommitContentionError, UnavailableError: run again.
     """
     request = plan.request
-    if request.dry_run:
-        raise ConfigurationError(
-            f"stream {plan.stream}: this plan is a dry run, nothing was written",
-            "plan again with the dry run switched off",
-        )
+    refuse_dry_run(plan.stream, dry_run=request.dry_run)
     author = Author(request.by, request.reason)
     done = record_decision(work, keys.MOVE, author, partial(_decide, work, request))
     return _describe_done(plan, done)

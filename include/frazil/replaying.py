@@ -9,7 +9,8 @@ from frazil.audit_ledger import trace_steps
 from frazil.batch_schemas import read_met_ids, select_batch_schemas
 from frazil.contracts import BatchPlan
 from frazil.derived_columns import with_columns
-from frazil.errors import ConfigurationError, NotReplayableError
+from frazil.dry_runs import refuse_dry_run
+from frazil.errors import NotReplayableError
 from frazil.fingerprints import refuse_other_rules
 from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
 from frazil.instants import read_span
@@ -107,11 +108,7 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
         StageStaleError, StageLostError, NotReplayableError, TableError: nothing was written.
         CommitContentionError, JobFailedError, UnavailableError: run again.
     """
-    if plan.dry_run:
-        raise ConfigurationError(
-            f"stream {plan.stream}: this plan is a dry run, nothing was written",
-            "plan again with the dry run switched off",
-        )
+    refuse_dry_run(plan.stream, dry_run=plan.dry_run)
     work, batch = with_columns(work), plan.batch
     history, point = open_ledger(work, "replay")
     found = find_batch(history, batch.batch_id)

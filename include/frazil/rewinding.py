@@ -20,7 +20,8 @@ from frazil.contracts import plain_ranges
 from frazil.coordinates import encode_letters, join_letters
 from frazil.decisions import accept_gap
 from frazil.deletions import parse_gone_letters
-from frazil.errors import ConfigurationError, NothingToDecideError, SupersededError
+from frazil.dry_runs import refuse_dry_run
+from frazil.errors import NothingToDecideError, SupersededError
 from frazil.expiry import DAY_MS
 from frazil.failpoints import reach_failpoint
 from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancestors
@@ -83,11 +84,7 @@ def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
         CommitContentionError, UnavailableError: run again.
     """
     request = plan.request
-    if request.dry_run:
-        raise ConfigurationError(
-            f"stream {plan.stream}: this plan is a dry run, nothing was written",
-            "plan again with the dry run switched off",
-        )
+    refuse_dry_run(plan.stream, dry_run=request.dry_run)
     author = Author(request.by, request.reason)
     if request.answer is not None:
         done = _ANSWERS[request.answer](work, author)

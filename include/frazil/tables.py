@@ -37,7 +37,8 @@ TABLE_DEFAULTS: Mapping[str, str] = {
 """Properties of new tables; a stream file may override all but the format version."""
 
 COUNTED_FILES = "frazil.counted_files.CountedFileIO"
-"""PyIceberg's first choice of file access for every storage that it knows, counting."""
+"""File access by PyArrow, counting: PyIceberg's own choice for all but Azure's schemes, where it
+prefers `adlfs` if that is installed. A connection's own `py-io-impl` comes first, uncounted."""
 
 
 @dataclass(frozen=True)

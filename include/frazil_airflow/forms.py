@@ -34,6 +34,20 @@ def ask_dry_run(what: str) -> Param:
     return Param(default=True, type="boolean", title="Dry run", description=description)
 
 
+def ask_person(example: str) -> dict[str, Param]:
+    """Ask who decides, and why; `example` is a reason."""
+    asked = {"by": ("Who decides", "jane@example.org"), "reason": ("Why", example)}
+    return {
+        name: Param(
+            default="",
+            type="string",
+            title=name.capitalize(),
+            description=f"{question}: `{answer}`. Needed unless it is a dry run.",
+        )
+        for name, (question, answer) in asked.items()
+    }
+
+
 def ask_offsets(otherwise: str = "") -> Param:
     """Ask for exact ranges; `otherwise` says what a field left empty means."""
     form = "One range per line, the end exclusive: `flights:0:100-200`."

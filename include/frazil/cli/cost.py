@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from frazil.cli.each_stream import ask_streams
 from frazil.cli.output import (
     Json,
-    cli_run_id,
     console,
     describe_error,
     print_error,
@@ -16,9 +16,6 @@ from frazil.cli.output import (
     print_table,
 )
 from frazil.cli.timeline import parse_since
-from frazil.connections import streams_dir
-from frazil.errors import FrazilError
-from frazil.stream_files import load_readable_streams
 
 if TYPE_CHECKING:
     from frazil.cost import WhatIf
@@ -55,23 +52,10 @@ def cost(
     """
     from frazil.cost_report import read_cost
     from frazil.prices import load_prices
-    from frazil.workspace import Workspace, open_workspace
 
     now = datetime.now(UTC)
     begin, given = parse_since(since, now), load_prices(prices) if prices else None
-    errors: list[FrazilError] = []
-    if stream is not None:
-        works = [open_workspace(stream, cli_run_id())]
-    else:
-        found, broken = load_readable_streams(streams_dir())
-        works = [Workspace(each, streams_dir(), cli_run_id()) for each in found]
-        errors += broken
-    reports = []
-    for work in works:
-        try:
-            reports.append(read_cost(work, begin, now, given))
-        except FrazilError as error:  # what cannot be asked of one hides no other
-            errors.append(error)
+    reports, errors = ask_streams(stream, lambda work: read_cost(work, begin, now, given))
     if as_json:
         print_json([*reports, *(describe_error(error) for error in errors)])
     else:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from frazil.cli.each_stream import ask_streams
 from frazil.cli.output import (
     Json,
     StreamName,
@@ -17,7 +18,6 @@ from frazil.cli.output import (
     print_table,
 )
 from frazil.connections import streams_dir
-from frazil.errors import StreamFileError
 from frazil.stream_files import load_readable_streams
 
 if TYPE_CHECKING:
@@ -60,15 +60,8 @@ def status(
     Example: frazil status flights
     """
     from frazil.reports import read_status
-    from frazil.workspace import Workspace, open_workspace
 
-    errors: tuple[StreamFileError, ...] = ()
-    if stream is not None:
-        works = [open_workspace(stream, cli_run_id())]
-    else:
-        found, errors = load_readable_streams(streams_dir())
-        works = [Workspace(s, streams_dir(), cli_run_id()) for s in found]
-    answers = [read_status(work) for work in works]
+    answers, errors = ask_streams(stream, read_status)
     if as_json:
         print_json([*answers, *(describe_error(error) for error in errors)])
     else:

@@ -4,18 +4,15 @@ from typing import Annotated
 
 import typer
 
+from frazil.cli.each_stream import ask_streams
 from frazil.cli.output import (
     Json,
-    cli_run_id,
     console,
     describe_error,
     print_error,
     print_json,
     print_table,
 )
-from frazil.connections import streams_dir
-from frazil.errors import FrazilError
-from frazil.stream_files import load_readable_streams
 
 
 def readiness(
@@ -30,21 +27,8 @@ def readiness(
     Example: frazil readiness flights
     """
     from frazil.readiness import check_readiness
-    from frazil.workspace import Workspace, open_workspace
 
-    errors: list[FrazilError] = []
-    if stream is not None:
-        works = [open_workspace(stream, cli_run_id())]
-    else:
-        found, broken = load_readable_streams(streams_dir())
-        works = [Workspace(each, streams_dir(), cli_run_id()) for each in found]
-        errors += broken
-    cards = []
-    for work in works:
-        try:
-            cards.append(check_readiness(work, outage_hours))
-        except FrazilError as error:  # what cannot be asked of one hides no other
-            errors.append(error)
+    cards, errors = ask_streams(stream, lambda work: check_readiness(work, outage_hours))
     if as_json:
         print_json([*cards, *(describe_error(error) for error in errors)])
     else:

@@ -6,17 +6,15 @@ from typing import Annotated
 
 import typer
 
+from frazil.cli.each_stream import choose_streams
 from frazil.cli.output import (
     Json,
-    cli_run_id,
     print_error,
     print_json,
     print_table,
     progress_console,
 )
-from frazil.connections import streams_dir
 from frazil.errors import ConfigurationError, FrazilError
-from frazil.stream_files import load_readable_streams
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -37,14 +35,9 @@ def timeline(
     """
     from frazil.timeline import join_events
     from frazil.timeline_table import read_own_notes, read_timeline, record_timeline
-    from frazil.workspace import Workspace, open_workspace
 
     begin = parse_since(since, datetime.now(UTC))
-    if stream is not None:
-        works = [open_workspace(stream, cli_run_id())]
-    else:
-        found, _ = load_readable_streams(streams_dir())
-        works = [Workspace(each, streams_dir(), cli_run_id()) for each in found]
+    works, _ = choose_streams(stream)
     groups, added = [], 0
     for work in works:
         try:

@@ -8,6 +8,9 @@ import psutil  # type: ignore[import-untyped]
 from frazil.connections import home_dir
 from frazil.stack.supervision import Supervisor
 
+_PATIENCE_SECONDS = 5.0
+"""A batch does not wait longer to learn what it cost."""
+
 
 def read_server_cpu_ms(remote: str) -> int | None:
     """Read the CPU time of the server at `remote` and its Python workers since it began, ms.
@@ -18,7 +21,7 @@ def read_server_cpu_ms(remote: str) -> int | None:
         described = json.loads((home_dir() / "stack" / "stack.json").read_text())
         if described["spark_connect"]["url"] != remote:
             return None
-        server = Supervisor(home_dir() / "stack").services()["spark_connect"]
+        server = Supervisor(home_dir() / "stack", _PATIENCE_SECONDS).services()["spark_connect"]
         process = psutil.Process(server.pid)
         family = [process, *process.children(recursive=True)]
         return sum(_cpu_ms(member) for member in family)

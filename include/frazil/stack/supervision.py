@@ -3,12 +3,12 @@
 import subprocess
 import time
 import xmlrpc.client
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from supervisor.xmlrpc import Faults, SupervisorTransport
+from supervisor.xmlrpc import Faults, SupervisorTransport, UnixStreamHTTPConnection
 
 from frazil.connections import place_socket
 from frazil.errors import StackError
@@ -20,6 +20,8 @@ DEAD_STATES: frozenset[ServiceState] = frozenset({"BACKOFF", "EXITED", "FATAL", 
 ACTIVE_STATES: frozenset[ServiceState] = frozenset({"STARTING", "RUNNING"})
 
 _ANSWER_SECONDS = 10.0
+_AT_ONCE = False
+"""Whether supervisor's answer waits for a service's start or stop."""
 
 
 @dataclass(frozen=True)
@@ -41,25 +43,24 @@ def socket_path(stack: Path) -> Path:
 class Supervisor:
     """Talk to the supervisor of one stack over its Unix socket."""
 
-    def __init__(self, stack: Path) -> None:
-        """Connect lazily; nothing is asked yet."""
-        transport = SupervisorTransport(serverurl=f"unix://{socket_path(stack)}")
-        self._calls = xmlrpc.client.ServerProxy("http://localhost", transport).supervisor
+    def __init__(self, stack: Path, patience_seconds: float | None = None) -> None:
+        """Keep the address; each question is a connection of its own."""
+        self._transport = _PatientTransport(socket_path(stack), patience_seconds)
 
     @property
     def pid(self) -> int:
         """Ask for supervisor's own pid."""
-        return cast("int", self._calls.getPID())
+        return cast("int", self._ask("getPID"))
 
     def services(self) -> dict[str, ServiceInfo]:
         """Ask for the state of all services."""
-        answer = cast("list[Mapping[str, str | int]]", self._calls.getAllProcessInfo())
+        answer = cast("list[Mapping[str, str | int]]", self._ask("getAllProcessInfo"))
         return {str(info["name"]): _service_info(info) for info in answer}
 
     def start(self, name: str) -> None:
         """Start a service and return at once; a running one stays as it is."""
         try:
-            self._calls.startProcess(name, False)  # noqa: FBT003 - the protocol has no names
+            self._ask("startProcess", name, _AT_ONCE)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != Faults.ALREADY_STARTED:
                 raise StackError(
@@ -70,7 +71,7 @@ class Supervisor:
     def stop(self, name: str) -> None:
         """Ask a service to stop and return at once; supervisor kills its group when it is late."""
         try:
-            self._calls.stopProcess(name, False)  # noqa: FBT003 - the protocol has no names
+            self._ask("stopProcess", name, _AT_ONCE)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != Faults.NOT_RUNNING:
                 raise StackError(
@@ -79,7 +80,31 @@ class Supervisor:
 
     def shutdown(self) -> None:
         """Ask supervisor to end; its services end with it."""
-        self._calls.shutdown()
+        self._ask("shutdown")
+
+    def _ask(self, question: str, *words: object) -> object:
+        with xmlrpc.client.ServerProxy("http://localhost", self._transport) as server:
+            return getattr(server.supervisor, question)(*words)
+
+
+class _PatientTransport(SupervisorTransport):  # type: ignore[misc]
+    """Supervisor's own transport, with an end to waiting."""
+
+    def __init__(self, socket: Path, patience_seconds: float | None) -> None:
+        super().__init__(serverurl=f"unix://{socket}")
+        connect: Callable[[], UnixStreamHTTPConnection] = self._get_connection  # type: ignore[has-type]
+
+        def connect_patiently() -> UnixStreamHTTPConnection:
+            connection = connect()
+            try:
+                connection.connect()
+            except OSError:
+                connection.close()
+                raise
+            connection.sock.settimeout(patience_seconds)
+            return connection
+
+        self._get_connection = connect_patiently
 
 
 def connect_supervisor(stack: Path) -> Supervisor | None:
