@@ -17,6 +17,11 @@ SPARK_CLASS = Path(sys.executable).with_name("spark-class")
 SOON = 240.0
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For processes that live for seconds."""
+SURROUNDINGS = {
+    "PATH": f"{SPARK_CLASS.parent}:{os.environ['PATH']}",  # `spark-class` asks its `python3`
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "SPARK_DAEMON_JAVA_OPTS": QUICK,
+}
 
 
 def wait_until(seen: Callable[[], object], what: str, seconds: float = SOON) -> None:
@@ -42,6 +47,7 @@ class Cluster:
         found: list[str] = []
 
         def read_address() -> bool:
+            assert self.processes["master"].poll() is None, log.read_text()
             found[:] = re.findall(r"Starting Spark master at (spark://\S+)", log.read_text())
             return bool(found)
 
@@ -54,7 +60,12 @@ class Cluster:
         """Start a worker and wait until the master knows it."""
         options = ("--cores", "1", "--memory", "600M", "--work-dir", str(self.folder / name))
         log = self._launch(name, "worker.Worker", *options, self.master)
-        wait_until(lambda: "Successfully registered" in log.read_text(), name)
+
+        def is_registered() -> bool:
+            assert self.processes[name].poll() is None, log.read_text()
+            return "Successfully registered" in log.read_text()
+
+        wait_until(is_registered, name)
 
     def kill(self, name: str) -> None:
         """Kill a worker with its executors, as a power cut would."""
@@ -108,7 +119,7 @@ class Cluster:
                 [str(SPARK_CLASS), f"org.apache.spark.deploy.{program}", *local, *options],
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": QUICK},
+                env={**os.environ, **SURROUNDINGS},
                 process_group=0,
             )
         return log
