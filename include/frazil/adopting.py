@@ -67,36 +67,35 @@ def adopt_table(
     """
     work = with_columns(work)
     name = work.stream.table.name
-    if work.stream.route is not None:
-        raise NotAdoptableError(
-            f"stream {work.stream.stream} is one of a route: which offsets of {name} are missing, "
-            "and which belong to another table, its coordinates do not say",
-            "adopt it by a stream of its own topic, or begin a new table",
-        )
+    _refuse_routed(work)
     seen: list[int | None] = []
 
     def decide(history: History) -> Choice:
         _refuse_begun(work, history)
         table = work.store.load(name)
-        seen.extend([history.head, _head_of(table)])
-        _refuse_active(work, seen)
+        _refuse_active(work, seen, history.head, _head_of(table))
         columns = find_columns(table.schema(), named_columns, name)
         first, fitted = _add_kafka_column(work, table)
         refuse_misfits(work.stream, fitted)
         topic = work.kafka.fetch_topic(work.stream.only_topic(), "read_uncommitted")
         adoption = _look(work, table, columns, topic, accept_holes=accept_holes)
-        seen.append(_head_of(work.store.load(name)))
-        _refuse_active(work, seen)
+        _refuse_active(work, seen, _head_of(work.store.load(name)))
         text = describe_adoption(topic.topic, adoption, topic.partitions)
-        return Choice(
-            base=None,
-            state=_begin(topic, adoption),
-            told={keys.ADOPTED: adoption.encode()},
-            first=first,
-            text=text + _warn_of_partitions(work, table),
-        )
+        text += _warn_of_partitions(work, table)
+        told = {keys.ADOPTED: adoption.encode()}
+        return Choice(base=None, state=_begin(topic, adoption), told=told, first=first, text=text)
 
     return record_decision(work, keys.ADOPT, author, decide)
+
+
+def _refuse_routed(work: Workspace) -> None:
+    if work.stream.route is not None:
+        raise NotAdoptableError(
+            f"stream {work.stream.stream} is one of a route: which offsets of "
+            f"{work.stream.table.name} are missing, and which belong to another table, its "
+            "coordinates do not say",
+            "adopt it by a stream of its own topic, or begin a new table",
+        )
 
 
 def _begin(topic: TopicFacts, adoption: Adoption) -> StreamState:
@@ -123,8 +122,9 @@ def _refuse_begun(work: Workspace, history: History) -> None:
     refuse_second_owner(history, stream)
 
 
-def _refuse_active(work: Workspace, seen: list[int | None]) -> None:
+def _refuse_active(work: Workspace, seen: list[int | None], *heads: int | None) -> None:
     """Refuse a head that moved since the first look: both would write the next records."""
+    seen.extend(heads)
     moved = next((head for head in seen if head != seen[0]), seen[0])
     if moved != seen[0]:
         raise WriterActiveError(

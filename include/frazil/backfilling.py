@@ -4,6 +4,8 @@
 functions as a replay. What is filled stands in the ledger, so any run goes on where one ended.
 """
 
+from collections.abc import Sequence
+
 from frazil import keys
 from frazil.audit_ledger import Step, list_spans, trace_steps
 from frazil.backfill import (
@@ -56,29 +58,34 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
     refuse_unkept_ranges(work, ranges, point, compacted=True)
     free = list_free(ranges, list_spans(steps))
     size = request.window_records or work.stream.batch.max_records
-    newest_first = request.order == "newest"
-    cut = cut_windows(free, size, limit=request.max_records, newest_first=newest_first)
-    windows = choose_windows(cut)
-    total, taken = count_free(free), sum(map(count_offsets, windows))
-    told = (
-        f"{describe_ranges(ranges)}: {taken} offsets in {len(windows)} windows of at most {size}"
-        if windows
-        else "nothing to fill"
+    newest = request.order == "newest"
+    windows = choose_windows(
+        cut_windows(free, size, limit=request.max_records, newest_first=newest)
     )
-    filled = count_offsets(ranges) - total
-    told += f", {filled} are in the table already" if filled else ""
-    told += f", {total - taken} are left for another run" if total > taken else ""
+    total, taken = count_free(free), sum(map(count_offsets, windows))
+    filled, left = count_offsets(ranges) - total, total - taken
+    told = f"{describe_ranges(ranges)}: {taken} offsets in {len(windows)} windows of at most {size}"
+    told = _tell(told if windows else "nothing to fill", filled, left)
     return BackfillPlan(
         stream=stream,
         table=work.stream.table.name,
         dry_run=request.dry_run,
-        windows=tuple(
-            Window(stream=stream, number=number, count=len(windows), ranges=plain_ranges(window))
-            for number, window in enumerate(windows, 1)
-        ),
+        windows=_number_windows(stream, windows),
         filled=filled,
-        left=total - taken,
+        left=left,
         text=f"{told}; the live stream begins at {describe_beginnings(begins)}{_warn(steps)}",
+    )
+
+
+def _tell(told: str, filled: int, left: int) -> str:
+    told += f", {filled} are in the table already" if filled else ""
+    return told + (f", {left} are left for another run" if left else "")
+
+
+def _number_windows(stream: str, windows: Sequence[Ranges]) -> tuple[Window, ...]:
+    return tuple(
+        Window(stream=stream, number=number, count=len(windows), ranges=plain_ranges(window))
+        for number, window in enumerate(windows, 1)
     )
 
 

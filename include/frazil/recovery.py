@@ -247,39 +247,46 @@ def describe_rewind(
     target, rows, now = rewind.target, count_rows(rewind.target), count_rows(rewind.going[0])
     going = None if now is None or rows is None else now - rows
     at = datetime.fromtimestamp(target.committed_at_ms / 1000, tz=UTC).isoformat(timespec="seconds")
-    kinds = Counter(_name_kind(entry) for entry in rewind.going)
-    foreign = list_foreign(rewind.going)
     lines = [
         f"main goes back to snapshot {target.snapshot_id}: readers see the table of {at}",
         f"rows: {now} now, {rows} then",
-        "snapshots that go: " + ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())),
-        *(f"{s} reads again: {describe_ranges(again)}" for s, again in rewind.again.items()),
-        *(f"{s} cannot surely read again: {describe_ranges(gone)}" for s, gone in lost.items()),
+        *_list_effects(rewind, lost, windows),
     ]
-    if foreign:
-        lines.append(f"changes by others that nothing brings back: {len(foreign)} snapshots")
-    lines += [
-        f"{len(filled)} windows of backfills go too, {len(windows.get(stream, ()))} of them for "
-        f"good; `frazil backfill {stream}` fills the others again"
-        for stream, filled in list_filled(rewind.going).items()
-    ]
-    erased = count_erased(rewind.going)
-    if erased:
-        lines.append(f"erased rows that come back: {erased}; run their erasures again afterwards")
     return plan.model_copy(
         update={
             "target_id": target.snapshot_id,
             "target_at": at,
             "rows_going": going,
             "snapshots_going": tuple(str(entry.snapshot_id) for entry in rewind.going),
-            "foreign_snapshots": len(foreign),
-            "erased_rows": erased,
+            "foreign_snapshots": len(list_foreign(rewind.going)),
+            "erased_rows": count_erased(rewind.going),
             "again": {stream: plain_ranges(ranges) for stream, ranges in rewind.again.items()},
             "lost": {stream: plain_ranges(ranges) for stream, ranges in lost.items()},
             "windows_lost": sum(map(len, windows.values())),
             "text": "\n".join(lines),
         }
     )
+
+
+def _list_effects(
+    rewind: Rewind, lost: Mapping[str, Ranges], windows: Mapping[str, list[Ranges]]
+) -> Iterator[str]:
+    """Say what goes, what is read again, and what nobody brings back."""
+    kinds = Counter(_name_kind(entry) for entry in rewind.going)
+    yield "snapshots that go: " + ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+    for stream, again in rewind.again.items():
+        yield f"{stream} reads again: {describe_ranges(again)}"
+    for stream, gone in lost.items():
+        yield f"{stream} cannot surely read again: {describe_ranges(gone)}"
+    if foreign := list_foreign(rewind.going):
+        yield f"changes by others that nothing brings back: {len(foreign)} snapshots"
+    for stream, filled in list_filled(rewind.going).items():
+        yield (
+            f"{len(filled)} windows of backfills go too, {len(windows.get(stream, ()))} of them "
+            f"for good; `frazil backfill {stream}` fills the others again"
+        )
+    if erased := count_erased(rewind.going):
+        yield f"erased rows that come back: {erased}; run their erasures again afterwards"
 
 
 def _name_kind(entry: LedgerEntry) -> str:

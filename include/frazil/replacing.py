@@ -81,12 +81,7 @@ def _publish_turn(
     found = find_batch(history, plan.batch_id)
     if found is not None:
         return Landed(found, was_there=True)
-    if history.table_uuid != plan.table_uuid:
-        raise TableRecreatedError(
-            f"table {plan.table} has uuid {history.table_uuid}, replay {plan.batch_id} was planned "
-            f"for uuid {plan.table_uuid}",
-            f"`frazil replay {plan.stream}` shows what would change in the table that is there",
-        )
+    _refuse_recreated(history, plan)
     steps = _refuse_overtaken(history, plan, told[keys.KIND])
     refuse_lost_stage(table, plan, staged)
     # What the ledger proved to be free has no rows, unless a part of the ledger is lost.
@@ -111,6 +106,15 @@ def _publish_turn(
         added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
     )
     return Landed(entry, was_there=False)
+
+
+def _refuse_recreated(history: History, plan: BatchPlan) -> None:
+    if history.table_uuid != plan.table_uuid:
+        raise TableRecreatedError(
+            f"table {plan.table} has uuid {history.table_uuid}, replay {plan.batch_id} was planned "
+            f"for uuid {plan.table_uuid}",
+            f"`frazil replay {plan.stream}` shows what would change in the table that is there",
+        )
 
 
 def _refuse_overtaken(history: History, plan: BatchPlan, kind: str) -> tuple[Step, ...]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 
 from frazil import keys
 from frazil.audit_deletions import find_gone
@@ -197,25 +198,28 @@ def refuse_unkept(
             "lost",
             "the table keeps what compaction took; nothing was written",
         )
-    wanted = ranges.get(topic.topic, {})
-    partitions = dict(enumerate(topic.partitions))
-    gone = {
-        p: span
-        for p, span in wanted.items()
-        if p not in partitions
-        or not partitions[p].earliest <= span.start <= span.end <= partitions[p].end
-    }
+    gone = _find_unkept(ranges.get(topic.topic, {}), topic)
     if gone:
         kept = ", ".join(
-            f"{topic.topic}-{p} [{partitions[p].earliest}, {partitions[p].end})"
-            for p in gone
-            if p in partitions
+            f"{topic.topic}-{p} [{there.earliest}, {there.end})"
+            for p, there in enumerate(topic.partitions)
+            if p in gone
         )
         raise NotReplayableError(
             f"stream {stream}: Kafka no longer holds all of "
             f"{describe_ranges({topic.topic: gone})}; it keeps {kept or 'no such partition'}",
             "choose offsets that Kafka keeps; the rows of the others stay as they are",
         )
+
+
+def _find_unkept(wanted: Mapping[int, OffsetRange], topic: TopicFacts) -> dict[int, OffsetRange]:
+    """Find the ranges of partitions that reach beyond what the broker keeps."""
+    kept = dict(enumerate(topic.partitions))
+    return {
+        p: span
+        for p, span in wanted.items()
+        if p not in kept or not kept[p].earliest <= span.start <= span.end <= kept[p].end
+    }
 
 
 def choose_left_out(steps: tuple[Step, ...], ranges: Ranges) -> Runs:

@@ -6,6 +6,7 @@ The rules here are the transform: when the same bytes would give other rows, rai
 
 from collections.abc import Sequence
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -171,10 +172,8 @@ def _parse_records(
     )
     # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
     first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {place})" for place in (1, 2))
-    whole = (
-        f"coalesce({_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
-        f"AND {first} IS NOT NULL AND {second} IS NULL, false)"
-    )
+    whole = f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2"
+    whole = f"coalesce({whole} AND {first} IS NOT NULL AND {second} IS NULL, false)"
     schema_id = None
     if forms.wire is not None:
         schema_id = F.col(WireFrame(forms.part, forms.wire).id_column)
@@ -194,12 +193,16 @@ def _parse_records(
         LEGIBLE,
         *carried,
     )
-    converted = [
+    return record.select("*", *_convert(columns))
+
+
+def _convert(columns: tuple[Column, ...]) -> list[SparkColumn]:
+    """Write the columns of the values that travel in another form."""
+    return [
         F.expr(sql).alias(converted_name(column.name))
         for column in columns
         if (sql := convert_sql(column.type, wire_path(column)))
     ]
-    return record.select("*", *converted)
 
 
 def _fields_of(column: Column) -> tuple[Column, ...]:
