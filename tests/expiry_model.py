@@ -1,12 +1,12 @@
 """A small executable model of a table that Frazil, others and expiry move on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from frazil import keys
 from frazil.expiry import HOUR_MS, ExpiryPlan, RetentionWindow, decide_expiry, find_points
 from frazil.ledger import Archive, History, LedgerEntry, RecoveryPoint, walk_ancestors
-from frazil.state import Hint, StreamState, encode_hint, encode_state
+from frazil.state import Hint, StreamState, encode_hint, encode_state, parse_state
 
 WINDOW = RetentionWindow(expire_ms=72 * HOUR_MS, rollback_ms=24 * HOUR_MS)
 STREAMS = ("a", "b")
@@ -14,6 +14,12 @@ STREAMS = ("a", "b")
 
 def state_of(epoch: int, batch: str = "batch") -> StreamState:
     return StreamState(epoch, batch, {"t": (epoch,)}, {"t": "id"}, "cluster")
+
+
+def find_state(lineage: Iterable[LedgerEntry], stream: str) -> StreamState | None:
+    """Find a stream's newest state in a lineage."""
+    key = keys.state_key(stream)
+    return next((parse_state(e.summary[key]) for e in lineage if key in e.summary), None)
 
 
 @dataclass
@@ -38,17 +44,20 @@ class TableModel:
     def points(self, *, with_archive: bool = True) -> Mapping[str, RecoveryPoint]:
         return find_points(self.history(with_archive=with_archive), *STREAMS)
 
-    def add(self, parent: int | None, states: Mapping[str, StreamState], kind: str) -> int:
+    def add(
+        self, parent: int | None, states: Mapping[str, StreamState], kind: str, **told: str
+    ) -> int:
         """Add a snapshot; only the caller moves a ref to it."""
         self.ids += 1
         summary = {keys.state_key(stream): encode_state(state) for stream, state in states.items()}
+        summary |= told
         entry = LedgerEntry(self.ids, parent, self.now_ms, {"operation": kind, **summary})
         self.entries[self.ids] = entry
         return self.ids
 
-    def commit(self, states: Mapping[str, StreamState], kind: str = "append") -> int:
+    def commit(self, states: Mapping[str, StreamState], kind: str = "append", **told: str) -> int:
         """Add a snapshot to main, with its hints."""
-        self.head = self.add(self.head, states, kind)
+        self.head = self.add(self.head, states, kind, **told)
         for stream, state in states.items():
             hint = Hint(state.epoch, state.batch, self.head)
             self.hints[keys.hint_key(stream)] = encode_hint(hint)
@@ -65,11 +74,10 @@ class TableModel:
 
     def rewind(self, target: int) -> None:
         """Do as `recover` does: the states of an ancestor, in higher epochs, on that ancestor."""
-        there = replace(self.history(), head=target, properties={})
+        lineage = tuple(walk_ancestors(replace(self.history(), head=target)))
         abandoned = self.head
-        found = find_points(there)
         states = {
-            stream: replace(found[stream].state if stream in found else state_of(0), epoch=epoch)
+            stream: replace(find_state(lineage, stream) or state_of(0), epoch=epoch)
             for stream, epoch in self.next_epochs().items()
         }
         self.head = target

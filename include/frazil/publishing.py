@@ -118,8 +118,8 @@ def _publish_turn(
     if keys.blocked_key(plan.stream) in table.properties:
         updates.append(commits.remove_properties([keys.blocked_key(plan.stream)]))
     heads: dict[str, int | None] = {commits.MAIN: head}
-    if staged.snapshot_id is not None:
-        heads[staged.attempt] = staged.snapshot_id
+    if staged.attempt in table.metadata.refs:  # without good rows nobody misses it
+        heads[staged.attempt] = staged.snapshot_id or staged.base_head
         updates += commits.drop_branch(staged.attempt, staged.snapshot_id)
     commit_turn(store, table, heads, updates)
     reach_failpoint("publish.after-commit")

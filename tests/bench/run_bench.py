@@ -153,7 +153,7 @@ def measure_empty(environment: Mapping[str, str], name: str) -> dict[str, Any]:
     times = json.loads(done.stdout)
     return {
         "seconds_p50": round(statistics.median(times), 3),
-        "spark_jobs": 0,  # there was no server to run one
+        "spark_server": "unreachable",
         "snapshots_made": len(ask(environment, "snapshots", name)) - before,
     }
 

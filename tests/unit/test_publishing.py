@@ -21,7 +21,8 @@ from scripted_catalog import Answer, delayed, honest, landed_then, overtaken_by,
 from frazil import keys
 from frazil.blocking import BlockedBatch, Waiver, encode_blocked
 from frazil.bootstrap import new_table
-from frazil.contracts import BatchPlan
+from frazil.branches import create_branch, forsake_branch, name_branch
+from frazil.contracts import BatchPlan, Staged
 from frazil.errors import (
     BatchBlockedError,
     CommitContentionError,
@@ -53,6 +54,22 @@ def block(lake: Lake, plan: BatchPlan, waiver: Waiver | None = None) -> None:
         plan=plan, error="e", failures=("f",), branch="b", blocked_at="2026-01-31", waiver=waiver
     )
     put(lake, encode_blocked(blocked))
+
+
+def empty_stage(plan: BatchPlan, branch: str, head: int) -> Staged:
+    """Stage a batch of offsets that hold no record."""
+    return Staged(
+        stream=plan.stream,
+        batch_id=plan.batch_id,
+        attempt=branch,
+        snapshot_id=None,
+        base_head=head,
+        rows_read=0,
+        rows_written=0,
+        rows_quarantined=0,
+        rows_skipped=0,
+        partitions=(),
+    )
 
 
 def roll_back(lake: Lake, snapshot_id: int | None) -> None:
@@ -188,13 +205,19 @@ def test_branch_and_staged_snapshot_are_forgotten_and_the_files_stay(lake: Lake)
     assert lake.coordinates() == FIVE
 
 
-def test_an_empty_batch_moves_the_offsets_without_rows(lake: Lake) -> None:  # D9
+@pytest.mark.parametrize("has_branch", [True, False], ids=["its branch goes too", "no branch"])
+def test_an_empty_batch_moves_the_offsets_without_rows(  # D9
+    lake: Lake, *, has_branch: bool
+) -> None:
     plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    empty = staged.model_copy(update={"snapshot_id": None, "rows_read": 0, "rows_written": 0})
+    branch = name_branch(plan.stream, plan.base_epoch)
+    head = create_branch(lake.store, plan.table, branch)
+    if not has_branch:
+        forsake_branch(lake.store, plan.table, branch)
 
-    lake.publish(plan, empty)
+    lake.publish(plan, empty_stage(plan, branch, head))
 
+    assert list(lake.table.metadata.refs) == ["main"]
     assert lake.coordinates() == []
     assert lake.point is not None
     assert lake.point.state.offsets == {"orders": (3, 2)}

@@ -1,0 +1,161 @@
+"""Whatever overlaps, is rolled back or expires: the batches on main are one chain of offsets."""
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from expiry_model import STREAMS, WINDOW, TableModel, state_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil import keys
+from frazil.contracts import BatchPlan
+from frazil.errors import ForeignRollbackError, SupersededError
+from frazil.expiry import HOUR_MS
+from frazil.ledger import find_recovery_point
+from frazil.publishing import check_base, find_published
+
+STREAM = STREAMS[0]
+
+
+@dataclass
+class Lives(TableModel):
+    """A table with runs of a stream, some long dead when they come to publish.
+
+    `parents` and `reads` remember what truly happened; the ledger is not asked for it.
+    """
+
+    plans: list[BatchPlan] = field(default_factory=list)
+    parents: dict[int, int | None] = field(default_factory=dict)
+    reads: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, parent: int | None, *words: object, **told: str) -> int:
+        made = super().add(parent, *words, **told)  # type: ignore[arg-type]
+        self.parents[made] = parent
+        return made
+
+    def plan(self, width: int) -> None:
+        """Plan on what main says now, as a run does."""
+        point = find_recovery_point(self.history(), STREAM)
+        assert point is not None
+        state, start = point.state, point.state.offsets["t"][0]
+        batch_id = f"{state.batch}:{state.epoch}:{start}-{start + width}"
+        self.plans.append(make_plan(state.epoch, state.batch, batch_id, (start, start + width)))
+
+    def land(self, plan: BatchPlan) -> bool:
+        """Publish if the decision allows it; say whether the batch is on main."""
+        history = self.history()
+        if find_published(history, plan) is not None:
+            return True
+        with suppress(SupersededError, ForeignRollbackError):
+            check_base(history, plan)
+            told = {keys.BATCH_ID: plan.batch_id}
+            made = self.commit({STREAM: plan.state_after}, "append", **told)
+            self.reads[made] = plan.ranges["t"][0]
+            return True
+        return False
+
+    def answer(self) -> None:
+        """Read again what somebody rolled back, as `recover --reingest` does."""
+        hints, history = self.history().hint(STREAM), replace(self.history(), properties={})
+        point = find_recovery_point(history, STREAM)
+        assert hints is not None
+        assert point is not None
+        self.commit({STREAM: replace(point.state, epoch=hints.epoch + 1)})
+
+    def lineage(self) -> Iterator[int]:
+        """Iterate over the true ancestors of main, the newest first."""
+        at = self.head
+        while at is not None:
+            yield at
+            at = self.parents[at]
+
+
+def make_plan(epoch: int, base: str, batch_id: str, span: tuple[int, int]) -> BatchPlan:
+    return BatchPlan(
+        stream=STREAM,
+        table="t",
+        table_uuid="u",
+        base_epoch=epoch,
+        base_batch=base,
+        batch_id=batch_id,
+        ranges={"t": {0: span}},
+        topic_ids={"t": "id"},
+        cluster_id="cluster",
+        next_offsets={"t": (span[1],)},
+        schema_id=0,
+        spec_id=0,
+        suite_hash="",
+        stream_hash="",
+        transform_version="",
+    )
+
+
+def live_on(lives: Lives, chance: random.Random) -> None:
+    """Let one random thing happen; a rollback by others is answered before the next plan."""
+    there = [i for i in lives.lineage() if i in lives.entries]
+    match chance.choice("nnllllfcrbw"):
+        case "n":
+            lives.plan(chance.randrange(1, 4))
+        case "l" if lives.plans:
+            lives.land(chance.choice(lives.plans))
+        case "f":
+            lives.commit({}, "append")
+        case "c":
+            lives.commit({}, "replace")
+        case "r":
+            lives.rewind(chance.choice(there))
+        case "b":
+            lives.head = chance.choice(there)
+            for plan in lives.plans:  # nobody may publish on a table that was rolled back
+                lives.land(plan)
+            with suppress(ForeignRollbackError):
+                find_recovery_point(lives.history(), STREAM)
+                return
+            lives.answer()
+        case "w":
+            lives.expire(WINDOW)
+    lives.now_ms += chance.randrange(40 * HOUR_MS)
+
+
+def begin() -> Lives:
+    lives = Lives()
+    lives.commit({STREAM: state_of(0, "bootstrap")})
+    return lives
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 40))
+def test_the_batches_on_main_are_one_chain_without_gap_or_overlap(  # E1, E2
+    seed: int, steps: int
+) -> None:
+    lives, chance = begin(), random.Random(seed)
+
+    for _ in range(steps):
+        live_on(lives, chance)
+
+    spans = [lives.reads[i] for i in reversed([*lives.lineage()]) if i in lives.reads]
+    point = find_recovery_point(lives.history(), STREAM)
+    assert point is not None
+    ends = [0, *(end for _, end in spans)]
+    assert [start for start, _ in spans] == ends[:-1]
+    assert point.state.offsets == {"t": (ends[-1],)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 40))
+def test_a_batch_that_is_on_main_is_found_and_never_lands_again(  # D1
+    seed: int, steps: int
+) -> None:
+    lives, chance = begin(), random.Random(seed)
+    for _ in range(steps):
+        live_on(lives, chance)
+    present = {lives.reads[i] for i in lives.lineage() if i in lives.reads}
+    head = lives.head
+
+    landed = [plan for plan in lives.plans if find_published(lives.history(), plan)]
+
+    assert {plan.ranges["t"][0] for plan in landed} <= present
+    assert all(lives.land(plan) for plan in landed)
+    assert lives.head == head
