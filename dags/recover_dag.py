@@ -2,8 +2,9 @@
 
 **What.** `look` says what goes, what each stream reads again and which table readers get, and
 refuses what Kafka could not give back. As a dry run, which is the default, the run ends there.
-`approve` waits for a second person under *Required Actions* if more than `approval_rows` rows go,
-or anything that nothing brings back. `rewind` does it in one commit; the next run of
+`approve` waits for a second person under *Required Actions* if more rows go than the site allows
+(`FRAZIL_APPROVAL_ROWS`, 100,000), or anything that nothing brings back; who triggered the run
+cannot approve it. `rewind` does it in one commit; the next run of
 `ingest__<stream>` reads exactly the rolled-back range again.
 
 **When.** Whenever you trigger it, first as a dry run. Nothing needs to be paused: a batch that is
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.recovery_messages import APPROVAL_ROWS, PLACE_PATTERN, RecoverRequest, RecoveryPlan
+from frazil.recovery_messages import PLACE_PATTERN, RecoverRequest, RecoveryPlan
 from frazil_airflow.approval import ApproveLargeRecovery
 from frazil_airflow.forms import ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
@@ -106,11 +107,11 @@ def rewind(planned: str, run_id: str) -> "Recovered":
         ),
         **ask_person("release 4.2 wrote wrong amounts"),
         "approval_rows": Param(
-            default=APPROVAL_ROWS,
-            type="integer",
+            default=None,
+            type=["null", "integer"],
             minimum=0,
             title="Rows without approval",
-            description="Above so many rows a second person must agree.",
+            description="A stricter limit than the site's, above which a second person must agree.",
         ),
     },
 )

@@ -13,9 +13,10 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.utils.properties import property_as_int
 
 from frazil import keys
-from frazil.batch_size import count_planned, read_limit
+from frazil.batch_size import count_planned
 from frazil.columns import ColumnType, ListType, Primitive, StructType
 from frazil.contracts import BatchPlan, DirectFiles, WireFormat
+from frazil.site_limits import read_limit
 from frazil.streams import Stream
 from frazil.sure_layouts import is_exact_type
 from frazil.value_forms import value_path

@@ -13,8 +13,9 @@ PLACE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
 
 PlainRanges = dict[str, dict[int, tuple[int, int]]]
 
+APPROVAL_VARIABLE = "FRAZIL_APPROVAL_ROWS"
 APPROVAL_ROWS = 100_000
-"""So many rows may go without a second person's word."""
+"""So many rows may go without a second person's word, unless the site says otherwise."""
 
 
 class RecoverRequest(Message):
@@ -29,7 +30,8 @@ class RecoverRequest(Message):
     by: str = ""
     reason: str = ""
     dry_run: bool = True
-    approval_rows: int = Field(APPROVAL_ROWS, ge=0)
+    approval_rows: int | None = Field(None, ge=0)
+    """Fewer rows than the site's limit, where who asks wants to be stricter."""
 
     @property
     def target(self) -> str:
@@ -59,6 +61,7 @@ class RecoveryPlan(Message):
     again: dict[str, PlainRanges] = Field(default_factory=dict)
     lost: dict[str, PlainRanges] = Field(default_factory=dict)
     windows_lost: int = 0
+    approval_rows: int = APPROVAL_ROWS
     text: str
 
     @property
@@ -70,7 +73,7 @@ class RecoveryPlan(Message):
     def needs_approval(self) -> bool:
         """Say whether a second person must agree: many rows, lost, erased or foreign ones."""
         is_large = self.target_id is not None and (
-            self.rows_going is None or self.rows_going > self.request.approval_rows
+            self.rows_going is None or self.rows_going > self.approval_rows
         )
         undone = self.foreign_snapshots + self.erased_rows
         return is_large or bool(self.lost) or self.windows_lost + undone > 0

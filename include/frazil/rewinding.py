@@ -28,7 +28,14 @@ from frazil.ledger import History, LedgerEntry, find_recovery_point, walk_ancest
 from frazil.maintained_tables import retention_window
 from frazil.publishing import commit_turn, load_with_history
 from frazil.recovery import Rewind, choose_target, decide_rewind, describe_rewind
-from frazil.recovery_messages import Recovered, RecoverRequest, RecoveryPlan, refuse_unclear
+from frazil.recovery_messages import (
+    APPROVAL_ROWS,
+    APPROVAL_VARIABLE,
+    Recovered,
+    RecoverRequest,
+    RecoveryPlan,
+    refuse_unclear,
+)
 from frazil.rereading import (
     find_lost,
     find_lost_windows,
@@ -36,6 +43,7 @@ from frazil.rereading import (
     refuse_lost,
     refuse_lost_windows,
 )
+from frazil.site_limits import read_limit
 from frazil.summaries import hint_properties, summarize_marker
 from frazil.tables import translated_errors
 from frazil.turns import take_turns
@@ -120,8 +128,23 @@ def _new_plan(
 ) -> RecoveryPlan:
     stream = work.stream
     return RecoveryPlan(
-        stream=stream.stream, table=stream.table.name, request=request, head=head, text=text
+        stream=stream.stream,
+        table=stream.table.name,
+        request=request,
+        head=head,
+        approval_rows=choose_limit(request),
+        text=text,
     )
+
+
+def choose_limit(request: RecoverRequest) -> int:
+    """Choose above how many rows a second person is asked: who asks may be stricter, never laxer.
+
+    Raises:
+        ConfigurationError: the site's limit is no number.
+    """
+    limit = read_limit(APPROVAL_VARIABLE, APPROVAL_ROWS)
+    return limit if request.approval_rows is None else min(limit, request.approval_rows)
 
 
 def _describe_done(plan: RecoveryPlan, kind: str, snapshot_id: int | None, text: str) -> Recovered:

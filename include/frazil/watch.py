@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from frazil import keys
 from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocked
 from frazil.branches import parse_branch
-from frazil.derived_columns import with_columns, with_newest_columns
+from frazil.derived_columns import with_columns
 from frazil.errors import (
     CatalogUnavailableError,
     FrazilError,
@@ -44,7 +44,7 @@ from frazil.offsets import count_offsets, parse_ranges
 from frazil.planning import check_sources, next_offsets, transform_version
 from frazil.publishing import load_with_history
 from frazil.route_memory import refuse_departed
-from frazil.schema_review import preview_schema
+from frazil.schema_review import preview_schema, with_followed_columns
 from frazil.streams import Stream
 from frazil.workspace import Workspace
 
@@ -97,7 +97,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         check_sources(stream.stream, point.state, topics)
         parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
         facts = replace(facts, partitions=tuple(p for part in parts for p in part))
-        preview_schema(table, with_newest_columns(work).stream)
+        preview_schema(table, with_followed_columns(work).stream)
         refuse_departed(table, stream)
         return replace(facts, obstacle=_find_block(table, with_columns(work).stream, point))
     except FrazilError as error:

@@ -1,11 +1,13 @@
-"""A second person's word, asked for only where a plan says that it is needed."""
+"""Questions to people, as the task before shows that they are needed."""
 
 from typing import Any
 
-from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
 from airflow.sdk import Context, XComArg
+from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.recovery_messages import RecoveryPlan
+from frazil.schema_answers import CHOICES
 
 
 class ApproveLargeRecovery(ApprovalOperator):
@@ -27,4 +29,36 @@ class ApproveLargeRecovery(ApprovalOperator):
         who = f"{plan.request.by}: {plan.request.reason}"
         self.subject = f"Roll {plan.table} back? {plan.rows_going} rows go ({who})"
         self.body = f"```\n{plan.text}\n```"
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:  # noqa: ANN401 - Airflow's
+        """Take the answer, unless who asked gave it.
+
+        Raises:
+            AirflowFailException: one person asked and approved; nothing was written.
+        """
+        asked, answered = context["dag_run"].triggering_user_name, event["responded_by_user"] or {}
+        if self.APPROVE in event["chosen_options"] and asked in {*answered.values()} - {None}:
+            raise AirflowFailException(
+                f"run {context['run_id']} was triggered by {asked}, who approved it too: a second "
+                "person is needed; nothing was written. Next: trigger it again with the same "
+                "words, and let another person answer under Required Actions"
+            )
+        return super().execute_complete(context, event)
+
+
+class AskForAnswer(HITLOperator):
+    """Wait under *Required Actions* for one of the answers that the task before lists."""
+
+    template_fields = (*HITLOperator.template_fields, "shown")
+
+    def __init__(self, *, shown: XComArg, **settings: Any) -> None:  # noqa: ANN401 - Airflow's
+        """Take what the task before shows; which answers there are is known when it has run."""
+        super().__init__(options=[choice.capitalize() for choice in CHOICES], **settings)
+        self.shown: object = shown
+
+    def execute(self, context: Context) -> object:
+        """Ask, with the answers that are possible."""
+        if isinstance(self.shown, dict):
+            self.options = [choice.capitalize() for choice in self.shown["choices"]]
         return super().execute(context)

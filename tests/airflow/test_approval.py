@@ -6,6 +6,7 @@ import pytest
 from airflow.sdk import DAG, Context
 
 from frazil.recovery_messages import RecoverRequest, RecoveryPlan
+from frazil.rewinding import choose_limit
 from frazil_airflow.approval import ApproveLargeRecovery
 
 pytestmark = pytest.mark.airflow
@@ -13,9 +14,10 @@ pytestmark = pytest.mark.airflow
 
 def plan_of(**facts: object) -> RecoveryPlan:
     """Plan to go back to snapshot 1; a hundred rows may go without a word."""
-    request = RecoverRequest(stream="orders", to_snapshot=1, approval_rows=100)
+    request = RecoverRequest(stream="orders", to_snapshot=1)
     plain = {"target_id": 1, "rows_going": 100, "text": "main goes back", "head": 2, **facts}
-    given = {"stream": "orders", "table": "shop.orders", "request": request, **plain}
+    limit = {"request": request, "approval_rows": 100}
+    given = {"stream": "orders", "table": "shop.orders", **limit, **plain}
     return RecoveryPlan.model_validate(given)
 
 
@@ -47,3 +49,14 @@ def test_a_small_rollback_goes_on_without_a_question() -> None:
         task = ApproveLargeRecovery(task_id="approve", planned=plan_of().encode())
 
     assert task.execute(Context()) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"), [(None, 30), (1_000_000, 30), (2, 2)], ids=["as it is", "laxer", "stricter"]
+)
+def test_who_asks_may_be_stricter_than_the_site_and_never_laxer(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, limit: int
+) -> None:
+    monkeypatch.setenv("FRAZIL_APPROVAL_ROWS", "30")
+
+    assert choose_limit(RecoverRequest(stream="orders", approval_rows=asked)) == limit

@@ -36,7 +36,8 @@ def measure(rounds: int) -> list[float]:
         }
 
         def stack(*arguments: str) -> None:
-            subprocess.run([str(FRAZIL), "stack", *arguments], env=environment, check=True)
+            command = [str(FRAZIL), "stack", *arguments]
+            subprocess.run(command, env=environment, check=True, stdout=sys.stderr)
 
         seconds = []
         try:
@@ -49,7 +50,8 @@ def measure(rounds: int) -> list[float]:
                 produce(bootstrap, name, RECORDS)
                 started = time.time()
                 stack("up", "--only", "kafka,spark")
-                subprocess.run([str(FRAZIL), "run", name], env=environment, check=True)
+                command = [str(FRAZIL), "run", name]
+                subprocess.run(command, env=environment, check=True, stdout=sys.stderr)
                 newest = ask(environment, "status", name)[0]["newest_ingest_at"]
                 seconds.append(parse_instant(newest) - started)
                 print(f"first commit after {seconds[-1]:.1f} s", file=sys.stderr)

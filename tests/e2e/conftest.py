@@ -23,12 +23,18 @@ class Airflow:
     api: AirflowApi
     streams: Path
     home: Path
+    url: str
 
     def run(self, dag_id: str) -> str:
         """Trigger a run, wait for its end, give its id."""
         started = self.api.trigger(dag_id)
         self.api.wait_for_run(dag_id, started.run_id, 240)
         return started.run_id
+
+    def log_in(self, user: str) -> AirflowApi:
+        """Log in as another user of the stack."""
+        file = self.home / "airflow" / f"{user}-password.txt"
+        return AirflowApi(self.url, user, file)
 
     def states(self, dag_id: str, run_id: str) -> dict[str, str]:
         """Give the state of every task of a run."""
@@ -60,7 +66,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         stack = Stack.read(base / "home")
         facts = {name: str(value) for name, value in stack.facts["airflow"].items()}
         api = AirflowApi(facts["url"], facts["user"], Path(facts["password_file"]))
-        yield Airflow(api, streams, base / "home")
+        yield Airflow(api, streams, base / "home", facts["url"])
     finally:
         subprocess.run([str(FRAZIL), "stack", "down"], env=environment, check=True)
 

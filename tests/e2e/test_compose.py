@@ -143,6 +143,7 @@ def test_no_service_sees_a_secret_that_it_does_not_need(services: Services, env_
     assert holders["POSTGRES_PASSWORD"] == {"postgres"}
     assert holders["CATALOG_DB_PASSWORD"] == {"postgres", "catalog"}
     assert holders["AIRFLOW_ADMIN_PASSWORD"] == {"airflow-init"}
+    assert holders["AIRFLOW_APPROVER_PASSWORD"] == {"airflow-init"}
     assert {"s3", "catalog", "spark-connect"} < holders["S3_SECRET_KEY"]
     assert all(holders.values())
 

@@ -8,6 +8,7 @@ from conftest import Lab, good_values
 
 from e2e.conftest import Airflow
 from frazil.errors import StackError
+from frazil_demo.airflow_api import AirflowApi
 
 pytestmark = pytest.mark.stack
 
@@ -24,8 +25,8 @@ def finish(airflow: Airflow, dag: str, run_id: str) -> dict[str, str]:
     return airflow.states(dag, run_id)
 
 
-def approve(airflow: Airflow, run_id: str) -> None:
-    """Wait for the question, and say yes as a second person would."""
+def approve(airflow: Airflow, run_id: str, by: AirflowApi) -> None:
+    """Wait for the question, and let a user say yes."""
     task = f"/dags/recover/dagRuns/{run_id}/taskInstances/approve"
     deadline = time.monotonic() + 120
     while airflow.states("recover", run_id).get("approve") != "awaiting_input":
@@ -33,7 +34,7 @@ def approve(airflow: Airflow, run_id: str) -> None:
         time.sleep(1)
     details: dict[str, Any] = airflow.api.request("GET", f"{task}/-1/hitlDetails")
     assert "100 rows go" in details["subject"]
-    airflow.api.request("PATCH", f"{task}/-1/hitlDetails", {"chosen_options": ["Approve"]})
+    by.request("PATCH", f"{task}/-1/hitlDetails", {"chosen_options": ["Approve"]})
 
 
 def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> None:
@@ -54,8 +55,14 @@ def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> 
     assert finish(airflow, "recover", "dry") == skipped
     assert lab.rows == 200
 
+    trigger(airflow, "recover", "alone", **meant, approval_rows=50)
+    approve(airflow, "alone", airflow.api)
+    failed = {"look": "success", "approve": "failed", "rewind": "upstream_failed"}
+    assert finish(airflow, "recover", "alone") == failed
+    assert lab.rows == 200
+
     trigger(airflow, "recover", "meant", **meant, approval_rows=50)
-    approve(airflow, "meant")
+    approve(airflow, "meant", airflow.log_in("approver"))
     done = dict.fromkeys(("look", "approve", "rewind"), "success")
     assert finish(airflow, "recover", "meant") == done
     assert lab.rows == 100

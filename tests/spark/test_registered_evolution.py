@@ -82,3 +82,39 @@ def test_e13_where_a_person_decides_the_record_waits_and_comes_with_its_new_fiel
     assert read_rows(lab) == ALL
     assert list_authors(lab) == ["jane@example.org"]
     assert_audited(lab)
+
+
+def test_what_a_person_puts_aside_are_letters_that_come_back_once_it_is_accepted(
+    begun: RegistryLab,
+) -> None:
+    lab, person = begun.lab, ("--by", "jane@example.org", "--reason", "not agreed yet")
+    lab.write_stream(schema={"add_column": "review", "widen": "review"})
+    send_both(begun)
+
+    waiting = lab.frazil("run", lab.stream)
+    answered = lab.frazil("review-schema", lab.stream, "--quarantine", *person)
+    lab.drain()
+    without, letters = read_table(lab), lab.frazil("dead-letters", lab.stream).out
+    state = lab.frazil("status", lab.stream, "--json").json
+    accepted = lab.frazil("review-schema", lab.stream, "--accept", *person)
+    back = lab.frazil("replay-dead-letters", lab.stream, *person, "--no-dry-run")
+
+    assert (waiting.code, answered.code, accepted.code, back.code) == (1, 0, 0, 0), back.err
+    assert [row["id"] for row in without] == [1, 3]
+    assert "was put aside: widen id: int to long; add_column city: string" in letters
+    assert isinstance(state, list)
+    assert state[0]["state"] == "ok"
+    assert read_rows(lab) == ALL
+    assert_audited(lab)
+
+
+def test_by_policy_such_records_are_letters_without_a_question(begun: RegistryLab) -> None:
+    lab = begun.lab
+    lab.write_stream(schema={"add_column": "quarantine"})
+    send_both(begun)
+
+    lab.drain()
+
+    assert [row["id"] for row in read_table(lab)] == [1, 3]
+    assert list_authors(lab) == []
+    assert_audited(lab)

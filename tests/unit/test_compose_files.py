@@ -67,6 +67,7 @@ def run_init(folder: Path) -> None:
     environment = {
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords"),
         "AIRFLOW_ADMIN_PASSWORD": "chosen",
+        "AIRFLOW_APPROVER_PASSWORD": "other",
         "FRAZIL_STREAMS": str(folder),
         "PATH": f"{folder}:{os.environ['PATH']}",
         "PYTHONPATH": str(PROJECT / "include"),
@@ -78,7 +79,7 @@ def run_init(folder: Path) -> None:
 def test_the_example_names_what_compose_requires_and_holds_no_value() -> None:
     required = re.findall(r"\$\{(\w+):\?", COMPOSE)
 
-    assert len(set(required)) == 10
+    assert len(set(required)) == 11
     assert values_of(EXAMPLE) == dict.fromkeys(required, "")
 
 
@@ -213,4 +214,5 @@ def test_a_broken_stream_file_costs_no_other_stream_its_pool(tmp_path: Path) -> 
     assert (tmp_path / "said").read_text() == "db migrate\npools import\n"
     slots = {name: pool["slots"] for name, pool in pools.items()}
     assert slots == {"frazil_demo_flights": 1, "frazil_backfill": 1}
-    assert json.loads((tmp_path / "passwords").read_text()) == {"admin": "chosen"}
+    passwords = json.loads((tmp_path / "passwords").read_text())
+    assert passwords == {"admin": "chosen", "approver": "other"}

@@ -37,7 +37,9 @@ def test_a_password_that_a_person_writes_is_the_one_that_airflow_reads(tmp_path:
 
     ensure_credentials(tmp_path)
 
-    assert json.loads((tmp_path / "logins.json").read_text()) == {"admin": "a better one"}
+    logins = json.loads((tmp_path / "logins.json").read_text())
+    assert logins["admin"] == "a better one"
+    assert logins["approver"] == (tmp_path / "approver-password.txt").read_text().strip()
 
 
 def test_secrets_do_not_show_in_a_repr(tmp_path: Path) -> None:

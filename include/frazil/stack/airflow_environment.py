@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from frazil.stack.credentials import AIRFLOW_USER, LOGINS_FILE, AirflowKeys
+from frazil.stack.credentials import LOGINS_FILE, AirflowKeys, list_users
 from frazil.stack.loopback import LOOPBACK
 from frazil.stack.ports import Ports
 from frazil.stack.settings import CATALOG_NAME, StackSettings
@@ -91,7 +91,7 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
         "AIRFLOW__CORE__AUTH_MANAGER": (
             "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
         ),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{AIRFLOW_USER}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": list_users(),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / LOGINS_FILE),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{airflow_url(ports)}/execution/",
         "AIRFLOW__CORE__HOSTNAME_CALLABLE": "frazil.stack.airflow_local.local_host_name",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 AIRFLOW_USER = "admin"
 PASSWORD_FILE = "password.txt"  # noqa: S105 - a file name
+USERS = {AIRFLOW_USER: ("admin", PASSWORD_FILE), "approver": ("user", "approver-password.txt")}
+"""Role and password's file of each user; who asks for much cannot approve it too."""
 KEYS_FILE = "keys.json"
 LOGINS_FILE = "logins.json"
 _SIGNING_KEY_BYTES = 64
@@ -24,21 +26,28 @@ class AirflowKeys:
 
 
 def ensure_credentials(folder: Path) -> AirflowKeys:
-    """Create password and keys unless they exist; hand Airflow the password of `password.txt`.
+    """Create passwords and keys unless they exist; hand Airflow the passwords of the files.
 
-    A person may write another password into that file: the next `up` takes it.
+    A person may write another password into such a file: the next `up` takes it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    password_path = folder / PASSWORD_FILE
-    if not password_path.exists():
-        write_private(password_path, secrets.token_urlsafe(18) + "\n")
+    logins = {}
+    for user, (_, file) in USERS.items():
+        path = folder / file
+        if not path.exists():
+            write_private(path, secrets.token_urlsafe(18) + "\n")
+        logins[user] = path.read_text().strip()
     # The format of Airflow's simple auth manager, which reads it at each login.
-    logins = {AIRFLOW_USER: password_path.read_text().strip()}
     write_private(folder / LOGINS_FILE, json.dumps(logins))
     keys_path = folder / KEYS_FILE
     if not keys_path.exists():
         write_private(keys_path, json.dumps(asdict(_make_keys())))
     return AirflowKeys(**json.loads(keys_path.read_text()))
+
+
+def list_users() -> str:
+    """Write users and roles as Airflow's simple auth manager reads them."""
+    return ",".join(f"{user}:{role}" for user, (role, _) in USERS.items())
 
 
 def write_private(path: Path, text: str, mode: int = _OWNER_ONLY) -> None:

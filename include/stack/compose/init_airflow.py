@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prepare Airflow before its parts start: database, admin password, one pool per table.
+"""Prepare Airflow before its parts start: database, passwords, one pool per table.
 
 Safe to run again, and needed again after a stream with a new table was added:
 
@@ -22,10 +22,10 @@ from frazil.streams import Stream
 PASSWORDS_FILE = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 
 
-def write_password(path: Path, password: str) -> None:
-    """Write the admin's password where Airflow's simple auth manager reads it."""
+def write_passwords(path: Path, passwords: dict[str, str]) -> None:
+    """Write the users' passwords where Airflow's simple auth manager reads them."""
     path.touch(mode=0o600)
-    path.write_text(json.dumps({"admin": password}) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(passwords) + "\n", encoding="utf-8")
 
 
 def describe_pools(streams: Iterable[Stream]) -> dict[str, dict[str, str | int | bool]]:
@@ -56,7 +56,9 @@ def run_airflow(*words: str) -> None:
 
 def main() -> None:
     """Run the three steps in order."""
-    write_password(Path(os.environ[PASSWORDS_FILE]), os.environ["AIRFLOW_ADMIN_PASSWORD"])
+    users = ("admin", "approver")
+    passwords = {user: os.environ[f"AIRFLOW_{user.upper()}_PASSWORD"] for user in users}
+    write_passwords(Path(os.environ[PASSWORDS_FILE]), passwords)
     run_airflow("db", "migrate")
     import_pools(streams_dir())
 
