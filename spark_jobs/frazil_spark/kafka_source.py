@@ -12,8 +12,11 @@ FETCH_OPTIONS = {
     "kafka.max.partition.fetch.bytes": "8388608",
     "kafka.fetch.max.bytes": "52428800",
     "kafka.max.poll.records": "5000",
+    # A range mostly ends where the log does. There the consumer already waits for records to come,
+    # half a second by default, and Spark's question after each poll, where the log ends, is answered
+    # behind that wait, on the same connection.
+    "kafka.fetch.max.wait.ms": "10",
 }
-
 
 _PLACE = ("topic", "partition", "offset")
 
