@@ -13,7 +13,7 @@ FETCH_OPTIONS = {
     "kafka.fetch.max.bytes": "52428800",
     "kafka.max.poll.records": "5000",
     # A range mostly ends where the log does. There the consumer already waits for records to come,
-    # half a second by default, and Spark's question after each poll, where the log ends, is answered
+    # half a second by default; where the log ends, which Spark asks after each poll, is answered
     # behind that wait, on the same connection.
     "kafka.fetch.max.wait.ms": "10",
 }

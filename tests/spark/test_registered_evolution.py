@@ -97,7 +97,7 @@ def test_what_a_person_puts_aside_are_letters_that_come_back_once_it_is_accepted
     without, letters = read_table(lab), lab.frazil("dead-letters", lab.stream).out
     state = lab.frazil("status", lab.stream, "--json").json
     accepted = lab.frazil("review-schema", lab.stream, "--accept", *person)
-    back = lab.frazil("replay-dead-letters", lab.stream, *person, "--no-dry-run")
+    back = lab.frazil("replay-dead-letters", lab.stream, "--no-dry-run")
 
     assert (waiting.code, answered.code, accepted.code, back.code) == (1, 0, 0, 0), back.err
     assert [row["id"] for row in without] == [1, 3]
