@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import dag
 
+from frazil_airflow.metrics import send_gauges
 from frazil_airflow.outcomes import refuse_stale
 from frazil_airflow.parsing import list_stream_names
 from frazil_airflow.tasks import frazil_task, task_defaults
@@ -34,7 +35,7 @@ def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
     from frazil.watch import watch_stream as compare_clocks
     from frazil.workspace import open_workspace
 
-    return refuse_stale(compare_clocks(open_workspace(stream, run_id)))
+    return refuse_stale(send_gauges(compare_clocks(open_workspace(stream, run_id))))
 
 
 @dag(

@@ -1,0 +1,26 @@
+"""Freshness as gauges, sent wherever Airflow sends its own (`[metrics]`: StatsD, OpenTelemetry)."""
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk.observability.stats import gauge
+
+if TYPE_CHECKING:
+    from frazil.freshness import FreshnessReport
+
+GAUGES = (
+    "stream_clock_seconds",
+    "table_clock_seconds",
+    "record_age_seconds",
+    "lag_offsets",
+    "time_to_loss_seconds",
+    "retention_covers_seconds",
+)
+
+
+def send_gauges(report: "FreshnessReport") -> "FreshnessReport":
+    """Send what was measured of a stream as `frazil.<stream>.<gauge>`; nothing where none was."""
+    for name in GAUGES:
+        value = getattr(report, name)
+        if value is not None:
+            gauge(f"frazil.{report.stream}.{name}", value)
+    return report
