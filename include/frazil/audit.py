@@ -42,7 +42,6 @@ from frazil.audit_rows import (
 )
 from frazil.audit_surroundings import (
     count_adopted_rows,
-    count_foreign,
     list_adopted,
     list_topics,
 )
@@ -54,6 +53,7 @@ from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
 from frazil.letters import list_taken, select_counting
 from frazil.offsets import OffsetRange
+from frazil.other_writers import count_foreign
 from frazil.planning import check_sources
 from frazil.publishing import load_with_history
 from frazil.streams import Stream

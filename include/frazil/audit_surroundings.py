@@ -5,28 +5,8 @@ import json
 from frazil import keys
 from frazil.audit_ledger import Step, list_restarts
 from frazil.coordinates import Partition
-from frazil.ledger import History, LedgerEntry, walk_ancestors
+from frazil.ledger import History, walk_ancestors
 from frazil.state import parse_state
-
-
-def count_foreign(history: History) -> int:
-    """Count the snapshots of others that changed rows; compaction and staged merges do not.
-
-    What came with a table that was taken over is no surprise.
-    """
-    entries: list[LedgerEntry] = []
-    for entry in walk_ancestors(history):
-        if entry.summary.get(keys.KIND) == keys.ADOPT:
-            break
-        entries.append(entry)
-    sources = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in entries}
-    return sum(
-        1
-        for entry in entries
-        if keys.KIND not in entry.summary
-        and entry.summary.get("operation") != "replace"
-        and str(entry.snapshot_id) not in sources
-    )
 
 
 def count_adopted_rows(steps: tuple[Step, ...]) -> int:

@@ -59,6 +59,7 @@ class BatchPlan(Message):
     waived: str | None = None
     latest_schemas: dict[Part, int] = {}
     left_out: Runs = {}
+    other_writers: Literal["allow", "refuse"] = "allow"
     used: Usage | None = None
 
     @property

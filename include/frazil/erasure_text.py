@@ -11,7 +11,8 @@ from frazil.erased_keys import RAW_KEY, ErasedKeys
 from frazil.errors import FrazilError
 from frazil.expiry import HOUR_MS
 from frazil.maintained_tables import retention_window
-from frazil.streams import list_siblings
+from frazil.routing import derived_name
+from frazil.streams import Stream
 from frazil.workspace import Workspace
 
 
@@ -74,3 +75,13 @@ def _list_blind(erased: ErasedKeys) -> Iterator[str]:
             "dead letters were found by the records above alone, not by what is in their values; "
             f"--key {RAW_KEY}=VALUE finds them by the record's own key"
         )
+
+
+def list_siblings(stream: Stream) -> list[str]:
+    """Name all streams of a stream's route, itself among them; none where there is no route."""
+    route = stream.route
+    if route is None:
+        return []
+    own = stream.stream
+    rest = own if route.takes is None else own.removesuffix(derived_name("", route.takes))
+    return [rest, *(derived_name(rest, value) for value in route.tables)]

@@ -36,7 +36,7 @@ FrazilError
 │   ├── HistoryCutError
 │   ├── IncompatibleTableError
 │   ├── NotAdoptableError        another writer's rows cannot be taken over as they are
-│   └── WriterActiveError        another writer still commits to a table that is taken over
+│   └── WriterActiveError        another writer commits where none may
 ├── SchemaChangeError            the stream file asks for another schema than the table has
 │   ├── SchemaReviewError        a person decides
 │   └── SchemaRefusedError       policy or the table forbids it
@@ -222,7 +222,7 @@ class NotAdoptableError(TableError):
 
 
 class WriterActiveError(TableError):
-    """Another writer still commits to a table that is being taken over."""
+    """Another writer commits to a table that is taken over, or whose stream allows none."""
 
 
 class MissingTableError(FrazilError):

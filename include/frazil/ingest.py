@@ -16,6 +16,7 @@ from frazil.fingerprints import read_fingerprint
 from frazil.kafka_log import TopicFacts
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
 from frazil.offsets import parse_ranges
+from frazil.other_writers import refuse_other_writers
 from frazil.planning import PlanInput, TableFacts, plan_batch
 from frazil.publishing import (
     Landed,
@@ -96,7 +97,8 @@ def _plan_on(
     work: Workspace, topics: Sequence[TopicFacts], point: RecoveryPoint, rules: Fingerprint
 ) -> BatchPlan | NothingToRead:
     """Plan on a recovery point, unless a blocked batch stands in the way."""
-    table = work.store.load(work.stream.table.name)
+    table, history = load_with_history(work.store, work.stream.table.name)
+    refuse_other_writers(history, work.stream.stream, work.stream.table.other_writers)
     blocked = read_blocked(table.properties, work.stream.stream)
     facts = TableFacts(
         uuid=str(table.metadata.table_uuid),

@@ -106,6 +106,7 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         stream_hash=given.stream.content_hash,
         transform_version=transform,
         latest_schemas=dict(given.latest_schemas),
+        other_writers=given.stream.table.other_writers,
     )
 
 

@@ -27,6 +27,7 @@ from frazil.errors import (
 )
 from frazil.failpoints import reach_failpoint
 from frazil.ledger import History, LedgerEntry, RecoveryPoint, find_batch, find_recovery_point
+from frazil.other_writers import refuse_other_writers
 from frazil.state import StreamState
 from frazil.summaries import hint_properties, summarize_batch, summarize_marker
 from frazil.table_schema import is_compatible_superset
@@ -100,6 +101,7 @@ def _publish_turn(
     if found is not None:
         return Landed(found, was_there=True)
     check_base(history, plan)
+    refuse_other_writers(history, plan.stream, plan.other_writers)
     _refuse_blocked(history, plan)
     refuse_lost_stage(table, plan, staged)
     reach_failpoint("publish.before-commit")

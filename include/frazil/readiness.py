@@ -17,6 +17,8 @@ from frazil.freshness_facts import FreshnessFacts
 from frazil.freshness_text import describe_seconds
 from frazil.letter_report import LetterReport, report_letters
 from frazil.maintained_tables import retention_window, summarize_table
+from frazil.other_writers import count_foreign
+from frazil.publishing import load_with_history
 from frazil.reports import Report
 from frazil.streams import Stream
 from frazil.table_reports import TableReport
@@ -86,6 +88,7 @@ class ReadinessFacts:
     table: TableReport
     letters: LetterReport | None
     last_drill: Event | None
+    foreign_snapshots: int
 
 
 def check_readiness(work: Workspace, outage_hours: int = DEFAULT_OUTAGE_HOURS) -> Scorecard:
@@ -120,7 +123,15 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         table=summarize_table(work),
         letters=letters,
         last_drill=find_last(work, "drill", datetime.now(UTC) - timedelta(days=DRILL_DAYS)),
+        foreign_snapshots=_count_foreign(work),
     )
+
+
+def _count_foreign(work: Workspace) -> int:
+    try:
+        return count_foreign(load_with_history(work.store, work.stream.table.name)[1])
+    except MissingTableError:
+        return 0
 
 
 def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
@@ -138,6 +149,13 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
         f"{facts.stream.owner} answers for it; schema.other is {facts.stream.schema_policy.other}",
         "set schema.other to review: a rename or another type happens without a person now",
         is_good=facts.stream.schema_policy.other != "auto",
+    )
+    yield _line(
+        "other writers",
+        f"{facts.foreign_snapshots:,} snapshots by others changed rows; table.other_writers is "
+        f"{facts.stream.table.other_writers}",
+        f"`frazil snapshots {name}` lists them; set table.other_writers to refuse if none may",
+        is_good=facts.foreign_snapshots == 0,
     )
     yield _judge_drill(name, facts.last_drill)
     yield _line(

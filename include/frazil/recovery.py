@@ -21,6 +21,7 @@ from frazil.ledger import (
     walk_ancestors,
 )
 from frazil.offsets import NextOffsets, OffsetRange, Ranges, describe_ranges
+from frazil.other_writers import list_foreign
 from frazil.recovery_messages import PLACE_PATTERN, RecoverRequest, RecoveryPlan
 from frazil.state import StreamState, parse_state
 
@@ -217,18 +218,6 @@ def list_read_again(before: NextOffsets, now: NextOffsets) -> Ranges:
             if start < end:
                 again.setdefault(topic, {})[partition] = OffsetRange(start, end)
     return again
-
-
-def list_foreign(entries: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
-    """List the snapshots of others that changed rows: nobody reads their changes again."""
-    staged = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in entries}
-    return tuple(
-        entry
-        for entry in entries
-        if keys.KIND not in entry.summary
-        and entry.summary.get("operation") != "replace"
-        and str(entry.snapshot_id) not in staged
-    )
 
 
 def count_rows(entry: LedgerEntry) -> int | None:

@@ -19,7 +19,7 @@ from frazil.errors import ConfigurationError
 from frazil.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
 from frazil.partitioning import PartitionField, parse_partition_field
 from frazil.payloads import BY_REGISTRY, Key, Section, Value
-from frazil.routing import Route, TableName, derived_name
+from frazil.routing import Route, TableName
 from frazil.schedules import CONTINUOUS, parse_batch_schedule, parse_schedule
 from frazil.sources import Source
 
@@ -41,6 +41,9 @@ class Table(Section):
     sort_by: tuple[str, ...] = Field((), description="columns of a new table's sort order")
     properties: dict[str, str] = Field(
         default_factory=dict, description="Iceberg table properties, set when it is created"
+    )
+    other_writers: Literal["allow", "refuse"] = Field(
+        "allow", description="rows that others add or take: told by the audit, or the stream halts"
     )
 
     @field_validator("properties")
@@ -280,20 +283,12 @@ class Stream(Section):
     def content_hash(self) -> str:
         """Hash what decides about rows; schedules and limits of freshness are left out."""
         deciding = {"stream", "source", "value", "key", "table", "errors", "quality", "route"}
-        parts: Mapping[str, object] = self.model_dump(mode="json", include=deciding)
+        parts: Mapping[str, object] = self.model_dump(
+            mode="json", include=deciding, exclude={"table": {"other_writers"}}
+        )
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def suite_path(streams_dir: Path, suite: str) -> Path:
     """Locate an expectation suite beside the stream files."""
     return streams_dir / "expectations" / f"{suite}.json"
-
-
-def list_siblings(stream: Stream) -> list[str]:
-    """Name all streams of a stream's route, itself among them; none where there is no route."""
-    route = stream.route
-    if route is None:
-        return []
-    own = stream.stream
-    rest = own if route.takes is None else own.removesuffix(derived_name("", route.takes))
-    return [rest, *(derived_name(rest, value) for value in route.tables)]

@@ -41,6 +41,7 @@ from frazil.ledger import (
     walk_ancestors,
 )
 from frazil.offsets import count_offsets, parse_ranges
+from frazil.other_writers import refuse_other_writers
 from frazil.planning import check_sources, next_offsets, transform_version
 from frazil.publishing import load_with_history
 from frazil.route_memory import refuse_departed
@@ -97,6 +98,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         check_sources(stream.stream, point.state, topics)
         parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
         facts = replace(facts, partitions=tuple(p for part in parts for p in part))
+        refuse_other_writers(history, stream.stream, stream.table.other_writers)
         preview_schema(table, with_followed_columns(work).stream)
         refuse_departed(table, stream)
         return replace(facts, obstacle=_find_block(table, with_columns(work).stream, point))

@@ -18,7 +18,6 @@ from scripted_catalog import ScriptedCatalog, landed_then, overtaken_by, refused
 from frazil import keys
 from frazil.adopting import adopt_table
 from frazil.audit import audit_table
-from frazil.audit_surroundings import count_foreign
 from frazil.authors import Author
 from frazil.coordinates import Offsets
 from frazil.errors import (
@@ -32,6 +31,7 @@ from frazil.errors import (
 from frazil.kafka_log import KafkaLog, TopicFacts
 from frazil.ledger import find_adopted
 from frazil.offsets import OffsetRange
+from frazil.other_writers import count_foreign
 from frazil.recovery import decide_rewind
 from frazil.replacing import Survivors, find_affected, write_survivors
 from frazil.replay import refuse_adopted

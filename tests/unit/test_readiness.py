@@ -46,6 +46,7 @@ GOOD = ReadinessFacts(
     table=TableReport(table="demo.orders", files=10, small_files=2),
     letters=LetterReport(stream="orders", table="t", open=0, resolved=3, groups=()),
     last_drill=DRILL,
+    foreign_snapshots=0,
 )
 
 
@@ -62,7 +63,7 @@ def test_a_good_stream_has_only_good_lines_with_evidence() -> None:
 
     assert {line.mark for line in lines.values()} == {"ok"}
     assert all(line.evidence and line.fix is None for line in lines.values())
-    assert len(lines) == 11
+    assert len(lines) == 12
 
 
 LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=())
@@ -78,6 +79,7 @@ LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=()
         (replace(GOOD, is_compacted=True), "replay", "warn", "has compaction"),
         (replace(GOOD, stream=make_stream()), "expectations", "warn", "suite none"),
         (replace(GOOD, letters=LETTERS), "dead letters", "warn", "4 wait"),
+        (replace(GOOD, foreign_snapshots=3), "other writers", "warn", "3 snapshots by others"),
         (
             replace(GOOD, stream=make_stream(schema={"other": "auto"})),
             "schema decisions",
@@ -141,6 +143,6 @@ def test_only_a_red_line_makes_a_stream_unready() -> None:
 
     card = Scorecard(stream="orders", outage_hours=72, lines=yellow)
     assert card.ready
-    assert "10 of 11 lines are good" in card.text
+    assert "11 of 12 lines are good" in card.text
     assert "Next: set security.protocol" in card.text
     assert not Scorecard(stream="orders", outage_hours=72, lines=red).ready

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from lake import Lake, make_stream
 
+from frazil.erasure_text import list_siblings
 from frazil.errors import StreamFileError, UnknownStreamError
 from frazil.route_memory import refuse_departed, remember_route
 from frazil.routing import count_own
 from frazil.stream_files import load_readable_streams, load_stream, load_streams_of
-from frazil.streams import list_siblings
 from frazil.workspace import Workspace
 
 EVENTS = """\

@@ -180,6 +180,7 @@ BROKEN = [
     ("name: demo.orders", "name: Orders", 14, "table.name", "not `namespace.table`"),
     ("name: demo.orders", "name: a.b__dead_letters", 14, "table.name", "belong to dead letters"),
     ("mode: append", "mode: upsert", 15, "table.mode", "should be 'append'"),
+    ("mode: append", "other_writers: deny", 15, "table.other_writers", "'allow' or 'refuse'"),
     ("{write.target", "{frazil.hint", 18, "table.properties", "frazil.* is written by Frazil"),
     ("{write.target-file-size-bytes", "{format-version", 18, "table.properties", "must be 2"),
     (
