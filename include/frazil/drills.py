@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from frazil.drill_broker import explain_no_broker, opened_broker
 from frazil.drill_clusters import promote_mirror, restart_broker
 from frazil.drill_scratch import AUTHOR, Scratch, opened_scratch, refused
-from frazil.errors import DrillError, FrazilError, UnknownDrillError
+from frazil.errors import ConfigurationError, DrillError, FrazilError
 from frazil.event_notes import note_event
 from frazil.failpoints import VARIABLE as FAILPOINT
 from frazil.reports import Report
@@ -70,12 +70,12 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
     """Run one drill with the connections of a real stream.
 
     Raises:
-        UnknownDrillError: no drill has this name.
+        ConfigurationError: no drill has this name.
         FrazilError: the scratch stream could not be made.
     """
     drill = DRILLS.get(name)
     if drill is None:
-        raise UnknownDrillError(
+        raise ConfigurationError(
             f"no drill is named {name!r}; there are {', '.join(DRILLS)}",
             "choose one of them",
         )

@@ -6,7 +6,6 @@ FrazilError
 │   ├── SuiteError               an expectation suite
 │   ├── UnknownStreamError
 │   ├── ConnectionMissingError
-│   ├── UnknownDrillError
 │   ├── TargetError              recover or replay cannot reach what was asked for
 │   └── NothingToDecideError
 ├── UnavailableError             something did not answer; the same step may be tried again
@@ -34,6 +33,7 @@ FrazilError
 │   ├── TableRecreatedError
 │   ├── ForeignRollbackError
 │   ├── HistoryCutError
+│   ├── UnknownStateError        a newer release wrote the state, or somebody edited it
 │   ├── IncompatibleTableError
 │   ├── NotAdoptableError        another writer's rows cannot be taken over as they are
 │   └── WriterActiveError        another writer commits where none may
@@ -97,10 +97,6 @@ class UnknownStreamError(ConfigurationError):
 
 class ConnectionMissingError(ConfigurationError):
     """A stream names a connection that nobody defined."""
-
-
-class UnknownDrillError(ConfigurationError):
-    """No drill has this name."""
 
 
 class DrillError(FrazilError):
@@ -211,6 +207,10 @@ class ForeignRollbackError(TableError):
 
 class HistoryCutError(TableError):
     """Main has no state of the stream although there once was one."""
+
+
+class UnknownStateError(TableError):
+    """A snapshot's state, or a stream's hint, is not of a form that this release reads."""
 
 
 class IncompatibleTableError(TableError):

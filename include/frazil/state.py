@@ -6,12 +6,14 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from frazil.errors import UnknownStateError
 from frazil.offsets import NextOffsets
 
 PLAIN_LIMIT_BYTES = 4096
 """Above this a state is compressed: thousands of partitions must not bloat metadata (C15)."""
 
 COMPRESSED = "z:"
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def encode_state(state: StreamState) -> str:
     """Write a state as `frazil.state.<stream>`; zlib and base64 above 4 KiB."""
     text = json.dumps(
         {
-            "v": 1,
+            "v": VERSION,
             "epoch": state.epoch,
             "batch": state.batch,
             "offsets": {topic: list(values) for topic, values in sorted(state.offsets.items())},
@@ -57,14 +59,33 @@ def encode_state(state: StreamState) -> str:
 
 
 def parse_state(text: str) -> StreamState:
-    """Read what `encode_state` wrote."""
+    """Read what `encode_state` wrote.
+
+    Raises:
+        UnknownStateError: this release does not know its form; nobody may guess offsets.
+    """
+    try:
+        return _read_plain(text)
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+        raise UnknownStateError(
+            f"a snapshot carries a state that cannot be read ({type(error).__name__}: {error}): "
+            f"{text[:200]}; nothing was written",
+            "run the newer release that wrote it; if somebody edited it, roll the table back to a "
+            "snapshot before it with its engine, then `frazil recover STREAM --reingest`",
+        ) from error
+
+
+def _read_plain(text: str) -> StreamState:
     if text.startswith(COMPRESSED):
         text = zlib.decompress(base64.b64decode(text.removeprefix(COMPRESSED))).decode()
     plain = json.loads(text)
+    if plain["v"] != VERSION:
+        message = f"version {plain['v']}, this release reads {VERSION}"
+        raise ValueError(message)
     return StreamState(
-        epoch=plain["epoch"],
+        epoch=int(plain["epoch"]),
         batch=plain["batch"],
-        offsets={topic: tuple(values) for topic, values in plain["offsets"].items()},
+        offsets={topic: tuple(map(int, ends)) for topic, ends in plain["offsets"].items()},
         topic_ids=plain["topic-ids"],
         cluster_id=plain["cluster-id"],
     )
@@ -79,6 +100,18 @@ def encode_hint(hint: Hint) -> str:
 
 
 def parse_hint(text: str) -> Hint:
-    """Read what `encode_hint` wrote."""
-    plain = json.loads(text)
-    return Hint(plain["epoch"], plain["batch"], plain["snapshot-id"])
+    """Read what `encode_hint` wrote.
+
+    Raises:
+        UnknownStateError: without it nobody could tell a rollback by others.
+    """
+    try:
+        plain = json.loads(text)
+        return Hint(int(plain["epoch"]), plain["batch"], int(plain["snapshot-id"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnknownStateError(
+            f"a table property frazil.hint.… cannot be read ({type(error).__name__}: {error}): "
+            f"{text[:200]}; nothing was written",
+            "unset the property if `frazil audit` of a copy of the table is clean: the next batch "
+            "writes it anew",
+        ) from error

@@ -1,9 +1,11 @@
 """State and hint survive their text, and many partitions do not bloat a snapshot."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lake import make_state
 
+from frazil.errors import UnknownStateError
 from frazil.state import (
     PLAIN_LIMIT_BYTES,
     Hint,
@@ -53,6 +55,34 @@ def test_two_thousand_partitions_stay_small_and_complete() -> None:  # C15
     assert text.startswith("z:")
     assert len(text) < 2 * PLAIN_LIMIT_BYTES
     assert parse_state(text) == state
+
+
+GOOD = encode_state(make_state({"orders": (3, 0)}))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GOOD.replace('"v":1', '"v":2'), "version 2, this release reads 1"),
+        (GOOD.replace('"offsets"', '"places"'), "KeyError: 'offsets'"),
+        (GOOD.replace("[3,0]", '"3,0"'), "invalid literal"),
+        (GOOD[:-5], "JSONDecodeError"),
+        ("[]", "TypeError"),
+        ("z:AAAA", "error"),
+    ],
+    ids=["newer", "other key", "other type", "cut off", "no object", "not compressed"],
+)
+def test_a_state_of_another_form_is_an_error_with_a_way_out(text: str, words: str) -> None:
+    with pytest.raises(UnknownStateError, match=words) as refusal:
+        parse_state(text)
+
+    assert "--reingest" in refusal.value.next_step
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"epoch":"x","batch":"b","snapshot-id":1}'])
+def test_a_hint_of_another_form_halts_too(text: str) -> None:
+    with pytest.raises(UnknownStateError, match=r"frazil\.hint"):
+        parse_hint(text)
 
 
 def test_moving_a_state_keeps_what_it_reads_from() -> None:
