@@ -11,7 +11,9 @@ from typing import Literal
 
 from pydantic import computed_field
 
+from frazil.derived_columns import with_columns
 from frazil.errors import MissingTableError
+from frazil.file_and_table import list_differences
 from frazil.freshness import FreshnessReport, judge_freshness
 from frazil.freshness_facts import FreshnessFacts
 from frazil.freshness_text import describe_seconds
@@ -89,6 +91,7 @@ class ReadinessFacts:
     letters: LetterReport | None
     last_drill: Event | None
     foreign_snapshots: int
+    layout: tuple[str, ...]
 
 
 def check_readiness(work: Workspace, outage_hours: int = DEFAULT_OUTAGE_HOURS) -> Scorecard:
@@ -113,6 +116,7 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         letters = report_letters(work)
     except MissingTableError:
         letters = None
+    foreign, layout = _read_surroundings(work)
     return ReadinessFacts(
         stream=work.stream,
         freshness=judge_freshness(facts, work.stream.freshness, datetime.now(UTC)),
@@ -123,15 +127,18 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         table=summarize_table(work),
         letters=letters,
         last_drill=find_last(work, "drill", datetime.now(UTC) - timedelta(days=DRILL_DAYS)),
-        foreign_snapshots=_count_foreign(work),
+        foreign_snapshots=foreign,
+        layout=layout,
     )
 
 
-def _count_foreign(work: Workspace) -> int:
+def _read_surroundings(work: Workspace) -> tuple[int, tuple[str, ...]]:
+    """Count the snapshots of others, and list where the table is not what its file says."""
     try:
-        return count_foreign(load_with_history(work.store, work.stream.table.name)[1])
+        table, history = load_with_history(work.store, work.stream.table.name)
     except MissingTableError:
-        return 0
+        return 0, ()
+    return count_foreign(history), list_differences(table, with_columns(work).stream)
 
 
 def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
@@ -156,6 +163,14 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
         f"{facts.stream.table.other_writers}",
         f"`frazil snapshots {name}` lists them; set table.other_writers to refuse if none may",
         is_good=facts.foreign_snapshots == 0,
+    )
+    yield _line(
+        "layout",
+        "; ".join(facts.layout) or "the table is laid out as the file says",
+        "the file decides about a new table alone: put back what the table has, or alter it "
+        "yourself (`ALTER TABLE … REPLACE PARTITION FIELD`, `WRITE ORDERED BY`, `SET "
+        "TBLPROPERTIES`)",
+        is_good=not facts.layout,
     )
     yield _judge_drill(name, facts.last_drill)
     yield _line(

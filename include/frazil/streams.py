@@ -36,11 +36,11 @@ class Table(Section):
     name: TableName = Field(description="`namespace.table`, lower case")
     mode: Literal["append"] = Field("append", description="every record becomes a row")
     partition_by: tuple[str, ...] = Field(
-        (), description="transforms: identity, year, month, day, hour, bucket, truncate"
+        (), description="of a new table: identity, year, month, day, hour, bucket, truncate"
     )
     sort_by: tuple[str, ...] = Field((), description="columns of a new table's sort order")
     properties: dict[str, str] = Field(
-        default_factory=dict, description="Iceberg table properties, set when it is created"
+        default_factory=dict, description="Iceberg table properties of a new table"
     )
     other_writers: Literal["allow", "refuse"] = Field(
         "allow", description="rows that others add or take: told by the audit, or the stream halts"

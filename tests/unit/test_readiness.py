@@ -47,6 +47,7 @@ GOOD = ReadinessFacts(
     letters=LetterReport(stream="orders", table="t", open=0, resolved=3, groups=()),
     last_drill=DRILL,
     foreign_snapshots=0,
+    layout=(),
 )
 
 
@@ -63,7 +64,7 @@ def test_a_good_stream_has_only_good_lines_with_evidence() -> None:
 
     assert {line.mark for line in lines.values()} == {"ok"}
     assert all(line.evidence and line.fix is None for line in lines.values())
-    assert len(lines) == 12
+    assert len(lines) == 13
 
 
 LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=())
@@ -80,6 +81,7 @@ LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=()
         (replace(GOOD, stream=make_stream()), "expectations", "warn", "suite none"),
         (replace(GOOD, letters=LETTERS), "dead letters", "warn", "4 wait"),
         (replace(GOOD, foreign_snapshots=3), "other writers", "warn", "3 snapshots by others"),
+        (replace(GOOD, layout=("sort_by is id",)), "layout", "warn", "sort_by is id"),
         (
             replace(GOOD, stream=make_stream(schema={"other": "auto"})),
             "schema decisions",
@@ -143,6 +145,6 @@ def test_only_a_red_line_makes_a_stream_unready() -> None:
 
     card = Scorecard(stream="orders", outage_hours=72, lines=yellow)
     assert card.ready
-    assert "11 of 12 lines are good" in card.text
+    assert "12 of 13 lines are good" in card.text
     assert "Next: set security.protocol" in card.text
     assert not Scorecard(stream="orders", outage_hours=72, lines=red).ready
