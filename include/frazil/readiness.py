@@ -157,21 +157,7 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
         "set schema.other to review: a rename or another type happens without a person now",
         is_good=facts.stream.schema_policy.other != "auto",
     )
-    yield _line(
-        "other writers",
-        f"{facts.foreign_snapshots:,} snapshots by others changed rows; table.other_writers is "
-        f"{facts.stream.table.other_writers}",
-        f"`frazil snapshots {name}` lists them; set table.other_writers to refuse if none may",
-        is_good=facts.foreign_snapshots == 0,
-    )
-    yield _line(
-        "layout",
-        "; ".join(facts.layout) or "the table is laid out as the file says",
-        "the file decides about a new table alone: put back what the table has, or alter it "
-        "yourself (`ALTER TABLE … REPLACE PARTITION FIELD`, `WRITE ORDERED BY`, `SET "
-        "TBLPROPERTIES`)",
-        is_good=not facts.layout,
-    )
+    yield from _judge_table(facts)
     yield _judge_drill(name, facts.last_drill)
     yield _line(
         "small files",
@@ -184,6 +170,25 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
         f"Kafka is asked by {facts.protocol}",
         "set security.protocol and the credentials in the connection of source.connection",
         is_good=facts.protocol != "PLAINTEXT",
+    )
+
+
+def _judge_table(facts: ReadinessFacts) -> Iterator[Line]:
+    """Judge whether the table is the file's own matter, and as the file says."""
+    yield _line(
+        "other writers",
+        f"{facts.foreign_snapshots:,} snapshots by others changed rows; table.other_writers is "
+        f"{facts.stream.table.other_writers}",
+        f"`frazil snapshots {facts.stream.stream}` lists them; set table.other_writers to refuse if none may",
+        is_good=facts.foreign_snapshots == 0,
+    )
+    yield _line(
+        "layout",
+        "; ".join(facts.layout) or "the table is laid out as the file says",
+        "the file decides about a new table alone: put back what the table has, or alter it "
+        "yourself (`ALTER TABLE … REPLACE PARTITION FIELD`, `WRITE ORDERED BY`, `SET "
+        "TBLPROPERTIES`)",
+        is_good=not facts.layout,
     )
 
 
