@@ -1,12 +1,10 @@
 """### Review schema: a person decides what a changed stream file may do to its table.
 
 **What.** `show` compares the table with the stream file. `ask` waits for a person: the change, what
-it does to the table, the first offsets to be read with it, and the answers. *Accept* lets the table
+it does to the table, the first offsets to be read with it, and two answers. *Accept* lets the table
 follow, in one commit that says who decided and why; *Stop* lets the stream rest until its file
-changes or somebody accepts. Where a registry's newer schema asks, *Quarantine* lets the stream go
-on: records that need the change become dead letters, and come back once somebody accepts. No
-answer loses a value: columns are added, widened, renamed or set aside, never deleted. Other streams
-go on.
+changes or somebody accepts. No answer loses a value: columns are added, widened, renamed or set
+aside, never deleted. Other streams go on.
 
 **When.** An ingest run that meets such a change starts this DAG, once for each change; start it by
 hand to see what waits. Answer under *Required Actions*, by the REST API, or with
@@ -22,13 +20,15 @@ hand to see what waits. Answer under *Required Actions*, by the REST API, or wit
 from datetime import timedelta
 from typing import TypedDict
 
+from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param, dag
 from airflow.sdk.exceptions import AirflowSkipException
 
-from frazil_airflow.approval import AskForAnswer
 from frazil_airflow.following import REVIEW_DAG
 from frazil_airflow.forms import ask_stream
 from frazil_airflow.tasks import frazil_task, task_defaults
+
+ACCEPT, STOP = "Accept", "Stop"
 
 
 class Answer(TypedDict):
@@ -56,7 +56,7 @@ def show(params: dict[str, str], run_id: str) -> dict[str, object]:
 def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id: str) -> str:
     """Make the change, or write down who stopped it."""
     from frazil.authors import Author
-    from frazil.evolution import accept_schema, quarantine_schema, stop_schema
+    from frazil.evolution import accept_schema, stop_schema
     from frazil.workspace import open_workspace
 
     (choice,) = answer["chosen_options"]
@@ -65,8 +65,8 @@ def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id
         by=who.get("name") or who.get("id") or "unknown",
         reason=answer["params_input"].get("reason") or f"{choice} in Airflow, run {run_id}",
     )
-    acts = {"Accept": accept_schema, "Quarantine": quarantine_schema, "Stop": stop_schema}
-    decision = acts[choice](open_workspace(params["stream"], run_id), author, shown["review"])
+    act = accept_schema if choice == ACCEPT else stop_schema
+    decision = act(open_workspace(params["stream"], run_id), author, shown["review"])
     return f"{decision.kind}: {decision.text}"
 
 
@@ -93,11 +93,11 @@ def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id
 def review_schema() -> None:
     """Show, ask, decide."""
     shown = show()
-    ask = AskForAnswer(
+    ask = HITLOperator(
         task_id="ask",
-        shown=shown,
         subject="{{ params.stream }}: may the table follow its stream file?",
         body="{{ ti.xcom_pull(task_ids='show')['text'] }}",
+        options=[ACCEPT, STOP],
         params={
             "reason": Param(
                 "",
@@ -106,7 +106,7 @@ def review_schema() -> None:
                 description="Why; it is kept with the table.",
             )
         },
-        doc_md="Wait for a person: the change, its effects, the answers.",
+        doc_md="Wait for a person: the change, its effects, two answers.",
         response_timeout=timedelta(days=30),
     )
     shown >> ask

@@ -7,8 +7,12 @@ from dataclasses import replace
 from frazil import keys
 from frazil.contracts import BatchPlan, KeyDecode, Part, StageResult, WireFormat
 from frazil.ledger import History, walk_ancestors
-from frazil.wire_payloads import list_payloads
-from frazil.wire_schemas import add_schemas, find_latest_schema, select_schemas
+from frazil.wire_schemas import (
+    add_schemas,
+    find_latest_schema,
+    list_payloads,
+    select_schemas,
+)
 from frazil.workspace import Workspace
 
 BatchSchemas = dict[Part, WireFormat]
@@ -22,7 +26,7 @@ def find_latest_ids(work: Workspace) -> dict[Part, int]:
     """
     return {
         payload.part: find_latest_schema(work.registry(payload.options.registry), payload).id
-        for payload in list_payloads(work.stream, work.quarantined)
+        for payload in list_payloads(work.stream)
         if not payload.is_framed
     }
 
@@ -62,7 +66,7 @@ def select_batch_schemas(
             plan.latest_schemas.get(payload.part),
             remembered,
         )
-        for payload in list_payloads(work.stream, work.quarantined)
+        for payload in list_payloads(work.stream)
     }
 
 
@@ -73,7 +77,7 @@ def select_letter_schemas(work: Workspace, plan: BatchPlan, met_ids: Sequence[in
         RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: nothing was staged.
     """
     schemas = select_batch_schemas(work, plan, met_ids)
-    for payload in list_payloads(work.stream, work.quarantined):
+    for payload in list_payloads(work.stream):
         wire = schemas[payload.part]
         absent = sorted({*met_ids} - {schema.schema_id for schema in wire.schemas})
         if payload.part == "value" and wire.is_framed and absent:
@@ -101,7 +105,7 @@ def add_unknown_schemas(
     partition, _, offset = result.unknown_first.partition(":")
     where = f"met in {ranges}, first at partition {partition} offset {offset}"
     completed = dict(schemas)
-    for payload in list_payloads(work.stream, work.quarantined):
+    for payload in list_payloads(work.stream):
         ids = result.unknown_ids.get(payload.part)
         if ids:
             registry = work.registry(payload.options.registry)

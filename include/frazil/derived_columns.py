@@ -1,13 +1,11 @@
 """Columns that a stream file leaves out: the table's own, or before it is there the schema's."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from pydantic import ValidationError
 from pyiceberg.schema import Schema
 
 from frazil.columns import Column, format_type
-from frazil.contracts import Part
 from frazil.errors import (
     IncompatibleTableError,
     RegistryUnavailableError,
@@ -16,12 +14,10 @@ from frazil.errors import (
     UnknownSubjectError,
 )
 from frazil.keys import KAFKA_COLUMN
-from frazil.schema_answers import read_answer
-from frazil.schema_policy import Kind, follow_columns, read_rules
+from frazil.schema_policy import follow_columns
 from frazil.streams import Stream
 from frazil.table_schema import read_columns
-from frazil.wire_payloads import Payload, list_payloads
-from frazil.wire_schemas import derive_payload_columns, find_latest_schema
+from frazil.wire_schemas import Payload, derive_payload_columns, find_latest_schema, list_payloads
 from frazil.workspace import Workspace
 
 
@@ -40,11 +36,10 @@ def with_columns(work: Workspace) -> Workspace:
         return work
     table = work.store.find(stream.table.name)
     found = _read_table(stream, table.schema()) if table else {}
-    quarantined = _list_quarantined(stream, table.properties) if table else {}
     for payload in _list_asked(stream):
         if payload.part not in found:
             found[payload.part] = {c.name: format_type(c.type) for c in _derive(work, payload)}
-    return replace(work, stream=_fill_in(stream, found), quarantined=quarantined)
+    return replace(work, stream=_fill_in(stream, found))
 
 
 def with_newest_columns(work: Workspace) -> Workspace:
@@ -67,23 +62,6 @@ def with_newest_columns(work: Workspace) -> Workspace:
         columns = follow_columns(payload.columns, newest)
         found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in columns}
     return replace(work, stream=_fill_in(stream, found))
-
-
-def can_set_aside(stream: Stream) -> bool:
-    """Say whether a newer schema's records can be put aside: they name it, and it gives columns."""
-    asked = _list_asked(stream)
-    return bool(asked) and all(payload.is_framed for payload in asked)
-
-
-def _list_quarantined(stream: Stream, properties: Mapping[str, str]) -> dict[Part, frozenset[Kind]]:
-    """List the changes that a schema may ask for only at the price of its records."""
-    if not can_set_aside(stream):
-        return {}
-    answer = read_answer(properties, stream.stream)
-    said = answer is not None and answer.kind == "quarantine"
-    rules = read_rules(stream.schema_policy)
-    kinds = frozenset(kind for kind, rule in rules.items() if said or rule == "quarantine")
-    return {payload.part: kinds for payload in _list_asked(stream) if kinds}
 
 
 def _list_asked(stream: Stream) -> list[Payload]:

@@ -8,21 +8,20 @@ other, with an error that names the command.
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal
 
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
 
 from frazil import commits, keys
 from frazil.authors import Author, Decision
-from frazil.derived_columns import can_set_aside, with_newest_columns
-from frazil.errors import NothingToDecideError, SchemaRefusedError
+from frazil.derived_columns import with_newest_columns
+from frazil.errors import NothingToDecideError
 from frazil.failpoints import reach_failpoint
 from frazil.publishing import commit_turn
-from frazil.schema_answers import SchemaAnswer
 from frazil.schema_merge import merge_schema
 from frazil.schema_review import (
     SchemaReview,
+    StopAnswer,
     columns_property,
     has_begun,
     refuse_undecided,
@@ -86,50 +85,19 @@ def stop_schema(work: Workspace, author: Author, review_id: str | None = None) -
     Raises:
         NothingToDecideError: nothing waits, or something else than what was seen.
     """
-    return _answer(work, author, review_id, "stop")
-
-
-def quarantine_schema(work: Workspace, author: Author, review_id: str | None = None) -> Decision:
-    """Record that the table stays: records whose schema asks for more become dead letters.
-
-    Raises:
-        NothingToDecideError: nothing waits, or something else than what was seen.
-        SchemaRefusedError: the policy forbids it, or no record can be told by its schema.
-    """
-    return _answer(work, author, review_id, "quarantine")
-
-
-def _answer(
-    work: Workspace, author: Author, review_id: str | None, kind: Literal["stop", "quarantine"]
-) -> Decision:
-    given, work = work, with_newest_columns(work)
+    work = with_newest_columns(work)
 
     def turn() -> Decision:
         table, review = _read_open_review(work, review_id)
-        if kind == "quarantine":
-            _refuse_quarantine(given, review)
-        answer = SchemaAnswer(
-            kind=kind, review=review.review_id, by=author.by, reason=author.reason, at=_say_now()
+        answer = StopAnswer(
+            review=review.review_id, by=author.by, reason=author.reason, at=_say_now()
         )
         key = keys.schema_answer_key(review.stream)
         update = commits.set_properties({key: answer.model_dump_json()})
         commit_turn(work.store, table, {}, [update])
-        told = "rests" if kind == "stop" else "goes on without such records"
-        return Decision(kind, f"{review.stream} {told}; not changed: {review.text}")
+        return Decision("stop", f"{review.stream} rests; not changed: {review.text}")
 
     return take_turns(f"answering the schema review of {work.stream.stream}", turn)
-
-
-def _refuse_quarantine(work: Workspace, review: SchemaReview) -> None:
-    if review.policy in {"fail", "quarantine"}:
-        refuse_undecided(review)
-    if not can_set_aside(work.stream):
-        raise SchemaRefusedError(
-            f"stream {review.stream}: the stream file itself asks for {review.text}, or its values "
-            "do not name their schema: no record can be put aside for it",
-            f"`frazil review-schema {review.stream}` with --accept or --stop, or put the table's "
-            "columns into the stream file",
-        )
 
 
 def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, SchemaReview]:

@@ -9,7 +9,7 @@ from frazil.bootstrap import ensure_table, initial_state, refuse_second_owner
 from frazil.checking import check_batch
 from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.dead_letters import publish_dead_letters
-from frazil.derived_columns import with_columns
+from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import CatalogUnavailableError, OffsetsWentBackError, SupersededError
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint
@@ -27,7 +27,7 @@ from frazil.publishing import (
     refuse_incomplete,
 )
 from frazil.route_memory import refuse_departed
-from frazil.schema_review import preview_schema, with_followed_columns
+from frazil.schema_review import preview_schema
 from frazil.staging import stage_batch
 from frazil.state import StreamState, parse_state
 from frazil.usage import take_usage
@@ -43,7 +43,7 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         SourceError, TableError, UnavailableError: nothing was planned.
         BatchBlockedError: a failed check holds the stream.
     """
-    newest = with_followed_columns(work)
+    newest = with_newest_columns(work)
     rules = read_fingerprint(newest)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     point = ensure_table(newest, topics)
@@ -61,7 +61,7 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     """Plan without writing anything, also for a stream that has not begun."""
-    work = with_followed_columns(work)
+    work = with_newest_columns(work)
     rules = read_fingerprint(work)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     if work.store.find(work.stream.table.name) is None:

@@ -120,9 +120,9 @@ def _publish_turn(
     if keys.blocked_key(plan.stream) in table.properties:
         updates.append(commits.remove_properties([keys.blocked_key(plan.stream)]))
     heads: dict[str, int | None] = {commits.MAIN: head}
-    if staged.attempt in table.metadata.refs:  # without good rows nobody misses it
-        heads[staged.attempt] = staged.snapshot_id or staged.base_head
-        updates += commits.drop_branch(staged.attempt, staged.snapshot_id)
+    if ref := table.metadata.refs.get(staged.attempt):  # where no row is good nobody misses it
+        heads[staged.attempt] = seen = ref.snapshot_id  # Spark commits an empty snapshot there
+        updates += commits.drop_branch(staged.attempt, None if seen == staged.base_head else seen)
     commit_turn(store, table, heads, updates)
     reach_failpoint("publish.after-commit")
     entry = LedgerEntry(new_id, head, added.snapshot.timestamp_ms, summary)
@@ -282,13 +282,14 @@ def publish_marker(store: TableStore, table: Table, marker: Marker) -> int:
 def drop_stage(store: TableStore, table_name: str, staged: Staged) -> None:
     """Drop the branch of a superseded attempt; what is gone already is fine."""
     table = store.find(table_name)
-    if table is None or staged.attempt not in table.metadata.refs:
+    seen = table.metadata.refs.get(staged.attempt) if table else None
+    if table is None or seen is None:
         return
     try:
         commits.commit(
             store.catalog,
             table,
-            commits.require_head(table, staged.attempt, staged.snapshot_id or staged.base_head),
+            commits.require_head(table, staged.attempt, seen.snapshot_id),
             commits.drop_branch(staged.attempt),
         )
     except Exception as error:

@@ -179,7 +179,7 @@ def _judge_table(facts: ReadinessFacts) -> Iterator[Line]:
         "other writers",
         f"{facts.foreign_snapshots:,} snapshots by others changed rows; table.other_writers is "
         f"{facts.stream.table.other_writers}",
-        f"`frazil snapshots {facts.stream.stream}` lists them; set table.other_writers to refuse if none may",
+        f"`frazil snapshots {facts.stream.stream}` lists them; table.other_writers can refuse them",
         is_good=facts.foreign_snapshots == 0,
     )
     yield _line(

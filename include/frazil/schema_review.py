@@ -8,16 +8,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import BaseModel, ConfigDict
 from pyiceberg.partitioning import validate_partition_name
 from pyiceberg.table import Table
 
 from frazil import keys
 from frazil.contracts import plain_offsets
-from frazil.derived_columns import can_set_aside, with_columns, with_newest_columns
+from frazil.derived_columns import with_newest_columns
 from frazil.errors import SchemaRefusedError, SchemaReviewError
 from frazil.ledger import find_recovery_point
 from frazil.publishing import load_with_history
-from frazil.schema_answers import CHOICES, SchemaAnswer, read_answer
 from frazil.schema_merge import merge_schema
 from frazil.schema_policy import EFFECTS, SchemaChange, choose_policy, compare_columns
 from frazil.streams import Policy, Stream
@@ -26,6 +26,17 @@ from frazil.workspace import Workspace
 
 _REPLACING = frozenset({"narrow", "change_type", "drop"})
 _HARMLESS = frozenset({"add_column", "add_required", "widen", "relax"})
+
+
+class StopAnswer(BaseModel):
+    """A person's no: the stream rests until the file changes or somebody accepts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    review: str
+    by: str
+    reason: str
+    at: str
 
 
 @dataclass(frozen=True)
@@ -38,13 +49,7 @@ class SchemaReview:
     policy: Policy
     impossible: tuple[str, ...]
     review_id: str
-    answer: SchemaAnswer | None
-
-    @property
-    def sets_aside(self) -> bool:
-        """Say whether the table stays and records that ask for more become dead letters."""
-        said = self.policy if self.answer is None else self.answer.kind
-        return said == "quarantine"
+    answer: StopAnswer | None
 
     @property
     def text(self) -> str:
@@ -82,7 +87,8 @@ def review_table(table: Table, stream: Stream) -> SchemaReview | None:
         impossible = _list_taken_names(table, stream, changes)
     parts = [str(table.metadata.table_uuid), schema.schema_id, [c.text for c in changes]]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    answer = read_answer(table.properties, stream.stream)
+    text = table.properties.get(keys.schema_answer_key(stream.stream))
+    answer = StopAnswer.model_validate_json(text) if text else None
     return SchemaReview(
         stream=stream.stream,
         table=stream.table.name,
@@ -92,26 +98,6 @@ def review_table(table: Table, stream: Stream) -> SchemaReview | None:
         review_id=review_id,
         answer=answer if answer and answer.review == review_id else None,
     )
-
-
-def with_followed_columns(work: Workspace) -> Workspace:
-    """Fill in the columns as `with_newest_columns`, unless what is new is put aside.
-
-    Raises:
-        RegistryUnavailableError, UnknownSubjectError, SchemaMisfitError, StreamFileError: see
-            `with_columns`.
-    """
-    newest = with_newest_columns(work)
-    table = work.store.find(work.stream.table.name) if can_set_aside(work.stream) else None
-    if table is None or not has_begun(table.properties, work.stream.stream):
-        return newest
-    review = review_table(table, newest.stream)
-    return with_columns(work) if review is not None and review.sets_aside else newest
-
-
-def list_choices(stream: Stream) -> list[str]:
-    """List what a person may answer to a review of this stream."""
-    return [c for c in CHOICES if c != "quarantine" or can_set_aside(stream)]
 
 
 def _list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[str]:
@@ -196,8 +182,8 @@ def refuse_undecided(review: SchemaReview) -> None:
             f"{back}, or set the policy under `schema:` to review",
         )
     accept = f"`frazil review-schema {review.stream} --accept --by YOU --reason WHY`"
-    answer = review.answer
-    if answer is not None and answer.kind == "stop":
+    if review.answer is not None:
+        answer = review.answer
         raise SchemaReviewError(
             f"{facts}; {answer.by} stopped it at {answer.at}: {answer.reason}",
             f"{back}, or {accept}",
@@ -233,7 +219,7 @@ def show_schema_review(work: Workspace) -> ShownReview:
     lines += [f"  {line}" for line in review.lines]
     lines += [f"  impossible in place: {text}" for text in review.impossible]
     if review.answer is not None:
-        lines.append(f"  {review.answer.kind} by {review.answer.by}: {review.answer.reason}")
+        lines.append(f"  stopped by {review.answer.by}: {review.answer.reason}")
     lines.append(f"  the first records to be read with it: {offsets}")
     facts = {
         "review": review.review_id,
@@ -241,8 +227,7 @@ def show_schema_review(work: Workspace) -> ShownReview:
         "changes": [change.text for change in review.changes],
         "effects": review.lines,
         "impossible": list(review.impossible),
-        "answer": review.answer.model_dump() if review.answer else None,
-        "choices": list_choices(work.stream),
+        "stopped_by": review.answer.by if review.answer else None,
         "next_offsets": offsets,
     }
     return ShownReview("\n".join(lines), facts)

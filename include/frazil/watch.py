@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from frazil import keys
 from frazil.blocking import Fingerprint, explain_block, is_standing, read_blocked
 from frazil.branches import parse_branch
-from frazil.derived_columns import with_columns
+from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import (
     CatalogUnavailableError,
     FrazilError,
@@ -45,7 +45,7 @@ from frazil.other_writers import refuse_other_writers
 from frazil.planning import check_sources, next_offsets, transform_version
 from frazil.publishing import load_with_history
 from frazil.route_memory import refuse_departed
-from frazil.schema_review import preview_schema, with_followed_columns
+from frazil.schema_review import preview_schema
 from frazil.streams import Stream
 from frazil.workspace import Workspace
 
@@ -99,7 +99,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
         facts = replace(facts, partitions=tuple(p for part in parts for p in part))
         refuse_other_writers(history, stream.stream, stream.table.other_writers)
-        preview_schema(table, with_followed_columns(work).stream)
+        preview_schema(table, with_newest_columns(work).stream)
         refuse_departed(table, stream)
         return replace(facts, obstacle=_find_block(table, with_columns(work).stream, point))
     except FrazilError as error:

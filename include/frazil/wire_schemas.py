@@ -2,28 +2,28 @@
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from frazil.avro_schemas import VALUE_FIELD, read_avro
-from frazil.columns import Column
-from frazil.contracts import SchemaDecode, WireFormat
+from frazil.columns import Column, parse_column
+from frazil.contracts import Part, SchemaDecode, WireFormat
 from frazil.errors import (
     SchemaMisfitError,
     UnknownSchemaIdError,
     UnknownSubjectError,
 )
 from frazil.json_schemas import read_json_schema
+from frazil.payloads import BY_REGISTRY, VALUE_COLUMN, Key, Value
 from frazil.protobuf_schemas import read_protobuf
 from frazil.registered import Registered, SchemaType
-from frazil.schema_policy import SchemaChange, compare_columns, follow_columns
 from frazil.source_fit import Fitted, fit_columns
 from frazil.source_types import NoExactFormError, Record, Source, derive_columns, write_wire
+from frazil.streams import Stream
 from frazil.sure_layouts import lay_out_avro
 from frazil.sure_messages import lay_out_protobuf
-from frazil.wire_payloads import Payload
 
 if TYPE_CHECKING:
     from frazil.registry import SchemaRegistry
@@ -33,6 +33,54 @@ _FORMATS: Mapping[SchemaType, Literal["avro", "protobuf", "json_schema"]] = {
     "PROTOBUF": "protobuf",
     "JSON": "json_schema",
 }
+
+
+@dataclass(frozen=True)
+class Payload:
+    """One part of a stream's records that a registry's schemas decode."""
+
+    stream: Stream
+    part: Part
+    waits: bool = True
+    """Whether a schema that cannot be used may hold a batch up; letters are set aside already."""
+
+    @property
+    def options(self) -> Value | Key:
+        """Give the part's section of the stream file."""
+        return self.stream.value if self.part == "value" else self.stream.key
+
+    @property
+    def subject(self) -> str:
+        """Name the subject: the stream file's, or the topic's own."""
+        return self.options.subject or f"{self.stream.source.names[0]}-{self.part}"
+
+    @property
+    def is_framed(self) -> bool:
+        """Say whether an id stands in front of each payload."""
+        return self.options.convert == "by_schema_id"
+
+    @property
+    def is_flat(self) -> bool:
+        """Say whether the fields of a payload are columns of their own."""
+        return self.part == "value" and self.stream.value.is_flat
+
+    @property
+    def whole(self) -> str:
+        """Name the column of a payload that is kept in one."""
+        return VALUE_COLUMN if self.part == "value" else self.stream.key.column
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """List the columns that the payload fills."""
+        pairs = self.options.typed_columns
+        return tuple(parse_column(name, text) for name, text in pairs.items())
+
+
+def list_payloads(stream: Stream) -> tuple[Payload, ...]:
+    """List the parts of a stream's records that need a registry."""
+    parts: tuple[Part, ...] = ("value", "key")
+    payloads = (Payload(stream, part) for part in parts)
+    return tuple(p for p in payloads if p.options.convert in BY_REGISTRY)
 
 
 def find_latest_schema(registry: "SchemaRegistry", payload: Payload) -> Registered:
@@ -99,8 +147,10 @@ def select_schemas(
     decodes = []
     for schema in schemas.values():
         if schema.type == newest:
-            with suppress(SchemaMisfitError):
-                decodes.append(_describe_or_put_aside(payload, schema))
+            try:
+                decodes.append(describe_schema(payload, schema))
+            except SchemaMisfitError:
+                continue
     return _write_format(payload, newest, decodes)
 
 
@@ -138,32 +188,12 @@ def _decode_or_refuse(payload: Payload, schema: Registered, kind: str) -> Schema
     """Write a decode; where the stream file says so, a schema that does not fit is refused."""
     try:
         _refuse_other_format(payload, schema, kind)
-        return _describe_or_put_aside(payload, schema)
+        return describe_schema(payload, schema)
     except SchemaMisfitError:
         if payload.waits and payload.stream.schema_policy.other != "quarantine":
             raise
     text = f"schema {schema.id} does not fit the columns"
     return SchemaDecode(schema_id=schema.id, refusal=("type_mismatch", text))
-
-
-def _describe_or_put_aside(payload: Payload, schema: Registered) -> SchemaDecode:
-    """Write a decode, or a refusal where the schema asks for columns that it shall not bring."""
-    changes = _list_changes(payload, schema) if payload.quarantined else ()
-    if any(change.kind in payload.quarantined for change in changes):
-        told = "; ".join(change.text for change in changes)
-        text = f"schema {schema.id} was put aside: {told}"
-        return SchemaDecode(schema_id=schema.id, refusal=("type_mismatch", text))
-    return describe_schema(payload, schema)
-
-
-def _list_changes(payload: Payload, schema: Registered) -> tuple[SchemaChange, ...]:
-    """List what a table with the payload's columns would change to follow a schema."""
-    try:
-        newest = derive_payload_columns(payload, schema)
-    except SchemaMisfitError:
-        return ()  # no column could take it: whether its records fit is judged without it
-    followed = follow_columns(payload.columns, newest)
-    return compare_columns(payload.columns, followed, frozenset())
 
 
 def _refuse_other_format(payload: Payload, schema: Registered, kind: str) -> None:

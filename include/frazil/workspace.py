@@ -1,7 +1,6 @@
 """One stream with everything around it: its file, its table's catalog, its Kafka, its engine."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +13,8 @@ from frazil.connections import (
     find_spark_remote,
     streams_dir,
 )
-from frazil.contracts import Part
 from frazil.engine import Engine, SparkEngine
 from frazil.kafka_log import KafkaLog
-from frazil.schema_policy import Kind
 from frazil.spark_submit import SPARK_CONNECTION, SubmitEngine
 from frazil.stream_files import load_stream
 from frazil.streams import Stream, suite_path
@@ -34,8 +31,6 @@ class Workspace:
     stream: Stream
     directory: Path
     run_id: str
-    quarantined: Mapping[Part, frozenset[Kind]] = field(default_factory=dict)
-    """Changes that a registered schema may ask for only at the price of its records."""
 
     @cached_property
     def store(self) -> TableStore:

@@ -1,13 +1,12 @@
-"""Questions to people, as the task before shows that they are needed."""
+"""A second person's word, asked for only where a plan says that it is needed."""
 
 from typing import Any
 
-from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context, XComArg
 from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.recovery_messages import RecoveryPlan
-from frazil.schema_answers import CHOICES
 
 
 class ApproveLargeRecovery(ApprovalOperator):
@@ -45,20 +44,3 @@ class ApproveLargeRecovery(ApprovalOperator):
                 "words, and let another person answer under Required Actions"
             )
         return super().execute_complete(context, event)
-
-
-class AskForAnswer(HITLOperator):
-    """Wait under *Required Actions* for one of the answers that the task before lists."""
-
-    template_fields = (*HITLOperator.template_fields, "shown")
-
-    def __init__(self, *, shown: XComArg, **settings: Any) -> None:  # noqa: ANN401 - Airflow's
-        """Take what the task before shows; which answers there are is known when it has run."""
-        super().__init__(options=[choice.capitalize() for choice in CHOICES], **settings)
-        self.shown: object = shown
-
-    def execute(self, context: Context) -> object:
-        """Ask, with the answers that are possible."""
-        if isinstance(self.shown, dict):
-            self.options = [choice.capitalize() for choice in self.shown["choices"]]
-        return super().execute(context)

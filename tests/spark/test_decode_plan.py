@@ -16,8 +16,7 @@ from frazil.contracts import StageRequest, WireFormat
 from frazil.quality import compile_suite, load_suite
 from frazil.registered import Registered, SchemaType
 from frazil.value_forms import value_path
-from frazil.wire_payloads import Payload
-from frazil.wire_schemas import describe_schema
+from frazil.wire_schemas import Payload, describe_schema
 from frazil_spark.counting import count_metrics
 from frazil_spark.decoding import GOOD, Decoded, decode, forms_of
 from frazil_spark.kafka_source import read_ranges

@@ -14,7 +14,7 @@ from frazil import keys
 from frazil.authors import Author
 from frazil.bootstrap import new_table
 from frazil.errors import NothingToDecideError, SchemaRefusedError, SchemaReviewError
-from frazil.evolution import accept_schema, quarantine_schema, settle_schema, stop_schema
+from frazil.evolution import accept_schema, settle_schema, stop_schema
 from frazil.schema_review import review_table, show_schema_review
 from frazil.workspace import Workspace
 
@@ -189,15 +189,6 @@ def test_a_no_is_kept_until_the_file_changes_or_somebody_accepts(begun: Lake) ->
     settle_schema(edit(begun, COLUMNS))
     accept_schema(work, JANE)
     settle_schema(work)
-    assert keys.schema_answer_key("orders") not in begun.table.properties
-
-
-def test_no_record_is_put_aside_for_what_the_file_itself_asks(begun: Lake) -> None:
-    work = edit(begun, {"id": "int!"})
-
-    assert show_schema_review(work).facts["choices"] == ["accept", "stop"]
-    with pytest.raises(SchemaRefusedError, match="no record can be put aside"):
-        quarantine_schema(work, JANE)
     assert keys.schema_answer_key("orders") not in begun.table.properties
 
 

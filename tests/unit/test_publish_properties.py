@@ -125,7 +125,7 @@ def begin() -> Lives:
     return lives
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 40))
 def test_the_batches_on_main_are_one_chain_without_gap_or_overlap(  # E1, E2
     seed: int, steps: int
@@ -143,7 +143,7 @@ def test_the_batches_on_main_are_one_chain_without_gap_or_overlap(  # E1, E2
     assert point.state.offsets == {"t": (ends[-1],)}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 40))
 def test_a_batch_that_is_on_main_is_found_and_never_lands_again(  # D1
     seed: int, steps: int

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from lake import Lake, make_state, make_stream, rows_of
+from lake import Lake, append, make_state, make_stream, rows_of
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -205,19 +205,21 @@ def test_branch_and_staged_snapshot_are_forgotten_and_the_files_stay(lake: Lake)
     assert lake.coordinates() == FIVE
 
 
-@pytest.mark.parametrize("has_branch", [True, False], ids=["its branch goes too", "no branch"])
-def test_an_empty_batch_moves_the_offsets_without_rows(  # D9
-    lake: Lake, *, has_branch: bool
-) -> None:
+@pytest.mark.parametrize("kind", ["as Spark leaves it", "untouched", "gone"])
+def test_an_empty_batch_moves_the_offsets_and_takes_its_branch(lake: Lake, kind: str) -> None:  # D9
     plan = lake.plan(3, 2)
     branch = name_branch(plan.stream, plan.base_epoch)
     head = create_branch(lake.store, plan.table, branch)
-    if not has_branch:
+    if kind == "as Spark leaves it":  # it commits even where no row was written
+        append(lake.catalog, lake.table, rows_of(lake.table, plan).slice(0, 0), branch)
+        assert lake.table.metadata.refs[branch].snapshot_id != head
+    if kind == "gone":
         forsake_branch(lake.store, plan.table, branch)
 
     lake.publish(plan, empty_stage(plan, branch, head))
 
     assert list(lake.table.metadata.refs) == ["main"]
+    assert len(lake.table.metadata.snapshots) == 2
     assert lake.coordinates() == []
     assert lake.point is not None
     assert lake.point.state.offsets == {"orders": (3, 2)}

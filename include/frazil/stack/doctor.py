@@ -189,7 +189,7 @@ def _check_connections(streams: Path) -> Iterator[Check]:
     from frazil.kafka_log import KafkaLog  # noqa: PLC0415 - a second of imports, only if needed
     from frazil.registry import SchemaRegistry  # noqa: PLC0415 - likewise
     from frazil.tables import TableStore  # noqa: PLC0415 - likewise
-    from frazil.wire_payloads import list_payloads  # noqa: PLC0415 - likewise
+    from frazil.wire_schemas import list_payloads  # noqa: PLC0415 - likewise
 
     try:
         good, _ = load_readable_streams(streams)
