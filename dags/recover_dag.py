@@ -3,8 +3,9 @@
 **What.** `look` says what goes, what each stream reads again and which table readers get, and
 refuses what Kafka could not give back. As a dry run, which is the default, the run ends there.
 `approve` waits for a second person under *Required Actions* if more rows go than the site allows
-(`FRAZIL_APPROVAL_ROWS`, 100,000), or anything that nothing brings back; who triggered the run
-cannot approve it. `rewind` does it in one commit; the next run of
+(`FRAZIL_APPROVAL_ROWS`, 100,000), or anything that nothing brings back. `rewind` looks who answered
+(never who triggered the run, and nobody where the task was marked as success) and does it in one
+commit; the next run of
 `ingest__<stream>` reads exactly the rolled-back range again.
 
 **When.** Whenever you trigger it, first as a dry run. Nothing needs to be paused: a batch that is
@@ -26,12 +27,14 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param, dag
 
 from frazil.recovery_messages import PLACE_PATTERN, RecoverRequest, RecoveryPlan
-from frazil_airflow.approval import ApproveLargeRecovery
+from frazil_airflow.approval import Approval, ApproveLargeRecovery, refuse_unapproved
 from frazil_airflow.forms import ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from airflow.sdk.types import DagRunProtocol
 
     from frazil.recovery_messages import Recovered
 
@@ -47,12 +50,15 @@ def look(params: "Mapping[str, object]", run_id: str) -> RecoveryPlan:
 
 
 @frazil_task
-def rewind(planned: str, run_id: str) -> "Recovered":
+def rewind(
+    planned: str, answer: Approval | None, run_id: str, dag_run: "DagRunProtocol"
+) -> "Recovered":
     """Go back in one commit, on a look of its own; a repetition finds it there."""
     from frazil.rewinding import recover
     from frazil.workspace import open_workspace
 
     plan = RecoveryPlan.parse(planned)
+    refuse_unapproved(plan, answer, dag_run.triggering_user_name)
     return recover(open_workspace(plan.stream, run_id), plan)
 
 
@@ -124,7 +130,7 @@ def recover() -> None:
         doc_md="Wait for a second person where the rollback takes much.",
     )
 
-    planned >> approve >> rewind(planned)
+    planned >> approve >> rewind(planned, approve.output)
 
 
 recover()

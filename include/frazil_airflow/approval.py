@@ -1,6 +1,6 @@
 """A second person's word, asked for only where a plan says that it is needed."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context, XComArg
@@ -30,17 +30,27 @@ class ApproveLargeRecovery(ApprovalOperator):
         self.body = f"```\n{plan.text}\n```"
         return super().execute(context)
 
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:  # noqa: ANN401 - Airflow's
-        """Take the answer, unless who asked gave it.
 
-        Raises:
-            AirflowFailException: one person asked and approved; nothing was written.
-        """
-        asked, answered = context["dag_run"].triggering_user_name, event["responded_by_user"] or {}
-        if self.APPROVE in event["chosen_options"] and asked in {*answered.values()} - {None}:
-            raise AirflowFailException(
-                f"run {context['run_id']} was triggered by {asked}, who approved it too: a second "
-                "person is needed; nothing was written. Next: trigger it again with the same "
-                "words, and let another person answer under Required Actions"
-            )
-        return super().execute_complete(context, event)
+class Approval(TypedDict):
+    """What the question's task gives, where it was asked and answered."""
+
+    responded_by_user: dict[str, str] | None
+
+
+def refuse_unapproved(plan: RecoveryPlan, answer: Approval | None, asked_by: str | None) -> None:
+    """See that a plan that needs a second person has one, however its task came to be green.
+
+    Raises:
+        AirflowFailException: nobody answered, or who asked did; nothing was written.
+    """
+    if not plan.needs_approval:
+        return
+    answered = {*((answer or {}).get("responded_by_user") or {}).values()} - {None, ""}
+    if answered and asked_by and asked_by not in answered:
+        return
+    who = f"answered by {', '.join(sorted(answered))}" if answered else "answered by nobody"
+    raise AirflowFailException(
+        f"stream {plan.stream}: this rollback needs a second person; it was triggered by "
+        f"{asked_by or 'nobody who is known'} and {who}; nothing was written. Next: let one user "
+        "trigger it again with the same words, and another one approve it under Required Actions"
+    )

@@ -15,10 +15,15 @@ GAUGES = (
     "time_to_loss_seconds",
     "retention_covers_seconds",
 )
+LEVELS = ("ok", "warn", "fail")
 
 
 def send_gauges(report: "FreshnessReport") -> "FreshnessReport":
-    """Send what was measured of a stream as `frazil.<stream>.<gauge>`; nothing where none was."""
+    """Send what was measured of a stream as `frazil.<stream>.<gauge>`; nothing where none was.
+
+    The level is always sent: 0 for ok, 1 for warn, 2 for fail.
+    """
+    gauge(f"frazil.{report.stream}.level", LEVELS.index(report.level))
     for name in GAUGES:
         value = getattr(report, name)
         if value is not None:

@@ -4,10 +4,11 @@ from datetime import datetime
 
 import pytest
 from airflow.sdk import DAG, Context
+from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.recovery_messages import RecoverRequest, RecoveryPlan
 from frazil.rewinding import choose_limit
-from frazil_airflow.approval import ApproveLargeRecovery
+from frazil_airflow.approval import Approval, ApproveLargeRecovery, refuse_unapproved
 
 pytestmark = pytest.mark.airflow
 
@@ -60,3 +61,28 @@ def test_who_asks_may_be_stricter_than_the_site_and_never_laxer(
     monkeypatch.setenv("FRAZIL_APPROVAL_ROWS", "30")
 
     assert choose_limit(RecoverRequest(stream="orders", approval_rows=asked)) == limit
+
+
+def answer_of(*names: str) -> Approval:
+    return {"responded_by_user": {"id": names[0], "name": names[-1]} if names else None}
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked_by", "words"),
+    [
+        (answer_of("jane"), "jane", "triggered by jane and answered by jane"),
+        (answer_of("7", "jane"), "jane", "answered by 7, jane"),
+        (None, "jane", "answered by nobody"),
+        (answer_of(), "jane", "answered by nobody"),
+        (answer_of("joe"), None, "nobody who is known and answered by joe"),
+    ],
+    ids=["one person", "one name", "marked as success", "no user", "triggered by no user"],
+)
+def test_only_a_second_person_s_answer_lets_a_big_rollback_go_on(
+    answer: Approval | None, asked_by: str | None, words: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=words):
+        refuse_unapproved(plan_of(rows_going=101), answer, asked_by)
+
+    refuse_unapproved(plan_of(rows_going=100), answer, asked_by)
+    refuse_unapproved(plan_of(rows_going=101), answer_of("joe"), "jane")

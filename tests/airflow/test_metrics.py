@@ -45,8 +45,9 @@ def test_clocks_and_time_to_loss_are_gauges_of_the_stream(statsd: socket.socket)
 
     assert send_gauges(report) is report
 
-    sent = {statsd.recv(1000).decode() for _ in range(4)}
+    sent = {statsd.recv(1000).decode() for _ in range(5)}
     assert sent == {
+        "airflow.frazil.orders.level:1|g",
         "airflow.frazil.orders.stream_clock_seconds:7|g",
         "airflow.frazil.orders.table_clock_seconds:90|g",
         "airflow.frazil.orders.lag_offsets:12|g",

@@ -83,8 +83,8 @@ def test_the_example_names_what_compose_requires_and_holds_no_value() -> None:
     assert values_of(EXAMPLE) == dict.fromkeys(required, "")
 
 
-def test_the_example_shows_every_port_with_its_default() -> None:
-    shown = re.findall(r"^# (\w+_PORT)=(\d+)$", EXAMPLE, re.MULTILINE)
+def test_the_example_shows_every_number_with_its_default() -> None:
+    shown = re.findall(r"^# (\w+)=(\d+)$", EXAMPLE, re.MULTILINE)
 
     assert dict(shown) == dict(re.findall(r"\$\{(\w+):-(\d+)\}", COMPOSE))
 
@@ -102,14 +102,20 @@ def test_a_made_env_file_is_complete_private_and_fit_for_its_users(tmp_path: Pat
     assert all(re.fullmatch(r"[0-9a-f]{64}", v) for n, v in values.items() if "PASSWORD" in n)
 
 
-def test_an_env_file_that_exists_is_never_touched(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("S3_SECRET_KEY=mine\n")
+def test_an_env_file_that_exists_keeps_what_it_says_and_gets_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("# mine\nS3_SECRET_KEY=mine")
 
-    made = make_env(tmp_path / ".env")
+    added = make_env(tmp_path / ".env")
+    once = (tmp_path / ".env").read_text()
+    again = make_env(tmp_path / ".env")
 
-    assert made.returncode == 1
-    assert "exists and stays as it is" in made.stderr
-    assert (tmp_path / ".env").read_text() == "S3_SECRET_KEY=mine\n"
+    assert added.returncode == 0
+    assert "AIRFLOW_APPROVER_PASSWORD" in added.stdout
+    assert once.startswith("# mine\nS3_SECRET_KEY=mine\n")
+    assert values_of(once).keys() == values_of(EXAMPLE).keys()
+    assert values_of(once)["S3_SECRET_KEY"] == "mine"
+    assert (again.returncode, (tmp_path / ".env").read_text()) == (1, once)
+    assert "exists and stays as it is" in again.stderr
 
 
 def test_every_image_carries_a_full_version() -> None:

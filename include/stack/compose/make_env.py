@@ -3,8 +3,8 @@
 
     python include/stack/compose/make_env.py [FILE]
 
-FILE defaults to `.env` beside docker-compose.yaml. An existing file is never touched: the databases
-and the object store were made with what it says. Python alone is enough; nothing is installed.
+FILE defaults to `.env` beside docker-compose.yaml. What an existing file says stays: the databases and
+the object store were made with it. Names that a newer compose file asks for are added at its end. Python alone is enough; nothing is installed.
 """
 
 import base64
@@ -58,6 +58,27 @@ def fill_example(example: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def add_missing(target: Path, content: str) -> int:
+    """Add what an existing file lacks; touch nothing that it has."""
+    existing = target.read_text(encoding="utf-8")
+    known = {line.partition("=")[0] for line in existing.splitlines()}
+    values = [line for line in content.splitlines() if "=" in line and not line.startswith("#")]
+    missing = [line for line in values if line.partition("=")[0] not in known]
+    if not missing:
+        print(  # noqa: T201 - a command speaks on its streams
+            f"{target} exists and stays as it is: the volumes were made with its secrets\n"
+            "Next: `docker compose down --volumes` deletes all data; then remove the file",
+            file=sys.stderr,
+        )
+        return 1
+    with target.open("a", encoding="utf-8") as file:
+        file.write("" if existing.endswith("\n") or not existing else "\n")
+        file.write("\n".join(missing) + "\n")
+    names = ", ".join(line.partition("=")[0] for line in missing)
+    print(f"added {names} to {target}\nNext: docker compose up --build --detach --wait")  # noqa: T201
+    return 0
+
+
 def main() -> int:
     """Write the file, readable by its owner alone."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / ".env"
@@ -65,12 +86,7 @@ def main() -> int:
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        print(  # noqa: T201 - a command speaks on its streams
-            f"{target} exists and stays as it is: the volumes were made with its secrets\n"
-            "Next: `docker compose down --volumes` deletes all data; then remove the file",
-            file=sys.stderr,
-        )
-        return 1
+        return add_missing(target, content)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(content)
     print(f"wrote {target}\nNext: docker compose up --build --detach --wait")  # noqa: T201
