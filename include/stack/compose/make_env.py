@@ -3,8 +3,9 @@
 
     python include/stack/compose/make_env.py [FILE]
 
-FILE defaults to `.env` beside docker-compose.yaml. What an existing file says stays: the databases and
-the object store were made with it. Names that a newer compose file asks for are added at its end. Python alone is enough; nothing is installed.
+FILE defaults to `.env` beside docker-compose.yaml. What an existing file says stays: the databases
+and the object store were made with it. Names that a newer compose file asks for are added at its
+end. Python alone is enough; nothing is installed.
 """
 
 import base64
