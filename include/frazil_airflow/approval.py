@@ -45,7 +45,8 @@ def refuse_unapproved(plan: RecoveryPlan, answer: Approval | None, asked_by: str
     """
     if not plan.needs_approval:
         return
-    answered = {*((answer or {}).get("responded_by_user") or {}).values()} - {None, ""}
+    person = (answer["responded_by_user"] if answer else None) or {}
+    answered = {*person.values()} - {""}
     if answered and asked_by and asked_by not in answered:
         return
     who = f"answered by {', '.join(sorted(answered))}" if answered else "answered by nobody"
