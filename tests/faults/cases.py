@@ -58,6 +58,8 @@ def summarize(outcomes: Mapping[str, str], page: str) -> list[str]:
 
 def summarize_kills(tallies: Iterable[Mapping[str, int]]) -> list[str]:
     """Write one line for each kill point and how often it was one, and the total."""
+    from faults.tally import RECOVERED  # noqa: PLC0415 - as a script this file has no package
+
     total: Counter[str] = Counter()
     for counted in tallies:
         total.update(counted)
@@ -65,6 +67,17 @@ def summarize_kills(tallies: Iterable[Mapping[str, int]]) -> list[str]:
     judged, held = (total[name] for name in ("tables judged", "tables that held"))
     lines = [f"{name:<42}{number}" for name, number in kills.items()]
     lines.append(f"{len(kills)} kill points, {sum(kills.values())} kills")
+    took = sorted(
+        seconds
+        for name, number in total.items()
+        if name.startswith(RECOVERED)
+        for seconds in [int(name.removeprefix(RECOVERED))] * number
+    )
+    if took:
+        median, longest = took[len(took) // 2], took[-1]
+        lines.append(
+            f"the next run mended {len(took)} of them in at most {median} s (median), {longest} s (all)"
+        )
     lines.append(f"{held} of {judged} tables held by both audits: nothing lost, nothing doubled")
     return lines
 

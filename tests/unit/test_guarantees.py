@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from faults.cases import name_cases, summarize
+from faults.cases import name_cases, summarize, summarize_kills
 
 PROJECT = Path(__file__).parents[2]
 CATALOGUE = (PROJECT / "docs/faults.md").read_text()
@@ -75,4 +75,17 @@ def test_a_run_of_the_catalogue_is_told_case_by_case() -> None:
         "D10  2 passed, 1 skipped",
         "I-2  1 passed",
         "2 cases shown, 4 tests, 1 failed",
+    ]
+
+
+def test_the_last_lines_count_kills_and_say_how_long_the_next_run_took() -> None:
+    one = {"kill at plan.before-return": 3, "tables judged": 1, "tables that held": 1}
+    took = {"next run took s: 4": 2, "next run took s: 9": 1}
+
+    lines = summarize_kills([one, {"kill at stage.after-write": 1}, took])
+
+    assert lines[-3:] == [
+        "2 kill points, 4 kills",
+        "the next run mended 3 of them in at most 4 s (median), 9 s (all)",
+        "1 of 1 tables held by both audits: nothing lost, nothing doubled",
     ]
