@@ -1,5 +1,6 @@
 """Tables that change or break under a batch (docs/faults.md, E and G), with what Spark staged."""
 
+import re
 import secrets
 
 import pytest
@@ -119,3 +120,29 @@ def test_g2_a_broken_table_fails_its_own_run_and_no_other(lab: Lab, batches: Bat
     assert "TableRecreated: " in broken.err
     assert sound.code == 0, sound.err
     assert len(batches.catalog.load_table(second.table).scan().to_arrow()) == 10
+
+
+def test_another_writer_halts_a_stream_that_allows_none_until_it_is_taken_back(
+    lab: Lab, batches: Batches
+) -> None:
+    lab.write_stream(table={"name": lab.table, "other_writers": "refuse"})
+    lab.create_topic()
+    lab.produce(good_values(10))
+    lab.drain()
+    batches.table.delete("id = 3")
+    lab.produce(good_values(5, start=10))
+
+    halted = lab.frazil("run", lab.stream)
+    state = lab.frazil("status", lab.stream, "--json").json
+    way_back = re.search(r"--to-snapshot \d+", halted.err)
+    assert way_back is not None, halted.err
+    person = ("--by", "tests@example.org", "--reason", "not agreed")
+    back = lab.frazil("recover", lab.stream, *way_back[0].split(), *person, "--no-dry-run")
+    lab.drain()
+
+    assert (halted.code, "another writer changed rows" in halted.err) == (1, True)
+    assert isinstance(state, list)
+    assert state[0]["state"] == "WriterActive"
+    assert back.code == 0, back.err
+    assert lab.rows == 15
+    assert batches.faults() == ()
