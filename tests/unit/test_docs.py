@@ -214,3 +214,35 @@ def test_the_invariants_of_the_architecture_are_all_there() -> None:
 )
 def test_a_wrong_command_is_noticed(text: str) -> None:
     assert explain_wrong_command(text)
+
+
+QUESTIONS = {
+    "What is the recovery point when topic and table disagree?": "recovery point when topic",
+    "Which offsets are in this snapshot, which snapshot holds this offset?": "Which offsets are",
+    "Which schema change passes, which waits, who decides?": "Which schema change passes",
+    "How far behind may the table be before someone is called?": "How far behind may",
+    "Can these offsets be replayed without duplicates?": "be replayed without duplicates",
+    "Who owns schema, namespace, catalog permission, retention?": "Who owns schema",
+    "What happens to partial and orphan files?": "partial and orphan files",
+    "How do I roll back and keep the audit?": "roll back and keep the audit",
+    "Does Kafka's retention cover a weekend's outage?": "cover a weekend's outage",
+    "What did this incident look like on one line of time?": "one line of time",
+    "What does it cost per stream per day?": "cost per stream per day",
+    "What happens when partitions grow?": "when partitions grow",
+    "How do I move here from a connector, and back?": "move here from a connector",
+    "What about late data?": "late data",
+    "Is this stream ready for production?": "ready for production",
+}
+"""Section C of docs/features.md, and what each question's heading holds."""
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_each_question_of_an_operator_has_one_heading_with_a_command_or_a_page(
+    question: str,
+) -> None:
+    page = (PROJECT / "docs" / "operate.md").read_text()
+    sections = [part.split("\n", 1) for part in page.split("\n## ")[1:]]
+    found = [body for heading, body in sections if QUESTIONS[question] in heading]
+
+    assert len(found) == 1
+    assert "frazil " in found[0] or ".md)" in found[0]
