@@ -3,8 +3,8 @@
     python tests/bench/parse_dags.py --streams 100
 
 Prints JSON: seconds of processor time per DAG file (the first one pays for Frazil's own imports),
-the sum of the two factories, and the seconds of one task's own parse. Processor time, because what
-else the machine does must not count; nor does importing Airflow itself. Exit 1 above the limit.
+their sum, and the seconds of one task's own parse. Processor time, because what else the machine
+does must not count; nor does importing Airflow itself. Exit 1 above the limit.
 """
 
 import argparse
@@ -51,16 +51,19 @@ def measure(streams: int, folder: Path) -> dict[str, object]:
     logging.disable()
     bag = DagBag(PROJECT / "dags", collect_dags=False)
     names = sorted((PROJECT / "dags").glob("*_dag.py"), key=lambda p: p.name not in FACTORIES)
+    started = time.monotonic()
     seconds = {path.name: parse(bag, path) for path in names}
+    clock = time.monotonic() - started
     os.environ[CONTEXT] = "ingest__s000"
     one_task = parse(bag, PROJECT / "dags" / FACTORIES[0])
-    total = sum(seconds[name] for name in FACTORIES)
+    total = sum(seconds.values())
     return {
         "streams": streams,
         "dags": len(bag.dags),
         "import_errors": len(bag.import_errors),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "factories_seconds": round(total, 3),
+        "total_seconds": round(total, 3),
+        "total_seconds_by_the_clock": round(clock, 3),
         "one_task_seconds": round(one_task, 3),
         "limit_seconds": LIMIT_SECONDS,
         "is_within_limit": total <= LIMIT_SECONDS,
