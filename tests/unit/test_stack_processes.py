@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from frazil.stack import stopping
 from frazil.stack.processes import find_processes, measure_memory, wait_until_gone
 from frazil.stack.settings import load_settings
 from frazil.stack.stopping import end_processes, stop_stack
+from frazil.stack.supervision import Supervisor, socket_path
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -137,3 +139,12 @@ def test_a_zombie_counts_as_ended(tmp_path: Path, start: Start) -> None:
 
     assert wait_until_gone(found, 5)
     assert find_processes(tmp_path) == ()
+
+
+def test_a_supervisor_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(str(socket_path(tmp_path)))
+        frozen.listen()
+
+        with pytest.raises(TimeoutError):
+            Supervisor(tmp_path, patience_seconds=0.1).services()

@@ -1,9 +1,10 @@
 """Supervisor as seen from outside: start it, ask it, tell it what to start and stop."""
 
+import socket
 import subprocess
 import time
 import xmlrpc.client
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -87,24 +88,28 @@ class Supervisor:
             return getattr(server.supervisor, question)(*words)
 
 
+class _PatientConnection(UnixStreamHTTPConnection):  # type: ignore[misc]
+    """A connection to supervisor's socket, with an end to waiting; None waits for ever."""
+
+    def __init__(self, socket_file: Path, patience_seconds: float | None) -> None:
+        super().__init__("localhost")
+        self.socketfile, self._patience_seconds = str(socket_file), patience_seconds
+
+    def connect(self) -> None:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.settimeout(self._patience_seconds)
+        try:
+            line.connect(self.socketfile)
+        except OSError:
+            line.close()
+            raise
+        self.sock = line
+
+
 class _PatientTransport(SupervisorTransport):  # type: ignore[misc]
-    """Supervisor's own transport, with an end to waiting."""
-
-    def __init__(self, socket: Path, patience_seconds: float | None) -> None:
-        super().__init__(serverurl=f"unix://{socket}")
-        connect: Callable[[], UnixStreamHTTPConnection] = self._get_connection  # type: ignore[has-type]
-
-        def connect_patiently() -> UnixStreamHTTPConnection:
-            connection = connect()
-            try:
-                connection.connect()
-            except OSError:
-                connection.close()
-                raise
-            connection.sock.settimeout(patience_seconds)
-            return connection
-
-        self._get_connection = connect_patiently
+    def __init__(self, socket_file: Path, patience_seconds: float | None) -> None:
+        super().__init__(serverurl=f"unix://{socket_file}")
+        self._get_connection = lambda: _PatientConnection(socket_file, patience_seconds)
 
 
 def connect_supervisor(stack: Path) -> Supervisor | None:
