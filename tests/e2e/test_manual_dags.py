@@ -1,8 +1,5 @@
 """The manual DAGs by their forms' REST API: a dry run, a second person, a rollback, a replay."""
 
-import time
-from typing import Any
-
 import pytest
 from conftest import Lab, good_values
 
@@ -27,14 +24,8 @@ def finish(airflow: Airflow, dag: str, run_id: str) -> dict[str, str]:
 
 def approve(airflow: Airflow, run_id: str, by: AirflowApi) -> None:
     """Wait for the question, and let a user say yes."""
-    task = f"/dags/recover/dagRuns/{run_id}/taskInstances/approve"
-    deadline = time.monotonic() + 120
-    while airflow.states("recover", run_id).get("approve") != "awaiting_input":
-        assert time.monotonic() < deadline, airflow.states("recover", run_id)
-        time.sleep(1)
-    details: dict[str, Any] = airflow.api.request("GET", f"{task}/-1/hitlDetails")
-    assert "100 rows go" in details["subject"]
-    by.request("PATCH", f"{task}/-1/hitlDetails", {"chosen_options": ["Approve"]})
+    asked = airflow.answer(("recover", run_id, "approve"), by, chosen_options=["Approve"])
+    assert "100 rows go" in asked["subject"]
 
 
 def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> None:

@@ -49,9 +49,8 @@ def read_question(airflow: Airflow, run_id: str) -> dict[str, Any]:
 
 
 def answer(airflow: Airflow, run_id: str, choice: str, reason: str) -> dict[str, str]:
-    path = f"/dags/{REVIEW}/dagRuns/{run_id}/taskInstances/ask/-1/hitlDetails"
     body = {"chosen_options": [choice], "params_input": {"reason": reason}}
-    airflow.api.request("PATCH", path, body)
+    airflow.answer((REVIEW, run_id, "ask"), **body)
     airflow.api.wait_for_run(REVIEW, run_id, WAIT_SECONDS)
     return airflow.states(REVIEW, run_id)
 
