@@ -23,6 +23,8 @@ WAIT_VARIABLE = "FRAZIL_EXECUTOR_WAIT_SECONDS"
 CPU_SUFFIX = ".cpu"
 """Beside the result a job leaves the CPU time of its executors, ms."""
 
+_OF_CONNECT = frozenset({"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"})
+"""PySpark leaves them behind in a process that had a session of Spark Connect."""
 _STANDALONE = "spark://"
 _STANDALONE_PORT = 7077
 _KNOWN_EXTRA = ("deploy-mode", "executor-wait-seconds", "namespace", "queue", "spark-binary")
@@ -78,7 +80,7 @@ class SubmitEngine(Engine):
 
     def _build_environment(self) -> dict[str, str]:
         """Let the driver run on this interpreter and find Frazil's modules."""
-        given = {k: v for k, v in os.environ.items() if k != "SPARK_REMOTE"}
+        given = {k: v for k, v in os.environ.items() if k not in _OF_CONNECT}
         modules = [str(JOBS_DIR), str(JOBS_DIR.parent / "include"), given.get("PYTHONPATH", "")]
         own = {
             "PATH": f"{Path(sys.executable).parent}:{given.get('PATH', os.defpath)}",

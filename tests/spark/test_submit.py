@@ -46,6 +46,18 @@ def start_run(lab: Lab, **environment: str) -> "subprocess.Popen[str]":
     )
 
 
+def wait_for_executor(
+    cluster: Cluster, run: "subprocess.Popen[str]", worker: str, earlier: set[Path]
+) -> None:
+    """Wait until a worker has an executor for the run, which must not end before."""
+
+    def has_begun() -> bool:
+        assert run.poll() is None, run.communicate()
+        return bool(cluster.list_applications(worker) - earlier)
+
+    wait_until(has_begun, f"an executor on {worker}")
+
+
 def audit(lab: Lab) -> tuple[str, ...]:
     report = audit_table(
         lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
@@ -58,9 +70,15 @@ def test_a_batch_lands_once_though_a_worker_dies_in_the_middle(
 ) -> None:
     submitted.produce([*good_values(4000), b"no json"], partitions=4)
     earlier = cluster.list_applications("worker0")
+    both = {  # no task begins before each worker has an executor
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    }
 
-    run = start_run(submitted, AIRFLOW_CONN_SPARK_DEFAULT=cluster.connection())
-    wait_until(lambda: cluster.list_applications("worker0") - earlier, "the batch on the worker")
+    # as in a process that had a session of Spark Connect before
+    left = {"SPARK_CONNECT_MODE_ENABLED": "1"}
+    run = start_run(submitted, AIRFLOW_CONN_SPARK_DEFAULT=cluster.connection(**both), **left)
+    wait_for_executor(cluster, run, "worker0", earlier)
     wait_until(lambda: "Running task" in cluster.read_logs("worker0"), "a task of the batch")
     cluster.kill("worker0")
     out, err = run.communicate()
@@ -92,7 +110,7 @@ def test_secrets_are_in_no_command_line_no_event_log_and_no_executors_log(
         AIRFLOW_CONN_KAFKA_DEFAULT=kafka_with_password(submitted),
         AIRFLOW_CONN_ICEBERG_DEFAULT=catalog_with_secret(submitted),
     )
-    wait_until(lambda: cluster.list_applications("worker1") - earlier, "the batch on the worker")
+    wait_for_executor(cluster, run, "worker1", earlier)
     wait_until(lambda: cluster.read_logs("worker1"), "an executor")
     seen = find_commands(MARK)
     out, err = run.communicate()
