@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
+import stamina
 
 from frazil.errors import StackError
 
@@ -83,10 +84,18 @@ class AirflowApi:
             StackError: Airflow does not answer, or not with what was asked for.
         """
         address = f"{self._url}{root}{path}"
+        asked = stamina.retry_context(
+            on=requests.Timeout,
+            attempts=3 if method == "GET" else 1,
+            timeout=None,
+            wait_initial=0.1,
+        )
         try:
-            answer = requests.request(
-                method, address, json=body, headers=self._headers, timeout=TIMEOUT_SECONDS
-            )
+            for attempt in asked:
+                with attempt:  # a question may be asked again, an order may not
+                    answer = requests.request(
+                        method, address, json=body, headers=self._headers, timeout=TIMEOUT_SECONDS
+                    )
             if allow_missing and answer.status_code == requests.codes.not_found:
                 return {}
             answer.raise_for_status()

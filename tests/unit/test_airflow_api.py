@@ -2,9 +2,11 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -15,13 +17,20 @@ from frazil_demo.airflow_api import AirflowApi
 class Unwell(BaseHTTPRequestHandler):
     """Log everybody in; after that know no DAG, and fail or talk nonsense."""
 
+    slow_ones: ClassVar[list[str]] = []
+
     def do_POST(self) -> None:
         """Answer a login."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.answer(201, json.dumps({"access_token": "t"}))
 
     def do_GET(self) -> None:
-        """Answer anything else."""
+        """Answer anything else, the first question about `/slow` too late."""
+        if self.path == "/api/v2/slow":
+            self.slow_ones.append(self.path)
+            time.sleep(0.3 if len(self.slow_ones) == 1 else 0)
+            self.answer(200, '{"asked": 1}')
+            return
         status = {"/api/v2/broken": 500, "/api/v2/nonsense": 200}.get(self.path, 404)
         self.answer(status, "<html>")
 
@@ -77,3 +86,12 @@ def test_an_airflow_that_is_away_is_told_without_the_password(password: Path) ->
         AirflowApi("http://127.0.0.1:1", "admin", password)
 
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_question_that_is_not_answered_in_time_is_asked_again(
+    url: str, password: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = AirflowApi(url, "admin", password)
+    monkeypatch.setattr("frazil_demo.airflow_api.TIMEOUT_SECONDS", 0.2)
+
+    assert api.request("GET", "/slow") == {"asked": 1}
