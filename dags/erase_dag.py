@@ -79,7 +79,7 @@ def erase(planned: str, params: "Mapping[str, object]", run_id: str) -> "Erased"
             title="File of keys",
             description="Path on the worker, with one key per line.",
         ),
-        **ask_person("request 12"),
+        **ask_person("request 12", "Why, without naming anybody"),
     },
 )
 def erase_keys() -> None:

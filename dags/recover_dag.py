@@ -5,8 +5,7 @@ refuses what Kafka could not give back. As a dry run, which is the default, the 
 `approve` waits for a second person under *Required Actions* if more rows go than the site allows
 (`FRAZIL_APPROVAL_ROWS`, 100,000), or anything that nothing brings back. `rewind` looks who answered
 (never who triggered the run, and nobody where the task was marked as success) and does it in one
-commit; the next run of
-`ingest__<stream>` reads exactly the rolled-back range again.
+commit; the next run of `ingest__<stream>` reads exactly the rolled-back range again.
 
 **When.** Whenever you trigger it, first as a dry run. Nothing needs to be paused: a batch that is
 under way is superseded.

@@ -34,9 +34,9 @@ def ask_dry_run(what: str) -> Param:
     return Param(default=True, type="boolean", title="Dry run", description=description)
 
 
-def ask_person(example: str) -> dict[str, Param]:
+def ask_person(example: str, why: str = "Why") -> dict[str, Param]:
     """Ask who decides, and why; `example` is a reason."""
-    asked = {"by": ("Who decides", "jane@example.org"), "reason": ("Why", example)}
+    asked = {"by": ("Who decides", "jane@example.org"), "reason": (why, example)}
     return {
         name: Param(
             default="",

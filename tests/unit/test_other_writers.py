@@ -24,9 +24,14 @@ def test_rows_of_others_halt_a_stream_that_allows_none(lake: Lake) -> None:
 
 def test_what_was_there_before_the_newest_batch_was_allowed_then(lake: Lake) -> None:
     lake.append_foreign(1)
-    lake.ingest(2, 0)
+    plan = lake.plan(2, 0)
+    lake.publish(plan, lake.stage(plan))
+    after = lake.plan(3, 0).model_copy(update={"other_writers": "refuse"})
 
-    refuse_other_writers(lake.history, "orders", "refuse")
+    lake.publish(after, lake.stage(after))
+
+    assert lake.coordinates() == [(0, 0), (0, 1), (0, 2)]
+    assert count_foreign(lake.history) == 1
 
 
 def test_a_writer_between_stage_and_commit_is_met_by_the_commit(lake: Lake) -> None:
