@@ -69,7 +69,7 @@ FAST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 test: $(STAMP) ## every test: unit, spark, airflow, faults, end to end
 	@$(BIN)/python -m pytest $(SHARED)
 
-test-fast: $(STAMP) ## the tests that need no JVM
+test-fast: $(STAMP) ## the tests that need neither a JVM nor Great Expectations
 	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow
 
 faults: $(STAMP) ## the failure catalogue, one line per case

@@ -1,9 +1,14 @@
 """Files of the warehouse as PyIceberg reads and writes them, counted."""
 
+import logging
+
 from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from frazil.usage import count_request
+
+# For each table it opens, PyIceberg says at INFO that it found this class: a task's log fills.
+logging.getLogger("pyiceberg.io").setLevel(logging.WARNING)
 
 
 class CountedFileIO(PyArrowFileIO):

@@ -79,7 +79,9 @@ def _name_error(facts: str, detail: str, stream: str | None) -> FrazilError:
             facts, "`frazil doctor` checks the catalog; the next run tries the same range again"
         )
     if any(sign in detail for sign in _STORAGE_SIGNS):
-        return StorageError(facts, "free or grant space in the warehouse, then run again")
+        return StorageError(
+            facts, "free or grant space in the warehouse or where Spark shuffles, then run again"
+        )
     is_idle = any(sign in detail for sign in _NO_EXECUTOR_SIGNS)
     if is_idle or any(sign in detail for sign in _SERVER_GONE_SIGNS):
         look = (

@@ -25,21 +25,22 @@ def scratch(lab: Lab, batches: Batches, tmp_path: Path) -> Iterator[Path]:
     lab.create_topic()
     lab.produce(good_values(100))
     batches.publish()
-    folders = (lab.stack.home / "spark").glob("blockmgr-*")
-    folder = max(folders, key=lambda path: path.stat().st_mtime)
-    # Spark remembers the folders that it has made: those of the small file system will be gone.
-    for number in range(SUBFOLDERS):
-        (folder / f"{number:02x}").mkdir(exist_ok=True)
     small = tmp_path / "small"
     small.mkdir()
-    size = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"]
+    # With room enough for the whole batch, so that the second run can only fail for its own sake.
+    size = ["-t", "tmpfs", "-o", "size=32m", "tmpfs"]
     if subprocess.run(["mount", *size, str(small)], check=False).returncode != 0:
         # A full disk cannot be made without a small file system, and only root may mount one.
         pytest.skip("only root may mount the small file system that this test fills")  # not root
-    shutil.copytree(folder, small, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*_*"))
-    subprocess.run(["mount", "--bind", str(small), str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "-l", str(folder), str(small)], check=True)
+    # Spark remembers the folders that it has made: they have to be in the small file system too.
+    for number in range(SUBFOLDERS):
+        (small / f"{number:02x}").mkdir()
+    # A server that was killed leaves its folder behind: which one is alive cannot be seen.
+    folders = list((lab.stack.home / "spark").glob("blockmgr-*"))
+    for folder in folders:
+        subprocess.run(["mount", "--bind", str(small), str(folder)], check=True)
+    yield small
+    subprocess.run(["umount", "-l", *map(str, folders), str(small)], check=True)
 
 
 def test_j6_a_full_disk_in_the_shuffle_aborts_the_run_and_the_next_one_reads_the_same_range(
