@@ -1,8 +1,10 @@
 """### Review schema: a person decides what a changed stream file may do to its table.
 
 **What.** `show` compares the table with the stream file. `ask` waits for a person: the change, what
-it does to the table, the first offsets to be read with it, and two answers. *Accept* lets the table
-follow, in one commit that says who decided and why; *Stop* lets the stream rest until its file
+it does to the table, the first offsets to be read with it, and three answers. *Accept* lets the
+table follow, in one commit that says who decided and why. *Quarantine* lets the stream go on with
+the table as it is: records whose registered schema asks for the change become dead letters, which
+`replay_dead_letters` brings back once somebody accepts. *Stop* lets the stream rest until its file
 changes or somebody accepts. No answer loses a value: columns are added, widened, renamed or set
 aside, never deleted. Other streams go on.
 
@@ -11,6 +13,9 @@ hand to see what waits. Answer under *Required Actions*, by the REST API, or wit
 `frazil review-schema`; whichever comes first counts.
 
 **Inputs.** The stream; the review's id, where the answer must be to exactly that review.
+
+*Quarantine* needs a schema id in front of each value and columns that no file lists; where nothing
+tells such records from others, the question says so, and that answer is refused.
 
 **What a retry does.** Looks again. An answer to a review that is over changes nothing.
 
@@ -28,7 +33,7 @@ from frazil_airflow.following import REVIEW_DAG
 from frazil_airflow.forms import ask_stream
 from frazil_airflow.tasks import frazil_task, task_defaults
 
-ACCEPT, STOP = "Accept", "Stop"
+ACCEPT, QUARANTINE, STOP = "Accept", "Quarantine", "Stop"
 
 
 class Answer(TypedDict):
@@ -54,9 +59,9 @@ def show(params: dict[str, str], run_id: str) -> dict[str, object]:
 
 @frazil_task
 def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id: str) -> str:
-    """Make the change, or write down who stopped it."""
+    """Make the change, or write down who put it aside or stopped it."""
     from frazil.authors import Author
-    from frazil.evolution import accept_schema, stop_schema
+    from frazil.evolution import accept_schema, quarantine_schema, stop_schema
     from frazil.workspace import open_workspace
 
     (choice,) = answer["chosen_options"]
@@ -65,8 +70,8 @@ def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id
         by=who.get("name") or who.get("id") or "unknown",
         reason=answer["params_input"].get("reason") or f"{choice} in Airflow, run {run_id}",
     )
-    act = accept_schema if choice == ACCEPT else stop_schema
-    decision = act(open_workspace(params["stream"], run_id), author, shown["review"])
+    acts = {ACCEPT: accept_schema, QUARANTINE: quarantine_schema, STOP: stop_schema}
+    decision = acts[choice](open_workspace(params["stream"], run_id), author, shown["review"])
     return f"{decision.kind}: {decision.text}"
 
 
@@ -97,7 +102,7 @@ def review_schema() -> None:
         task_id="ask",
         subject="{{ params.stream }}: may the table follow its stream file?",
         body="{{ ti.xcom_pull(task_ids='show')['text'] }}",
-        options=[ACCEPT, STOP],
+        options=[ACCEPT, QUARANTINE, STOP],
         params={
             "reason": Param(
                 "",
@@ -106,7 +111,7 @@ def review_schema() -> None:
                 description="Why; it is kept with the table.",
             )
         },
-        doc_md="Wait for a person: the change, its effects, two answers.",
+        doc_md="Wait for a person: the change, its effects, three answers.",
         response_timeout=timedelta(days=30),
     )
     shown >> ask

@@ -40,6 +40,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         read=count_own(request.route, read, elsewhere),
         bad=read - good - elsewhere,
         invalid=int(observed["invalid"] or 0),
+        put_aside=int(observed.get("put_aside") or 0),
     )
     unknown = {frame.part: read_ids(observed[f"{frame.part}_unknown"]) for frame in decoded.wires}
     rows_dead = 0
@@ -51,6 +52,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         rows_good=good,
         rows_invalid=records.invalid,
         rows_elsewhere=elsewhere,
+        rows_put_aside=records.put_aside,
         rows_dead=rows_dead,
         partitions=read_partitions(request, observed),
         metrics={name: observed.get(name) for name in request.metrics},

@@ -23,6 +23,7 @@ from frazil.backfill_messages import BackfillPlan, BackfillRequest, Filled, Wind
 from frazil.contracts import plain_ranges
 from frazil.coordinates import Partition
 from frazil.derived_columns import with_columns
+from frazil.evolution import settle_again
 from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
 from frazil.instants import read_span
 from frazil.ledger import find_adopted
@@ -46,7 +47,7 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
         TableError, SourceError, UnavailableError: nothing was looked at.
     """
     refuse_both(request.offsets, request.since, request.until)
-    work = with_columns(work)
+    work = settle_again(work, dry_run=request.dry_run)
     history, point = open_ledger(work, "backfill")
     stream = work.stream.stream
     steps = trace_steps(history, stream)

@@ -45,6 +45,7 @@ class Fingerprint(BaseModel):
     suite_hash: str
     stream_hash: str
     transform_version: str
+    put_aside: str = ""
 
 
 def read_blocked(properties: Mapping[str, str], stream: str) -> BlockedBatch | None:
@@ -66,6 +67,7 @@ def is_standing(blocked: BlockedBatch, point: RecoveryPoint, judged: Fingerprint
         suite_hash=plan.suite_hash,
         stream_hash=plan.stream_hash,
         transform_version=plan.transform_version,
+        put_aside=plan.put_aside,
     )
 
 

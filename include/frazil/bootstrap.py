@@ -46,8 +46,8 @@ def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint
         refuse_unkept_start(stream, topics)
         table = work.store.create(stream.table.name, new_table(stream))
     elif has_begun(table.properties, stream.stream):
-        settle_schema(work)
-        table = work.store.load(stream.table.name)
+        work = settle_schema(work)
+        stream, table = work.stream, work.store.load(stream.table.name)
     refuse_misfits(stream, table.schema())
     remember_route(work)
     reach_failpoint("plan.before-bootstrap")

@@ -10,11 +10,15 @@ Tolerance = Literal["none", "invalid_data", "all", "quarantine"]
 
 @dataclass(frozen=True)
 class BadRecords:
-    """What was read and what of it is bad; `invalid` is empty or does not decode at all."""
+    """What was read and what of it is bad.
+
+    `invalid` is empty or does not decode at all; `put_aside` waits for a person's answer.
+    """
 
     read: int
     bad: int
     invalid: int
+    put_aside: int = 0
 
 
 @dataclass(frozen=True)
@@ -27,18 +31,20 @@ class Disposal:
 
 def explain_excess(errors: Errors, records: BadRecords) -> str | None:
     """Say why these bad records stop the batch; None if they do not."""
-    share = f"{records.bad} of {records.read} records are bad"
-    if records.bad == 0 or errors.tolerance == "all":
+    # What was put aside is nobody's fault: a person chose that it waits.
+    bad, read = records.bad - records.put_aside, records.read - records.put_aside
+    share = f"{bad} of {read} records are bad"
+    if bad == 0 or errors.tolerance == "all":
         return None
     if errors.tolerance == "none":
         return f"{share}; errors.tolerance is none"
     if errors.tolerance == "invalid_data":
-        rest = records.bad - records.invalid
+        rest = bad - records.invalid
         decoded = f"{rest} records decode and are bad for another reason"
         return f"{decoded}; tolerance is invalid_data" if rest else None
-    if errors.max_bad_records is not None and records.bad > errors.max_bad_records:
+    if errors.max_bad_records is not None and bad > errors.max_bad_records:
         return f"{share}; errors.max_bad_records is {errors.max_bad_records}"
-    if records.bad > errors.max_bad_ratio * records.read:
+    if bad > errors.max_bad_ratio * read:
         return f"{share}; errors.max_bad_ratio is {errors.max_bad_ratio}"
     return None
 

@@ -88,7 +88,7 @@ def refuse_excess(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
     """Stop a bad rollout before anything of it is visible (A11, E5)."""
     bad = staged.rows_read - staged.rows_written - staged.rows_elsewhere
     own = count_own(work.stream.route, staged.rows_read, staged.rows_elsewhere)
-    records = BadRecords(own, bad, staged.rows_invalid)
+    records = BadRecords(own, bad, staged.rows_invalid, staged.rows_put_aside)
     excess = explain_excess(work.stream.errors, records)
     if excess is not None and plan.waived is None:
         raise BudgetExceededError(

@@ -11,6 +11,8 @@ from frazil.state import StreamState
 from frazil.usage import Usage
 
 Part = Literal["value", "key"]
+PUT_ASIDE = "schema_undecided"
+"""The reason of letters whose schema waits for a person's answer."""
 
 
 class Message(BaseModel):
@@ -38,7 +40,8 @@ class Message(BaseModel):
 class BatchPlan(Message):
     """One planned batch: exact ranges on an exact base (protocol.md, PLAN).
 
-    A replay leaves out of its ranges what was erased.
+    A replay leaves out of its ranges what was erased. `put_aside` is the review whose answer makes
+    letters of records whose schema asks for more than the table has.
     """
 
     stream: str
@@ -58,6 +61,7 @@ class BatchPlan(Message):
     transform_version: str
     waived: str | None = None
     latest_schemas: dict[Part, int] = {}
+    put_aside: str = ""
     left_out: Runs = {}
     other_writers: Literal["allow", "refuse"] = "allow"
     used: Usage | None = None
@@ -118,6 +122,7 @@ class Staged(Message):
     rows_skipped: int
     rows_invalid: int = 0
     rows_elsewhere: int = 0
+    rows_put_aside: int = 0
     partitions: tuple[PartitionCount, ...] = ()
     metrics: dict[str, float | int | str | None] = {}
     min_timestamp_ms: int | None = None
@@ -260,6 +265,7 @@ class StageResult(Message):
     rows_good: int
     rows_invalid: int = 0
     rows_elsewhere: int = 0
+    rows_put_aside: int = 0
     partitions: tuple[PartitionCount, ...]
     metrics: dict[str, float | int | str | None]
     min_timestamp_ms: int | None

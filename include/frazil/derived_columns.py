@@ -39,7 +39,7 @@ def with_columns(work: Workspace) -> Workspace:
     for payload in _list_asked(stream):
         if payload.part not in found:
             found[payload.part] = {c.name: format_type(c.type) for c in _derive(work, payload)}
-    return replace(work, stream=_fill_in(stream, found))
+    return replace(work, stream=_fill_in(stream, found), written=stream)
 
 
 def with_newest_columns(work: Workspace) -> Workspace:
@@ -61,7 +61,7 @@ def with_newest_columns(work: Workspace) -> Workspace:
             newest = ()
         columns = follow_columns(payload.columns, newest)
         found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in columns}
-    return replace(work, stream=_fill_in(stream, found))
+    return replace(work, stream=_fill_in(stream, found), written=stream)
 
 
 def _list_asked(stream: Stream) -> list[Payload]:

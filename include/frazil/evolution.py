@@ -6,24 +6,27 @@ other, with an error that names the command.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Literal
 
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
 
 from frazil import commits, keys
 from frazil.authors import Author, Decision
-from frazil.derived_columns import with_newest_columns
-from frazil.errors import NothingToDecideError
+from frazil.derived_columns import with_columns, with_newest_columns
+from frazil.errors import NothingToDecideError, SchemaRefusedError
 from frazil.failpoints import reach_failpoint
 from frazil.publishing import commit_turn
 from frazil.schema_merge import merge_schema
 from frazil.schema_review import (
+    SchemaAnswer,
     SchemaReview,
-    StopAnswer,
     columns_property,
-    has_begun,
+    explain_put_aside,
+    find_review,
     refuse_undecided,
     review_table,
 )
@@ -31,8 +34,17 @@ from frazil.turns import take_turns
 from frazil.workspace import Workspace
 
 
-def settle_schema(work: Workspace) -> None:
-    """Let the table follow the stream file where policy says so.
+@dataclass(frozen=True)
+class SaidBy:
+    """An answer that leaves the schema as it is; `review_id` pins what the person has seen."""
+
+    kind: Literal["stop", "quarantine"]
+    author: Author
+    review_id: str | None
+
+
+def settle_schema(work: Workspace) -> Workspace:
+    """Let the table follow the stream file where policy says so, and give the stream it then fits.
 
     Raises:
         SchemaReviewError: a person decides; nothing was written.
@@ -40,17 +52,20 @@ def settle_schema(work: Workspace) -> None:
     """
     work = with_newest_columns(work)
 
-    def turn() -> None:
+    def turn() -> Workspace:
         table = work.store.load(work.stream.table.name)
-        review = review_table(table, work.stream)
+        review = review_table(table, work)
         if review is None:
             _remember_columns(work, table)
-            return
+            return work
         refuse_undecided(review)
+        if review.puts_aside:
+            return with_columns(replace(work, stream=work.written or work.stream))
         rule = ", ".join(sorted({change.kind for change in review.changes}))
         _evolve(work, table, review, Author("policy", f"schema policy auto: {rule}"))
+        return work
 
-    take_turns(f"changing the schema of {work.stream.table.name}", turn)
+    return take_turns(f"changing the schema of {work.stream.table.name}", turn)
 
 
 def accept_schema(work: Workspace, author: Author, review_id: str | None = None) -> Decision:
@@ -85,25 +100,82 @@ def stop_schema(work: Workspace, author: Author, review_id: str | None = None) -
     Raises:
         NothingToDecideError: nothing waits, or something else than what was seen.
     """
+
+    def describe(review: SchemaReview) -> str:
+        return f"{review.stream} rests; not changed: {review.text}"
+
+    return _answer(work, SaidBy("stop", author, review_id), describe)
+
+
+def quarantine_schema(work: Workspace, author: Author, review_id: str | None = None) -> Decision:
+    """Let the stream go on without the change: records whose schema asks for it become letters.
+
+    They come back by `replay_dead_letters` once somebody accepts.
+
+    Raises:
+        NothingToDecideError: nothing waits, or something else than what was seen.
+        SchemaRefusedError: nothing tells such records from others, or the policy forbids it.
+    """
+
+    def describe(review: SchemaReview) -> str:
+        if review.impossible or review.policy in {"fail", "quarantine"}:
+            refuse_undecided(review)
+        if review.barred:
+            raise SchemaRefusedError(
+                f"stream {review.stream}: no record can be put aside: {review.barred}; an answer "
+                f"is still wanted to {review.text}",
+                f"`frazil review-schema {review.stream}` with --accept or --stop",
+            )
+        return f"{review.stream} goes on; put aside are records that ask for {review.text}"
+
+    return _answer(work, SaidBy("quarantine", author, review_id), describe)
+
+
+def _answer(work: Workspace, said: SaidBy, describe: Callable[[SchemaReview], str]) -> Decision:
+    """Record an answer that leaves the schema as it is; the same one twice is written once."""
     work = with_newest_columns(work)
 
     def turn() -> Decision:
-        table, review = _read_open_review(work, review_id)
-        answer = StopAnswer(
-            review=review.review_id, by=author.by, reason=author.reason, at=_say_now()
-        )
-        key = keys.schema_answer_key(review.stream)
-        update = commits.set_properties({key: answer.model_dump_json()})
-        commit_turn(work.store, table, {}, [update])
-        return Decision("stop", f"{review.stream} rests; not changed: {review.text}")
+        table, review = _read_open_review(work, said.review_id)
+        decision = Decision(said.kind, describe(review))
+        by, reason = said.author.by, said.author.reason
+        found = review.answer
+        if found is None or (found.kind, found.by, found.reason) != (said.kind, by, reason):
+            answer = SchemaAnswer(
+                kind=said.kind, review=review.review_id, by=by, reason=reason, at=_say_now()
+            )
+            properties = {keys.schema_answer_key(review.stream): answer.model_dump_json()}
+            properties |= _record(table, review, said.author, said.kind)
+            commit_turn(work.store, table, {}, [commits.set_properties(properties)])
+        return decision
 
     return take_turns(f"answering the schema review of {work.stream.stream}", turn)
+
+
+def settle_again(work: Workspace, *, dry_run: bool) -> Workspace:
+    """Settle the schema for records that are read again, and give the stream with its columns.
+
+    While somebody's answer is missing they would lose what the table cannot hold yet.
+
+    Raises:
+        SchemaReviewError, SchemaRefusedError: a person decides first; nothing was written.
+    """
+    newest = with_newest_columns(work)
+    table = work.store.find(work.stream.table.name)
+    review = find_review(table, newest) if table is not None else None
+    if review is not None:
+        refuse_undecided(review)
+        if review.puts_aside:
+            raise explain_put_aside(review)
+        if not dry_run:
+            settle_schema(newest)
+    return with_columns(work)
 
 
 def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, SchemaReview]:
     name = work.stream.stream
     table = work.store.load(work.stream.table.name)
-    review = review_table(table, work.stream) if has_begun(table.properties, name) else None
+    review = find_review(table, work)
     if review is None:
         raise NothingToDecideError(
             f"stream {name}: table {work.stream.table.name} agrees with the stream file",
@@ -133,7 +205,8 @@ def _is_recorded(work: Workspace, author: Author) -> bool:
     """Say whether the newest recorded change is this person's, for this reason."""
     changes = list_schema_changes(work.store.load(work.stream.table.name).properties)
     newest = json.loads(changes[-1][1]) if changes else {}
-    return (newest.get("by"), newest.get("reason")) == (author.by, author.reason)
+    said = (newest.get("by"), newest.get("reason"), newest.get("answer"))
+    return said == (author.by, author.reason, "accept")
 
 
 def _remember_columns(work: Workspace, table: Table) -> None:
@@ -157,16 +230,7 @@ def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author)
         updates += [AddSchemaUpdate(schema_=merged), SetCurrentSchemaUpdate(schema_id=-1)]
     elif found != metadata.current_schema_id:
         updates.append(SetCurrentSchemaUpdate(schema_id=found))
-    record = {
-        "stream": review.stream,
-        "by": author.by,
-        "reason": author.reason,
-        "at": _say_now(),
-        "schema-id": schema_id,
-        "changes": [change.text for change in review.changes],
-    }
-    number = max((number for number, _ in list_schema_changes(table.properties)), default=0) + 1
-    properties = {f"{keys.SCHEMA_CHANGE_PREFIX}{number}": json.dumps(record)}
+    properties = _record(table, review, author, "accept", schema_id)
     updates.append(commits.set_properties(properties | columns_property(work.stream)))
     if keys.schema_answer_key(review.stream) in table.properties:
         updates.append(commits.remove_properties([keys.schema_answer_key(review.stream)]))
@@ -174,6 +238,23 @@ def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author)
     commit_turn(work.store, table, {}, updates)
     reach_failpoint("plan.after-evolution")
     return schema_id
+
+
+def _record(
+    table: Table, review: SchemaReview, author: Author, answer: str, schema_id: int | None = None
+) -> dict[str, str]:
+    """Write an answer down for good, beside those before it."""
+    record = {
+        "stream": review.stream,
+        "by": author.by,
+        "reason": author.reason,
+        "at": _say_now(),
+        "schema-id": table.schema().schema_id if schema_id is None else schema_id,
+        "answer": answer,
+        "changes": [change.text for change in review.changes],
+    }
+    number = max((number for number, _ in list_schema_changes(table.properties)), default=0) + 1
+    return {f"{keys.SCHEMA_CHANGE_PREFIX}{number}": json.dumps(record)}
 
 
 def _say_now() -> str:

@@ -27,7 +27,7 @@ from frazil.publishing import (
     refuse_incomplete,
 )
 from frazil.route_memory import refuse_departed
-from frazil.schema_review import preview_schema
+from frazil.schema_review import read_put_aside
 from frazil.staging import stage_batch
 from frazil.state import StreamState, parse_state
 from frazil.usage import take_usage
@@ -48,8 +48,9 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     point = ensure_table(newest, topics)
     if newest is not work:  # from here on the table's own columns count
+        put_aside = read_put_aside(work.store.load(work.stream.table.name), newest)
         work = with_columns(work)
-        rules = read_fingerprint(work)
+        rules = read_fingerprint(work).model_copy(update={"put_aside": put_aside})
     try:
         plan = _plan_on(work, topics, point, rules)
     except OffsetsWentBackError:  # or another run published between the two looks: look again
@@ -61,16 +62,18 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     """Plan without writing anything, also for a stream that has not begun."""
-    work = with_newest_columns(work)
-    rules = read_fingerprint(work)
+    newest = with_newest_columns(work)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     if work.store.find(work.stream.table.name) is None:
+        work, rules = newest, read_fingerprint(newest)
         state = initial_state(work.stream, topics, work.kafka)
         absent = TableFacts("not created yet", 0, 0)
         latest = find_latest_ids(work)
         return plan_batch(PlanInput(work.stream, state, topics, absent, rules.suite_hash, latest))
     table, history = load_with_history(work.store, work.stream.table.name)
-    preview_schema(table, work.stream)
+    put_aside = read_put_aside(table, newest)
+    work = with_columns(work) if put_aside else newest
+    rules = read_fingerprint(work).model_copy(update={"put_aside": put_aside})
     refuse_departed(table, work.stream)
     point = find_recovery_point(history, work.stream.stream)
     if point is None:
@@ -108,7 +111,11 @@ def _plan_on(
     if blocked is not None and is_standing(blocked, point, rules):
         return _resume_blocked(blocked, facts)
     latest = find_latest_ids(work)
-    return plan_batch(PlanInput(work.stream, point.state, topics, facts, rules.suite_hash, latest))
+    return plan_batch(
+        PlanInput(
+            work.stream, point.state, topics, facts, rules.suite_hash, latest, rules.put_aside
+        )
+    )
 
 
 def _resume_blocked(blocked: BlockedBatch, table: TableFacts) -> BatchPlan:

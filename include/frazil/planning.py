@@ -43,6 +43,7 @@ class PlanInput:
     table: TableFacts
     suite_hash: str
     latest_schemas: Mapping[Part, int] = field(default_factory=dict)
+    put_aside: str = ""
 
 
 def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
@@ -87,7 +88,7 @@ def _choose_ranges(given: PlanInput) -> Ranges:
 def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
     """Write the plan down, with the id that makes repeating it harmless."""
     transform = transform_version(given.stream)
-    made_with = name_rules(transform, given.latest_schemas)
+    made_with = name_rules(transform, given.latest_schemas, given.put_aside)
     state = given.state
     return BatchPlan(
         stream=given.stream.stream,
@@ -106,13 +107,15 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         stream_hash=given.stream.content_hash,
         transform_version=transform,
         latest_schemas=dict(given.latest_schemas),
+        put_aside=given.put_aside,
         other_writers=given.stream.table.other_writers,
     )
 
 
-def name_rules(transform: str, latest_schemas: Mapping[Part, int]) -> str:
+def name_rules(transform: str, latest_schemas: Mapping[Part, int], put_aside: str = "") -> str:
     """Name all that decides how a record becomes a row, for the id of a batch."""
-    return " ".join([transform, *map(str, latest_schemas.items())])
+    aside = [f"put aside {put_aside}"] if put_aside else []
+    return " ".join([transform, *map(str, latest_schemas.items()), *aside])
 
 
 def next_offsets(state: StreamState, topic: TopicFacts) -> list[int]:

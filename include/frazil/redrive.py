@@ -17,8 +17,8 @@ from frazil.bootstrap import refuse_misfits
 from frazil.branches import create_branch, forsake_branch, name_branch
 from frazil.checking import judge_rows
 from frazil.contracts import Staged, Verdict
-from frazil.derived_columns import with_columns
 from frazil.errors import ConservationError, MissingTableError, QualityFailedError, StageStaleError
+from frazil.evolution import settle_again
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint, refuse_other_rules
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
@@ -84,7 +84,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
         ConservationError: the staged rows are not the letters that were planned.
         JobFailedError, UnavailableError: run again.
     """
-    work = with_columns(work)
+    work = settle_again(work, dry_run=choice.dry_run)
     stream = work.stream
     look = look_at(work)
     refuse_upserts(look.steps, stream.stream)

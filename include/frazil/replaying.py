@@ -11,6 +11,7 @@ from frazil.contracts import BatchPlan
 from frazil.derived_columns import with_columns
 from frazil.dry_runs import refuse_dry_run
 from frazil.errors import NotReplayableError
+from frazil.evolution import settle_again
 from frazil.fingerprints import refuse_other_rules
 from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
 from frazil.instants import read_span
@@ -43,7 +44,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
         TableError, SourceError, UnavailableError: nothing was written.
     """
     refuse_unclear(request)
-    work = with_columns(work)
+    work = settle_again(work, dry_run=request.dry_run)
     history, point = open_ledger(work, "replay")
     ranges = _choose_ranges(work, request, point)
     refuse_above(work.stream.stream, ranges, point.state)

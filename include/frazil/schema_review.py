@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 from pyiceberg.partitioning import validate_partition_name
@@ -28,11 +29,16 @@ _REPLACING = frozenset({"narrow", "change_type", "drop"})
 _HARMLESS = frozenset({"add_column", "add_required", "widen", "relax"})
 
 
-class StopAnswer(BaseModel):
-    """A person's no: the stream rests until the file changes or somebody accepts."""
+class SchemaAnswer(BaseModel):
+    """What a person said to a review without changing the table; it ends with the review.
+
+    `stop`: the stream rests. `quarantine`: it goes on, and records whose schema asks for more than
+    the table has become dead letters.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    kind: Literal["stop", "quarantine"] = "stop"
     review: str
     by: str
     reason: str
@@ -49,7 +55,15 @@ class SchemaReview:
     policy: Policy
     impossible: tuple[str, ...]
     review_id: str
-    answer: StopAnswer | None
+    answer: SchemaAnswer | None
+    barred: str
+    """Why this stream's records cannot be put aside; empty where they can."""
+
+    @property
+    def puts_aside(self) -> bool:
+        """Say whether the stream goes on beside a change that nobody has accepted."""
+        is_chosen = self.answer is not None and self.answer.kind == "quarantine"
+        return is_chosen and self.policy == "review" and not self.barred and not self.impossible
 
     @property
     def text(self) -> str:
@@ -73,8 +87,27 @@ def columns_property(stream: Stream) -> dict[str, str]:
     return {keys.columns_key(stream.stream): json.dumps(names)}
 
 
-def review_table(table: Table, stream: Stream) -> SchemaReview | None:
-    """Compare the table with the stream file; None where they agree."""
+def explain_barred(stream: Stream) -> str:
+    """Say why records of a stream, as its file has it, cannot be put aside; empty where they can.
+
+    Only a schema id in front of each value tells which records ask for more, and a person who edits
+    columns puts no record at fault.
+    """
+    if not (stream.value.needs_columns and stream.value.convert == "by_schema_id"):
+        return "only records that name a registered schema, whose columns no file lists, can wait"
+    if stream.key.needs_type:
+        return "its keys follow a registered schema too"
+    if stream.errors.tolerance != "quarantine":
+        return f"errors.tolerance is {stream.errors.tolerance}, which keeps no dead letters"
+    return ""
+
+
+def review_table(table: Table, work: Workspace) -> SchemaReview | None:
+    """Compare the table with the stream file, or what its schema adds; None where they agree.
+
+    `work` has the newest columns already.
+    """
+    stream = work.stream
     written = json.loads(table.properties.get(keys.columns_key(stream.stream), "[]"))
     schema = table.schema()
     have = to_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
@@ -88,7 +121,7 @@ def review_table(table: Table, stream: Stream) -> SchemaReview | None:
     parts = [str(table.metadata.table_uuid), schema.schema_id, [c.text for c in changes]]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     text = table.properties.get(keys.schema_answer_key(stream.stream))
-    answer = StopAnswer.model_validate_json(text) if text else None
+    answer = SchemaAnswer.model_validate_json(text) if text else None
     return SchemaReview(
         stream=stream.stream,
         table=stream.table.name,
@@ -97,6 +130,7 @@ def review_table(table: Table, stream: Stream) -> SchemaReview | None:
         impossible=tuple(impossible),
         review_id=review_id,
         answer=answer if answer and answer.review == review_id else None,
+        barred=explain_barred(work.written or stream),
     )
 
 
@@ -149,15 +183,23 @@ def _list_taken_names(table: Table, stream: Stream, changes: tuple[SchemaChange,
     return clashes
 
 
-def preview_schema(table: Table, stream: Stream) -> None:
-    """Refuse what a run would refuse; write nothing.
+def find_review(table: Table, work: Workspace) -> SchemaReview | None:
+    """Find what the stream asks of a table that it has begun to fill; `work` as `review_table`."""
+    has_rows = has_begun(table.properties, work.stream.stream)
+    return review_table(table, work) if has_rows else None
+
+
+def read_put_aside(table: Table, work: Workspace) -> str:
+    """Give the review whose answer puts records aside, empty where none does.
 
     Raises:
         SchemaReviewError, SchemaRefusedError: see `settle_schema`.
     """
-    review = review_table(table, stream) if has_begun(table.properties, stream.stream) else None
-    if review is not None:
-        refuse_undecided(review)
+    review = find_review(table, work)
+    if review is None:
+        return ""
+    refuse_undecided(review)
+    return review.review_id if review.puts_aside else ""
 
 
 def refuse_undecided(review: SchemaReview) -> None:
@@ -182,20 +224,31 @@ def refuse_undecided(review: SchemaReview) -> None:
             f"{back}, or set the policy under `schema:` to review",
         )
     accept = f"`frazil review-schema {review.stream} --accept --by YOU --reason WHY`"
-    if review.answer is not None:
-        answer = review.answer
+    answer = review.answer
+    if answer is not None and answer.kind == "stop":
         raise SchemaReviewError(
             f"{facts}; {answer.by} stopped it at {answer.at}: {answer.reason}",
             f"{back}, or {accept}",
             review_id=review.review_id,
         )
-    if review.policy == "review":
+    if review.policy == "review" and not review.puts_aside:
         raise SchemaReviewError(
             f"{facts}; a person decides, the stream waits, nothing is lost",
             f"answer in Airflow under Required Actions (DAG review_schema), or {accept}; "
             f"`frazil review-schema {review.stream}` shows what it does",
             review_id=review.review_id,
         )
+
+
+def explain_put_aside(review: SchemaReview) -> SchemaReviewError:
+    """Build the refusal to read records again beside a change that is put aside."""
+    who = f", by {review.answer.by}" if review.answer else ""
+    return SchemaReviewError(
+        f"stream {review.stream}: records that ask for {review.text} are put aside{who}: read "
+        "again now they would only be put aside once more",
+        f"`frazil review-schema {review.stream} --accept --by YOU --reason WHY`, then again",
+        review_id=review.review_id,
+    )
 
 
 @dataclass(frozen=True)
@@ -208,9 +261,10 @@ class ShownReview:
 
 def show_schema_review(work: Workspace) -> ShownReview:
     """Show what waits and what it would do; nothing is written."""
-    stream = with_newest_columns(work).stream
+    work = with_newest_columns(work)
+    stream = work.stream
     table, history = load_with_history(work.store, stream.table.name)
-    review = review_table(table, stream) if has_begun(table.properties, stream.stream) else None
+    review = find_review(table, work)
     if review is None:
         return ShownReview(f"table {stream.table.name} agrees with the stream file", {})
     point = find_recovery_point(history, stream.stream)
@@ -219,7 +273,9 @@ def show_schema_review(work: Workspace) -> ShownReview:
     lines += [f"  {line}" for line in review.lines]
     lines += [f"  impossible in place: {text}" for text in review.impossible]
     if review.answer is not None:
-        lines.append(f"  stopped by {review.answer.by}: {review.answer.reason}")
+        lines.append(f"  {review.answer.kind} by {review.answer.by}: {review.answer.reason}")
+    if review.barred:
+        lines.append(f"  its records cannot be put aside: {review.barred}")
     lines.append(f"  the first records to be read with it: {offsets}")
     facts = {
         "review": review.review_id,
@@ -227,7 +283,8 @@ def show_schema_review(work: Workspace) -> ShownReview:
         "changes": [change.text for change in review.changes],
         "effects": review.lines,
         "impossible": list(review.impossible),
-        "stopped_by": review.answer.by if review.answer else None,
+        "answer": review.answer.model_dump() if review.answer else None,
+        "barred": review.barred,
         "next_offsets": offsets,
     }
     return ShownReview("\n".join(lines), facts)

@@ -179,7 +179,7 @@ def assemble_staged(
     branch, base_head = attempt
     bad = result.rows_read - result.rows_good - result.rows_elsewhere
     own = count_own(work.stream.route, result.rows_read, result.rows_elsewhere)
-    records = BadRecords(own, bad, result.rows_invalid)
+    records = BadRecords(own, bad, result.rows_invalid, result.rows_put_aside)
     disposal = dispose(work.stream.errors, records)
     return Staged(
         stream=plan.stream,
@@ -193,6 +193,7 @@ def assemble_staged(
         rows_skipped=disposal.skipped + result.rows_elsewhere,
         rows_invalid=result.rows_invalid,
         rows_elsewhere=result.rows_elsewhere,
+        rows_put_aside=result.rows_put_aside,
         partitions=result.partitions,
         metrics=result.metrics,
         min_timestamp_ms=result.min_timestamp_ms,

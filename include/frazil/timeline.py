@@ -122,13 +122,15 @@ def _measure_phases(entry: LedgerEntry) -> dict[str, int]:
 
 def _describe_schema_change(history: History, name: str, record: Mapping[str, str]) -> Event:
     changes = "; ".join(record["changes"])
+    answer = record.get("answer", "accept")
+    told = changes if answer == "accept" else f"{answer}: {changes}"
     return Event(
         event_id=f"{history.table_uuid}:{name}",
         at=datetime.fromisoformat(record["at"]),
         stream=record["stream"],
         table=history.table,
         kind="schema_change",
-        text=f"{changes}, {record['by']}: {record['reason']}",
+        text=f"{told}, {record['by']}: {record['reason']}",
         facts={"schema_id": record["schema-id"]},
     )
 

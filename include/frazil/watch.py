@@ -45,7 +45,7 @@ from frazil.other_writers import refuse_other_writers
 from frazil.planning import check_sources, next_offsets, transform_version
 from frazil.publishing import load_with_history
 from frazil.route_memory import refuse_departed
-from frazil.schema_review import preview_schema
+from frazil.schema_review import read_put_aside
 from frazil.streams import Stream
 from frazil.workspace import Workspace
 
@@ -99,9 +99,11 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
         facts = replace(facts, partitions=tuple(p for part in parts for p in part))
         refuse_other_writers(history, stream.stream, stream.table.other_writers)
-        preview_schema(table, with_newest_columns(work).stream)
+        put_aside = read_put_aside(table, with_newest_columns(work))
         refuse_departed(table, stream)
-        return replace(facts, obstacle=_find_block(table, with_columns(work).stream, point))
+        return replace(
+            facts, obstacle=_find_block(table, with_columns(work).stream, point, put_aside)
+        )
     except FrazilError as error:
         return replace(facts, obstacle=explain_obstacle(error))
 
@@ -242,7 +244,9 @@ def parse_retention(settings: Mapping[str, str]) -> Retention:
     return Retention(ms if ms >= 0 else None, is_by_bytes=size >= 0)
 
 
-def _find_block(table: Table, stream: Stream, point: RecoveryPoint) -> Obstacle | None:
+def _find_block(
+    table: Table, stream: Stream, point: RecoveryPoint, put_aside: str
+) -> Obstacle | None:
     """Find the record of a blocked batch that still stands.
 
     The suite is not compared: reading it is the run's task, and a run lifts the block.
@@ -254,6 +258,7 @@ def _find_block(table: Table, stream: Stream, point: RecoveryPoint) -> Obstacle 
         suite_hash=blocked.plan.suite_hash,
         stream_hash=stream.content_hash,
         transform_version=transform_version(stream),
+        put_aside=put_aside,
     )
     if not is_standing(blocked, point, judged):
         return None

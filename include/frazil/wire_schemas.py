@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from frazil.avro_schemas import VALUE_FIELD, read_avro
 from frazil.columns import Column, parse_column
-from frazil.contracts import Part, SchemaDecode, WireFormat
+from frazil.contracts import PUT_ASIDE, Part, SchemaDecode, WireFormat
 from frazil.errors import (
     SchemaMisfitError,
     UnknownSchemaIdError,
@@ -19,6 +19,7 @@ from frazil.json_schemas import read_json_schema
 from frazil.payloads import BY_REGISTRY, VALUE_COLUMN, Key, Value
 from frazil.protobuf_schemas import read_protobuf
 from frazil.registered import Registered, SchemaType
+from frazil.schema_policy import compare_columns, follow_columns
 from frazil.source_fit import Fitted, fit_columns
 from frazil.source_types import NoExactFormError, Record, Source, derive_columns, write_wire
 from frazil.streams import Stream
@@ -43,6 +44,8 @@ class Payload:
     part: Part
     waits: bool = True
     """Whether a schema that cannot be used may hold a batch up; letters are set aside already."""
+    puts_aside: bool = False
+    """Whether records become letters whose schema asks for more than the columns."""
 
     @property
     def options(self) -> Value | Key:
@@ -76,10 +79,10 @@ class Payload:
         return tuple(parse_column(name, text) for name, text in pairs.items())
 
 
-def list_payloads(stream: Stream) -> tuple[Payload, ...]:
-    """List the parts of a stream's records that need a registry."""
-    parts: tuple[Part, ...] = ("value", "key")
-    payloads = (Payload(stream, part) for part in parts)
+def list_payloads(stream: Stream, *, puts_aside: bool = False) -> tuple[Payload, ...]:
+    """List the parts of a stream's records that need a registry; only values are put aside."""
+    value = Payload(stream, "value", puts_aside=puts_aside)
+    payloads = (value, Payload(stream, "key"))
     return tuple(p for p in payloads if p.options.convert in BY_REGISTRY)
 
 
@@ -207,7 +210,10 @@ def _write_format(payload: Payload, kind: SchemaType, decodes: list[SchemaDecode
 
 
 def describe_schema(payload: Payload, schema: Registered) -> SchemaDecode:
-    """Write down how one schema's payloads become the columns."""
+    """Write down how one schema's payloads become the columns, or why they wait for a person."""
+    if payload.puts_aside and (asked := _list_asked(payload, schema)):
+        text = f"schema {schema.id} asks for {asked}; a person decides about the table"
+        return SchemaDecode(schema_id=schema.id, refusal=(PUT_ASIDE, text))
     writers: Mapping[SchemaType, Callable[[Payload, Registered], SchemaDecode]] = {
         "AVRO": _write_avro,
         "PROTOBUF": _write_protobuf,
@@ -217,6 +223,12 @@ def describe_schema(payload: Payload, schema: Registered) -> SchemaDecode:
         return writers[schema.type](payload, schema)
     except NoExactFormError as error:
         raise _misfit(payload, schema, error) from error
+
+
+def _list_asked(payload: Payload, schema: Registered) -> str:
+    """List what the table would have to change to hold all that a schema can say."""
+    followed = follow_columns(payload.columns, derive_payload_columns(payload, schema))
+    return "; ".join(c.text for c in compare_columns(payload.columns, followed, frozenset()))
 
 
 def _write_avro(payload: Payload, schema: Registered) -> SchemaDecode:

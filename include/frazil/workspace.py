@@ -31,6 +31,8 @@ class Workspace:
     stream: Stream
     directory: Path
     run_id: str
+    written: Stream | None = None
+    """The stream as its file has it, where `stream` has columns that the file leaves out."""
 
     @cached_property
     def store(self) -> TableStore:

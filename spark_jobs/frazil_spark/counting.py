@@ -26,6 +26,8 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
         totals["files"] = f"array_join(collect_list({FILE}), '\\n')"
     for frame in decoded.wires:
         totals |= count_ids(frame, GOOD)
+        if frame.part == "value":
+            totals["put_aside"] = write_count(frame.put_aside_sql(), f"NOT {decoded.elsewhere}")
     for name, condition in _partition_conditions(request):
         totals |= {
             f"read_{name}": write_count(condition),

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from frazil.avro_schemas import MARK, MARK_FIELD
-from frazil.contracts import Part, SchemaDecode, WireFormat
+from frazil.contracts import PUT_ASIDE, Part, SchemaDecode, WireFormat
 from frazil_spark import protobuf_rows
 from frazil_spark.protobuf_rows import MessageOrder, read_messages
 
@@ -80,6 +80,12 @@ class WireFrame:
         known = ", ".join(str(schema.schema_id) for schema in self.wire.schemas)
         absent = f"{self.id_column} NOT IN ({known})" if known else "true"
         return f"({self.id_column} IS NOT NULL AND {absent})"
+
+    def put_aside_sql(self) -> str:
+        """Write the SQL that is true where the schema waits for a person's answer."""
+        refused = [(s.schema_id, s.refusal[0]) for s in self.wire.schemas if s.refusal is not None]
+        ids = ", ".join(str(schema_id) for schema_id, reason in refused if reason == PUT_ASIDE)
+        return f"coalesce({self.id_column} IN ({ids}), false)" if ids else "false"
 
     def whole_sql(self, schema: SchemaDecode) -> str:
         """Write the SQL that is true where one schema decoded a payload to its end."""

@@ -33,6 +33,12 @@ def begin_and_rename(airflow: Airflow, lab: Lab) -> str:
     return str(review["dag_run_id"])
 
 
+def start_review(airflow: Airflow, lab: Lab) -> str:
+    """Ask by hand what waits; give the run's id."""
+    body = {"logical_date": None, "conf": {"stream": lab.stream}}
+    return str(airflow.api.request("POST", f"/dags/{REVIEW}/dagRuns", body)["dag_run_id"])
+
+
 def list_reviews(airflow: Airflow, lab: Lab) -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = airflow.api.request("GET", f"/dags/{REVIEW}/dagRuns")["dag_runs"]
     return [run for run in runs if run["conf"].get("stream") == lab.stream]
@@ -94,3 +100,11 @@ def test_a_no_in_airflow_keeps_the_stream_waiting_and_is_not_asked_again(
     stopped = lab.frazil("plan", lab.stream)
     assert "admin stopped it" in stopped.err
     assert "label is not agreed" in stopped.err
+
+    again = start_review(airflow, lab)
+    question = read_question(airflow, again)
+    states = answer(airflow, again, "Quarantine", "go on without it")
+
+    assert "records cannot be put aside: only records that name" in question["body"]
+    assert (states["ask"], states["decide"]) == ("success", "failed")
+    assert "admin stopped it" in lab.frazil("plan", lab.stream).err

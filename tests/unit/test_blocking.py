@@ -52,7 +52,7 @@ def test_a_block_stands_while_base_and_rules_stay(lake: Lake) -> None:
     assert is_standing(blocked, point, judged_like(blocked))
 
 
-@pytest.mark.parametrize("part", ["suite_hash", "stream_hash", "transform_version"])
+@pytest.mark.parametrize("part", ["suite_hash", "stream_hash", "transform_version", "put_aside"])
 def test_a_block_falls_when_this_changes(lake: Lake, part: str) -> None:
     blocked, point = block(lake), lake.point
     changed = judged_like(blocked).model_copy(update={part: "changed"})

@@ -32,6 +32,12 @@ def records(draw: st.DrawFn) -> BadRecords:
         (Errors(max_bad_ratio=1), BadRecords(100, 100, 0), None),
         (Errors(max_bad_ratio=1, max_bad_records=9), BadRecords(100, 9, 0), None),
         (Errors(max_bad_ratio=1, max_bad_records=9), BadRecords(100, 10, 0), "max_bad_records is"),
+        (Errors(max_bad_ratio=0, max_bad_records=0), BadRecords(100, 90, 0, put_aside=90), None),
+        (
+            Errors(max_bad_ratio=0.1),
+            BadRecords(100, 92, 0, put_aside=90),
+            "2 of 10 records are bad",
+        ),
     ],
     ids=[
         "none: no bad record passes",
@@ -45,6 +51,8 @@ def records(draw: st.DrawFn) -> BadRecords:
         "quarantine: a ratio of 1 never stops",
         "quarantine: exactly the count passes",
         "quarantine: one above the count stops",
+        "quarantine: what was put aside does not count",
+        "quarantine: and does not dilute the rest",
     ],
 )
 def test_a_batch_stops_where_its_budget_ends(

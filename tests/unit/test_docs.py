@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from frazil import keys
 from frazil.cli.main import app
+from frazil.contracts import PUT_ASIDE
 from frazil.stream_docs import write_reference
 
 PROJECT = Path(__file__).parents[2]
@@ -191,7 +192,7 @@ def test_every_reason_of_a_dead_letter_is_explained() -> None:
     source = "".join(path.read_text() for path in files)
     reasons = set(re.findall(r"(?:THEN|ELSE) '([a-z0-9_]+)'", source))
     reasons |= {f"malformed_{word}" for word in ("avro", "protobuf")}
-    reasons |= {"other_message", "unknown_schema_id"}
+    reasons |= {"other_message", "unknown_schema_id", PUT_ASIDE}
 
     assert len(reasons) > 5
     assert [reason for reason in sorted(reasons) if f"| `{reason}` |" not in page] == []

@@ -14,8 +14,9 @@ from frazil import keys
 from frazil.authors import Author
 from frazil.bootstrap import new_table
 from frazil.errors import NothingToDecideError, SchemaRefusedError, SchemaReviewError
-from frazil.evolution import accept_schema, settle_schema, stop_schema
+from frazil.evolution import accept_schema, quarantine_schema, settle_schema, stop_schema
 from frazil.schema_review import review_table, show_schema_review
+from frazil.timeline import derive_events
 from frazil.workspace import Workspace
 
 JANE = Author("jane@example.org", "new feed")
@@ -78,7 +79,7 @@ def test_what_policy_calls_auto_is_one_commit_that_says_so(begun: Lake) -> None:
             1,
         )
     ]
-    assert review_table(begun.table, work.stream) is None
+    assert review_table(begun.table, work) is None
 
 
 def test_settling_again_commits_nothing(begun: Lake) -> None:
@@ -192,11 +193,37 @@ def test_a_no_is_kept_until_the_file_changes_or_somebody_accepts(begun: Lake) ->
     assert keys.schema_answer_key("orders") not in begun.table.properties
 
 
+def test_a_no_is_in_the_history_once_however_often_it_is_given(begun: Lake) -> None:
+    work = edit(begun, {"id": "int!"})
+
+    for _ in range(2):
+        stop_schema(work, JANE)
+
+    [record] = records(begun)
+    assert (record["answer"], record["by"], record["changes"]) == (
+        "stop",
+        "jane@example.org",
+        ["drop name: string"],
+    )
+    [event] = [e for e in derive_events(begun.history, "orders") if e.kind == "schema_change"]
+    assert event.text == "stop: drop name: string, jane@example.org: new feed"
+
+
+def test_no_record_is_at_fault_where_a_person_edited_the_columns(begun: Lake) -> None:
+    work = edit(begun, {"id": "int!", "label": "string"})
+
+    with pytest.raises(SchemaRefusedError, match="only records that name a registered schema"):
+        quarantine_schema(work, JANE)
+
+    assert records(begun) == []
+    assert "cannot be put aside" in show_schema_review(work).text
+
+
 def test_an_answer_to_what_was_not_seen_is_refused(begun: Lake) -> None:
     seen = show_schema_review(edit(begun, {"id": "int!"})).facts["review"]
     work = edit(begun, {"id": "int!", "label": "string"})
 
-    for decide in (accept_schema, stop_schema):
+    for decide in (accept_schema, stop_schema, quarantine_schema):
         with pytest.raises(NothingToDecideError, match="is over"):
             decide(work, JANE, str(seen))
     with pytest.raises(NothingToDecideError, match="agrees with the stream file"):

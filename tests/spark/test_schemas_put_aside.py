@@ -1,0 +1,171 @@
+"""A person lets a stream go on beside a newer schema: its records wait as letters, whole."""
+
+import json
+from typing import Any
+
+import pytest
+from avro_bytes import encode, record
+from conftest import Lab
+from registry_lab import RegistryLab, assert_audited, frame, read_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+OLD = record(("id", "int"), ("name", ["null", "string"]))
+NEW = record(("id", "int"), ("name", ["null", "string"]), ("city", "string"))
+NEWEST = record(("id", "int"), ("name", ["null", "string"]), ("shop", ["null", "string"]))
+JANE = ("--by", "jane@example.org", "--reason", "not agreed yet")
+
+
+@pytest.fixture
+def waiting(registry: RegistryLab) -> RegistryLab:
+    """Give a stream that waits for a person, with a record of the old and of the new schema."""
+    send(registry, OLD, id=1, name="one")
+    registry.lab.drain()
+    registry.lab.write_stream(schema={"add_column": "review"}, errors={"max_bad_ratio": 0})
+    send(registry, NEW, id=2, name="two", city="Bern")
+    send(registry, OLD, id=3, name="three")
+    assert "a person decides" in registry.lab.frazil("run", registry.lab.stream).err
+    return registry
+
+
+def send(registry: RegistryLab, schema: dict[str, Any], **values: object) -> None:
+    """Register the schema as the newest and send a record of it."""
+    registry.send([frame(registry.register(json.dumps(schema)), encode(schema, values))])
+
+
+def answer(lab: Lab, choice: str) -> None:
+    found = lab.frazil("review-schema", lab.stream, choice, *JANE)
+    assert found.code == 0, found.err
+
+
+def read_ids(lab: Lab) -> list[object]:
+    return sorted(str(row["id"]) for row in read_table(lab))
+
+
+def read_letters(lab: Lab) -> list[dict[str, Any]]:
+    return read_table(lab, f"{lab.table}__dead_letters")
+
+
+def test_the_stream_goes_on_and_what_was_put_aside_comes_back_whole(waiting: RegistryLab) -> None:
+    lab = waiting.lab
+    answer(lab, "--quarantine")
+    answer(lab, "--quarantine")
+
+    planned = lab.frazil("plan", lab.stream, "--json").json
+    lab.drain()
+
+    assert isinstance(planned, dict)
+    assert len(planned["put_aside"]) == 16
+    assert read_ids(lab) == ["1", "3"]
+    [letter] = read_letters(lab)
+    assert letter["reason"] == "schema_undecided"
+    assert "add_column city: string" in letter["detail"]
+    assert_audited(lab)
+    assert "quarantine by jane@example.org" in lab.frazil("review-schema", lab.stream).out
+    told = lab.frazil("timeline", "--stream", lab.stream, "--json").out
+    assert told.count("quarantine: add_column city") == 1
+
+    for command in (
+        ("replay-dead-letters", lab.stream),
+        ("replay-dead-letters", lab.stream, "--no-dry-run"),
+        ("replay", lab.stream, "--offsets", f"{lab.topic}:0:0-1"),
+        ("backfill", lab.stream, "--offsets", f"{lab.topic}:0:0-1"),
+    ):
+        refused = lab.frazil(*command)
+        assert (refused.code, "put aside, by jane@example.org" in refused.err) == (1, True), command
+    assert read_ids(lab) == ["1", "3"]
+
+    answer(lab, "--accept")
+    back = lab.frazil("replay-dead-letters", lab.stream, "--no-dry-run")
+
+    assert back.code == 0, back.err
+    rows = sorted((r["id"], r["city"]) for r in read_table(lab))
+    assert rows == [(1, None), (2, "Bern"), (3, None)]
+    assert_audited(lab)
+
+
+def test_python_workers_put_the_same_records_aside(waiting: RegistryLab) -> None:
+    lab = waiting.lab
+    answer(lab, "--quarantine")
+
+    run = lab.frazil("run", lab.stream, FRAZIL_DIRECT_MIN_RECORDS="1")
+
+    assert run.code == 0, run.err
+    assert read_ids(lab) == ["1", "3"]
+    assert [letter["reason"] for letter in read_letters(lab)] == ["schema_undecided"]
+    assert_audited(lab)
+
+
+def test_what_yet_another_schema_asks_for_is_asked_anew(waiting: RegistryLab) -> None:
+    lab = waiting.lab
+    answer(lab, "--quarantine")
+    send(waiting, NEWEST, id=4, name="four", shop="north")
+
+    stopped = lab.frazil("run", lab.stream)
+
+    assert (stopped.code, "add_column shop: string" in stopped.err) == (1, True)
+    assert read_ids(lab) == ["1"]
+
+
+def test_a_later_no_stops_the_stream_and_brings_nothing_back(waiting: RegistryLab) -> None:
+    lab = waiting.lab
+    answer(lab, "--quarantine")
+    lab.drain()
+    answer(lab, "--stop")
+
+    for command in (("run",), ("replay-dead-letters", "--no-dry-run")):
+        stopped = lab.frazil(command[0], lab.stream, *command[1:])
+        assert (stopped.code, "jane@example.org stopped it" in stopped.err) == (1, True)
+
+    assert read_ids(lab) == ["1", "3"]
+    assert len(read_letters(lab)) == 1
+
+
+def test_letters_come_back_with_their_field_once_policy_lets_the_table_follow(
+    waiting: RegistryLab,
+) -> None:
+    lab = waiting.lab
+    answer(lab, "--quarantine")
+    lab.drain()
+    lab.write_stream(schema={"add_column": "auto"})
+
+    back = lab.frazil("replay-dead-letters", lab.stream, "--no-dry-run")
+
+    assert back.code == 0, back.err
+    assert [(r["id"], r["city"]) for r in read_table(lab)][-1] != (2, None)
+    assert sorted(str(r["city"]) for r in read_table(lab)) == ["Bern", "None", "None"]
+    assert_audited(lab)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"errors": {"tolerance": "all"}}, "errors.tolerance is all"),
+        ({"value": {"convert": "by_latest_schema"}}, "only records that name a registered schema"),
+    ],
+    ids=["nobody keeps letters", "no id in front of a value"],
+)
+def test_an_answer_that_nothing_could_keep_is_refused_also_after_it_was_given(
+    waiting: RegistryLab, changes: dict[str, Any], why: str
+) -> None:
+    lab = waiting.lab
+    before = dict(lab.document)
+    lab.write_stream(**changes)
+
+    refused = lab.frazil("review-schema", lab.stream, "--quarantine", *JANE)
+    lab.write_stream(**before)
+    answer(lab, "--quarantine")
+    lab.write_stream(**changes)
+    waits = lab.frazil("run", lab.stream)
+
+    assert (refused.code, why in refused.err) == (1, True), refused.err
+    assert (waits.code, "a person decides" in waits.err) == (1, True), waits.err
+    assert read_ids(lab) == ["1"]
+
+
+def test_two_answers_at_once_are_refused(waiting: RegistryLab) -> None:
+    lab = waiting.lab
+
+    refused = lab.frazil("review-schema", lab.stream, "--accept", "--quarantine", *JANE)
+
+    assert (refused.code, "exclude each other" in refused.err) == (1, True)
