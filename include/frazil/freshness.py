@@ -58,7 +58,8 @@ class FreshnessReport(BaseModel):
     """The verdict of one watch; ages in seconds, None where there is nothing to measure.
 
     `record_age_seconds` is the bare age of the oldest unread record's timestamp;
-    `retention_covers_seconds` is how long the stream may stand still from now without a loss.
+    `retention_covers_seconds` is how long the stream may stand still from now without a loss, and
+    `partitions_covered_seconds` the same by partition (`topic-0`), where it is known.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -73,13 +74,14 @@ class FreshnessReport(BaseModel):
     lag_offsets: int | None
     time_to_loss_seconds: int | None
     retention_covers_seconds: int | None = None
+    partitions_covered_seconds: dict[str, int] = {}
     text: str
     next_step: str | None
 
 
 def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> FreshnessReport:
     """Judge a stream by its own limits; every delay has a cause and a next step."""
-    clocks = read_clocks(facts, now)
+    clocks, losses = read_clocks(facts, now), forecast_losses(facts, now)
     cause = decide_cause(facts, clocks, limits, now)
     level = decide_level(cause, clocks, limits)
     return FreshnessReport(
@@ -92,7 +94,12 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
         record_age_seconds=_whole(clocks.record),
         lag_offsets=sum(p.lag for p in facts.partitions) if facts.partitions else None,
         time_to_loss_seconds=_whole(clocks.loss),
-        retention_covers_seconds=_whole(_soonest(forecast_losses(facts, now).values())),
+        retention_covers_seconds=_whole(_soonest(losses.values())),
+        partitions_covered_seconds={
+            f"{topic}-{partition}": int(seconds)
+            for (topic, partition), seconds in losses.items()
+            if seconds is not None
+        },
         text=explain(facts, clocks, cause, limits),
         next_step=None if level == "ok" else find_next_step(facts, cause),
     )
@@ -104,12 +111,15 @@ def read_clocks(facts: FreshnessFacts, now: datetime) -> Clocks:
     unread = [p for p in facts.partitions if p.is_waiting]
     ages = [_age_seconds(p.first_unread_ms, now) for p in unread]
     held = [_age_seconds(p.first_held_ms, now) for p in facts.partitions if p.held]
+    losses = {f"{p.topic}-{p.partition}": _time_to_loss(p, bound, now) for p in unread}
+    known = {name: seconds for name, seconds in losses.items() if seconds is not None}
     return Clocks(
         stream=_oldest(_smaller(age, bound) for age in ages),
         table=_seconds_since(facts.newest_ingest_at, now),
         record=_oldest(ages),
         held=_oldest(_smaller(age, bound) for age in held),
-        loss=_soonest(_time_to_loss(p, bound, now) for p in unread),
+        loss=_soonest(losses.values()),
+        lost_first=min(known, key=known.__getitem__, default=""),
     )
 
 

@@ -104,10 +104,11 @@ class FreshnessFacts:
 
 @dataclass(frozen=True)
 class Clocks:
-    """The clocks at one moment, in seconds."""
+    """The clocks at one moment, in seconds; `lost_first` is the partition of the next loss."""
 
     stream: float | None
     table: float | None
     record: float | None
     held: float | None
     loss: float | None
+    lost_first: str

@@ -25,7 +25,9 @@ def explain(facts: FreshnessFacts, clocks: Clocks, cause: Cause, limits: Freshne
     if clocks.table is not None:
         parts.append(f"newest ingest {describe_seconds(clocks.table)} ago")
     if clocks.loss is not None:
-        parts.append(f"Kafka may delete the oldest in {describe_seconds(clocks.loss)}")
+        parts.append(
+            f"Kafka may delete {clocks.lost_first} first, in {describe_seconds(clocks.loss)}"
+        )
     return "; ".join(parts)
 
 

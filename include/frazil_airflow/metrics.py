@@ -28,4 +28,6 @@ def send_gauges(report: "FreshnessReport") -> "FreshnessReport":
         value = getattr(report, name)
         if value is not None:
             gauge(f"frazil.{report.stream}.{name}", value)
+    for partition, seconds in report.partitions_covered_seconds.items():
+        gauge(f"frazil.{report.stream}.partition_covered_seconds.{partition}", seconds)
     return report

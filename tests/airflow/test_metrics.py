@@ -39,17 +39,19 @@ def test_clocks_and_time_to_loss_are_gauges_of_the_stream(statsd: socket.socket)
         record_age_seconds=None,
         lag_offsets=12,
         time_to_loss_seconds=3600,
+        partitions_covered_seconds={"orders-0": 3600},
         text="",
         next_step=None,
     )
 
     assert send_gauges(report) is report
 
-    sent = {statsd.recv(1000).decode() for _ in range(5)}
+    sent = {statsd.recv(1000).decode() for _ in range(6)}
     assert sent == {
         "airflow.frazil.orders.level:1|g",
         "airflow.frazil.orders.stream_clock_seconds:7|g",
         "airflow.frazil.orders.table_clock_seconds:90|g",
         "airflow.frazil.orders.lag_offsets:12|g",
         "airflow.frazil.orders.time_to_loss_seconds:3600|g",
+        "airflow.frazil.orders.partition_covered_seconds.orders-0:3600|g",
     }

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from conftest import Lab
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
+from registry_lab import assert_audited
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
@@ -165,6 +166,7 @@ def load(lab: Lab, name: str) -> Table:
 def run_once(lab: Lab) -> None:
     done = lab.frazil("run", lab.stream)
     assert done.code == 0, done.out + done.err
+    assert_audited(lab)
 
 
 def write_record(values: Mapping[str, tuple[str, object]]) -> bytes:

@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 from conftest import REPO, Lab, good_values
+from registry_lab import assert_audited
 
 pytestmark = pytest.mark.stack
 
@@ -31,6 +32,7 @@ def test_real_batches_have_a_measured_cost_by_day(lab: Lab) -> None:
     assert cast("Mapping[str, float]", days[-1]["money"])["cpu"] > 0
     assert [told["factor"] for told in report["what_if"]] == [2, 0.5]
     assert "2 measured batches" in str(cast("Mapping[str, object]", report["fit"])["why"])
+    assert_audited(lab)
 
 
 def test_a_stream_that_has_not_begun_hides_no_other(lab: Lab) -> None:

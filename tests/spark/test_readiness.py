@@ -8,6 +8,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from conftest import Lab, good_values
+from registry_lab import assert_audited
 
 pytestmark = pytest.mark.stack
 
@@ -43,3 +44,4 @@ def test_retention_below_the_worst_outage_is_red_until_it_is_raised(lab: Lab) ->
     assert marks["retention"] == marks["rollback"] == "ok"
     assert marks["dead letters"] == marks["authentication"] == "warn"
     assert lab.frazil("readiness", lab.stream, "--outage-hours", "72").code == 0
+    assert_audited(lab)

@@ -477,6 +477,19 @@ def test_only_branches_of_the_next_batch_are_attempts_at_it() -> None:
     assert parse_branch(names[-1], 0) is not None
 
 
+def test_each_partition_has_its_own_time_and_the_text_names_the_one_that_loses_first() -> None:
+    partitions = (behind(60), behind(3 * DAY, 1), caught_up(2))
+
+    report = judge(facts_of(*(replace(p, retention=WEEK) for p in partitions)))
+
+    assert report.partitions_covered_seconds == {
+        "orders-0": 7 * DAY - 60,
+        "orders-1": 4 * DAY,
+        "orders-2": 7 * DAY,
+    }
+    assert "Kafka may delete orders-1 first, in 4 d" in report.text
+
+
 def test_a_new_partition_waits_from_its_first_offset() -> None:
     point = RecoveryPoint(StreamState(1, "b", {"orders": (40,)}, {}, "c"), 7)
     topic = TopicFacts("orders", "t", "c", (PartitionOffsets(5, 50), PartitionOffsets(0, 8)))
