@@ -23,12 +23,12 @@ from frazil.backfill_messages import BackfillPlan, BackfillRequest, Filled, Wind
 from frazil.contracts import plain_ranges
 from frazil.coordinates import Partition
 from frazil.derived_columns import with_columns
-from frazil.evolution import settle_again
 from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
 from frazil.instants import read_span
 from frazil.ledger import find_adopted
 from frazil.offsets import OffsetRange, Ranges, count_offsets, describe_ranges, unpack_ranges
 from frazil.replay import choose_offsets, refuse_adopted, refuse_ambiguous
+from frazil.schema_review import open_settled
 from frazil.workspace import Workspace
 
 _FAILED_STEP = (
@@ -47,7 +47,7 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
         TableError, SourceError, UnavailableError: nothing was looked at.
     """
     refuse_both(request.offsets, request.since, request.until)
-    work = settle_again(work, dry_run=request.dry_run)
+    work = open_settled(work)
     history, point = open_ledger(work, "backfill")
     stream = work.stream.stream
     steps = trace_steps(history, stream)

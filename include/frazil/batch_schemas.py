@@ -66,7 +66,7 @@ def select_batch_schemas(
             plan.latest_schemas.get(payload.part),
             remembered,
         )
-        for payload in list_payloads(work.stream, puts_aside=bool(plan.put_aside))
+        for payload in list_payloads(work.stream, plan.put_aside)
     }
 
 
@@ -105,7 +105,7 @@ def add_unknown_schemas(
     partition, _, offset = result.unknown_first.partition(":")
     where = f"met in {ranges}, first at partition {partition} offset {offset}"
     completed = dict(schemas)
-    for payload in list_payloads(work.stream, puts_aside=bool(plan.put_aside)):
+    for payload in list_payloads(work.stream, plan.put_aside):
         ids = result.unknown_ids.get(payload.part)
         if ids:
             registry = work.registry(payload.options.registry)

@@ -5,6 +5,7 @@ Protocol.md, CHECK.
 
 import json
 from collections.abc import Mapping
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -45,7 +46,17 @@ class Fingerprint(BaseModel):
     suite_hash: str
     stream_hash: str
     transform_version: str
-    put_aside: str = ""
+    put_aside: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, plan: BatchPlan) -> Self:
+        """Take the rules that a plan was made with."""
+        return cls(
+            suite_hash=plan.suite_hash,
+            stream_hash=plan.stream_hash,
+            transform_version=plan.transform_version,
+            put_aside=plan.put_aside,
+        )
 
 
 def read_blocked(properties: Mapping[str, str], stream: str) -> BlockedBatch | None:
@@ -63,12 +74,7 @@ def is_standing(blocked: BlockedBatch, point: RecoveryPoint, judged: Fingerprint
     """Say whether the record still speaks of the next batch and of today's rules."""
     plan = blocked.plan
     same_base = (plan.base_epoch, plan.base_batch) == (point.state.epoch, point.state.batch)
-    return same_base and judged == Fingerprint(
-        suite_hash=plan.suite_hash,
-        stream_hash=plan.stream_hash,
-        transform_version=plan.transform_version,
-        put_aside=plan.put_aside,
-    )
+    return same_base and judged == Fingerprint.of(plan)
 
 
 def explain_block(blocked: BlockedBatch) -> BatchBlockedError:

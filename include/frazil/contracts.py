@@ -40,8 +40,8 @@ class Message(BaseModel):
 class BatchPlan(Message):
     """One planned batch: exact ranges on an exact base (protocol.md, PLAN).
 
-    A replay leaves out of its ranges what was erased. `put_aside` is the review whose answer makes
-    letters of records whose schema asks for more than the table has.
+    A replay leaves out of its ranges what was erased. `put_aside` are columns in question: a
+    person has made letters of the records whose schema asks for them.
     """
 
     stream: str
@@ -61,7 +61,7 @@ class BatchPlan(Message):
     transform_version: str
     waived: str | None = None
     latest_schemas: dict[Part, int] = {}
-    put_aside: str = ""
+    put_aside: tuple[str, ...] = ()
     left_out: Runs = {}
     other_writers: Literal["allow", "refuse"] = "allow"
     used: Usage | None = None

@@ -20,12 +20,11 @@ from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import NothingToDecideError, SchemaRefusedError
 from frazil.failpoints import reach_failpoint
 from frazil.publishing import commit_turn
+from frazil.schema_answers import SchemaAnswer, read_answer
 from frazil.schema_merge import merge_schema
 from frazil.schema_review import (
-    SchemaAnswer,
     SchemaReview,
     columns_property,
-    explain_put_aside,
     find_review,
     refuse_undecided,
     review_table,
@@ -59,7 +58,7 @@ def settle_schema(work: Workspace) -> Workspace:
             _remember_columns(work, table)
             return work
         refuse_undecided(review)
-        if review.puts_aside:
+        if review.put_aside:
             return with_columns(replace(work, stream=work.written or work.stream))
         rule = ", ".join(sorted({change.kind for change in review.changes}))
         _evolve(work, table, review, Author("policy", f"schema policy auto: {rule}"))
@@ -120,6 +119,11 @@ def quarantine_schema(work: Workspace, author: Author, review_id: str | None = N
     def describe(review: SchemaReview) -> str:
         if review.impossible or review.policy in {"fail", "quarantine"}:
             refuse_undecided(review)
+        if review.policy == "auto":
+            raise NothingToDecideError(
+                f"stream {review.stream}: policy lets the table follow by itself: {review.text}",
+                "set the policy under `schema:` to review, then answer again",
+            )
         if review.barred:
             raise SchemaRefusedError(
                 f"stream {review.stream}: no record can be put aside: {review.barred}; an answer "
@@ -142,7 +146,12 @@ def _answer(work: Workspace, said: SaidBy, describe: Callable[[SchemaReview], st
         found = review.answer
         if found is None or (found.kind, found.by, found.reason) != (said.kind, by, reason):
             answer = SchemaAnswer(
-                kind=said.kind, review=review.review_id, by=by, reason=reason, at=_say_now()
+                kind=said.kind,
+                review=review.review_id,
+                by=by,
+                reason=reason,
+                at=_say_now(),
+                schemas=_choose_schemas(work, table, said.kind),
             )
             properties = {keys.schema_answer_key(review.stream): answer.model_dump_json()}
             properties |= _record(table, review, said.author, said.kind)
@@ -152,24 +161,11 @@ def _answer(work: Workspace, said: SaidBy, describe: Callable[[SchemaReview], st
     return take_turns(f"answering the schema review of {work.stream.stream}", turn)
 
 
-def settle_again(work: Workspace, *, dry_run: bool) -> Workspace:
-    """Settle the schema for records that are read again, and give the stream with its columns.
-
-    While somebody's answer is missing they would lose what the table cannot hold yet.
-
-    Raises:
-        SchemaReviewError, SchemaRefusedError: a person decides first; nothing was written.
-    """
-    newest = with_newest_columns(work)
-    table = work.store.find(work.stream.table.name)
-    review = find_review(table, newest) if table is not None else None
-    if review is not None:
-        refuse_undecided(review)
-        if review.puts_aside:
-            raise explain_put_aside(review)
-        if not dry_run:
-            settle_schema(newest)
-    return with_columns(work)
+def _choose_schemas(work: Workspace, table: Table, kind: str) -> tuple[int, ...]:
+    """Choose what stays in question: what was put aside before, and what is put aside now."""
+    before = read_answer(table.properties, work.stream.stream)
+    kept = before.schemas if before else ()
+    return work.asked_by if kind == "quarantine" else kept
 
 
 def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, SchemaReview]:

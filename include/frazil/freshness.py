@@ -84,6 +84,8 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
     clocks, losses = read_clocks(facts, now), forecast_losses(facts, now)
     cause = decide_cause(facts, clocks, limits, now)
     level = decide_level(cause, clocks, limits)
+    if facts.put_aside and level == "ok":
+        level = "warn"  # somebody still has to decide
     return FreshnessReport(
         stream=facts.stream,
         table=facts.table,

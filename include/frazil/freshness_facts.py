@@ -100,6 +100,7 @@ class FreshnessFacts:
     state: StreamState | None = None
     rows: int | None = None
     newest_redrive_at: datetime | None = None
+    put_aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

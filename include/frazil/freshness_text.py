@@ -22,6 +22,8 @@ def explain(facts: FreshnessFacts, clocks: Clocks, cause: Cause, limits: Freshne
     held = sum(p.held for p in facts.partitions)
     if held:
         parts.append(f"{held} offsets wait behind open transactions")
+    if facts.put_aside:
+        parts.append(f"records whose schema asks for {', '.join(facts.put_aside)} are put aside")
     if clocks.table is not None:
         parts.append(f"newest ingest {describe_seconds(clocks.table)} ago")
     if clocks.loss is not None:
@@ -62,6 +64,11 @@ def find_next_step(facts: FreshnessFacts, cause: Cause) -> str:
     """Say what to do; an error's own next step comes first."""
     if facts.obstacle is not None:
         return facts.obstacle.next_step
+    if facts.put_aside and cause in {"up_to_date", "idle"}:
+        return (
+            f"`frazil review-schema {facts.stream}` shows what is in question; with --accept its "
+            "letters can come back"
+        )
     if cause in _NEXT_STEPS:
         return _NEXT_STEPS[cause](facts)
     return (

@@ -43,7 +43,7 @@ class PlanInput:
     table: TableFacts
     suite_hash: str
     latest_schemas: Mapping[Part, int] = field(default_factory=dict)
-    put_aside: str = ""
+    put_aside: Sequence[str] = ()
 
 
 def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
@@ -107,14 +107,16 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         stream_hash=given.stream.content_hash,
         transform_version=transform,
         latest_schemas=dict(given.latest_schemas),
-        put_aside=given.put_aside,
+        put_aside=tuple(given.put_aside),
         other_writers=given.stream.table.other_writers,
     )
 
 
-def name_rules(transform: str, latest_schemas: Mapping[Part, int], put_aside: str = "") -> str:
+def name_rules(
+    transform: str, latest_schemas: Mapping[Part, int], put_aside: Sequence[str] = ()
+) -> str:
     """Name all that decides how a record becomes a row, for the id of a batch."""
-    aside = [f"put aside {put_aside}"] if put_aside else []
+    aside = [f"put aside {json.dumps(list(put_aside))}"] if put_aside else []
     return " ".join([transform, *map(str, latest_schemas.items()), *aside])
 
 

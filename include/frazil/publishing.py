@@ -211,12 +211,7 @@ def _refuse_blocked(history: History, plan: BatchPlan) -> None:
     if blocked is None or (blocked.waiver and blocked.plan.batch_id == plan.batch_id):
         return
     point = find_recovery_point(history, plan.stream)
-    judged = Fingerprint(
-        suite_hash=plan.suite_hash,
-        stream_hash=plan.stream_hash,
-        transform_version=plan.transform_version,
-    )
-    if point is not None and is_standing(blocked, point, judged):
+    if point is not None and is_standing(blocked, point, Fingerprint.of(plan)):
         raise explain_block(blocked)
 
 

@@ -18,7 +18,6 @@ from frazil.branches import create_branch, forsake_branch, name_branch
 from frazil.checking import judge_rows
 from frazil.contracts import Staged, Verdict
 from frazil.errors import ConservationError, MissingTableError, QualityFailedError, StageStaleError
-from frazil.evolution import settle_again
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint, refuse_other_rules
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
@@ -43,6 +42,7 @@ from frazil.redrive_plan import (
     split_letters,
     summarize_redrive,
 )
+from frazil.schema_review import open_settled
 from frazil.sealing import Seal, publish_seal
 from frazil.staged_rows import read_coordinates
 from frazil.staging import build_request, find_staged_snapshot
@@ -84,7 +84,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
         ConservationError: the staged rows are not the letters that were planned.
         JobFailedError, UnavailableError: run again.
     """
-    work = settle_again(work, dry_run=choice.dry_run)
+    work = open_settled(work)
     stream = work.stream
     look = look_at(work)
     refuse_upserts(look.steps, stream.stream)

@@ -11,7 +11,6 @@ from frazil.contracts import BatchPlan
 from frazil.derived_columns import with_columns
 from frazil.dry_runs import refuse_dry_run
 from frazil.errors import NotReplayableError
-from frazil.evolution import settle_again
 from frazil.fingerprints import refuse_other_rules
 from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse_unkept_ranges
 from frazil.instants import read_span
@@ -28,6 +27,7 @@ from frazil.replay import (
     refuse_unclear,
 )
 from frazil.replay_messages import Differences, Replayed, ReplayPlan, ReplayRequest
+from frazil.schema_review import open_settled
 from frazil.staging import build_request
 from frazil.workspace import Workspace
 
@@ -44,7 +44,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
         TableError, SourceError, UnavailableError: nothing was written.
     """
     refuse_unclear(request)
-    work = settle_again(work, dry_run=request.dry_run)
+    work = open_settled(work)
     history, point = open_ledger(work, "replay")
     ranges = _choose_ranges(work, request, point)
     refuse_above(work.stream.stream, ranges, point.state)

@@ -7,18 +7,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
 from pyiceberg.partitioning import validate_partition_name
 from pyiceberg.table import Table
 
 from frazil import keys
 from frazil.contracts import plain_offsets
-from frazil.derived_columns import with_newest_columns
+from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import SchemaRefusedError, SchemaReviewError
 from frazil.ledger import find_recovery_point
 from frazil.publishing import load_with_history
+from frazil.schema_answers import SchemaAnswer, read_answer
 from frazil.schema_merge import merge_schema
 from frazil.schema_policy import EFFECTS, SchemaChange, choose_policy, compare_columns
 from frazil.streams import Policy, Stream
@@ -27,22 +26,6 @@ from frazil.workspace import Workspace
 
 _REPLACING = frozenset({"narrow", "change_type", "drop"})
 _HARMLESS = frozenset({"add_column", "add_required", "widen", "relax"})
-
-
-class SchemaAnswer(BaseModel):
-    """What a person said to a review without changing the table; it ends with the review.
-
-    `stop`: the stream rests. `quarantine`: it goes on, and records whose schema asks for more than
-    the table has become dead letters.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["stop", "quarantine"] = "stop"
-    review: str
-    by: str
-    reason: str
-    at: str
 
 
 @dataclass(frozen=True)
@@ -60,10 +43,12 @@ class SchemaReview:
     """Why this stream's records cannot be put aside; empty where they can."""
 
     @property
-    def puts_aside(self) -> bool:
-        """Say whether the stream goes on beside a change that nobody has accepted."""
+    def put_aside(self) -> tuple[str, ...]:
+        """List the columns in question beside which the stream goes on, by a person's answer."""
         is_chosen = self.answer is not None and self.answer.kind == "quarantine"
-        return is_chosen and self.policy == "review" and not self.barred and not self.impossible
+        if not is_chosen or self.policy != "review" or self.barred or self.impossible:
+            return ()
+        return tuple(sorted({change.path for change in self.changes}))
 
     @property
     def text(self) -> str:
@@ -97,6 +82,8 @@ def explain_barred(stream: Stream) -> str:
         return "only records that name a registered schema, whose columns no file lists, can wait"
     if stream.key.needs_type:
         return "its keys follow a registered schema too"
+    if stream.route is not None:
+        return "a route shares its topic, and what one table waits for another may take"
     if stream.errors.tolerance != "quarantine":
         return f"errors.tolerance is {stream.errors.tolerance}, which keeps no dead letters"
     return ""
@@ -120,8 +107,7 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         impossible = _list_taken_names(table, stream, changes)
     parts = [str(table.metadata.table_uuid), schema.schema_id, [c.text for c in changes]]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    text = table.properties.get(keys.schema_answer_key(stream.stream))
-    answer = SchemaAnswer.model_validate_json(text) if text else None
+    answer = read_answer(table.properties, stream.stream)
     return SchemaReview(
         stream=stream.stream,
         table=stream.table.name,
@@ -189,17 +175,17 @@ def find_review(table: Table, work: Workspace) -> SchemaReview | None:
     return review_table(table, work) if has_rows else None
 
 
-def read_put_aside(table: Table, work: Workspace) -> str:
-    """Give the review whose answer puts records aside, empty where none does.
+def read_put_aside(table: Table, work: Workspace) -> tuple[str, ...]:
+    """List the columns whose records a person has put aside.
 
     Raises:
         SchemaReviewError, SchemaRefusedError: see `settle_schema`.
     """
     review = find_review(table, work)
     if review is None:
-        return ""
+        return ()
     refuse_undecided(review)
-    return review.review_id if review.puts_aside else ""
+    return review.put_aside
 
 
 def refuse_undecided(review: SchemaReview) -> None:
@@ -231,21 +217,41 @@ def refuse_undecided(review: SchemaReview) -> None:
             f"{back}, or {accept}",
             review_id=review.review_id,
         )
-    if review.policy == "review" and not review.puts_aside:
+    if review.policy == "review" and not review.put_aside:
         raise SchemaReviewError(
             f"{facts}; a person decides, the stream waits, nothing is lost",
-            f"answer in Airflow under Required Actions (DAG review_schema), or {accept}; "
+            f"answer in Airflow under Required Actions (DAG review_schema; started by hand it asks "
+            f"again), or {accept}; "
             f"`frazil review-schema {review.stream}` shows what it does",
             review_id=review.review_id,
         )
 
 
-def explain_put_aside(review: SchemaReview) -> SchemaReviewError:
-    """Build the refusal to read records again beside a change that is put aside."""
-    who = f", by {review.answer.by}" if review.answer else ""
-    return SchemaReviewError(
-        f"stream {review.stream}: records that ask for {review.text} are put aside{who}: read "
-        "again now they would only be put aside once more",
+def open_settled(work: Workspace) -> Workspace:
+    """Give the stream with its table's columns, for records that are read again.
+
+    By columns that are about to change they would lose fields.
+
+    Raises:
+        SchemaReviewError, SchemaRefusedError: a person or the next run changes the table first.
+        RegistryUnavailableError: see `with_newest_columns`.
+    """
+    table = work.store.find(work.stream.table.name)
+    review = find_review(table, with_newest_columns(work)) if table is not None else None
+    if review is None:
+        return with_columns(work)
+    refuse_undecided(review)
+    facts = f"stream {review.stream}: table {review.table} and its stream differ: {review.text}"
+    if not review.put_aside:
+        raise SchemaRefusedError(
+            f"{facts}; by policy the table follows with the next run, and only then can records "
+            "be read again",
+            f"`frazil run {review.stream}`, then again",
+        )
+    by = review.answer.by if review.answer else ""
+    raise SchemaReviewError(
+        f"{facts}; records that ask for it are put aside, by {by}: read again now they would lose "
+        "what the table cannot hold",
         f"`frazil review-schema {review.stream} --accept --by YOU --reason WHY`, then again",
         review_id=review.review_id,
     )

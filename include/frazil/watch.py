@@ -100,6 +100,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         facts = replace(facts, partitions=tuple(p for part in parts for p in part))
         refuse_other_writers(history, stream.stream, stream.table.other_writers)
         put_aside = read_put_aside(table, with_newest_columns(work))
+        facts = replace(facts, put_aside=put_aside)
         refuse_departed(table, stream)
         return replace(
             facts, obstacle=_find_block(table, with_columns(work).stream, point, put_aside)
@@ -245,7 +246,7 @@ def parse_retention(settings: Mapping[str, str]) -> Retention:
 
 
 def _find_block(
-    table: Table, stream: Stream, point: RecoveryPoint, put_aside: str
+    table: Table, stream: Stream, point: RecoveryPoint, put_aside: tuple[str, ...]
 ) -> Obstacle | None:
     """Find the record of a blocked batch that still stands.
 

@@ -44,8 +44,8 @@ class Payload:
     part: Part
     waits: bool = True
     """Whether a schema that cannot be used may hold a batch up; letters are set aside already."""
-    puts_aside: bool = False
-    """Whether records become letters whose schema asks for more than the columns."""
+    put_aside: tuple[str, ...] = ()
+    """Columns in question: records become letters whose schema asks for one of them."""
 
     @property
     def options(self) -> Value | Key:
@@ -79,9 +79,9 @@ class Payload:
         return tuple(parse_column(name, text) for name, text in pairs.items())
 
 
-def list_payloads(stream: Stream, *, puts_aside: bool = False) -> tuple[Payload, ...]:
+def list_payloads(stream: Stream, put_aside: tuple[str, ...] = ()) -> tuple[Payload, ...]:
     """List the parts of a stream's records that need a registry; only values are put aside."""
-    value = Payload(stream, "value", puts_aside=puts_aside)
+    value = Payload(stream, "value", put_aside=put_aside)
     payloads = (value, Payload(stream, "key"))
     return tuple(p for p in payloads if p.options.convert in BY_REGISTRY)
 
@@ -211,9 +211,8 @@ def _write_format(payload: Payload, kind: SchemaType, decodes: list[SchemaDecode
 
 def describe_schema(payload: Payload, schema: Registered) -> SchemaDecode:
     """Write down how one schema's payloads become the columns, or why they wait for a person."""
-    if payload.puts_aside and (asked := _list_asked(payload, schema)):
-        text = f"schema {schema.id} asks for {asked}; a person decides about the table"
-        return SchemaDecode(schema_id=schema.id, refusal=(PUT_ASIDE, text))
+    if payload.put_aside and (asked := _explain_put_aside(payload, schema)):
+        return SchemaDecode(schema_id=schema.id, refusal=(PUT_ASIDE, f"schema {schema.id} {asked}"))
     writers: Mapping[SchemaType, Callable[[Payload, Registered], SchemaDecode]] = {
         "AVRO": _write_avro,
         "PROTOBUF": _write_protobuf,
@@ -225,10 +224,17 @@ def describe_schema(payload: Payload, schema: Registered) -> SchemaDecode:
         raise _misfit(payload, schema, error) from error
 
 
-def _list_asked(payload: Payload, schema: Registered) -> str:
-    """List what the table would have to change to hold all that a schema can say."""
-    followed = follow_columns(payload.columns, derive_payload_columns(payload, schema))
-    return "; ".join(c.text for c in compare_columns(payload.columns, followed, frozenset()))
+def _explain_put_aside(payload: Payload, schema: Registered) -> str:
+    """Say why a schema's records wait for a person; empty where they need not."""
+    try:
+        followed = follow_columns(payload.columns, derive_payload_columns(payload, schema))
+    except SchemaMisfitError:
+        columns = ", ".join(payload.put_aside)
+        return f"has a field without an exact form: nobody can say whether it asks for {columns}"
+    changes = compare_columns(payload.columns, followed, frozenset())
+    if not any(change.path in payload.put_aside for change in changes):
+        return ""
+    return f"asks for {'; '.join(c.text for c in changes)}, about which a person decides"
 
 
 def _write_avro(payload: Payload, schema: Registered) -> SchemaDecode:

@@ -33,6 +33,8 @@ class Workspace:
     run_id: str
     written: Stream | None = None
     """The stream as its file has it, where `stream` has columns that the file leaves out."""
+    asked_by: tuple[int, ...] = ()
+    """The registered schemas that `stream` has the columns of values from, beyond the table's."""
 
     @cached_property
     def store(self) -> TableStore:

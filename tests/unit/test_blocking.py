@@ -28,16 +28,6 @@ def block(lake: Lake, waiver: Waiver | None = None) -> BlockedBatch:
     )
 
 
-def judged_like(blocked: BlockedBatch) -> Fingerprint:
-    """Give the rules that the batch was judged with."""
-    plan = blocked.plan
-    return Fingerprint(
-        suite_hash=plan.suite_hash,
-        stream_hash=plan.stream_hash,
-        transform_version=plan.transform_version,
-    )
-
-
 def test_the_record_survives_a_table_property(lake: Lake) -> None:
     blocked = block(lake, Waiver(by="jane", reason="known", at="2026-01-31T00:00:00+00:00"))
 
@@ -49,13 +39,13 @@ def test_a_block_stands_while_base_and_rules_stay(lake: Lake) -> None:
     blocked, point = block(lake), lake.point
 
     assert point is not None
-    assert is_standing(blocked, point, judged_like(blocked))
+    assert is_standing(blocked, point, Fingerprint.of(blocked.plan))
 
 
 @pytest.mark.parametrize("part", ["suite_hash", "stream_hash", "transform_version", "put_aside"])
 def test_a_block_falls_when_this_changes(lake: Lake, part: str) -> None:
     blocked, point = block(lake), lake.point
-    changed = judged_like(blocked).model_copy(update={part: "changed"})
+    changed = Fingerprint.of(blocked.plan).model_copy(update={part: "changed"})
 
     assert point is not None
     assert not is_standing(blocked, point, changed)
@@ -66,7 +56,7 @@ def test_a_block_falls_when_the_recovery_point_moves(lake: Lake, epoch: int, bat
     blocked = block(lake)
     moved = RecoveryPoint(make_state(epoch=epoch, batch=batch), 1)
 
-    assert not is_standing(blocked, moved, judged_like(blocked))
+    assert not is_standing(blocked, moved, Fingerprint.of(blocked.plan))
 
 
 def test_the_answer_names_reason_branch_and_both_ways_on(lake: Lake) -> None:

@@ -219,6 +219,15 @@ def test_no_record_is_at_fault_where_a_person_edited_the_columns(begun: Lake) ->
     assert "cannot be put aside" in show_schema_review(work).text
 
 
+def test_what_policy_does_by_itself_is_put_aside_by_nobody(begun: Lake) -> None:
+    work = edit(begun, COLUMNS | {"city": "string"})
+
+    with pytest.raises(NothingToDecideError, match="policy lets the table follow by itself"):
+        quarantine_schema(work, JANE)
+
+    assert records(begun) == []
+
+
 def test_an_answer_to_what_was_not_seen_is_refused(begun: Lake) -> None:
     seen = show_schema_review(edit(begun, {"id": "int!"})).facts["review"]
     work = edit(begun, {"id": "int!", "label": "string"})

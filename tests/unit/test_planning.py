@@ -230,12 +230,12 @@ def test_the_batch_id_depends_on(
 
 
 def test_a_batch_that_puts_records_aside_is_another_batch_and_says_so() -> None:
-    plain, aside = plan_batch(given_facts()), plan_batch(replace(given_facts(), put_aside="r1"))
+    plain, aside = plan_batch(given_facts()), plan_batch(replace(given_facts(), put_aside=["city"]))
 
     assert isinstance(plain, BatchPlan)
     assert isinstance(aside, BatchPlan)
     assert aside.batch_id != plain.batch_id
-    assert (plain.put_aside, aside.put_aside) == ("", "r1")
+    assert (plain.put_aside, aside.put_aside) == ((), ("city",))
 
 
 @pytest.mark.parametrize(

@@ -464,6 +464,20 @@ def test_a_longer_batch_cannot_pass_in_place_of_the_blocked_one(lake: Lake) -> N
         lake.publish(longer, staged)
 
 
+def test_a_block_counts_only_for_batches_that_put_the_same_aside(lake: Lake) -> None:
+    blocked, longer, other = (
+        lake.plan(*ends).model_copy(update={"put_aside": columns})
+        for ends, columns in (((3, 2), ("city",)), ((30, 2), ("city",)), ((3, 2), ()))
+    )
+    block(lake, blocked)
+
+    with pytest.raises(BatchBlockedError):
+        lake.publish(longer, lake.stage(longer))
+    lake.publish(other, lake.stage(other))
+
+    assert lake.coordinates() == FIVE
+
+
 WAIVER = Waiver(by="jane", reason="known", at="2026-01-31T00:00:00+00:00")
 
 
