@@ -1,0 +1,114 @@
+"""The DAGs that look after every stream, and a drill, in a running Airflow."""
+
+import time
+from typing import Any
+
+import pytest
+from conftest import Lab, good_values
+
+from e2e.conftest import Airflow
+from frazil.errors import StackError
+
+pytestmark = pytest.mark.stack
+
+WAIT_SECONDS = 120
+
+
+def run_with(airflow: Airflow, dag: str, **conf: object) -> str:
+    """Trigger a run with a form, wait for its end, give its id."""
+    airflow.api.wait_for_dag(dag)
+    body = {"logical_date": None, "conf": conf}
+    run_id = str(airflow.api.request("POST", f"/dags/{dag}/dagRuns", body)["dag_run_id"])
+    airflow.api.wait_for_run(dag, run_id, 240)
+    return run_id
+
+
+def find_instance(airflow: Airflow, dag: str, run_id: str, stream: str) -> dict[str, Any]:
+    """Find the task instance that is named after a stream."""
+    answer = airflow.api.request("GET", f"/dags/{dag}/dagRuns/{run_id}/taskInstances")
+    (found,) = (t for t in answer["task_instances"] if t["rendered_map_index"] == stream)
+    return dict(found)
+
+
+def read_log(airflow: Airflow, instance: dict[str, Any]) -> str:
+    """Read what a task instance told, of its last try."""
+    run = f"/dags/{instance['dag_id']}/dagRuns/{instance['dag_run_id']}"
+    path = f"{run}/taskInstances/{instance['task_id']}/logs/{instance['try_number']}"
+    return str(airflow.api.request("GET", f"{path}?map_index={instance['map_index']}"))
+
+
+def test_watch_and_readiness_have_an_instance_of_each_stream_that_says_why(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab = airflow_lab
+    lab.create_topic()
+    lab.produce(good_values(20))
+    assert lab.frazil("run", lab.stream).code == 0
+    airflow.api.wait_for_dag(f"ingest__{lab.stream}")
+
+    fresh = find_instance(airflow, "watch", run_with(airflow, "watch"), lab.stream)
+    ready = find_instance(airflow, "readiness", run_with(airflow, "readiness"), lab.stream)
+    long = run_with(airflow, "readiness", outage_hours=24 * 365)
+    unready = find_instance(airflow, "readiness", long, lab.stream)
+    lab.write_stream(freshness={"warn_seconds": 1, "fail_seconds": 2})
+    lab.produce(good_values(5, start=20))
+    time.sleep(3)
+    late = find_instance(airflow, "watch", run_with(airflow, "watch"), lab.stream)
+
+    assert [each["state"] for each in (fresh, ready, unready, late)] == [
+        "success",
+        "success",
+        "failed",
+        "failed",
+    ]
+    assert "raise retention.ms" in read_log(airflow, unready)
+    assert "5 offsets wait" in read_log(airflow, late)
+
+
+def test_a_broken_stream_file_is_an_import_error_that_names_line_and_fix(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    broken = airflow.streams / f"{airflow_lab.stream}_broken.yaml"
+    broken.write_text(f"stream: {airflow_lab.stream}_broken\nowner: me\nsauce: {{topic: x}}\n")
+    try:
+        deadline, told = time.monotonic() + WAIT_SECONDS, ""
+        while broken.name not in told:
+            assert time.monotonic() < deadline, told
+            errors = airflow.api.request("GET", "/importErrors")["import_errors"]
+            told = " ".join(each["stack_trace"] for each in errors)
+            time.sleep(1)
+    finally:
+        broken.unlink()
+
+    assert "sauce" in told
+    assert airflow.api.request("GET", "/dags/watch")["has_import_errors"] is False
+
+
+def test_a_drill_by_form_reports_what_it_broke_and_saw(airflow: Airflow, airflow_lab: Lab) -> None:
+    lab = airflow_lab
+    run_id = run_with(airflow, "drill", stream=lab.stream, drill="lost_commit_answer")
+
+    assert airflow.states("drill", run_id) == {"run_drill": "success"}
+    path = f"/dags/drill/dagRuns/{run_id}/taskInstances/run_drill/xcomEntries/return_value"
+    report = str(airflow.api.request("GET", path)["value"])
+    for word in ("nobody knows", "passed", "seconds"):
+        assert word in report, report
+    with pytest.raises(StackError, match="400"):
+        run_with(airflow, "drill", stream=lab.stream, drill="earthquake")
+
+
+def test_a_move_to_where_the_stream_reads_already_is_refused_and_moves_nothing(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab = airflow_lab
+    lab.create_topic()
+    lab.produce(good_values(20))
+    assert lab.frazil("run", lab.stream).code == 0
+    snapshots = lab.frazil("snapshots", lab.stream, "--json").json
+
+    run_id = run_with(airflow, "move_cluster", stream=lab.stream)
+
+    assert airflow.states("move_cluster", run_id)["look"] == "failed"
+    path = f"/dags/move_cluster/dagRuns/{run_id}/taskInstances/look/logs/1"
+    assert "reads already" in str(airflow.api.request("GET", path))
+    assert lab.frazil("snapshots", lab.stream, "--json").json == snapshots
