@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 export FRAZIL_HOME ?= $(CURDIR)/.frazil
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo up down clean test test-fast check format faults chaos bench docs
+.PHONY: help setup demo up down clean test test-fast check format faults chaos bench bench-peers docs
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,6 +84,12 @@ chaos: $(STAMP) ## runs, kills, rollbacks, dying servers at once, then the audit
 
 bench: $(STAMP) ## measure beside a floor in the same run; prints JSON
 	@$(BIN)/python tests/bench/run_bench.py
+
+RECORDS ?= 1000000
+ROUNDS ?= 5
+
+bench-peers: $(STAMP) ## the same topic through Spark, Flink, Kafka Connect, Python; writes docs/benchmarks.md (RECORDS=…, ROUNDS=…)
+	@PYTHONPATH=tests $(BIN)/python tests/bench/peers.py $(RECORDS) $(ROUNDS) docs/benchmarks.md
 
 check: $(STAMP) ## the static gate: ruff, mypy, arrows, sizes
 	@$(BIN)/ruff check .

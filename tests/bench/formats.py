@@ -31,7 +31,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import SparkSession
-from throughput import SameSession, measure, run_ours
+from throughput import SameSession, measure, measured_pids, run_ours
 
 from frazil.connections import find_kafka_config, find_registry_config, find_spark_remote
 from frazil.contracts import BatchPlan
@@ -199,6 +199,7 @@ def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
         print(f"{kind}: {sizes[kind] / records:.0f} bytes", file=sys.stderr)
     spark = SparkSession.builder.remote(find_spark_remote()).create()
     figures: dict[str, list[tuple[float, float]]] = {kind: [] for kind in FORMATS}
+    pids = measured_pids(spark_pid)
     for turn in range(rounds + 1):
         for kind in FORMATS:
             stream = f"{mark}_{kind}"
@@ -210,7 +211,7 @@ def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
             work.__dict__["engine"] = SameSession(spark)
             plan = plan_next_batch(work)
             assert isinstance(plan, BatchPlan)
-            figures[kind].append(measure(spark_pid, partial(run_ours, work, plan, records)))
+            figures[kind].append(measure(pids, partial(run_ours, work, plan, records)))
             print(f"round {turn}: {kind} {figures[kind][-1]}", file=sys.stderr)
     spark.stop()
     return {kind: summarize(records, sizes[kind], figures, kind) for kind in FORMATS}

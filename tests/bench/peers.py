@@ -1,8 +1,9 @@
 """The same bounded topic through Frazil and through what people use instead, by turns.
 
-    FRAZIL_SPARK_PID=… python tests/bench/peers.py RECORDS ROUNDS [PAGE]
+    PYTHONPATH=tests python tests/bench/peers.py RECORDS ROUNDS [PAGE]     (`make bench-peers`)
 
-Needs `frazil stack up --only kafka,spark`. Frazil runs whole: stage with offsets and dead letters,
+Starts a stack of its own, unless FRAZIL_SPARK_PID names the Spark server of the one in FRAZIL_HOME
+(`frazil stack up --only kafka,spark`). Frazil runs whole: stage with offsets and dead letters,
 ten expectations, publish; nobody else checks, sets bad rows apart, or knows what its snapshot
 holds. Each peer has the fetch settings that serve it best. One reader counts and adds up every
 table that was written. Prints JSON; PAGE gets a Markdown table and a chart.
@@ -10,28 +11,29 @@ table that was written. Prints JSON; PAGE gets a Markdown table and a chart.
 
 import json
 import os
-import platform
 import secrets
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import orders
-import psutil
 import pyarrow.compute as pc
 import yaml
+from jvm_peers import CONNECT_COORDINATES, ConnectPeer, FlinkPeer, start_connect, start_flink
+from peak import Peak
+from peers_page import MIB, write_page
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from run_bench import ask, started_stack
 from throughput import SameSession, measure, run_floor, run_ours
 
 from frazil.connections import find_kafka_config, find_spark_remote
@@ -46,40 +48,12 @@ LIMITS = {
     "floor, our write settings": 1 / 1.1,
     "AvailableNow": 1.1,
     "plain Python": 1.25,
+    "Flink": 0.95,
+    "Kafka Connect": 2.2,
 }
 """Frazil's records a second over the peer's, at least (issue 7)."""
-MIB = 1024 * 1024
-
-
-@dataclass
-class Peak:
-    """The most memory that some processes held while something ran, sampled."""
-
-    pids: tuple[int, ...]
-    highest: int = 0
-    _over: threading.Event = field(default_factory=threading.Event)
-
-    def watch(self, action: Callable[[], None]) -> None:
-        """Run an action and look five times a second."""
-        watcher = threading.Thread(target=self._look, daemon=True)
-        watcher.start()
-        try:
-            action()
-        finally:
-            self._over.set()
-            watcher.join()
-
-    def _look(self) -> None:
-        while not self._over.wait(0.2):
-            rss = 0
-            for pid in self.pids:
-                try:
-                    parent = psutil.Process(pid)
-                    family = (parent, *parent.children(recursive=True))
-                    rss += sum(process.memory_info().rss for process in family)
-                except psutil.NoSuchProcess:
-                    continue
-            self.highest = max(self.highest, rss)
+PLAIN = {"format-version": "2"}
+COORDINATES = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 
 
 @dataclass
@@ -92,6 +66,8 @@ class Contest:
     spark: SparkSession
     spark_pid: int
     records: int
+    flink: FlinkPeer
+    connect: ConnectPeer
 
     def open(self, turn: int) -> tuple[Workspace, BatchPlan]:
         """Plan Frazil's batch of a round, into a table of its own."""
@@ -103,13 +79,16 @@ class Contest:
         assert isinstance(plan, BatchPlan)
         return work, plan
 
-    def create(self, turn: int, peer: str, properties: dict[str, str]) -> str:
+    def create(
+        self,
+        turn: int,
+        peer: str,
+        properties: Mapping[str, str] = PLAIN,
+        coordinates: str = COORDINATES,
+    ) -> str:
         """Create a peer's table, and name it without the catalog."""
         name = f"bench.{self.stream}_{turn}_{peer}"
-        schema = (
-            f"{orders.SPARK_SCHEMA}, topic STRING, partition INT, offset BIGINT, "
-            "timestamp TIMESTAMP"
-        )
+        schema = f"{orders.SPARK_SCHEMA}, {coordinates}"
         written = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
         self.spark.sql(
             f"CREATE TABLE lake.{name} ({schema}) USING iceberg TBLPROPERTIES ({written})"
@@ -149,31 +128,55 @@ class Contest:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
+@dataclass(frozen=True)
+class Entry:
+    """One peer of one round: it fills a new table, and tells the seconds if it knows better."""
+
+    name: str
+    table: str
+    run: Callable[[], float | None]
+    pids: Sequence[int]
+
+
+def list_entries(contest: Contest, turn: int, work: Workspace, plan: BatchPlan) -> list[Entry]:
+    """Create the tables of a round and say who fills which."""
+    bare = contest.create(turn, "floor")
+    same = contest.create(turn, "same", TABLE_DEFAULTS)
+    stream = contest.create(turn, "now")
+    plain = contest.create(turn, "python")
+    flink = contest.create(turn, "flink")
+    connect = contest.create(turn, "connect", coordinates=CONNECT_COORDINATES)
+    floor = partial(run_floor, contest.spark, plan, contest.bootstrap)
+    python, spark = (os.getpid(),), (os.getpid(), contest.spark_pid)
+    topic, records = contest.stream, contest.records
+    run_flink = partial(contest.flink.run, topic, flink)
+    run_connect = partial(contest.connect.run, topic, connect, records)
+    return [
+        Entry("Frazil", plan.table, partial(run_ours, work, plan, records), spark),
+        Entry("bare floor", bare, partial(floor, f"lake.{bare}"), spark),
+        Entry("floor, our write settings", same, partial(floor, f"lake.{same}"), spark),
+        Entry("AvailableNow", stream, partial(contest.run_available_now, stream), spark),
+        Entry("plain Python", plain, partial(contest.run_plain_python, plain), python),
+        Entry("Flink", flink, run_flink, (contest.flink.process.pid,)),
+        Entry("Kafka Connect", connect, run_connect, (contest.connect.process.pid,)),
+    ]
+
+
 def run_round(contest: Contest, turn: int) -> dict[str, dict[str, Any]]:
     """Let each peer run once, another one first in each round, and read what it wrote."""
     work, plan = contest.open(turn)
-    ours = dict(TABLE_DEFAULTS)
-    bare = contest.create(turn, "floor", {"format-version": "2"})
-    same = contest.create(turn, "same", ours)
-    stream = contest.create(turn, "now", {"format-version": "2"})
-    plain = contest.create(turn, "python", {"format-version": "2"})
-    floor = partial(run_floor, contest.spark, plan, contest.bootstrap)
-    entries: list[tuple[str, str, Callable[[], None]]] = [
-        ("Frazil", plan.table, partial(run_ours, work, plan, contest.records)),
-        ("bare floor", bare, partial(floor, f"lake.{bare}")),
-        ("floor, our write settings", same, partial(floor, f"lake.{same}")),
-        ("AvailableNow", stream, partial(contest.run_available_now, stream)),
-        ("plain Python", plain, partial(contest.run_plain_python, plain)),
-    ]
+    entries = list_entries(contest, turn, work, plan)
     first = turn % len(entries)
+    # They are children of this process, and idle while it or Spark runs.
+    apart = (contest.flink.process.pid, contest.connect.process.pid)
     found = {}
-    for name, table, action in entries[first:] + entries[:first]:
-        pids = (os.getpid(),) if name == "plain Python" else (os.getpid(), contest.spark_pid)
-        peak = Peak(pids)
-        wall, cpu = measure(contest.spark_pid, partial(peak.watch, action))
-        found[name] = {"seconds": wall, "cpu": cpu, "memory_mb": round(peak.highest / MIB)}
-        found[name] |= read_back(work, table)
-        print(f"round {turn}: {name} {found[name]}", file=sys.stderr)
+    for entry in entries[first:] + entries[:first]:
+        peak = Peak(entry.pids, apart)
+        wall, cpu = measure(entry.pids, partial(peak.watch, entry.run), apart)
+        memory = round(peak.highest / MIB)
+        found[entry.name] = {"seconds": peak.told or wall, "cpu": cpu, "memory_mb": memory}
+        found[entry.name] |= read_back(work, entry.table)
+        print(f"round {turn}: {entry.name} {found[entry.name]}", file=sys.stderr)
     return found
 
 
@@ -199,14 +202,25 @@ def main(records: int, rounds: int, spark_pid: int) -> dict[str, Any]:
     os.environ["FRAZIL_STREAMS"] = str(folder)
     bootstrap = find_kafka_config("kafka_default")["bootstrap.servers"]
     orders.fill_topic(bootstrap, stream, records)
+    spark = SparkSession.builder.remote(find_spark_remote()).create()
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
+    with tempfile.TemporaryDirectory(prefix="frazil-bench-") as scratch, ExitStack() as jvms:
+        flink = jvms.enter_context(start_flink(bootstrap, Path(scratch)))
+        connect = jvms.enter_context(start_connect(bootstrap, Path(scratch)))
+        contest = Contest(stream, bootstrap, folder, spark, spark_pid, records, flink, connect)
+        found = [run_round(contest, turn) for turn in range(rounds + 1)]
+        tools = {"Flink": flink.version, "Kafka Connect": connect.version}
+    spark.stop()
+    check_tables(records, found)
+    peers = summarize(records, found[1:])
+    return {"records": records, "rounds": rounds, "peers": peers, "versions": tools}
+
+
+def check_tables(records: int, found: list[dict[str, dict[str, Any]]]) -> None:
+    """See that each table is the topic, to the cent."""
     amount = sum(
         (Decimal(str(json.loads(v)["amount"])) for v in orders.iterate_values(records)), Decimal(0)
     )
-    spark = SparkSession.builder.remote(find_spark_remote()).create()
-    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
-    contest = Contest(stream, bootstrap, folder, spark, spark_pid, records)
-    found = [run_round(contest, turn) for turn in range(rounds + 1)]
-    spark.stop()
     wrong = [
         (name, figures)
         for turn in found
@@ -214,7 +228,6 @@ def main(records: int, rounds: int, spark_pid: int) -> dict[str, Any]:
         if (figures["rows"], figures["distinct"], figures["amount"]) != (records, records, amount)
     ]
     assert not wrong, f"tables that are not the topic: {wrong}"
-    return {"records": records, "rounds": rounds, "peers": summarize(records, found[1:])}
 
 
 def summarize(records: int, found: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
@@ -236,43 +249,22 @@ def summarize(records: int, found: list[dict[str, dict[str, Any]]]) -> dict[str,
     return summary
 
 
-def write_page(figures: dict[str, Any]) -> str:
-    """Write the figures as a page: what was run where, a table, a chart."""
-    peers = figures["peers"]
-    packages = ", ".join(f"{p} {version(p)}" for p in ("pyspark", "pyiceberg", "pyarrow"))
-    memory = psutil.virtual_memory().total // (1024 * MIB)
-    where = (
-        f"{figures['records']:,} JSON events of {orders.TARGET_BYTES} bytes in {orders.PARTITIONS} "
-        f"partitions, medians of {figures['rounds']} warm rounds, by turns; broker, Spark and all "
-        f"peers on one machine: {os.cpu_count()} cores ({platform.machine()}), {memory} GiB. "
-        f"{packages}, Python {platform.python_version()}. {datetime.now(UTC):%Y-%m-%d}. "
-        "`tests/bench/peers.py` wrote this page."
-    )
-    what = (
-        "Frazil stages with offsets and dead letters, checks ten expectations and publishes by "
-        "compare-and-set; nobody else checks, sets bad rows apart, or says what a snapshot holds."
-    )
-    lines = [
-        *("# Benchmarks", "", where, "", what, ""),
-        "| | records/s (min to max) | CPU s per million | MB | Frazil is faster by | at least |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, one in peers.items():
-        spread = f"{one['records_per_second_min']:,} to {one['records_per_second_max']:,}"
-        lines.append(
-            f"| {name} | {one['records_per_second']:,} ({spread}) | "
-            f"{one['cpu_seconds_per_million']} | {one['memory_mb']:,} | "
-            f"{one['frazil_is_faster_by']} | {one['at_least'] or ''} |"
-        )
-    names = ", ".join(f'"{name}"' for name in peers)
-    rates = ", ".join(str(one["records_per_second"] // 1000) for one in peers.values())
-    chart = ["", "```mermaid", "xychart-beta", '  title "thousand records a second"']
-    return "\n".join([*lines, *chart, f"  x-axis [{names}]", f"  bar [{rates}]", "```", ""])
+@contextmanager
+def found_stack() -> Iterator[int]:
+    """Give the Spark server's process: that FRAZIL_SPARK_PID names, or of a new stack."""
+    if known := os.environ.get("FRAZIL_SPARK_PID"):
+        yield int(known)
+        return
+    with started_stack("--only", "kafka,spark") as environment:
+        os.environ |= environment
+        yield int(ask(environment, "stack", "status")["parts"]["spark_connect"]["pid"])
 
 
 if __name__ == "__main__":
-    count, rounds = int(sys.argv[1]), int(sys.argv[2])
-    result = main(count, rounds, int(os.environ["FRAZIL_SPARK_PID"]))
+    # An ordered end also when somebody stops it: the JVMs and the stack are ended on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with found_stack() as server:
+        result = main(int(sys.argv[1]), int(sys.argv[2]), server)
     print(json.dumps(result, indent=2))
     if len(sys.argv) > 3:
         Path(sys.argv[3]).write_text(write_page(result))

@@ -40,8 +40,8 @@ NO_SPARK = json.dumps({"conn_type": "spark_connect", "host": "sc://127.0.0.1", "
 
 
 @contextlib.contextmanager
-def started_stack() -> Iterator[dict[str, str]]:
-    """Start a whole stack of its own; give the environment that finds it."""
+def started_stack(*options: str) -> Iterator[dict[str, str]]:
+    """Start a stack of its own, whole without options; give the environment that finds it."""
     with tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder:
         streams = Path(folder, "streams")
         (streams / "expectations").mkdir(parents=True)
@@ -55,7 +55,7 @@ def started_stack() -> Iterator[dict[str, str]]:
             "FRAZIL_JARS": os.environ.get("FRAZIL_JARS", str(REPO / ".frazil" / "jars")),
         }
         try:
-            subprocess.run([str(FRAZIL), "stack", "up"], env=environment, check=True)
+            subprocess.run([str(FRAZIL), "stack", "up", *options], env=environment, check=True)
             yield environment
         finally:
             subprocess.run([str(FRAZIL), "stack", "down"], env=environment, check=True)

@@ -6,7 +6,7 @@ import secrets
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -60,22 +60,32 @@ def run_floor(spark: SparkSession, plan: BatchPlan, bootstrap: str, table: str) 
     rows.select("d.*", "topic", "partition", "offset", "timestamp").writeTo(table).append()
 
 
-def measure(spark_pid: int | None, action: Callable[[], None]) -> tuple[float, float]:
-    """Give wall seconds and CPU seconds: this process, the Spark server, its Python workers."""
-    before, started = read_cpu(spark_pid), time.monotonic()
+def measure(
+    pids: Sequence[int], action: Callable[[], object], apart: Sequence[int] = ()
+) -> tuple[float, float]:
+    """Give wall seconds and CPU seconds of some processes and their workers."""
+    before, started = read_cpu(pids, apart), time.monotonic()
     action()
-    seconds, after = time.monotonic() - started, read_cpu(spark_pid)
+    seconds, after = time.monotonic() - started, read_cpu(pids, apart)
     # A worker that ended since is in its parent's account of children, if anywhere.
     return seconds, sum(cpu - before.get(pid, 0.0) for pid, cpu in after.items())
 
 
-def read_cpu(spark_pid: int | None) -> dict[int, float]:
+def read_cpu(pids: Sequence[int], apart: Sequence[int]) -> dict[int, float]:
     """Give the CPU seconds of each process, those of its ended children included."""
-    processes = [psutil.Process()]
-    if spark_pid is not None:
-        server = psutil.Process(spark_pid)
-        processes += [server, *server.children(recursive=True)]
-    return {process.pid: sum(process.cpu_times()[:4]) for process in processes}
+    return {p.pid: sum(p.cpu_times()[:4]) for p in list_family(pids, apart)}
+
+
+def list_family(pids: Sequence[int], apart: Sequence[int] = ()) -> list[psutil.Process]:
+    """List processes and their descendants, without some that count for themselves."""
+    parents = [psutil.Process(pid) for pid in pids]
+    children = [child for parent in parents for child in parent.children(recursive=True)]
+    return [*parents, *(child for child in children if child.pid not in apart)]
+
+
+def measured_pids(spark_pid: int | None) -> tuple[int, ...]:
+    """Name this process and, where it is known, the Spark server."""
+    return (os.getpid(),) if spark_pid is None else (os.getpid(), spark_pid)
 
 
 def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
@@ -97,6 +107,7 @@ def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
         f"{orders.SPARK_SCHEMA}, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
     )
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
+    pids = measured_pids(spark_pid)
     for turn in range(rounds + 1):
         table = f"bench.{stream}_{turn}"
         floor_table = f"lake.{table}_floor"
@@ -107,8 +118,8 @@ def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
         work.__dict__["engine"] = SameSession(spark)
         plan = plan_next_batch(work)
         assert isinstance(plan, BatchPlan)
-        floors.append(measure(spark_pid, partial(run_floor, spark, plan, bootstrap, floor_table)))
-        ours.append(measure(spark_pid, partial(run_ours, work, plan, records)))
+        floors.append(measure(pids, partial(run_floor, spark, plan, bootstrap, floor_table)))
+        ours.append(measure(pids, partial(run_ours, work, plan, records)))
         print(f"round {turn}: floor {floors[-1]} ours {ours[-1]}", file=sys.stderr)
     spark.stop()
     return summarize(records, floors[1:], ours[1:])

@@ -1,32 +1,30 @@
 """The reference REST catalog of the Iceberg project, as one process beside the tests."""
 
-import fcntl
 import os
-import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
+
+from ivy_jars import ensure_jars
 
 from frazil.stack.java import find_java
 
 IVY_FILE = Path(__file__).with_name("ivy-rest.xml")
-DEFAULT_JARS = Path(__file__).parents[2] / ".frazil" / "jars"
 CATALOG_NAME = "lake"
 SERVER_CLASS = "org.apache.iceberg.rest.RESTCatalogServer"
-FETCH_SECONDS = 900
 START_SECONDS = 60
 
 
 @contextmanager
 def run_rest_catalog(folder: Path) -> Iterator[dict[str, str]]:
     """Run the server over a SQLite file and give the properties that a client opens it with."""
-    jars = ensure_rest_jars()
+    jars = ensure_jars(IVY_FILE, "rest")
     port = find_free_port()
     with (folder / "rest.log").open("w") as log:
         process = subprocess.Popen(
@@ -61,7 +59,7 @@ def find_free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_answer(url: str, process: "subprocess.Popen[bytes]") -> None:
+def wait_for_answer(url: str, process: subprocess.Popen[Any]) -> None:
     """Wait until the server answers; fail at once if it ended."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
@@ -70,40 +68,4 @@ def wait_for_answer(url: str, process: "subprocess.Popen[bytes]") -> None:
                 return
         except (URLError, ConnectionError, TimeoutError):
             time.sleep(0.1)
-    raise AssertionError(f"no REST catalog at {url}; exit code {process.poll()}")
-
-
-def ensure_rest_jars() -> Path:
-    """Fetch the jars once into `$FRAZIL_JARS/rest`, through the Ivy inside the PySpark wheel."""
-    jars = Path(os.environ.get("FRAZIL_JARS", DEFAULT_JARS))
-    jars.mkdir(parents=True, exist_ok=True)
-    with (jars / ".lock-rest").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (jars / "rest").is_dir():
-            incoming = jars / "incoming-rest"
-            shutil.rmtree(incoming, ignore_errors=True)
-            subprocess.run(
-                ivy_command(incoming), check=True, timeout=FETCH_SECONDS, stdout=subprocess.DEVNULL
-            )
-            (incoming / "rest").rename(jars / "rest")
-            shutil.rmtree(incoming)
-    return jars / "rest"
-
-
-def ivy_command(into: Path) -> list[str]:
-    """Build the command line, like that of the stack's own jars."""
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    ivy = max(Path(spec.submodule_search_locations[0]).glob("jars/ivy-*.jar"))
-    settings = os.environ.get("FRAZIL_IVY_SETTINGS")
-    return [
-        str(find_java().executable),
-        f"-Duser.home={into / 'ivy'}",
-        "-jar",
-        str(ivy),
-        *(["-settings", settings] if settings else []),
-        *["-ivy", str(IVY_FILE), "-cache", str(into / "ivy"), "-confs", "rest"],
-        *["-types", "jar", "bundle", "-retrieve"],
-        f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]",
-    ]
+    raise AssertionError(f"no server at {url}; exit code {process.poll()}")
