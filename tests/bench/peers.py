@@ -177,7 +177,7 @@ def run_round(contest: Contest, turn: int) -> dict[str, dict[str, Any]]:
         found[entry.name] = {"seconds": peak.told or wall, "cpu": cpu, "memory_mb": memory}
         found[entry.name] |= read_back(work, entry.table)
         print(f"round {turn}: {entry.name} {found[entry.name]}", file=sys.stderr)
-    return found
+    return {entry.name: found[entry.name] for entry in entries}
 
 
 def read_back(work: Workspace, table: str) -> dict[str, Any]:
