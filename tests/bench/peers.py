@@ -202,15 +202,16 @@ def main(records: int, rounds: int, spark_pid: int) -> dict[str, Any]:
     os.environ["FRAZIL_STREAMS"] = str(folder)
     bootstrap = find_kafka_config("kafka_default")["bootstrap.servers"]
     orders.fill_topic(bootstrap, stream, records)
-    spark = SparkSession.builder.remote(find_spark_remote()).create()
-    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
-    with tempfile.TemporaryDirectory(prefix="frazil-bench-") as scratch, ExitStack() as jvms:
-        flink = jvms.enter_context(start_flink(bootstrap, Path(scratch)))
-        connect = jvms.enter_context(start_connect(bootstrap, Path(scratch)))
+    with ExitStack() as opened:
+        spark = SparkSession.builder.remote(find_spark_remote()).create()
+        opened.callback(spark.stop)  # else it looks for its server long after that is gone
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
+        scratch = opened.enter_context(tempfile.TemporaryDirectory(prefix="frazil-bench-"))
+        flink = opened.enter_context(start_flink(bootstrap, Path(scratch)))
+        connect = opened.enter_context(start_connect(bootstrap, Path(scratch)))
         contest = Contest(stream, bootstrap, folder, spark, spark_pid, records, flink, connect)
         found = [run_round(contest, turn) for turn in range(rounds + 1)]
         tools = {"Flink": flink.version, "Kafka Connect": connect.version}
-    spark.stop()
     check_tables(records, found)
     peers = summarize(records, found[1:])
     return {"records": records, "rounds": rounds, "peers": peers, "versions": tools}
