@@ -100,7 +100,7 @@ def review_schema() -> None:
     shown = show()
     ask = HITLOperator(
         task_id="ask",
-        subject="{{ params.stream }}: may the table follow its stream file?",
+        subject="{{ params.stream }}: may the table follow?",
         body="{{ ti.xcom_pull(task_ids='show')['text'] }}",
         options=[ACCEPT, QUARANTINE, STOP],
         params={

@@ -6,6 +6,7 @@ other, with an error that names the command.
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -46,7 +47,7 @@ def settle_schema(work: Workspace) -> Workspace:
     """Let the table follow the stream file where policy says so, and give the stream it then fits.
 
     Raises:
-        SchemaReviewError: a person decides; nothing was written.
+        SchemaReviewError: a person decides; at most the question was written.
         SchemaRefusedError: policy or the table forbids it; nothing was written.
     """
     work = with_newest_columns(work)
@@ -56,7 +57,10 @@ def settle_schema(work: Workspace) -> Workspace:
         review = review_table(table, work)
         if review is None:
             _remember_columns(work, table)
+            _forget_question(work, table)
             return work
+        if review.policy == "review" and review.answer is None:
+            _keep_question(work, table, review)
         refuse_undecided(review)
         if review.put_aside:
             return with_columns(replace(work, stream=work.written or work.stream))
@@ -126,8 +130,8 @@ def quarantine_schema(work: Workspace, author: Author, review_id: str | None = N
             )
         if review.barred:
             raise SchemaRefusedError(
-                f"stream {review.stream}: no record can be put aside: {review.barred}; an answer "
-                f"is still wanted to {review.text}",
+                f"stream {review.stream}: no record can be put aside: {review.barred}; still in "
+                f"question: {review.text}",
                 f"`frazil review-schema {review.stream}` with --accept or --stop",
             )
         return f"{review.stream} goes on; put aside are records that ask for {review.text}"
@@ -147,11 +151,11 @@ def _answer(work: Workspace, said: SaidBy, describe: Callable[[SchemaReview], st
         if found is None or (found.kind, found.by, found.reason) != (said.kind, by, reason):
             answer = SchemaAnswer(
                 kind=said.kind,
-                review=review.review_id,
+                changes=tuple(change.text for change in review.changes),
+                schemas=work.asked_by,
                 by=by,
                 reason=reason,
                 at=_say_now(),
-                schemas=_choose_schemas(work, table, said.kind),
             )
             properties = {keys.schema_answer_key(review.stream): answer.model_dump_json()}
             properties |= _record(table, review, said.author, said.kind)
@@ -161,11 +165,25 @@ def _answer(work: Workspace, said: SaidBy, describe: Callable[[SchemaReview], st
     return take_turns(f"answering the schema review of {work.stream.stream}", turn)
 
 
-def _choose_schemas(work: Workspace, table: Table, kind: str) -> tuple[int, ...]:
-    """Choose what stays in question: what was put aside before, and what is put aside now."""
-    before = read_answer(table.properties, work.stream.stream)
-    kept = before.schemas if before else ()
-    return work.asked_by if kind == "quarantine" else kept
+def _keep_question(work: Workspace, table: Table, review: SchemaReview) -> None:
+    """Write down which registered schemas ask: a newer one that does not would hide the question.
+
+    A question about the file needs no note: the file asks again.
+    """
+    if not work.asked_by:
+        return
+    changes = tuple(change.text for change in review.changes)
+    kept = SchemaAnswer(kind="asked", changes=changes, schemas=work.asked_by, at=_say_now())
+    key = keys.schema_answer_key(review.stream)
+    commit_turn(work.store, table, {}, [commits.set_properties({key: kept.model_dump_json()})])
+
+
+def _forget_question(work: Workspace, table: Table) -> None:
+    """Drop what was kept about schemas whose columns the table has got by other ways."""
+    answer = read_answer(table.properties, work.stream.stream)
+    if answer is not None and answer.schemas:
+        key = keys.schema_answer_key(work.stream.stream)
+        commit_turn(work.store, table, {}, [commits.remove_properties([key])])
 
 
 def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, SchemaReview]:
@@ -250,6 +268,8 @@ def _record(
         "changes": [change.text for change in review.changes],
     }
     number = max((number for number, _ in list_schema_changes(table.properties)), default=0) + 1
+    if answer != "accept":  # nothing compares and sets it: two streams may answer at once
+        number = max(number, time.time_ns() // 1_000_000)
     return {f"{keys.SCHEMA_CHANGE_PREFIX}{number}": json.dumps(record)}
 
 

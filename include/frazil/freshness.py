@@ -22,6 +22,7 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 from frazil.freshness_facts import (
+    DOWN,
     Cause,
     Clocks,
     FreshnessFacts,
@@ -30,7 +31,7 @@ from frazil.freshness_facts import (
     PartitionFacts,
     Retention,
 )
-from frazil.freshness_text import explain, find_next_step
+from frazil.freshness_text import explain, find_next_step, name_question
 from frazil.streams import Freshness
 
 __all__ = [
@@ -48,9 +49,7 @@ RUNNING_SECONDS = 1800
 CLOCK_SKEW_SECONDS = 60
 """Timestamps further ahead than this are not arrival times."""
 
-_ALWAYS_FAIL: frozenset[Cause] = frozenset(
-    {"halted", "source_error", "kafka_down", "catalog_down", "misconfigured"}
-)
+_ALWAYS_FAIL: frozenset[Cause] = DOWN | {"halted", "source_error", "misconfigured"}
 _ALWAYS_WARN: frozenset[Cause] = frozenset({"blocked", "review", "not_started"})
 
 
@@ -84,8 +83,9 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
     clocks, losses = read_clocks(facts, now), forecast_losses(facts, now)
     cause = decide_cause(facts, clocks, limits, now)
     level = decide_level(cause, clocks, limits)
+    next_step = None if level == "ok" else find_next_step(facts, cause)
     if facts.put_aside and level == "ok":
-        level = "warn"  # somebody still has to decide
+        level, next_step = "warn", name_question(facts)  # somebody still has to decide
     return FreshnessReport(
         stream=facts.stream,
         table=facts.table,
@@ -103,7 +103,7 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
             if seconds is not None
         },
         text=explain(facts, clocks, cause, limits),
-        next_step=None if level == "ok" else find_next_step(facts, cause),
+        next_step=next_step,
     )
 
 

@@ -21,9 +21,12 @@ Cause = Literal[
     "source_error",
     "kafka_down",
     "catalog_down",
+    "registry_down",
     "misconfigured",
 ]
 """Why the table is where it is; `read_all_at` and limits decide between the first five."""
+DOWN: frozenset[Cause] = frozenset({"kafka_down", "catalog_down", "registry_down"})
+"""A part did not answer; the next look may find it back."""
 
 
 @dataclass(frozen=True)

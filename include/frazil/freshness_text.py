@@ -64,16 +64,19 @@ def find_next_step(facts: FreshnessFacts, cause: Cause) -> str:
     """Say what to do; an error's own next step comes first."""
     if facts.obstacle is not None:
         return facts.obstacle.next_step
-    if facts.put_aside and cause in {"up_to_date", "idle"}:
-        return (
-            f"`frazil review-schema {facts.stream}` shows what is in question; with --accept its "
-            "letters can come back"
-        )
     if cause in _NEXT_STEPS:
         return _NEXT_STEPS[cause](facts)
     return (
         f"raise the topic's retention, or run {facts.stream} more often: records would be deleted "
         "before an alarm about their delay"
+    )
+
+
+def name_question(facts: FreshnessFacts) -> str:
+    """Say how to end what a person put aside."""
+    return (
+        f"`frazil review-schema {facts.stream}` shows what is in question; after --accept its "
+        "letters can come back"
     )
 
 

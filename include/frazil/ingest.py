@@ -43,21 +43,28 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         SourceError, TableError, UnavailableError: nothing was planned.
         BatchBlockedError: a failed check holds the stream.
     """
+    try:
+        plan = _settle_and_plan(work)
+    except OffsetsWentBackError:  # or another run published between the two looks: look again
+        plan = _settle_and_plan(work)
+    reach_failpoint("plan.before-return")
+    return plan.model_copy(update={"used": take_usage()}) if isinstance(plan, BatchPlan) else plan
+
+
+def _settle_and_plan(work: Workspace) -> BatchPlan | NothingToRead:
+    """Let the table follow, then plan up to where Kafka ended before its schemas were looked up.
+
+    In this order the schema of every planned record was asked about.
+    """
+    topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     newest = with_newest_columns(work)
     rules = read_fingerprint(newest)
-    topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     point = ensure_table(newest, topics)
     if newest is not work:  # from here on the table's own columns count
         put_aside = read_put_aside(work.store.load(work.stream.table.name), newest)
         work = with_columns(work)
         rules = read_fingerprint(work).model_copy(update={"put_aside": put_aside})
-    try:
-        plan = _plan_on(work, topics, point, rules)
-    except OffsetsWentBackError:  # or another run published between the two looks: look again
-        topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
-        plan = _plan_on(work, topics, point, rules)
-    reach_failpoint("plan.before-return")
-    return plan.model_copy(update={"used": take_usage()}) if isinstance(plan, BatchPlan) else plan
+    return _plan_on(work, topics, point, rules)
 
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:

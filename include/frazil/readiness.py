@@ -15,7 +15,7 @@ from frazil.derived_columns import with_columns
 from frazil.errors import MissingTableError
 from frazil.file_and_table import list_differences
 from frazil.freshness import FreshnessReport, judge_freshness
-from frazil.freshness_facts import FreshnessFacts
+from frazil.freshness_facts import DOWN, FreshnessFacts
 from frazil.freshness_text import describe_seconds
 from frazil.letter_report import LetterReport, report_letters
 from frazil.maintained_tables import retention_window, summarize_table
@@ -35,9 +35,7 @@ DEFAULT_OUTAGE_HOURS = 72
 DRILL_DAYS = 90
 HOUR = 3600
 MANY_SMALL_FILES = 100
-_UNKNOWN = frozenset(
-    {"source_error", "kafka_down", "catalog_down", "halted", "misconfigured", "not_started"}
-)
+_UNKNOWN = DOWN | {"source_error", "halted", "misconfigured", "not_started"}
 Mark = Literal["ok", "warn", "fail"]
 
 

@@ -1,4 +1,4 @@
-"""What a person said to a schema review without changing the table, kept beside it."""
+"""What became of a schema review that has not changed the table, kept beside it."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -9,24 +9,25 @@ from frazil import keys
 
 
 class SchemaAnswer(BaseModel):
-    """An answer that holds for one review.
+    """A question about a schema, and what a person said to it.
 
-    `stop`: the stream rests. `quarantine`: it goes on, and records whose schema asks for what the
-    review is about become dead letters. `schemas` are the registered schemas that asked for it:
-    what they ask for stays in question until somebody accepts, whichever schema is the newest.
+    `asked`: nobody answered yet. `stop`: the stream rests. `quarantine`: it goes on, and records
+    whose schema asks for one of the `changes` become dead letters. `schemas` are the registered
+    schemas that asked: what they ask for stays in question until somebody accepts, whichever
+    schema is the newest, since records of theirs may wait in Kafka or among the letters.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["stop", "quarantine"] = "stop"
-    review: str
-    by: str
-    reason: str
-    at: str
+    kind: Literal["asked", "stop", "quarantine"]
+    changes: tuple[str, ...]
     schemas: tuple[int, ...] = ()
+    by: str = ""
+    reason: str = ""
+    at: str
 
 
 def read_answer(properties: Mapping[str, str], stream: str) -> SchemaAnswer | None:
-    """Read the answer that is kept for a stream, whether its review is still open or not."""
+    """Read what is kept for a stream, whether it is in question still or not."""
     text = properties.get(keys.schema_answer_key(stream))
     return SchemaAnswer.model_validate_json(text) if text else None

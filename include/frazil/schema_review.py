@@ -105,7 +105,8 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
     impossible += _list_shared(table, stream.stream, changes)
     if not impossible:
         impossible = _list_taken_names(table, stream, changes)
-    parts = [str(table.metadata.table_uuid), schema.schema_id, [c.text for c in changes]]
+    texts = [change.text for change in changes]
+    parts = [str(table.metadata.table_uuid), schema.schema_id, texts]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     answer = read_answer(table.properties, stream.stream)
     return SchemaReview(
@@ -115,7 +116,7 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         policy=choose_policy(changes, stream.schema_policy),
         impossible=tuple(impossible),
         review_id=review_id,
-        answer=answer if answer and answer.review == review_id else None,
+        answer=answer if answer and answer.changes == tuple(texts) else None,
         barred=explain_barred(work.written or stream),
     )
 
@@ -243,10 +244,12 @@ def open_settled(work: Workspace) -> Workspace:
     refuse_undecided(review)
     facts = f"stream {review.stream}: table {review.table} and its stream differ: {review.text}"
     if not review.put_aside:
-        raise SchemaRefusedError(
+        raise SchemaReviewError(
             f"{facts}; by policy the table follows with the next run, and only then can records "
             "be read again",
-            f"`frazil run {review.stream}`, then again",
+            f"`frazil run {review.stream}` or `frazil review-schema {review.stream} --accept`, "
+            "then again",
+            review_id=review.review_id,
         )
     by = review.answer.by if review.answer else ""
     raise SchemaReviewError(
@@ -278,7 +281,7 @@ def show_schema_review(work: Workspace) -> ShownReview:
     lines = [f"review {review.review_id} of table {review.table}, policy {review.policy}:"]
     lines += [f"  {line}" for line in review.lines]
     lines += [f"  impossible in place: {text}" for text in review.impossible]
-    if review.answer is not None:
+    if review.answer is not None and review.answer.kind != "asked":
         lines.append(f"  {review.answer.kind} by {review.answer.by}: {review.answer.reason}")
     if review.barred:
         lines.append(f"  its records cannot be put aside: {review.barred}")

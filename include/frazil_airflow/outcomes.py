@@ -12,14 +12,12 @@ from airflow.sdk.exceptions import (
 
 from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.errors import FrazilError, SupersededError, UnavailableError
+from frazil.freshness_facts import DOWN
 
 if TYPE_CHECKING:
     from frazil.drills import DrillReport
     from frazil.freshness import FreshnessReport
     from frazil.readiness import Scorecard
-
-_BLINKS = frozenset({"kafka_down", "catalog_down"})
-"""Causes that may be gone in ten seconds; every other one stands until somebody acts."""
 
 
 def choose_outcome(error: FrazilError) -> Exception:
@@ -40,7 +38,7 @@ def refuse_stale(report: "FreshnessReport") -> "FreshnessReport":
         UnavailableError: broker or catalog did not answer; the watch's retry looks again.
         AirflowFailException: the table is further behind than its stream file allows.
     """
-    if report.cause in _BLINKS:
+    if report.cause in DOWN:  # may be gone in ten seconds
         raise UnavailableError(report.text, str(report.next_step))
     if report.level == "fail":
         raise AirflowFailException(describe(report))

@@ -190,7 +190,7 @@ def test_a_table_that_is_too_far_behind_fails_the_watch() -> None:
     assert str(caught.value) == "orders: behind\nNext: look"
 
 
-@pytest.mark.parametrize("cause", ["kafka_down", "catalog_down"])
+@pytest.mark.parametrize("cause", ["kafka_down", "catalog_down", "registry_down"])
 def test_a_part_that_may_have_blinked_fails_the_watch_only_after_a_second_look(cause: str) -> None:
     with pytest.raises(errors.UnavailableError) as caught:
         run(make_task(lambda: refuse_stale(watch("fail", "look", cause))))

@@ -128,6 +128,24 @@ def test_what_was_put_aside_stays_in_question_behind_yet_another_schema(
     assert_audited(lab)
 
 
+@pytest.mark.parametrize("said", [(), ("--stop",)], ids=["nobody answered", "stopped"])
+def test_a_question_stays_though_the_newest_schema_no_longer_asks(
+    waiting: RegistryLab, said: tuple[str, ...]
+) -> None:
+    lab = waiting.lab
+    for choice in said:
+        answer(lab, choice)
+    waiting.register(json.dumps({**OLD, "doc": f"as before, {lab.stream}"}))
+
+    still = lab.frazil("run", lab.stream)
+
+    assert (still.code, "add_column city: string" in still.err) == (1, True), still.err
+    answer(lab, "--accept")
+    lab.drain()
+    assert sorted(str(r["city"]) for r in read_table(lab)) == ["Bern", "None", "None"]
+    assert_audited(lab)
+
+
 def test_a_schema_that_asks_for_something_else_is_read_as_before(registry: RegistryLab) -> None:
     lab = registry.lab
     send(registry, OLD, id=1, name="one")

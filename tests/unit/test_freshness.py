@@ -16,6 +16,7 @@ from frazil.errors import (
     FrazilError,
     KafkaUnavailableError,
     MissingTableError,
+    RegistryUnavailableError,
     RetentionGapError,
     StorageError,
     UnknownTopicError,
@@ -210,6 +211,7 @@ def test_cause_and_level(facts: FreshnessFacts, cause: str, level: str) -> None:
     [
         (KafkaUnavailableError("down", "wait"), "kafka_down", "fail"),
         (CatalogUnavailableError("down", "wait"), "catalog_down", "fail"),
+        (RegistryUnavailableError("down", "wait"), "registry_down", "fail"),
         (StorageError("full", "free space"), "catalog_down", "fail"),
         (ForeignRollbackError("rolled back", "recover"), "halted", "fail"),
         (RetentionGapError("lost", "accept"), "source_error", "fail"),
