@@ -38,7 +38,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 @frazil_task
 def plan(stream: str, run_id: str) -> BatchPlan | NothingToRead:
-    """Freeze the next ranges. No Spark; writes only what a first run or a new column needs."""
+    """Freeze the next ranges. No Spark; writes only what a first run or a schema change needs."""
     from frazil.errors import SchemaReviewError
     from frazil.ingest import plan_next_batch
     from frazil.workspace import open_workspace

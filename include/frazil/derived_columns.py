@@ -8,14 +8,13 @@ from pyiceberg.schema import Schema
 from frazil.columns import Column, format_type
 from frazil.errors import (
     IncompatibleTableError,
-    RegistryUnavailableError,
     SchemaMisfitError,
     StreamFileError,
     UnknownSubjectError,
 )
 from frazil.keys import KAFKA_COLUMN
 from frazil.registered import Registered
-from frazil.schema_answers import read_answer
+from frazil.schema_answers import read_question
 from frazil.schema_policy import follow_columns
 from frazil.streams import Stream
 from frazil.table_schema import read_columns
@@ -47,45 +46,40 @@ def with_columns(work: Workspace) -> Workspace:
 def with_newest_columns(work: Workspace) -> Workspace:
     """Fill in the columns as `with_columns`, and add what the newest registered schema brings.
 
-    The stream's schema policy decides whether the table follows. A registry that does not answer
-    brings nothing, and a schema without an exact form neither: where it matters the stage says so.
-    What a person put aside stays in question, also where a newer schema no longer asks for it.
+    The stream's schema policy decides whether the table follows. A schema without an exact form
+    brings nothing: where it matters the stage says so. Where records name their schema, what was
+    asked for once stays in question, also behind a newer schema that no longer asks for it.
 
     Raises:
-        RegistryUnavailableError: something is put aside, and the registry does not answer.
+        RegistryUnavailableError: nobody knows what the newest schema asks for.
     """
     known = with_columns(work)
     stream = work.stream
     table = work.store.find(stream.table.name) if known is not work else None
     if table is None:
         return known
-    answer = read_answer(table.properties, stream.stream)
-    kept = answer.schemas if answer else ()
+    kept = read_question(table.properties, stream.stream)
     found: dict[str, dict[str, str]] = {}
     asked_by: tuple[int, ...] = ()
     asked = {payload.part for payload in _list_asked(stream)}
     for payload in (p for p in list_payloads(known.stream) if p.part in asked):
-        is_value = payload.part == "value"
-        schemas = _find_asking(work, payload, kept if is_value else ())
+        has_names = payload.part == "value" and payload.is_framed
+        schemas = _find_asking(work, payload, kept if has_names else ())
         columns = payload.columns
         for schema in schemas:
             columns = follow_columns(columns, derive_payload_columns(payload, schema))
         found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in columns}
-        asked_by = tuple(schema.id for schema in schemas) if is_value else asked_by
+        asked_by = tuple(schema.id for schema in schemas) if has_names else asked_by
     return replace(work, stream=_fill_in(stream, found), written=stream, asked_by=asked_by)
 
 
 def _find_asking(work: Workspace, payload: Payload, kept: tuple[int, ...]) -> list[Registered]:
-    """Find the schemas that may change the table: what is put aside first, then the newest."""
+    """Find the schemas that may change the table: what is in question first, then the newest."""
     registry = work.registry(payload.options.registry)
     schemas = [found for number in kept if (found := registry.find_schema(number)) is not None]
     try:
         newest = find_latest_schema(registry, payload)
         derive_payload_columns(payload, newest)
-    except RegistryUnavailableError:
-        if kept:
-            raise
-        return []
     except (UnknownSubjectError, SchemaMisfitError):
         return schemas
     return schemas if newest in schemas else [*schemas, newest]

@@ -21,7 +21,7 @@ from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import NothingToDecideError, SchemaRefusedError
 from frazil.failpoints import reach_failpoint
 from frazil.publishing import commit_turn
-from frazil.schema_answers import SchemaAnswer, read_answer
+from frazil.schema_answers import SchemaAnswer, read_question
 from frazil.schema_merge import merge_schema
 from frazil.schema_review import (
     SchemaReview,
@@ -59,8 +59,8 @@ def settle_schema(work: Workspace) -> Workspace:
             _remember_columns(work, table)
             _forget_question(work, table)
             return work
-        if review.policy == "review" and review.answer is None:
-            _keep_question(work, table, review)
+        if review.policy == "review" and not review.impossible:
+            _keep_question(work, table)
         refuse_undecided(review)
         if review.put_aside:
             return with_columns(replace(work, stream=work.written or work.stream))
@@ -152,38 +152,48 @@ def _answer(work: Workspace, said: SaidBy, describe: Callable[[SchemaReview], st
             answer = SchemaAnswer(
                 kind=said.kind,
                 changes=tuple(change.text for change in review.changes),
-                schemas=work.asked_by,
                 by=by,
                 reason=reason,
                 at=_say_now(),
             )
             properties = {keys.schema_answer_key(review.stream): answer.model_dump_json()}
             properties |= _record(table, review, said.author, said.kind)
+            properties |= _list_asking(work, table)
             commit_turn(work.store, table, {}, [commits.set_properties(properties)])
         return decision
 
     return take_turns(f"answering the schema review of {work.stream.stream}", turn)
 
 
-def _keep_question(work: Workspace, table: Table, review: SchemaReview) -> None:
-    """Write down which registered schemas ask: a newer one that does not would hide the question.
+def _keep_question(work: Workspace, table: Table) -> None:
+    """Write down which schemas ask: a newer one that does not would hide the question."""
+    asking = _list_asking(work, table)
+    if asking:
+        commit_turn(work.store, table, {}, [commits.set_properties(asking)])
+
+
+def _list_asking(work: Workspace, table: Table) -> dict[str, str]:
+    """List the schemas in question as a property; empty where it says so already.
 
     A question about the file needs no note: the file asks again.
     """
-    if not work.asked_by:
-        return
-    changes = tuple(change.text for change in review.changes)
-    kept = SchemaAnswer(kind="asked", changes=changes, schemas=work.asked_by, at=_say_now())
-    key = keys.schema_answer_key(review.stream)
-    commit_turn(work.store, table, {}, [commits.set_properties({key: kept.model_dump_json()})])
+    kept = read_question(table.properties, work.stream.stream)
+    new = [number for number in work.asked_by if number not in kept]
+    return {keys.schema_question_key(work.stream.stream): json.dumps([*kept, *new])} if new else {}
 
 
 def _forget_question(work: Workspace, table: Table) -> None:
-    """Drop what was kept about schemas whose columns the table has got by other ways."""
-    answer = read_answer(table.properties, work.stream.stream)
-    if answer is not None and answer.schemas:
-        key = keys.schema_answer_key(work.stream.stream)
-        commit_turn(work.store, table, {}, [commits.remove_properties([key])])
+    """Drop a question whose columns the table has got by other ways, unless it is a newer one."""
+    name = work.stream.stream
+    kept = read_question(table.properties, name)
+    if kept and set(kept) <= set(work.asked_by):
+        commit_turn(work.store, table, {}, _remove_question(table, name))
+
+
+def _remove_question(table: Table, stream: str) -> list[TableUpdate]:
+    both = (keys.schema_question_key(stream), keys.schema_answer_key(stream))
+    found = [key for key in both if key in table.properties]
+    return [commits.remove_properties(found)] if found else []
 
 
 def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, SchemaReview]:
@@ -246,8 +256,7 @@ def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author)
         updates.append(SetCurrentSchemaUpdate(schema_id=found))
     properties = _record(table, review, author, "accept", schema_id)
     updates.append(commits.set_properties(properties | columns_property(work.stream)))
-    if keys.schema_answer_key(review.stream) in table.properties:
-        updates.append(commits.remove_properties([keys.schema_answer_key(review.stream)]))
+    updates += _remove_question(table, review.stream)
     reach_failpoint("plan.before-evolution")
     commit_turn(work.store, table, {}, updates)
     reach_failpoint("plan.after-evolution")

@@ -86,5 +86,10 @@ def route_key(stream: str) -> str:
 
 
 def schema_answer_key(stream: str) -> str:
-    """Name the table property that records a person's no to a schema change."""
+    """Name the table property that records a person's answer that leaves the schema as it is."""
     return f"frazil.schema-answer.{stream}"
+
+
+def schema_question_key(stream: str) -> str:
+    """Name the table property that lists the registered schemas which ask for a change."""
+    return f"frazil.schema-question.{stream}"

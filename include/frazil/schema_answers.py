@@ -1,5 +1,6 @@
-"""What became of a schema review that has not changed the table, kept beside it."""
+"""Which registered schemas ask for a change that the table has not made, and a person's answer."""
 
+import json
 from collections.abc import Mapping
 from typing import Literal
 
@@ -9,25 +10,31 @@ from frazil import keys
 
 
 class SchemaAnswer(BaseModel):
-    """A question about a schema, and what a person said to it.
+    """What a person said to some changes; it leaves the table as it is.
 
-    `asked`: nobody answered yet. `stop`: the stream rests. `quarantine`: it goes on, and records
-    whose schema asks for one of the `changes` become dead letters. `schemas` are the registered
-    schemas that asked: what they ask for stays in question until somebody accepts, whichever
-    schema is the newest, since records of theirs may wait in Kafka or among the letters.
+    `stop`: the stream rests. `quarantine`: it goes on, and records whose schema asks for one of the
+    changes become dead letters.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["asked", "stop", "quarantine"]
+    kind: Literal["stop", "quarantine"]
     changes: tuple[str, ...]
-    schemas: tuple[int, ...] = ()
-    by: str = ""
-    reason: str = ""
+    by: str
+    reason: str
     at: str
 
 
 def read_answer(properties: Mapping[str, str], stream: str) -> SchemaAnswer | None:
-    """Read what is kept for a stream, whether it is in question still or not."""
+    """Read the answer that is kept for a stream, whether it is in question still or not."""
     text = properties.get(keys.schema_answer_key(stream))
     return SchemaAnswer.model_validate_json(text) if text else None
+
+
+def read_question(properties: Mapping[str, str], stream: str) -> tuple[int, ...]:
+    """Read the ids of the schemas that asked, in the order in which they did.
+
+    What they ask for stays in question until the table has it, whichever schema is the newest:
+    records of theirs may wait in Kafka, or among the letters.
+    """
+    return tuple(json.loads(properties.get(keys.schema_question_key(stream), "[]")))

@@ -281,7 +281,7 @@ def show_schema_review(work: Workspace) -> ShownReview:
     lines = [f"review {review.review_id} of table {review.table}, policy {review.policy}:"]
     lines += [f"  {line}" for line in review.lines]
     lines += [f"  impossible in place: {text}" for text in review.impossible]
-    if review.answer is not None and review.answer.kind != "asked":
+    if review.answer is not None:
         lines.append(f"  {review.answer.kind} by {review.answer.by}: {review.answer.reason}")
     if review.barred:
         lines.append(f"  its records cannot be put aside: {review.barred}")

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from avro_bytes import encode, record
 from conftest import Lab
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
 from registry_lab import RegistryLab, assert_audited, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -13,6 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.stack]
 OLD = record(("id", "int"), ("name", ["null", "string"]))
 NEW = record(("id", "int"), ("name", ["null", "string"]), ("city", "string"))
 NEWEST = record(("id", "int"), ("name", ["null", "string"]), ("shop", ["null", "string"]))
+NOBODY = json.dumps({"conn_type": "http", "host": "http://127.0.0.1:9"})
 JANE = ("--by", "jane@example.org", "--reason", "not agreed yet")
 
 
@@ -31,6 +35,10 @@ def waiting(registry: RegistryLab) -> RegistryLab:
 def send(registry: RegistryLab, schema: dict[str, Any], **values: object) -> None:
     """Register the schema as the newest and send a record of it."""
     registry.send([frame(registry.register(json.dumps(schema)), encode(schema, values))])
+
+
+def load(lab: Lab) -> Table:
+    return load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
 
 
 def answer(lab: Lab, choice: str) -> None:
@@ -138,10 +146,33 @@ def test_a_question_stays_though_the_newest_schema_no_longer_asks(
     waiting.register(json.dumps({**OLD, "doc": f"as before, {lab.stream}"}))
 
     still = lab.frazil("run", lab.stream)
+    version = load(lab).metadata_location
+    again = lab.frazil("run", lab.stream)
+    deaf = lab.frazil("status", lab.stream, "--json", AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT=NOBODY)
 
-    assert (still.code, "add_column city: string" in still.err) == (1, True), still.err
+    for run in (still, again):
+        assert (run.code, "add_column city: string" in run.err) == (1, True), run.err
+    assert load(lab).metadata_location == version
+    assert '"cause": "registry_down"' in deaf.out
     answer(lab, "--accept")
     lab.drain()
+    assert sorted(str(r["city"]) for r in read_table(lab)) == ["Bern", "None", "None"]
+    assert_audited(lab)
+
+
+def test_a_question_ends_where_the_table_gets_the_column_by_other_ways(
+    waiting: RegistryLab,
+) -> None:
+    lab = waiting.lab
+    answer(lab, "--quarantine")
+    lab.drain()
+    with load(lab).update_schema() as change:
+        change.add_column("city", StringType())
+
+    lab.drain()
+
+    assert not [name for name in load(lab).properties if name.startswith("frazil.schema-question")]
+    assert lab.frazil("replay-dead-letters", lab.stream, "--no-dry-run").code == 0
     assert sorted(str(r["city"]) for r in read_table(lab)) == ["Bern", "None", "None"]
     assert_audited(lab)
 
