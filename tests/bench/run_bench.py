@@ -199,9 +199,9 @@ def sampled_memory(environment: Mapping[str, str]) -> Iterator[list[float]]:
 
 
 def measure_parse() -> Any:
-    """Time the DAG files with 100 streams."""
+    """Time the DAG files with 100 streams; a missed limit is told and hides no other figure."""
     command = [sys.executable, str(HERE / "parse_dags.py")]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)
 
 
