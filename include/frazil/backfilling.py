@@ -43,6 +43,7 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
     Raises:
         ConfigurationError: the request is unclear.
         TargetError: a range reaches into the live stream, or below where the table was adopted.
+        SchemaChangeError: a person or the next run changes the table first.
         NotReplayableError: Kafka no longer holds what was asked for by offsets.
         TableError, SourceError, UnavailableError: nothing was looked at.
     """

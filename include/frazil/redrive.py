@@ -78,6 +78,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
         MissingTableError: the stream has not begun.
         TableError: the ledger halts; nothing was written.
         ConfigurationError: the stream merges by key.
+        SchemaChangeError: a person or the next run changes the table first.
         IncompatibleTableError: the table cannot hold what the stream file asks for.
         StageStaleError: another writer was faster each time; run again.
         QualityFailedError: the suite refuses the rows; they wait on their branch.

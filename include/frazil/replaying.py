@@ -40,6 +40,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
     Raises:
         ConfigurationError: the request is unclear.
         TargetError: a range ends above the recovery point.
+        SchemaChangeError: a person or the next run changes the table first.
         NotReplayableError: Kafka no longer delivers every record of it.
         TableError, SourceError, UnavailableError: nothing was written.
     """

@@ -247,8 +247,8 @@ def open_settled(work: Workspace) -> Workspace:
         raise SchemaReviewError(
             f"{facts}; by policy the table follows with the next run, and only then can records "
             "be read again",
-            f"`frazil run {review.stream}` or `frazil review-schema {review.stream} --accept`, "
-            "then again",
+            f"`frazil run {review.stream}`, or `frazil review-schema {review.stream} --accept "
+            "--by YOU --reason WHY`; then again",
             review_id=review.review_id,
         )
     by = review.answer.by if review.answer else ""

@@ -14,6 +14,13 @@ pytestmark = pytest.mark.stack
 WAIT_SECONDS = 120
 
 
+def begin(lab: Lab) -> None:
+    """Publish a first batch."""
+    lab.create_topic()
+    lab.produce(good_values(20))
+    assert lab.frazil("run", lab.stream).code == 0
+
+
 def run_with(airflow: Airflow, dag: str, **conf: object) -> str:
     """Trigger a run with a form, wait for its end, give its id."""
     airflow.api.wait_for_dag(dag)
@@ -41,9 +48,7 @@ def test_watch_and_readiness_have_an_instance_of_each_stream_that_says_why(
     airflow: Airflow, airflow_lab: Lab
 ) -> None:
     lab = airflow_lab
-    lab.create_topic()
-    lab.produce(good_values(20))
-    assert lab.frazil("run", lab.stream).code == 0
+    begin(lab)
     airflow.api.wait_for_dag(f"ingest__{lab.stream}")
 
     fresh = find_instance(airflow, "watch", run_with(airflow, "watch"), lab.stream)
@@ -99,9 +104,7 @@ def test_a_move_to_where_the_stream_reads_already_is_refused_and_moves_nothing(
     airflow: Airflow, airflow_lab: Lab
 ) -> None:
     lab = airflow_lab
-    lab.create_topic()
-    lab.produce(good_values(20))
-    assert lab.frazil("run", lab.stream).code == 0
+    begin(lab)
     snapshots = lab.frazil("snapshots", lab.stream, "--json").json
 
     run_id = run_with(airflow, "move_cluster", stream=lab.stream)
