@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 export FRAZIL_HOME ?= $(CURDIR)/.frazil
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo up down clean test test-fast check format faults chaos bench bench-peers docs
+.PHONY: help setup demo up down clean test test-fast check format faults chaos recovery bench bench-peers docs
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,8 +28,10 @@ $(STAMP): requirements.txt pyproject.toml
 
 setup: $(STAMP) ## install everything into .venv
 
-demo: $(STAMP) ## start the stack, load 336,776 real flights through Airflow, show the result
-	@$(BIN)/python -m frazil_demo
+FLIGHTS ?= 336776
+
+demo: $(STAMP) ## start the stack, load 336,776 real flights through Airflow, show the result (FLIGHTS=…)
+	@$(BIN)/python -m frazil_demo --flights $(FLIGHTS)
 
 up: $(STAMP) ## start the embedded stack
 	@$(BIN)/frazil stack up
@@ -76,6 +78,8 @@ faults: $(STAMP) ## the failure catalogue, one line per case
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
 		$(SHARED)
 
+KILLS ?= 3
+OUTAGE_MINUTES ?= 10
 SEED ?= 0
 MINUTES ?= 30
 
@@ -84,6 +88,9 @@ chaos: $(STAMP) ## runs, kills, rollbacks, dying servers at once, then the audit
 
 bench: $(STAMP) ## measure beside a floor in the same run; prints JSON
 	@$(BIN)/python tests/bench/run_bench.py
+
+recovery: $(STAMP) ## seconds to the next batch after kills and a ten-minute outage of the catalog (KILLS=…, OUTAGE_MINUTES=…)
+	@KILLS=$(KILLS) OUTAGE_MINUTES=$(OUTAGE_MINUTES) $(BIN)/python tests/bench/recovery.py
 
 RECORDS ?= 1000000
 ROUNDS ?= 5

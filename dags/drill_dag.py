@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil_airflow.forms import ask_stream
+from frazil_airflow.forms import DrillForm, ask_stream, read_form
 from frazil_airflow.outcomes import refuse_failed_drill
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from frazil.drills import DrillReport
 
 DRILLS = (
@@ -45,12 +47,13 @@ DRILLS = (
 
 
 @frazil_task
-def run_drill(params: dict[str, str], run_id: str) -> "DrillReport":
-    """Run it; the report is the answer."""
+def run_drill(params: "Mapping[str, object]", run_id: str) -> "DrillReport":
+    """Check the form, and run it; the report is the answer."""
     from frazil.drills import run_drill as run
     from frazil.workspace import open_workspace
 
-    return refuse_failed_drill(run(open_workspace(params["stream"], run_id), params["drill"]))
+    form = read_form(DrillForm, params)
+    return refuse_failed_drill(run(open_workspace(form.stream, run_id), form.drill))
 
 
 @dag(

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.redrive_messages import OFFSETS_PATTERN, REASON_PATTERN, LetterChoice, parse_choice
+from frazil.keys import LETTER_REASONS
+from frazil.redrive_messages import OFFSETS_PATTERN, LetterChoice, parse_choice
 from frazil_airflow.forms import ask_dry_run, ask_instant, ask_stream
 from frazil_airflow.tasks import frazil_task, task_defaults
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @frazil_task
 def check_parameters(params: "Mapping[str, object]", run_id: str) -> LetterChoice:
-    """Refuse what the form let through: an unknown stream, an unknown key, an empty range."""
+    """Refuse what the form let through: an unknown stream, an unknown field, an empty range."""
     from frazil.workspace import open_workspace
 
     choice = parse_choice(dict(params))
@@ -70,9 +71,10 @@ def redrive(choice: str, run_id: str) -> "RedriveAnswer":
         "reasons": Param(
             default=None,
             type=["null", "array"],
-            items={"type": "string", "pattern": REASON_PATTERN},
+            items={"type": "string", "enum": list(LETTER_REASONS)},
+            examples=list(LETTER_REASONS),
             title="Reasons",
-            description="Only letters with one of these reasons, one per line: `type_mismatch`.",
+            description="Only letters with one of these reasons.",
         ),
         "since": ask_instant(
             "Quarantined since", "Only letters quarantined at this instant or later."

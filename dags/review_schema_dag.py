@@ -23,15 +23,18 @@ tells such records from others, the question says so, and that answer is refused
 """
 
 from datetime import timedelta
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param, dag
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil_airflow.following import REVIEW_DAG
-from frazil_airflow.forms import ask_stream
+from frazil_airflow.forms import ReviewForm, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ACCEPT, QUARANTINE, STOP = "Accept", "Quarantine", "Stop"
 
@@ -45,20 +48,23 @@ class Answer(TypedDict):
 
 
 @frazil_task
-def show(params: dict[str, str], run_id: str) -> dict[str, object]:
-    """Compare the table with the stream file; nothing is written."""
+def show(params: "Mapping[str, object]", run_id: str) -> dict[str, object]:
+    """Check the form, and compare the table with the stream file; nothing is written."""
     from frazil.schema_review import show_schema_review
     from frazil.workspace import open_workspace
 
-    shown = show_schema_review(open_workspace(params["stream"], run_id))
-    wanted = params["review"] or shown.facts.get("review")
+    form = read_form(ReviewForm, params)
+    shown = show_schema_review(open_workspace(form.stream, run_id))
+    wanted = form.review or shown.facts.get("review")
     if not shown.facts or wanted != shown.facts["review"]:
         raise AirflowSkipException(f"nothing to decide: {shown.text}")
     return {"text": shown.text, **shown.facts}
 
 
 @frazil_task
-def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id: str) -> str:
+def decide(
+    shown: dict[str, str], answer: Answer, params: "Mapping[str, object]", run_id: str
+) -> str:
     """Make the change, or write down who put it aside or stopped it."""
     from frazil.authors import Author
     from frazil.evolution import accept_schema, quarantine_schema, stop_schema
@@ -71,7 +77,8 @@ def decide(shown: dict[str, str], answer: Answer, params: dict[str, str], run_id
         reason=answer["params_input"].get("reason") or f"{choice} in Airflow, run {run_id}",
     )
     acts = {ACCEPT: accept_schema, QUARANTINE: quarantine_schema, STOP: stop_schema}
-    decision = acts[choice](open_workspace(params["stream"], run_id), author, shown["review"])
+    work = open_workspace(read_form(ReviewForm, params).stream, run_id)
+    decision = acts[choice](work, author, shown["review"])
     return f"{decision.kind}: {decision.text}"
 
 

@@ -7,7 +7,8 @@ fails. One stream's failure hides no other's: each has its own instance, named a
 
 **When.** Every minute, apart from the ingest DAGs, so that it also speaks when those do not run.
 
-**Inputs.** Offsets and timestamps from Kafka, snapshots from the tables. It writes nothing.
+**Inputs.** Offsets and timestamps from Kafka, snapshots from the tables, and from Airflow whether
+the stream's ingest DAG is paused. It writes nothing.
 
 **What a retry does.** Looks again. There is one, ten seconds later, for a broker or catalog that
 did not answer; a table that is too far behind fails at once, and the next run looks again.
@@ -34,8 +35,12 @@ def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
     """Compare the stream's two clocks; fail when the table is too far behind."""
     from frazil.watch import watch_stream as compare_clocks
     from frazil.workspace import open_workspace
+    from frazil_airflow.following import is_paused
 
-    return refuse_stale(send_gauges(compare_clocks(open_workspace(stream, run_id))))
+    paused = is_paused(f"ingest__{stream}")
+    return refuse_stale(
+        send_gauges(compare_clocks(open_workspace(stream, run_id), is_paused=paused))
+    )
 
 
 @dag(

@@ -4,6 +4,7 @@ spark-submit spark_jobs/stage_batch.py request.json result.json
 """
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.budget import BadRecords, dispose, explain_excess
-from frazil.contracts import StageRequest, StageResult
+from frazil.contracts import Part, StageRequest, StageResult
 from frazil.failpoints import reach_failpoint
 from frazil.quality_sql import write_count
 from frazil.routing import count_own
@@ -60,11 +61,16 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         max_timestamp_ms=observed["max_timestamp_ms"],
         files=read_files(observed),
         schema_ids=list_schema_ids(decoded, observed),
+        value_schema_ids=read_ids(observed.get("value_ids")),
         unknown_ids={part: ids for part, ids in unknown.items() if ids},
-        unknown_first=next(
-            (str(observed[f"{part}_unknown_first"]) for part, ids in unknown.items() if ids), ""
-        ),
+        unknown_first=find_first_unknown(unknown, observed),
     )
+
+
+def find_first_unknown(unknown: Mapping[Part, Sequence[int]], observed: dict[str, Any]) -> str:
+    """Find the first record that names an unknown schema, as partition and offset."""
+    found = (str(observed[f"{part}_unknown_first"]) for part, ids in unknown.items() if ids)
+    return next(found, "")
 
 
 def list_schema_ids(decoded: Decoded, observed: dict[str, Any]) -> tuple[int, ...]:

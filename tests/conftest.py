@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from forked import Run, run_frazil
@@ -31,6 +31,8 @@ NO_KAFKA = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127
 NO_SPARK = json.dumps({"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1})
 FRAZIL = Path(sys.executable).with_name("frazil")
 os.environ.setdefault("FRAZIL_JARS", str(REPO / ".frazil" / "jars"))  # of every stack, once
+# No JVM of the tests lives long enough for its second compiler to pay: a third of their seconds.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 FREE_PORTS = {
     f"FRAZIL_{name}_PORT": "0"
     for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW", "REGISTRY")
@@ -179,6 +181,11 @@ class Lab:
     @property
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.stack.bootstrap})
+
+    def truncate(self, partition: int, before: int) -> None:
+        """Let Kafka lose the records of a partition before an offset, as retention does."""
+        admin, end = self.admin, TopicPartition(self.topic, partition, before)
+        admin.delete_records([end])[end].result(30)
 
     @property
     def rows(self) -> int:

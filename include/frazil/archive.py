@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from frazil import keys
+from frazil.commits import append_rows
 from frazil.ledger import Archive, History, LedgerEntry, walk_ancestors
 from frazil.tables import NewTable, TableStore, translated_errors
 from frazil.turns import lose_on_conflict, take_turns
@@ -102,7 +103,7 @@ def archive_all_entries(store: TableStore, history: History) -> int:
 
 
 def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry]) -> None:
-    """Append rows; PyIceberg's own retry is harmless here, rows count once by snapshot id."""
+    """Append rows; a repetition is harmless, rows count once by snapshot id."""
     rows = [
         {
             "table_uuid": history.table_uuid,
@@ -119,8 +120,7 @@ def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry])
     content = pa.Table.from_pylist(rows, schema=_ARROW)
 
     def append() -> None:
-        # Other streams append here too, and PyIceberg's own retries run out.
-        _ledger_table(store).append(content)
+        append_rows(store.catalog, _ledger_table(store), content)
 
     with translated_errors(f"archiving the ledger of {history.table}"):
         take_turns(f"archiving {history.table}", lambda: lose_on_conflict(append))

@@ -54,6 +54,7 @@ from frazil.ledger import History, RecoveryPoint, find_recovery_point
 from frazil.letters import list_taken, select_counting
 from frazil.offsets import OffsetRange
 from frazil.other_writers import count_foreign
+from frazil.packed_texts import unpack
 from frazil.planning import check_sources
 from frazil.publishing import load_with_history
 from frazil.streams import Stream
@@ -237,7 +238,7 @@ def _read_claim(index: int, step: Step) -> BatchClaim | None:
     if keys.COUNTS in summary:
         counts = {
             (topic, int(number)): (int(read), int(good))
-            for topic, by_partition in json.loads(summary[keys.COUNTS]).items()
+            for topic, by_partition in json.loads(unpack(summary[keys.COUNTS])).items()
             for number, (read, good) in by_partition.items()
         }
     return BatchClaim(

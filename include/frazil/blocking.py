@@ -86,5 +86,5 @@ def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
         f"{reasons}; its rows wait on branch {blocked.branch} of {plan.table}",
         f"look at the rows (query {plan.table} VERSION AS OF '{blocked.branch}'), then "
         "mend the producer's data rules (suite or stream file), or "
-        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY`",
+        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`",
     )

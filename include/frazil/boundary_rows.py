@@ -18,6 +18,7 @@ from frazil import keys
 from frazil.audit_ledger import Step
 from frazil.boundary import NO_PRINTS, WANTED_RECORDS, Known, make_print
 from frazil.coordinates import Partition
+from frazil.packed_texts import unpack
 from frazil.staged_frame import read_files, read_staged_frame
 from frazil.tables import translated_errors
 
@@ -130,7 +131,7 @@ def _find_move(step: Step, partition: Partition) -> tuple[int, int | None]:
 
 
 def _count_read(step: Step, partition: Partition) -> int:
-    counts = json.loads(step.entry.summary.get(keys.COUNTS, "{}"))
+    counts = json.loads(unpack(step.entry.summary.get(keys.COUNTS, "{}")))
     read, _ = counts.get(partition[0], {}).get(str(partition[1]), (0, 0))
     return int(read)
 

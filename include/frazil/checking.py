@@ -154,7 +154,7 @@ def _quality_error(
 def _next_step(plan: BatchPlan, remedy: str) -> str:
     return (
         f"mend the source, {remedy}, or "
-        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY`"
+        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`"
     )
 
 

@@ -6,6 +6,7 @@ PyIceberg's own `append()` re-bases and retries by itself, so the same range cou
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
@@ -34,6 +35,9 @@ from pyiceberg.table.update.snapshot import (
 
 from frazil.errors import ClockBehindError
 from frazil.usage import count_request
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAIN = "main"
 
@@ -93,6 +97,20 @@ def build_overwrite(
     for file in files:
         producer.append_data_file(file)
     return _build(table, producer)
+
+
+def append_rows(catalog: Catalog, table: Table, rows: "pa.Table") -> None:
+    """Append rows to main in one commit, which no clock that was set back takes back in time.
+
+    Raises:
+        CommitFailedException: somebody else was faster; nothing was added.
+    """
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files  # noqa: PLC0415 - takes a while
+
+    added = build_append(table, {}, list(_dataframe_to_data_files(table.metadata, rows, table.io)))
+    head = table.current_snapshot()
+    required = require_head(table, MAIN, head.snapshot_id if head else None)
+    commit(catalog, table, required, [added, set_branch(MAIN, added.snapshot.snapshot_id)])
 
 
 def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:

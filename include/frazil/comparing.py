@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 from pyiceberg.table import FileScanTask
 
 from frazil import keys
@@ -26,6 +25,7 @@ from frazil.comparison import (
 )
 from frazil.comparison_answer import (
     ColumnReport,
+    CompareRequest,
     Comparison,
     PartitionReport,
     SideReport,
@@ -47,20 +47,6 @@ from frazil.workspace import open_workspace
 
 PARTITION_VALUES = "(partition values)"
 """Compared as one more column; no table has a column of this name by accident."""
-
-
-class CompareRequest(BaseModel):
-    """What is compared: a stream's name, or a table's with its namespace, on each side."""
-
-    model_config = ConfigDict(frozen=True)
-
-    left: str
-    right: str
-    left_columns: str | None = None
-    right_columns: str | None = None
-    topic: str | None = None
-    connection: str = "iceberg_default"
-    rows_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,23 @@
-"""What a comparison answers; counts and coordinates, never what is in a record."""
+"""What a comparison is asked, and answers: counts and coordinates, never what is in a record."""
 
 from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from frazil.contracts import Message
+
+
+class CompareRequest(Message):
+    """What is compared: a stream's name, or a table's with its namespace, on each side."""
+
+    left: str
+    right: str
+    left_columns: str | None = None
+    right_columns: str | None = None
+    topic: str | None = None
+    connection: str = "iceberg_default"
+    rows_only: bool = False
 
 
 class Answer(BaseModel):
@@ -106,3 +120,15 @@ class Comparison(Answer):
     columns: tuple[ColumnReport, ...]
     partitions: tuple[PartitionReport, ...]
     text: str
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """List what differs: at most twenty offsets of each kind, then columns and layout."""
+        offsets = (
+            f"{report.topic}-{report.partition}: {kind.replace('_', ' on the ')}: "
+            + ", ".join(str(offset) for offset in found)
+            for report in self.partitions
+            for kind, found in report.samples
+            if found
+        )
+        return (*offsets, *self.layout)

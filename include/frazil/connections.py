@@ -17,6 +17,9 @@ from urllib.parse import urlparse
 from frazil.errors import ConnectionMissingError
 
 CATALOG_NAME_KEY = "catalog"
+WRAPPED = "wrapped."
+"""Before `type`: of the catalog behind a `py-catalog-impl`; PyIceberg takes only one of both."""
+
 _SECRET_WORDS = (
     *("password", "passphrase", "secret", "token", "credential", "access-key", "jaas"),
     *("authorization", "api-key", "apikey", "cookie"),
@@ -61,14 +64,15 @@ class CatalogPreset:
             f"{prefix}.cache-enabled": "false",
         }
         properties = {k: v for k, v in self.properties.items() if not is_secret(k, v)}
-        if properties.get("type") == "sql":
+        kind = properties.get("type") or properties.get(f"{WRAPPED}type", "rest")
+        if kind == "sql":
             common |= {
                 f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
                 f"{prefix}.uri": _jdbc_uri(self.properties["uri"]),
                 f"{prefix}.jdbc.schema-version": "V1",
             }
         else:
-            common |= {f"{prefix}.type": properties.get("type", "rest")}
+            common |= {f"{prefix}.type": kind}
             common |= {f"{prefix}.uri": properties.get("uri", "")}
         for key, value in properties.items():
             if key == "warehouse" or key.startswith(("s3.", "client.")):

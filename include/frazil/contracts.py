@@ -65,6 +65,8 @@ class BatchPlan(Message):
     left_out: Runs = {}
     other_writers: Literal["allow", "refuse"] = "allow"
     used: Usage | None = None
+    began_at_ms: int | None = None
+    ended_at_ms: int | None = None
 
     @property
     def offset_ranges(self) -> Ranges:
@@ -273,6 +275,7 @@ class StageResult(Message):
     rows_dead: int = 0
     files: tuple[str, ...] = ()
     schema_ids: tuple[int, ...] = ()
+    value_schema_ids: tuple[int, ...] = ()
     unknown_ids: dict[Part, tuple[int, ...]] = {}
     unknown_first: str = ""
 

@@ -3,16 +3,14 @@
 A redrive names every record that it brought back; ranges would name their neighbours too.
 """
 
-import base64
 import json
-import zlib
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from frazil.offsets import OffsetRange, Runs
-from frazil.state import COMPRESSED, PLAIN_LIMIT_BYTES
+from frazil.packed_texts import pack, unpack
 
 Partition = tuple[str, int]
 """Topic and partition number."""
@@ -82,23 +80,23 @@ def cover(coordinates: Coordinates) -> dict[str, dict[int, OffsetRange]]:
 
 def encode_coordinates(coordinates: Coordinates) -> str:
     """Write `frazil.coordinates`; a lone offset is a number. Compressed above 4 KiB, as a state."""
-    return _pack(_to_plain(coordinates))
+    return _write(_to_plain(coordinates))
 
 
 def parse_coordinates(text: str) -> dict[Partition, Offsets]:
     """Read what `encode_coordinates` wrote."""
-    document: Plain = json.loads(_unpack(text))
+    document: Plain = json.loads(unpack(text))
     return _from_plain(document)
 
 
 def encode_letters(letters: Letters) -> str:
     """Write `frazil.letters`: coordinates as above, by attempt."""
-    return _pack({attempt: _to_plain(held) for attempt, held in sorted(letters.items())})
+    return _write({attempt: _to_plain(held) for attempt, held in sorted(letters.items())})
 
 
 def parse_letters(text: str) -> dict[str, Coordinates]:
     """Read what `encode_letters` wrote."""
-    documents: Mapping[str, Plain] = json.loads(_unpack(text))
+    documents: Mapping[str, Plain] = json.loads(unpack(text))
     return {attempt: _from_plain(document) for attempt, document in documents.items()}
 
 
@@ -149,14 +147,5 @@ def _from_plain(document: Plain) -> dict[Partition, Offsets]:
     }
 
 
-def _pack(document: Mapping[str, object]) -> str:
-    text = json.dumps(document, separators=(",", ":"))
-    if len(text) <= PLAIN_LIMIT_BYTES:
-        return text
-    return COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-
-
-def _unpack(text: str) -> str:
-    if text.startswith(COMPRESSED):
-        return zlib.decompress(base64.b64decode(text.removeprefix(COMPRESSED))).decode()
-    return text
+def _write(document: Mapping[str, object]) -> str:
+    return pack(json.dumps(document, separators=(",", ":")))

@@ -98,6 +98,21 @@ def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCo
             yield MaintenanceCost(event.at, sum(used))
 
 
+def describe_factor(imagined: WhatIf, currency: str | None) -> str:
+    """Write one imagined freshness in one line."""
+    factor = f"{imagined.factor:g} times the batches"
+    every = f" (one in {imagined.interval_seconds:.0f} s)" if imagined.interval_seconds else ""
+    low, high = imagined.cpu_seconds_range
+    text = (
+        f"{factor}{every}: {imagined.cpu_seconds:.1f} CPU s a day ({low:.1f} to {high:.1f}), "
+        f"{imagined.files_written:.0f} files, {imagined.requests:.0f} requests"
+    )
+    if imagined.money is None or imagined.money_range is None:
+        return text
+    least, most = imagined.money_range
+    return f"{text}: {imagined.money:.4f} {currency} ({least:.4f} to {most:.4f})"
+
+
 def choose_points(batches: Sequence[BatchCost]) -> list[tuple[int, float]]:
     """Give (records, CPU seconds) of what is wholly measured; else of Frazil's own part."""
     whole = [b for b in batches if b.cpu_ms is not None and b.spark_cpu_ms is not None]

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil import commits, keys
 from frazil.archive import archive_new_entries
 from frazil.authors import Author, Decision
-from frazil.blocking import Waiver, encode_blocked, read_blocked
+from frazil.blocking import BlockedBatch, Waiver, encode_blocked, explain_block, read_blocked
 from frazil.contracts import plain_offsets
 from frazil.errors import (
     ConfigurationError,
@@ -33,6 +34,7 @@ from frazil.offsets import (
     encode_ranges,
     parse_ranges,
 )
+from frazil.packed_texts import pack
 from frazil.planning import refuse_other_source
 from frazil.publishing import Marker, commit_turn, load_with_history, publish_marker
 from frazil.state import StreamState, encode_state, parse_state
@@ -64,23 +66,21 @@ class Choice:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def waive_batch(work: Workspace, batch_id: str, author: Author) -> Decision:
+def waive_batch(work: Workspace, batch_id: str, author: Author | None) -> Decision:
     """Let the blocked batch pass, exactly as it was planned.
+
+    Without an author it only shows what would pass.
 
     Raises:
         ConfigurationError: no batch is blocked, or another one is.
     """
-    name = work.stream.stream
 
     def turn() -> Decision:
         table = work.store.load(work.stream.table.name)
-        blocked = read_blocked(table.properties, name)
-        if blocked is None or blocked.plan.batch_id != batch_id:
-            found = f"batch {blocked.plan.batch_id} is" if blocked else "no batch is"
-            raise ConfigurationError(
-                f"stream {name}: {found} blocked, not {batch_id}",
-                f"`frazil status {name}` shows what is blocked",
-            )
+        blocked = _require_blocked(table, work.stream.stream, batch_id)
+        if author is None:
+            shown = explain_block(blocked).facts
+            return Decision("waive", f"{shown}; exactly this batch would pass")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         waiver = Waiver(by=author.by, reason=author.reason, at=at)
         update = commits.set_properties(
@@ -90,6 +90,17 @@ def waive_batch(work: Workspace, batch_id: str, author: Author) -> Decision:
         return Decision("waive", f"batch {batch_id} may pass; the next run publishes exactly it")
 
     return take_turns(f"waiving batch {batch_id}", turn)
+
+
+def _require_blocked(table: Table, stream: str, batch_id: str) -> BlockedBatch:
+    blocked = read_blocked(table.properties, stream)
+    if blocked is None or blocked.plan.batch_id != batch_id:
+        found = f"batch {blocked.plan.batch_id} is" if blocked else "no batch is"
+        raise ConfigurationError(
+            f"stream {stream}: {found} blocked, not {batch_id}",
+            f"`frazil status {stream}` shows what is blocked",
+        )
+    return blocked
 
 
 def accept_gap(work: Workspace, author: Author | None) -> Decision:
@@ -198,7 +209,7 @@ def record_decision(
         state = replace(choice.state, batch=own_id)
         extra = _explain(stream, author) | {keys.BATCH_ID: own_id} | dict(choice.told)
         if choice.lost is not None:
-            extra[keys.RANGES] = encode_ranges(choice.lost)
+            extra[keys.RANGES] = pack(encode_ranges(choice.lost))
         marker = Marker(kind, {stream: state}, history.head, work.run_id, extra, choice.first)
         summary = summarize_marker(kind, marker.states, marker.run_id, marker.extra)
         reach_failpoint("decide.before-commit")

@@ -5,20 +5,26 @@ Each drill is what an operator would type (docs/operate.md), on real parts, besi
 """
 
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Literal
 
 from confluent_kafka import KafkaException
 
+from frazil.connections import find_connection
 from frazil.drill_broker import explain_no_broker, opened_broker
+from frazil.drill_catalog import (
+    FORBIDDEN,
+    Open,
+    forbid_commits,
+    lose_first_answer,
+    write_connection,
+)
 from frazil.drill_clusters import promote_mirror, restart_broker
 from frazil.drill_scratch import AUTHOR, Scratch, opened_scratch, refused
 from frazil.errors import ConfigurationError, DrillError, FrazilError
@@ -168,53 +174,45 @@ def _kill_writer(scratch: Scratch) -> float:
 
 def _lose_answer(scratch: Scratch) -> float:
     scratch.produce(50)
-    run = scratch.type_in("run", **{FAILPOINT: "publish.after-commit"})
-    scratch.expect("the run was killed", run.code, KILLED)
-    return _recovered(scratch, 150)
+    began = time.monotonic()
+    run = scratch.type_in("run", "--json", **_spoil(scratch, lose_first_answer))
+    seconds = time.monotonic() - began
+    scratch.expect("the run ended with", run.code, 0)
+    scratch.expect("it looked again, and its batch was", run.json["outcome"], "ALREADY")
+    scratch.expect("rows", scratch.count_rows(), 150)
+    return seconds
 
 
 def _lose_catalog(scratch: Scratch) -> float:
     scratch.produce(50)
-    _refuse_catalog(scratch, DEAD_ADDRESS)
+    address = refused({"uri": DEAD_ADDRESS})
+    _refuse_run(scratch, {_name_connection(scratch): address}, "CatalogUnavailable")
     return _recovered(scratch, 150)
 
 
-def _forbid_catalog(scratch: Scratch) -> float:
+def _forbid_commits(scratch: Scratch) -> float:
     scratch.produce(50)
-    with _forbidding_server() as address:
-        _refuse_catalog(scratch, address)
+    _refuse_run(scratch, _spoil(scratch, forbid_commits), FORBIDDEN)
     return _recovered(scratch, 150)
 
 
-def _refuse_catalog(scratch: Scratch, address: str) -> None:
-    connection = f"AIRFLOW_CONN_{scratch.like.stream.table.connection.upper()}"
-    run = scratch.type_in("run", **{connection: refused({"uri": address})})
+def _refuse_run(scratch: Scratch, environment: dict[str, str], cause: str) -> None:
+    """See that a run fails by what was injected, says what to do, and shows no row."""
+    run = scratch.type_in("run", **environment)
     scratch.expect("the run failed", run.code, 1)
+    scratch.expect(f"its error says {cause!r}", cause in run.err, wanted=True)
     scratch.expect("its error names a next step", "Next:" in run.err, wanted=True)
     scratch.expect("rows that are visible", scratch.count_rows(), 100)
 
 
-@contextmanager
-def _forbidding_server() -> Iterator[str]:
-    """Serve 403 to whatever is asked, as a catalog does whose grant was taken away."""
+def _spoil(scratch: Scratch, opened_by: Open) -> dict[str, str]:
+    """Let one command open the stream's own catalog by a function that spoils its commits."""
+    given = find_connection(scratch.like.stream.table.connection)
+    return {_name_connection(scratch): write_connection(given, opened_by)}
 
-    class Forbid(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(403, "no longer granted")
 
-        do_POST = do_HEAD = do_GET  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            """Keep the log of the drill clean."""
-
-    with HTTPServer(("127.0.0.1", 0), Forbid) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+def _name_connection(scratch: Scratch) -> str:
+    return f"AIRFLOW_CONN_{scratch.like.stream.table.connection.upper()}"
 
 
 def _outlive_retention(scratch: Scratch) -> float:
@@ -276,9 +274,11 @@ def _roll_back(scratch: Scratch) -> float:
 
 DRILLS: dict[str, Drill] = {
     "killed_writer": Drill("kill -9 before the commit, rows are staged", _kill_writer),
-    "lost_commit_answer": Drill("kill -9 after the commit, nobody knows", _lose_answer),
+    "lost_commit_answer": Drill("the batch is committed, and the answer is lost", _lose_answer),
     "catalog_down": Drill("nothing answers at the catalog's address", _lose_catalog),
-    "catalog_forbidden": Drill("the catalog answers 403", _forbid_catalog),
+    "catalog_forbidden": Drill(
+        "reads and staging pass, the commit of the batch is refused with 403", _forbid_commits
+    ),
     "retention_overtakes": Drill("records are deleted before they were read", _outlive_retention),
     "topic_recreated": Drill("the topic is deleted and created again", _recreate_topic),
     "bad_schema": Drill("a producer sends what no column takes", _break_schema),

@@ -60,7 +60,7 @@ def settle_schema(work: Workspace) -> Workspace:
             _forget_question(work, table)
             return work
         if review.policy == "review" and not review.impossible:
-            _keep_question(work, table)
+            keep_question(work, table)
         refuse_undecided(review)
         if review.put_aside:
             return with_columns(replace(work, stream=work.written or work.stream))
@@ -165,7 +165,7 @@ def _answer(work: Workspace, said: SaidBy, describe: Callable[[SchemaReview], st
     return take_turns(f"answering the schema review of {work.stream.stream}", turn)
 
 
-def _keep_question(work: Workspace, table: Table) -> None:
+def keep_question(work: Workspace, table: Table) -> None:
     """Write down which schemas ask: a newer one that does not would hide the question."""
     asking = _list_asking(work, table)
     if asking:

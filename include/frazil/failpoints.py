@@ -51,6 +51,10 @@ FAILPOINTS: tuple[str, ...] = (
     "delete.after-commit",
     "erase.before-letters",
     "erase.after-letters",
+    "expire.after-carry",
+    "expire.before-job",
+    "expire.after-job",
+    "orphans.before-delete",
 )
 
 

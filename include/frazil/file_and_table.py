@@ -1,8 +1,9 @@
 """What a stream file says of a new table's layout, and where the table that is there differs."""
 
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.sorting import SortField, SortOrder
 
 from frazil.streams import Stream
 from frazil.table_schema import build_partition_spec, build_sort_order
@@ -22,16 +23,31 @@ def list_differences(table: Table, stream: Stream) -> tuple[str, ...]:
         return ()
     if stream.partition_fields and _list_parts(wanted_spec) != _list_parts(table.spec()):
         asked = ", ".join(stream.table.partition_by)
-        differences.append(f"partition_by is {asked}, the table has {table.spec()}")
+        own = ", ".join(_describe_part(schema, field) for field in table.spec().fields)
+        differences.append(f"partition_by is {asked}, the table has {own or 'none'}")
     if stream.table.sort_by and _list_sorts(wanted_order) != _list_sorts(table.sort_order()):
         asked = ", ".join(stream.table.sort_by)
-        differences.append(f"sort_by is {asked}, the table has {table.sort_order()}")
+        own = ", ".join(_describe_sort(schema, field) for field in table.sort_order().fields)
+        differences.append(f"sort_by is {asked}, the table has {own or 'none'}")
     differences += [
         f"property {key} is {value}, the table has {table.properties.get(key, 'none')}"
         for key, value in stream.table.properties.items()
         if table.properties.get(key) != value and key != "format-version"
     ]
     return tuple(differences)
+
+
+def _describe_part(schema: Schema, field: PartitionField | SortField) -> str:
+    """Write a transform of a column in the language of stream files."""
+    column = schema.find_column_name(field.source_id)
+    transform, _, width = str(field.transform).rstrip("]").partition("[")
+    if transform == "identity":
+        return str(column)
+    return f"{transform}({column}, {width})" if width else f"{transform}({column})"
+
+
+def _describe_sort(schema: Schema, field: SortField) -> str:
+    return f"{_describe_part(schema, field)} {field.direction} {field.null_order}"
 
 
 def _list_parts(spec: PartitionSpec) -> list[tuple[int, str]]:

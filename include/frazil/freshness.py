@@ -183,7 +183,8 @@ def decide_cause(facts: FreshnessFacts, clocks: Clocks, limits: Freshness, now: 
         return "running"
     if clocks.stream is not None and clocks.stream <= limits.warn_seconds:
         return "up_to_date"
-    return "behind" if is_recent else "not_planned"
+    unpaused: Cause = "behind" if is_recent else "not_planned"
+    return "paused" if facts.is_paused else unpaused
 
 
 def decide_level(cause: Cause, clocks: Clocks, limits: Freshness) -> Level:

@@ -12,6 +12,7 @@ Cause = Literal[
     "idle",
     "running",
     "behind",
+    "paused",
     "not_planned",
     "open_transaction",
     "not_started",
@@ -24,7 +25,7 @@ Cause = Literal[
     "registry_down",
     "misconfigured",
 ]
-"""Why the table is where it is; `read_all_at` and limits decide between the first five."""
+"""Why the table is where it is; `read_all_at` and limits decide between the first six."""
 DOWN: frozenset[Cause] = frozenset({"kafka_down", "catalog_down", "registry_down"})
 """A part did not answer; the next look may find it back."""
 
@@ -90,7 +91,7 @@ class FreshnessFacts:
 
     `state` is the one that the partitions were compared with. `read_all_at` is when the table last
     had all that Kafka had, or when the stream began; `staged_at` are the births of staging branches
-    on the present epoch.
+    on the present epoch. `is_paused` says that people paused its DAG, as far as anybody could ask.
     """
 
     stream: str
@@ -104,6 +105,7 @@ class FreshnessFacts:
     rows: int | None = None
     newest_redrive_at: datetime | None = None
     put_aside: tuple[str, ...] = ()
+    is_paused: bool = False
 
 
 @dataclass(frozen=True)

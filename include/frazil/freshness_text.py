@@ -51,7 +51,11 @@ _NEXT_STEPS: dict[Cause, Callable[[FreshnessFacts], str]] = {
         f"`frazil snapshots {facts.stream}` shows what each batch took"
     ),
     "not_planned": lambda facts: (
-        f"unpause DAG ingest__{facts.stream} and see that the scheduler runs; "
+        f"see that DAG ingest__{facts.stream} is not paused, that its runs succeed and that the "
+        f"scheduler runs; `frazil run {facts.stream}` reads at once"
+    ),
+    "paused": lambda facts: (
+        f"unpause DAG ingest__{facts.stream}: it goes on where it stopped; "
         f"`frazil run {facts.stream}` reads at once"
     ),
     "open_transaction": lambda _: (

@@ -1,5 +1,6 @@
 """The four steps of a batch, as the DAGs and the command line call them."""
 
+import time
 from collections.abc import Sequence
 
 from frazil.archive import archive_new_entries
@@ -43,12 +44,16 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         SourceError, TableError, UnavailableError: nothing was planned.
         BatchBlockedError: a failed check holds the stream.
     """
+    began_at_ms = time.time_ns() // 1_000_000
     try:
         plan = _settle_and_plan(work)
     except OffsetsWentBackError:  # or another run published between the two looks: look again
         plan = _settle_and_plan(work)
     reach_failpoint("plan.before-return")
-    return plan.model_copy(update={"used": take_usage()}) if isinstance(plan, BatchPlan) else plan
+    if not isinstance(plan, BatchPlan):
+        return plan
+    clock = {"began_at_ms": began_at_ms, "ended_at_ms": time.time_ns() // 1_000_000}
+    return plan.model_copy(update={"used": take_usage(), **clock})
 
 
 def _settle_and_plan(work: Workspace) -> BatchPlan | NothingToRead:

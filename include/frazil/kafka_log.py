@@ -77,7 +77,7 @@ class KafkaLog:
             UnknownTopicError: the cluster has no such topic, or this user may not see it.
             KafkaUnavailableError: nobody answered within the timeout.
         """
-        for attempt in stamina.retry_context(on=_is_electing_leader, attempts=8, timeout=5.0):
+        for attempt in stamina.retry_context(on=_is_electing_leader, attempts=12, timeout=15.0):
             with attempt:
                 return self._fetch_topic(topic, isolation)
         message = "stamina leaves its loop only by a result or an error"
@@ -236,4 +236,6 @@ def _is_electing_leader(error: Exception) -> bool:
     return isinstance(cause, KafkaException) and cause.args[0].code() in {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
     }

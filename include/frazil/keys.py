@@ -59,6 +59,25 @@ DEAD_LETTERS_SUFFIX = "__dead_letters"
 LEDGER_TABLE = "frazil.ledger"
 TIMELINE_TABLE = "frazil.timeline"
 
+LETTER_REASONS = (
+    "null_value",
+    "empty_value",
+    "invalid_utf8",
+    "malformed_json",
+    "not_an_object",
+    "type_mismatch",
+    "required_missing",
+    "missing_schema_id",
+    "unknown_schema_id",
+    "schema_undecided",
+    "malformed_avro",
+    "malformed_protobuf",
+    "other_message",
+    "bad_key",
+    "unknown_route",
+)
+"""Every reason that a dead letter may have; a test compares it with the code that writes them."""
+
 
 def state_key(stream: str) -> str:
     """Name the summary key that holds the stream's full state."""

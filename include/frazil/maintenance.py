@@ -15,6 +15,7 @@ from frazil.compaction import (
 )
 from frazil.errors import CommitContentionError, JobFailedError
 from frazil.expiry import HOUR_MS
+from frazil.failpoints import reach_failpoint
 from frazil.maintained_tables import (
     describe_table,
     list_maintained,
@@ -185,6 +186,7 @@ def _remove(work: Workspace, name: str, cutoff_ms: int, *, dry_run: bool) -> Tab
     refuse_live_files(name, paths, set(read_used_files(table)))
     size_bytes = sum(_weigh(table.io, path) for path in paths)
     if not dry_run:
+        reach_failpoint("orphans.before-delete")
         paths = run_table_job(
             work, "remove_orphans", request.model_copy(update={"dry_run": False})
         ).paths

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from frazil.packed_texts import unpack
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class OffsetRange:
@@ -48,10 +50,10 @@ def encode_ranges(ranges: Ranges) -> str:
 
 
 def parse_ranges(text: str) -> Ranges:
-    """Read what `encode_ranges` wrote."""
+    """Read what `encode_ranges` wrote, packed or not."""
     return {
         topic: {int(p): OffsetRange(start, end) for p, (start, end) in by_partition.items()}
-        for topic, by_partition in json.loads(text).items()
+        for topic, by_partition in json.loads(unpack(text)).items()
     }
 
 

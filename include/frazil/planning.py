@@ -20,7 +20,7 @@ from frazil.offsets import OffsetRange, Ranges, advance, encode_ranges
 from frazil.state import StreamState
 from frazil.streams import Stream
 
-TRANSFORM_CODE = "3"
+TRANSFORM_CODE = "4"
 """Raise it when the same bytes would decode to other rows; it is part of every batch id."""
 
 

@@ -1,38 +1,26 @@
 """Is a stream ready for production? A scorecard: each line with evidence and, if red, the fix.
 
-The judgement is pure; `gather_readiness` asks Kafka, the table and the stream file. Nothing is
+The judgement is pure; `readiness_facts` asks Kafka, the table and the stream file. Nothing is
 written (features B16).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from pydantic import computed_field
 
-from frazil.derived_columns import with_columns
-from frazil.errors import MissingTableError
-from frazil.file_and_table import list_differences
-from frazil.freshness import FreshnessReport, judge_freshness
-from frazil.freshness_facts import DOWN, FreshnessFacts
+from frazil.freshness import FreshnessReport
+from frazil.freshness_facts import DOWN
 from frazil.freshness_text import describe_seconds
-from frazil.letter_report import LetterReport, report_letters
-from frazil.maintained_tables import retention_window, summarize_table
-from frazil.other_writers import count_foreign
-from frazil.publishing import load_with_history
+from frazil.readiness_facts import DRILL_DAYS, ReadinessFacts, gather_readiness
 from frazil.reports import Report
 from frazil.streams import Stream
-from frazil.table_reports import TableReport
 from frazil.timeline import Event
-from frazil.timeline_table import find_last
-from frazil.watch import gather_facts
 from frazil.workspace import Workspace
 
 DEFAULT_OUTAGE_HOURS = 72
 """The worst outage that retention has to cover: a long weekend."""
 
-DRILL_DAYS = 90
 HOUR = 3600
 MANY_SMALL_FILES = 100
 _UNKNOWN = DOWN | {"source_error", "halted", "misconfigured", "not_started"}
@@ -75,23 +63,6 @@ class Scorecard(Report):
         return "\n".join([head, *rest])
 
 
-@dataclass(frozen=True)
-class ReadinessFacts:
-    """What a scorecard is made of."""
-
-    stream: Stream
-    freshness: FreshnessReport
-    protocol: str
-    is_compacted: bool
-    rollback_hours: int
-    expire_hours: int
-    table: TableReport
-    letters: LetterReport | None
-    last_drill: Event | None
-    foreign_snapshots: int
-    layout: tuple[str, ...]
-
-
 def check_readiness(work: Workspace, outage_hours: int = DEFAULT_OUTAGE_HOURS) -> Scorecard:
     """Judge a stream by what Kafka, its table and its file say now.
 
@@ -100,43 +71,6 @@ def check_readiness(work: Workspace, outage_hours: int = DEFAULT_OUTAGE_HOURS) -
     """
     lines = tuple(judge_readiness(gather_readiness(work), outage_hours))
     return Scorecard(stream=work.stream.stream, outage_hours=outage_hours, lines=lines)
-
-
-def gather_readiness(work: Workspace) -> ReadinessFacts:
-    """Ask everything that the lines need."""
-    facts: FreshnessFacts = gather_facts(work)
-    window = retention_window(work)
-    policies = [
-        work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
-        for topic in work.stream.source.names
-    ]
-    try:
-        letters = report_letters(work)
-    except MissingTableError:
-        letters = None
-    foreign, layout = _read_surroundings(work)
-    return ReadinessFacts(
-        stream=work.stream,
-        freshness=judge_freshness(facts, work.stream.freshness, datetime.now(UTC)),
-        protocol=work.kafka_config.get("security.protocol", "PLAINTEXT").upper(),
-        is_compacted=any("compact" in policy for policy in policies),
-        rollback_hours=window.rollback_ms // (HOUR * 1000),
-        expire_hours=window.expire_ms // (HOUR * 1000),
-        table=summarize_table(work),
-        letters=letters,
-        last_drill=find_last(work, "drill", datetime.now(UTC) - timedelta(days=DRILL_DAYS)),
-        foreign_snapshots=foreign,
-        layout=layout,
-    )
-
-
-def _read_surroundings(work: Workspace) -> tuple[int, tuple[str, ...]]:
-    """Count the snapshots of others, and list where the table is not what its file says."""
-    try:
-        table, history = load_with_history(work.store, work.stream.table.name)
-    except MissingTableError:
-        return 0, ()
-    return count_foreign(history), list_differences(table, with_columns(work).stream)
 
 
 def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
@@ -149,12 +83,7 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
     if route is None or route.takes is not None:  # the rest of a route publishes no rows
         yield _judge_expectations(facts.stream)
     yield _judge_letters(facts)
-    yield _line(
-        "schema decisions",
-        f"{facts.stream.owner} answers for it; schema.other is {facts.stream.schema_policy.other}",
-        "set schema.other to review: a rename or another type happens without a person now",
-        is_good=facts.stream.schema_policy.other != "auto",
-    )
+    yield _judge_schema(facts)
     yield from _judge_table(facts)
     yield _judge_drill(name, facts.last_drill)
     yield _line(
@@ -165,9 +94,11 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
     )
     yield _line(
         "authentication",
-        f"Kafka is asked by {facts.protocol}",
-        "set security.protocol and the credentials in the connection of source.connection",
-        is_good=facts.protocol != "PLAINTEXT",
+        "asked is " + "; ".join(access.text for access in facts.access),
+        "set credentials in the connections that ask as anybody (security.protocol and sasl.* or a "
+        "client certificate for Kafka; token or credential for a REST catalog; a login for a "
+        "registry)",
+        is_good=all(access.is_known for access in facts.access),
     )
 
 
@@ -175,18 +106,42 @@ def _judge_table(facts: ReadinessFacts) -> Iterator[Line]:
     """Judge whether the table is the file's own matter, and as the file says."""
     yield _line(
         "other writers",
-        f"{facts.foreign_snapshots:,} snapshots by others changed rows; table.other_writers is "
-        f"{facts.stream.table.other_writers}",
+        f"{facts.around.foreign_snapshots:,} snapshots by others changed rows; "
+        f"table.other_writers is {facts.stream.table.other_writers}",
         f"`frazil snapshots {facts.stream.stream}` lists them; table.other_writers can refuse them",
-        is_good=facts.foreign_snapshots == 0,
+        is_good=facts.around.foreign_snapshots == 0,
     )
-    yield _line(
-        "layout",
-        "; ".join(facts.layout) or "the table is laid out as the file says",
-        "the file decides about a new table alone: put back what the table has, or alter it "
-        "yourself (`ALTER TABLE … REPLACE PARTITION FIELD`, `WRITE ORDERED BY`, `SET "
-        "TBLPROPERTIES`)",
-        is_good=not facts.layout,
+    for difference in facts.around.layout:
+        yield _line(
+            "layout",
+            difference,
+            "the file decides about a new table alone: put back what the table has, or alter it "
+            "yourself (`ALTER TABLE … REPLACE PARTITION FIELD`, `WRITE ORDERED BY`, `SET "
+            "TBLPROPERTIES`)",
+            is_good=False,
+        )
+    if not facts.around.layout:
+        yield _line("layout", "the table is laid out as the file says", "", is_good=True)
+
+
+def _judge_schema(facts: ReadinessFacts) -> Line:
+    """Judge whether a person decides, and has; that the owner can be reached nobody asks."""
+    policy, asks = facts.stream.schema_policy.other, list(facts.put_aside)
+    if not asks and facts.freshness.cause == "review":
+        asks = ["a change (the line freshness)"]
+    owner = f"schema.other is {policy}; the file names {facts.stream.owner} for answers"
+    if asks:
+        return _line(
+            "schema decisions",
+            f"{', '.join(asks)} waits for an answer; {owner}",
+            f"`frazil review-schema {facts.stream.stream}`, then --accept or --stop",
+            is_good=False,
+        )
+    return _line(
+        "schema decisions",
+        f"none waits; {owner}",
+        "set schema.other to review: a rename or another type happens without a person now",
+        is_good=policy != "auto",
     )
 
 
@@ -260,13 +215,19 @@ def _judge_rollback(facts: ReadinessFacts) -> Line:
     is_kept = _is_compared(facts.freshness) and (
         covers is None or covers >= facts.rollback_hours * HOUR
     )
+    reads = facts.around.kept_hours
+    is_there = reads is None or reads >= facts.rollback_hours
+    stay = "all snapshots are there" if reads is None else f"snapshots of {reads} h are there"
     kept = "still has" if is_kept else "may no longer have"
     return _line(
         "rollback",
-        f"{facts.rollback_hours} h can be rolled back, snapshots expire after "
+        f"{facts.rollback_hours} h are to be rolled back; {stay}, readers are promised "
         f"{facts.expire_hours} h; Kafka {kept} all of it",
-        "set maintenance.rollback_hours to what people need, and the topic's retention above it",
-        is_good=facts.rollback_hours > 0 and is_kept,
+        "set maintenance.rollback_hours to what people need, and the topic's retention above it"
+        if is_there
+        else "Frazil's own expiry keeps the window: see that nothing else expires snapshots here; "
+        "one that was raised fills up as time goes by",
+        is_good=facts.rollback_hours > 0 and is_kept and is_there,
     )
 
 

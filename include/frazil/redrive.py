@@ -38,6 +38,7 @@ from frazil.redrive_plan import (
     find_end,
     plan_redrive,
     refuse_strangers,
+    refuse_unknown,
     refuse_upserts,
     split_letters,
     summarize_redrive,
@@ -77,7 +78,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
     Raises:
         MissingTableError: the stream has not begun.
         TableError: the ledger halts; nothing was written.
-        ConfigurationError: the stream merges by key.
+        ConfigurationError: the stream merges by key, or never read what the choice names.
         SchemaChangeError: a person or the next run changes the table first.
         IncompatibleTableError: the table cannot hold what the stream file asks for.
         StageStaleError: another writer was faster each time; run again.
@@ -92,6 +93,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
     refuse_misfits(stream, look.table.schema())
     letters = work.store.find(stream.dead_letters_table)
     book = read_book(letters, stream.stream, look.steps)
+    refuse_unknown(choice, look.steps, book.rows)
     places = choose_letters(book.rows, book.lots.is_open, choice)
     treat = _preview if choice.dry_run else _bring_back
     portions = [treat(work, book, portion) for portion in split_letters(places, book.lots.ends)]

@@ -10,10 +10,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from frazil.contracts import Message, StageRequest, StageResult
 from frazil.errors import ConfigurationError
 from frazil.instants import parse_instant
+from frazil.keys import LETTER_REASONS
 from frazil.offsets import Runs
 
 OFFSETS_PATTERN = r"^([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})-(\d{1,18})$"
-REASON_PATTERN = r"^[a-z][a-z0-9_]*$"
 
 
 class LetterChoice(Message):
@@ -40,8 +40,8 @@ class LetterChoice(Message):
     @classmethod
     def _refuse_strange_reasons(cls, reasons: tuple[str, ...]) -> tuple[str, ...]:
         for reason in reasons:
-            if not re.match(REASON_PATTERN, reason):
-                message = f"{reason!r} is no reason; docs/formats.md lists them"
+            if reason not in LETTER_REASONS:
+                message = f"{reason!r} is no reason; there are {', '.join(LETTER_REASONS)}"
                 raise ValueError(message)
         return reasons
 

@@ -68,6 +68,34 @@ def refuse_upserts(steps: tuple[Step, ...], stream: str) -> None:
             )
 
 
+def refuse_unknown(choice: LetterChoice, steps: tuple[Step, ...], rows: pa.Table) -> None:
+    """Refuse what this stream never read: a slip of the pen would else choose nothing, silently.
+
+    Raises:
+        ConfigurationError: with the topics of the ledger, or the schema ids of the letters.
+    """
+    read: dict[str, int] = {}
+    for state in (step.after for step in steps if step.after):
+        for topic, offsets in state.offsets.items():
+            read[topic] = max(len(offsets), read.get(topic, 0))
+    for (topic, partition, _, _), text in zip(choice.ranges, choice.offsets, strict=True):
+        if partition >= read.get(topic, 0):
+            known = ", ".join(f"{name}:0 to {name}:{count - 1}" for name, count in read.items())
+            raise ConfigurationError(
+                f"stream {choice.stream} never read {topic}:{partition} (of {text}), but {known}",
+                f"`frazil dead-letters {choice.stream}` shows where its letters are",
+            )
+    ids = pc.unique(rows["schema_id"]).drop_null().to_pylist()
+    strange = [str(wanted) for wanted in choice.schema_ids if wanted not in ids]
+    if strange:
+        named = f"they name {', '.join(map(str, sorted(ids)))}" if ids else "they name none"
+        raise ConfigurationError(
+            f"no dead letter of stream {choice.stream} names schema id {', '.join(strange)}; "
+            f"{named}",
+            f"`frazil dead-letters {choice.stream}` shows the letters by reason",
+        )
+
+
 def choose_letters(rows: pa.Table, is_open: Flags, choice: LetterChoice) -> Indexes:
     """Give the places of the letters that count and that the choice names."""
     chosen = is_open.copy()

@@ -22,6 +22,10 @@ _SERIALIZED = "serialized"
 """A registry that can gives Protobuf as a descriptor, so that nothing here has to compile it."""
 
 
+_UNKNOWN = frozenset({40401, 40402, 40403})
+"""The API's own codes for no such subject, version and schema; any other 404 is no answer."""
+
+
 class SchemaRegistry:
     """Ask one schema registry; what it answered by id or by version is asked once."""
 
@@ -52,7 +56,7 @@ class SchemaRegistry:
             try:
                 schema = self._client.get_schema(schema_id, fmt=_SERIALIZED)
             except SchemaRegistryError as error:
-                if error.http_status_code == HTTPStatus.NOT_FOUND:
+                if error.error_code in _UNKNOWN:
                     return None
                 raise
             return self._complete(schema_id, schema)
@@ -67,7 +71,7 @@ class SchemaRegistry:
             try:
                 versions = self._client.get_versions(subject)
             except SchemaRegistryError as error:
-                if error.http_status_code == HTTPStatus.NOT_FOUND:
+                if error.error_code in _UNKNOWN:
                     return ()
                 raise
             found = [self._client.get_version(subject, v, fmt=_SERIALIZED) for v in versions]
@@ -83,7 +87,7 @@ class SchemaRegistry:
             try:
                 found = self._client.get_version(subject, "latest", fmt=_SERIALIZED)
             except SchemaRegistryError as error:
-                if error.http_status_code == HTTPStatus.NOT_FOUND:
+                if error.error_code in _UNKNOWN:
                     return None
                 raise
             return self._complete(cast("int", found.schema_id), found.schema)

@@ -19,6 +19,7 @@ from frazil.expiry import (
     refuse_lost_snapshots,
     refuse_lost_state,
 )
+from frazil.failpoints import reach_failpoint
 from frazil.ledger import History, RecoveryPoint
 from frazil.maintained_tables import (
     BaseLook,
@@ -139,6 +140,7 @@ def _settle_turn(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Settled
             extra={keys.STREAM: carry[0]} if len(carry) == 1 else {},
         )
         publish_marker(run.work.store, settled.table, marker)
+        reach_failpoint("expire.after-carry")
         settled = _decide(run, name, dropped)
         if settled.plan.carry:
             raise LostTurnError("main moved while a state was carried")
@@ -180,7 +182,9 @@ def _expire_decided(run: ExpiryRun, settled: Settled, before: TableExpiry) -> Ta
     request = new_request(work, before.table).model_copy(
         update={"action": "expire", "snapshot_ids": ids, "dry_run": False}
     )
+    reach_failpoint("expire.before-job")
     counts = run_table_job(work, "expire_snapshots", request).counts
+    reach_failpoint("expire.after-job")
     _, after = load_with_history(work.store, before.table)
     refuse_lost_state(before.table, settled.points, find_points(after, *settled.points))
     refuse_lost_snapshots(history, after, ids)

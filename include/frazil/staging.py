@@ -31,6 +31,7 @@ from frazil.staged_rows import refuse_wrong_offsets
 from frazil.state import StreamState
 from frazil.streams import Stream
 from frazil.tables import dead_letters_name, snapshot_summary
+from frazil.unasked_schemas import refuse_unasked
 from frazil.usage import take_usage
 from frazil.value_forms import value_path
 from frazil.workspace import Workspace
@@ -48,7 +49,7 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
 
     Raises:
         SupersededError: another run was faster; nothing was staged.
-        StageStaleError: a file or the table's layout changed since the plan.
+        StageStaleError: a file, the table's layout or what schemas ask for changed since the plan.
         RetentionGapError, TopicRecreatedError: Kafka changed under the plan.
         ConservationError: the staged rows are not what Kafka delivered.
         SparkUnavailableError, JobFailedError, StorageError: the job did not end well.
@@ -88,6 +89,7 @@ def fill_branch(
         schemas = add_unknown_schemas(work, plan, schemas, result)
         attempt, base_head, result = _run_attempt(work, plan, schemas, beside=beside)
     refuse_unknown_ids(plan, result)
+    refuse_unasked(work, plan, result.value_schema_ids)
     refuse_source()
     if result.files:
         reach_failpoint("stage.before-files")

@@ -1,6 +1,5 @@
 """The state of a stream as each snapshot carries it, and the hint beside it."""
 
-import base64
 import json
 import zlib
 from collections.abc import Mapping
@@ -8,11 +7,8 @@ from dataclasses import dataclass, replace
 
 from frazil.errors import UnknownStateError
 from frazil.offsets import NextOffsets
+from frazil.packed_texts import pack, unpack
 
-PLAIN_LIMIT_BYTES = 4096
-"""Above this a state is compressed: thousands of partitions must not bloat metadata (C15)."""
-
-COMPRESSED = "z:"
 VERSION = 1
 
 
@@ -41,7 +37,7 @@ class Hint:
 
 
 def encode_state(state: StreamState) -> str:
-    """Write a state as `frazil.state.<stream>`; zlib and base64 above 4 KiB."""
+    """Write a state as `frazil.state.<stream>`."""
     text = json.dumps(
         {
             "v": VERSION,
@@ -53,9 +49,7 @@ def encode_state(state: StreamState) -> str:
         },
         separators=(",", ":"),
     )
-    if len(text) <= PLAIN_LIMIT_BYTES:
-        return text
-    return COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return pack(text)
 
 
 def parse_state(text: str) -> StreamState:
@@ -76,9 +70,7 @@ def parse_state(text: str) -> StreamState:
 
 
 def _read_plain(text: str) -> StreamState:
-    if text.startswith(COMPRESSED):
-        text = zlib.decompress(base64.b64decode(text.removeprefix(COMPRESSED))).decode()
-    plain = json.loads(text)
+    plain = json.loads(unpack(text))
     if plain["v"] != VERSION:
         message = f"version {plain['v']}, this release reads {VERSION}"
         raise ValueError(message)

@@ -64,7 +64,9 @@ _NESTED = """\
 | `map<string, T>` | a map with text as keys |
 | `struct<a: T, b: T!>` | a struct |
 
-Types nest: `list<struct<sku: string!, price: decimal(9,2)>>`.
+Types nest: `list<struct<sku: string!, price: decimal(9,2)>>`. Of Iceberg's types one is missing,
+and is refused by name: `time`, which Spark cannot write; use a `string`, or a `long` of
+microseconds.
 """
 
 _TRANSFORMS = """\

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from frazil import __version__, keys
 from frazil.contracts import BatchPlan, Staged, Verdict
 from frazil.offsets import encode_ranges
+from frazil.packed_texts import pack
 from frazil.state import Hint, StreamState, encode_hint, encode_state
 from frazil.usage import encode_usage
 
@@ -15,15 +17,25 @@ def summarize_batch(
 ) -> dict[str, str]:
     """Write the full summary of an ingest snapshot (protocol.md, table of keys)."""
     used = {"plan": plan.used, "stage": staged.used, "check": verdict.used}
-    return summarize_staged(keys.INGEST, staged, verdict, run_id) | {
+    clock = {"planning": plan.began_at_ms, "planned": plan.ended_at_ms}
+    return summarize_staged(keys.INGEST, staged, verdict, run_id, clock) | {
         keys.state_key(plan.stream): encode_state(plan.state_after),
-        keys.RANGES: encode_ranges(plan.offset_ranges),
+        keys.RANGES: pack(encode_ranges(plan.offset_ranges)),
         keys.USAGE: encode_usage(used),
     }
 
 
-def summarize_staged(kind: str, staged: Staged, verdict: Verdict, run_id: str) -> dict[str, str]:
-    """Write what the summary of every staged and judged snapshot says."""
+def summarize_staged(
+    kind: str,
+    staged: Staged,
+    verdict: Verdict,
+    run_id: str,
+    clock: Mapping[str, int | None] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Write what the summary of every staged and judged snapshot says; `clock` goes before its own.
+
+    Its instants are milliseconds since 1970, None where nobody looked.
+    """
     summary = {
         keys.KIND: kind,
         keys.STREAM: staged.stream,
@@ -41,7 +53,7 @@ def summarize_staged(kind: str, staged: Staged, verdict: Verdict, run_id: str) -
     if staged.min_timestamp_ms is not None and staged.max_timestamp_ms is not None:
         summary[keys.MIN_TIMESTAMP_MS] = str(staged.min_timestamp_ms)
         summary[keys.MAX_TIMESTAMP_MS] = str(staged.max_timestamp_ms)
-    clock = {"staged": staged.ended_at_ms, "checked": verdict.at_ms}
+    clock = {**clock, "staged": staged.ended_at_ms, "checked": verdict.at_ms}
     if told := {name: at for name, at in clock.items() if at is not None}:
         summary[keys.CLOCK] = json.dumps(told, separators=(",", ":"))
     if staged.schema_ids:
@@ -61,11 +73,11 @@ def summarize_ranges(
 
 
 def summarize_partitions(staged: Staged) -> str:
-    """Write read and good rows per partition as `{topic: {partition: [read, good]}}`."""
+    """Write read and good rows per partition as `{topic: {partition: [read, good]}}`, packed."""
     counts: dict[str, dict[str, list[int]]] = {}
     for part in staged.partitions:
         counts.setdefault(part.topic, {})[str(part.partition)] = [part.rows_read, part.rows_good]
-    return json.dumps(counts, separators=(",", ":"))
+    return pack(json.dumps(counts, separators=(",", ":")))
 
 
 def summarize_verdict(verdict: Verdict) -> str:

@@ -1,7 +1,8 @@
 """One line of time: what happened to a stream and its table, each event once.
 
 Most events can be read from the table at any moment: snapshots, the ledger archive, decisions in
-properties. What leaves no trace there, a failure, is noted when it happens (`event_notes`).
+properties. What leaves no trace there, a failure, a drill, what a maintenance step said and used,
+is noted when it happens (`event_notes`).
 """
 
 import hashlib
@@ -61,8 +62,13 @@ def join_events(*groups: Iterable[Event]) -> list[Event]:
 
 
 def derive_events(history: History, stream: str) -> Iterator[Event]:
-    """Read events from main's ancestry, from the archive behind it, and from properties."""
-    for entry in walk_ancestors(history):
+    """Read events from main's ancestry, from the archive and from properties.
+
+    The archive holds what ever was on main, so also what was rolled back, by whomever.
+    """
+    found = dict(history.load_archive().entries)
+    found |= {entry.snapshot_id: entry for entry in walk_ancestors(history)}
+    for entry in found.values():
         yield _describe_snapshot(history, entry, stream)
     for name, text in history.properties.items():
         if name.startswith(keys.SCHEMA_CHANGE_PREFIX):
@@ -104,16 +110,19 @@ def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
 
 
 def _measure_phases(entry: LedgerEntry) -> dict[str, int]:
-    """Give milliseconds of stage, check (with the wait for it) and publish, where they are known.
+    """Give milliseconds of plan, stage, check (with the wait for it) and publish, where known.
 
-    A branch is born as its stage begins, and carries that instant in its name.
+    A branch is born as its stage begins, and carries that instant in its name. What ranges a person
+    gave, and what older versions wrote, has no plan's clock.
     """
     branch = parse_branch(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
     clock = json.loads(entry.summary.get(keys.CLOCK, "{}"))
     if branch is None or not {"staged", "checked"} <= clock.keys():
         return {}
     born = entry.committed_at_ms - branch.age_ms
-    return {
+    is_planned = {"planning", "planned"} <= clock.keys()
+    planned = {"plan_ms": clock["planned"] - clock["planning"]} if is_planned else {}
+    return planned | {
         "stage_ms": clock["staged"] - born,
         "check_ms": clock["checked"] - clock["staged"],
         "publish_ms": entry.committed_at_ms - clock["checked"],
@@ -154,6 +163,13 @@ def describe_failure(
         run_id=run_id,
         facts={"error": error.code, "next_step": error.next_step},
     )
+
+
+def describe_phases(facts: Mapping[str, str | int]) -> str:
+    """Write the phases of a batch in seconds."""
+    phases = ("plan", "stage", "check", "publish")
+    known = [(phase, facts[f"{phase}_ms"]) for phase in phases if f"{phase}_ms" in facts]
+    return " ".join(f"{phase} {int(ms) / 1000:.1f}" for phase, ms in known)
 
 
 def _instant(milliseconds: int) -> datetime:

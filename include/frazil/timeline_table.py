@@ -1,7 +1,8 @@
 """The Iceberg table `frazil.timeline`: events written after the fact, for SQL and for other hosts.
 
 It is never asked for a decision, and what was derived can be derived again: drop it, and
-`frazil timeline --record` writes it anew, all but the noted failures.
+`frazil timeline --record` writes it anew, all but what was noted and what another table of the same
+name did before.
 """
 
 import json
@@ -13,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from frazil import keys
+from frazil.commits import append_rows
 from frazil.event_notes import close_notes, read_notes
 from frazil.publishing import load_with_history
 from frazil.tables import NewTable, TableStore, translated_errors
@@ -129,7 +131,7 @@ def _append(store: TableStore, events: Sequence[Event]) -> None:
         table = store.find(keys.TIMELINE_TABLE) or store.create(
             keys.TIMELINE_TABLE, NewTable(SCHEMA)
         )
-        table.append(pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
+        append_rows(store.catalog, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
 
     with translated_errors("recording the timeline"):
         take_turns("recording the timeline", lambda: lose_on_conflict(append))

@@ -1,9 +1,10 @@
 """How a column's type travels through the decode, and in SQL which values do not fit it.
 
 Spark's JSON parser is kinder than a ledger may be: it rounds decimals, reads `2024` as a day and
-`12:30:00` as an instant of today, takes a number for seconds since 1970 and turns `1e400` into
-infinity. Such values travel in a wider form here, are looked at, and only then converted. A text
-column takes any JSON value as its text, a number with a fraction as its double prints.
+`12:30:00` as an instant of today, cuts nanoseconds off, takes a number for seconds since 1970,
+turns `1e400` into infinity and keeps a key of a map twice. Such values travel in a wider form here,
+are looked at, and only then converted. A text column takes any JSON value as its text, a number
+with a fraction as its double prints.
 """
 
 from dataclasses import dataclass
@@ -24,10 +25,13 @@ RECORD = "_frazil_record"
 UUID_PATTERN = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _UUID = UUID_PATTERN.replace("{", "{{").replace("}", "}}")
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
+_TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
+"""Spark cuts off what is finer than a microsecond."""
+
 _ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _PATTERNS = {
     "date": f"^{_DATE}$",
+    "timestamp": f"^{_DATE}[T ]{_TIME}$",
     "timestamptz": f"^{_DATE}[T ]{_TIME}{_ZONE}$",
 }
 _INFINITY = "DOUBLE('Infinity')"
@@ -36,9 +40,7 @@ _MISFITS = {
     "double": f"abs({{w}}) = {_INFINITY}",
     "uuid": f"NOT ({{w}} RLIKE '{_UUID}')",
 }
-_FREE_IN_LISTS = frozenset({"float", "double"})
-"""Inside lists and maps each look costs a lambda that Spark interprets; infinity stays there."""
-
+_OVERFLOWING = frozenset({"float", "double"})
 _WIDEST = 38
 _SPARE_DIGITS = 20
 """A decimal with that many digits to spare shows every excess digit in its own wide form."""
@@ -182,8 +184,6 @@ def misfit_condition(
     `path` is the value as decoded, `value` the converted one where that is at hand.
     """
     match column_type:
-        case Primitive(name, _) if depth and name in _FREE_IN_LISTS:
-            return None
         case Primitive():
             form = form_of(column_type)
             converted = value or (form.convert or "{w}").format(w=path)
@@ -194,10 +194,19 @@ def misfit_condition(
         case ListType(element, _):
             return _misfit_of_some(element, path, depth)
         case MapType(_, element, _):
-            return _misfit_of_some(element, f"map_values({path})", depth)
+            keys = f"map_keys({path})"
+            repeated = f"size(array_distinct({keys})) != size({keys})"
+            return _join([repeated, _misfit_of_some(element, f"map_values({path})", depth)])
 
 
 def _misfit_of_some(element: ColumnType, path: str, depth: int) -> str | None:
+    """Look at an array's elements, without a lambda where it can be: Spark interprets those."""
+    match element:
+        case Primitive(name, _) if name in _OVERFLOWING:
+            infinity = f"{name.upper()}('Infinity')"
+            return f"(array_contains({path}, {infinity}) OR array_contains({path}, -{infinity}))"
+        case StructType(fields):
+            return _join([_misfit_of_some(f.type, f"{path}.`{f.name}`", depth) for f in fields])
     variable = f"y{depth}"
     condition = misfit_condition(element, variable, depth=depth + 1)
     return f"exists({path}, {variable} -> {condition})" if condition else None

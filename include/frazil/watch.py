@@ -71,9 +71,14 @@ class LedgerClocks:
     read_all_at: datetime | None
 
 
-def watch_stream(work: Workspace, now: datetime | None = None) -> FreshnessReport:
-    """Judge a stream by its own limits; `now` is an aware instant, the present one by default."""
-    facts = gather_facts(work)
+def watch_stream(
+    work: Workspace, now: datetime | None = None, *, is_paused: bool = False
+) -> FreshnessReport:
+    """Judge a stream by its own limits; `now` is an aware instant, the present one by default.
+
+    Only Airflow knows whether the stream's DAG `is_paused`: the DAG `watch` asks it.
+    """
+    facts = replace(gather_facts(work), is_paused=is_paused)
     return judge_freshness(facts, work.stream.freshness, now or datetime.now(UTC))
 
 

@@ -1,4 +1,4 @@
-"""Start another run from within a task: a question for a person, or the next batch.
+"""Airflow from within a task: start a run (a question, the next batch), see whether a DAG rests.
 
 The one place of Airflow's messages between a task and its supervisor: tasks of their own in every
 ingest DAG would be the public way. Pinned version; tests/e2e fails if it changes.
@@ -7,7 +7,7 @@ ingest DAG would be the public way. Pinned version; tests/e2e fails if it change
 import logging
 
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
+from airflow.sdk.execution_time.comms import DagResult, ErrorResponse, GetDag, TriggerDagRun
 
 from frazil.contracts import BatchPlan
 from frazil.errors import SchemaReviewError
@@ -35,6 +35,16 @@ def catch_up(stream: Stream, plan: BatchPlan) -> None:
         return
     if count_offsets(plan.offset_ranges) >= stream.batch.max_records:
         _start(f"ingest__{stream.stream}", f"catch_up__{plan.batch_id}", {})
+
+
+def is_paused(dag_id: str) -> bool:
+    """Say whether people paused a DAG; one that cannot be asked about is not called paused."""
+    try:
+        answer = task_runner.SUPERVISOR_COMMS.send(GetDag(dag_id=dag_id))
+    except Exception as failure:  # noqa: BLE001 - a cause less to name, no failure of the watch
+        log.warning("whether DAG %s is paused is not known: %s", dag_id, failure)
+        return False
+    return isinstance(answer, DagResult) and answer.is_paused
 
 
 def _start(dag_id: str, run_id: str, conf: dict[str, str]) -> None:

@@ -5,8 +5,9 @@ from typing import TypeVar
 
 from airflow.sdk import Param
 from airflow.sdk.log import mask_secret
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from frazil.authors import Author
 from frazil.contracts import Message
 from frazil.erasure_messages import ErasureRequest
 from frazil.errors import ConfigurationError
@@ -15,6 +16,60 @@ from frazil.streams import STREAM_NAME
 from frazil_airflow.parsing import list_stream_names
 
 Form = TypeVar("Form", bound=Message)
+
+
+class StreamForm(Message):
+    """What most forms ask: a stream by its name."""
+
+    stream: str
+
+
+class ReviewForm(StreamForm):
+    """The review of a changed stream file; without an id, the one that waits now."""
+
+    review: str | None = None
+
+
+class DrillForm(StreamForm):
+    """A drill, with the connections of a stream."""
+
+    drill: str
+
+
+class ReadinessForm(Message):
+    """The worst outage that retention has to cover, in hours."""
+
+    outage_hours: int = Field(ge=1)
+
+
+class DecisionForm(StreamForm):
+    """What a named person decides; name and reason are needed as soon as it is no dry run."""
+
+    by: str = ""
+    reason: str = ""
+    dry_run: bool = True
+
+    @property
+    def author(self) -> Author | None:
+        """Give who decides; nobody in a dry run, which only looks.
+
+        Raises:
+            ConfigurationError: it is no dry run, and name or reason are missing.
+        """
+        return None if self.dry_run else Author(self.by, self.reason)
+
+
+class WaiverForm(DecisionForm):
+    """The blocked batch that may pass."""
+
+    batch: str
+
+
+class AdoptionForm(DecisionForm):
+    """Where another writer's rows keep their coordinates, and whether holes are given up."""
+
+    columns: str | None = None
+    accept_holes: bool = False
 
 
 def ask_stream() -> Param:
@@ -68,6 +123,22 @@ def ask_instant(title: str, description: str) -> Param:
         format="date-time",
         title=title,
         description=description,
+    )
+
+
+def ask_text(title: str, description: str) -> Param:
+    """Ask for a text that may be left out."""
+    return Param(default=None, type=["null", "string"], title=title, description=description)
+
+
+def ask_side(title: str, description: str) -> Param:
+    """Ask for one side of a comparison; streams are offered, any table may be named."""
+    return Param(
+        type="string",
+        minLength=1,
+        title=title,
+        description=description,
+        examples=list_stream_names(),
     )
 
 

@@ -15,6 +15,8 @@ from frazil.errors import FrazilError, SupersededError, UnavailableError
 from frazil.freshness_facts import DOWN
 
 if TYPE_CHECKING:
+    from frazil.authors import Decision
+    from frazil.comparison_answer import Comparison
     from frazil.drills import DrillReport
     from frazil.freshness import FreshnessReport
     from frazil.readiness import Scorecard
@@ -68,6 +70,26 @@ def refuse_failed_drill(report: "DrillReport") -> "DrillReport":
     if not report.passed:
         raise AirflowFailException(report.text)
     return report
+
+
+def refuse_different(compared: "Comparison") -> str:
+    """Turn a comparison into the task's end.
+
+    Raises:
+        AirflowFailException: the two differ, or have nothing in common.
+    """
+    told = "\n".join((f"{compared.verdict}: {compared.text}", *compared.findings))
+    if compared.verdict != "equal":
+        raise AirflowFailException(told)
+    return told
+
+
+def tell_decision(decision: "Decision", *, dry_run: bool) -> str:
+    """Say what was decided; of a dry run that nothing was written, and what does it."""
+    told = f"{decision.kind}: {decision.text}"
+    if not dry_run:
+        return told
+    return f"{told}\nNothing was written; `by`, `reason` and `dry_run` off do it"
 
 
 def choose_log_level(answer: object) -> int:

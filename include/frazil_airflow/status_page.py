@@ -1,25 +1,25 @@
 """The page `/frazil/`: where every stream stands, read-only, for people who are logged in."""
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException, Query
 from fastapi.responses import HTMLResponse
 
 from frazil_airflow.connections import use_airflow_connections
+from frazil_airflow.pages import ask_all, write_cell, write_page
 from frazil_airflow.parsing import list_stream_names
+from frazil_airflow.stream_page import Wanted, show_stream
 from frazil_airflow.web import App
 
-PATIENCE_SECONDS = 12.0
-"""Longer than one timeout of Kafka, shorter than a person's patience."""
+Offset = Annotated[int | None, Query(ge=0)]
 
-_THREADS = 8
 _COLUMNS = (
     "Stream",
     "State",
@@ -31,20 +31,6 @@ _COLUMNS = (
     "Why",
     "Newest snapshot",
 )
-_STYLE = """
-:root { color-scheme: light dark; font: 14px/1.5 system-ui, sans-serif; }
-body { margin: 1.5rem; }
-h1 { font-size: 1.25rem; margin: 0 0 .25rem; }
-p { margin: 0 0 1rem; opacity: .75; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; padding: .45rem .75rem; border-bottom: 1px solid #8884; }
-th, td { vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
-.ok { color: light-dark(#17692c, #6fd08a); }
-.warn { color: light-dark(#8a5200, #f0b35a); }
-.fail { color: light-dark(#b3261e, #ff8a80); font-weight: 600; }
-.next { opacity: .75; }
-"""
 
 
 @dataclass(frozen=True)
@@ -70,29 +56,44 @@ def build_app() -> App:
 
     @app.get("/", response_class=HTMLResponse)
     def show_streams(user: GetUserDep) -> str:
-        dags = {f"ingest__{name}": name for name in list_stream_names()}
-        readable = get_auth_manager().filter_authorized_dag_ids(dag_ids=set(dags), user=user)
-        lines = read_lines(sorted(dags[dag_id] for dag_id in readable))
-        return render_page(lines, datetime.now(UTC))
+        return render_page(read_lines(list_readable(user)), datetime.now(UTC))
+
+    @app.get("/streams/{stream}", response_class=HTMLResponse)
+    def show_one(
+        stream: str,
+        user: GetUserDep,
+        partition: Offset = None,
+        offset: Offset = None,
+        topic: str = "",
+    ) -> str:
+        if stream not in list_readable(user):
+            raise HTTPException(404, "no such stream, or none that you may see")
+        if partition is None or offset is None:
+            return show_stream(stream)
+        return show_stream(stream, Wanted(partition, offset, topic))
 
     return cast("App", app)
+
+
+def list_readable(user: GetUserDep) -> list[str]:
+    """List the streams whose ingest DAG a user may read."""
+    dags = {f"ingest__{name}": name for name in list_stream_names()}
+    readable = get_auth_manager().filter_authorized_dag_ids(dag_ids=set(dags), user=user)
+    return sorted(dags[dag_id] for dag_id in readable)
 
 
 def read_lines(streams: Sequence[str]) -> tuple[Line, ...]:
     """Ask all streams at once; one that does not answer in time says so and holds up no other."""
     use_airflow_connections()
-    executor = ThreadPoolExecutor(_THREADS)
-    futures = {name: executor.submit(read_line, name) for name in streams}
-    wait(futures.values(), PATIENCE_SECONDS)
-    executor.shutdown(wait=False, cancel_futures=True)
-    return tuple(_answer(name, future) for name, future in futures.items())
+    answers = ask_all({name: partial(read_line, name) for name in streams})
+    return tuple(
+        Line(name, _name(found), why=str(found)) if isinstance(found, Exception) else found
+        for name, found in answers.items()
+    )
 
 
-def _answer(stream: str, future: Future[Line]) -> Line:
-    if future.done() and not future.cancelled():
-        error = future.exception()
-        return Line(stream, type(error).__name__, why=str(error)) if error else future.result()
-    return Line(stream, "no answer", why=f"no answer in {PATIENCE_SECONDS:.0f} s")
+def _name(error: Exception) -> str:
+    return "no answer" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 def read_line(stream: str) -> Line:
@@ -129,13 +130,11 @@ def render_page(lines: Iterable[Line], at: datetime) -> str:
     heads = "".join(f"<th>{column}</th>" for column in _COLUMNS)
     rows = "\n".join(_render_line(line) for line in lines)
     empty = "" if rows else "<p>No stream files yet.</p>"
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Frazil</title>
-<meta http-equiv="refresh" content="15"><style>{_STYLE}</style></head>
-<body><h1>Streams</h1><p>As of {at:%Y-%m-%d %H:%M:%S} UTC. Read from Kafka and the tables.</p>
+    body = f"""<p>As of {at:%Y-%m-%d %H:%M:%S} UTC. Read from Kafka and the tables.</p>
 <table><thead><tr>{heads}</tr></thead><tbody>
 {rows}
-</tbody></table>{empty}</body></html>"""
+</tbody></table>{empty}"""
+    return write_page("Streams", body, again_seconds=15)
 
 
 def _render_line(line: Line) -> str:
@@ -144,15 +143,11 @@ def _render_line(line: Line) -> str:
     if line.next_step:
         why += f'<div class="next">Next: {escape(line.next_step)}</div>'
     cells = (
-        f'<td><a href="../dags/ingest__{name}" target="_top">{name}</a></td>',
+        f'<td><a href="../dags/ingest__{name}">{name}</a></td>',
         f'<td class="{line.level}">{escape(line.state)}</td>',
-        *(_number(value) for value in (line.epoch, line.rows, line.lag)),
-        *(_number(value) for value in (line.stream_clock_seconds, line.table_clock_seconds)),
+        *map(write_cell, (line.epoch, line.rows, line.lag)),
+        *map(write_cell, (line.stream_clock_seconds, line.table_clock_seconds)),
         f"<td>{why}</td>",
-        f"<td>{line.snapshot_id or ''}</td>",
+        f'<td><a href="streams/{name}">{line.snapshot_id or "history"}</a></td>',
     )
     return f"<tr>{''.join(cells)}</tr>"
-
-
-def _number(value: int | None) -> str:
-    return f'<td class="number">{"" if value is None else f"{value:,}"}</td>'

@@ -6,6 +6,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from frazil.cli.output import console, fail, keep_answers_clean, print_table, report_progress
 from frazil.connections import find_kafka_config
@@ -13,6 +16,7 @@ from frazil.errors import FrazilError, StackError
 from frazil.reports import StreamStatus, list_snapshots, read_status
 from frazil.workspace import Workspace, open_workspace
 from frazil_demo.airflow_api import AirflowApi
+from frazil_demo.events import ALL_FLIGHTS
 from frazil_demo.question import answer_question
 from frazil_demo.topic import TOPIC, ensure_topic, send_flights
 
@@ -21,7 +25,10 @@ DAG = f"ingest__{STREAM}"
 MAX_RUNS = 30
 
 
-def main() -> None:
+FlightCount = Annotated[int, typer.Option(min=1, max=ALL_FLIGHTS, help="Send only the first ones.")]
+
+
+def main(flights: FlightCount = ALL_FLIGHTS) -> None:
     """Start the stack, send the flights, let Airflow load them, show what is there."""
     keep_answers_clean()
     started = time.monotonic()
@@ -29,7 +36,7 @@ def main() -> None:
     report_progress("the stack is up", started)
     config = find_kafka_config("kafka_default")
     ensure_topic(config)
-    sent = send_flights(config, lambda line: report_progress(line, started))
+    sent = send_flights(config, flights, lambda line: report_progress(line, started))
     told = f"{sent.malformed} of all records are malformed on purpose"
     if sent.now:
         report_progress(f"topic {TOPIC}: {sent.now:,} records sent; {told}", started)
@@ -130,7 +137,7 @@ def _read_stack() -> dict[str, dict[str, str]]:
 
 if __name__ == "__main__":
     try:
-        main()
+        typer.run(main)
     except FrazilError as error:
         fail(error, as_json=False)
     except subprocess.CalledProcessError as error:

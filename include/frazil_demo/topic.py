@@ -37,8 +37,8 @@ def ensure_topic(config: Mapping[str, str]) -> None:
             raise
 
 
-def send_flights(config: Mapping[str, str], report: Callable[[str], None]) -> Sent:
-    """Send what the topic does not hold yet; the order per partition never changes."""
+def send_flights(config: Mapping[str, str], count: int, report: Callable[[str], None]) -> Sent:
+    """Send what the topic does not hold yet of so many flights; their order never changes."""
     facts = KafkaLog(config).fetch_topic(TOPIC, "read_uncommitted")
     there = [partition.end for partition in facts.partitions]
     producer_settings: dict[str, Any] = {
@@ -51,7 +51,7 @@ def send_flights(config: Mapping[str, str], report: Callable[[str], None]) -> Se
     producer = Producer(producer_settings)
     position = [0] * PARTITIONS
     sent = malformed = 0
-    for event in iterate_events():
+    for event in iterate_events(count):
         malformed += not _is_flight(event)
         position[event.partition] += 1
         if position[event.partition] <= there[event.partition]:

@@ -44,6 +44,8 @@ LEGIBLE = "_frazil_legible"
 WHOLE = "_frazil_whole"
 _DECODED = "_frazil_decoded"
 _RECORDS = "_frazil_records"
+_CLOSING = rf"null[ \t\r\n]*\]|{_RECORDS}|\\u"
+"""What a text needs that closes the array in which it is parsed, or names it anew."""
 _CORRUPT = "_frazil_corrupt"
 _BLANKS = r"' \t\r\n'"
 _ESCAPE = r"(?<!\\)(?:\\\\)*"
@@ -72,6 +74,8 @@ _PARSER_OPTIONS = {
     "columnNameOfCorruptRecord": _CORRUPT,
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
+    # A thousand levels, as everywhere in Spark, of the record's own: `_parse_records` adds two.
+    "maxNestingDepth": "1002",
 }
 
 
@@ -82,12 +86,13 @@ def _write_json_reason(payload: str, header: str) -> str:
         f"CASE WHEN {VALUE} IS NULL THEN 'null_value' "
         f"WHEN length({VALUE}) = 0 THEN 'empty_value' {header}"
         f"WHEN NOT {LEGIBLE} THEN 'invalid_utf8' "
+        f"WHEN {WHOLE} AND NOT {INVALID} THEN 'required_missing' "
+        f"WHEN {WHOLE} THEN 'type_mismatch' "
         f"WHEN try_parse_json({kept}) IS NULL THEN 'malformed_json' "
         f"WHEN coalesce(json_array_length(concat('[', {kept}, ',null]')), 0) != 2 "
-        "THEN 'malformed_json' "
+        f"OR {_is_more(kept)} THEN 'malformed_json' "
         f"WHEN NOT startswith(ltrim({_BLANKS}, {kept}), '{{') THEN 'not_an_object' "
-        f"WHEN {INVALID} THEN 'type_mismatch' "
-        "ELSE 'required_missing' END"
+        "ELSE 'type_mismatch' END"
     )
 
 
@@ -161,9 +166,9 @@ def _parse_records(
 
     Spark's parser stops where the first object ends and would not see what follows it, and takes
     the first element of a top-level array for the record; inside an array any further text is an
-    element too many or an error. What could still pass is text that closes our array itself.
+    element too many or an error. `_closes` finds what closes our array itself.
     """
-    payload = "value" if forms.wire is None else PAYLOAD
+    payload, kept = ("value", VALUE) if forms.wire is None else (PAYLOAD, PAYLOAD)
     parsed_columns = columns if forms.is_flat else _fields_of(columns[0])
     fields = ", ".join(f"`{column.name}` {wire_ddl(column.type)}" for column in parsed_columns)
     wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
@@ -173,7 +178,7 @@ def _parse_records(
     # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
     first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {place})" for place in (1, 2))
     whole = f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2"
-    whole = f"coalesce({whole} AND {first} IS NOT NULL AND {second} IS NULL, false)"
+    whole += f" AND {first} IS NOT NULL AND {second} IS NULL AND NOT {_closes(kept)}"
     schema_id = None
     if forms.wire is not None:
         schema_id = F.col(WireFrame(forms.part, forms.wire).id_column)
@@ -187,13 +192,30 @@ def _parse_records(
     whole_record = first if forms.is_flat else f"named_struct('{columns[0].name}', {first})"
     record = parsed.select(
         F.expr(whole_record).alias(RECORD),
-        F.expr(whole).alias(WHOLE),
+        F.expr(f"coalesce({whole}, false)").alias(WHOLE),
         KAFKA,
         VALUE,
         LEGIBLE,
         *carried,
     )
     return record.select("*", *_convert(columns))
+
+
+def _closes(payload: str) -> str:
+    """Write the SQL that finds text which closes our array; few texts are looked at twice."""
+    text = f"CAST({payload} AS STRING)"
+    return (
+        f"coalesce(contains({text}, ']') AND {text} RLIKE r'{_CLOSING}' "
+        f"AND {_is_more(text)}, false)"
+    )
+
+
+def _is_more(text: str) -> str:
+    """Write the SQL that finds more than values: what closes an array and goes on.
+
+    Behind our array it goes on inside an object; inside an array, as here, that is an error.
+    """
+    return f"coalesce(json_array_length(concat('[[', {text}, '],0]')), 0) != 2"
 
 
 def _convert(columns: tuple[Column, ...]) -> list[SparkColumn]:

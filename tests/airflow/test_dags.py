@@ -1,15 +1,19 @@
 """Every DAG by its id, with its tasks, their order and their settings."""
 
+import inspect
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, Asset, TriggerRule, WeightRule
+from airflow.sdk.bases.decorator import DecoratedOperator
 from airflow.sdk.exceptions import ParamValidationError
 from pydantic import JsonValue
 
+from frazil.errors import ConfigurationError
 from frazil.move_messages import MoveRequest
 from frazil.stack.pool_sync import BACKFILL_POOL
 from frazil_airflow.forms import read_form
@@ -44,6 +48,10 @@ def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: 
         "move_cluster": {"look", "move"},
         "backfill": {"look", "list_windows", "fill"},
         "erase": {"look", "erase"},
+        "accept_gap": {"accept"},
+        "waive": {"waive"},
+        "adopt": {"adopt"},
+        "compare": {"compare", "judge"},
         "watch": {"watch_stream"},
         "readiness": {"judge_stream"},
         "drill": {"run_drill"},
@@ -111,6 +119,10 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "move_cluster": "None",
         "backfill": "None",
         "erase": "None",
+        "accept_gap": "None",
+        "waive": "None",
+        "adopt": "None",
+        "compare": "None",
         "watch": "* * * * *",
         "readiness": "@daily",
         "drill": "None",
@@ -203,16 +215,42 @@ def test_a_window_waits_for_the_pool_that_the_stack_keeps(dags: Dags) -> None:
     assert dags["backfill"].get_task("fill").partial_kwargs["pool"] == BACKFILL_POOL
 
 
-@pytest.mark.parametrize(
-    "dag_id", ["backfill", "move_cluster", "recover", "replay", "replay_dead_letters"]
-)
-def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags, dag_id: str) -> None:
-    params = dags[dag_id].params
+WRITE_NOTHING = {"compare", "drill", "readiness"}
+"""Forms of what changes no table; a drill has a table of its own."""
 
-    fields = {name: params.get_param(name) for name in params}
-    assert params["dry_run"] is True
-    assert all(field.schema["type"] and field.description for field in fields.values())
-    assert "orders" in fields["stream"].schema["examples"]
+
+def list_forms(dags: Dags) -> dict[str, DAG]:
+    """Give the DAGs that ask for something."""
+    return {dag_id: dag for dag_id, dag in dags.items() if dag.params}
+
+
+def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags) -> None:
+    forms = {dag_id: dag.params for dag_id, dag in list_forms(dags).items()}
+
+    fields = [params.get_param(name) for params in forms.values() for name in params]
+    assert all(field.schema["type"] and field.description for field in fields)
+    streams = [params.get_param("stream") for params in forms.values() if "stream" in params]
+    assert {"orders" in stream.schema["examples"] for stream in streams} == {True}
+    dry = {dag_id for dag_id, params in forms.items() if params.get("dry_run") is True}
+    # A review of a schema writes what a person answers to its question, and nothing else.
+    assert dry == forms.keys() - WRITE_NOTHING - {"review_schema"}
+
+
+def test_every_first_task_refuses_a_field_that_its_form_does_not_have(dags: Dags) -> None:
+    forms = list_forms(dags)
+
+    told = {}
+    for dag_id, dag in forms.items():
+        (first,) = dag.roots
+        look = cast("DecoratedOperator", first).python_callable
+        given = {"params": {**dag.params.dump(), "stream": "orders", "dry_ruin": True}}
+        asked = inspect.signature(look).parameters
+        context = {"stream": "orders", "run_id": "r"} | given
+        with pytest.raises(ConfigurationError) as refused:
+            look(**{name: context[name] for name in asked})
+        told[dag_id] = "dry_ruin" in refused.value.facts
+
+    assert told == dict.fromkeys(forms, True)
 
 
 def test_a_form_for_dead_letters_that_is_filled_in_wrongly_is_refused(dags: Dags) -> None:
@@ -220,8 +258,11 @@ def test_a_form_for_dead_letters_that_is_filled_in_wrongly_is_refused(dags: Dags
 
     params["stream"] = "orders"
     params["offsets"] = ["orders:0:5-9"]
+    params["reasons"] = ["type_mismatch"]
     with pytest.raises(ParamValidationError):
         params["offsets"] = ["orders 5 to 9"]
+    with pytest.raises(ParamValidationError):
+        params["reasons"] = ["type_missmatch"]
 
 
 def test_a_form_for_a_move_takes_offsets_of_one_form_and_is_looked_at_first(dags: Dags) -> None:

@@ -1,14 +1,22 @@
 """The page in Airflow's navigation: for people who are logged in, and safe to look at."""
 
 import runpy
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from lake import Lake
+from requests.exceptions import ReadTimeout
 
+from frazil.errors import ConfigurationError
+from frazil.event_notes import note_failure
+from frazil.workspace import Workspace
+from frazil_airflow.pages import ask_all
 from frazil_airflow.status_page import Line, build_app, read_line, render_page
+from frazil_airflow.stream_page import Wanted, read_sections, render_stream, show_stream
 
 pytestmark = pytest.mark.airflow
 
@@ -16,10 +24,11 @@ PROJECT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def test_the_page_needs_a_session() -> None:
+@pytest.mark.parametrize("path", ["/", "/streams/orders"])
+def test_a_page_needs_a_session(path: str) -> None:
     client = TestClient(build_app())
 
-    assert client.get("/").status_code == 401
+    assert client.get(path).status_code == 401
 
 
 def test_the_plugin_builds_the_page_at_the_first_request() -> None:
@@ -36,7 +45,7 @@ def test_the_page_shows_where_a_stream_stands_and_links_its_dag() -> None:
 
     page = render_page([line], NOW)
 
-    assert '<a href="../dags/ingest__orders" target="_top">orders</a>' in page
+    assert '<a href="../dags/ingest__orders">orders</a>' in page
     assert '<td class="warn">behind</td>' in page
     assert '<td class="number">12,345</td>' in page
     assert '<td class="number">75</td>' in page
@@ -47,6 +56,65 @@ def test_the_page_runs_no_markup_from_errors() -> None:
 
     assert "<script>" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_a_streams_page_tells_its_events_offsets_and_cost(
+    lake: Lake, work: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    lake.ingest(3, 2)
+    lake.ingest(4, 4)
+    now = datetime.now(UTC)
+
+    found = read_sections(work, Wanted(0, 3), now)
+
+    newest = lake.history.head
+    assert [row[2] for row in found["Timeline"].rows] == ["ingest", "ingest", "bootstrap"]
+    ranges = "orders-0 [3, 4), orders-1 [2, 4)"
+    assert found["Snapshots"].rows[0][:5] == (str(newest), "ingest", 2, ranges, 3)
+    assert found["Cost"].rows[0][1:3] == (2, 8)
+    assert f"orders-0@3: snapshot {newest}" in found["Place"].note
+    page = render_stream("orders", found, now)
+    assert f"<td>{ranges}</td>" in page
+    assert "`frazil timeline --stream orders --since 7d` lists them all" in page
+
+
+def test_a_streams_page_says_what_cannot_be_read_and_shows_the_rest(
+    lake: Lake, work: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    note_failure(ConfigurationError("<b>no</b>", "mend it"), "orders", "", "r")
+    work.__dict__["store"] = lake.store
+    lake.catalog.lost_reads = [ReadTimeout("gone")] * 20
+
+    found = read_sections(work, None, datetime.now(UTC))
+
+    assert found["Snapshots"].note.startswith("CatalogUnavailable: ")
+    assert [row[2] for row in found["Timeline"].rows] == ["failure"]
+    page = render_stream("orders", found, NOW)
+    assert "&lt;b&gt;no&lt;/b&gt;" in page
+    assert "<b>" not in page
+
+
+def test_a_streams_page_says_what_is_wrong_with_its_file(write_stream: Callable[..., Path]) -> None:
+    write_stream("orders").write_text("stream: [")
+
+    page = show_stream("orders")
+
+    assert "orders.yaml: no valid YAML" in page
+    assert "Next: mend the file" in page
+
+
+def test_what_is_late_holds_up_no_other_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frazil_airflow.pages.PATIENCE_SECONDS", 0.2)
+    late = threading.Event()
+
+    found = ask_all({"late": late.wait, "quick": lambda: 1, "wrong": lambda: 1 // 0})
+    late.set()
+
+    assert found["quick"] == 1
+    assert isinstance(found["late"], TimeoutError)
+    assert isinstance(found["wrong"], ZeroDivisionError)
 
 
 def test_a_broken_stream_file_is_a_line_with_its_fix(write_stream: Callable[..., Path]) -> None:

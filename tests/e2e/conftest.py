@@ -4,11 +4,13 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import yaml
 from conftest import FRAZIL, FREE_PORTS, REPO, Lab, Stack
 from faults.auditor import audit_table
@@ -36,6 +38,12 @@ class Airflow:
         """Log in as another user of the stack."""
         file = self.home / "airflow" / f"{user}-password.txt"
         return AirflowApi(self.url, user, file)
+
+    def read_page(self, path: str) -> tuple[int, str]:
+        """Ask for a page of Frazil's own, logged in; give status and text."""
+        headers = self.api._headers  # noqa: SLF001 - one login for both
+        answer = requests.get(f"{self.url}/frazil/{path}", headers=headers, timeout=60)
+        return answer.status_code, answer.text
 
     def answer(
         self, task: tuple[str, str, str], by: AirflowApi | None = None, **body: object
@@ -95,7 +103,14 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
 
 @pytest.fixture
 def airflow_lab(airflow: Airflow) -> Iterator[Lab]:
-    """Give a test a stream that Airflow sees; it runs only when triggered.
+    """Give a test a stream that Airflow sees."""
+    with lend_stream(airflow) as lab:
+        yield lab
+
+
+@contextmanager
+def lend_stream(airflow: Airflow) -> Iterator[Lab]:
+    """Make a stream that Airflow sees; it runs only when triggered.
 
     Its file goes with the test: the watch would start a task for each of them every minute. The
     independent auditor judges the table that stays, if there is one.
@@ -117,7 +132,19 @@ def airflow_lab(airflow: Airflow) -> Iterator[Lab]:
     lab.write_stream()
     yield lab
     (airflow.streams / f"{stream}.yaml").unlink(missing_ok=True)
+    audit(lab)
+
+
+@pytest.fixture(name="lab")
+def audited_lab(lab: Lab) -> Iterator[Lab]:
+    """Give a test the stream that needs no Airflow; the independent auditor judges its table."""
+    yield lab
+    audit(lab)
+
+
+def audit(lab: Lab) -> None:
+    """Let the independent auditor judge the table that a test leaves, if there is one."""
     properties = lab.stack.catalog_properties
     if load_catalog("lake", **properties).table_exists(lab.table):
-        report = audit_table(properties, "lake", lab.table, lab.stack.bootstrap, stream)
-        assert report.findings == ()
+        report = audit_table(properties, "lake", lab.table, lab.stack.bootstrap, lab.stream)
+        assert not report.findings, report.findings

@@ -21,7 +21,7 @@ PROJECT = Path(__file__).parents[2]
 COMPOSE_FILE = PROJECT / "docker-compose.yaml"
 COMPOSE_CONFIG = PROJECT / "include/stack/compose"
 REQUIRED = sorted(set(re.findall(r"\$\{(\w+):\?", COMPOSE_FILE.read_text())))
-GO_MISSING = "the compose loader is a Go program: install Go 1.24 or newer (https://go.dev/dl)"
+GO_MISSING = "the compose loader is a Go program: install Go 1.21 or newer (https://go.dev/dl)"
 ENDS_BY_ITSELF = {"s3-init", "airflow-init"}
 
 Services = dict[str, dict[str, Any]]

@@ -1,7 +1,13 @@
-"""The manual DAGs by their forms' REST API: a dry run, a second person, a rollback, a replay."""
+"""The manual DAGs by their forms' REST API: dry runs, a second person, rollbacks, decisions."""
+
+import re
+import secrets
 
 import pytest
 from conftest import Lab, good_values
+from faults.legacy import VALUES, Legacy, filled
+from foreign_tables import ForeignTable
+from pyiceberg.catalog import load_catalog
 
 from e2e.conftest import Airflow
 from frazil.errors import StackError
@@ -126,3 +132,50 @@ def test_an_erasure_by_form_leaves_no_key_in_logs_and_answers(
         assert "n77" not in str(answers)
         assert "rows and" in str(answers)
     assert lab.frazil("audit", lab.stream).code == 0
+
+
+def test_decisions_and_a_comparison_by_form(airflow: Airflow, airflow_lab: Lab) -> None:
+    lab = airflow_lab
+    lab.create_topic()
+    lab.produce(good_values(60))
+    catalog = load_catalog("lake", **lab.stack.catalog_properties)
+    legacy = Legacy(lab, ForeignTable(catalog, lab.table, values=VALUES, topic=lab.topic))
+    filled(legacy)
+    who = {"by": "jane@example.org", "reason": "away from the connector"}
+    for dag in ("accept_gap", "adopt", "compare", "waive"):
+        airflow.api.wait_for_dag(dag)
+
+    def ask(dag: str, **conf: object) -> set[str]:
+        run_id = f"{dag}-{secrets.token_hex(4)}"
+        trigger(airflow, dag, run_id, **conf)
+        return set(finish(airflow, dag, run_id).values())
+
+    def decide(dag: str, **conf: object) -> None:
+        """See that the look changes nothing, then do it."""
+        before = legacy.table.metadata_location
+        assert ask(dag, stream=lab.stream, **conf) == {"success"}
+        assert legacy.table.metadata_location == before
+        assert ask(dag, stream=lab.stream, **conf, **who, dry_run=False) == {"success"}
+        assert legacy.table.metadata_location != before
+
+    decide("adopt")
+    lab.drain()
+    lab.produce([b"no json"] * 20)
+    blocked = lab.frazil("run", lab.stream, "--json")
+    found = re.search(r"--batch (\w{32})", blocked.out)
+    assert found is not None, blocked.out
+    decide("waive", batch=found[1])
+    lab.drain()
+    lab.produce(good_values(20, start=100))
+    lab.truncate(0, 45)
+    decide("accept_gap")
+    lab.drain()
+
+    assert ask("accept_gap", stream=lab.stream) == {"failed"}
+    assert ask("compare", left=lab.stream, right=lab.table, rows_only=True) == {"success"}
+    assert ask("compare", left=lab.stream, right="no.such") == {"failed", "upstream_failed"}
+    status, page = airflow.read_page(f"streams/{lab.stream}?partition=0&offset=3")
+    assert status == 200
+    for told in ("below where the table was adopted", "gap", who["by"], f"{lab.topic}-0 [45, 50)"):
+        assert told in page, page
+    assert airflow.read_page("streams/nobody")[0] == 404

@@ -2,13 +2,14 @@
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from conftest import Lab, good_values
 from pyiceberg.catalog import load_catalog
 
-from e2e.conftest import Airflow
+from e2e.conftest import Airflow, lend_stream
 from frazil import keys
 
 pytestmark = pytest.mark.stack
@@ -44,9 +45,14 @@ def list_reviews(airflow: Airflow, lab: Lab) -> list[dict[str, Any]]:
     return [run for run in runs if run["conf"].get("stream") == lab.stream]
 
 
+def hitl_path(run_id: str) -> str:
+    """Give the address of a review's question."""
+    return f"/dags/{REVIEW}/dagRuns/{run_id}/taskInstances/ask/-1/hitlDetails"
+
+
 def read_question(airflow: Airflow, run_id: str) -> dict[str, Any]:
     """Wait until the question stands under Required Actions."""
-    path = f"/dags/{REVIEW}/dagRuns/{run_id}/taskInstances/ask/-1/hitlDetails"
+    path = hitl_path(run_id)
     deadline = time.monotonic() + WAIT_SECONDS
     while not (question := airflow.api.request("GET", path, allow_missing=True)):
         assert time.monotonic() < deadline, airflow.states(REVIEW, run_id)
@@ -61,8 +67,17 @@ def answer(airflow: Airflow, run_id: str, choice: str, reason: str) -> dict[str,
     return airflow.states(REVIEW, run_id)
 
 
+@pytest.fixture
+def other(airflow: Airflow) -> Iterator[Lab]:
+    """Give a second stream, with records to read, that nobody asks about."""
+    with lend_stream(airflow) as lab:
+        lab.create_topic()
+        lab.produce(good_values(20))
+        yield lab
+
+
 def test_a_change_is_asked_for_once_accepted_by_a_person_and_read_on(
-    airflow: Airflow, airflow_lab: Lab
+    airflow: Airflow, airflow_lab: Lab, other: Lab
 ) -> None:
     lab, dag = airflow_lab, f"ingest__{airflow_lab.stream}"
     run_id = begin_and_rename(airflow, lab)
@@ -72,6 +87,10 @@ def test_a_change_is_asked_for_once_accepted_by_a_person_and_read_on(
     for text in ("rename name to label", "all its values", "first records"):
         assert text in question["body"]
     assert "unseen-payload" not in question["body"]
+    airflow.api.wait_for_dag(f"ingest__{other.stream}")
+    beside = airflow.states(f"ingest__{other.stream}", airflow.run(f"ingest__{other.stream}"))
+    assert beside["publish"] == "success"
+    assert not airflow.api.request("GET", hitl_path(run_id))["response_received"]
     states = answer(airflow, run_id, "Accept", "agreed with the owners")
 
     assert states == dict.fromkeys(("show", "ask", "decide"), "success")

@@ -32,10 +32,10 @@ class Batches:
         return open_workspace(self.lab.stream, "test")
 
     def plan(self) -> BatchPlan:
-        """Plan a batch where there is something to read; what the plan cost is left out."""
+        """Plan a batch where there is something to read; what was measured is left out."""
         plan = plan_next_batch(self.open())
         assert isinstance(plan, BatchPlan)
-        return plan.model_copy(update={"used": None})
+        return plan.model_copy(update=dict.fromkeys(("used", "began_at_ms", "ended_at_ms")))
 
     def run(self) -> Published | NothingToRead:
         """Run one batch as `frazil run` does."""

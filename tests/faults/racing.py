@@ -173,7 +173,8 @@ def plan_step(lake: RaceLake, _order: Order) -> Answer:
             planned = plan_next_batch(lake.work)
     if isinstance(planned, NothingToRead):
         return Answer(outcomes=["NOTHING"])
-    return Answer(outcomes=["PLANNED"], plan=planned.model_copy(update={"used": None}))
+    measured = dict.fromkeys(("used", "began_at_ms", "ended_at_ms"))
+    return Answer(outcomes=["PLANNED"], plan=planned.model_copy(update=measured))
 
 
 def publish_step(lake: RaceLake, order: Order) -> Answer:

@@ -12,10 +12,9 @@ from conftest import Stack
 from forked import Run, run_frazil
 from lake import make_stream
 
-from faults.auditor import audit_table
 from faults.batches import EventfulEngine
+from faults.judges import audit_both
 from frazil import keys
-from frazil.audit import audit_stream
 from frazil.backfill_messages import BackfillPlan, BackfillRequest
 from frazil.backfilling import fill_window, plan_backfill
 from frazil.errors import (
@@ -53,15 +52,6 @@ def late(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broke
     lake.load(10)
     assert lake.places() == {0: list(range(20, 25)), 1: list(range(20, 25))}
     return lake
-
-
-def audit_both(lake: BrokerLake) -> None:
-    """Let both audits judge the table."""
-    preset, bootstrap = lake.store.preset, lake.work.kafka_config["bootstrap.servers"]
-    name = lake.stream.table.name
-    report = audit_table(preset.properties, preset.name, name, bootstrap, lake.stream.stream)
-    assert report.findings == ()
-    assert audit_stream(lake.work).findings == ()
 
 
 def plan(lake: BrokerLake, **asked: object) -> BackfillPlan:

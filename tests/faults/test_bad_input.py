@@ -124,7 +124,9 @@ def test_a_spark_server_that_is_down(lab: Lab) -> None:
     assert lab.frazil("run", lab.stream).code == 0
 
 
-def test_records_that_retention_took_stop_the_stream_until_somebody_accepts(lab: Lab) -> None:
+def test_records_that_retention_took_stop_the_stream_until_somebody_accepts(
+    lab: Lab, batches: Batches
+) -> None:
     lab.create_topic()
     lab.produce(good_values(20))
     assert lab.frazil("run", lab.stream).code == 0
@@ -150,6 +152,8 @@ def test_records_that_retention_took_stop_the_stream_until_somebody_accepts(lab:
     assert snapshot_count(lab) == before + 1
     lab.drain()
     assert lab.frazil("audit", lab.stream).code == 0
+    assert batches.places() == {0: [*range(10), *range(25, 30)], 1: list(range(30))}
+    assert batches.faults() == ()
 
 
 @pytest.mark.parametrize("refill", [5, 60], ids=["shorter than before", "longer than before"])
@@ -184,7 +188,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_read_once_somebody_accept
     assert report.facts["records_delivered"] == refill
 
 
-def test_a_partition_that_was_added_is_read_from_its_beginning(lab: Lab) -> None:
+def test_a_partition_that_was_added_is_read_from_its_beginning(lab: Lab, batches: Batches) -> None:
     lab.create_topic()
     lab.produce(good_values(20))
     assert lab.frazil("run", lab.stream).code == 0
@@ -198,6 +202,7 @@ def test_a_partition_that_was_added_is_read_from_its_beginning(lab: Lab) -> None
     assert isinstance(snapshots, list)
     assert snapshots[0]["ranges"][lab.topic]["2"] == [0, 10]
     assert lab.frazil("audit", lab.stream).code == 0
+    assert batches.faults() == ()
 
 
 def test_a_table_that_was_dropped_and_created_again(lab: Lab) -> None:

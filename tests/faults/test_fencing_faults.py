@@ -145,6 +145,22 @@ def test_b8_a_publisher_that_was_frozen_before_its_commit_wakes_up_fenced(
     assert find_faults(lake, *ends) == ()
 
 
+def test_b8_a_publisher_that_wakes_up_where_others_rolled_main_back_to_its_head_lands_nothing(
+    lake: Lake,
+) -> None:
+    plan, head = lake.plan(3, 2), lake.history.head
+    assert head is not None
+    with frozen_publisher(lake, plan, lake.stage(plan)) as zombie:
+        lake.ingest(5, 5)
+        lake.table.manage_snapshots().rollback_to_snapshot(head).commit()
+
+        os.kill(zombie.pid, signal.SIGCONT)
+        out, _ = zombie.communicate(timeout=120)
+
+    assert out.splitlines()[-1] == "ForeignRollback"
+    assert lake.history.head == head
+
+
 @contextmanager
 def frozen_publisher(
     lake: Lake, plan: BatchPlan, staged: Staged

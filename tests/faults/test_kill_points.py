@@ -26,7 +26,10 @@ BLOCKING = tuple(name for name in FAILPOINTS if name.endswith("-block"))
 EVOLVING = tuple(name for name in FAILPOINTS if name.endswith("-evolution"))
 FIRST = ("plan.before-create-table", "plan.before-bootstrap", "plan.after-bootstrap")
 """What they lie around is done in a stream's first run alone."""
-OTHER_STEPS = ("seal.", "redrive.", "rewind.", "replay.", "decide.", "delete.", "erase.")
+OTHER_STEPS = (
+    *("seal.", "redrive.", "rewind.", "replay.", "decide.", "delete.", "erase."),
+    *("expire.", "orphans."),
+)
 """Lines of what is no batch; they have tests of their own."""
 PLAIN = tuple(
     name
@@ -149,7 +152,7 @@ def waive_and_drain(lab: Lab, blocked_text: str) -> None:
     """Waive what is blocked, as its error says, and publish exactly that."""
     found = re.search(r"--batch (\w+)", blocked_text)
     assert found is not None, blocked_text
-    person = ("--by", "tests@example.org", "--reason", "known bad rollout")
+    person = ("--by", "tests@example.org", "--reason", "known bad rollout", "--no-dry-run")
     assert lab.frazil("waive", lab.stream, "--batch", found[1], *person).code == 0
     lab.drain()
 

@@ -19,12 +19,13 @@ from lake import Lake, make_stream, passed
 
 from faults.imagined_kafka import find_faults, list_files
 from faults.rest_catalog import run_rest_catalog
-from faults.wires import Wire, landed_then, overtaken_by, run_wire, sent_twice
+from faults.wires import Wire, landed_then, overtaken_by, refused, run_wire, sent_twice
 from frazil import keys
 from frazil.archive import read_archive
-from frazil.connections import find_catalog
+from frazil.connections import find_catalog, find_connection
 from frazil.contracts import BatchPlan, Published, Staged
-from frazil.errors import CatalogUnavailableError, SupersededError
+from frazil.drill_catalog import forbid_commits, lose_first_answer, write_connection
+from frazil.errors import CatalogUnavailableError, FrazilError, SupersededError
 from frazil.ingest import publish_staged
 from frazil.tables import TableStore
 from frazil.timeline_table import read_timeline
@@ -111,6 +112,23 @@ def test_a2_a3_a_batch_that_landed_at_the_server_without_an_answer_is_found_ther
     assert find_faults(rest, 3, 2) == ()
 
 
+def test_what_a_drill_does_to_a_catalog_it_does_to_this_one_too(
+    rest: RestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = rest.plan(3, 2)
+    staged = rest.stage(plan)
+    given = find_connection("iceberg_default")
+
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", write_connection(given, forbid_commits))
+    with pytest.raises(CatalogUnavailableError, match="no longer granted"):
+        rest.publish_all(plan, staged)
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", write_connection(given, lose_first_answer))
+    done = rest.publish_all(plan, staged)
+
+    assert done.outcome == "ALREADY"
+    assert find_faults(rest, 3, 2) == ()
+
+
 @pytest.mark.parametrize("status", LOST, ids=IDS)
 def test_a2_a3_a_branch_and_ledger_rows_that_landed_without_an_answer_count_once(
     rest: RestLake, wire: Wire, status: int
@@ -161,6 +179,24 @@ def test_a5_a_commit_that_arrives_after_the_retry_is_refused_by_the_server(
 
     assert wire.deliver().status == 409
     assert find_faults(rest, *ends) == ()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_j2_a_commit_that_the_server_forbids_leaves_the_stage_for_the_next_try(
+    rest: RestLake, wire: Wire, status: int
+) -> None:
+    plan = rest.plan(3, 2)
+    staged = rest.stage(plan)
+    files, head = list_files(rest), rest.history.head
+    wire.script = [refused(status)] * 4 * MAX_TURNS  # some clients log in again and send it twice
+
+    with pytest.raises(FrazilError, match="said by the wire"):
+        rest.publish_all(plan, staged)
+
+    wire.script.clear()
+    assert (rest.history.head, list_files(rest) >= files) == (head, True)
+    assert rest.publish_all(plan, staged).outcome == "PUBLISHED"
+    assert find_faults(rest, 3, 2) == ()
 
 
 def test_j4_a_commit_that_a_proxy_sends_twice_lands_once(rest: RestLake, wire: Wire) -> None:

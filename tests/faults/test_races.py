@@ -14,6 +14,7 @@ from conftest import Lab, Stack, good_values
 from lake import make_stream
 from pyspark.sql import SparkSession
 
+from faults.imagined_kafka import find_faults
 from faults.racing import (
     ROWS,
     Answer,
@@ -123,6 +124,7 @@ def test_of_two_publishers_of_one_plan_one_publishes_and_the_other_finds_it_ther
     assert seen == {("ALREADY", "PUBLISHED"): ROUNDS}
     assert lost_turns > ROUNDS // 10, "they hardly met"
     assert_nothing_doubled(lake, ROUNDS, (ROUNDS * ROWS, 0))
+    assert find_faults(lake, ROUNDS * ROWS, 0) == ()
 
 
 def test_of_two_plans_with_the_same_base_one_is_superseded(arena: Arena) -> None:
@@ -143,6 +145,7 @@ def test_of_two_plans_with_the_same_base_one_is_superseded(arena: Arena) -> None
     assert list(lake.table.metadata.refs) == ["main"]
     assert lake.point is not None
     assert_nothing_doubled(lake, ROUNDS, lake.point.state.offsets["orders"])
+    assert find_faults(lake, *lake.point.state.offsets["orders"]) == ()
 
 
 @pytest.mark.stack
@@ -165,6 +168,7 @@ def test_of_two_first_runs_on_a_new_table_both_go_on_from_one_bootstrap(
         assert_nothing_doubled(lake, 1, (ROWS // 2, ROWS // 2))
         letters = lake.store.load(dead_letters_name(lake.stream.table.name))
         assert len(letters.metadata.snapshots) == 1
+    assert find_faults(lake, ROWS // 2, ROWS // 2) == ()
 
     assert seen == {("ALREADY", "PUBLISHED"): ROUNDS}
 
@@ -183,8 +187,10 @@ def test_compaction_by_spark_beside_the_publisher_loses_and_doubles_nothing(
 
     assert answer.outcomes == ["PUBLISHED"] * ROUNDS
     assert rewritten > 0, refused
+    assert refused or answer.lost_turns, "they never met"
     assert [text for text in refused if not any(word in text for word in CONFLICTS)] == []
     assert_nothing_doubled(lake, ROUNDS, (ROUNDS * ROWS, 0))
+    assert find_faults(lake, ROUNDS * ROWS, 0) == ()
 
 
 def compact_until_answered(racer: Racer, lake: RaceLake, stack: Stack) -> tuple[int, list[str]]:

@@ -10,8 +10,8 @@ from conftest import Lab, good_values
 from forked import Run, run_frazil
 from stack_lake import let_days_pass
 
-from faults.auditor import audit_table
 from faults.batches import Batches
+from faults.judges import audit_both
 from frazil import keys
 from frazil.audit import audit_stream
 from frazil.errors import (
@@ -25,11 +25,14 @@ from frazil.errors import (
 from frazil.recovery_messages import RecoverRequest, RecoveryPlan
 from frazil.rewinding import TAG_PREFIX, plan_recovery, recover
 from frazil.snapshot_expiry import expire_snapshots
+from frazil.timeline import derive_events, join_events
+from frazil.timeline_table import read_recorded, record_timeline
 
 pytestmark = pytest.mark.stack
 
 WHO = ("--by", "jane@example.org", "--reason", "bad release")
 DO = (*WHO, "--no-dry-run")
+LONG_AGO, FAR_FUTURE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -43,15 +46,6 @@ def plan(lake: BrokerLake, **request: object) -> RecoveryPlan:
     given = {"by": "jane@example.org", "reason": "bad release", "dry_run": False, **request}
     asked = RecoverRequest.model_validate({"stream": lake.stream.stream, **given})
     return plan_recovery(lake.work, asked)
-
-
-def audit_both(lake: BrokerLake) -> None:
-    """Let both audits judge the table."""
-    preset, bootstrap = lake.store.preset, lake.work.kafka_config["bootstrap.servers"]
-    name = lake.stream.table.name
-    report = audit_table(preset.properties, preset.name, name, bootstrap, lake.stream.stream)
-    assert report.findings == ()
-    assert audit_stream(lake.work).findings == ()
 
 
 def run_recover(lake: BrokerLake, *arguments: str, **environment: str) -> Run:
@@ -111,6 +105,24 @@ def test_a_rewind_says_who_why_and_from_where_and_leaves_the_old_head_readable(
     tags = [ref for name, ref in table.metadata.refs.items() if name != "main"]
     assert [(ref.snapshot_id, ref.snapshot_ref_type) for ref in tags] == [(heads[2], "tag")]
     assert table.scan(snapshot_id=heads[2]).to_arrow().num_rows == 30
+
+
+def test_a_timeline_that_is_written_anew_still_tells_what_went_back(
+    broker_lake: BrokerLake, heads: list[int]
+) -> None:
+    recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0]))
+    stream = broker_lake.stream.stream
+    record_timeline(broker_lake.work)
+    recorded = read_recorded(broker_lake.store, LONG_AGO, f"stream = '{stream}'")
+    for tag in [name for name in broker_lake.table.metadata.refs if name != "main"]:
+        broker_lake.table.manage_snapshots().remove_tag(tag).commit()
+    broker_lake.table.maintenance.expire_snapshots().older_than(FAR_FUTURE).commit()
+
+    events = list(derive_events(broker_lake.history, stream))
+
+    assert not set(heads) & set(broker_lake.history.entries)
+    assert join_events(events) == join_events(recorded)
+    assert [each.kind for each in join_events(events)] == ["bootstrap", *["ingest"] * 3, "rewind"]
 
 
 def test_the_left_head_stays_for_the_rollback_window_and_then_expires(

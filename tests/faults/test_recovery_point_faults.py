@@ -19,6 +19,8 @@ from frazil.branches import create_branch
 from frazil.errors import ForeignRollbackError, SupersededError
 from frazil.halts import reingest
 from frazil.ledger import walk_ancestors
+from frazil.offsets import parse_ranges
+from frazil.packed_texts import unpack
 from frazil.publishing import commit_turn
 from frazil.state import Hint, encode_hint, encode_state, parse_state
 from frazil.workspace import Workspace
@@ -234,6 +236,25 @@ def test_c14_every_snapshot_names_every_partition_idle_ones_too(lake: Lake) -> N
     assert states == [(3, 0), (3, 2), (3, 2, 4), (5, 2, 4)]
     assert json.loads(entries[-1].summary[keys.RANGES]) == {"orders": {"0": [3, 5]}}
     assert find_faults(lake, 5, 2, 4) == ()
+
+
+def test_c15_a_batch_of_two_thousand_partitions_is_told_in_a_few_kilobytes(lake: Lake) -> None:
+    begin, partitions = 10**9, 2000
+    state = make_state({"orders": (begin,) * partitions}, epoch=1)
+    table, history = lake.table, lake.history
+    lake.mark(keys.GAP, {"orders": state}, table, history)
+    ends = tuple(begin + 1 + number % 2 for number in range(partitions))
+
+    landed = lake.ingest(*ends)
+
+    summary = landed.entry.summary
+    assert sum(len(key) + len(value) for key, value in summary.items()) < 20 * 1024
+    told = parse_ranges(summary[keys.RANGES])["orders"]
+    assert {number: (r.start, r.end) for number, r in told.items()} == {
+        number: (begin, end) for number, end in enumerate(ends)
+    }
+    counts = json.loads(unpack(summary[keys.COUNTS]))["orders"]
+    assert counts == {str(n): [end - begin] * 2 for n, end in enumerate(ends)}
 
 
 def test_c15_two_thousand_idle_partitions_add_little_to_a_snapshot(lake: Lake) -> None:

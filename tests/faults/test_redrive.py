@@ -153,6 +153,10 @@ def test_a_dry_run_says_what_would_come_back_and_writes_nothing(batches: Batches
     assert run.code == 0, run.err
     assert "of 13 letters 12 would come back" in run.out
     assert "still failing: 1 malformed_json" in run.out
+    for strange in (("--offsets", "nowhere:0:0-9"), ("--schema-id", "7")):
+        refused = lab.frazil("replay-dead-letters", lab.stream, *strange, "--no-dry-run")
+        assert refused.code == 1
+        assert "never read nowhere:0" in refused.err or "they name none" in refused.err
     assert (fingerprint(batches.table), batches.table.metadata_location) == before
 
 
@@ -324,7 +328,7 @@ def test_a_redrive_that_fails_its_suite_is_seen_by_nobody_and_blocks_no_batch(
         (("--offsets", "orders:0:9-3"), "holds no offset"),
         (("--offsets", "orders/0"), "topic:partition:start-end"),
         (("--since", "yesterday"), "ISO 8601"),
-        (("--reason", "No Json!"), "is no reason"),
+        (("--reason", "type_missmatch"), "is no reason; there are "),
     ],
     ids=["backwards", "no range", "no instant", "no reason"],
 )

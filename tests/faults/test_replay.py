@@ -9,10 +9,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from forked import Run, run_frazil
 
-from faults.auditor import audit_table
 from faults.batches import EventfulEngine
+from faults.judges import audit_both
 from frazil import keys
-from frazil.audit import audit_stream
 from frazil.errors import (
     BudgetExceededError,
     ConfigurationError,
@@ -26,15 +25,6 @@ from frazil.replaying import plan_replay, replay
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.stack
-
-
-def audit_both(lake: BrokerLake) -> None:
-    """Let both audits judge the table."""
-    preset, bootstrap = lake.store.preset, lake.work.kafka_config["bootstrap.servers"]
-    name = lake.stream.table.name
-    report = audit_table(preset.properties, preset.name, name, bootstrap, lake.stream.stream)
-    assert report.findings == ()
-    assert audit_stream(lake.work).findings == ()
 
 
 def plan(lake: BrokerLake, *ranges: str, work: Workspace | None = None) -> ReplayPlan:

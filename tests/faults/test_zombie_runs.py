@@ -1,4 +1,4 @@
-"""A whole run is killed or frozen while its Spark job is in flight (docs/faults.md, B1, B8)."""
+"""A whole run is killed or frozen while its Spark job is in flight (docs/faults.md, B1, B5, B8)."""
 
 import os
 import signal
@@ -14,6 +14,7 @@ from conftest import FRAZIL, Lab, good_values
 
 from faults.batches import Batches
 from frazil.branches import PREFIX
+from frazil.contracts import NothingToRead
 
 pytestmark = pytest.mark.stack
 
@@ -23,7 +24,7 @@ WAIT_SECONDS = 120
 
 @dataclass(frozen=True)
 class InFlight:
-    """A `frazil run` whose Spark job has begun: the run's process and the job's client."""
+    """A command whose Spark job has begun: the command's process and the job's client."""
 
     run: "subprocess.Popen[str]"
     job: int
@@ -33,6 +34,11 @@ class InFlight:
         for pid in (self.run.pid, self.job):
             os.kill(pid, number)
 
+    def finish(self) -> tuple[int, str, str]:
+        """Wait for the command's end; give its exit code and what it printed."""
+        out, error = self.run.communicate(timeout=WAIT_SECONDS)
+        return self.run.returncode, out, error
+
 
 @pytest.fixture
 def in_flight(lab: Lab, batches: Batches) -> Iterator[InFlight]:
@@ -41,20 +47,15 @@ def in_flight(lab: Lab, batches: Batches) -> Iterator[InFlight]:
     lab.produce(good_values(10))
     batches.publish()
     lab.produce(good_values(RECORDS))
-    with start_run(lab) as run:
-        found = InFlight(run, wait_for_job(run))
-        try:
-            yield found
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(found.job, signal.SIGKILL)
+    with start_until_the_job_runs(lab, "run") as found:
+        yield found
 
 
 @contextmanager
-def start_run(lab: Lab) -> Iterator["subprocess.Popen[str]"]:
-    """Start `frazil run` and end it with the test; the fork server would end its job with it."""
+def start_run(lab: Lab, command: str = "run", *options: str) -> Iterator["subprocess.Popen[str]"]:
+    """Start a command and end it with the test; the fork server would end its job with it."""
     run = subprocess.Popen(
-        [str(FRAZIL), "run", lab.stream],
+        [str(FRAZIL), command, lab.stream, *options],
         env=lab.environment(FRAZIL_FORK_SERVER=""),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -65,6 +66,18 @@ def start_run(lab: Lab) -> Iterator["subprocess.Popen[str]"]:
     finally:
         run.kill()
         run.communicate()
+
+
+@contextmanager
+def start_until_the_job_runs(lab: Lab, command: str, *options: str) -> Iterator[InFlight]:
+    """Start a command up to the moment when its job begins, and end both with the test."""
+    with start_run(lab, command, *options) as run:
+        found = InFlight(run, wait_for_job(run))
+        try:
+            yield found
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(found.job, signal.SIGKILL)
 
 
 def wait_for_job(run: "subprocess.Popen[str]") -> int:
@@ -121,10 +134,36 @@ def test_b1_b8_a_run_that_was_frozen_with_its_job_wakes_up_fenced(
     head = batches.table.current_snapshot()
 
     in_flight.send(signal.SIGCONT)
-    out, error = in_flight.run.communicate(timeout=WAIT_SECONDS)
+    code, out, error = in_flight.finish()
 
     assert published.rows_written == RECORDS + more
-    assert in_flight.run.returncode == (0 if ending == "ALREADY" else 1)
+    assert code == (0 if ending == "ALREADY" else 1)
     assert ending in (out if ending == "ALREADY" else error)
     assert batches.table.current_snapshot() == head
+    assert batches.faults() == ()
+
+
+def test_b5_a_run_a_backfill_and_a_retry_that_overlap_read_every_record_once(
+    lab: Lab, batches: Batches
+) -> None:
+    lab.write_stream(source={"topic": lab.topic, "start": "latest"})
+    lab.create_topic()
+    lab.produce(good_values(RECORDS))
+    assert isinstance(batches.run(), NothingToRead)
+    lab.produce(good_values(RECORDS))
+
+    with start_until_the_job_runs(lab, "run") as run:
+        run.send(signal.SIGSTOP)
+        with start_until_the_job_runs(lab, "backfill", "--no-dry-run") as backfill:
+            backfill.send(signal.SIGSTOP)
+            retried = batches.publish()
+            run.send(signal.SIGCONT)
+            backfill.send(signal.SIGCONT)
+            endings = [run.finish(), backfill.finish()]
+
+    assert retried.rows_written == RECORDS
+    assert [code for code, _, _ in endings] == [0, 0], endings
+    assert "ALREADY" in endings[0][1]
+    assert batches.places() == {0: list(range(RECORDS)), 1: list(range(RECORDS))}
+    assert batches.next_offsets == [RECORDS] * 2
     assert batches.faults() == ()

@@ -77,6 +77,11 @@ def landed_then(status: int) -> Answer:
     return answer
 
 
+def refused(status: int) -> Answer:
+    """Answer in the server's place; nothing gets there."""
+    return lambda _send: Reply(status, ERROR % status)
+
+
 def overtaken_by(event: Callable[[], object]) -> Answer:
     """Let others act before the commit gets there."""
 

@@ -10,8 +10,8 @@ from foreign_tables import WRITERS, ForeignTable
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
-from frazil.comparing import CompareRequest, compare_tables
-from frazil.comparison_answer import Comparison
+from frazil.comparing import compare_tables
+from frazil.comparison_answer import CompareRequest, Comparison
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

@@ -32,6 +32,12 @@ def test_real_batches_have_a_measured_cost_by_day(lab: Lab) -> None:
     assert cast("Mapping[str, float]", days[-1]["money"])["cpu"] > 0
     assert [told["factor"] for told in report["what_if"]] == [2, 0.5]
     assert "2 measured batches" in str(cast("Mapping[str, object]", report["fit"])["why"])
+    events = cast(
+        "list[Mapping[str, Mapping[str, int]]]",
+        lab.frazil("timeline", "--stream", lab.stream, "--json").json,
+    )
+    for phase in ("plan_ms", "stage_ms", "check_ms", "publish_ms"):
+        assert len([e for e in events if e["facts"].get(phase, -1) >= 0]) == 2, phase
     assert_audited(lab)
 
 

@@ -2,10 +2,14 @@
 
 import importlib.util
 import json
-import os
+import secrets
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from conftest import REPO, Lab
+from conftest import REPO, Lab, Stack
+from forked import Run
+from lake import make_stream
 from pyiceberg.catalog import load_catalog
 
 from frazil.drill_scratch import Scratch
@@ -16,19 +20,38 @@ from frazil.workspace import open_workspace
 pytestmark = pytest.mark.stack
 
 
-BY_OWN_MEANS = (
-    *("killed_writer", "catalog_forbidden", "topic_recreated", "rollback"),
-    *("mirror_promoted", "broker_restart"),
-)
-"""One of each kind: a kill, a catalog, an admin of topics, a person; a second cluster, a broker.
-
-FRAZIL_DRILLS=all runs all.
-"""
+AT_ONCE = 2
+"""A drill is a dozen processes, one after the other: alone it leaves the other cores idle."""
 
 
-@pytest.mark.parametrize("name", DRILLS if os.environ.get("FRAZIL_DRILLS") else BY_OWN_MEANS)
-def test_a_drill_passes_and_leaves_nothing_behind(lab: Lab, name: str) -> None:
-    done = lab.frazil("drill", name, "--like", lab.stream, "--json", timeout=400)
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, stack: Stack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Lab, Mapping[str, Future[Run]]]]:
+    """Run the drills that this session asks for beside each other: none may disturb another."""
+    functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    names = [str(each.callspec.params["name"]) for each in functions if "runs" in each.fixturenames]
+    lab = Lab(stack, tmp_path_factory.mktemp("drills"), f"s{secrets.token_hex(4)}")
+    document = make_stream(lab.stream, table={"name": lab.table})
+    lab.write_stream(**document.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    lab.frazil("drill")  # whose imports all others share
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+
+        def start(name: str) -> Future[Run]:
+            words = ("drill", name, "--like", lab.stream, "--json")
+            return pool.submit(lab.frazil, *words, timeout=400)
+
+        yield lab, {name: start(name) for name in names}
+        pool.shutdown(cancel_futures=True)  # where a failure ends the session
+
+
+@pytest.mark.parametrize("name", DRILLS)
+def test_a_drill_passes_and_leaves_nothing_behind(
+    runs: tuple[Lab, Mapping[str, Future[Run]]], name: str
+) -> None:
+    lab, started = runs
+
+    done = started[name].result()
 
     assert done.code == 0, done.out + done.err
     report = done.json

@@ -1,9 +1,10 @@
 """The ledger archive outlives snapshots: expiry takes them, the archive keeps what they said."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import time_machine
 from lake import Lake
 
 from frazil import keys
@@ -44,6 +45,19 @@ def test_archiving_again_changes_what_is_read_not_at_all(lake: Lake) -> None:
 
     assert read_archive(lake.store, "demo.orders", lake.history.table_uuid) == first
     assert archive_all_entries(lake.store, lake.history) == 0
+
+
+def test_a_clock_that_was_set_back_does_not_take_the_archive_back_in_time(lake: Lake) -> None:
+    lake.ingest(3, 3)
+    archive_new_entries(lake.store, lake.history)
+    lake.ingest(4, 4)
+    with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
+        archive_new_entries(lake.store, lake.history)
+
+    metadata = lake.store.load(keys.LEDGER_TABLE).metadata
+    times = [entry.timestamp_ms for entry in metadata.snapshot_log]
+    assert (times, len(times)) == (sorted(times), 2)
+    assert metadata.last_updated_ms == times[-1]
 
 
 def test_each_publish_archives_down_to_the_state_before_it(lake: Lake) -> None:

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from frazil.audit_ledger import Span
 from frazil.cli.main import app
-from frazil.comparing import CompareRequest, compare_tables
+from frazil.comparing import compare_tables
 from frazil.comparison import claim_range
-from frazil.comparison_answer import Comparison
+from frazil.comparison_answer import CompareRequest, Comparison
 from frazil.comparison_page import write_page
 from frazil.errors import ConfigurationError, IncompatibleTableError
 from frazil.offsets import OffsetRange

@@ -267,6 +267,17 @@ def test_a_waiver_is_kept_beside_the_plan_that_it_lets_pass(lake: Lake, work: Wo
     assert (blocked.plan.batch_id, blocked.waiver.by) == (batch_id, "jane@example.org")
 
 
+def test_a_waiver_without_a_person_only_shows_what_would_pass(lake: Lake, work: Workspace) -> None:
+    batch_id = block(lake)
+
+    shown = waive_batch(work, batch_id, None)
+
+    assert "exactly this batch would pass" in shown.text
+    blocked = read_blocked(lake.table.properties, "orders")
+    assert blocked is not None
+    assert blocked.waiver is None
+
+
 @pytest.mark.parametrize("is_blocked", [True, False], ids=["another batch", "no batch"])
 def test_only_the_blocked_batch_can_be_waived(
     lake: Lake,

@@ -295,6 +295,16 @@ def test_a_rename_and_back_takes_the_old_schema_again(begun: Lake) -> None:
     assert names(begun) == ["id", "name", "_kafka"]
 
 
+def test_a_name_that_comes_again_after_a_rename_is_a_column_of_its_own(begun: Lake) -> None:
+    old = begun.table.schema().find_field("name").field_id
+    accept_schema(edit(begun, {"id": "int!", "label": "string"}), JANE)
+    settle_schema(edit(begun, {"id": "int!", "label": "string", "name": "string"}))
+
+    schema = begun.table.schema()
+    assert schema.find_field("label").field_id == old
+    assert schema.find_field("name").field_id > begun.table.metadata.schemas[0].highest_field_id
+
+
 def test_an_accepted_change_whose_answer_is_lost_is_told_as_made(begun: Lake) -> None:
     work = edit(begun, {"id": "int!", "label": "string"})
     begun.catalog.script = [landed_then(ReadTimeout())]

@@ -171,7 +171,25 @@ BLOCKED = Obstacle("blocked", "batch b is blocked", "frazil waive orders")
         ),
         pytest.param(facts_of(behind(400), ingest=500), "not_planned", "warn", id="nothing runs"),
         pytest.param(
-            facts_of(behind(700), ingest=800), "not_planned", "fail", id="paused too long"
+            facts_of(behind(700), ingest=800), "not_planned", "fail", id="nothing runs for long"
+        ),
+        pytest.param(
+            replace(facts_of(behind(700), ingest=800), is_paused=True),
+            "paused",
+            "fail",
+            id="paused too long",
+        ),
+        pytest.param(
+            replace(facts_of(behind(200), ingest=60, read_all=HOUR), is_paused=True),
+            "paused",
+            "warn",
+            id="paused just now",
+        ),
+        pytest.param(
+            replace(facts_of(caught_up(), ingest=800), is_paused=True),
+            "idle",
+            "ok",
+            id="paused while nothing waits",
         ),
         pytest.param(
             replace(RUNNING, staged_at=(ago(30),)), "running", "warn", id="a batch is being staged"

@@ -1,4 +1,7 @@
-"""Whatever overlaps, is rolled back or expires: the batches on main are one chain of offsets."""
+"""Whatever overlaps, is rolled back or expires: the batches on main are one chain of offsets.
+
+Plans are made and judged by the product's own functions; Kafka and the table are models.
+"""
 
 import random
 from collections.abc import Iterator
@@ -8,40 +11,60 @@ from dataclasses import dataclass, field, replace
 from expiry_model import STREAMS, WINDOW, TableModel, state_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lake import make_stream
 
 from frazil import keys
 from frazil.contracts import BatchPlan
 from frazil.errors import ForeignRollbackError, SupersededError
 from frazil.expiry import HOUR_MS
+from frazil.kafka_log import PartitionOffsets, TopicFacts
 from frazil.ledger import find_recovery_point
+from frazil.planning import PlanInput, TableFacts, plan_batch
 from frazil.publishing import check_base, find_published
 
 STREAM = STREAMS[0]
+MOST_PARTITIONS = 3
 
 
 @dataclass
 class Lives(TableModel):
-    """A table with runs of a stream, some long dead when they come to publish.
+    """A topic and a table with runs of a stream, some long dead when they come to publish.
 
-    `parents` and `reads` remember what truly happened; the ledger is not asked for it.
+    `ends`, `parents` and `reads` remember what truly happened; the ledger is not asked for it.
     """
 
+    ends: list[int] = field(default_factory=lambda: [0])
     plans: list[BatchPlan] = field(default_factory=list)
     parents: dict[int, int | None] = field(default_factory=dict)
-    reads: dict[int, tuple[int, int]] = field(default_factory=dict)
+    reads: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
     def add(self, parent: int | None, *words: object, **told: str) -> int:
         made = super().add(parent, *words, **told)  # type: ignore[arg-type]
         self.parents[made] = parent
         return made
 
-    def plan(self, width: int) -> None:
-        """Plan on what main says now, as a run does."""
+    def produce(self, chance: random.Random) -> None:
+        """Let records come, and now and then a partition."""
+        if len(self.ends) < MOST_PARTITIONS and chance.random() < 0.2:
+            self.ends.append(0)
+        self.ends = [end + chance.randrange(4) for end in self.ends]
+
+    def plan(self, limit: int) -> None:
+        """Plan on what main and the topic say now, as a run does."""
         point = find_recovery_point(self.history(), STREAM)
         assert point is not None
-        state, start = point.state, point.state.offsets["t"][0]
-        batch_id = f"{state.batch}:{state.epoch}:{start}-{start + width}"
-        self.plans.append(make_plan(state.epoch, state.batch, batch_id, (start, start + width)))
+        stream = make_stream(STREAM, source={"topic": "t"}, batch={"max_records": limit})
+        partitions = tuple(PartitionOffsets(0, end) for end in self.ends)
+        topic = TopicFacts("t", "id", "cluster", partitions)
+        planned = plan_batch(PlanInput(stream, point.state, [topic], TableFacts("u", 0, 0), ""))
+        if isinstance(planned, BatchPlan):
+            spans = planned.ranges["t"]
+            assert 0 < sum(end - start for start, end in spans.values()) <= limit
+            assert all(end <= self.ends[partition] for partition, (_, end) in spans.items())
+            self.plans.append(planned)
+        else:
+            assert list(point.state.offsets["t"]) == self.ends[: len(point.state.offsets["t"])]
+            assert not any(self.ends[len(point.state.offsets["t"]) :])
 
     def land(self, plan: BatchPlan) -> bool:
         """Publish if the decision allows it; say whether the batch is on main."""
@@ -50,9 +73,12 @@ class Lives(TableModel):
             return True
         with suppress(SupersededError, ForeignRollbackError):
             check_base(history, plan)
+            point = find_recovery_point(history, STREAM)
+            assert point is not None
+            assert plan.state_after.epoch == point.state.epoch + 1
             told = {keys.BATCH_ID: plan.batch_id}
             made = self.commit({STREAM: plan.state_after}, "append", **told)
-            self.reads[made] = plan.ranges["t"][0]
+            self.reads[made] = plan.ranges["t"]
             return True
         return False
 
@@ -72,32 +98,13 @@ class Lives(TableModel):
             at = self.parents[at]
 
 
-def make_plan(epoch: int, base: str, batch_id: str, span: tuple[int, int]) -> BatchPlan:
-    return BatchPlan(
-        stream=STREAM,
-        table="t",
-        table_uuid="u",
-        base_epoch=epoch,
-        base_batch=base,
-        batch_id=batch_id,
-        ranges={"t": {0: span}},
-        topic_ids={"t": "id"},
-        cluster_id="cluster",
-        next_offsets={"t": (span[1],)},
-        schema_id=0,
-        spec_id=0,
-        suite_hash="",
-        stream_hash="",
-        transform_version="",
-    )
-
-
 def live_on(lives: Lives, chance: random.Random) -> None:
     """Let one random thing happen; a rollback by others is answered before the next plan."""
     there = [i for i in lives.lineage() if i in lives.entries]
     match chance.choice("nnllllfcrbw"):
         case "n":
-            lives.plan(chance.randrange(1, 4))
+            lives.produce(chance)
+            lives.plan(chance.randrange(1, 8))
         case "l" if lives.plans:
             lives.land(chance.choice(lives.plans))
         case "f":
@@ -134,13 +141,18 @@ def test_the_batches_on_main_are_one_chain_without_gap_or_overlap(  # E1, E2
 
     for _ in range(steps):
         live_on(lives, chance)
+    lives.ends = [end + 1 for end in lives.ends]
+    lives.plan(limit=1000)
+    assert lives.land(lives.plans[-1])
 
-    spans = [lives.reads[i] for i in reversed([*lives.lineage()]) if i in lives.reads]
     point = find_recovery_point(lives.history(), STREAM)
     assert point is not None
-    ends = [0, *(end for _, end in spans)]
-    assert [start for start, _ in spans] == ends[:-1]
-    assert point.state.offsets == {"t": (ends[-1],)}
+    read = [lives.reads[i] for i in reversed([*lives.lineage()]) if i in lives.reads]
+    for partition, reached in enumerate(point.state.offsets["t"]):
+        spans = [spans[partition] for spans in read if partition in spans]
+        ends = [0, *(end for _, end in spans)]
+        assert [start for start, _ in spans] == ends[:-1]
+        assert reached == ends[-1] == lives.ends[partition]
 
 
 @settings(max_examples=50, deadline=None)
@@ -151,11 +163,11 @@ def test_a_batch_that_is_on_main_is_found_and_never_lands_again(  # D1
     lives, chance = begin(), random.Random(seed)
     for _ in range(steps):
         live_on(lives, chance)
-    present = {lives.reads[i] for i in lives.lineage() if i in lives.reads}
+    present = [lives.reads[i] for i in lives.lineage() if i in lives.reads]
     head = lives.head
 
     landed = [plan for plan in lives.plans if find_published(lives.history(), plan)]
 
-    assert {plan.ranges["t"][0] for plan in landed} <= present
+    assert all(plan.ranges["t"] in present for plan in landed)
     assert all(lives.land(plan) for plan in landed)
     assert lives.head == head

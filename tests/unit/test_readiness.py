@@ -4,11 +4,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from lake import make_stream
+from lake import Lake, make_stream
 
+from frazil.access import Access, describe_catalog, describe_kafka, describe_registry
+from frazil.archive import archive_all_entries
 from frazil.freshness import FreshnessReport
 from frazil.letter_report import LetterReport
-from frazil.readiness import Line, ReadinessFacts, Scorecard, judge_readiness
+from frazil.readiness import Line, Scorecard, judge_readiness
+from frazil.readiness_facts import ReadinessFacts, Surroundings, find_kept_hours
 from frazil.table_reports import TableReport
 from frazil.timeline import Event
 
@@ -39,15 +42,14 @@ DRILL = Event(
 GOOD = ReadinessFacts(
     stream=make_stream(quality={"suite": "orders"}),
     freshness=FRESH,
-    protocol="SASL_SSL",
+    access=(Access("Kafka by SASL_SSL (PLAIN)", is_known=True),),
     is_compacted=False,
     rollback_hours=24,
     expire_hours=72,
     table=TableReport(table="demo.orders", files=10, small_files=2),
     letters=LetterReport(stream="orders", table="t", open=0, resolved=3, groups=()),
     last_drill=DRILL,
-    foreign_snapshots=0,
-    layout=(),
+    around=Surroundings(),
 )
 
 
@@ -67,6 +69,13 @@ def test_a_good_stream_has_only_good_lines_with_evidence() -> None:
     assert len(lines) == 13
 
 
+OPEN = replace(GOOD, access=(*GOOD.access, describe_catalog({"uri": "http://c:8181"})))
+
+
+def stands(**around: object) -> ReadinessFacts:
+    return replace(GOOD, around=replace(GOOD.around, **around))  # type: ignore[arg-type]
+
+
 LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=())
 
 
@@ -76,12 +85,19 @@ LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=()
         (keeps(71 * 3600), "retention", "fail", "the worst outage is 72 h"),
         (keeps(600), "alerts", "fail", "fails after"),
         (keeps(23 * 3600), "rollback", "warn", "may no longer have all of it"),
-        (replace(GOOD, rollback_hours=0), "rollback", "warn", "0 h can be rolled back"),
+        (replace(GOOD, rollback_hours=0), "rollback", "warn", "0 h are to be rolled back"),
         (replace(GOOD, is_compacted=True), "replay", "warn", "has compaction"),
         (replace(GOOD, stream=make_stream()), "expectations", "warn", "suite none"),
         (replace(GOOD, letters=LETTERS), "dead letters", "warn", "4 wait"),
-        (replace(GOOD, foreign_snapshots=3), "other writers", "warn", "3 snapshots by others"),
-        (replace(GOOD, layout=("sort_by is id",)), "layout", "warn", "sort_by is id"),
+        (stands(foreign_snapshots=3), "other writers", "warn", "3 snapshots by others"),
+        (stands(layout=("sort_by is id",)), "layout", "warn", "sort_by is id"),
+        (stands(kept_hours=23), "rollback", "warn", "24 h are to be rolled back; snapshots of 23"),
+        (
+            replace(GOOD, put_aside=("add_column city: string",)),
+            "schema decisions",
+            "warn",
+            "add_column city: string waits for an answer",
+        ),
         (
             replace(GOOD, stream=make_stream(schema={"other": "auto"})),
             "schema decisions",
@@ -101,7 +117,7 @@ LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=()
             "warn",
             "2026-01-31",
         ),
-        (replace(GOOD, protocol="PLAINTEXT"), "authentication", "warn", "PLAINTEXT"),
+        (OPEN, "authentication", "warn", "asked is Kafka by SASL_SSL (PLAIN); the catalog"),
         (
             replace(
                 GOOD,
@@ -140,11 +156,62 @@ def test_what_could_not_be_asked_is_not_called_kept() -> None:
 
 
 def test_only_a_red_line_makes_a_stream_unready() -> None:
-    yellow = tuple(judge(replace(GOOD, protocol="PLAINTEXT")).values())
+    yellow = tuple(judge(OPEN).values())
     red = tuple(judge(keeps(3600)).values())
 
     card = Scorecard(stream="orders", outage_hours=72, lines=yellow)
     assert card.ready
     assert "12 of 13 lines are good" in card.text
-    assert "Next: set security.protocol" in card.text
+    assert "Next: set credentials in the connections" in card.text
     assert not Scorecard(stream="orders", outage_hours=72, lines=red).ready
+
+
+def test_each_difference_of_the_layout_is_a_line_of_its_own() -> None:
+    both = stands(layout=("sort_by is id, the table has none", "property a is 1, the table has 2"))
+
+    told = [line.evidence for line in judge_readiness(both, 72) if line.name == "layout"]
+
+    assert told == list(both.around.layout)
+
+
+@pytest.mark.parametrize("hours", [24, 25, None], ids=["just", "more", "all"])
+def test_snapshots_of_the_whole_window_are_enough(hours: int | None) -> None:
+    assert judge(stands(kept_hours=hours))["rollback"].mark == "ok"
+
+
+def test_what_somebody_else_expired_shortens_the_way_back(lake: Lake) -> None:
+    lake.ingest(2, 2)
+    lake.ingest(4, 4)
+    archive_all_entries(lake.store, lake.history)
+    head = lake.history.entries[lake.history.head or 0].committed_at_ms
+    assert find_kept_hours(lake.history, head + 3 * 3_600_000) is None
+
+    lake.table.maintenance.expire_snapshots().older_than(datetime(2999, 1, 1, tzinfo=UTC)).commit()
+
+    assert find_kept_hours(lake.history, head + 3 * 3_600_000) == 3
+
+
+@pytest.mark.parametrize(
+    ("access", "is_known"),
+    [
+        (describe_kafka({}), False),
+        (describe_kafka({"security.protocol": "SSL"}), False),
+        (describe_kafka({"security.protocol": "ssl", "ssl.keystore.location": "k.p12"}), True),
+        (describe_kafka({"security.protocol": "SSL", "ssl.certificate.pem": "…"}), True),
+        (describe_kafka({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}), True),
+        (describe_catalog({"type": "sql", "uri": "sqlite:////x/c.db"}), True),
+        (describe_catalog({"type": "sql", "uri": "postgresql+psycopg2://db/c"}), False),
+        (describe_catalog({"type": "sql", "uri": "postgresql+psycopg2://u:p@db/c"}), True),
+        (describe_catalog({"uri": "https://c", "s3.secret-access-key": "the storage's"}), False),
+        (describe_catalog({"uri": "https://c", "credential": "id:secret"}), True),
+        (describe_catalog({"uri": "https://c", "rest.sigv4-enabled": "true"}), True),
+        (describe_catalog({"type": "glue"}), True),
+        (describe_registry({"url": "https://r"}), False),
+        (describe_registry({"url": "https://u:p@r"}), True),
+        (describe_registry({"url": "https://r", "bearer.auth.token": "t"}), True),
+    ],
+    ids=lambda value: value.text if isinstance(value, Access) else "",
+)
+def test_who_asks_is_known_where_the_connection_says_so(access: Access, *, is_known: bool) -> None:
+    assert access.is_known == is_known
+    assert is_known == ("as anybody" not in access.text)

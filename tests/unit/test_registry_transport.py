@@ -38,6 +38,10 @@ class Server:
         self.asked.append(path)
         if len(self.asked) <= self.stumbles:
             return 503, {"error_code": 50300, "message": "starting"}
+        if path.startswith("/elsewhere"):
+            return 404, {"detail": "no such route"}
+        if "/schemas/ids/8" in path:
+            return 404, {"error_code": 40403, "message": "no such schema"}
         return 200, SCHEMA if "/schemas/ids/7" in path else ["orders-value"]
 
 
@@ -142,6 +146,19 @@ def test_a_registry_that_stays_away_is_named_after_four_questions() -> None:
         SchemaRegistry({"url": server.url}).find_schema(7)
 
     assert len(server.asked) == 4
+
+
+def test_only_the_api_s_own_words_make_a_schema_unknown() -> None:
+    with serve() as server:
+        assert SchemaRegistry({"url": server.url}).find_schema(8) is None
+        elsewhere = SchemaRegistry({"url": f"{server.url}/elsewhere"})
+        for ask in (
+            lambda: elsewhere.find_schema(8),
+            lambda: elsewhere.find_latest("orders-value"),
+            lambda: elsewhere.list_schemas("orders-value"),
+        ):
+            with pytest.raises(RegistryUnavailableError, match="it answered 404"):
+                ask()
 
 
 def test_a_schema_is_asked_for_once() -> None:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from lake import make_state
 
 from frazil.errors import UnknownStateError
+from frazil.packed_texts import PLAIN_LIMIT_BYTES
 from frazil.state import (
-    PLAIN_LIMIT_BYTES,
     Hint,
     StreamState,
     encode_hint,

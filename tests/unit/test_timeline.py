@@ -8,6 +8,7 @@ from lake import Lake, make_stream, passed
 from requests.exceptions import ReadTimeout
 
 from frazil import keys
+from frazil.archive import archive_all_entries, archive_new_entries
 from frazil.authors import Author
 from frazil.cli.timeline import parse_since
 from frazil.errors import CatalogUnavailableError, ConfigurationError, SupersededError
@@ -60,8 +61,11 @@ def test_batches_decisions_and_schema_changes_are_read_from_the_table(
     assert events[-2].facts["rows_total"] == 8
 
 
-def test_a_batch_says_how_long_each_phase_took(lake: Lake) -> None:
-    plan = lake.plan(2, 0)
+@pytest.mark.parametrize(
+    "clock", [{"began_at_ms": 7000, "ended_at_ms": 7300}, {}], ids=["with its plan", "of old"]
+)
+def test_a_batch_says_how_long_each_phase_took(lake: Lake, clock: dict[str, int]) -> None:
+    plan = lake.plan(2, 0).model_copy(update=clock)
     staged = lake.stage(plan)
     born = int(staged.attempt.rpartition("_")[2][:11], 16)
     staged = staged.model_copy(update={"ended_at_ms": born + 1500})
@@ -70,6 +74,7 @@ def test_a_batch_says_how_long_each_phase_took(lake: Lake) -> None:
 
     event = next(e for e in derive_events(lake.history, "orders") if e.kind == "ingest")
 
+    assert event.facts.get("plan_ms") == (300 if clock else None)
     assert (event.facts["stage_ms"], event.facts["check_ms"]) == (1500, 200)
     assert isinstance(event.facts["publish_ms"], int)
 
@@ -149,13 +154,22 @@ def test_a_mark_is_forgotten_after_two_hours(work: Workspace) -> None:
 
 
 def test_the_table_can_be_dropped_and_recorded_anew(lake: Lake, work: Workspace) -> None:
+    """Also what was rolled back, and what expiry took."""
+    first = lake.history.head
     lake.ingest(3, 2)
-    first = record_timeline(work)
-    events = read_recorded(lake.store, LONG_AGO)
+    archive_new_entries(lake.store, lake.history)  # as each run does after its publish
+    lake.table.manage_snapshots().rollback_to_snapshot(first or 0).commit()
+    reingest(work, Author("jane@example.org", "restore of Tuesday"))
+    lake.ingest(4, 4)
+    recorded = record_timeline(work)
+    events = join_events(read_recorded(lake.store, LONG_AGO))
+    assert kinds(events) == ["bootstrap", "ingest", "rewind", "ingest"]
+    archive_all_entries(lake.store, lake.history)  # as each expiry does before
+    lake.table.maintenance.expire_snapshots().older_than(datetime(2999, 1, 1, tzinfo=UTC)).commit()
     lake.catalog.drop_table(keys.TIMELINE_TABLE)
 
-    assert record_timeline(work) == first
-    assert read_recorded(lake.store, LONG_AGO) == events
+    assert record_timeline(work) == recorded
+    assert join_events(read_recorded(lake.store, LONG_AGO)) == events
 
 
 def test_events_of_others_are_left_out_and_old_ones_too(work: Workspace) -> None:

@@ -41,7 +41,8 @@ def compare(  # noqa: PLR0913, PLR0917 - each argument is an option
 
     Example: frazil compare flights legacy.flights --html comparison.html
     """
-    from frazil.comparing import CompareRequest, compare_tables
+    from frazil.comparing import compare_tables
+    from frazil.comparison_answer import CompareRequest
 
     request = CompareRequest(
         left=left,
@@ -89,14 +90,8 @@ def _show(answer: "Comparison") -> None:
     print_table(f"Comparison: {answer.verdict}", ("", "left", "right"), rows)
     columns = ("partition", "judged", "same", "missing", "extra", "doubled", "changed", "ahead")
     print_table("Records", columns, [_row(report) for report in answer.partitions])
-    for report in answer.partitions:
-        for kind, offsets in report.samples:
-            if offsets:
-                listed = ", ".join(str(offset) for offset in offsets)
-                name = kind.replace("_", " on the ")
-                console.print(f"{report.topic}-{report.partition}: {name}: {listed}", markup=False)
-    for text in answer.layout:
-        console.print(text, markup=False)
+    for finding in answer.findings:
+        console.print(finding, markup=False)
     console.print(answer.text, markup=False)
 
 

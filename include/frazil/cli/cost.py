@@ -18,7 +18,6 @@ from frazil.cli.output import (
 from frazil.cli.timeline import parse_since
 
 if TYPE_CHECKING:
-    from frazil.cost import WhatIf
     from frazil.cost_report import CostReport
 
 _COLUMNS = (
@@ -68,6 +67,8 @@ def cost(
 
 
 def _print_report(report: "CostReport") -> None:
+    from frazil.cost_report import describe_factor
+
     title = f"Cost of {report.stream} since {report.since:%Y-%m-%d %H:%M} UTC"
     rows = [
         (
@@ -88,26 +89,11 @@ def _print_report(report: "CostReport") -> None:
         ]
         print_table(f"The same in {report.currency or 'money'}", ("day", *_MONEY), paid)
     for imagined in report.what_if:
-        console.print(_describe_factor(imagined, report), markup=False)
+        console.print(describe_factor(imagined, report.currency), markup=False)
     if report.fit is not None and not report.fit.reliable:
         console.print(f"Not reliable: {report.fit.why}", markup=False)
     for left_out in report.not_counted:
         console.print(f"Not counted: {left_out}", markup=False)
-
-
-def _describe_factor(imagined: "WhatIf", report: "CostReport") -> str:
-    """Write one imagined freshness in one line."""
-    factor = f"{imagined.factor:g} times the batches"
-    every = f" (one in {imagined.interval_seconds:.0f} s)" if imagined.interval_seconds else ""
-    low, high = imagined.cpu_seconds_range
-    text = (
-        f"{factor}{every}: {imagined.cpu_seconds:.1f} CPU s a day ({low:.1f} to {high:.1f}), "
-        f"{imagined.files_written:.0f} files, {imagined.requests:.0f} requests"
-    )
-    if imagined.money is None or imagined.money_range is None:
-        return text
-    least, most = imagined.money_range
-    return f"{text}: {imagined.money:.4f} {report.currency} ({least:.4f} to {most:.4f})"
 
 
 def _in_mb(number: int, files: int) -> str:

@@ -14,9 +14,6 @@ from frazil.cli.output import (
 )
 from frazil.errors import ConfigurationError
 
-By = Annotated[str, typer.Option("--by", help="Who decides; kept in the table's history.")]
-Why = Annotated[str, typer.Option("--reason", help="Why; kept in the table's history.")]
-
 if TYPE_CHECKING:
     from frazil.authors import Decision
     from frazil.recovery_messages import Answer, Recovered, RecoveryPlan
@@ -42,20 +39,23 @@ DryRun = Annotated[
 def waive(
     stream: StreamName,
     batch: Annotated[str, typer.Option(help="Id of the blocked batch.")],
-    by: By,
-    reason: Why,
+    by: MaybeBy = "",
+    reason: MaybeWhy = "",
+    dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
     """Let a blocked batch pass, exactly as it was planned.
 
     Example: frazil waive flights --batch 1f2e… --by jane@example.org --reason "known outage"
+    --no-dry-run
     """
     from frazil.authors import Author
     from frazil.decisions import waive_batch
     from frazil.workspace import open_workspace
 
-    decision = waive_batch(open_workspace(stream, cli_run_id()), batch, Author(by, reason))
-    show_decision(stream, decision, as_json=as_json)
+    author = None if dry_run else Author(by, reason)
+    decision = waive_batch(open_workspace(stream, cli_run_id()), batch, author)
+    show_decision(stream, decision, dry_run=dry_run, as_json=as_json)
 
 
 def accept_gap(

@@ -33,7 +33,7 @@ def timeline(
 
     Example: frazil timeline --stream flights --since 7d
     """
-    from frazil.timeline import join_events
+    from frazil.timeline import describe_phases, join_events
     from frazil.timeline_table import read_own_notes, read_timeline, record_timeline
 
     begin = parse_since(since, datetime.now(UTC))
@@ -77,10 +77,3 @@ def parse_since(text: str, now: datetime) -> datetime:
             "write it as 30m, 24h, 7d or 2026-01-31T00:00:00Z",
         )
     return instant.astimezone(UTC)
-
-
-def describe_phases(facts: dict[str, str | int]) -> str:
-    """Write the phases of a batch in seconds."""
-    phases = ("stage", "check", "publish")
-    known = [(phase, facts[f"{phase}_ms"]) for phase in phases if f"{phase}_ms" in facts]
-    return " ".join(f"{phase} {int(ms) / 1000:.1f}" for phase, ms in known)
