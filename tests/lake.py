@@ -15,7 +15,6 @@ from typing import TypeVar, cast
 import pyarrow as pa
 import stamina
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from scripted_catalog import ScriptedCatalog
@@ -23,7 +22,14 @@ from scripted_catalog import ScriptedCatalog
 from frazil import keys
 from frazil.bootstrap import new_table
 from frazil.branches import create_branch, name_branch
-from frazil.commits import MAIN, build_append, commit, require_head, set_branch
+from frazil.commits import (
+    MAIN,
+    build_append,
+    commit,
+    is_definite_conflict,
+    require_head,
+    set_branch,
+)
 from frazil.connections import CatalogPreset
 from frazil.contracts import BatchPlan, PartitionCount, Staged, Verdict
 from frazil.kafka_log import PartitionOffsets, TopicFacts
@@ -46,12 +52,13 @@ CLUSTER_ID = "cluster-1"
 def append(catalog: Catalog, table: Table, rows: pa.Table | list[Row], branch: str = MAIN) -> None:
     """Append rows as another writer does, who tries again where somebody was faster.
 
-    PyIceberg's own `append()` does the same, and copies the metadata 30 times on the way.
+    PyIceberg's own `append()` copies the metadata 30 times on the way, and leaves the error of a
+    sequence number that was taken to its caller.
     """
     if isinstance(rows, list):
         rows = pa.Table.from_pylist(rows, table.schema().as_arrow())
     files = list(_dataframe_to_data_files(table.metadata, rows, table.io)) if rows.num_rows else []
-    for turn in stamina.retry_context(on=CommitFailedException, wait_initial=0.05, timeout=None):
+    for turn in stamina.retry_context(on=is_definite_conflict, wait_initial=0.05, timeout=None):
         with turn:
             table = catalog.load_table(table.name())
             added = build_append(table, {}, files, branch)

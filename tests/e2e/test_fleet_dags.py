@@ -1,6 +1,7 @@
 """The DAGs that look after every stream, and a drill, in a running Airflow."""
 
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -30,6 +31,23 @@ def run_with(airflow: Airflow, dag: str, **conf: object) -> str:
     return run_id
 
 
+def wait_for_parsing(airflow: Airflow, dag: str, lab: Lab) -> None:
+    """Wait until a DAG that maps over the streams was parsed with this one's file.
+
+    What Airflow notes is when a parse ended; one that had begun before the file is over by then.
+    """
+    path = airflow.streams / f"{lab.stream}.yaml"
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    deadline = time.monotonic() + 120
+    airflow.api.wait_for_dag(dag)
+    while True:
+        parsed = airflow.api.request("GET", f"/dags/{dag}")["last_parsed_time"]
+        if datetime.fromisoformat(parsed) > written + timedelta(seconds=5):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(1)
+
+
 def find_instance(airflow: Airflow, dag: str, run_id: str, stream: str) -> dict[str, Any]:
     """Find the task instance that is named after a stream."""
     answer = airflow.api.request("GET", f"/dags/{dag}/dagRuns/{run_id}/taskInstances")
@@ -49,7 +67,8 @@ def test_watch_and_readiness_have_an_instance_of_each_stream_that_says_why(
 ) -> None:
     lab = airflow_lab
     begin(lab)
-    airflow.api.wait_for_dag(f"ingest__{lab.stream}")
+    for dag in (f"ingest__{lab.stream}", "watch", "readiness"):
+        wait_for_parsing(airflow, dag, lab)
 
     fresh = find_instance(airflow, "watch", run_with(airflow, "watch"), lab.stream)
     long = run_with(airflow, "readiness", outage_hours=24 * 365)

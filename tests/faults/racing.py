@@ -194,10 +194,7 @@ def ingest_step(lake: RaceLake, order: Order) -> Answer:
 
 @stamina.retry(on=is_definite_conflict, attempts=20, wait_initial=0.02, wait_max=0.2)
 def stage_beside_others(lake: RaceLake, plan: BatchPlan) -> Staged:
-    """Stage again when another commit came between, as Spark's writer does by itself.
-
-    PyIceberg's append leaves the error of a reused sequence number to its caller.
-    """
+    """Stage again when another commit came between, as Spark's writer does by itself."""
     return lake.stage(plan)
 
 

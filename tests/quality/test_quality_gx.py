@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import SuiteError
-from frazil.expectations import Expectation
+from frazil.expectations import Expectation, Suite
 from frazil.gx_frame import decimals_to_floats, to_pandas
-from frazil.quality import run_great_expectations
+from frazil.quality import compile_suite, judge_suite, run_great_expectations
 
 BIG = 2**53 + 1
 
@@ -64,6 +64,30 @@ def test_rows_are_put_in_the_order_of_kafka_before_order_is_judged() -> None:
 
     assert run_great_expectations([rising], rows)[0].success
     assert not run_great_expectations([rising], rows.drop_columns(["_kafka"]))[0].success
+
+
+def test_rows_are_read_only_for_what_one_pass_left_open_and_results_come_in_the_suites_order() -> (
+    None
+):
+    questions = (
+        Expectation(0, "expect_column_values_to_be_unique", {"column": "a"}),
+        Expectation(1, "expect_column_values_to_not_be_null", {"column": "a"}),
+        Expectation(2, "expect_column_sum_to_be_between", {"column": "c", "max_value": 0.6}),
+    )
+    suite = Suite("suite", "0" * 16, questions)
+    compiled = compile_suite(suite, {"a": "int", "c": "double"}, good="_good")
+    names = [metric.name for metric in compiled.metrics]
+    figures = dict(zip(names, (0, 3, "0.6", "0.6"), strict=True))
+    asked: list[tuple[Expectation, ...]] = []
+
+    def read_rows(needs: tuple[Expectation, ...]) -> pa.Table:
+        asked.append(needs)
+        return pa.table({"a": [1, 1, 2], "c": [0.1, 0.2, 0.3]})
+
+    results = judge_suite(compiled, figures, 3, read_rows)
+
+    assert [[need.index for need in needs] for needs in asked] == [[0, 2]]
+    assert [(r.index, r.success) for r in results] == [(0, False), (1, True), (2, False)]
 
 
 def test_answers_come_in_the_order_of_the_questions_with_counts_and_severity() -> None:

@@ -117,25 +117,6 @@ def test_a_sum_of_integers_is_exact_and_so_decided_on_its_bound() -> None:
     assert (result.success, result.undecided, result.observed) == (True, False, "10")
 
 
-def test_rows_are_read_only_for_what_is_open_and_results_come_in_the_suites_order() -> None:
-    compiled = compile_all(
-        ("expect_column_values_to_be_unique", {"column": "a"}),
-        (NOT_NULL, {"column": "a"}),
-        (SUM, {"column": "c", "max_value": 0.6}),
-    )
-    figures = name_figures(compiled, 0, 3, "0.6", "0.6")
-    asked: list[tuple[Expectation, ...]] = []
-
-    def read_rows(needs: tuple[Expectation, ...]) -> pa.Table:
-        asked.append(needs)
-        return pa.table({"a": [1, 1, 2], "c": [0.1, 0.2, 0.3]})
-
-    results = judge_suite(compiled, figures, 3, read_rows)
-
-    assert [[need.index for need in needs] for needs in asked] == [[0, 2]]
-    assert [(r.index, r.success) for r in results] == [(0, False), (1, True), (2, False)]
-
-
 def test_rows_are_not_read_when_one_pass_answered_everything() -> None:
     compiled = compile_all((NOT_NULL, {"column": "a"}))
 
