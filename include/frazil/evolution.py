@@ -21,6 +21,7 @@ from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import NothingToDecideError, SchemaRefusedError
 from frazil.failpoints import reach_failpoint
 from frazil.publishing import commit_turn
+from frazil.repartitioning import repartition
 from frazil.schema_answers import SchemaAnswer, read_question
 from frazil.schema_merge import merge_schema
 from frazil.schema_review import (
@@ -256,6 +257,8 @@ def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author)
         updates.append(SetCurrentSchemaUpdate(schema_id=found))
     properties = _record(table, review, author, "accept", schema_id)
     updates.append(commits.set_properties(properties | columns_property(work.stream)))
+    if any(change.kind == "repartition" for change in review.changes):
+        updates += repartition(table, merged, work.stream.partition_fields)
     updates += _remove_question(table, review.stream)
     reach_failpoint("plan.before-evolution")
     commit_turn(work.store, table, {}, updates)

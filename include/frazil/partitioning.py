@@ -42,6 +42,14 @@ class PartitionField:
         return self.transform if self.width is None else f"{self.transform}[{self.width}]"
 
     @property
+    def text(self) -> str:
+        """Write the transform as stream files do."""
+        if self.transform == "identity":
+            return self.column
+        width = "" if self.width is None else f", {self.width}"
+        return f"{self.transform}({self.column}{width})"
+
+    @property
     def name(self) -> str:
         """Name the partition column as Spark does."""
         column = self.column.replace(".", "_")

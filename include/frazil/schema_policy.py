@@ -22,7 +22,15 @@ from frazil.columns import (
 from frazil.streams import Policy, SchemaPolicy
 
 Kind = Literal[
-    "add_column", "widen", "relax", "add_required", "rename", "drop", "narrow", "change_type"
+    "add_column",
+    "widen",
+    "relax",
+    "add_required",
+    "rename",
+    "drop",
+    "narrow",
+    "change_type",
+    "repartition",
 ]
 
 _STRICTEST: Sequence[Policy] = ("fail", "quarantine", "review", "auto")
@@ -36,6 +44,7 @@ EFFECTS: Mapping[Kind, str] = {
     "drop": "the column stays with its values, new rows read null",
     "narrow": "the old column stays under another name, a new one takes its place",
     "change_type": "the old column stays under another name, a new one takes its place",
+    "repartition": "files that are there stay as they are, new rows are laid out anew",
 }
 """What accepting a change does to the table; no value is ever lost."""
 
@@ -59,6 +68,8 @@ class SchemaChange:
                 return f"drop {self.path}: {self.before}"
             case "rename":
                 return f"rename {self.path} to {self.after}"
+            case "repartition":
+                return f"repartition by {self.after}, before by {self.before}"
         return f"{self.kind} {self.path}: {self.before} to {self.after}"
 
     @property

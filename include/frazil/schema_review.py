@@ -5,10 +5,9 @@ Nothing here writes; `evolution.py` commits what is settled.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.partitioning import validate_partition_name
 from pyiceberg.table import Table
 
 from frazil import keys
@@ -17,15 +16,14 @@ from frazil.derived_columns import with_columns, with_newest_columns
 from frazil.errors import SchemaRefusedError, SchemaReviewError
 from frazil.ledger import find_recovery_point
 from frazil.publishing import load_with_history
+from frazil.repartitioning import compare_partitions, list_partitions
 from frazil.schema_answers import SchemaAnswer, read_answer
+from frazil.schema_limits import list_impossible, list_shared, list_taken_names
 from frazil.schema_merge import merge_schema
 from frazil.schema_policy import EFFECTS, SchemaChange, choose_policy, compare_columns
 from frazil.streams import Policy, Stream
 from frazil.table_schema import to_columns
 from frazil.workspace import Workspace
-
-_REPLACING = frozenset({"narrow", "change_type", "drop"})
-_HARMLESS = frozenset({"add_column", "add_required", "widen", "relax"})
 
 
 @dataclass(frozen=True)
@@ -72,12 +70,14 @@ def columns_property(stream: Stream) -> dict[str, str]:
     return {keys.columns_key(stream.stream): json.dumps(names)}
 
 
-def explain_barred(stream: Stream) -> str:
+def explain_barred(stream: Stream, changes: Sequence[SchemaChange]) -> str:
     """Say why records of a stream, as its file has it, cannot be put aside; empty where they can.
 
     Only a schema id in front of each value tells which records ask for more, and a person who edits
     columns puts no record at fault.
     """
+    if any(change.kind == "repartition" for change in changes):
+        return "other partitions are the file's wish, and no record is at fault"
     if not (stream.value.needs_columns and stream.value.convert == "by_schema_id"):
         return "only records that name a registered schema, whose columns no file lists, can wait"
     if stream.key.needs_type:
@@ -99,12 +99,19 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
     schema = table.schema()
     have = to_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
     changes = compare_columns(have, stream.parsed_columns, frozenset(written))
+    impossible = list_impossible(table, changes)
+    impossible += list_shared(table, stream.stream, changes)
+    merged = schema
+    if changes and not impossible:
+        columns = stream.parsed_columns
+        merged = merge_schema(schema, table.metadata.last_column_id, columns, changes)
+    if not impossible:
+        changes += compare_partitions(table, merged, stream.partition_fields)
     if not changes:
         return None
-    impossible = _list_impossible(table, changes)
-    impossible += _list_shared(table, stream.stream, changes)
     if not impossible:
-        impossible = _list_taken_names(table, stream, changes)
+        partitions = list_partitions(table, merged, stream.partition_fields)
+        impossible = list_taken_names(merged, partitions)
     texts = [change.text for change in changes]
     parts = [str(table.metadata.table_uuid), schema.schema_id, texts]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -117,57 +124,8 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         impossible=tuple(impossible),
         review_id=review_id,
         answer=answer if answer and answer.changes == tuple(texts) else None,
-        barred=explain_barred(work.written or stream),
+        barred=explain_barred(work.written or stream, changes),
     )
-
-
-def _list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[str]:
-    """List what no table can follow in place, and what its files are laid out by."""
-    sources = {f.source_id for spec in table.specs().values() for f in spec.fields}
-    sources |= {f.source_id for order in table.sort_orders().values() for f in order.fields}
-    found = (table.schema().find_column_name(source) for source in sources)
-    laid_out = [name for name in found if name is not None]
-    old_names = {change.after: change.path for change in changes if change.kind == "rename"}
-
-    def decides_layout(change: SchemaChange) -> bool:
-        old = old_names.get(change.path, change.path)
-        return any(name == old or name.startswith(f"{old}.") for name in laid_out)
-
-    return [
-        change.text
-        for change in changes
-        if not change.is_possible or (change.kind in _REPLACING and decides_layout(change))
-    ]
-
-
-def _list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) -> list[str]:
-    """List changes of columns that another stream of the table writes too."""
-    own = keys.columns_key(stream)
-    prefix = own.removesuffix(stream)
-    others = {
-        name: key.removeprefix(prefix)
-        for key, text in table.properties.items()
-        if key.startswith(prefix) and key != own
-        for name in json.loads(text)
-    }
-    return [
-        f"{change.text}, which stream {others[change.path.partition('.')[0]]} writes too"
-        for change in changes
-        if change.kind not in _HARMLESS and change.path.partition(".")[0] in others
-    ]
-
-
-def _list_taken_names(table: Table, stream: Stream, changes: tuple[SchemaChange, ...]) -> list[str]:
-    """List clashes of a column's name with a partition field's: Spark could load no such table."""
-    metadata = table.metadata
-    merged = merge_schema(table.schema(), metadata.last_column_id, stream.parsed_columns, changes)
-    clashes = []
-    for field in (f for spec in table.specs().values() for f in spec.fields):
-        try:
-            validate_partition_name(field.name, field.transform, field.source_id, merged, set())
-        except ValueError as error:
-            clashes.append(f"{field.name}: {error}")
-    return clashes
 
 
 def find_review(table: Table, work: Workspace) -> SchemaReview | None:
@@ -196,10 +154,9 @@ def refuse_undecided(review: SchemaReview) -> None:
         SchemaReviewError, SchemaRefusedError: see `settle_schema`.
     """
     facts = (
-        f"stream {review.stream}: its columns are no longer those of table {review.table}: "
-        f"{review.text}"
+        f"stream {review.stream}: its file and table {review.table} no longer agree: {review.text}"
     )
-    back = "put the table's columns into the stream file (value.columns)"
+    back = "put what the table has into the stream file (value.columns, table.partition_by)"
     if review.impossible:
         raise SchemaRefusedError(
             f"{facts}; no table can follow this in place: {'; '.join(review.impossible)}",

@@ -41,7 +41,7 @@ Unknown keys are refused. A key without a default must be there.
 """
 
 _NOTES = {
-    "schema": "Asked when the columns of the stream file are no longer those of the table.",
+    "schema": "Asked when the stream file has other columns or partitions than the table.",
     "route": "The file then stands for several streams: see [formats](formats.md).",
 }
 """Section → what a reader must know beyond the options."""

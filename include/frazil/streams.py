@@ -36,7 +36,7 @@ class Table(Section):
     name: TableName = Field(description="`namespace.table`, lower case")
     mode: Literal["append"] = Field("append", description="every record becomes a row")
     partition_by: tuple[str, ...] = Field(
-        (), description="of a new table: identity, year, month, day, hour, bucket, truncate"
+        (), description="identity, year, month, day, hour, bucket, truncate of columns"
     )
     sort_by: tuple[str, ...] = Field((), description="columns of a new table's sort order")
     properties: dict[str, str] = Field(
@@ -158,7 +158,9 @@ class SchemaPolicy(Section):
     add_column: Policy = Field("auto", description="a new optional column")
     widen: Policy = Field("auto", description="int→long, float→double, decimal precision")
     relax: Policy = Field("auto", description="required becomes optional")
-    other: Policy = Field("review", description="rename, drop, narrow, type change")
+    other: Policy = Field(
+        "review", description="rename, drop, narrow, type change, other partitions"
+    )
 
 
 class Stream(Section):

@@ -139,3 +139,26 @@ def test_a_no_keeps_the_stream_waiting_and_says_who(begun: Lab) -> None:
     assert stopped.code == 1
     assert "joe@example.org stopped it" in stopped.err
     assert "the name is needed" in stopped.err
+
+
+def test_accepted_partitions_hold_the_rows_that_come_and_after_a_rewrite_all(begun: Lab) -> None:
+    begun.write_stream(table={"name": begun.table, "partition_by": ["bucket(id, 4)", "name"]})
+    send(begun, *({"id": number, "name": "one"} for number in range(2, 6)))
+    waiting = begun.frazil("run", begun.stream)
+    assert waiting.code == 1
+    assert "repartition by bucket(id, 4), name, before by none" in waiting.err
+
+    given = ("--by", "jane@example.org", "--reason", "readers ask by name")
+    assert begun.frazil("review-schema", begun.stream, "--accept", *given).code == 0
+    run(begun)
+
+    assert read(begun, "id") == [(number,) for number in range(1, 6)]
+    files = list(load(begun).inspect.files().to_pylist())
+    assert [file["record_count"] for file in files if file["spec_id"] == 0] == [1]
+    assert {file["partition"]["name"] for file in files if file["spec_id"] == 1} == {"one"}
+    assert sum(file["record_count"] for file in files if file["spec_id"] == 1) == 4
+
+    everything = ("--only", "compact", "--rewrite-all", "--no-dry-run")
+    assert begun.frazil("maintain", begun.stream, *everything).code == 0
+    assert {file["spec_id"] for file in load(begun).inspect.files().to_pylist()} == {1}
+    assert read(begun, "id") == [(number,) for number in range(1, 6)]

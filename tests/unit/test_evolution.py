@@ -37,11 +37,11 @@ def begun(tmp_path: Path) -> Lake:
     return lake
 
 
-def edit(lake: Lake, columns: Mapping[str, str], **policy: str) -> Workspace:
+def edit(lake: Lake, columns: Mapping[str, str], *partition_by: str, **policy: str) -> Workspace:
     """Open the stream as if its file had been edited."""
     stream = make_stream(
         value={"columns": {**columns, **({} if "Shop" in columns else SHOP), **columns}},
-        table={"name": "demo.orders"},
+        table={"name": "demo.orders", "partition_by": partition_by},
         schema=policy,
     )
     work = Workspace(stream, lake.folder, "test")
@@ -350,3 +350,65 @@ def test_a_record_that_was_removed_by_hand_frees_no_number(begun: Lake) -> None:
         ["add_column b: string"],
         ["add_column c: string"],
     ]
+
+
+def partitions(lake: Lake) -> list[str]:
+    return [f"{each.field_id} {each.name} {each.transform}" for each in lake.table.spec().fields]
+
+
+def test_other_partitions_wait_for_a_person_and_come_with_the_columns_they_need(
+    begun: Lake,
+) -> None:
+    work = edit(begun, COLUMNS | {"city": "string"}, "bucket(shop, 8)", "city")
+    before = begun.table.metadata_location
+
+    with pytest.raises(SchemaReviewError, match="repartition by bucket\\(shop, 8\\), city, before"):
+        settle_schema(work)
+    assert begun.table.metadata_location == before
+    commits = begun.catalog.commits_asked
+    accept_schema(work, JANE)
+
+    assert begun.catalog.commits_asked == commits + 1
+    assert names(begun) == ["id", "name", "city", "_kafka"]
+    assert partitions(begun) == ["1001 shop_bucket_v1 bucket[8]", "1002 city identity"]
+    assert [(r["by"], r["changes"]) for r in records(begun)] == [
+        (
+            JANE.by,
+            [
+                "add_column city: string",
+                "repartition by bucket(shop, 8), city, before by bucket(shop, 4)",
+            ],
+        )
+    ]
+    settle_schema(work)
+    settle_schema(edit(begun, COLUMNS | {"city": "string"}))
+    assert begun.catalog.commits_asked == commits + 1
+
+
+def test_partitions_that_the_table_had_once_come_back_as_they_were(begun: Lake) -> None:
+    before = partitions(begun)
+    for wanted in (("bucket(shop, 8)",), ("name", "bucket(shop, 4)"), ("bucket(shop, 4)",)):
+        accept_schema(edit(begun, COLUMNS, *wanted), JANE)
+
+    assert partitions(begun) == before
+    assert begun.table.spec().spec_id == 0
+    fields = [field.field_id for spec in begun.table.specs().values() for field in spec.fields]
+    assert sorted(fields) == [1000, 1000, 1001, 1002]
+
+
+def test_other_partitions_follow_by_themselves_where_the_policy_says_so(begun: Lake) -> None:
+    settle_schema(edit(begun, COLUMNS, "name", other="auto"))
+
+    assert partitions(begun) == ["1001 name identity"]
+
+
+def test_a_partition_that_would_take_a_columns_name_is_impossible(begun: Lake) -> None:
+    work = edit(begun, COLUMNS | {"name_bucket": "int"}, "bucket(name, 4)")
+
+    with pytest.raises(SchemaRefusedError, match="name_bucket"):
+        accept_schema(work, JANE)
+
+
+def test_for_other_partitions_no_record_is_put_aside(begun: Lake) -> None:
+    with pytest.raises(SchemaRefusedError, match="no record is at fault"):
+        quarantine_schema(edit(begun, COLUMNS, "name"), JANE)
