@@ -48,7 +48,7 @@ class History:
     def hint(self, stream: str) -> Hint | None:
         """Read the stream's hint."""
         text = self.properties.get(keys.hint_key(stream))
-        return parse_hint(text) if text else None
+        return parse_hint(text, f"table {self.table}, stream {stream},") if text else None
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
     hint = history.hint(stream)
     for entry in walk_ancestors(history):
         if key in entry.summary:
-            state = parse_state(entry.summary[key])
+            where = f"snapshot {entry.snapshot_id} of table {history.table}, stream {stream},"
+            state = parse_state(entry.summary[key], where)
             if hint is not None and hint.epoch > state.epoch:
                 raise ForeignRollbackError(
                     f"table {history.table}: main carries epoch {state.epoch} of stream {stream} "

@@ -52,8 +52,8 @@ def encode_state(state: StreamState) -> str:
     return pack(text)
 
 
-def parse_state(text: str) -> StreamState:
-    """Read what `encode_state` wrote.
+def parse_state(text: str, where: str = "a snapshot") -> StreamState:
+    """Read what `encode_state` wrote; `where` it stands is told if it cannot be read.
 
     Raises:
         UnknownStateError: this release does not know its form; nobody may guess offsets.
@@ -62,7 +62,7 @@ def parse_state(text: str) -> StreamState:
         return _read_plain(text)
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise UnknownStateError(
-            f"a snapshot carries a state that cannot be read ({type(error).__name__}: {error}): "
+            f"{where} carries a state that cannot be read ({type(error).__name__}: {error}): "
             f"{text[:200]}; nothing was written",
             "run the newer release that wrote it; if somebody edited it, roll the table back to a "
             "snapshot before it with its engine, then `frazil recover STREAM --reingest`",
@@ -91,8 +91,8 @@ def encode_hint(hint: Hint) -> str:
     )
 
 
-def parse_hint(text: str) -> Hint:
-    """Read what `encode_hint` wrote.
+def parse_hint(text: str, where: str = "a table") -> Hint:
+    """Read what `encode_hint` wrote; `where` it stands is told if it cannot be read.
 
     Raises:
         UnknownStateError: without it nobody could tell a rollback by others.
@@ -102,8 +102,8 @@ def parse_hint(text: str) -> Hint:
         return Hint(int(plain["epoch"]), plain["batch"], int(plain["snapshot-id"]))
     except (ValueError, KeyError, TypeError) as error:
         raise UnknownStateError(
-            f"a table property frazil.hint.… cannot be read ({type(error).__name__}: {error}): "
-            f"{text[:200]}; nothing was written",
+            f"{where} has a property frazil.hint.… that cannot be read ({type(error).__name__}: "
+            f"{error}): {text[:200]}; nothing was written",
             "unset the property if `frazil audit` of a copy of the table is clean: the next batch "
             "writes it anew",
         ) from error

@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 pytestmark = pytest.mark.stack
 PAGE = (REPO / "docs" / "operate.md").read_text()
-ELSEWHERE = ("frazil stack", "frazil doctor", "frazil drill ", "kafka_old", " events")
+ELSEWHERE = ("frazil stack", "frazil drill ", "kafka_old", " events")
 """Commands with tests of their own: they start stacks and brokers, or speak of routes."""
 DECISIONS = ("frazil waive", "frazil accept-gap", "--reingest", "--skip", "--new-table")
 LEGACY = ("frazil compare", "frazil adopt")

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from lake import make_state
 
 from frazil import keys
-from frazil.errors import ForeignRollbackError, HistoryCutError, TableError, TableRecreatedError
+from frazil.errors import (
+    ForeignRollbackError,
+    HistoryCutError,
+    TableError,
+    TableRecreatedError,
+    UnknownStateError,
+)
 from frazil.ledger import (
     EMPTY_ARCHIVE,
     Archive,
@@ -331,3 +337,12 @@ def test_a_rollback_by_others_is_never_overlooked(events: list[tuple[str, int]])
     if world.epoch != world.hint:
         with pytest.raises(TableError):
             find_recovery_point(world.history, "orders")
+
+
+def test_a_state_or_a_hint_that_nobody_can_read_is_named_by_table_snapshot_and_stream() -> None:
+    newer = {keys.state_key("orders"): '{"v":9}'}
+
+    with pytest.raises(UnknownStateError, match=r"snapshot 2 of table demo\.orders, stream orders"):
+        find_recovery_point(history_of(carrying(1), newer), "orders")
+    with pytest.raises(UnknownStateError, match=r"table demo\.orders, stream orders, has"):
+        find_recovery_point(history_of(properties={keys.hint_key("orders"): "[]"}), "orders")
