@@ -216,7 +216,8 @@ class KafkaLog:
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise UnknownTopicError(
                     f"{doing}: cluster {self._bootstrap} has no such topic",
-                    "check `source` in the stream file, or create the topic",
+                    "check `source` in the stream file, or create the topic; on the embedded stack "
+                    "`python -m frazil_demo.send TOPIC` does, and sends a record per line",
                 ) from exception
             raise self._unavailable(doing, error.str()) from exception
         except TimeoutError as exception:
@@ -225,8 +226,8 @@ class KafkaLog:
     def _unavailable(self, doing: str, reason: str) -> KafkaUnavailableError:
         return KafkaUnavailableError(
             f"{doing}: Kafka at {self._bootstrap}: {reason}",
-            "`frazil doctor` checks the broker; nothing was read or written, the next run tries "
-            "the same range again",
+            "`frazil stack up` where it is the embedded broker, `frazil doctor` checks any other; "
+            "nothing was read or written, the next run tries the same range again",
         )
 
 

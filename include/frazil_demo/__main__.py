@@ -18,7 +18,7 @@ from frazil.workspace import Workspace, open_workspace
 from frazil_demo.airflow_api import AirflowApi
 from frazil_demo.events import ALL_FLIGHTS
 from frazil_demo.question import answer_question
-from frazil_demo.topic import TOPIC, ensure_topic, send_flights
+from frazil_demo.topic import TOPIC, UNLIMITED, ensure_topic, send_flights
 
 STREAM = "flights"
 DAG = f"ingest__{STREAM}"
@@ -35,7 +35,7 @@ def main(flights: FlightCount = ALL_FLIGHTS) -> None:
     subprocess.run([_frazil(), "stack", "up"], check=True)
     report_progress("the stack is up", started)
     config = find_kafka_config("kafka_default")
-    ensure_topic(config)
+    ensure_topic(config, TOPIC, UNLIMITED)
     sent = send_flights(config, flights, lambda line: report_progress(line, started))
     told = f"{sent.malformed} of all records are malformed on purpose"
     if sent.now:

@@ -1,4 +1,4 @@
-"""Sending the flights to Kafka, from where an earlier send stopped."""
+"""Sending to Kafka: the flights from where an earlier send stopped, or any other records."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,11 +9,17 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.error import KafkaError
 
+from frazil.errors import StackError
 from frazil.kafka_log import KafkaLog
 from frazil_demo.events import PARTITIONS, Event, iterate_events
 
 TOPIC = "flights"
+UNLIMITED = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""The flights' records carry event times of 2013: Kafka would delete them at once."""
+
 _PROGRESS_EVERY = 100_000
+_FLUSH_SECONDS = 60
+_AGAIN = "`frazil stack status` shows the broker; the same command again sends what is missing"
 
 
 @dataclass(frozen=True)
@@ -25,20 +31,29 @@ class Sent:
     malformed: int
 
 
-def ensure_topic(config: Mapping[str, str]) -> None:
-    """Create the topic with unlimited retention: its records carry event times of 2013."""
-    settings = {"retention.ms": "-1", "retention.bytes": "-1"}
-    topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1, config=settings)
+def ensure_topic(config: Mapping[str, str], name: str, settings: Mapping[str, str]) -> None:
+    """Create the topic unless it is there.
+
+    Raises:
+        StackError: Kafka did not.
+    """
+    topic = NewTopic(name, PARTITIONS, replication_factor=1, config=dict(settings))
     client = AdminClient(dict(config))
     try:
-        client.create_topics([topic])[TOPIC].result(15)
+        client.create_topics([topic])[name].result(15)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
+            raise StackError(
+                f"topic {name} was not created: {error.args[0].str()}", _AGAIN
+            ) from error
 
 
 def send_flights(config: Mapping[str, str], count: int, report: Callable[[str], None]) -> Sent:
-    """Send what the topic does not hold yet of so many flights; their order never changes."""
+    """Send what the topic does not hold yet of so many flights; their order never changes.
+
+    Raises:
+        StackError: Kafka has not taken all of them.
+    """
     facts = KafkaLog(config).fetch_topic(TOPIC, "read_uncommitted")
     there = [partition.end for partition in facts.partitions]
     producer_settings: dict[str, Any] = {
@@ -60,8 +75,20 @@ def send_flights(config: Mapping[str, str], count: int, report: Callable[[str], 
         sent += 1
         if sent % _PROGRESS_EVERY == 0:
             report(f"sent {sent:,} records")
-    producer.flush(60)
+    finish(producer, TOPIC)
     return Sent(now=sent, before=sum(there), malformed=malformed)
+
+
+def finish(producer: Producer, topic: str) -> None:
+    """Wait until Kafka has every record.
+
+    Raises:
+        StackError: it has not.
+    """
+    left = producer.flush(_FLUSH_SECONDS)
+    if left:
+        facts = f"topic {topic}: {left} records were not taken within {_FLUSH_SECONDS} s"
+        raise StackError(facts, _AGAIN)
 
 
 def _is_flight(event: Event) -> bool:

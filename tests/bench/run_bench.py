@@ -205,8 +205,19 @@ def measure_parse() -> Any:
     return json.loads(done.stdout)
 
 
+def list_missed(figures: Mapping[str, Any]) -> list[str]:
+    """List the limits that a figure is above."""
+    missed = []
+    for path, limit in LIMITS.items():
+        found: Any = figures
+        for word in path.split("."):
+            found = found[word]
+        missed += [f"{path}: {found}, limit {limit}"] if found > limit else []
+    return missed
+
+
 def main() -> None:
-    """Measure and print."""
+    """Measure and print; exit 1 where a limit is missed."""
     figures: dict[str, Any] = {"parse": measure_parse()}
     with started_stack() as environment:
         stack = ask(environment, "stack", "status")
@@ -216,7 +227,9 @@ def main() -> None:
             figures["throughput"] = measure_throughput(environment, stack)
         figures["memory_loaded_mb"] = max(samples)
     figures["limits"] = LIMITS
+    figures["missed"] = list_missed(figures)
     print(json.dumps(figures, indent=2))
+    sys.exit(1 if figures["missed"] else 0)
 
 
 if __name__ == "__main__":

@@ -118,8 +118,12 @@ def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
         work.__dict__["engine"] = SameSession(spark)
         plan = plan_next_batch(work)
         assert isinstance(plan, BatchPlan)
-        floors.append(measure(pids, partial(run_floor, spark, plan, bootstrap, floor_table)))
-        ours.append(measure(pids, partial(run_ours, work, plan, records)))
+        sides = [
+            (floors, partial(run_floor, spark, plan, bootstrap, floor_table)),
+            (ours, partial(run_ours, work, plan, records)),
+        ]
+        for side, run in sides if turn % 2 else reversed(sides):  # what the first one read is warm
+            side.append(measure(pids, run))
         print(f"round {turn}: floor {floors[-1]} ours {ours[-1]}", file=sys.stderr)
     spark.stop()
     return summarize(records, floors[1:], ours[1:])

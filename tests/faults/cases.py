@@ -76,7 +76,9 @@ def summarize_kills(tallies: Iterable[Mapping[str, int]]) -> list[str]:
     if took:
         most = f"{took[len(took) // 2]} s (median), {took[-1]} s (all)"
         lines.append(f"the next run mended {len(took)} of them in at most {most}")
-    lines.append(f"{held} of {judged} tables held by both audits: nothing lost, nothing doubled")
+    if judged:
+        end = "nothing lost, nothing doubled" if held == judged else "RECORDS LOST OR DOUBLED"
+        lines.append(f"{held} of {judged} tables held by both audits: {end}")
     return lines
 
 

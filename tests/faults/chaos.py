@@ -47,6 +47,18 @@ STREAMS: Mapping[str, Mapping[str, object]] = {
 }
 ERROR_NAME = re.compile(r"^([A-Z][A-Za-z]+): ", re.MULTILINE)
 RUN_SECONDS = 240
+NEEDED = (
+    "sent",
+    "run: done",
+    "killed",
+    "rolled back by others",
+    "answered",
+    "replayed",
+    "maintenance",
+)
+OF_LONG_STORMS, LONG_MINUTES = ("kafka killed", "spark_connect killed"), 20
+"""What has to have happened, for a storm to prove anything."""
+
 QUIET_RUNS = 12
 """So many runs may fail after the storm, while servers come back, before that is a finding."""
 
@@ -350,14 +362,14 @@ def main(
             console.print(f"{left:5.0f} s left, {storm.outcomes['run: done']} runs done")
         calm_down(storm)
         lines = judge(storm)
-        doubt(storm)
+        doubt(storm, minutes)
         report(console, storm, lines)
         sys.exit(1 if storm.findings else 0)
 
 
-def doubt(storm: Storm) -> None:
+def doubt(storm: Storm, minutes: float) -> None:
     """Take a storm that hardly blew for a finding."""
-    for needed in ("sent", "run: done", "rolled back by others", "killed", "replayed"):
+    for needed in (*NEEDED, *(OF_LONG_STORMS if minutes >= LONG_MINUTES else ())):
         if not storm.outcomes[needed]:
             storm.findings.append(f"the storm proves little: never {needed!r}")
 

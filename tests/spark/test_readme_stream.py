@@ -1,7 +1,8 @@
 """The stream file of README.md makes a stream, as it stands there."""
 
-import json
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -18,9 +19,21 @@ def test_the_stream_file_of_the_readme_loads_records(lab: Lab) -> None:
     lab.document = content
     table = {**content["table"], "name": lab.table}
     lab.write_stream(stream=lab.stream, source={"topic": lab.topic}, table=table)
-    lab.create_topic()
-    order = {"id": 4711, "placed_at": "2026-03-01T12:30:00Z", "amount": "19.99"}
-    lab.produce([json.dumps(order).encode()] * 3)
+    unknown = lab.frazil("plan", lab.stream)
+    assert "python -m frazil_demo.send TOPIC" in unknown.err
+    (order,) = re.findall(
+        r"^echo '(.*)' \| python -m frazil_demo\.send orders$", readme, re.MULTILINE
+    )
+    send = [sys.executable, "-m", "frazil_demo.send", lab.topic]
+    sent = subprocess.run(
+        send,
+        input=f"{order}\n" * 3,
+        env=lab.environment(),
+        text=True,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    assert sent.stdout == f"{lab.topic}: 3 records sent\n"
 
     checked = lab.frazil("streams", "--json")
     planned = lab.frazil("plan", lab.stream)

@@ -89,3 +89,9 @@ def test_the_last_lines_count_kills_and_say_how_long_the_next_run_took() -> None
         "the next run mended 3 of them in at most 4 s (median), 9 s (all)",
         "1 of 1 tables held by both audits: nothing lost, nothing doubled",
     ]
+    assert (
+        summarize_kills([took])[-1]
+        == "the next run mended 3 of them in at most 4 s (median), 9 s (all)"
+    )
+    failed = summarize_kills([{"tables judged": 2, "tables that held": 1}])
+    assert failed[-1] == "1 of 2 tables held by both audits: RECORDS LOST OR DOUBLED"

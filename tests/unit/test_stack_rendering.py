@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from frazil import failpoints
 from frazil.stack.airflow_environment import airflow_environment
 from frazil.stack.credentials import AirflowKeys
 from frazil.stack.java import Java
 from frazil.stack.ports import Ports
 from frazil.stack.rendering import render_script, render_stack
-from frazil.stack.services import SERVICE_PARTS, Service, StackPlan, build_services
+from frazil.stack.services import (
+    SERVICE_PARTS,
+    Service,
+    StackPlan,
+    build_services,
+    supervisor_environment,
+)
 from frazil.stack.settings import StackSettings, load_settings
 from frazil.stack.supervision import socket_path
 
@@ -138,3 +145,16 @@ def test_the_registry_keeps_to_this_machine_and_its_schemas_on_disk(plan: StackP
     assert str(plan.settings.home) in service.environment["APICURIO_DATASOURCE_URL"]
     connection = airflow_environment(plan.settings, PORTS, plan.keys)
     assert f":{PORTS.registry}/" in connection["AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT"]
+
+
+def test_a_failpoint_that_a_shell_exports_reaches_no_service(
+    plan: StackPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(failpoints.VARIABLE, "publish.before-commit")
+    monkeypatch.setenv("KEPT", "yes")
+
+    environment = supervisor_environment(plan.settings)
+
+    assert environment["KEPT"] == "yes"
+    assert failpoints.VARIABLE not in environment
+    assert not [s.name for s in build_services(plan) if failpoints.VARIABLE in s.environment]

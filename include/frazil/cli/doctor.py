@@ -10,7 +10,10 @@ from frazil.stack.settings import load_settings
 
 
 def doctor(as_json: Json = False) -> None:
-    """Check machine, installation and running stack; exit 1 when something needs a fix."""
+    """Check machine, installation and running stack; exit 1 when something needs a fix.
+
+    Example: frazil doctor
+    """
     checks = examine(load_settings())
     bad = [check for check in checks if not check.is_good]
     if as_json:

@@ -32,7 +32,10 @@ Without = Annotated[str | None, typer.Option(help="Leave these parts out.", meta
 def up(
     only: Only = None, without: Without = None, also: With = None, as_json: Json = False
 ) -> None:
-    """Start the stack and wait until every part answers; running it again completes it."""
+    """Start the stack and wait until every part answers; running it again completes it.
+
+    Example: frazil stack up --only kafka,spark
+    """
     parts = parse_parts(only, without, also)
     settings = load_settings()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -50,7 +53,10 @@ def up(
 
 @stack_app.command()
 def down(as_json: Json = False) -> None:
-    """Stop every process of this home's stack, also after a crash; data stays."""
+    """Stop every process of this home's stack, also after a crash; data stays.
+
+    Example: frazil stack down
+    """
     stopped = stop_stack(load_settings(), _say)
     if as_json:
         print_json({"stopped_processes": stopped})
@@ -60,7 +66,10 @@ def down(as_json: Json = False) -> None:
 
 @stack_app.command()
 def status(as_json: Json = False) -> None:
-    """Show addresses, processes and memory; exit 1 unless the stack is up."""
+    """Show addresses, processes and memory; exit 1 unless the stack is up.
+
+    Example: frazil stack status --json
+    """
     settings = load_settings()
     found = collect_status(settings, load_ports(settings.stack / "ports.json") or Ports())
     if as_json:

@@ -223,7 +223,9 @@ def _check_running(settings: StackSettings, ports: Ports) -> Iterator[Check]:
     supervisor = connect_supervisor(settings.stack)
     if supervisor is None:
         orphans = find_processes(settings.home)
-        detail = f"supervisor is gone, {len(orphans)} processes are left" if orphans else "down"
+        detail = f"supervisor is gone, {len(orphans)} processes are left"
+        if not orphans:
+            detail = "down; `frazil stack up` starts it"
         yield Check("Stack", not orphans, detail, "`frazil stack down`, then `frazil stack up`")
         return
     infos = supervisor.services()

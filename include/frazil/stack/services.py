@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from frazil.connections import FORK_SOCKET, place_socket
+from frazil.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from frazil.stack.airflow_environment import airflow_environment
 from frazil.stack.credentials import AirflowKeys
 from frazil.stack.java import Java
@@ -24,8 +25,17 @@ SERVICE_VARIABLE = "FRAZIL_STACK_SERVICE"
 
 SUPERVISOR_SERVICE = "supervisor"
 
-# Settings of another Airflow or Spark on this machine must not leak into this one.
-_FOREIGN_PREFIXES = ("AIRFLOW__", "AIRFLOW_HOME", "SPARK_", "PYSPARK_", "PYTHONPATH", "PYTHONHOME")
+# Settings of another Airflow or Spark on this machine must not leak into this one, and a failpoint
+# that a shell still exports must not kill every run.
+_FOREIGN_PREFIXES = (
+    "AIRFLOW__",
+    "AIRFLOW_HOME",
+    "SPARK_",
+    "PYSPARK_",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    FAILPOINT_VARIABLE,
+)
 
 
 @dataclass(frozen=True)

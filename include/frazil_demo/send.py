@@ -1,0 +1,42 @@
+"""Send the lines of standard input to a topic of the embedded stack, a record each.
+
+    echo '{"id": 1}' | python -m frazil_demo.send orders
+
+A topic that is not there yet is created.
+"""
+
+import sys
+
+from confluent_kafka import Producer
+
+from frazil.connections import find_kafka_config
+from frazil.errors import FrazilError
+from frazil_demo.topic import ensure_topic, finish
+
+
+def main() -> None:
+    """Send, and say how many records are there now.
+
+    Raises:
+        SystemExit: usage, or an error that names the next step.
+    """
+    if len(sys.argv) != 2:  # noqa: PLR2004 - the program and its one word
+        sys.exit("usage: python -m frazil_demo.send TOPIC < lines")
+    topic = sys.argv[1]
+    try:
+        config = find_kafka_config("kafka_default")
+        ensure_topic(config, topic, {})
+        producer = Producer({**config, "enable.idempotence": True})
+        sent = 0
+        for line in sys.stdin.buffer:
+            producer.produce(topic, value=line.rstrip(b"\r\n"))
+            producer.poll(0)
+            sent += 1
+        finish(producer, topic)
+    except FrazilError as error:
+        sys.exit(f"{error.code}: {error}")
+    sys.stdout.write(f"{topic}: {sent} records sent\n")
+
+
+if __name__ == "__main__":
+    main()
