@@ -135,7 +135,7 @@ def test_a_batch_that_another_run_overtook_is_skipped_and_says_so(
     assert [r.levelname for r in caplog.records if "what happened" in r.getMessage()] == ["WARNING"]
 
 
-def test_a_red_task_shows_the_kind_of_error_the_facts_and_the_next_command() -> None:
+def test_i1_a_red_task_shows_the_kind_of_error_the_facts_and_the_next_command() -> None:
     def step() -> Never:
         raise make(errors.RetentionGapError)
 

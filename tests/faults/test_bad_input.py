@@ -124,7 +124,7 @@ def test_a_spark_server_that_is_down(lab: Lab) -> None:
     assert lab.frazil("run", lab.stream).code == 0
 
 
-def test_records_that_retention_took_stop_the_stream_until_somebody_accepts(
+def test_d1_records_that_retention_took_stop_the_stream_until_somebody_accepts(
     lab: Lab, batches: Batches
 ) -> None:
     lab.create_topic()
@@ -157,7 +157,7 @@ def test_records_that_retention_took_stop_the_stream_until_somebody_accepts(
 
 
 @pytest.mark.parametrize("refill", [5, 60], ids=["shorter than before", "longer than before"])
-def test_a_topic_that_was_deleted_and_created_again_is_read_once_somebody_accepts(
+def test_d4_d5_a_topic_that_was_deleted_and_created_again_is_read_once_somebody_accepts(
     lab: Lab, batches: Batches, refill: int
 ) -> None:
     lab.create_topic()
@@ -188,7 +188,9 @@ def test_a_topic_that_was_deleted_and_created_again_is_read_once_somebody_accept
     assert report.facts["records_delivered"] == refill
 
 
-def test_a_partition_that_was_added_is_read_from_its_beginning(lab: Lab, batches: Batches) -> None:
+def test_d7_a_partition_that_was_added_is_read_from_its_beginning(
+    lab: Lab, batches: Batches
+) -> None:
     lab.create_topic()
     lab.produce(good_values(20))
     assert lab.frazil("run", lab.stream).code == 0
@@ -205,7 +207,7 @@ def test_a_partition_that_was_added_is_read_from_its_beginning(lab: Lab, batches
     assert batches.faults() == ()
 
 
-def test_a_table_that_was_dropped_and_created_again(lab: Lab) -> None:
+def test_c6_a_table_that_was_dropped_and_created_again(lab: Lab) -> None:
     lab.create_topic()
     lab.produce(good_values(20))
     assert lab.frazil("run", lab.stream).code == 0

@@ -76,7 +76,7 @@ def mend(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("failpoint", PLAIN)
-def test_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -> None:
+def test_a1_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -> None:
     lab.write_stream(batch={"max_records": 1000})
     directly = {}
     if failpoint in BY_WORKERS:

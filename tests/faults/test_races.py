@@ -175,7 +175,7 @@ def test_of_two_first_runs_on_a_new_table_both_go_on_from_one_bootstrap(
 
 @pytest.mark.stack
 @pytest.mark.spark
-def test_compaction_by_spark_beside_the_publisher_loses_and_doubles_nothing(
+def test_f1_compaction_by_spark_beside_the_publisher_loses_and_doubles_nothing(
     arena: Arena, stack: Stack
 ) -> None:
     lake = arena.open()

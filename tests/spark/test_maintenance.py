@@ -82,7 +82,7 @@ def one_letter(table: Table, number: int) -> pa.Table:
     return pa.Table.from_pylist([row], schema=table.schema().as_arrow())
 
 
-def test_a_batch_staged_before_a_compaction_is_published_after_it(lake: StackLake) -> None:
+def test_f2_a_batch_staged_before_a_compaction_is_published_after_it(lake: StackLake) -> None:
     ingest_up_to(lake, 1, 2, 3, 4, 5)
     plan = lake.plan(6, 6)
     staged = lake.stage(plan)

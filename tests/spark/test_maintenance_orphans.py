@@ -43,7 +43,9 @@ def used_paths(table: Table) -> set[Path]:
     return {Path("/", path) for path in plain}
 
 
-def test_orphan_removal_takes_old_strays_and_no_file_in_use(lake: StackLake) -> None:  # F4, F5
+def test_f4_f5_orphan_removal_takes_old_strays_and_no_file_in_use(
+    lake: StackLake,
+) -> None:  # F4, F5
     ingest_up_to(lake, 1, 2)
     plan = lake.plan(3, 3)
     staged = lake.stage(plan)

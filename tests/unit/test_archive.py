@@ -93,7 +93,7 @@ def test_after_an_expiry_by_others_ancestry_and_batches_are_complete(lake: Lake)
     assert lake.publish(plan, staged).entry.snapshot_id == first.entry.snapshot_id
 
 
-def test_the_recovery_point_is_found_when_its_snapshot_is_gone(lake: Lake) -> None:
+def test_c1_the_recovery_point_is_found_when_its_snapshot_is_gone(lake: Lake) -> None:
     lake.ingest(3, 2)
     point = lake.point
     archive_all_entries(lake.store, lake.history)

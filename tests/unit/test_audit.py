@@ -111,7 +111,7 @@ Break = Callable[[Pipeline], None]
         ),
     ],
 )
-def test_a_broken_table_is_named_by_record(
+def test_i5_a_broken_table_is_named_by_record(
     pipeline: Pipeline, harm: Break, named: set[tuple[str, int, int]], words: str
 ) -> None:
     harm(pipeline)

@@ -111,7 +111,9 @@ def test_a_lost_race_has_many_names_and_everything_else_is_unknown(
     assert commits.is_definite_conflict(error) is definite
 
 
-def test_trap_pyicebergs_own_append_doubles_a_range_and_publish_does_not(lake: Lake) -> None:  # A7
+def test_a7_trap_pyicebergs_own_append_doubles_a_range_and_publish_does_not(
+    lake: Lake,
+) -> None:  # A7
     plan = lake.plan(3, 2)
     one, other = lake.table, lake.table
     one.append(rows_of(one, plan))

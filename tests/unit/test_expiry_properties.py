@@ -70,7 +70,7 @@ def test_expiry_keeps_every_recovery_point_even_without_the_archive(  # I9, C1
 
 @settings(max_examples=120, deadline=None)
 @given(life=lives, window=windows)
-def test_expiry_keeps_the_windows_and_whatever_a_branch_or_tag_names(  # I9
+def test_f8_expiry_keeps_the_windows_and_whatever_a_branch_or_tag_names(  # I9
     life: tuple[int, int], window: RetentionWindow
 ) -> None:
     model = model_of(life)

@@ -90,7 +90,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert lake.table.metadata_location == before
 
 
-def test_forsaken_branches_are_dropped_and_young_ones_stay(
+def test_f10_forsaken_branches_are_dropped_and_young_ones_stay(
     work: Workspace, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forsaken = lake.stage(lake.plan(1, 1)).attempt

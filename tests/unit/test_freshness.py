@@ -135,7 +135,7 @@ def judge(facts: FreshnessFacts) -> FreshnessReport:
         ),
     ],
 )
-def test_two_clocks(facts: FreshnessFacts, clocks: tuple[int | None, int | None]) -> None:
+def test_i3_two_clocks(facts: FreshnessFacts, clocks: tuple[int | None, int | None]) -> None:
     report = judge(facts)
 
     assert (report.stream_clock_seconds, report.table_clock_seconds) == clocks
@@ -217,7 +217,7 @@ BLOCKED = Obstacle("blocked", "batch b is blocked", "frazil waive orders")
         ),
     ],
 )
-def test_cause_and_level(facts: FreshnessFacts, cause: str, level: str) -> None:
+def test_i2_cause_and_level(facts: FreshnessFacts, cause: str, level: str) -> None:
     report = judge(facts)
 
     assert (report.cause, report.level) == (cause, level)
@@ -293,7 +293,7 @@ def kept_since(record_age: float, kept_age: float, earliest: int) -> PartitionFa
         ),
     ],
 )
-def test_time_to_loss(
+def test_d21_time_to_loss(
     partition: PartitionFacts, retention: Retention, seconds: int | None, level: str
 ) -> None:
     report = judge(facts_of(replace(partition, retention=retention)))
@@ -421,7 +421,7 @@ ATTEMPT = f"frazil_orders_3_{ago_ms(400):011x}deadbeef"
         ),
     ],
 )
-def test_clocks_are_read_from_ingest_snapshots_alone(
+def test_f12_clocks_are_read_from_ingest_snapshots_alone(
     history: History, newest: float | None, read_all: float
 ) -> None:
     clocks = read_ledger_clocks(history, "orders", max_records=100)

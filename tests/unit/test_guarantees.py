@@ -60,6 +60,18 @@ def test_a_test_that_is_named_by_a_case_stands_in_its_row(path: Path) -> None:
     assert [pair for pair in named if f"`{place}::{pair[1]}`" not in rows.get(pair[0], "")] == []
 
 
+def test_a_case_of_the_catalogue_has_a_test_that_is_named_by_it() -> None:
+    shown = {case_of(row): TEST.findall(row[3]) for row in ROWS}
+    wanted = {case: named for case, named in shown.items() if named and case[0] in "ABCDFIJ"}
+    nameless = [
+        case
+        for case, named in wanted.items()
+        if not any(case in name_cases(f"{path}::{test}") for path, test in named)
+    ]
+
+    assert nameless == []
+
+
 def test_a_run_of_the_catalogue_is_told_case_by_case() -> None:
     page = "| D10 | a | b | `tests/unit/test_x.py::test_one` |\n| I-2 | a | b | none |"
     outcomes = {

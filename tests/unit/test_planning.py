@@ -160,7 +160,7 @@ def test_the_cap_is_shared_by_the_partitions() -> None:
         "a new partition that lost its first records",
     ],
 )
-def test_a_source_that_does_not_fit_the_ledger_is_refused(
+def test_i4_a_source_that_does_not_fit_the_ledger_is_refused(
     changes: dict[str, object], error: type[errors.FrazilError], word: str
 ) -> None:
     facts = given_facts()
@@ -173,14 +173,14 @@ def test_a_source_that_does_not_fit_the_ledger_is_refused(
     assert "stream orders" in caught.value.facts
 
 
-def test_one_aged_partition_does_not_touch_the_others() -> None:  # D2
+def test_d2_one_aged_partition_does_not_touch_the_others() -> None:  # D2
     gaps = list_gaps([5, 5, 0], [PartitionOffsets(e, 99) for e in (5, 6, 0)])
 
     assert gaps == {1: OffsetRange(5, 6)}
 
 
 @given(PARTITIONS, st.integers(0, 10**6))
-def test_a_fair_share_never_exceeds_the_cap_and_wastes_none_of_it(
+def test_d20_a_fair_share_never_exceeds_the_cap_and_wastes_none_of_it(
     pairs: list[tuple[int, int]], limit: int
 ) -> None:
     starts = [start for start, _ in pairs]

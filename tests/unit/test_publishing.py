@@ -135,7 +135,7 @@ def test_of_two_attempts_at_one_batch_the_second_finds_it_there(lake: Lake) -> N
     assert lake.coordinates() == FIVE
 
 
-def test_of_two_overlapping_plans_the_slower_is_superseded(lake: Lake) -> None:  # B5, B7
+def test_b7_of_two_overlapping_plans_the_slower_is_superseded(lake: Lake) -> None:  # B5, B7
     slow, fast = lake.plan(3, 2), lake.plan(5, 2)
     staged = lake.stage(slow)
     lake.publish(fast, lake.stage(fast))
@@ -261,7 +261,7 @@ def test_a_commit_that_landed_without_an_answer_is_found(lake: Lake, error: Exce
     ],
     ids=["409", "500", "timeout", "sequence number", "starting snapshot", "branch gone"],
 )
-def test_a_commit_that_did_not_land_is_tried_again(lake: Lake, error: Exception) -> None:  # A4
+def test_a4_a_commit_that_did_not_land_is_tried_again(lake: Lake, error: Exception) -> None:  # A4
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
     lake.catalog.script = [refused(error), refused(error), honest]

@@ -77,7 +77,7 @@ def fill(lake: Lake) -> LogInMemory:
 
 
 @pytest.mark.parametrize("column", ["at", "local", "day", "_kafka.timestamp"])
-def test_rows_older_than_the_limit_go_and_those_without_a_time_stay(
+def test_f11_rows_older_than_the_limit_go_and_those_without_a_time_stay(
     pipeline: Pipeline, work: Workspace
 ) -> None:
     point = pipeline.lake.point
