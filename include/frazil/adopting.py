@@ -41,7 +41,7 @@ from frazil.ledger import History, find_recovery_point
 from frazil.offset_columns import OffsetColumns, find_columns
 from frazil.offsets import OffsetRange
 from frazil.placed_rows import PlacedTable, TablePlaces
-from frazil.schema_review import columns_property
+from frazil.schema_review import file_properties
 from frazil.state import StreamState
 from frazil.table_schema import kafka_struct
 from frazil.workspace import Workspace
@@ -165,7 +165,7 @@ def _add_kafka_column(work: Workspace, table: Table) -> tuple[tuple[TableUpdate,
             "upgrade a table of version 1 with ALTER TABLE … SET TBLPROPERTIES "
             "('format-version' = '2'); one of version 3 must be copied",
         )
-    schema, properties = table.schema(), columns_property(work.stream)
+    schema, properties = table.schema(), file_properties(work.stream)
     remember: tuple[TableUpdate, ...] = (commits.set_properties(properties),)
     if keys.KAFKA_COLUMN in {field.name for field in schema.fields}:
         return remember, schema

@@ -15,7 +15,7 @@ from frazil.ledger import History, RecoveryPoint, find_recovery_point, walk_ance
 from frazil.planning import marker_batch_id
 from frazil.publishing import Marker, load_with_history, publish_marker
 from frazil.route_memory import remember_route
-from frazil.schema_review import columns_property, has_begun
+from frazil.schema_review import file_properties, has_begun
 from frazil.sources import StartAtOffsets, StartAtTime
 from frazil.state import StreamState, parse_state
 from frazil.streams import Stream
@@ -89,7 +89,7 @@ def new_table(stream: Stream) -> NewTable:
         schema=schema,
         spec=build_partition_spec(schema, stream.partition_fields),
         sort_order=build_sort_order(schema, stream.table.sort_by),
-        properties={**stream.table.properties, **columns_property(stream)},
+        properties={**stream.table.properties, **file_properties(stream)},
     )
 
 

@@ -58,6 +58,7 @@ def restart_broker(scratch: Scratch) -> float:
             )
         time.sleep(0.2)
     _own(scratch).kill()
+    scratch.expect("the backfill was still at work", process.poll() is None, wanted=True)
     answer = scratch.finish(process, *words)
     scratch.expect("it ended well, or with a next step", _is_told(answer), wanted=True)
     _own(scratch).wait()

@@ -26,7 +26,7 @@ from frazil.schema_answers import SchemaAnswer, read_question
 from frazil.schema_merge import merge_schema
 from frazil.schema_review import (
     SchemaReview,
-    columns_property,
+    file_properties,
     find_review,
     refuse_undecided,
     review_table,
@@ -57,7 +57,7 @@ def settle_schema(work: Workspace) -> Workspace:
         table = work.store.load(work.stream.table.name)
         review = review_table(table, work)
         if review is None:
-            _remember_columns(work, table)
+            _remember_file(work, table)
             _forget_question(work, table)
             return work
         if review.policy == "review" and not review.impossible:
@@ -234,10 +234,14 @@ def _is_recorded(work: Workspace, author: Author) -> bool:
     return said == (author.by, author.reason, "accept")
 
 
-def _remember_columns(work: Workspace, table: Table) -> None:
-    """Write down once which columns a stream writes that did not create its table."""
-    if keys.columns_key(work.stream.stream) not in table.properties:
-        commit_turn(work.store, table, {}, [commits.set_properties(columns_property(work.stream))])
+def _remember_file(work: Workspace, table: Table) -> None:
+    """Write down what the file of a stream says that did not create its table, or by now."""
+    said = file_properties(work.stream)
+    key = keys.partitions_key(work.stream.stream)
+    if keys.columns_key(work.stream.stream) not in table.properties or (
+        table.properties.get(key) != said[key]
+    ):
+        commit_turn(work.store, table, {}, [commits.set_properties(said)])
 
 
 def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author) -> int:
@@ -256,7 +260,7 @@ def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author)
     elif found != metadata.current_schema_id:
         updates.append(SetCurrentSchemaUpdate(schema_id=found))
     properties = _record(table, review, author, "accept", schema_id)
-    updates.append(commits.set_properties(properties | columns_property(work.stream)))
+    updates.append(commits.set_properties(properties | file_properties(work.stream)))
     if any(change.kind == "repartition" for change in review.changes):
         updates += repartition(table, merged, work.stream.partition_fields)
     updates += _remove_question(table, review.stream)

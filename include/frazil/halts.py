@@ -16,8 +16,9 @@ from frazil.errors import (
     NothingToDecideError,
     TableError,
     TableRecreatedError,
+    UnknownStateError,
 )
-from frazil.ledger import History, find_recovery_point, walk_ancestors
+from frazil.ledger import History, find_recovery_point, read_state, walk_ancestors
 from frazil.recovery import list_read_again
 from frazil.rereading import refuse_unread
 from frazil.state import StreamState, parse_state
@@ -84,7 +85,7 @@ def skip(work: Workspace, author: Author | None) -> Decision:
 
 
 def _hinted_state(history: History, stream: str) -> StreamState | None:
-    """Read the newest state that was published, wherever its snapshot is still known."""
+    """Read the newest state that was published, where it is still known and can be read."""
     hint = history.hint(stream)
     if hint is None:
         return None
@@ -92,7 +93,10 @@ def _hinted_state(history: History, stream: str) -> StreamState | None:
         hint.snapshot_id
     )
     text = entry.summary.get(keys.state_key(stream)) if entry else None
-    return parse_state(text) if text else None
+    try:
+        return parse_state(text) if text else None
+    except UnknownStateError:
+        return None  # what somebody rolled back for this very reason
 
 
 def start_over(work: Workspace, author: Author | None) -> Decision:
@@ -133,7 +137,7 @@ def _state_on_main(history: History, stream: str) -> StreamState | None:
     key = keys.state_key(stream)
     carriers = (entry for entry in walk_ancestors(history) if key in entry.summary)
     found = next(carriers, None)
-    return parse_state(found.summary[key]) if found else None
+    return read_state(history, found, stream) if found else None
 
 
 def _archived_state(history: History, stream: str) -> StreamState | None:
@@ -146,7 +150,8 @@ def _archived_state(history: History, stream: str) -> StreamState | None:
     archived = [e for e in history.load_archive().entries.values() if key in e.summary]
     if not archived:
         return None
-    state = parse_state(max(archived, key=lambda entry: entry.committed_at_ms).summary[key])
+    newest = max(archived, key=lambda entry: entry.committed_at_ms)
+    state = read_state(history, newest, stream)
     hint = history.hint(stream)
     if hint is not None and hint.epoch > state.epoch:
         raise HistoryCutError(

@@ -99,6 +99,11 @@ def columns_key(stream: str) -> str:
     return f"frazil.columns.{stream}"
 
 
+def partitions_key(stream: str) -> str:
+    """Name the table property that lists the partitions that the stream's file asked for last."""
+    return f"frazil.partitions.{stream}"
+
+
 def route_key(stream: str) -> str:
     """Name the table property that lists the values which a route leaves to other streams."""
     return f"frazil.route.{stream}"

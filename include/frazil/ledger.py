@@ -78,6 +78,16 @@ def walk_ancestors(history: History, *, beyond_metadata: bool = True) -> Iterato
         current = entry.parent_id
 
 
+def read_state(history: History, entry: LedgerEntry, stream: str) -> StreamState:
+    """Read the state of a stream that a snapshot carries.
+
+    Raises:
+        UnknownStateError: table, snapshot and stream are named.
+    """
+    where = f"snapshot {entry.snapshot_id} of table {history.table}, stream {stream},"
+    return parse_state(entry.summary[keys.state_key(stream)], where)
+
+
 def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
     """Find the stream's recovery point; None means that the stream is new.
 
@@ -90,8 +100,7 @@ def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
     hint = history.hint(stream)
     for entry in walk_ancestors(history):
         if key in entry.summary:
-            where = f"snapshot {entry.snapshot_id} of table {history.table}, stream {stream},"
-            state = parse_state(entry.summary[key], where)
+            state = read_state(history, entry, stream)
             if hint is not None and hint.epoch > state.epoch:
                 raise ForeignRollbackError(
                     f"table {history.table}: main carries epoch {state.epoch} of stream {stream} "
@@ -148,5 +157,5 @@ def find_adopted(history: History, stream: str) -> NextOffsets:
         if is_own and entry.summary.get(keys.KIND) == keys.MOVE:
             return {}
         if is_own and entry.summary.get(keys.KIND) == keys.ADOPT:
-            return parse_state(entry.summary[keys.state_key(stream)]).offsets
+            return read_state(history, entry, stream).offsets
     return {}

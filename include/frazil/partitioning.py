@@ -1,7 +1,7 @@
 """Partition transforms in Table Topic's grammar: `day(ts)`, `bucket(id, 16)`, `carrier`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frazil.columns import Column, Primitive, StructType
@@ -61,11 +61,14 @@ class PartitionField:
         return f"{column}_{self.transform}"
 
 
-def parse_partition_field(text: str, columns: tuple[Column, ...]) -> PartitionField:
-    """Read one entry of `partition_by` and see that it fits its column.
+def parse_partition_field(
+    text: str, columns: tuple[Column, ...], before: Sequence[PartitionField] = ()
+) -> PartitionField:
+    """Read one entry of `partition_by` and see that it fits its column and those before it.
 
     Raises:
-        ValueError: grammar, unknown column, or a transform that does not fit the type (E16).
+        ValueError: grammar, unknown column, a transform that does not fit the type (E16), or a
+            name that is taken: Spark could load no such table.
     """
     match = _CALL.match(text)
     if match is None:
@@ -88,6 +91,10 @@ def parse_partition_field(text: str, columns: tuple[Column, ...]) -> PartitionFi
     if type_name not in ALLOWED_TYPES[field.transform]:
         fitting = ", ".join(sorted(ALLOWED_TYPES[field.transform]))
         message = f"{text!r}: {field.column} is {type_name}; {field.transform} fits {fitting}"
+        raise ValueError(message)
+    same = next((each.text for each in before if each.name == field.name), None)
+    if same is not None:
+        message = f"{text!r} and {same!r} would both be named {field.name}"
         raise ValueError(message)
     return field
 

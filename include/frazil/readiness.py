@@ -115,7 +115,7 @@ def _judge_table(facts: ReadinessFacts) -> Iterator[Line]:
         yield _line(
             "layout",
             difference,
-            "the file decides about a new table alone: put back what the table has, or alter it "
+            "no stage follows it: put back what the table has, or alter it "
             "yourself (`ALTER TABLE … REPLACE PARTITION FIELD`, `WRITE ORDERED BY`, `SET "
             "TBLPROPERTIES`)",
             is_good=False,

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from frazil import keys
 from frazil.coordinates import NO_OFFSETS, find_runs, parse_coordinates
 from frazil.deletions import find_deletion, is_deletion
+from frazil.errors import UnknownStateError
 from frazil.freshness import (
     FreshnessReport,
     Obstacle,
@@ -112,13 +113,12 @@ def list_snapshots(work: Workspace) -> tuple[SnapshotReport, ...]:
 def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
     summary = entry.summary
     mine = summary.get(keys.STREAM, stream) == stream
-    state = summary.get(keys.state_key(stream))
     ranges = parse_ranges(summary[keys.RANGES]) if keys.RANGES in summary and mine else {}
     return SnapshotReport(
         snapshot_id=entry.snapshot_id,
         parent_id=entry.parent_id,
         kind=summary.get(keys.KIND) or name_foreign(summary.get("operation", "")),
-        epoch=parse_state(state).epoch if state else None,
+        epoch=_read_epoch(summary.get(keys.state_key(stream))),
         batch_id=summary.get(keys.BATCH_ID),
         ranges={t: {p: (r.start, r.end) for p, r in parts.items()} for t, parts in ranges.items()},
         rows_read=_number(summary.get(keys.ROWS_READ)),
@@ -128,6 +128,14 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
         quality=summary.get(keys.QUALITY),
         committed_at=datetime.fromtimestamp(entry.committed_at_ms / 1000, tz=UTC),
     )
+
+
+def _read_epoch(state: str | None) -> int | None:
+    """Read a state's epoch; the list of snapshots is what a person needs who cannot read one."""
+    try:
+        return parse_state(state).epoch if state else None
+    except UnknownStateError:
+        return None
 
 
 def name_foreign(operation: str) -> str:

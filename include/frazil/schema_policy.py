@@ -44,7 +44,8 @@ EFFECTS: Mapping[Kind, str] = {
     "drop": "the column stays with its values, new rows read null",
     "narrow": "the old column stays under another name, a new one takes its place",
     "change_type": "the old column stays under another name, a new one takes its place",
-    "repartition": "files that are there stay as they are, new rows are laid out anew",
+    "repartition": "new rows are laid out anew; before rows in older files can be erased or "
+    "replayed, `frazil maintain` with --only compact --rewrite-all lays those out too",
 }
 """What accepting a change does to the table; no value is ever lost."""
 

@@ -64,10 +64,17 @@ def has_begun(properties: Mapping[str, str], stream: str) -> bool:
     return keys.hint_key(stream) in properties
 
 
-def columns_property(stream: Stream) -> dict[str, str]:
-    """Write down which columns the stream writes, so that a missing one is seen to be dropped."""
+def file_properties(stream: Stream) -> dict[str, str]:
+    """Write down what the file says, so that a column that is missing later is seen to be dropped.
+
+    And that the file asks for other partitions, not the table that somebody made or changed.
+    """
     names = [column.name for column in stream.parsed_columns]
-    return {keys.columns_key(stream.stream): json.dumps(names)}
+    partitions = [field.text for field in stream.partition_fields]
+    return {
+        keys.columns_key(stream.stream): json.dumps(names),
+        keys.partitions_key(stream.stream): json.dumps(partitions),
+    }
 
 
 def explain_barred(stream: Stream, changes: Sequence[SchemaChange]) -> str:
@@ -105,7 +112,7 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
     if changes and not impossible:
         columns = stream.parsed_columns
         merged = merge_schema(schema, table.metadata.last_column_id, columns, changes)
-    if not impossible:
+    if not impossible and has_edited_partitions(table.properties, stream):
         changes += compare_partitions(table, merged, stream.partition_fields)
     if not changes:
         return None
@@ -113,7 +120,9 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         partitions = list_partitions(table, merged, stream.partition_fields)
         impossible = list_taken_names(merged, partitions)
     texts = [change.text for change in changes]
-    parts = [str(table.metadata.table_uuid), schema.schema_id, texts]
+    metadata = table.metadata
+    ids = [schema.schema_id, metadata.default_spec_id, _count_accepted(table.properties)]
+    parts = [str(metadata.table_uuid), ids, texts]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     answer = read_answer(table.properties, stream.stream)
     return SchemaReview(
@@ -126,6 +135,18 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         answer=answer if answer and answer.changes == tuple(texts) else None,
         barred=explain_barred(work.written or stream, changes),
     )
+
+
+def has_edited_partitions(properties: Mapping[str, str], stream: Stream) -> bool:
+    """Say whether the file asks for other partitions than when it was last followed."""
+    said = file_properties(stream)[keys.partitions_key(stream.stream)]
+    return properties.get(keys.partitions_key(stream.stream), said) != said
+
+
+def _count_accepted(properties: Mapping[str, str]) -> int:
+    """Count the changes that were made: the same question may come again behind them."""
+    texts = [text for key, text in properties.items() if key.startswith(keys.SCHEMA_CHANGE_PREFIX)]
+    return sum(json.loads(text).get("answer") == "accept" for text in texts)
 
 
 def find_review(table: Table, work: Workspace) -> SchemaReview | None:

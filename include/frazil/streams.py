@@ -192,9 +192,10 @@ class Stream(Section):
         self._refuse_unfit_route()
         if self.needs_columns:
             return self
+        before: list[PartitionField] = []
         for index, text in enumerate(self.table.partition_by):
             try:
-                parse_partition_field(text, columns)
+                before.append(parse_partition_field(text, columns, before))
             except ValueError as error:
                 raise FieldError(("table", "partition_by", index), str(error)) from error
         names = {column.name for column in columns}

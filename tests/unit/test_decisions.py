@@ -18,10 +18,12 @@ from frazil.errors import (
     NothingToDecideError,
     SupersededError,
     TargetError,
+    UnknownStateError,
 )
 from frazil.halts import reingest
 from frazil.kafka_log import PartitionOffsets, TopicFacts
 from frazil.offsets import OffsetRange
+from frazil.reports import list_snapshots
 from frazil.workspace import Workspace
 
 JANE = Author("jane@example.org", "restore of Tuesday")
@@ -289,3 +291,25 @@ def test_only_the_blocked_batch_can_be_waived(
 
     with pytest.raises(ConfigurationError, match="blocked, not another"):
         waive_batch(work, "another", JANE)
+
+
+def test_a_state_that_nobody_can_read_is_rolled_back_and_answered(
+    lake: Lake, work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr("frazil.summaries.encode_state", lambda _: '{"v":9}')
+        before = lake.history.head
+        lake.ingest(3, 2)
+    with pytest.raises(UnknownStateError, match="stream orders"):
+        reingest(work, JANE)
+    newest, *rest = list_snapshots(work)
+    assert (newest.epoch, newest.rows_written, [r.epoch for r in rest][-1]) == (None, 5, 0)
+    lake.table.manage_snapshots().rollback_to_snapshot(before or 0).commit()
+
+    reingest(work, JANE)
+
+    point = lake.point
+    assert point is not None
+    assert point.state.offsets == {"orders": (0, 0)}
+    lake.ingest(3, 2)
+    assert len(lake.coordinates()) == 5

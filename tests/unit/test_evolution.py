@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from lake import Lake, make_stream
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType
 from requests.exceptions import ReadTimeout
 from scripted_catalog import landed_then, overtaken_by
@@ -381,8 +382,9 @@ def test_other_partitions_wait_for_a_person_and_come_with_the_columns_they_need(
         )
     ]
     settle_schema(work)
-    settle_schema(edit(begun, COLUMNS | {"city": "string"}))
     assert begun.catalog.commits_asked == commits + 1
+    settle_schema(edit(begun, COLUMNS | {"city": "string"}))
+    assert len(partitions(begun)) == 2
 
 
 def test_partitions_that_the_table_had_once_come_back_as_they_were(begun: Lake) -> None:
@@ -412,3 +414,36 @@ def test_a_partition_that_would_take_a_columns_name_is_impossible(begun: Lake) -
 def test_for_other_partitions_no_record_is_put_aside(begun: Lake) -> None:
     with pytest.raises(SchemaRefusedError, match="no record is at fault"):
         quarantine_schema(edit(begun, COLUMNS, "name"), JANE)
+
+
+def test_the_same_partitions_asked_for_again_are_another_question(begun: Lake) -> None:
+    asked = []
+    for wanted in ("name", "bucket(shop, 4)", "name"):
+        work = edit(begun, COLUMNS, wanted)
+        review = review_table(begun.table, work)
+        assert review is not None
+        asked.append(review.review_id)
+        accept_schema(work, JANE)
+
+    assert len(set(asked)) == 3
+
+
+def test_partitions_that_somebody_else_made_or_changed_are_no_question(begun: Lake) -> None:
+    work = edit(begun, COLUMNS, "bucket(shop, 4)")
+    with begun.table.update_spec() as update:
+        update.add_field("name", IdentityTransform())
+    partitioned = partitions(begun)
+    settle_schema(work)
+    other = make_stream(
+        "others",
+        value={"columns": COLUMNS | SHOP},
+        table={"name": "demo.orders", "partition_by": ["name"]},
+    )
+    begun.begin(other)
+    second = Workspace(other, begun.folder, "test")
+    second.__dict__["store"] = begun.store
+    settle_schema(second)
+
+    assert partitions(begun) == partitioned
+    with pytest.raises(SchemaReviewError, match="repartition by id"):
+        settle_schema(edit(begun, COLUMNS, "id"))

@@ -31,11 +31,12 @@ def test_a_table_that_its_file_made_differs_in_nothing(partitioned: Lake) -> Non
 @pytest.mark.parametrize(
     ("edit", "told"),
     [
+        ({"partition_by": ["bucket(id, 8)"]}, "is bucket(id, 8), the table has bucket(id, 4)"),
         ({"sort_by": ["id"]}, "sort_by is id, the table has name ASC NULLS FIRST"),
         ({"properties": {"write.parquet.page-size-bytes": "9"}}, "the table has none"),
         ({"properties": {"write.target-file-size-bytes": "9"}}, "the table has 1000000"),
     ],
-    ids=["order", "a new property", "another value"],
+    ids=["partitions", "order", "a new property", "another value"],
 )
 def test_what_the_file_asks_for_later_is_named(
     partitioned: Lake, edit: dict[str, object], told: str

@@ -215,6 +215,7 @@ BROKEN = [
     ("    price: decimal(9,2)", "  transform: dig", 12, "value.transform", "'none' or 'flatten'"),
     ('["day(at)"]', "day(at)", 16, "table.partition_by", "valid tuple"),
     ('["day(at)"]', '["day(id)"]', 16, "table.partition_by.0", "id is long; day fits date, times"),
+    ('["day(at)"]', '["day(at)", "day( at )"]', 16, "table.partition_by.1", "both be named at_day"),
     ('["day(at)"]', '["dya(at)"]', 16, "table.partition_by.0", "'dya'; known: identity"),
     ("sort_by: [id]", "sort_by: [nme]", 17, "table.sort_by.0", "column 'nme' is not among"),
     ("warn_seconds: 180", "warn_seconds: 0", 33, "freshness.warn_seconds", "(found 0)"),

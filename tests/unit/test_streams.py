@@ -71,7 +71,11 @@ def test_the_table_is_created_as_the_file_says() -> None:
     assert [field.name for field in new.schema.fields] == ["id", "at", "_kafka"]
     assert [field.name for field in new.spec.fields] == ["at_day"]
     assert [field.source_id for field in new.sort_order.fields] == [1]
-    assert new.properties == {"a": "b", "frazil.columns.orders": '["id", "at"]'}
+    assert new.properties == {
+        "a": "b",
+        "frazil.columns.orders": '["id", "at"]',
+        "frazil.partitions.orders": '["day(at)"]',
+    }
 
 
 @pytest.mark.parametrize(
