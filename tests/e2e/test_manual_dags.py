@@ -76,6 +76,18 @@ def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> 
     trigger(airflow, "replay", "again", stream=lab.stream, offsets=offsets, dry_run=False)
     assert finish(airflow, "replay", "again") == {"look": "success", "replay": "success"}
     assert lab.rows == 200
+
+    lab.produce(good_values(20, start=200))
+    assert lab.frazil("run", lab.stream).code == 0
+    table = load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
+    head = table.current_snapshot()
+    table.manage_snapshots().rollback_to_snapshot(head.parent_snapshot_id).commit()  # type: ignore[union-attr, arg-type]
+    assert lab.frazil("run", lab.stream).code == 1
+    named = {"by": "jane@example.org", "reason": "restored by mistake", "dry_run": False}
+    trigger(airflow, "recover", "answered", stream=lab.stream, answer="reingest", **named)
+    assert finish(airflow, "recover", "answered")["rewind"] == "success"
+    assert lab.frazil("run", lab.stream).code == 0
+    assert lab.rows == 220
     assert lab.frazil("audit", lab.stream).code == 0
 
 
