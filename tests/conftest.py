@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import stamina
 import yaml
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from forked import Run, run_frazil
@@ -112,6 +113,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(line)
 
 
+def is_timeout(error: Exception) -> bool:
+    """Recognise a broker that did not answer in time."""
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
+
+
 @dataclass(frozen=True)
 class Stack:
     """A running embedded stack: broker, Spark Connect, catalog."""
@@ -175,8 +181,10 @@ class Lab:
 
     def create_topic(self, partitions: int = 2, **config: str) -> None:
         topic = NewTopic(self.topic, partitions, 1, config=config)
-        admin = self.admin
-        admin.create_topics([topic], request_timeout=120)[self.topic].result(130)
+        # A client whose first answer names no controller asks for it once in five minutes.
+        for turn in stamina.retry_context(on=is_timeout, timeout=120, wait_jitter=0):
+            with turn:
+                self.admin.create_topics([topic], request_timeout=20)[self.topic].result(25)
 
     @property
     def admin(self) -> AdminClient:

@@ -9,6 +9,7 @@ from bench.orders import COLUMNS, EXPECTATIONS
 from conftest import Lab, Stack
 from lake import make_stream
 from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 import stage_batch as job
 from frazil.columns import parse_column
@@ -162,3 +163,31 @@ def test_each_schema_of_a_registry_is_decoded_once(
     plans = explain(job.select_good_rows(decoded, request, Observation()))
 
     assert count_decodes(plans, "from_avro") == {"Optimized Logical Plan": 2, "Physical Plan": 2}
+
+
+class Silent(Observation):
+    """Counters that a busy Spark Connect did not wait for."""
+
+    get: dict[str, object] = {}  # type: ignore[assignment]  # noqa: RUF012
+
+
+def test_counters_that_did_not_come_are_counted_again_and_nothing_is_written_twice(
+    spark: SparkSession, request_with_rules: StageRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"lake.{request_with_rules.table}"
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.lab")
+    spark.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
+    spark.sql(f"ALTER TABLE {table} CREATE BRANCH b")
+
+    def select(observation: Observation) -> DataFrame:
+        return spark.range(100).observe(observation, F.count(F.lit(1)).alias("read"))
+
+    answers = iter([Silent, Silent, Observation])
+    monkeypatch.setattr(job, "Observation", lambda: next(answers)())
+    counted = job.append_and_count(select, table, request_with_rules, 3)
+    monkeypatch.setattr(job, "Observation", Silent)
+    with pytest.raises(RuntimeError, match="sent no counters"):
+        job.append_and_count(select, table, request_with_rules, 1)
+
+    assert counted == {"read": 100}
+    assert spark.table(f"{table}.branch_b").count() == 200

@@ -76,6 +76,16 @@ def connection_environment(settings: StackSettings, ports: Ports) -> dict[str, s
     }
 
 
+API_SERVER_SETTINGS = dict.fromkeys(
+    (
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC",
+    ),
+    "frazil.stack.airflow_local.API_DATABASE_ARGUMENTS",
+)
+"""What the API server has otherwise than the rest of Airflow."""
+
+
 def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
     """Give what says who Airflow is: folders, database, addresses, keys, pace."""
     home = settings.airflow

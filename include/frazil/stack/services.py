@@ -7,7 +7,7 @@ from pathlib import Path
 
 from frazil.connections import FORK_SOCKET, place_socket
 from frazil.failpoints import VARIABLE as FAILPOINT_VARIABLE
-from frazil.stack.airflow_environment import airflow_environment
+from frazil.stack.airflow_environment import API_SERVER_SETTINGS, airflow_environment
 from frazil.stack.credentials import AirflowKeys
 from frazil.stack.java import Java
 from frazil.stack.loopback import LOOPBACK
@@ -121,7 +121,11 @@ def build_services(plan: StackPlan) -> tuple[Service, ...]:
         "registry": (settings.registry, registry_command(plan), registry_environment(plan)),
         "spark_connect": (settings.spark, _spark_command(settings), {}),
         "spark_clients": (settings.spark, _clients_command(settings), _CLIENTS_ENVIRONMENT),
-        "airflow_api_server": (settings.airflow, _airflow(settings, "api-server"), airflow),
+        "airflow_api_server": (
+            settings.airflow,
+            _airflow(settings, "api-server"),
+            {**airflow, **API_SERVER_SETTINGS},
+        ),
         "airflow_scheduler": (
             settings.airflow,
             _airflow(settings, "scheduler", "--skip-serve-logs"),
