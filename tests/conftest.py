@@ -184,7 +184,8 @@ class Lab:
         # A client whose first answer names no controller asks for it once in five minutes.
         for turn in stamina.retry_context(on=is_timeout, timeout=120, wait_jitter=0):
             with turn:
-                self.admin.create_topics([topic], request_timeout=20)[self.topic].result(25)
+                admin = self.admin
+                admin.create_topics([topic], request_timeout=20)[self.topic].result(25)
 
     @property
     def admin(self) -> AdminClient:

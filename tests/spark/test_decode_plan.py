@@ -10,6 +10,7 @@ from conftest import Lab, Stack
 from lake import make_stream
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.connect.observation import Observation as ConnectObservation
 
 import stage_batch as job
 from frazil.columns import parse_column
@@ -165,7 +166,7 @@ def test_each_schema_of_a_registry_is_decoded_once(
     assert count_decodes(plans, "from_avro") == {"Optimized Logical Plan": 2, "Physical Plan": 2}
 
 
-class Silent(Observation):
+class Silent(ConnectObservation):
     """Counters that a busy Spark Connect did not wait for."""
 
     get: dict[str, object] = {}  # type: ignore[assignment]  # noqa: RUF012
@@ -182,8 +183,8 @@ def test_counters_that_did_not_come_are_counted_again_and_nothing_is_written_twi
     def select(observation: Observation) -> DataFrame:
         return spark.range(100).observe(observation, F.count(F.lit(1)).alias("read"))
 
-    answers = iter([Silent, Silent, Observation])
-    monkeypatch.setattr(job, "Observation", lambda: next(answers)())
+    answers = iter([Silent(), Silent(), Observation()])
+    monkeypatch.setattr(job, "Observation", lambda: next(answers))
     counted = job.append_and_count(select, table, request_with_rules, 3)
     monkeypatch.setattr(job, "Observation", Silent)
     with pytest.raises(RuntimeError, match="sent no counters"):
