@@ -14,18 +14,24 @@ FETCH_SECONDS = 900
 
 
 def ensure_jars(ivy_file: Path, configuration: str) -> Path:
-    """Fetch one configuration of an Ivy file, once, into a folder of its name in `$FRAZIL_JARS`."""
+    """Fetch one configuration of an Ivy file into a folder of its name in `$FRAZIL_JARS`.
+
+    Again only when the file has changed: its copy lies beside the folder.
+    """
     jars = Path(os.environ.get("FRAZIL_JARS", DEFAULT_JARS))
     jars.mkdir(parents=True, exist_ok=True)
     with (jars / f".lock-{configuration}").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (jars / configuration).is_dir():
+        fetched = jars / f"{configuration}.xml"
+        if not fetched.is_file() or fetched.read_text() != ivy_file.read_text():
             incoming = jars / f"incoming-{configuration}"
             shutil.rmtree(incoming, ignore_errors=True)
             command = ivy_command(ivy_file, configuration, incoming)
             subprocess.run(command, check=True, timeout=FETCH_SECONDS, stdout=subprocess.DEVNULL)
+            shutil.rmtree(jars / configuration, ignore_errors=True)
             (incoming / configuration).rename(jars / configuration)
             shutil.rmtree(incoming)
+            shutil.copyfile(ivy_file, fetched)
     return jars / configuration
 
 
