@@ -49,9 +49,12 @@ def wait_for_parsing(airflow: Airflow, dag: str, lab: Lab) -> None:
 
 
 def find_instance(airflow: Airflow, dag: str, run_id: str, stream: str) -> dict[str, Any]:
-    """Find the task instance that is named after a stream."""
+    """Find a task instance that is named after a stream.
+
+    There may be two: a run whose DAG is parsed anew, without a stream before this one, counts anew.
+    """
     answer = airflow.api.request("GET", f"/dags/{dag}/dagRuns/{run_id}/taskInstances")
-    (found,) = (t for t in answer["task_instances"] if t["rendered_map_index"] == stream)
+    found, *_ = (t for t in answer["task_instances"] if t["rendered_map_index"] == stream)
     return dict(found)
 
 

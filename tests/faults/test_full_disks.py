@@ -32,11 +32,13 @@ def scratch(lab: Lab, batches: Batches, tmp_path: Path) -> Iterator[Path]:
     if subprocess.run(["mount", *size, str(small)], check=False).returncode != 0:
         # A full disk cannot be made without a small file system, and only root may mount one.
         pytest.skip("only root may mount the small file system that this test fills")  # not root
-    # Spark remembers the folders that it has made: they have to be in the small file system too.
-    for number in range(SUBFOLDERS):
-        (small / f"{number:02x}").mkdir()
     # A server that was killed leaves its folder behind: which one is alive cannot be seen.
     folders = list((lab.stack.home / "spark").glob("blockmgr-*"))
+    # Spark remembers the folders that it has made: they have to be in the small file system too,
+    # and what it makes there has to be in its own folder when that is seen again.
+    for folder in (small, *folders):
+        for number in range(SUBFOLDERS):
+            (folder / f"{number:02x}").mkdir(exist_ok=True)
     for folder in folders:
         subprocess.run(["mount", "--bind", str(small), str(folder)], check=True)
     yield small
