@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 export FRAZIL_HOME ?= $(CURDIR)/.frazil
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo up down clean test test-fast check format faults chaos recovery bench bench-peers docs
+.PHONY: help setup demo up down clean test test-fast check format faults chaos recovery bench bench-steps bench-peers docs
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,7 +71,7 @@ FAST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 test: $(STAMP) ## every test: unit, spark, airflow, faults, end to end
 	@$(BIN)/python -m pytest $(SHARED)
 
-test-fast: $(STAMP) ## the tests that need neither a JVM nor Great Expectations
+test-fast: $(STAMP) ## tests/unit and tests/airflow: no JVM, under a minute
 	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow
 
 faults: $(STAMP) ## the failure catalogue, one line per case
@@ -88,6 +88,9 @@ chaos: $(STAMP) ## runs, kills, rollbacks, dying servers at once, then the audit
 
 bench: $(STAMP) ## measure beside a floor in the same run; prints JSON
 	@$(BIN)/python tests/bench/run_bench.py
+
+bench-steps: $(STAMP) ## formats, flat events, bad records, letters, replay, rollback, each beside its limit
+	@$(BIN)/python tests/bench/steps.py
 
 recovery: $(STAMP) ## seconds to the next batch after kills and a ten-minute outage of the catalog (KILLS=…, OUTAGE_MINUTES=…)
 	@KILLS=$(KILLS) OUTAGE_MINUTES=$(OUTAGE_MINUTES) $(BIN)/python tests/bench/recovery.py

@@ -8,7 +8,8 @@ never what is in a record.
 **When.** Whenever you trigger it, as often as you like during a parallel run.
 
 **Inputs.** A stream's name or a table's, with its namespace, on each side; where a table keeps its
-coordinates, if they are not recognised. It writes nothing and asks neither Spark nor Kafka.
+coordinates, if they are not recognised. Offsets, where not all that both have read shall be judged.
+It writes nothing and asks neither Spark nor Kafka.
 
 **What a retry does.** Reads again.
 
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param, dag
 
 from frazil.comparison_answer import CompareRequest, Comparison
-from frazil_airflow.forms import ask_side, ask_text, read_form
+from frazil_airflow.forms import ask_offsets, ask_side, ask_text, read_form
 from frazil_airflow.outcomes import refuse_different
 from frazil_airflow.tasks import frazil_task, task_defaults
 
@@ -61,6 +62,7 @@ def judge(compared: str) -> str:
         "left_columns": ask_text("Left columns", COLUMNS),
         "right_columns": ask_text("Right columns", COLUMNS),
         "topic": ask_text("Topic", "Of a table that has no column for it."),
+        "offsets": ask_offsets("Empty: all that both have read."),
         "connection": Param(
             default="iceberg_default",
             type="string",

@@ -9,10 +9,13 @@ records the timeline. No other task adds, changes or loses a row, and no offset 
 
 **When.** On `maintenance.schedule` of the stream file, or whenever you trigger it.
 
-**Inputs.** The stream file's `maintenance` section, the table, its ledger archive.
+**Inputs.** The stream file's `maintenance` section, the table, its ledger archive. `rewrite_all`
+compacts every file, also the large ones: after another partition spec or sort order, so that all
+are laid out by the present one. `dry_run` says what each task would do, and writes nothing.
 
 **What a retry does.** Looks at the table again and does what is left to do; a task that finished
-finds nothing. The tasks share the table's one pool slot with `stage` and `publish`.
+finds nothing, but for `rewrite_all`, which rewrites again. The tasks share the table's one pool
+slot with `stage` and `publish`.
 
 **How to stop.** Pause the DAG. Marking a running task as failed ends its Spark work; what it had
 written is referred to by nothing, and a later `remove_orphans` takes it away.
@@ -25,10 +28,13 @@ from typing import TYPE_CHECKING
 from airflow.sdk import TriggerRule, dag
 
 from frazil.streams import Stream
+from frazil_airflow.forms import MaintenanceForm, ask_maintenance, read_form
 from frazil_airflow.parsing import load_streams_to_parse
 from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from frazil.table_reports import (
         CompactReport,
         ExpireReport,
@@ -41,39 +47,44 @@ log = logging.getLogger(__name__)
 
 
 @frazil_task
-def compact(stream: str, run_id: str) -> "CompactReport":
+def compact(stream: str, params: "Mapping[str, object]", run_id: str) -> "CompactReport":
     """Rewrite small files and manifests; rows stay what they are."""
     from frazil.maintenance import compact_table
     from frazil.workspace import open_workspace
 
-    return compact_table(open_workspace(stream, run_id))
+    form = read_form(MaintenanceForm, params)
+    work = open_workspace(stream, run_id)
+    return compact_table(work, dry_run=form.dry_run, rewrite_all=form.rewrite_all)
 
 
 @frazil_task
-def expire_snapshots(stream: str, run_id: str) -> "ExpireReport":
+def expire_snapshots(stream: str, params: "Mapping[str, object]", run_id: str) -> "ExpireReport":
     """Archive the ledger, then forget snapshots that nothing needs."""
     from frazil.maintenance import expire_snapshots as expire
     from frazil.workspace import open_workspace
 
-    return expire(open_workspace(stream, run_id))
+    dry_run = read_form(MaintenanceForm, params).dry_run
+    return expire(open_workspace(stream, run_id), dry_run=dry_run)
 
 
 @frazil_task
-def remove_orphans(stream: str, run_id: str) -> "OrphanReport":
+def remove_orphans(stream: str, params: "Mapping[str, object]", run_id: str) -> "OrphanReport":
     """Delete files that no snapshot and no branch refers to, once they are old enough."""
     from frazil.maintenance import remove_orphans as remove
     from frazil.workspace import open_workspace
 
-    return remove(open_workspace(stream, run_id))
+    dry_run = read_form(MaintenanceForm, params).dry_run
+    return remove(open_workspace(stream, run_id), dry_run=dry_run)
 
 
 @frazil_task
-def expire_rows(stream: str, run_id: str) -> "RowExpiryReport":
+def expire_rows(stream: str, params: "Mapping[str, object]", run_id: str) -> "RowExpiryReport":
     """Take out rows that are older than the stream file says; none where it says nothing."""
     from frazil.row_expiry import expire_rows as expire
     from frazil.workspace import open_workspace
 
-    return expire(open_workspace(stream, run_id))
+    dry_run = read_form(MaintenanceForm, params).dry_run
+    return expire(open_workspace(stream, run_id), dry_run=dry_run)
 
 
 @frazil_task
@@ -121,7 +132,8 @@ def maintain_dag(stream: Stream) -> None:
         compacted >> expired >> removed >> shortened
         [compacted, expired, removed, shortened] >> report(name)
 
-    maintain()
+    # Put on last: each task would copy the form, a fifth of the parse of many streams.
+    maintain().params.update(ask_maintenance())
 
 
 for each in load_streams_to_parse("maintain"):

@@ -24,6 +24,7 @@ from frazil_spark.decoding import decode, forms_of
 from frazil_spark.direct_rows import carried_columns, ends_workers, include_sure, write_directly
 from frazil_spark.job import run_job
 from frazil_spark.kafka_source import read_ranges
+from frazil_spark.unnamed_fields import read_unnamed
 from frazil_spark.wire_frame import read_ids
 
 _COUNTS = 3
@@ -67,6 +68,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         value_schema_ids=read_ids(observed.get("value_ids")),
         unknown_ids={part: ids for part, ids in unknown.items() if ids},
         unknown_first=find_first_unknown(unknown, observed),
+        unnamed_fields=read_unnamed(observed),
     )
 
 

@@ -47,6 +47,14 @@ class BrokerLake(StackLake):
             producer.produce(self.topic, value=b'{"id": 1}', partition=number % 2)
         assert producer.flush(30) == 0
 
+    def produce_at(self, begin_ms: int, *seconds: int) -> None:
+        """Send records with these timestamps, in this order, to partition 0."""
+        producer = Producer(self.work.kafka_config)
+        for second in seconds:
+            at_ms = begin_ms + 1000 * second
+            producer.produce(self.topic, value=b'{"id": 1}', partition=0, timestamp=at_ms)
+        assert producer.flush(30) == 0
+
     def delete_records(self, before: int, partition: int = 0) -> None:
         """Let retention take what lies before an offset."""
         place = TopicPartition(self.topic, partition, before)

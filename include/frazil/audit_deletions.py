@@ -37,7 +37,7 @@ def check_deletions(steps: tuple[Step, ...]) -> Iterator[Finding]:
         if not told <= taken <= told + hidden or listed > told:
             text = f"{step} says {told} rows, lists {listed} of them and took {taken}"
             yield Finding(invariant="I1", text=text)
-        if step.kind == keys.ERASE and not (summary.get(keys.BY) and summary.get(keys.REASON)):
+        if not (summary.get(keys.BY) and summary.get(keys.REASON)):
             yield Finding(invariant="I10", text=f"{step} does not say who wanted it and why")
 
 

@@ -27,7 +27,8 @@ from frazil.fixed_ranges import freeze_ranges, open_ledger, put_in_place, refuse
 from frazil.instants import read_span
 from frazil.ledger import find_adopted
 from frazil.offsets import OffsetRange, Ranges, count_offsets, describe_ranges, unpack_ranges
-from frazil.replay import choose_offsets, refuse_adopted, refuse_ambiguous
+from frazil.range_texts import choose_offsets
+from frazil.replay import refuse_adopted, refuse_ambiguous
 from frazil.schema_review import open_settled
 from frazil.workspace import Workspace
 

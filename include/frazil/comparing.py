@@ -17,8 +17,10 @@ from frazil.audit_ledger import Spans, list_attempts, list_spans, trace_steps
 from frazil.audit_reading import read_letters
 from frazil.comparison import (
     Claim,
+    Claims,
     Places,
     Values,
+    choose_claims,
     claim_range,
     compare_places,
     compare_values,
@@ -38,6 +40,7 @@ from frazil.letters import list_taken, select_counting
 from frazil.offset_columns import find_columns
 from frazil.placed_rows import PlacedBatch, PlacedTable, TablePlaces
 from frazil.publishing import load_with_history
+from frazil.range_texts import choose_offsets
 from frazil.state import StreamState
 from frazil.streams import Stream
 from frazil.tables import TableStore
@@ -68,18 +71,20 @@ class Side:
 
 
 def compare_tables(request: CompareRequest, run_id: str) -> Comparison:
-    """Compare two tables over the offsets that both have read.
+    """Compare two tables over the offsets that both have read, or those of them that are asked for.
 
     Raises:
         UnknownStreamError, MissingTableError: there is no such side.
-        ConfigurationError, IncompatibleTableError: a side's coordinates cannot be read.
+        ConfigurationError, IncompatibleTableError: a side's coordinates or the offsets asked for
+            cannot be read, or were not read by both.
         TableError: the ledger of a stream's table halts.
         UnavailableError: catalog or warehouse did not answer.
     """
+    chosen = choose_offsets(request.offsets)
     left, right = _open_sides(request, run_id)
     pairs = _pair_columns(left, right)
     ours, theirs = (side.placed.read_places() for side in (left, right))
-    claims = (_claim(left, ours), _claim(right, theirs))
+    claims = choose_claims((_claim(left, ours), _claim(right, theirs)), chosen)
     every = {
         partition: compare_places(partition, *(side.get(partition, Claim()) for side in claims))
         for partition in sorted({*claims[0], *claims[1]})
@@ -132,7 +137,7 @@ def _pair_columns(left: Side, right: Side) -> tuple[ColumnPair, ...]:
     return pair_columns(*kept)
 
 
-def _claim(side: Side, places: TablePlaces) -> dict[Partition, Claim]:
+def _claim(side: Side, places: TablePlaces) -> Claims:
     """Say what a side has read: by its ledger, where a stream has one, else by its rows."""
     stream = side.stream.stream if side.stream else ""
     point = find_recovery_point(side.history, stream) if stream else None
@@ -186,6 +191,8 @@ def _add_batch(
     hashes: Mapping[str, Hashes],
 ) -> None:
     for partition, (indexes, offsets) in batch.places.items():
+        if partition not in every:  # nobody asked for it
+            continue
         matched, into = every[partition].matched, values[partition]
         places = np.searchsorted(matched, offsets)
         is_matched = places < len(matched)
@@ -252,6 +259,7 @@ def _answer(
         right=sides[1],
         verdict=verdict,
         rows_only=request.rows_only,
+        offsets=request.offsets,
         layout=layout,
         columns=tuple(
             ColumnReport(
@@ -265,11 +273,13 @@ def _answer(
             for pair in pairs
         ),
         partitions=reports,
-        text=_describe(judged, unplaced, layout),
+        text=_describe(judged, unplaced, layout, request.offsets),
     )
 
 
-def _describe(judged: list[PartitionReport], unplaced: int, layout: tuple[str, ...]) -> str:
+def _describe(
+    judged: list[PartitionReport], unplaced: int, layout: tuple[str, ...], asked: tuple[str, ...]
+) -> str:
     """Say in one sentence what was judged and what differs."""
     total = {
         "missing on the right": sum(report.missing for report in judged),
@@ -283,4 +293,5 @@ def _describe(judged: list[PartitionReport], unplaced: int, layout: tuple[str, .
     matched = sum(report.matched for report in judged)
     told = [f"{count} {words}" for words, count in total.items() if count]
     found = ", ".join(told) or "no difference"
-    return f"{matched} records once on both sides in {len(judged)} partitions; {found}"
+    of_what = f" of the offsets {', '.join(asked)}" if asked else ""
+    return f"{matched} records{of_what} once on both sides in {len(judged)} partitions; {found}"

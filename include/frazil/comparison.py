@@ -4,6 +4,7 @@ Only offsets that both sides claim to have read are judged. What one side has no
 *ahead* on the other, not missing; what lies before a side's first offset is *before* it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from frazil.audit_ledger import Span
 from frazil.comparison_answer import PartitionReport, Samples
 from frazil.coordinates import NO_OFFSETS, Offsets, Partition
-from frazil.offsets import OffsetRange
+from frazil.errors import ConfigurationError
+from frazil.offsets import OffsetRange, Ranges, iterate_ranges
 from frazil.value_hashes import Hashes
 
 SHOWN = 20
@@ -27,6 +29,10 @@ class Claim:
     offsets: Offsets = field(default_factory=lambda: NO_OFFSETS)
     read: OffsetRange | None = None
     letters: Offsets = field(default_factory=lambda: NO_OFFSETS)
+
+
+Claims = Mapping[Partition, Claim]
+"""What one side has of each partition."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,31 @@ def claim_range(
     if len(held):
         start, end = min(start, int(held[0])), max(end, int(held[-1]) + 1)
     return OffsetRange(start, end) if start < end else None
+
+
+def choose_claims(claims: tuple[Claims, Claims], chosen: Ranges) -> tuple[Claims, Claims]:
+    """Leave of both claims what is asked for; all of it where nothing is.
+
+    Raises:
+        ConfigurationError: not both have read all that is asked for.
+    """
+    if not chosen:
+        return claims
+    left, right = {}, {}
+    for topic, partition, span in iterate_ranges(chosen):
+        place = (topic, partition)
+        ours, theirs = (side.get(place, Claim()) for side in claims)
+        both = _intersect(ours.read, theirs.read)
+        if both is None or _intersect(both, span) != span:
+            read = f"[{both.start}, {both.end})" if both else "nothing"
+            raise ConfigurationError(
+                f"of {topic}-{partition} both sides have read {read}, not all of "
+                f"[{span.start}, {span.end})",
+                "ask for offsets that both have read; without offsets all of those are judged",
+            )
+        left[place] = Claim(_cut(ours.offsets, span), span, ours.letters)
+        right[place] = Claim(_cut(theirs.offsets, span), span, theirs.letters)
+    return left, right
 
 
 def compare_places(partition: Partition, left: Claim, right: Claim) -> Places:

@@ -16,6 +16,7 @@ class CompareRequest(Message):
     left_columns: str | None = None
     right_columns: str | None = None
     topic: str | None = None
+    offsets: tuple[str, ...] = ()
     connection: str = "iceberg_default"
     rows_only: bool = False
 
@@ -109,13 +110,15 @@ class Comparison(Answer):
     """Two tables, offset by offset.
 
     `layout` lists differences of columns and partitioning that a reader meets. With `rows_only`
-    they are shown and do not decide.
+    they are shown and do not decide. `offsets` are what was asked for; without any, all that both
+    have read is judged.
     """
 
     left: SideReport
     right: SideReport
     verdict: Verdict
     rows_only: bool
+    offsets: tuple[str, ...]
     layout: tuple[str, ...]
     columns: tuple[ColumnReport, ...]
     partitions: tuple[PartitionReport, ...]

@@ -36,7 +36,8 @@ code { font-size: .9em; }
 {% endfor -%}
 </table>
 <table>
-<caption>Records, over the offsets that both sides have read</caption>
+<caption>Records, over the offsets that
+{%- if c.offsets %} were asked for{% else %} both sides have read{% endif %}</caption>
 <tr><th>partition</th>{% for label, _ in counts %}<th>{{ label }}</th>{% endfor %}</tr>
 {% for p in c.partitions -%}
 <tr><td>{{ p.topic }}-{{ p.partition }}

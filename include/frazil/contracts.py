@@ -131,6 +131,7 @@ class Staged(Message):
     max_timestamp_ms: int | None = None
     dead_letters_snapshot_id: int | None = None
     schema_ids: tuple[int, ...] = ()
+    unnamed_fields: tuple[str, ...] = ()
     already_published: bool = False
     ended_at_ms: int | None = None
     used: Usage | None = None
@@ -278,6 +279,7 @@ class StageResult(Message):
     value_schema_ids: tuple[int, ...] = ()
     unknown_ids: dict[Part, tuple[int, ...]] = {}
     unknown_first: str = ""
+    unnamed_fields: tuple[str, ...] = ()
 
 
 def plain_ranges(ranges: Ranges) -> dict[str, dict[int, tuple[int, int]]]:

@@ -69,7 +69,12 @@ def delete_rows(
     landed: list[Landed] = []
     for number in count():
         turn = partial(
-            _turn, work, wanted, replace(deletion, portion=number), find_letters, Survivors()
+            _turn,
+            work,
+            wanted,
+            replace(deletion, portion=number),
+            find_letters,
+            Survivors(deletion.stream),
         )
         done = take_turns(f"{deletion.kind} of stream {deletion.stream}", turn)
         if done is None:

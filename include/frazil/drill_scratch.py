@@ -35,6 +35,7 @@ NAMESPACE = "frazil_drill"
 AUTHOR = ("--by", "drill@frazil", "--reason", "drill", "--no-dry-run")
 _TIMEOUT_SECONDS = 300
 _ADMIN_SECONDS = 30
+_TOPIC_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,16 @@ class Scratch:
         with _kafka("deleting the scratch topic"):
             admin = self.admin
             admin.delete_topics([self.name])[self.name].result(_ADMIN_SECONDS)
+
+    def recreate_topic(self) -> None:
+        """Delete the topic, wait until the cluster has forgotten it, and create it again."""
+        self.delete_topic()
+        deadline = time.monotonic() + _TOPIC_SECONDS
+        while self.name in self.admin.list_topics(timeout=10).topics:
+            if time.monotonic() > deadline:
+                self._fail(f"the scratch topic was not deleted in {_TOPIC_SECONDS} s")
+            time.sleep(0.5)
+        self.create_topic()
 
     def delete_records(self, before: int) -> None:
         """Let records go as retention would."""

@@ -27,7 +27,7 @@ from frazil.drill_catalog import (
 )
 from frazil.drill_clusters import promote_mirror, restart_broker
 from frazil.drill_scratch import AUTHOR, Scratch, opened_scratch, refused
-from frazil.errors import ConfigurationError, DrillError, FrazilError
+from frazil.errors import ConfigurationError, FrazilError
 from frazil.event_notes import note_event
 from frazil.failpoints import VARIABLE as FAILPOINT
 from frazil.reports import Report
@@ -39,7 +39,10 @@ DEAD_ADDRESS = "http://127.0.0.1:9"
 
 
 class DrillReport(Report):
-    """What was injected, what was seen, how long it took until rows were published again."""
+    """What was injected, what was seen, how long it took until rows were published again.
+
+    `recovery_seconds` begin where the part is there again, or the mending command is typed.
+    """
 
     drill: str
     injected: str
@@ -224,22 +227,11 @@ def _outlive_retention(scratch: Scratch) -> float:
 
 
 def _recreate_topic(scratch: Scratch) -> float:
-    scratch.delete_topic()
-    _until_gone(scratch)
-    scratch.create_topic()
+    scratch.recreate_topic()
     scratch.produce(30)
     run = scratch.type_in("run")
     scratch.expect("the run was refused", "TopicRecreated" in run.err, wanted=True)
     return _accept_gap(scratch, 130)
-
-
-def _until_gone(scratch: Scratch) -> None:
-    """Wait until the cluster has forgotten the topic."""
-    deadline = time.monotonic() + 60
-    while scratch.name in scratch.admin.list_topics(timeout=10).topics:
-        if time.monotonic() > deadline:
-            raise DrillError("the scratch topic was not deleted in 60 s", "run the drill again")
-        time.sleep(0.5)
 
 
 def _break_schema(scratch: Scratch) -> float:
@@ -250,14 +242,23 @@ def _break_schema(scratch: Scratch) -> float:
     scratch.expect(
         "the next run is blocked", "BatchBlocked" in scratch.type_in("run").err, wanted=True
     )
-    scratch.write_stream(errors={"max_bad_ratio": 1.0})
+    value = scratch.document["value"]
+    scratch.write_stream(value={**value, "columns": {"id": "string"}})
+    run = scratch.type_in("run")
+    scratch.expect("another type is a question", "SchemaReview" in run.err, wanted=True)
+    scratch.must_do("review-schema", "--stop", *AUTHOR[:4])
+    scratch.write_stream(value=value, errors={"max_bad_ratio": 1.0})
     return _recovered(scratch, 100)
 
 
 def _replay_range(scratch: Scratch) -> float:
     began = time.monotonic()
-    scratch.must_do("replay", "--offsets", f"{scratch.name}:0:20-60", "--no-dry-run")
+    chosen = f"{scratch.name}:0:20-60"
+    run = scratch.type_in("replay", "--offsets", chosen, "--no-dry-run", "--json")
     seconds = time.monotonic() - began
+    scratch.expect("the replay ended with", run.code, 0)
+    scratch.expect("rows that gave way", run.json["rows_deleted"], 40)
+    scratch.expect("rows in their place", run.json["rows_written"], 40)
     scratch.expect("rows", scratch.count_rows(), 100)
     return seconds
 
@@ -281,7 +282,9 @@ DRILLS: dict[str, Drill] = {
     ),
     "retention_overtakes": Drill("records are deleted before they were read", _outlive_retention),
     "topic_recreated": Drill("the topic is deleted and created again", _recreate_topic),
-    "bad_schema": Drill("a producer sends what no column takes", _break_schema),
+    "bad_schema": Drill(
+        "a producer sends what no column takes, and the file asks for another type", _break_schema
+    ),
     "replay": Drill("a known range is read again", _replay_range),
     "mirror_promoted": Drill(
         "a copy of the topic on another cluster takes over, and gives back",

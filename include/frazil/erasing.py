@@ -32,7 +32,7 @@ from frazil.failpoints import reach_failpoint
 from frazil.ledger import History, find_recovery_point, walk_ancestors
 from frazil.letters import Flags
 from frazil.publishing import Landed, commit_turn, load_with_history
-from frazil.rewriting import Survivors, collect_offsets, count_rows
+from frazil.rewriting import Survivors, collect_offsets, count_rows, refuse_older_specs
 from frazil.turns import take_turns
 from frazil.workspace import Workspace
 
@@ -43,6 +43,7 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     Raises:
         ConfigurationError: no key, one that does not fit the table, or nobody who answers for it.
         MissingTableError: the stream has not begun.
+        TargetError: a file with rows that stay is of an older partition spec.
         TableError, UnavailableError: the table is in no state to look at.
     """
     if not request.dry_run:
@@ -52,6 +53,7 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     table, history = load_with_history(work.store, work.stream.table.name)
     _require_begun(work, history)
     affected = tuple(find_rows(table, find_wanted(table.schema(), erased)))
+    refuse_older_specs(table, affected, work.stream.stream)
     gone = sort_offsets(collect_offsets(affected))
     letters = find_letters(work.store.find(work.stream.dead_letters_table), erased, gone)
     rows, held = count_rows(affected), _count_letters(letters)
@@ -171,7 +173,7 @@ def _letters_turn(work: Workspace, wanted: Wanted, author: Author, tried: list[i
         keys.RUN_ID: work.run_id,
     }
     head = table.current_snapshot()
-    added = build_deletion(table, affected, summary, Survivors())
+    added = build_deletion(table, affected, summary, Survivors(work.stream.stream))
     updates: list[TableUpdate] = [
         added,
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),

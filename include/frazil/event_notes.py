@@ -20,6 +20,10 @@ from frazil.workspace import Workspace
 _KEPT_SECONDS = 7200
 
 
+class UnexpectedError(FrazilError):
+    """What is no error of ours, as the timeline tells it."""
+
+
 def notes_folder() -> Path:
     """Locate the notes."""
     return home_dir() / "timeline"

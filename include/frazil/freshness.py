@@ -74,6 +74,7 @@ class FreshnessReport(BaseModel):
     time_to_loss_seconds: int | None
     retention_covers_seconds: int | None = None
     partitions_covered_seconds: dict[str, int] = {}
+    unnamed_fields: tuple[str, ...] = ()
     text: str
     next_step: str | None
 
@@ -102,6 +103,7 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
             for (topic, partition), seconds in losses.items()
             if seconds is not None
         },
+        unnamed_fields=facts.unnamed,
         text=explain(facts, clocks, cause, limits),
         next_step=next_step,
     )

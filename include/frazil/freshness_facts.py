@@ -91,7 +91,8 @@ class FreshnessFacts:
 
     `state` is the one that the partitions were compared with. `read_all_at` is when the table last
     had all that Kafka had, or when the stream began; `staged_at` are the births of staging branches
-    on the present epoch. `is_paused` says that people paused its DAG, as far as anybody could ask.
+    on the present epoch. `unnamed` are fields of the newest batch without a column. `is_paused`
+    says that people paused its DAG, as far as anybody could ask.
     """
 
     stream: str
@@ -105,6 +106,7 @@ class FreshnessFacts:
     rows: int | None = None
     newest_redrive_at: datetime | None = None
     put_aside: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
     is_paused: bool = False
 
 

@@ -24,6 +24,8 @@ def explain(facts: FreshnessFacts, clocks: Clocks, cause: Cause, limits: Freshne
         parts.append(f"{held} offsets wait behind open transactions")
     if facts.put_aside:
         parts.append(f"records whose schema asks for {', '.join(facts.put_aside)} are put aside")
+    if facts.unnamed:
+        parts.append(f"no column names the fields {', '.join(facts.unnamed)}: they are left out")
     if clocks.table is not None:
         parts.append(f"newest ingest {describe_seconds(clocks.table)} ago")
     if clocks.loss is not None:

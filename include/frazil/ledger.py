@@ -85,7 +85,7 @@ def read_state(history: History, entry: LedgerEntry, stream: str) -> StreamState
         UnknownStateError: table, snapshot and stream are named.
     """
     where = f"snapshot {entry.snapshot_id} of table {history.table}, stream {stream},"
-    return parse_state(entry.summary[keys.state_key(stream)], where)
+    return parse_state(entry.summary[keys.state_key(stream)], where, stream)
 
 
 def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:

@@ -180,16 +180,19 @@ class Key(Section):
 
 def _refuse_idle_options(section: Value | Key, convert: str) -> None:
     """Refuse options of a registry where none is asked."""
+    if convert in BY_REGISTRY:
+        return
+    chosen = list_chosen(section)
     for name in ("registry", "subject", "message", "unknown_id"):
-        if convert not in BY_REGISTRY and name in list_chosen(section):
+        if name in chosen:
             message = f"convert: {convert} asks no schema registry; leave {name} out"
             raise FieldError((name,), message)
 
 
 def list_chosen(section: Section) -> set[str]:
     """List options that say something else than their default: a stream written out whole loads."""
-    fields = type(section).model_fields
-    return {name for name in fields if getattr(section, name) != fields[name].get_default()}
+    fields, given = type(section).model_fields, section.model_fields_set
+    return {name for name in given if getattr(section, name) != fields[name].get_default()}
 
 
 def _parse_column(name: str, text: str) -> Column:

@@ -84,6 +84,13 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
         yield _judge_expectations(facts.stream)
     yield _judge_letters(facts)
     yield _judge_schema(facts)
+    yield _line(
+        "fields",
+        f"{', '.join(facts.unnamed) or 'none'} of the newest batch has no column",
+        f"add what is wanted to value.columns; `frazil replay {name} --since 2026-01-31T00:00:00Z` "
+        "shows what older records would gain",
+        is_good=not facts.unnamed,
+    )
     yield from _judge_table(facts)
     yield _judge_drill(name, facts.last_drill)
     yield _line(
@@ -251,6 +258,7 @@ def _judge_drill(stream: str, last: Event | None) -> Line:
         f"{last.at:%Y-%m-%d}: {last.text}" if last else none,
         f"`frazil drill replay --like {stream}`: it breaks and mends a scratch stream",
         is_good=last is not None and last.facts.get("verdict") == "passed",
+        otherwise="warn" if last is None else "fail",
     )
 
 

@@ -39,7 +39,10 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class ReadinessFacts:
-    """What a scorecard is made of; `put_aside` are schema changes that wait for an answer."""
+    """What a scorecard is made of; `put_aside` are schema changes that wait for an answer.
+
+    `unnamed` are fields of the newest batch that no column names.
+    """
 
     stream: Stream
     freshness: FreshnessReport
@@ -52,6 +55,7 @@ class ReadinessFacts:
     last_drill: Event | None
     around: Surroundings
     put_aside: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
 
 def gather_readiness(work: Workspace) -> ReadinessFacts:
@@ -81,6 +85,7 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         last_drill=find_last(work, "drill", now - timedelta(days=DRILL_DAYS)),
         around=_read_surroundings(work),
         put_aside=facts.put_aside,
+        unnamed=facts.unnamed,
     )
 
 

@@ -26,6 +26,7 @@ from frazil.letters import Flags, Indexes, list_slices
 from frazil.offsets import Runs
 from frazil.planning import PlanInput, name_rules
 from frazil.redrive_messages import LetterChoice
+from frazil.replay import find_merge
 from frazil.summaries import summarize_staged
 
 MAX_LETTERS = 100_000
@@ -58,14 +59,13 @@ def refuse_upserts(steps: tuple[Step, ...], stream: str) -> None:
     Raises:
         ConfigurationError: with the snapshot that says so.
     """
-    for step in steps:
-        source = step.entry.summary.get(keys.SOURCE_SNAPSHOT_ID)
-        if step.kind == keys.INGEST and source == str(step.entry.parent_id):
-            raise ConfigurationError(
-                f"stream {stream}: its batches are merged by key ({step}); an old dead letter "
-                "could bring a deleted key back to life",
-                "send the mended record to the topic again: as its newest version it wins",
-            )
+    merged = find_merge(steps)
+    if merged is not None:
+        raise ConfigurationError(
+            f"stream {stream}: its batches are merged by key ({merged}); an old dead letter could "
+            "bring a deleted key back to life",
+            "send the mended record to the topic again: as its newest version it wins",
+        )
 
 
 def refuse_unknown(choice: LetterChoice, steps: tuple[Step, ...], rows: pa.Table) -> None:

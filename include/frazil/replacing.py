@@ -62,7 +62,7 @@ def publish_replacement(
         TableError: the ledger halts.
     """
     summary = summarize_ranges(kind, plan, staged, verdict, work.run_id)
-    known = Survivors()
+    known = Survivors(plan.stream)
     return take_turns(
         f"publishing {kind} {plan.batch_id} of stream {plan.stream}",
         lambda: _publish_turn(work, plan, staged, summary, known),

@@ -26,7 +26,7 @@ from frazil.offsets import (
     encode_ranges,
     iterate_ranges,
 )
-from frazil.replay_messages import ReplayRequest, parse_range
+from frazil.replay_messages import ReplayRequest
 from frazil.state import StreamState
 
 
@@ -44,23 +44,6 @@ def refuse_unclear(request: ReplayRequest) -> None:
             f"`frazil replay {request.stream} --offsets topic:partition:start-end`, or --since and "
             f"--until; `frazil snapshots {request.stream}` lists what was published",
         )
-
-
-def choose_offsets(texts: tuple[str, ...]) -> Ranges:
-    """Read ranges of offsets, one per partition.
-
-    Raises:
-        ConfigurationError: a range cannot be read, or a partition is named twice.
-    """
-    chosen: dict[str, dict[int, OffsetRange]] = {}
-    for text in texts:
-        topic, partition, span = parse_range(text)
-        if partition in chosen.setdefault(topic, {}):
-            raise ConfigurationError(
-                f"{topic}-{partition} is named twice", "give one range for each partition"
-            )
-        chosen[topic][partition] = span
-    return chosen
 
 
 def choose_between(
@@ -117,12 +100,38 @@ def refuse_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> None:
         )
 
 
+def find_merge(steps: tuple[Step, ...]) -> Step | None:
+    """Find a batch that was merged by key: what was staged is itself on main."""
+    for step in steps:
+        source = step.entry.summary.get(keys.SOURCE_SNAPSHOT_ID)
+        if step.kind == keys.INGEST and source == str(step.entry.parent_id):
+            return step
+    return None
+
+
+def refuse_merges(stream: str, steps: tuple[Step, ...]) -> None:
+    """Refuse a stream whose batches are merged by key: records out of turn revive old values.
+
+    Raises:
+        TargetError: with the snapshot that says so.
+    """
+    merged = find_merge(steps)
+    if merged is not None:
+        raise TargetError(
+            f"stream {stream}: its batches are merged by key ({merged}); a record that is read out "
+            "of turn could bring an old value back",
+            f"`frazil recover {stream} --to-offset topic:partition:offset` goes back and reads on "
+            "from there, each record in its turn",
+        )
+
+
 def refuse_ambiguous(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
     """Refuse offsets that an earlier log had too, or that were read as others of another cluster.
 
     Raises:
-        TargetError: with the offsets concerned.
+        TargetError: with the offsets concerned; or batches of the stream are merged by key.
     """
+    refuse_merges(stream, steps)
     spans, moved = list_spans(steps), list_moved(steps)
     found: dict[str, dict[int, OffsetRange]] = {}
     for topic, number, wanted in iterate_ranges(ranges):

@@ -1,13 +1,8 @@
 """What a replay is asked for, what it would change, and how it ended."""
 
-import re
 from typing import Literal
 
 from frazil.contracts import BatchPlan, Message
-from frazil.errors import ConfigurationError
-from frazil.offsets import OffsetRange
-
-RANGE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}$"
 
 
 class ReplayRequest(Message):
@@ -84,24 +79,3 @@ class Replayed(Message):
             f"{self.rows_quarantined} dead letters, {self.rows_skipped} skipped, as snapshot "
             f"{self.snapshot_id} of {self.table}; the recovery point did not move"
         )
-
-
-def parse_range(text: str) -> tuple[str, int, OffsetRange]:
-    """Read `topic:partition:start-end`.
-
-    Raises:
-        ConfigurationError: another form, or an empty range.
-    """
-    if re.match(RANGE_PATTERN, text) is None:
-        raise ConfigurationError(
-            f"{text!r} is no range of offsets",
-            "write topic:partition:start-end, the end exclusive, as flights:0:100-200",
-        )
-    topic, partition, span = text.split(":")
-    start, end = map(int, span.split("-"))
-    if start >= end:
-        raise ConfigurationError(
-            f"{text!r} is an empty range: its end is exclusive",
-            f"the one offset {start} is {topic}:{partition}:{start}-{start + 1}",
-        )
-    return topic, int(partition), OffsetRange(start, end)

@@ -17,10 +17,10 @@ from frazil.instants import read_span
 from frazil.ledger import History, RecoveryPoint, find_adopted, find_batch
 from frazil.offsets import Ranges, describe_ranges
 from frazil.publishing import Landed
+from frazil.range_texts import choose_offsets
 from frazil.replay import (
     choose_between,
     choose_left_out,
-    choose_offsets,
     refuse_above,
     refuse_adopted,
     refuse_ambiguous,

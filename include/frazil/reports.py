@@ -20,6 +20,7 @@ from frazil.freshness import (
 from frazil.ledger import (
     History,
     LedgerEntry,
+    RecoveryPoint,
     find_adopted,
     find_recovery_point,
     walk_ancestors,
@@ -175,14 +176,19 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
     if partition < len(adopted) and offset < adopted[partition]:
         reason = "below where the table was adopted: another writer's, if it is there"
         return Place(**place, found=False, reason=reason)
+    return Place(**place, found=False, reason=_explain_absence(point, topic, partition, offset))
+
+
+def _explain_absence(point: RecoveryPoint | None, topic: str, partition: int, offset: int) -> str:
+    """Say why no snapshot holds an offset."""
     known = point.state.offsets.get(topic, ()) if point else ()
-    following = known[partition] if partition < len(known) else 0
-    reason = (
-        f"not read yet: the next offset of {topic}-{partition} is {following}"
-        if offset >= following
-        else "before the offset where the stream began, or in a gap"
-    )
-    return Place(**place, found=False, reason=reason)
+    if partition >= len(known):
+        read = point.state.offsets.items() if point else ()
+        told = ", ".join(f"{name} ({len(offsets)})" for name, offsets in read) or "none"
+        return f"the stream reads no such partition; its topics and their partitions: {told}"
+    if offset >= known[partition]:
+        return f"not read yet: the next offset of {topic}-{partition} is {known[partition]}"
+    return "before the offset where the stream began, or in a gap"
 
 
 def _warn_of_move(history: History, stream: str, found: LedgerEntry) -> str:

@@ -47,6 +47,7 @@ class Affected:
 class Survivors:
     """Files written for rows that stay, by the file they come from: one turn serves the next."""
 
+    stream: str
     by_name: dict[tuple[str, ...], list[DataFile]] = field(default_factory=dict)
 
 
@@ -72,6 +73,8 @@ def write_survivors(
     Raises:
         TargetError: such a file belongs to an older partition spec.
     """
+    affected = tuple(affected)
+    refuse_older_specs(table, affected, known.stream)
     for file in affected:
         if file.is_inside.all():
             continue
@@ -80,15 +83,26 @@ def write_survivors(
         yield from known.by_name[file.name]
 
 
-def _write_rest(table: Table, affected: Affected) -> Iterator[DataFile]:
-    name, spec = ".".join(table.name()), table.spec()
-    if affected.task.file.spec_id != spec.spec_id:
+def refuse_older_specs(table: Table, affected: Iterable[Affected], stream: str) -> None:
+    """Refuse to write a file again by another partition spec than its own.
+
+    Raises:
+        TargetError: a file with rows that stay belongs to an older one.
+    """
+    spec_id = table.spec().spec_id
+    for file in affected:
+        if file.is_inside.all() or file.task.file.spec_id == spec_id:
+            continue
         raise TargetError(
-            f"table {name}: {affected.path} holds rows that go and rows that stay, and belongs to "
-            f"partition spec {affected.task.file.spec_id}, the table has {spec.spec_id} now",
-            "nothing was written; `frazil maintain STREAM --only compact --rewrite-all "
+            f"table {'.'.join(table.name())}: {file.path} holds rows that go and rows that stay, "
+            f"and belongs to partition spec {file.task.file.spec_id}, the table has {spec_id} now",
+            f"nothing was written; `frazil maintain {stream} --only compact --rewrite-all "
             "--no-dry-run` writes every file by the present spec",
         )
+
+
+def _write_rest(table: Table, affected: Affected) -> Iterator[DataFile]:
+    spec = table.spec()
     rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_inside))
     key = PartitionKey(field_values=[], partition_spec=spec, schema=table.schema())
     # The partition is the old file's: to compute it again would need the values and transforms.
@@ -100,5 +114,5 @@ def _write_rest(table: Table, affected: Affected) -> Iterator[DataFile]:
         record_batches=rest.to_batches(),
         partition_key=None if spec.is_unpartitioned() else key,
     )
-    with translated_errors(f"writing rows of {name} that stay"):
+    with translated_errors(f"writing rows of {'.'.join(table.name())} that stay"):
         yield from write_file(table.io, table.metadata, iter([task]))

@@ -24,7 +24,7 @@ from frazil.ledger import History, walk_ancestors
 from frazil.letters import Flags
 from frazil.maintained_tables import look_at_base, note_maintenance, now_ms, summarize_table
 from frazil.publishing import load_with_history
-from frazil.rewriting import count_rows
+from frazil.rewriting import count_rows, refuse_older_specs
 from frazil.state import parse_state
 from frazil.streams import ExpireRows, Stream
 from frazil.table_reports import RowExpiryReport
@@ -51,9 +51,17 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
         return empty.model_copy(update=told)
     table, history = load_with_history(work.store, stream.table.name)
     wanted = find_too_old(table.schema(), stream, rule, cutoff, list_own(history, stream))
+    rows = 0
+    for affected in find_rows(table, wanted):  # one at a time: a portion of it may be much
+        refuse_older_specs(table, [affected], stream.stream)
+        rows += count_rows([affected])
     if dry_run:
-        return empty.model_copy(update={**told, "rows": count_rows(find_rows(table, wanted))})
-    words = {keys.TARGET: f"{rule.column} before {cutoff.isoformat()}"}
+        return empty.model_copy(update={**told, "rows": rows})
+    words = {
+        keys.TARGET: f"{rule.column} before {cutoff.isoformat()}",
+        keys.BY: stream.owner,
+        keys.REASON: f"maintenance.expire_rows: {rule.column}, {rule.keep_days} days",
+    }
     deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
     landed = delete_rows(work, wanted, deletion, find_no_letters)
     found = {

@@ -203,6 +203,7 @@ def assemble_staged(
         dead_letters_snapshot_id=_letters_snapshot(work, plan, result, branch),
         ended_at_ms=time.time_ns() // 1_000_000,
         schema_ids=result.schema_ids,
+        unnamed_fields=result.unnamed_fields,
         used=take_usage(),
     )
 

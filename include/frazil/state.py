@@ -52,8 +52,8 @@ def encode_state(state: StreamState) -> str:
     return pack(text)
 
 
-def parse_state(text: str, where: str = "a snapshot") -> StreamState:
-    """Read what `encode_state` wrote; `where` it stands is told if it cannot be read.
+def parse_state(text: str, where: str = "a snapshot", stream: str = "STREAM") -> StreamState:
+    """Read what `encode_state` wrote; `where` it stands, and whose, is told if it cannot be read.
 
     Raises:
         UnknownStateError: this release does not know its form; nobody may guess offsets.
@@ -65,7 +65,7 @@ def parse_state(text: str, where: str = "a snapshot") -> StreamState:
             f"{where} carries a state that cannot be read ({type(error).__name__}: {error}): "
             f"{text[:200]}; nothing was written",
             "run the newer release that wrote it; if somebody edited it, roll the table back to a "
-            "snapshot before it with its engine, then `frazil recover STREAM --reingest`",
+            f"snapshot before it with its engine, then `frazil recover {stream} --reingest`",
         ) from error
 
 

@@ -58,6 +58,8 @@ def summarize_staged(
         summary[keys.CLOCK] = json.dumps(told, separators=(",", ":"))
     if staged.schema_ids:
         summary[keys.SCHEMA_IDS] = json.dumps(staged.schema_ids)
+    if staged.unnamed_fields:
+        summary[keys.UNNAMED_FIELDS] = json.dumps(staged.unnamed_fields)
     if staged.snapshot_id is not None:
         summary[keys.SOURCE_SNAPSHOT_ID] = str(staged.snapshot_id)
     return summary

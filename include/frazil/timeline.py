@@ -105,6 +105,8 @@ def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
             for topic, parts in parse_ranges(summary[keys.RANGES]).items()
             for partition, r in parts.items()
         )
+    if keys.UNNAMED_FIELDS in summary:
+        yield f"fields that no column names: {', '.join(json.loads(summary[keys.UNNAMED_FIELDS]))}"
     if keys.BY in summary:
         yield f"{summary[keys.BY]}: {summary.get(keys.REASON, '')}"
 

@@ -3,6 +3,7 @@
 It reads and writes nothing else. What does not answer is part of the verdict, never an exception.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -93,6 +94,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
             facts,
             newest_ingest_at=clocks.newest_ingest_at,
             newest_redrive_at=find_newest_redrive(history, stream.stream),
+            unnamed=list_unnamed(history, stream.stream),
             read_all_at=clocks.read_all_at,
             rows=_count_rows(history),
         )
@@ -167,6 +169,15 @@ def find_newest_redrive(history: History, stream: str) -> datetime | None:
         if own and entry.summary.get(keys.KIND) == keys.REDRIVE:
             return _instant(entry.committed_at_ms)
     return None
+
+
+def list_unnamed(history: History, stream: str) -> tuple[str, ...]:
+    """List the fields of the newest batch that no column names, as far as it was sampled."""
+    for entry in walk_ancestors(history, beyond_metadata=False):
+        own = entry.summary.get(keys.STREAM) == stream
+        if own and entry.summary.get(keys.KIND) == keys.INGEST:
+            return tuple(json.loads(entry.summary.get(keys.UNNAMED_FIELDS, "[]")))
+    return ()
 
 
 def _planned_at(entry: LedgerEntry) -> datetime:

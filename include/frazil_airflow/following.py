@@ -5,6 +5,7 @@ ingest DAG would be the public way. Pinned version; tests/e2e fails if it change
 """
 
 import logging
+import time
 
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DagResult, ErrorResponse, GetDag, TriggerDagRun
@@ -28,12 +29,14 @@ def ask_for_review(error: SchemaReviewError, stream: str) -> None:
 def catch_up(stream: Stream, plan: BatchPlan) -> None:
     """Start the next run where a batch was as large as it may be: more waits (features B6).
 
-    Its run has the batch's name, so that a repeated publish starts no second one. A run too many
-    finds nothing and skips.
+    So where it took so long that what came meanwhile is late already. Its run has the batch's name,
+    so that a repeated publish starts no second one. A run too many finds nothing and skips.
     """
     if stream.batch.is_continuous:  # the next run starts anyway, and only one may
         return
-    if count_offsets(plan.offset_ranges) >= stream.batch.max_records:
+    seconds = time.time() - plan.ended_at_ms / 1000 if plan.ended_at_ms else 0
+    is_full = count_offsets(plan.offset_ranges) >= stream.batch.max_records
+    if is_full or seconds > stream.freshness.warn_seconds:
         _start(f"ingest__{stream.stream}", f"catch_up__{plan.batch_id}", {})
 
 

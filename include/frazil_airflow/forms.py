@@ -11,7 +11,7 @@ from frazil.authors import Author
 from frazil.contracts import Message
 from frazil.erasure_messages import ErasureRequest
 from frazil.errors import ConfigurationError
-from frazil.replay_messages import RANGE_PATTERN
+from frazil.range_texts import RANGE_PATTERN
 from frazil.streams import STREAM_NAME
 from frazil_airflow.parsing import list_stream_names
 
@@ -40,6 +40,13 @@ class ReadinessForm(Message):
     """The worst outage that retention has to cover, in hours."""
 
     outage_hours: int = Field(ge=1)
+
+
+class MaintenanceForm(Message):
+    """Whether maintenance only looks, and whether it compacts every file."""
+
+    dry_run: bool
+    rewrite_all: bool
 
 
 class DecisionForm(StreamForm):
@@ -87,6 +94,23 @@ def ask_dry_run(what: str) -> Param:
     """Ask whether to do it; the answer is no until somebody says otherwise."""
     description = f"Say what would {what}, and write nothing."
     return Param(default=True, type="boolean", title="Dry run", description=description)
+
+
+def ask_maintenance() -> dict[str, Param]:
+    """Ask how to maintain; the schedule takes what stands there."""
+    asked = {
+        "dry_run": "Say what each task would do, and write nothing.",
+        "rewrite_all": "Compact every file, by the present partition spec and sort order.",
+    }
+    return {
+        name: Param(
+            default=False,
+            type="boolean",
+            title=name.replace("_", " ").capitalize(),
+            description=description,
+        )
+        for name, description in asked.items()
+    }
 
 
 def ask_person(example: str, why: str = "Why") -> dict[str, Param]:

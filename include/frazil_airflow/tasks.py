@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias, cast
 
 from airflow.sdk import Context, XComArg
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from pydantic import BaseModel
 
 from frazil.contracts import Message, Published
@@ -98,12 +98,17 @@ class FrazilTask(DecoratedOperator):
             raise TaskStoppedError("Airflow stopped this task; Spark's work is being interrupted")
 
 
-def _note_failure(error: FrazilError, given: Mapping[str, object], context: Context) -> None:
-    """Note for the timeline what failed, where the task or the run's form names a stream."""
-    from frazil.event_notes import note_failure  # noqa: PLC0415 - heavy, and rarely needed
+def _note_failure(error: BaseException, given: Mapping[str, object], context: Context) -> None:
+    """Note for the timeline what failed, where task, form or DAG name a stream."""
+    from frazil.event_notes import UnexpectedError, note_failure  # noqa: PLC0415 - heavy, and rare
 
-    stream = given.get("stream") or context["params"].get("stream")
-    if isinstance(stream, str):
+    if not isinstance(error, FrazilError):
+        text = f"{type(error).__name__}: {error}"
+        error = UnexpectedError(text, "the task's log has the traceback; the next run plans anew")
+    dag = context.get("dag")
+    of_dag = dag.dag_id.partition("__")[2] if dag else None
+    stream = given.get("stream") or context["params"].get("stream") or of_dag
+    if isinstance(stream, str) and stream:
         note_failure(error, stream, "", context["run_id"])
 
 
@@ -156,6 +161,8 @@ def write_last_words(context: Context) -> None:
     """
     error = context.get("exception")
     if error is not None:
+        if not isinstance(error, str | FrazilError | AirflowException):
+            _note_failure(error, {}, context)
         log.info("::endgroup::")
         log.error("%s", f"{error.code}: {error}" if isinstance(error, FrazilError) else error)
 

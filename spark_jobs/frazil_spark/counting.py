@@ -9,6 +9,7 @@ from frazil.contracts import PartitionCount, StageRequest
 from frazil.quality_sql import write_count
 from frazil_spark.decoded import GOOD, Decoded
 from frazil_spark.direct_files import FILE
+from frazil_spark.unnamed_fields import count_unnamed
 from frazil_spark.wire_frame import count_ids
 
 
@@ -28,6 +29,7 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
         totals |= count_ids(frame, GOOD)
         if frame.part == "value":
             totals["put_aside"] = write_count(frame.put_aside_sql(), f"NOT {decoded.elsewhere}")
+    totals |= count_unnamed(decoded, request)
     for name, condition in _partition_conditions(request):
         totals |= {
             f"read_{name}": write_count(condition),

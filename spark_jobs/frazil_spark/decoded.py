@@ -31,6 +31,8 @@ class Decoded:
     """The good rows that are in no file yet."""
     wires: tuple[WireFrame, ...] = ()
     """The parts of a record that a registry's schemas decoded."""
+    unnamed: str = ""
+    """The fields of a record that no column names, as an array; empty where the format has none."""
     elsewhere: str = "false"
     """Records that other streams of the same route take."""
 

@@ -36,6 +36,7 @@ from frazil_spark.kafka_source import kafka_struct
 from frazil_spark.key_column import decode_key, include_key
 from frazil_spark.registered_values import decode_registered
 from frazil_spark.routes import keep_own
+from frazil_spark.unnamed_fields import write_unnamed
 from frazil_spark.wire_frame import PAYLOAD, WireFrame, add_payload
 
 __all__ = ["GOOD", "INVALID", "KAFKA", "VALUE", "Decoded", "Forms", "decode", "forms_of"]
@@ -149,6 +150,7 @@ def _decode_json(
     )
     header = wire.header_reason_sql() if wire else ""
     detail = _json_detail(columns, missing, misfits)
+    fields = columns if forms.is_flat else _fields_of(columns[0])
     return Decoded(
         frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({join_any(missing)})")),
         columns=columns,
@@ -156,6 +158,7 @@ def _decode_json(
         reason=_write_json_reason(payload, header),
         detail=wire.header_detail_sql(detail) if wire else detail,
         wires=(wire,) if wire else (),
+        unnamed=write_unnamed(payload, fields) if fields else "",
     )
 
 

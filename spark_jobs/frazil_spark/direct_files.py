@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyarrow.fs import LocalFileSystem
 
 from frazil_spark.sure_rows import Sure
@@ -28,6 +29,9 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 """In Arrow's memory; about a third of it on disk."""
 
 _NO_TIME_US = -1000
+
+SHIFTS = (3, 7, 11)
+"""Of an offset, to shake it: marks of transactions, or producers that take turns, have a rhythm."""
 
 PATIENCE = 3
 """So many batches in a row that are mostly unsure, and the rest of the task is not looked at."""
@@ -45,6 +49,8 @@ class DirectOrder:
     parquet: dict[str, str | int]
     shown: tuple[str, ...]
     """Columns that Spark needs of the sure rows too, for its counters."""
+    step: int = 1
+    """Every how many offsets Spark needs the value too, to see what no column names."""
 
 
 @dataclass
@@ -176,7 +182,7 @@ def _pass_on(
     order: DirectOrder,
     path: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Put together what Spark sees: sure rows first, without value, then the rest."""
+    """Put together what Spark sees: sure rows first, hardly a value with them, then the rest."""
     known, rest = _part(batch, sure.places)
     if known.num_rows:
         values = dict(zip(columns.names, sure.columns, strict=True))
@@ -186,6 +192,15 @@ def _pass_on(
         yield _lay_out(known, order, shown, path, is_sure=True)
     if rest.num_rows:
         yield _lay_out(rest, order, {}, None, is_sure=False)
+
+
+def find_sampled(offsets: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
+    """Find the records that are sampled, one of `step`, as `unnamed_fields` does in SQL."""
+    mixed = offsets.copy()
+    for bits in SHIFTS:
+        mixed ^= offsets >> bits
+    sampled: NDArray[np.bool_] = mixed % step == 0
+    return sampled
 
 
 def _part(batch: pa.RecordBatch, sure: pa.Int64Array) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -207,11 +222,15 @@ def _lay_out(
 ) -> pa.RecordBatch:
     """Lay out the columns in the order of `direct_rows.write_directly`."""
     count = batch.num_rows
-    bare = ("value", "key", "headers") if is_sure else ()
+    bare = ("key", "headers") if is_sure else ()
     columns = {
         name: pa.nulls(count, column.type) if name in bare else column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     }
+    if is_sure:
+        left = ~find_sampled(batch["offset"].to_numpy(), order.step)
+        # Taken, not masked: a mask leaves the bytes of all values in what is sent to Spark.
+        columns["value"] = batch["value"].take(pa.array(np.arange(count), mask=left))
     kinds = {SHOWN + name: order.schema.field(name).type for name in order.shown}
     for name, kind in {**kinds, SURE_ID: pa.int32()}.items():
         columns[name] = shown.get(name, pa.nulls(count, kind))

@@ -36,6 +36,7 @@ from frazil_spark.direct_files import (
     write_sure_rows,
 )
 from frazil_spark.sure_values import SchemaOrder, ValueOrder
+from frazil_spark.unnamed_fields import choose_step
 from frazil_spark.wire_frame import write_header
 
 _RECORD_DDL = (
@@ -81,6 +82,7 @@ def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
         target_bytes=direct.target_bytes,
         parquet=dict(direct.parquet),
         shown=direct.shown,
+        step=choose_step(request),
     )
     shown = "".join(
         f", `{SHOWN}{column.name}` {to_spark_ddl(column.type)}"

@@ -13,6 +13,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator
 from airflow.sdk.exceptions import ParamValidationError
 from pydantic import JsonValue
 
+from frazil.comparison_answer import CompareRequest
 from frazil.errors import ConfigurationError
 from frazil.move_messages import MoveRequest
 from frazil.stack.pool_sync import BACKFILL_POOL
@@ -233,7 +234,9 @@ def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags) -> None:
     assert {"orders" in stream.schema["examples"] for stream in streams} == {True}
     dry = {dag_id for dag_id, params in forms.items() if params.get("dry_run") is True}
     # A review of a schema writes what a person answers to its question, and nothing else.
-    assert dry == forms.keys() - WRITE_NOTHING - {"review_schema"}
+    scheduled = {dag_id for dag_id in forms if dag_id.startswith("maintain__")}
+    assert len(scheduled) == 2
+    assert dry == forms.keys() - WRITE_NOTHING - {"review_schema"} - scheduled
 
 
 def test_every_first_task_refuses_a_field_that_its_form_does_not_have(dags: Dags) -> None:
@@ -263,6 +266,18 @@ def test_a_form_for_dead_letters_that_is_filled_in_wrongly_is_refused(dags: Dags
         params["offsets"] = ["orders 5 to 9"]
     with pytest.raises(ParamValidationError):
         params["reasons"] = ["type_missmatch"]
+
+
+@pytest.mark.parametrize("given", [None, ["orders:0:5-9", "orders:1:0-4"]])
+def test_a_form_for_a_comparison_may_name_offsets(dags: Dags, given: list[str] | None) -> None:
+    params = dags["compare"].params
+    params["left"], params["right"], params["offsets"] = "orders", "legacy.orders", given
+
+    request = read_form(CompareRequest, params.dump())
+
+    assert request.offsets == tuple(given or ())
+    with pytest.raises(ParamValidationError):
+        params["offsets"] = ["orders 5 to 9"]
 
 
 def test_a_form_for_a_move_takes_offsets_of_one_form_and_is_looked_at_first(dags: Dags) -> None:

@@ -156,6 +156,21 @@ def test_the_error_text_is_the_last_thing_in_the_log(caplog: pytest.LogCaptureFi
     ]
 
 
+def test_an_error_of_no_known_kind_is_noted_with_the_stream_of_its_dag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    with DAG("ingest__orders", schedule=None) as dag:
+        pass
+    context = {"exception": ZeroDivisionError("by zero"), "dag": dag, "params": {}, "run_id": "r1"}
+
+    write_last_words(cast("Context", context))
+
+    (event,) = read_notes()
+    assert (event.stream, event.kind, event.run_id) == ("orders", "failure", "r1")
+    assert event.text == "Unexpected: ZeroDivisionError: by zero"
+
+
 def test_a_message_leaves_as_json_that_the_next_task_can_parse() -> None:
     verdict = Verdict(stream="orders", batch_id="b1", attempt="a1", outcome="passed")
 

@@ -69,3 +69,4 @@ if __name__ == "__main__":
         "limit_seconds": LIMIT_SECONDS,
     }
     print(json.dumps(figures, indent=2))
+    sys.exit(figures["seconds_p50"] > LIMIT_SECONDS)

@@ -81,7 +81,7 @@ def measure_ages(environment: Mapping[str, str], stack: Any, name: str) -> tuple
     return (visible - created)[created > created.min() + WARM_SECONDS], len(batches)
 
 
-def main(megabytes: float, minutes: float) -> dict[str, object]:
+def main(megabytes: float, minutes: float) -> dict[str, Any]:
     """Produce, wait, and look at every record."""
     with started_stack() as environment:
         stack = ask(environment, "stack", "status")
@@ -111,4 +111,7 @@ def main(megabytes: float, minutes: float) -> dict[str, object]:
 
 if __name__ == "__main__":
     given = (float(os.environ.get(n, d)) for n, d in (("MB_PER_SECOND", "5"), ("MINUTES", "5")))
-    print(json.dumps(main(*given), indent=2))
+    figures = main(*given)
+    print(json.dumps(figures, indent=2))
+    found = figures["seconds_to_visible"]
+    sys.exit(any(found[share] > limit for share, limit in LIMITS.items()))

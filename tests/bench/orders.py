@@ -3,10 +3,13 @@
 import json
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+IterateValues: TypeAlias = Callable[[int], Iterator[bytes]]
 
 PARTITIONS = 4
 TARGET_BYTES = 365
@@ -63,13 +66,15 @@ EXPECTATIONS = [
 ]
 
 
-def write_document(stream: str, table: str, records: int) -> dict[str, object]:
+def write_document(
+    stream: str, table: str, records: int, columns: Mapping[str, str] = COLUMNS
+) -> dict[str, object]:
     """Describe the stream of the benchmark."""
     return {
         "stream": stream,
         "owner": "bench@example.org",
         "source": {"topic": stream},
-        "value": {"convert": "json", "columns": dict(COLUMNS)},
+        "value": {"convert": "json", "columns": dict(columns)},
         "table": {"name": table},
         "batch": {"max_records": records},
         "quality": {"suite": stream},
@@ -101,7 +106,9 @@ def iterate_values(count: int, seed: int = 7) -> Iterator[bytes]:
         yield json.dumps(event, separators=(",", ":")).encode()
 
 
-def fill_topic(bootstrap: str, topic: str, count: int) -> None:
+def fill_topic(
+    bootstrap: str, topic: str, count: int, iterate: IterateValues = iterate_values
+) -> None:
     """Create the topic and send the events."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(15)
@@ -114,7 +121,7 @@ def fill_topic(bootstrap: str, topic: str, count: int) -> None:
             "queue.buffering.max.messages": 500_000,
         }
     )
-    for index, value in enumerate(iterate_values(count)):
+    for index, value in enumerate(iterate(count)):
         while True:
             try:
                 producer.produce(topic, value=value, partition=index % PARTITIONS)

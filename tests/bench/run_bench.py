@@ -205,13 +205,19 @@ def measure_parse() -> Any:
     return json.loads(done.stdout)
 
 
+def find_figure(figures: Mapping[str, Any], path: str) -> Any:
+    """Follow a path of keys and places."""
+    found: Any = figures
+    for word in path.split("."):
+        found = found[int(word)] if isinstance(found, list) else found[word]
+    return found
+
+
 def list_missed(figures: Mapping[str, Any]) -> list[str]:
     """List the limits that a figure is above."""
     missed = []
     for path, limit in LIMITS.items():
-        found: Any = figures
-        for word in path.split("."):
-            found = found[word]
+        found = find_figure(figures, path)
         missed += [f"{path}: {found}, limit {limit}"] if found > limit else []
     return missed
 

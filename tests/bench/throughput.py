@@ -1,4 +1,12 @@
-"""Stage, check and publish beside a floor in the same session, interleaved, medians of several."""
+"""Stage, check and publish beside two floors in the same session, by turns; prints JSON.
+
+    python tests/bench/throughput.py RECORDS ROUNDS
+
+EVENTS (orders) are of 365 bytes and nested, or `readings`: of 147 bytes and flat; the suite has
+EXPECTATIONS (10) of them. One floor has default write settings, the other those of our tables. It
+needs a running stack (`frazil stack up --only kafka,spark`); FRAZIL_SPARK_PID names its Spark
+server, whose CPU seconds count too.
+"""
 
 import json
 import os
@@ -6,12 +14,14 @@ import secrets
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import orders
 import psutil
+import readings
 import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -20,6 +30,7 @@ from frazil.connections import find_kafka_config, find_spark_remote
 from frazil.contracts import BatchPlan, Message, StageResult
 from frazil.engine import SparkEngine
 from frazil.ingest import check_batch, plan_next_batch, publish_staged, stage_batch
+from frazil.tables import TABLE_DEFAULTS
 from frazil.workspace import Workspace, open_workspace
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "spark_jobs"))
@@ -39,7 +50,13 @@ class SameSession(SparkEngine):
         return job.stage_batch(self.spark, request)
 
 
-def run_floor(spark: SparkSession, plan: BatchPlan, bootstrap: str, table: str) -> None:
+def run_floor(
+    spark: SparkSession,
+    plan: BatchPlan,
+    bootstrap: str,
+    table: str,
+    schema: str = orders.SPARK_SCHEMA,
+) -> None:
     """Read the same range, decode, append: no check, no letters, no offsets in a ledger."""
     topic = plan.stream
     ranges = plan.ranges[topic]
@@ -55,7 +72,7 @@ def run_floor(spark: SparkSession, plan: BatchPlan, bootstrap: str, table: str) 
         .option("endingOffsets", json.dumps({topic: {p: r[1] for p, r in ranges.items()}}))
         .load()
     )
-    decoded = F.from_json(F.col("value").cast("string"), orders.SPARK_SCHEMA)
+    decoded = F.from_json(F.col("value").cast("string"), schema)
     rows = frame.select(decoded.alias("d"), "topic", "partition", "offset", "timestamp")
     rows.select("d.*", "topic", "partition", "offset", "timestamp").writeTo(table).append()
 
@@ -88,45 +105,77 @@ def measured_pids(spark_pid: int | None) -> tuple[int, ...]:
     return (os.getpid(),) if spark_pid is None else (os.getpid(), spark_pid)
 
 
-def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
-    """Run the comparison and give its figures."""
+def list_expectations(events: ModuleType, count: int) -> list[dict[str, object]]:
+    """Give the suite of the events, filled up with bounds of the first number to so many."""
+    wanted = list[dict[str, object]](events.EXPECTATIONS[:count])
+    number = next(name for name, kind in events.COLUMNS.items() if kind.startswith("long"))
+    wanted += [
+        {
+            "type": "expect_column_values_to_be_between",
+            "kwargs": {"column": number, "min_value": -extra, "max_value": 10**12 + extra},
+        }
+        for extra in range(1, count - len(wanted) + 1)
+    ]
+    return wanted
+
+
+def write_stream(events: ModuleType, records: int, expectations: int) -> tuple[str, Path]:
+    """Fill a topic, and write the stream's suite; give its name and the folder of its file."""
     stream = f"bench{secrets.token_hex(3)}"
     folder = Path(os.environ["FRAZIL_HOME"]) / "bench" / stream
     (folder / "expectations").mkdir(parents=True)
-    suite = {"name": stream, "expectations": orders.EXPECTATIONS}
+    suite = {"name": stream, "expectations": list_expectations(events, expectations)}
     (folder / "expectations" / f"{stream}.json").write_text(json.dumps(suite))
-    document = orders.write_document(stream, f"bench.{stream}", records)
-    (folder / f"{stream}.yaml").write_text(yaml.safe_dump(document))
     os.environ["FRAZIL_STREAMS"] = str(folder)
     bootstrap = find_kafka_config("kafka_default")["bootstrap.servers"]
-    orders.fill_topic(bootstrap, stream, records)
+    orders.fill_topic(bootstrap, stream, records, events.iterate_values)
+    return stream, folder
+
+
+def main(
+    events: ModuleType, expectations: int, records: int, rounds: int, spark_pid: int | None
+) -> dict[str, object]:
+    """Run the comparison and give its figures."""
+    stream, folder = write_stream(events, records, expectations)
+    bootstrap = find_kafka_config("kafka_default")["bootstrap.servers"]
     spark = SparkSession.builder.remote(find_spark_remote()).create()
-    ours: list[tuple[float, float]] = []
-    floors: list[tuple[float, float]] = []
-    schema = (
-        f"{orders.SPARK_SCHEMA}, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
-    )
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
     pids = measured_pids(spark_pid)
+    found: dict[str, list[tuple[float, float]]] = {"ours": [], "floor": [], "same": []}
     for turn in range(rounds + 1):
         table = f"bench.{stream}_{turn}"
-        floor_table = f"lake.{table}_floor"
-        spark.sql(f"CREATE TABLE {floor_table} ({schema}) USING iceberg")
-        document["table"] = {"name": table}
+        document = orders.write_document(stream, table, records, events.COLUMNS)
         (folder / f"{stream}.yaml").write_text(yaml.safe_dump(document))
         work = open_workspace(stream, "bench")
         work.__dict__["engine"] = SameSession(spark)
         plan = plan_next_batch(work)
         assert isinstance(plan, BatchPlan)
-        sides = [
-            (floors, partial(run_floor, spark, plan, bootstrap, floor_table)),
-            (ours, partial(run_ours, work, plan, records)),
+        sides: list[tuple[str, Callable[[], object]]] = [
+            ("ours", partial(run_ours, work, plan, records))
         ]
-        for side, run in sides if turn % 2 else reversed(sides):  # what the first one read is warm
-            side.append(measure(pids, run))
-        print(f"round {turn}: floor {floors[-1]} ours {ours[-1]}", file=sys.stderr)
+        for name, properties in (("floor", {}), ("same", TABLE_DEFAULTS)):
+            floor = create_floor(spark, events, f"lake.{table}_{name}", properties)
+            run = partial(run_floor, spark, plan, bootstrap, floor, events.SPARK_SCHEMA)
+            sides.append((name, run))
+        first = turn % len(sides)  # what the first one read is warm
+        for name, run in sides[first:] + sides[:first]:
+            found[name].append(measure(pids, run))
+            print(f"round {turn}: {name} {found[name][-1]}", file=sys.stderr)
     spark.stop()
-    return summarize(records, floors[1:], ours[1:])
+    warm = {name: runs[1:] for name, runs in found.items()}
+    figures = summarize(records, warm["floor"], warm["ours"], warm["same"])
+    return {"bytes": events.TARGET_BYTES, "expectations": expectations, **figures}
+
+
+def create_floor(
+    spark: SparkSession, events: ModuleType, table: str, properties: Mapping[str, str]
+) -> str:
+    """Create a floor's table, and name it."""
+    schema = f"{events.SPARK_SCHEMA}, topic STRING, partition INT, offset BIGINT, "
+    written = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    said = f" TBLPROPERTIES ({written})" if written else ""
+    spark.sql(f"CREATE TABLE {table} ({schema} timestamp TIMESTAMP) USING iceberg{said}")
+    return table
 
 
 def run_ours(work: Workspace, plan: BatchPlan, records: int) -> None:
@@ -138,25 +187,34 @@ def run_ours(work: Workspace, plan: BatchPlan, records: int) -> None:
 
 
 def summarize(
-    records: int, floors: list[tuple[float, float]], ours: list[tuple[float, float]]
+    records: int,
+    floors: list[tuple[float, float]],
+    ours: list[tuple[float, float]],
+    same: list[tuple[float, float]],
 ) -> dict[str, object]:
-    """Give medians, extremes and the ratio of each pair."""
+    """Give medians, extremes and the ratio of each round."""
     floor_wall = statistics.median(wall for wall, _ in floors)
     our_wall = statistics.median(wall for wall, _ in ours)
+    pairs = [o[0] / f[0] for o, f in zip(ours, floors, strict=True)]
+    alike = [o[0] / s[0] for o, s in zip(ours, same, strict=True)]
+    sides = (("floor", floors), ("same_settings", same), ("frazil", ours))
     return {
         "records": records,
         "rounds": len(ours),
         "floor_records_per_second": round(records / floor_wall),
         "frazil_records_per_second": round(records / our_wall),
         "time_ratio_median": round(our_wall / floor_wall, 3),
-        "time_ratio_pairs": [round(o[0] / f[0], 3) for o, f in zip(ours, floors, strict=True)],
+        "time_ratio_pairs": [round(ratio, 3) for ratio in pairs],
+        "time_ratio_same_settings": round(statistics.median(alike), 3),
         "cpu_seconds_per_million": {
-            "floor": round(statistics.median(c for _, c in floors) / records * 1e6, 2),
-            "frazil": round(statistics.median(c for _, c in ours) / records * 1e6, 2),
+            name: round(statistics.median(c for _, c in side) / records * 1e6, 2)
+            for name, side in sides
         },
     }
 
 
 if __name__ == "__main__":
     pid = int(os.environ["FRAZIL_SPARK_PID"]) if "FRAZIL_SPARK_PID" in os.environ else None
-    print(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]), pid), indent=2))
+    kind = {"orders": orders, "readings": readings}[os.environ.get("EVENTS", "orders")]
+    asked = int(os.environ.get("EXPECTATIONS", "10"))
+    print(json.dumps(main(kind, asked, int(sys.argv[1]), int(sys.argv[2]), pid), indent=2))

@@ -1,7 +1,12 @@
 """The ingest DAG on real parts: a topic becomes a table, and repeating changes nothing."""
 
+import time
+
 import pytest
+from confluent_kafka import Producer
 from conftest import Lab, good_values
+from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import EqualTo
 
 from e2e.conftest import Airflow
 
@@ -110,13 +115,30 @@ def test_maintenance_runs_its_four_tasks_and_keeps_every_row(
 ) -> None:
     lab = airflow_lab
     dag = f"maintain__{lab.stream}"
-    lab.create_topic()
+    rule = {"column": "_kafka.timestamp", "keep_days": 30}
+    lab.write_stream(maintenance={"schedule": "0 0 1 1 *", "expire_rows": rule})
+    lab.create_topic(**{"retention.ms": "-1"})
     lab.produce(good_values(100))
+    produce_old(lab)
     lab.drain()
+    assert lab.rows == 101
     airflow.api.wait_for_dag(dag)
 
-    run = airflow.run(dag)
-
     tasks = ("compact", "expire_snapshots", "remove_orphans", "expire_rows", "report")
-    assert airflow.states(dag, run) == dict.fromkeys(tasks, "success")
+    for form, rows in (({"dry_run": True}, 101), ({}, 100)):
+        run = airflow.run(dag, **form)
+        assert airflow.states(dag, run) == dict.fromkeys(tasks, "success")
+        assert lab.rows == rows
     assert lab.frazil("audit", lab.stream).code == 0
+    told = load_catalog("lake", **lab.stack.catalog_properties).load_table("frazil.timeline")
+    events = told.scan(row_filter=EqualTo("stream", lab.stream)).to_arrow()  # type: ignore[call-arg, arg-type]
+    assert {"bootstrap", "ingest", "expire-rows"} <= set(events["kind"].to_pylist())
+
+
+def produce_old(lab: Lab) -> None:
+    """Send a record of forty days ago."""
+    at_ms = int((time.time() - 40 * 86_400) * 1000)
+    producer = Producer({"bootstrap.servers": lab.stack.bootstrap})
+    (value,) = good_values(1, 100)
+    producer.produce(lab.topic, value=value, partition=0, timestamp=at_ms)
+    assert producer.flush(30) == 0

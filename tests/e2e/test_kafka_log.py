@@ -17,7 +17,7 @@ MARK_SECONDS = 30
 @pytest.fixture
 def log(lab: Lab) -> KafkaLog:
     """Ask the stack's broker about a topic of one partition."""
-    lab.create_topic(partitions=1)
+    lab.create_topic(partitions=1, **{"retention.ms": "-1"})
     return KafkaLog({"bootstrap.servers": lab.stack.bootstrap})
 
 

@@ -1,7 +1,9 @@
 """The embedded stack for real: up, used by its clients, hurt, down; and nothing stays behind."""
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -183,12 +185,14 @@ def test_the_idle_stack_fits_a_small_machine(whole: Home) -> None:
 
 
 def test_nothing_listens_beyond_this_machine(whole: Home) -> None:
-    addresses = {
-        connection.laddr.ip.removeprefix("::ffff:")
-        for pid in whole.pids()
-        for connection in psutil.Process(pid).net_connections(kind="inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    addresses: set[str] = set()
+    for pid in whole.pids():
+        with contextlib.suppress(psutil.NoSuchProcess):  # short-lived ones end meanwhile
+            addresses |= {
+                connection.laddr.ip.removeprefix("::ffff:")
+                for connection in psutil.Process(pid).net_connections(kind="inet")
+                if connection.status == psutil.CONN_LISTEN
+            }
 
     assert addresses == {"127.0.0.1"}
 
@@ -275,6 +279,24 @@ def test_down_ends_every_process_and_data_and_ports_stay(home: Home) -> None:
     assert "kafka: ready" in home.up("--only", "kafka")
     assert home.at("kafka", "bootstrap") == bootstrap["bootstrap.servers"]
     assert "kept" in AdminClient(bootstrap).list_topics(timeout=15).topics
+
+
+def test_the_first_spark_server_of_a_home_leaves_its_classes_to_the_next(home: Home) -> None:
+    jars = home.path / "jars"
+    fetched = os.environ.get("FRAZIL_JARS", REPO / ".frazil" / "jars")
+    others = shutil.ignore_patterns("*.jsa", "*.part", "connect", "flink", "rest")
+    shutil.copytree(fetched, jars, ignore=others)
+    own = {"FRAZIL_JARS": str(jars)}
+    home.up("--only", "spark", **own)
+    assert home.frazil("down", **own).returncode == 0
+
+    home.up("--only", "spark", **own)
+
+    (archive,) = jars.glob("spark-*.jsa")
+    server = psutil.Process(int(str(home.services()["spark_connect"])))
+    assert str(archive) in {part.path for part in server.memory_maps()}
+    assert home.frazil("down", **own).returncode == 0
+    assert [*jars.glob("spark-*.part")] == []
 
 
 def test_down_twice_is_as_good_as_once(home: Home) -> None:

@@ -39,6 +39,13 @@ def test_a_stream_with_unread_records_shows_both_clocks_and_when_they_would_be_l
     assert isinstance(fresh["table_clock_seconds"], int)
     assert fresh["stream_clock_seconds"] <= fresh["table_clock_seconds"]
     assert 6 * DAY_SECONDS < int(str(fresh["time_to_loss_seconds"])) <= 7 * DAY_SECONDS
+    partitions = status["partitions"]
+    assert isinstance(partitions, list)
+    covered = {p["partition"]: p["retention_covers_seconds"] for p in partitions}
+    assert covered.keys() == {0, 1}
+    assert all(6 * DAY_SECONDS < seconds <= 7 * DAY_SECONDS for seconds in covered.values())
+    shown = lab.frazil("status", lab.stream).out
+    assert all(f"{lab.topic}-{number}" in shown for number in covered)
 
 
 def test_a_broker_that_is_down_is_named_and_the_table_still_tells_its_age(lab: Lab) -> None:

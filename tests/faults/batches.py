@@ -1,5 +1,6 @@
 """Batches of a lab's stream, step by step in the test's own process, on the real parts."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -82,6 +83,15 @@ class Batches:
         for row in self.table.scan(selected_fields=("_kafka",)).to_arrow().to_pylist():
             found.setdefault(row["_kafka"]["partition"], []).append(row["_kafka"]["offset"])
         return {partition: sorted(offsets) for partition, offsets in sorted(found.items())}
+
+    def wait_for_stable_end(self, end: int) -> None:
+        """Wait for the coordinator's marks in partition 0, which it writes after its answer."""
+        work = self.open()
+        for _ in range(300):
+            if work.kafka.fetch_topic(self.lab.topic).partitions[0].end == end:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"the last stable offset never became {end}")
 
     def delete_records(self, before: int, partition: int = 0) -> None:
         """Let retention take what lies before an offset."""

@@ -3,6 +3,8 @@
 import json
 import os
 import secrets
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -34,8 +36,8 @@ OLD = 40
 
 
 @pytest.fixture
-def late(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerLake:
-    """Begin a stream at the end of a topic that has records, and ingest one batch."""
+def unborn(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerLake:
+    """Make a stream that will begin at the end of its topic."""
     monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
     monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path))
     name = f"l{secrets.token_hex(4)}"
@@ -47,11 +49,17 @@ def late(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broke
     (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
     lake = BrokerLake(tmp_path, stream)
     lake.create_topic(stack.bootstrap)
-    lake.produce(OLD)
-    lake.begin()
-    lake.load(10)
-    assert lake.places() == {0: list(range(20, 25)), 1: list(range(20, 25))}
     return lake
+
+
+@pytest.fixture
+def late(unborn: BrokerLake) -> BrokerLake:
+    """Begin a stream at the end of a topic that has records, and ingest one batch."""
+    unborn.produce(OLD)
+    unborn.begin()
+    unborn.load(10)
+    assert unborn.places() == {0: list(range(20, 25)), 1: list(range(20, 25))}
+    return unborn
 
 
 def plan(lake: BrokerLake, **asked: object) -> BackfillPlan:
@@ -210,25 +218,50 @@ def test_what_kafka_no_longer_holds_is_left_out_or_refused(late: BrokerLake) -> 
         plan(late, offsets=(f"{late.topic}:0:2-20",))
 
 
+def test_a_time_begins_with_its_first_record_and_ends_before_the_first_one_behind_it(
+    unborn: BrokerLake,
+) -> None:
+    begin_ms = int(time.time() * 1000) - 3_600_000
+    unborn.produce_at(begin_ms, 0, 1, 2, 3, 9, 4, 5, 6)
+    unborn.begin()
+    since, until = (datetime.fromtimestamp(begin_ms / 1000 + s, UTC).isoformat() for s in (2, 5))
+
+    planned = plan(unborn, since=since, until=until)
+    for window in planned.windows:
+        fill_window(unborn.work, window)
+
+    assert [window.ranges for window in planned.windows] == [{unborn.topic: {0: (2, 4)}}]
+    assert unborn.places() == {0: [2, 3]}
+    audit_both(unborn)
+
+
 @pytest.mark.parametrize(
-    ("asked", "error"),
+    ("asked", "error", "told"),
     [
-        ({"offsets": ("{topic}:0:0-5",), "since": "2026-01-31T00:00:00Z"}, ConfigurationError),
-        ({"offsets": ("{topic}:0:5-5",)}, ConfigurationError),
-        ({"offsets": ("{topic}:0:5-21",)}, TargetError),
-        ({"offsets": ("{topic}:7:0-1",)}, TargetError),
-        ({"offsets": ("nobody:0:0-1",)}, TargetError),
-        ({"until": "tomorrow"}, ConfigurationError),
-        ({"since": "2026-02-01T00:00Z", "until": "2026-01-31T00:00Z"}, ConfigurationError),
+        (
+            {"offsets": ("{topic}:0:0-5",), "since": "2026-01-31T00:00:00Z"},
+            ConfigurationError,
+            "given: both.*leave --since and --until out, or --offsets",
+        ),
+        ({"offsets": ("{topic}:0:5-5",)}, ConfigurationError, "empty range.*{topic}:0:5-6"),
+        ({"offsets": ("{topic}:0:5-21",)}, TargetError, "reaches into.*`frazil replay"),
+        ({"offsets": ("{topic}:7:0-1",)}, TargetError, "{topic}-7.*`frazil"),
+        ({"offsets": ("nobody:0:0-1",)}, TargetError, "nobody-0.*`frazil"),
+        ({"until": "tomorrow"}, ConfigurationError, "--until: .*tomorrow.*date, time and zone"),
+        (
+            {"since": "2026-02-01T00:00Z", "until": "2026-01-31T00:00Z"},
+            ConfigurationError,
+            "2026-02-01T00:00Z is not before --until 2026-01-31T00:00Z.*swap them",
+        ),
     ],
 )
 def test_an_impossible_request_is_refused(
-    late: BrokerLake, asked: dict[str, object], error: type[Exception]
+    late: BrokerLake, asked: dict[str, object], error: type[Exception], told: str
 ) -> None:
     if "offsets" in asked:
         texts = asked["offsets"]
         assert isinstance(texts, tuple)
         asked = {**asked, "offsets": tuple(text.format(topic=late.topic) for text in texts)}
 
-    with pytest.raises(error):
+    with pytest.raises(error, match="(?s)" + told.format(topic=late.topic)):
         plan(late, **asked)

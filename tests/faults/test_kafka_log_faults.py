@@ -107,12 +107,13 @@ def test_d15_a_start_in_the_future_waits_before_an_open_transaction(
     assert batches.next_offsets == [2]
 
     hanging.commit_transaction(15)
+    batches.wait_for_stable_end(6)
     assert batches.publish().rows_written == 3
 
 
 def test_d16_timestamps_out_of_order_or_unknown_lose_no_record(lab: Lab, batches: Batches) -> None:
     instants = [5_000, 1_000, -1, 9_000, 1_000]
-    lab.create_topic(partitions=1)
+    lab.create_topic(partitions=1, **{"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": lab.stack.bootstrap})
     for value, instant_ms in zip(good_values(len(instants)), instants, strict=True):
         producer.produce(lab.topic, value=value, partition=0, timestamp=instant_ms)

@@ -219,12 +219,13 @@ def test_d6_a_copy_that_lost_a_record_is_refused_and_a_given_offset_may_not_lose
 def test_d6_records_of_one_instant_are_told_apart_by_the_old_cluster_alone(
     lab: Lab, second: Stack
 ) -> None:
-    lab.create_topic()
+    forever = {"retention.ms": "-1"}  # else Kafka deletes what is that old, whenever it looks
+    lab.create_topic(**forever)
     pair = Pair(lab, lab.stack, second, lab.stack)
     produce_at(pair.first, lab.topic, 1_700_000_000_000, range(20))
     pair.drain()
     produce_at(pair.first, lab.topic, 1_700_000_000_000, range(20, 30))
-    create_topic(second, lab.topic)
+    create_topic(second, lab.topic, **forever)
     copy_records(lab.stack, second, lab.topic)
     pair.here = second
 

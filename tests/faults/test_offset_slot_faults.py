@@ -30,16 +30,6 @@ def begin(lab: Lab, batches: Batches, count: int, name: str = "one") -> Producer
     return batches.produce(good_values(count), **{"transactional.id": f"{lab.topic}-{name}"})
 
 
-def wait_for_stable_end(batches: Batches, end: int) -> None:
-    """Wait for the coordinator's marks, which it writes after its answer."""
-    work = batches.open()
-    for _ in range(300):
-        if work.kafka.fetch_topic(work.stream.source.names[0]).partitions[0].end == end:
-            return
-        time.sleep(0.05)
-    pytest.fail(f"the last stable offset never became {end}")
-
-
 def test_d9_a_log_that_ends_with_a_control_record_is_read_to_its_end_without_alarm(
     lab: Lab, batches: Batches
 ) -> None:
@@ -47,7 +37,7 @@ def test_d9_a_log_that_ends_with_a_control_record_is_read_to_its_end_without_ala
     begin(lab, batches, 5).commit_transaction(15)
     begin(lab, batches, 4, "two").abort_transaction(15)
     begin(lab, batches, 3, "three").commit_transaction(15)
-    wait_for_stable_end(batches, 15)
+    batches.wait_for_stable_end(15)
 
     published = batches.publish()
 
@@ -64,7 +54,7 @@ def test_d9_a_range_of_control_records_alone_moves_the_offsets_and_adds_no_row(
 ) -> None:
     lab.create_topic(partitions=1)
     begin(lab, batches, 4).abort_transaction(15)
-    wait_for_stable_end(batches, 5)
+    batches.wait_for_stable_end(5)
 
     published = batches.publish()
 
@@ -86,7 +76,7 @@ def test_d10_aborted_records_appear_only_where_the_stream_file_asks_for_them(
     lab.create_topic(partitions=1)
     batches.produce(good_values(1))
     begin(lab, batches, 3).abort_transaction(15)
-    wait_for_stable_end(batches, 5)
+    batches.wait_for_stable_end(5)
     batches.produce([b"no json", *good_values(1)])
 
     published = batches.publish()
@@ -106,7 +96,7 @@ def test_d11_what_an_open_transaction_holds_back_is_read_after_its_commit(
     assert batches.publish().ranges == {lab.topic: {0: (0, 3)}}
     assert isinstance(batches.run(), NothingToRead)
     hanging.commit_transaction(15)
-    wait_for_stable_end(batches, 10)
+    batches.wait_for_stable_end(10)
     assert batches.publish().rows_written == 6
 
     assert batches.places() == {0: [*range(9)]}

@@ -37,7 +37,7 @@ def test_e1_e2_a_record_that_cannot_be_read_is_kept_whole_and_the_run_goes_on(
     batches: Batches,
 ) -> None:
     lab = batches.lab
-    lab.create_topic(partitions=1)
+    lab.create_topic(partitions=1, **{"retention.ms": "-1"})
     lab.produce(good_values(3), partitions=1)
     producer = Producer({"bootstrap.servers": lab.stack.bootstrap})
     headers = [("trace", b"\x00\xff"), ("trace", None)]

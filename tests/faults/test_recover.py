@@ -296,28 +296,40 @@ def test_a_rollback_by_others_may_be_left_out_as_a_recorded_gap(
 
 
 @pytest.mark.parametrize(
-    ("request_", "error"),
+    ("request_", "error", "told"),
     [
-        ({}, ConfigurationError),
-        ({"to_snapshot": 1, "to_time": "2026-01-31T00:00:00Z"}, ConfigurationError),
-        ({"to_snapshot": 1}, TargetError),
-        ({"to_time": "yesterday"}, ConfigurationError),
-        ({"to_time": "2026-01-31T00:00:00"}, ConfigurationError),
-        ({"to_time": "1999-01-31T00:00:00Z"}, TargetError),
-        ({"to_offset": "orders-0-5"}, ConfigurationError),
-        ({"to_offset": "nobody:0:5"}, TargetError),
-        ({"answer": "skip"}, NothingToDecideError),
-        ({"answer": "reingest", "accept_gap": True}, ConfigurationError),
-        ({"to_snapshot": 1, "dry_run": False, "by": ""}, ConfigurationError),
+        ({}, ConfigurationError, "needs exactly one of .*`frazil snapshots"),
+        (
+            {"to_snapshot": 1, "to_time": "2026-01-31T00:00:00Z"},
+            ConfigurationError,
+            "given: .*to-snapshot.*to-time",
+        ),
+        ({"to_snapshot": 1}, TargetError, "does not come from .*1.*`frazil snapshots"),
+        ({"to_time": "yesterday"}, ConfigurationError, "yesterday.*date, time and zone"),
+        ({"to_time": "2026-01-31T00:00:00"}, ConfigurationError, "zone.*date, time and zone"),
+        ({"to_time": "1999-01-31T00:00:00Z"}, TargetError, "1999.*`frazil snapshots"),
+        ({"to_offset": "orders-0-5"}, ConfigurationError, "'orders-0-5'.*flights:0:4711"),
+        ({"to_offset": "nobody:0:5"}, TargetError, "no partition nobody-0.*`frazil status"),
+        ({"answer": "skip"}, NothingToDecideError, "`frazil"),
+        (
+            {"answer": "reingest", "accept_gap": True},
+            ConfigurationError,
+            "--accept-gap fits.*`frazil accept-gap",
+        ),
+        (
+            {"to_snapshot": 1, "dry_run": False, "by": ""},
+            ConfigurationError,
+            "a name and a reason.*--by YOU --reason WHY",
+        ),
     ],
 )
 def test_an_unclear_or_impossible_request_is_refused_and_writes_nothing(
-    broker_lake: BrokerLake, request_: dict[str, object], error: type[Exception]
+    broker_lake: BrokerLake, request_: dict[str, object], error: type[Exception], told: str
 ) -> None:
     broker_lake.load(4)
     before = broker_lake.table.metadata_location
 
-    with pytest.raises(error):
+    with pytest.raises(error, match=f"(?s){told}"):
         plan(broker_lake, **{"dry_run": True, **request_})
 
     assert broker_lake.table.metadata_location == before

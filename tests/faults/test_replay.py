@@ -2,6 +2,8 @@
 
 import json
 import os
+import time
+from datetime import UTC, datetime
 
 import pytest
 from broker_lake import BrokerLake
@@ -169,6 +171,27 @@ def test_what_kafka_does_not_deliver_is_told_before(broker_lake: BrokerLake) -> 
         plan(broker_lake, "0:5-6")
 
 
+def test_a_time_begins_with_its_first_record_and_ends_before_the_first_one_behind_it(
+    broker_lake: BrokerLake,
+) -> None:
+    begin_ms = int(time.time() * 1000) - 3_600_000
+    broker_lake.produce_at(begin_ms, 0, 1, 2, 3, 9, 4, 5, 6)
+    broker_lake.ingest()
+    since, until = (datetime.fromtimestamp(begin_ms / 1000 + s, UTC).isoformat() for s in (2, 5))
+    request = ReplayRequest(
+        stream=broker_lake.stream.stream, since=since, until=until, dry_run=False
+    )
+
+    planned = plan_replay(broker_lake.work, request)
+    done = replay(broker_lake.work, planned)
+
+    # The record of second 4 came late, behind one of second 9: Kafka's index ends there.
+    assert planned.batch.ranges == {broker_lake.topic: {0: (2, 4)}}
+    assert (done.rows_written, done.rows_deleted) == (2, 2)
+    assert ids(broker_lake) == {(0, o): 1 if o in {2, 3} else o for o in range(8)}
+    audit_both(broker_lake)
+
+
 def set_topic(lake: BrokerLake, name: str, value: str) -> None:
     """Change a setting of the topic."""
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415
@@ -180,22 +203,30 @@ def set_topic(lake: BrokerLake, name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "error"),
+    ("asked", "error", "told"),
     [
-        ({}, ConfigurationError),
-        ({"offsets": ("{topic}:0:0-5",), "since": "2026-01-31T00:00:00Z"}, ConfigurationError),
-        ({"offsets": ("{topic}:0:5-5",)}, ConfigurationError),
-        ({"offsets": ("{topic} 0 to 5",)}, ConfigurationError),
-        ({"offsets": ("{topic}:0:0-5", "{topic}:0:6-7")}, ConfigurationError),
-        ({"offsets": ("{topic}:0:5-11",)}, TargetError),
-        ({"offsets": ("{topic}:7:0-1",)}, TargetError),
-        ({"offsets": ("nobody:0:0-1",)}, (TargetError, SourceError)),
-        ({"since": "yesterday"}, ConfigurationError),
-        ({"since": "2100-01-01T00:00:00Z"}, TargetError),
+        ({}, ConfigurationError, "given: neither.*--offsets topic:partition:start-end"),
+        (
+            {"offsets": ("{topic}:0:0-5",), "since": "2026-01-31T00:00:00Z"},
+            ConfigurationError,
+            "given: both.*--since",
+        ),
+        ({"offsets": ("{topic}:0:5-5",)}, ConfigurationError, "empty range.*{topic}:0:5-6"),
+        ({"offsets": ("{topic} 0 to 5",)}, ConfigurationError, "'{topic} 0 to 5'.*flights:0:1"),
+        (
+            {"offsets": ("{topic}:0:0-5", "{topic}:0:6-7")},
+            ConfigurationError,
+            "{topic}-0 is named twice.*one range for each",
+        ),
+        ({"offsets": ("{topic}:0:5-11",)}, TargetError, "ends above.*`frazil snapshots"),
+        ({"offsets": ("{topic}:7:0-1",)}, TargetError, "{topic}-7.*`frazil snapshots"),
+        ({"offsets": ("nobody:0:0-1",)}, (TargetError, SourceError), "nobody.*`frazil"),
+        ({"since": "yesterday"}, ConfigurationError, "--since: .*yesterday.*date, time and zone"),
+        ({"since": "2100-01-01T00:00:00Z"}, TargetError, "no offset in this time.*`frazil snap"),
     ],
 )
 def test_an_unclear_or_impossible_request_is_refused(
-    broker_lake: BrokerLake, asked: dict[str, object], error: type[Exception]
+    broker_lake: BrokerLake, asked: dict[str, object], error: type[Exception], told: str
 ) -> None:
     broker_lake.load(20)
     if "offsets" in asked:
@@ -204,7 +235,7 @@ def test_an_unclear_or_impossible_request_is_refused(
         asked = {**asked, "offsets": tuple(t.format(topic=broker_lake.topic) for t in texts)}
     request = ReplayRequest.model_validate({"stream": broker_lake.stream.stream, **asked})
 
-    with pytest.raises(error):
+    with pytest.raises(error, match="(?s)" + told.format(topic=broker_lake.topic)):
         plan_replay(broker_lake.work, request)
 
 

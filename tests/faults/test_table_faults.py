@@ -1,5 +1,6 @@
 """Tables that change or break under a batch (docs/faults.md, E and G), with what Spark staged."""
 
+import json
 import re
 import secrets
 
@@ -9,9 +10,11 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
 from faults.batches import Batches
+from frazil import commits, keys
 from frazil.contracts import BatchPlan, Staged
 from frazil.errors import MissingTableError, StageLostError, StageStaleError
 from frazil.ingest import check_batch, publish_staged, stage_batch
+from frazil.state import Hint, encode_hint
 from frazil.tables import dead_letters_name
 from frazil.workspace import Workspace
 
@@ -146,3 +149,37 @@ def test_another_writer_halts_a_stream_that_allows_none_until_it_is_taken_back(
     assert back.code == 0, back.err
     assert lab.rows == 15
     assert batches.faults() == ()
+
+
+def test_a_state_that_nobody_can_read_halts_and_the_page_leads_out(
+    lab: Lab, batches: Batches
+) -> None:
+    lab.create_topic()
+    lab.produce(good_values(20))
+    batches.publish()
+    lab.produce(good_values(20, 20))
+    newer = json.dumps({"v": 9, "offsets": "of a form to come"})
+    table = batches.table
+    before = table.current_snapshot()
+    assert before is not None
+    added = commits.build_append(table, {keys.state_key(lab.stream): newer})
+    new_id = added.snapshot.snapshot_id
+    hint = {keys.hint_key(lab.stream): encode_hint(Hint(2, "of a newer release", new_id))}
+    updates = [added, commits.set_branch(commits.MAIN, new_id), commits.set_properties(hint)]
+    commits.commit(batches.catalog, table, commits.require_uuid(table), updates)
+
+    refused = lab.frazil("run", lab.stream)
+    listed = lab.frazil("snapshots", lab.stream, "--json").json
+    batches.table.manage_snapshots().rollback_to_snapshot(before.snapshot_id).commit()
+    decision = ("--by", "jane@example.org", "--reason", "edited by hand", "--no-dry-run")
+    answered = lab.frazil("recover", lab.stream, "--reingest", *decision)
+
+    told = (lab.table, str(new_id), f"`frazil recover {lab.stream} --reingest`")
+    assert refused.code == 1
+    assert all(word in refused.err for word in ("UnknownState", *told)), refused.err
+    assert isinstance(listed, list)
+    assert listed[0]["epoch"] is None
+    assert answered.code == 0, answered.err
+    assert lab.frazil("run", lab.stream).code == 0
+    rows = batches.table.scan(selected_fields=("id",)).to_arrow()
+    assert sorted(rows["id"].to_pylist()) == list(range(40))

@@ -81,7 +81,7 @@ def test_a_drill_that_finds_a_loss_fails_and_says_what(
     lab.create_topic()
     lines = check_readiness(open_workspace(lab.stream, "readiness-1")).lines
     found = next(line for line in lines if line.name == "last drill")
-    assert (found.mark, "FAILED" in found.evidence) == ("warn", True)
+    assert (found.mark, "FAILED" in found.evidence) == ("fail", True)
 
 
 @pytest.mark.parametrize("name", ["mirror_promoted", "broker_restart"])

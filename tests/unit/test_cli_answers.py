@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+from frazil.cli.output import format_ranges, print_table
+
 RETRY = """
 import stamina
 {silence}
@@ -26,3 +30,9 @@ def test_a_retry_is_not_written_into_the_answer() -> None:
 
     assert run(silence) == "{}\n"
     assert run("") != "{}\n", "by default a retry is told there"
+
+
+def test_ranges_in_a_table_keep_their_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("Ranges", ("read",), [(format_ranges({"orders": {0: (0, 5)}}),)])
+
+    assert "orders-0 [0, 5) " in capsys.readouterr().out

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 from lake import Lake, rows_of
+from pydantic import ValidationError
 from pyiceberg.exceptions import CommitFailedException, ServerError, ValidationException
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, AssertTableUUID
 from requests.exceptions import ReadTimeout
@@ -109,6 +110,21 @@ def test_a_lost_race_has_many_names_and_everything_else_is_unknown(
     definite: bool,  # noqa: FBT001
 ) -> None:
     assert commits.is_definite_conflict(error) is definite
+
+
+def test_a_copy_of_the_metadata_shares_its_snapshots_which_nobody_can_change(lake: Lake) -> None:
+    lake.ingest(1, 1)
+    metadata = lake.table.metadata
+
+    copied = metadata.model_copy(deep=True)
+
+    assert copied.snapshots is not metadata.snapshots
+    assert [*map(id, copied.snapshots)] == [*map(id, metadata.snapshots)]
+    assert [*map(id, copied.snapshot_log)] == [*map(id, metadata.snapshot_log)]
+    assert copied.schemas[0] is not metadata.schemas[0]
+    for frozen in (copied.snapshots[0], copied.snapshot_log[0]):
+        with pytest.raises(ValidationError, match="frozen"):
+            frozen.timestamp_ms = 0
 
 
 def test_a7_trap_pyicebergs_own_append_doubles_a_range_and_publish_does_not(

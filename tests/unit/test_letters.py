@@ -10,7 +10,7 @@ from frazil import keys
 from frazil.audit_ledger import Span, Spans, Step
 from frazil.audit_rows import NOBODY
 from frazil.coordinates import Offsets
-from frazil.errors import ConfigurationError, StageStaleError
+from frazil.errors import ConfigurationError, StageStaleError, TargetError
 from frazil.ledger import LedgerEntry
 from frazil.letters import Taken, judge_letters, list_slices
 from frazil.offsets import OffsetRange
@@ -24,6 +24,7 @@ from frazil.redrive_plan import (
     refuse_upserts,
     split_letters,
 )
+from frazil.replay import refuse_ambiguous
 from frazil.state import StreamState
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -219,3 +220,5 @@ def test_a_stream_that_merges_by_key_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="bring a deleted key back"):
         refuse_upserts((step,), "orders")
+    with pytest.raises(TargetError, match=r"(?s)merged by key.*`frazil recover orders --to-offset"):
+        refuse_ambiguous("orders", {"orders": {0: OffsetRange(0, 1)}}, (step,))

@@ -66,7 +66,7 @@ def test_a_good_stream_has_only_good_lines_with_evidence() -> None:
 
     assert {line.mark for line in lines.values()} == {"ok"}
     assert all(line.evidence and line.fix is None for line in lines.values())
-    assert len(lines) == 13
+    assert len(lines) == 14
 
 
 OPEN = replace(GOOD, access=(*GOOD.access, describe_catalog({"uri": "http://c:8181"})))
@@ -99,6 +99,12 @@ LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=()
             "add_column city: string waits for an answer",
         ),
         (
+            replace(GOOD, unnamed=("zip", "place.at")),
+            "fields",
+            "warn",
+            "zip, place.at of the newest batch has no column",
+        ),
+        (
             replace(GOOD, stream=make_stream(schema={"other": "auto"})),
             "schema decisions",
             "warn",
@@ -114,7 +120,7 @@ LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=()
         (
             replace(GOOD, last_drill=DRILL.model_copy(update={"facts": {"verdict": "failed"}})),
             "last drill",
-            "warn",
+            "fail",
             "2026-01-31",
         ),
         (OPEN, "authentication", "warn", "asked is Kafka by SASL_SSL (PLAIN); the catalog"),
@@ -161,7 +167,7 @@ def test_only_a_red_line_makes_a_stream_unready() -> None:
 
     card = Scorecard(stream="orders", outage_hours=72, lines=yellow)
     assert card.ready
-    assert "12 of 13 lines are good" in card.text
+    assert "13 of 14 lines are good" in card.text
     assert "Next: set credentials in the connections" in card.text
     assert not Scorecard(stream="orders", outage_hours=72, lines=red).ready
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.connections import CatalogPreset, Connection
+from frazil.connections import CatalogPreset, Connection, find_connection
 from frazil.contracts import Message
 from frazil.engine import SparkEngine
 from frazil.errors import ConfigurationError, SparkUnavailableError
@@ -32,6 +33,25 @@ def connect(
     host: str | None = "spark://127.0.0.1", port: int | None = 1, **extra: str
 ) -> Connection:
     return Connection("spark_default", host=host, port=port, extra=extra, conn_type="spark")
+
+
+@pytest.mark.parametrize(
+    ("page", "masters"),
+    [
+        ("submit.md", ["spark://master.example.org:7077"]),
+        ("scale.md", ["k8s://https://kubernetes.example.org:6443", "yarn"]),
+    ],
+)
+def test_the_connections_of_the_pages_are_understood(
+    page: str, masters: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    found = []
+    for written in re.findall(r"AIRFLOW_CONN_SPARK_DEFAULT='(.*?)'", text, re.DOTALL):
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", written)
+        found.append(SubmitEngine(find_connection("spark_default"), CATALOG).master)
+
+    assert found == masters
 
 
 def test_a_connection_of_another_type_gives_its_scheme() -> None:

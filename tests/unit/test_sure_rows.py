@@ -1,5 +1,8 @@
 """A record is sure only if nothing about it is in doubt; what is not sure is read by Spark."""
 
+from pathlib import Path
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from json_corpus import BIG, COLUMNS, ODD, PLAIN, STILL_SURE, SURE_AS_A_WHOLE, WHOLE, make_records
@@ -7,8 +10,10 @@ from json_corpus import BIG, COLUMNS, ODD, PLAIN, STILL_SURE, SURE_AS_A_WHOLE, W
 from frazil.columns import parse_column
 from frazil.direct_plan import narrow_schema
 from frazil.table_schema import build_table_schema
-from frazil_spark.direct_files import build_kafka
+from frazil_spark.direct_files import BIG as TOO_BIG
+from frazil_spark.direct_files import DirectOrder, build_kafka, find_sampled, write_sure_rows
 from frazil_spark.sure_rows import MAX_SPLITS, SureReader
+from frazil_spark.sure_values import ValueOrder
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow  # isort: skip
 
@@ -107,3 +112,33 @@ def test_a_record_without_timestamp_gets_null_in_kafka() -> None:
 
     assert [k["timestamp"] and k["timestamp"].timestamp() for k in kafka] == [None, 0.001]
     assert kafka[1]["headers"] == [{"key": "h", "value": b"v"}]
+
+
+def test_of_sure_rows_hardly_a_byte_of_their_values_goes_back_to_spark(tmp_path: Path) -> None:
+    count = 2500
+    values = [b'{"id":%d,"note":"%s"}' % (n, b"x" * 400) for n in range(count)]
+    values[1] = b'{"id":"no number"}'
+    records = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.nulls(count, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "topic": pa.array(["orders"] * count),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(np.arange(count)),
+            "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+            "timestampType": pa.array([0] * count, pa.int32()),
+            "headers": pa.nulls(count, make_schema().field("_kafka").type.field("headers").type),
+            TOO_BIG: pa.array([False] * count),
+        }
+    )
+    order = DirectOrder(
+        ValueOrder("json"), make_schema(), str(tmp_path), "batch", 2**30, {}, (), step=1000
+    )
+
+    sent, rest = write_sure_rows(order, iter([records]))
+
+    sampled = np.flatnonzero(find_sampled(np.arange(count), 1000)).tolist()
+    told = zip(sent["offset"].to_pylist(), sent["value"].to_pylist(), strict=True)
+    assert [(n, value) for n, value in told if value] == [(n, values[n]) for n in sampled]
+    assert rest["value"].to_pylist() == [values[1]]
+    assert pa.ipc.get_record_batch_size(sent.select(["value"])) < 20_000

@@ -28,6 +28,10 @@ def compare(  # noqa: PLR0913, PLR0917 - each argument is an option
     topic: Annotated[
         str | None, typer.Option(help="Topic of a table that has no column for it.")
     ] = None,
+    offsets: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these, topic:partition:start-end, the end exclusive; repeatable."),
+    ] = None,
     connection: Annotated[
         str, typer.Option(help="Catalog of a side that is no stream.")
     ] = "iceberg_default",
@@ -50,6 +54,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each argument is an option
         left_columns=left_columns,
         right_columns=right_columns,
         topic=topic,
+        offsets=tuple(offsets or ()),
         connection=connection,
         rows_only=rows_only,
     )
@@ -100,7 +105,7 @@ def _row(report: "PartitionReport") -> tuple[object, ...]:
     changed = f"{report.changed} ({', '.join(report.changed_columns)})" if report.changed else 0
     return (
         f"{report.topic}-{report.partition}",
-        f"\\[{judged[0]}, {judged[1]})" if judged else "nothing in common",
+        f"[{judged[0]}, {judged[1]})" if judged else "nothing in common",
         report.matched - report.changed,
         _with_letters(report.missing, report.missing_dead_letters),
         _with_letters(report.extra, report.extra_dead_letters),

@@ -19,10 +19,7 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print_json({"is_good": not bad, "checks": [asdict(check) for check in checks]})
     else:
-        rows = [
-            (check.name, "ok" if check.is_good else "FIX", check.detail.replace("[", "\\["))
-            for check in checks
-        ]
+        rows = [(check.name, "ok" if check.is_good else "FIX", check.detail) for check in checks]
         print_table("frazil doctor", ("check", "", "found"), rows)
         for check in bad:
             console.print(f"{check.name}: {check.fix}", markup=False)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import wraps
 from typing import NoReturn
 
 import typer
@@ -17,7 +18,7 @@ from frazil.cli.erasing import erase
 from frazil.cli.letters import dead_letters, replay_dead_letters
 from frazil.cli.maintenance import expire_rows, maintain
 from frazil.cli.moving import move_cluster
-from frazil.cli.output import fail, keep_answers_clean
+from frazil.cli.output import cli_run_id, fail, keep_answers_clean
 from frazil.cli.questions import audit, snapshots, status, streams, where
 from frazil.cli.readiness import readiness
 from frazil.cli.replay import replay
@@ -25,7 +26,7 @@ from frazil.cli.schema import review_schema
 from frazil.cli.stack import stack_app
 from frazil.cli.steps import plan, run
 from frazil.cli.timeline import timeline
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, UnknownStreamError
 
 app = typer.Typer(
     name="frazil",
@@ -63,8 +64,30 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "adopt": adopt,
     "move-cluster": move_cluster,
 }
+_ANSWERS = ("accept", "stop", "quarantine")
+"""Options that write without asking for `--no-dry-run`."""
+
+
+def noting_failures(command: Callable[..., None]) -> Callable[..., None]:
+    """Note for the timeline what failed of a command that was to change something."""
+
+    @wraps(command)
+    def run_noted(**given: object) -> None:
+        try:
+            command(**given)
+        except FrazilError as error:
+            was_to_write = given.get("dry_run") is False or any(map(given.get, _ANSWERS))
+            if was_to_write and not isinstance(error, UnknownStreamError):
+                from frazil.event_notes import note_failure
+
+                note_failure(error, str(given.get("stream", "")), "", cli_run_id())
+            raise
+
+    return run_noted
+
+
 for name, command in COMMANDS.items():
-    app.command(name)(command)
+    app.command(name)(noting_failures(command))
 
 
 def main() -> NoReturn:

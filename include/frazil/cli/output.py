@@ -6,11 +6,13 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Annotated, NoReturn
 
 import typer
 from pydantic import BaseModel
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from frazil.errors import FrazilError
@@ -22,6 +24,7 @@ console = Console(highlight=False, soft_wrap=True)
 progress_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+@cache
 def cli_run_id() -> str:
     """Name a run from the command line in the ledger."""
     return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
@@ -46,7 +49,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*["" if cell is None else str(cell) for cell in row])
+        table.add_row(*["" if cell is None else escape(str(cell)) for cell in row])
     console.print(table)
 
 
@@ -87,7 +90,7 @@ def fail(error: FrazilError, *, as_json: bool) -> NoReturn:
 def format_ranges(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
     """Write ranges as people read them: `flights-0 [0, 100)`."""
     return "\n".join(
-        f"{topic}-{partition} \\[{start}, {end})"
+        f"{topic}-{partition} [{start}, {end})"
         for topic, by_partition in ranges.items()
         for partition, (start, end) in by_partition.items()
     )

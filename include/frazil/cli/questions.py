@@ -98,6 +98,9 @@ def _show_status(answers: Sequence["StreamStatus"]) -> None:
             console.print(answer.freshness.text, markup=False)
             next_step = answer.next_step or answer.freshness.next_step
             console.print(f"Next: {next_step}", markup=False)
+        elif answer.freshness.unnamed_fields:
+            named = ", ".join(answer.freshness.unnamed_fields)
+            console.print(f"{answer.stream}: no column names the fields {named}", markup=False)
 
 
 def _show_retention(answer: "StreamStatus") -> None:

@@ -29,7 +29,7 @@ def plan(stream: StreamName, as_json: Json = False) -> None:
         console.print(f"{stream}: nothing new in Kafka; the table is at epoch {planned.epoch}")
     else:
         console.print(f"{stream}: batch {planned.batch_id} on epoch {planned.base_epoch}")
-        console.print(format_ranges(planned.ranges))
+        console.print(format_ranges(planned.ranges), markup=False)
 
 
 def run(stream: StreamName, as_json: Json = False) -> None:
@@ -48,7 +48,7 @@ def run(stream: StreamName, as_json: Json = False) -> None:
             f"{outcome.rows_quarantined} dead letters, {outcome.rows_skipped} skipped, as snapshot "
             f"{outcome.snapshot_id} of {outcome.table}"
         )
-        console.print(format_ranges(outcome.ranges))
+        console.print(format_ranges(outcome.ranges), markup=False)
 
 
 def run_one_batch(stream: str) -> Published | NothingToRead:

@@ -71,6 +71,8 @@ def parse_since(text: str, now: datetime) -> datetime:
         instant = datetime.fromisoformat(text)
     except ValueError:
         instant = None
+    if instant is not None and instant.tzinfo is not None and instant > now:
+        raise ConfigurationError(f"--since {text} lies in the future", "give an instant before now")
     if instant is None or instant.tzinfo is None:
         raise ConfigurationError(
             f"--since {text!r} is neither an age nor an ISO 8601 instant with a zone",

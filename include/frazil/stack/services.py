@@ -8,7 +8,9 @@ from pathlib import Path
 from frazil.connections import FORK_SOCKET, place_socket
 from frazil.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from frazil.stack.airflow_environment import API_SERVER_SETTINGS, airflow_environment
+from frazil.stack.class_archive import archive_option
 from frazil.stack.credentials import AirflowKeys
+from frazil.stack.jars import jar_files
 from frazil.stack.java import Java
 from frazil.stack.loopback import LOOPBACK
 from frazil.stack.ports import Ports
@@ -104,7 +106,9 @@ _CLIENTS_ENVIRONMENT = {"SPT_NOENV": "1", "OPENBLAS_NUM_THREADS": "1"}
 _DEFAULT_STOP_SECONDS = 20
 # The scheduler would wait for its running tasks, however long. Killing a task is safe: nothing
 # of a batch is visible before its one commit, and the next `up` runs the task again.
-_STOP_SECONDS: Mapping[str, int] = {"airflow_scheduler": 8}
+# A home's first Spark server writes its archive of classes when it ends (`class_archive`).
+_STOP_SECONDS: Mapping[str, int] = {"airflow_scheduler": 8, "spark_connect": 60}
+LONGEST_STOP_SECONDS = max(_DEFAULT_STOP_SECONDS, *_STOP_SECONDS.values())
 
 
 def ports_of(service: str) -> frozenset[str]:
@@ -119,7 +123,7 @@ def build_services(plan: StackPlan) -> tuple[Service, ...]:
     commands: Mapping[str, tuple[Path, tuple[str, ...], Mapping[str, str]]] = {
         "kafka": (settings.kafka, kafka_command(plan, "kafka.Kafka"), {}),
         "registry": (settings.registry, registry_command(plan), registry_environment(plan)),
-        "spark_connect": (settings.spark, _spark_command(settings), {}),
+        "spark_connect": (settings.spark, _spark_command(plan), _spark_environment(settings)),
         "spark_clients": (settings.spark, _clients_command(settings), _CLIENTS_ENVIRONMENT),
         "airflow_api_server": (
             settings.airflow,
@@ -222,10 +226,21 @@ def registry_environment(plan: StackPlan) -> dict[str, str]:
     }
 
 
-def _spark_command(settings: StackSettings) -> tuple[str, ...]:
-    """Run the Connect server; spark-submit since the wheel has no start script for it."""
+def _spark_command(plan: StackPlan) -> tuple[str, ...]:
+    """Run the Connect server; spark-submit since the wheel has no start script for it.
+
+    An archive of classes holds those of the class path, on which no folder may have files.
+    """
+    settings = plan.settings
+    jars = jar_files(settings, "spark")
     return (
         str(settings.bin / "spark-submit"),
+        "--properties-file",
+        str(settings.stack / "spark" / "spark-defaults.conf"),
+        "--driver-class-path",
+        ":".join(map(str, jars)),
+        "--conf",
+        f"spark.driver.defaultJavaOptions={archive_option(settings, plan.java, jars)}",
         "--class",
         "org.apache.spark.sql.connect.service.SparkConnectServer",
         "--name",
@@ -234,6 +249,11 @@ def _spark_command(settings: StackSettings) -> tuple[str, ...]:
         settings.spark_memory,
         "spark-internal",
     )
+
+
+def _spark_environment(settings: StackSettings) -> dict[str, str]:
+    """Name a folder of settings that is not there: the command names the file."""
+    return {"SPARK_CONF_DIR": str(settings.stack / "spark" / "none")}
 
 
 def _clients_command(settings: StackSettings) -> tuple[str, ...]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from frazil.errors import StackError
 from frazil.stack.home_lock import Say, lock_home
 from frazil.stack.processes import StackProcess, find_processes, wait_until_gone
-from frazil.stack.services import SERVICE_PARTS
+from frazil.stack.services import LONGEST_STOP_SECONDS, SERVICE_PARTS
 from frazil.stack.settings import PARTS, StackSettings
 from frazil.stack.supervision import ServiceInfo, Supervisor, connect_supervisor
 
 # Longer than supervisor's own `stopwaitsecs`, after which it kills the service's group.
-_STOP_TIMEOUT_SECONDS = 40.0
+_STOP_TIMEOUT_SECONDS = LONGEST_STOP_SECONDS + 20.0
 _LEAVE_SECONDS = 5.0
 _TERMINATE_SECONDS = 10.0
 _KILL_SECONDS = 10.0

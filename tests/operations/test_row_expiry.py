@@ -15,6 +15,7 @@ from scripted_catalog import Answer, ScriptedCatalog, landed_then, overtaken_by,
 from frazil import keys
 from frazil.columns import FieldError
 from frazil.dead_letters import ensure_dead_letters_table
+from frazil.errors import TargetError
 from frazil.expiry import DAY_MS
 from frazil.row_expiry import OwnRows, decide_cutoff, expire_rows, find_too_old
 from frazil.streams import ExpireRows
@@ -90,6 +91,8 @@ def test_f11_rows_older_than_the_limit_go_and_those_without_a_time_stay(
     summary = pipeline.lake.history.entries[report.snapshot_ids[0]].summary
     assert (summary[keys.KIND], summary[keys.ROWS_DELETED]) == ("expire-rows", "5")
     assert summary[keys.COORDINATES] == '{"orders":{"0":[[5,10]]}}'
+    assert summary[keys.BY] == "data-platform@example.org"
+    assert summary[keys.REASON].startswith("maintenance.expire_rows: ")
     answer = pipeline.audit()
     assert (answer.findings, "5 rows left on purpose" in answer.facts_line) == ((), True)
 
@@ -125,6 +128,17 @@ def test_a_dry_run_counts_and_writes_nothing(pipeline: Pipeline, work: Workspace
     assert report.rows == 5
     assert "would expire 5 rows" in report.text
     assert pipeline.lake.table.metadata_location == before
+
+
+def test_a_look_refuses_a_file_of_an_older_partition_spec_as_the_task_would(
+    pipeline: Pipeline, work: Workspace
+) -> None:
+    with pipeline.lake.table.update_spec() as update:
+        update.add_identity("day")
+
+    for dry_run in (True, False):
+        with pytest.raises(TargetError, match="frazil maintain orders --only compact"):
+            expire_rows(work, dry_run=dry_run)
 
 
 def test_a_late_record_is_ingested_and_goes_with_the_next_run(

@@ -16,7 +16,7 @@ from frazil.audit_ledger import trace_steps
 from frazil.dead_letters import ensure_dead_letters_table
 from frazil.erasing import erase, plan_erasure
 from frazil.erasure_messages import Erased, ErasureRequest
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, TargetError
 from frazil.letters import read_book
 from frazil.reports import locate_offset
 from frazil.workspace import Workspace
@@ -334,6 +334,16 @@ def test_a_dry_run_counts_and_writes_nothing(pipeline: Pipeline, work: Workspace
     assert pipeline.lake.table.metadata_location == before
     with pytest.raises(ConfigurationError, match="dry run"):
         erase(work, planned, ErasureRequest(stream="orders", keys=("id=3",)))
+
+
+def test_a_look_refuses_a_file_of_an_older_partition_spec_as_the_erasure_would(
+    pipeline: Pipeline, work: Workspace
+) -> None:
+    with pipeline.lake.table.update_spec() as update:
+        update.remove_field("name")
+
+    with pytest.raises(TargetError, match="frazil maintain orders --only compact --rewrite-all"):
+        plan_erasure(work, ErasureRequest(stream="orders", keys=("id=3",)))
 
 
 @pytest.mark.usefixtures("pipeline")

@@ -207,6 +207,6 @@ def test_a_shared_file_of_an_older_partition_spec_is_refused(lake: Lake, work: W
         update.remove_field("name")
     before = lake.history.head
 
-    with pytest.raises(TargetError, match="partition spec"):
+    with pytest.raises(TargetError, match=r"(?s)partition spec 0.*`frazil maintain orders "):
         replay(lake, work, plan_replay(lake, 1, 5))
     assert lake.history.head == before

@@ -171,6 +171,42 @@ def test_tables_without_a_common_offset_are_not_called_equal(
     assert compare().verdict == "nothing in common"
 
 
+def test_only_the_offsets_that_are_asked_for_are_judged(
+    orders: Lake, foreign: ForeignTable
+) -> None:
+    assert orders.point is not None
+    foreign.write(*without(ROWS, 0, 3))
+
+    around, beside = (compare(offsets=(f"orders:0:{span}",)) for span in ("2-5", "0-3"))
+
+    assert (around.verdict, total(around)) == ("different", {"missing": 1})
+    assert [(p.partition, p.judged, p.left_rows) for p in around.partitions] == [(0, (2, 5), 3)]
+    assert (beside.verdict, total(beside)) == ("equal", {})
+    assert [(p.judged, p.left_ahead, p.right_ahead) for p in beside.partitions] == [((0, 3), 0, 0)]
+    assert "over the offsets that were asked for" in write_page(beside)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("orders:0",), "is no range of offsets"),
+        (("orders:0:5-5",), "its end is exclusive"),
+        (("orders:0:1-2", "orders:0:3-4"), "named twice"),
+        (("orders:0:0-5", "orders:1:2-5"), r"orders-1 both sides have read \[0, 4\), not all of"),
+        (("orders:7:1-2",), "orders-7 both sides have read nothing"),
+        (("other:0:1-2",), "other-0 both sides have read nothing"),
+    ],
+)
+def test_offsets_that_nobody_can_compare_are_refused(
+    orders: Lake, foreign: ForeignTable, asked: tuple[str, ...], message: str
+) -> None:
+    assert orders.point is not None
+    foreign.write(*ROWS)
+
+    with pytest.raises(ConfigurationError, match=message):
+        compare(offsets=asked)
+
+
 def test_a_row_without_a_coordinate_is_a_difference(orders: Lake, foreign: ForeignTable) -> None:
     assert orders.point is not None
     foreign.write(*ROWS)
@@ -305,6 +341,19 @@ def test_the_exit_code_says_whether_they_are_equal(
 
     assert done.exit_code == code, done.output
     assert json.loads(done.stdout)["verdict"] == ("equal" if code == 0 else "different")
+
+
+def test_ranges_are_shown_as_they_are_written(orders: Lake, foreign: ForeignTable) -> None:
+    assert orders.point is not None
+    foreign.write(*ROWS)
+
+    asked = ["--offsets", "orders:0:0-5", "--offsets", "orders:1:1-3"]
+    done = CliRunner().invoke(app, ["compare", "orders", "legacy.orders", *asked])
+
+    assert done.exit_code == 0, done.output
+    assert "│ [0, 5) │" in done.stdout
+    assert "│ [1, 3) │" in done.stdout
+    assert "7 records of the offsets orders:0:0-5, orders:1:1-3" in done.stdout.replace("\n", " ")
 
 
 def test_the_page_escapes_every_name(orders: Lake, foreign: ForeignTable) -> None:

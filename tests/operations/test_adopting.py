@@ -350,6 +350,11 @@ def test_what_came_with_the_table_can_be_neither_replayed_nor_rolled_back(
         decide_rewind(history, "orders", foreign_head)
     assert "adopted" in locate_offset(taken, "orders", 0, 3).reason
     assert locate_offset(taken, "orders", 0, 5).found
+    for topic, partition in (("nobody", 0), ("orders", 99)):
+        reason = locate_offset(taken, topic, partition, 5).reason
+        assert reason == (
+            "the stream reads no such partition; its topics and their partitions: orders (2)"
+        )
 
 
 def test_a_replay_finds_its_rows_in_a_file_with_rows_that_came(
@@ -366,5 +371,5 @@ def test_a_replay_finds_its_rows_in_a_file_with_rows_that_came(
     assert affected.offsets["orders", 0].tolist() == [5, 6]
     assert affected.offsets["orders", 0].dtype == np.int64
     assert int(affected.is_inside.sum()) == 2
-    rest = write_survivors(own.table, [affected], Survivors())
+    rest = write_survivors(own.table, [affected], Survivors("orders"))
     assert sum(file.record_count for file in rest) == 16

@@ -1,0 +1,117 @@
+"""How old records are when they become visible, with many streams on one box; prints JSON.
+
+    python tests/bench/many_streams.py
+
+STREAMS (100) with a batch a minute each get RECORDS (1,000) a minute for MINUTES (5); the first
+minute, in which Spark and Airflow warm up, is left out. It starts a whole stack of its own. A
+record's age is its snapshot's commit less its own timestamp, for each record of each table.
+"""
+
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from freshness import measure_ages
+from run_bench import ask, started_stack
+
+from frazil_demo.airflow_api import AirflowApi
+
+PARTITIONS = 2
+LIMIT_P95 = 90
+PATIENCE_SECONDS = 1200
+
+
+def write_streams(environment: Mapping[str, str], count: int) -> list[str]:
+    """Write small streams with a batch a minute."""
+    names = [f"many{secrets.token_hex(3)}" for _ in range(count)]
+    for name in names:
+        document = {
+            "stream": name,
+            "owner": "bench@example.org",
+            "source": {"topic": name},
+            "value": {"columns": {"id": "long!", "name": "string"}},
+            "table": {"name": f"bench.{name}"},
+        }
+        path = Path(environment["FRAZIL_STREAMS"], f"{name}.yaml")
+        path.write_text(yaml.safe_dump(document))
+    return names
+
+
+def produce(bootstrap: str, names: Sequence[str], records: int, minutes: int) -> None:
+    """Send to every topic at an even rate."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    begun, sent = time.monotonic(), 0
+    while (passed := time.monotonic() - begun) < minutes * 60:
+        while sent < passed * records / 60:
+            for name in names:
+                producer.produce(name, value=b'{"id": %d, "name": "n"}' % sent)
+            sent += 1
+        producer.poll(0.05)
+    assert producer.flush(120) == 0
+
+
+def wait_until_read(environment: Mapping[str, str]) -> None:
+    """Wait for the last record's snapshot."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while lag := sum(found["lag"] or 0 for found in ask(environment, "status")):
+        assert time.monotonic() < deadline, f"{lag} offsets wait still"
+        time.sleep(10)
+
+
+def main(streams: int, records: int, minutes: int) -> dict[str, Any]:
+    """Let them run, and look at every record."""
+    with started_stack() as environment:
+        stack = ask(environment, "stack", "status")
+        names, bootstrap = write_streams(environment, streams), stack["kafka"]["bootstrap"]
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for made in admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in names]).values():
+            made.result(60)
+        airflow = stack["airflow"]
+        api = AirflowApi(airflow["url"], airflow["user"], Path(airflow["password_file"]))
+        for name in names:
+            api.wait_for_dag(f"ingest__{name}")
+        print(f"{streams} streams are there", file=sys.stderr)
+        psutil.cpu_percent()
+        produce(bootstrap, names, records, minutes)
+        busy = psutil.cpu_percent()
+        print(f"{busy:.0f} % busy; waiting for the rest", file=sys.stderr)
+        wait_until_read(environment)
+        found = [measure_ages(environment, stack, name) for name in names]
+        verdicts = {ask(environment, "audit", name)["verdict"] for name in names}
+        assert verdicts == {"holds"}
+    return describe(np.concatenate([ages for ages, _ in found]), found, busy) | {
+        "streams": streams,
+        "records_a_minute": records,
+        "minutes": minutes,
+    }
+
+
+def describe(ages: Any, found: Sequence[tuple[Any, int]], busy: float) -> dict[str, Any]:
+    """Give percentiles over all records, and how even the streams are."""
+    each = sorted(float(np.percentile(one, 95)) for one, _ in found)
+    return {
+        "batches": sum(batches for _, batches in found),
+        "cpu_percent": round(busy),
+        "seconds_to_visible": {
+            f"p{share}": round(float(np.percentile(ages, share)), 1) for share in (50, 95, 100)
+        },
+        "p95_of_the_best_and_the_worst_stream": [round(each[0], 1), round(each[-1], 1)],
+        "limit_p95": LIMIT_P95,
+    }
+
+
+if __name__ == "__main__":
+    given = (("STREAMS", "100"), ("RECORDS", "1000"), ("MINUTES", "5"))
+    figures = main(*(int(os.environ.get(name, default)) for name, default in given))
+    print(json.dumps(figures, indent=2))
+    sys.exit(figures["seconds_to_visible"]["p95"] > LIMIT_P95)
