@@ -51,13 +51,13 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     rows_dead = 0
     if not any(unknown.values()) and should_keep_letters(request, records):
         rows_dead = append_dead_letters(spark, decoded, request)
-        reach_failpoint("stage.after-dead-letters")
     return StageResult(
         rows_read=read,
         rows_good=good,
         rows_invalid=records.invalid,
         rows_elsewhere=elsewhere,
         rows_put_aside=records.put_aside,
+        rows_late=int(observed.get("late") or 0),
         rows_dead=rows_dead,
         partitions=read_partitions(request, observed),
         metrics={name: observed.get(name) for name in request.metrics},
@@ -166,7 +166,9 @@ def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageReq
     table = f"{request.catalog}.{request.dead_letters_table}"
     spark.sql(f"ALTER TABLE {table} CREATE BRANCH `{request.branch}`")
     select = partial(select_letters, decoded, request)
-    return int(append_and_count(select, table, request, _COUNTS)["dead"])
+    count = int(append_and_count(select, table, request, _COUNTS)["dead"])
+    reach_failpoint("stage.after-dead-letters")
+    return count
 
 
 def select_letters(decoded: Decoded, request: StageRequest, observation: Observation) -> DataFrame:

@@ -41,7 +41,8 @@ class BatchPlan(Message):
     """One planned batch: exact ranges on an exact base (protocol.md, PLAN).
 
     A replay leaves out of its ranges what was erased. `put_aside` are columns in question: a
-    person has made letters of the records whose schema asks for them.
+    person has made letters of the records whose schema asks for them. `newest_timestamp_ms` is
+    that of the stream's earlier batches, where it is known.
     """
 
     stream: str
@@ -64,6 +65,7 @@ class BatchPlan(Message):
     put_aside: tuple[str, ...] = ()
     left_out: Runs = {}
     other_writers: Literal["allow", "refuse"] = "allow"
+    newest_timestamp_ms: int | None = None
     used: Usage | None = None
     began_at_ms: int | None = None
     ended_at_ms: int | None = None
@@ -125,6 +127,7 @@ class Staged(Message):
     rows_invalid: int = 0
     rows_elsewhere: int = 0
     rows_put_aside: int = 0
+    rows_late: int = 0
     partitions: tuple[PartitionCount, ...] = ()
     metrics: dict[str, float | int | str | None] = {}
     min_timestamp_ms: int | None = None
@@ -259,6 +262,7 @@ class StageRequest(Message):
     wire: WireFormat | None = None
     key: KeyDecode | None = None
     route: Route | None = None
+    late_before_ms: int | None = None
 
 
 class StageResult(Message):
@@ -269,6 +273,7 @@ class StageResult(Message):
     rows_invalid: int = 0
     rows_elsewhere: int = 0
     rows_put_aside: int = 0
+    rows_late: int = 0
     partitions: tuple[PartitionCount, ...]
     metrics: dict[str, float | int | str | None]
     min_timestamp_ms: int | None

@@ -15,6 +15,7 @@ from frazil.errors import CatalogUnavailableError, OffsetsWentBackError, Superse
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import read_fingerprint
 from frazil.kafka_log import TopicFacts
+from frazil.lateness import find_newest
 from frazil.ledger import History, RecoveryPoint, find_recovery_point
 from frazil.offsets import parse_ranges
 from frazil.other_writers import refuse_other_writers
@@ -125,7 +126,14 @@ def _plan_on(
     latest = find_latest_ids(work)
     return plan_batch(
         PlanInput(
-            work.stream, point.state, topics, facts, rules.suite_hash, latest, rules.put_aside
+            work.stream,
+            point.state,
+            topics,
+            facts,
+            rules.suite_hash,
+            latest,
+            rules.put_aside,
+            find_newest(history, work.stream.stream),
         )
     )
 

@@ -44,6 +44,7 @@ class PlanInput:
     suite_hash: str
     latest_schemas: Mapping[Part, int] = field(default_factory=dict)
     put_aside: Sequence[str] = ()
+    newest_ms: int | None = None
 
 
 def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
@@ -109,6 +110,7 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         latest_schemas=dict(given.latest_schemas),
         put_aside=tuple(given.put_aside),
         other_writers=given.stream.table.other_writers,
+        newest_timestamp_ms=given.newest_ms,
     )
 
 

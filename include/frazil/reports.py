@@ -51,6 +51,8 @@ class SnapshotReport(Report):
     rows_written: int | None
     rows_quarantined: int | None
     rows_skipped: int | None
+    rows_late: int | None
+    late_by_ms: int | None
     quality: str | None
     committed_at: datetime
 
@@ -126,6 +128,8 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
         rows_written=_number(summary.get(keys.ROWS_WRITTEN)),
         rows_quarantined=_number(summary.get(keys.ROWS_QUARANTINED)),
         rows_skipped=_number(summary.get(keys.ROWS_SKIPPED)),
+        rows_late=_number(summary.get(keys.ROWS_LATE)),
+        late_by_ms=_number(summary.get(keys.LATE_BY_MS)),
         quality=summary.get(keys.QUALITY),
         committed_at=datetime.fromtimestamp(entry.committed_at_ms / 1000, tz=UTC),
     )

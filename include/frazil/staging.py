@@ -22,6 +22,7 @@ from frazil.errors import ConservationError, StageLostError, UnknownSchemaIdErro
 from frazil.failpoints import reach_failpoint
 from frazil.fingerprints import refuse_other_rules
 from frazil.kafka_options import to_spark_options
+from frazil.lateness import choose_bound
 from frazil.ledger import LedgerEntry
 from frazil.planning import check_sources
 from frazil.publishing import check_base, find_published, load_with_history
@@ -152,6 +153,7 @@ def build_request(
         wire=schemas.get("value"),
         key=describe_key(work, schemas),
         route=stream.route,
+        late_before_ms=choose_bound(stream, plan),
     )
 
 
@@ -196,6 +198,7 @@ def assemble_staged(
         rows_invalid=result.rows_invalid,
         rows_elsewhere=result.rows_elsewhere,
         rows_put_aside=result.rows_put_aside,
+        rows_late=result.rows_late,
         partitions=result.partitions,
         metrics=result.metrics,
         min_timestamp_ms=result.min_timestamp_ms,

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from frazil import __version__, keys
 from frazil.contracts import BatchPlan, Staged, Verdict
+from frazil.lateness import summarize_lateness
 from frazil.offsets import encode_ranges
 from frazil.packed_texts import pack
 from frazil.state import Hint, StreamState, encode_hint, encode_state
@@ -18,11 +19,15 @@ def summarize_batch(
     """Write the full summary of an ingest snapshot (protocol.md, table of keys)."""
     used = {"plan": plan.used, "stage": staged.used, "check": verdict.used}
     clock = {"planning": plan.began_at_ms, "planned": plan.ended_at_ms}
-    return summarize_staged(keys.INGEST, staged, verdict, run_id, clock) | {
-        keys.state_key(plan.stream): encode_state(plan.state_after),
-        keys.RANGES: pack(encode_ranges(plan.offset_ranges)),
-        keys.USAGE: encode_usage(used),
-    }
+    return (
+        summarize_staged(keys.INGEST, staged, verdict, run_id, clock)
+        | summarize_lateness(plan, staged)
+        | {
+            keys.state_key(plan.stream): encode_state(plan.state_after),
+            keys.RANGES: pack(encode_ranges(plan.offset_ranges)),
+            keys.USAGE: encode_usage(used),
+        }
+    )
 
 
 def summarize_staged(
@@ -70,8 +75,8 @@ def summarize_ranges(
 ) -> dict[str, str]:
     """Write the summary of a replay or backfill: a batch's, but no state: no offset moves."""
     summary = summarize_batch(plan, staged, verdict, run_id) | {keys.KIND: kind}
-    del summary[keys.state_key(plan.stream)]
-    return summary
+    of_state = (keys.state_key(plan.stream), keys.NEWEST_TIMESTAMP_MS)
+    return {key: value for key, value in summary.items() if key not in of_state}
 
 
 def summarize_partitions(staged: Staged) -> str:

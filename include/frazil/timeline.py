@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from frazil import keys
 from frazil.branches import parse_branch
 from frazil.errors import FrazilError
+from frazil.lateness import describe_late
 from frazil.ledger import History, LedgerEntry, walk_ancestors
 from frazil.offsets import parse_ranges
 from frazil.reports import name_foreign
@@ -105,6 +106,9 @@ def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
             for topic, parts in parse_ranges(summary[keys.RANGES]).items()
             for partition, r in parts.items()
         )
+    if keys.ROWS_LATE in summary:
+        rows, by_ms = int(summary[keys.ROWS_LATE]), int(summary[keys.LATE_BY_MS])
+        yield f"late: {describe_late(rows, by_ms)}"
     if keys.UNNAMED_FIELDS in summary:
         yield f"fields that no column names: {', '.join(json.loads(summary[keys.UNNAMED_FIELDS]))}"
     if keys.BY in summary:

@@ -23,6 +23,9 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
         "min_timestamp_ms": "min(unix_millis(_kafka.timestamp))",
         "max_timestamp_ms": "max(unix_millis(_kafka.timestamp))",
     }
+    if request.late_before_ms is not None:
+        late = f"unix_millis(_kafka.timestamp) < {request.late_before_ms}"
+        totals["late"] = write_count(late, f"NOT {decoded.elsewhere}")
     if request.direct is not None:
         totals["files"] = f"array_join(collect_list({FILE}), '\\n')"
     for frame in decoded.wires:

@@ -16,6 +16,7 @@ from frazil.errors import (
     TableRecreatedError,
     UnknownStateError,
 )
+from frazil.lateness import find_newest
 from frazil.ledger import (
     EMPTY_ARCHIVE,
     Archive,
@@ -346,3 +347,29 @@ def test_a_state_or_a_hint_that_nobody_can_read_is_named_by_table_snapshot_and_s
         find_recovery_point(history_of(carrying(1), newer), "orders")
     with pytest.raises(UnknownStateError, match=r"table demo\.orders, stream orders, has"):
         find_recovery_point(history_of(properties={keys.hint_key("orders"): "[]"}), "orders")
+
+
+def reading(epoch: int, newest: int, stream: str = "orders") -> Mapping[str, str]:
+    """Write the summary of a batch after which this timestamp is the newest."""
+    return {**carrying(epoch, stream), keys.NEWEST_TIMESTAMP_MS: str(newest)}
+
+
+@pytest.mark.parametrize(
+    ("above", "newest"),
+    [
+        ((), 7),
+        ((COMPACTION,), 7),
+        ((REPLAY | {keys.NEWEST_TIMESTAMP_MS: "3"},), 7),
+        ((reading(1, 99, "other"),), 7),
+        ((carrying(2),), 7),
+        ((reading(2, 9),), 9),
+    ],
+)
+def test_the_newest_timestamp_is_that_of_the_streams_last_batch(
+    above: tuple[Mapping[str, str], ...], newest: int
+) -> None:
+    assert find_newest(history_of(reading(1, 7), *above), "orders") == newest
+
+
+def test_a_stream_without_batches_has_no_newest_timestamp() -> None:
+    assert find_newest(history_of(carrying(1)), "orders") is None

@@ -3,18 +3,23 @@
 import json
 
 import pytest
-from lake import make_state
+from lake import make_state, make_stream
 
 from frazil import keys
 from frazil.contracts import BatchPlan, ExpectationOutcome, PartitionCount, Staged, Verdict
+from frazil.lateness import choose_bound, describe_late
 from frazil.state import parse_hint, parse_state
 from frazil.summaries import (
     hint_properties,
     summarize_batch,
     summarize_marker,
     summarize_partitions,
+    summarize_ranges,
     summarize_verdict,
 )
+
+HOUR = 3_600_000
+LATENESS = (keys.NEWEST_TIMESTAMP_MS, keys.ROWS_LATE, keys.LATE_BY_MS)
 
 PLAN = BatchPlan(
     stream="orders",
@@ -146,3 +151,46 @@ def test_every_stream_that_a_snapshot_carries_gets_its_hint() -> None:
     hints = {key: parse_hint(text) for key, text in properties.items()}
     assert hints.keys() == {keys.hint_key("orders"), keys.hint_key("sales")}
     assert {(h.epoch, h.snapshot_id) for h in hints.values()} == {(3, 99), (8, 99)}
+
+
+def test_a_record_is_late_below_what_the_watch_would_warn_of() -> None:
+    stream = make_stream(freshness={"warn_seconds": 60, "fail_seconds": 60})
+    plan = PLAN.model_copy(update={"newest_timestamp_ms": HOUR})
+
+    assert choose_bound(stream, plan) == HOUR - 60_000
+    assert choose_bound(stream, PLAN) is None, "nothing is known yet: nothing is late"
+
+
+@pytest.mark.parametrize(
+    ("known", "least", "most", "late", "told"),
+    [
+        (None, None, None, 0, (None, None, None)),
+        (5 * HOUR, None, None, 0, (5 * HOUR, None, None)),
+        (None, 1, 2, 0, (2, None, None)),
+        (5 * HOUR, 4 * HOUR, 6 * HOUR, 0, (6 * HOUR, None, None)),
+        (5 * HOUR, 2 * HOUR, 4 * HOUR, 9, (5 * HOUR, 9, 3 * HOUR)),
+        (None, 1, 99 * HOUR, 0, (8 * HOUR, None, None)),
+    ],
+    ids=["nothing", "no timestamps", "first", "in order", "late", "a clock ahead"],
+)
+def test_a_summary_says_what_was_late(
+    known: int | None,
+    least: int | None,
+    most: int | None,
+    late: int,
+    told: tuple[int | None, ...],
+) -> None:
+    plan = PLAN.model_copy(update={"newest_timestamp_ms": known})
+    changes = {"min_timestamp_ms": least, "max_timestamp_ms": most, "rows_late": late}
+    staged = STAGED.model_copy(update={**changes, "ended_at_ms": 8 * HOUR})
+
+    summary = summarize_batch(plan, staged, judged(), "run-1")
+
+    assert tuple(summary.get(key) for key in LATENESS) == tuple(n and str(n) for n in told)
+    other = summarize_ranges(keys.BACKFILL, plan, staged, judged(), "run-1")
+    assert keys.NEWEST_TIMESTAMP_MS not in other, "what is read again says nothing of progress"
+
+
+def test_late_records_are_told_in_words_and_nothing_is_said_of_none() -> None:
+    assert describe_late(1200, 2 * HOUR + 60_000) == "1,200 by up to 2 h 1 min"
+    assert describe_late(None, None) == ""

@@ -127,6 +127,7 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
 
     Example: frazil snapshots flights
     """
+    from frazil.lateness import describe_late
     from frazil.reports import list_snapshots
     from frazil.workspace import open_workspace
 
@@ -134,6 +135,7 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
     if as_json:
         print_json(list(answers))
         return
+    late = [describe_late(a.rows_late, a.late_by_ms) for a in answers]
     rows = [
         (
             a.snapshot_id,
@@ -143,11 +145,13 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
             a.rows_written,
             a.rows_quarantined,
             f"{a.committed_at:%Y-%m-%d %H:%M:%S}",
+            *([told] if any(late) else []),
         )
-        for a in answers
+        for a, told in zip(answers, late, strict=True)
     ]
     columns = ("snapshot", "kind", "epoch", "ranges", "rows", "dead letters", "committed (UTC)")
-    print_table(f"Snapshots of {stream}, newest first", columns, rows)
+    shown = (*columns, *(["late"] if any(late) else []))
+    print_table(f"Snapshots of {stream}, newest first", shown, rows)
 
 
 def where(
