@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param, dag
 
 from frazil.keys import LETTER_REASONS
-from frazil.redrive_messages import OFFSETS_PATTERN, LetterChoice, parse_choice
-from frazil_airflow.forms import ask_dry_run, ask_instant, ask_stream
+from frazil.redrive_messages import LetterChoice, parse_choice
+from frazil_airflow.forms import ask_dry_run, ask_instant, ask_offsets, ask_stream
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -80,13 +80,7 @@ def redrive(choice: str, run_id: str) -> "RedriveAnswer":
             "Quarantined since", "Only letters quarantined at this instant or later."
         ),
         "until": ask_instant("Quarantined before", "Only letters quarantined before this instant."),
-        "offsets": Param(
-            default=None,
-            type=["null", "array"],
-            items={"type": "string", "pattern": OFFSETS_PATTERN},
-            title="Offsets",
-            description="Only these ranges, one per line, the end exclusive: `flights:0:100-200`.",
-        ),
+        "offsets": ask_offsets("Only letters of these ranges; empty for all."),
         "schema_ids": Param(
             default=None,
             type=["null", "array"],

@@ -16,7 +16,7 @@ def choose_offsets(texts: tuple[str, ...]) -> Ranges:
     """
     chosen: dict[str, dict[int, OffsetRange]] = {}
     for text in texts:
-        topic, partition, span = _parse(text)
+        topic, partition, span = parse_range(text)
         if partition in chosen.setdefault(topic, {}):
             raise ConfigurationError(
                 f"{topic}-{partition} is named twice", "give one range for each partition"
@@ -25,7 +25,12 @@ def choose_offsets(texts: tuple[str, ...]) -> Ranges:
     return chosen
 
 
-def _parse(text: str) -> tuple[str, int, OffsetRange]:
+def parse_range(text: str) -> tuple[str, int, OffsetRange]:
+    """Read one range, half-open, as topic, partition and offsets.
+
+    Raises:
+        ConfigurationError: it is none, or holds no offset.
+    """
     if re.match(RANGE_PATTERN, text) is None:
         raise ConfigurationError(
             f"{text!r} is no range of offsets",

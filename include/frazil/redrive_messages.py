@@ -1,6 +1,5 @@
 """What a redrive hands over: the choice of letters, jobs for Spark, the answer."""
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
@@ -11,9 +10,8 @@ from frazil.contracts import Message, StageRequest, StageResult
 from frazil.errors import ConfigurationError
 from frazil.instants import parse_instant
 from frazil.keys import LETTER_REASONS
-from frazil.offsets import Runs
-
-OFFSETS_PATTERN = r"^([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})-(\d{1,18})$"
+from frazil.offsets import OffsetRange, Runs
+from frazil.range_texts import parse_range
 
 
 class LetterChoice(Message):
@@ -54,7 +52,11 @@ class LetterChoice(Message):
     @classmethod
     def _refuse_broken_ranges(cls, written: tuple[str, ...]) -> tuple[str, ...]:
         for text in written:
-            parse_range(text)
+            try:
+                parse_range(text)
+            except ConfigurationError as error:
+                message = f"{error.facts}; {error.next_step}"
+                raise ValueError(message) from error
         return written
 
     @model_validator(mode="after")
@@ -75,26 +77,9 @@ class LetterChoice(Message):
         return datetime.fromisoformat(self.until) if self.until else None
 
     @property
-    def ranges(self) -> tuple[tuple[str, int, int, int], ...]:
-        """Give topic, partition, start and end of each range."""
+    def ranges(self) -> tuple[tuple[str, int, OffsetRange], ...]:
+        """Give topic, partition and offsets of each range."""
         return tuple(parse_range(text) for text in self.offsets)
-
-
-def parse_range(text: str) -> tuple[str, int, int, int]:
-    """Read `topic:partition:start-end`, half-open.
-
-    Raises:
-        ValueError: it is none, or holds nothing.
-    """
-    match = re.match(OFFSETS_PATTERN, text)
-    if match is None:
-        message = f"{text!r} is no range of offsets; write topic:partition:start-end"
-        raise ValueError(message)
-    topic, partition, start, end = match[1], int(match[2]), int(match[3]), int(match[4])
-    if end <= start:
-        message = f"{text!r} holds no offset: the end is exclusive"
-        raise ValueError(message)
-    return topic, partition, start, end
 
 
 def parse_choice(given: Mapping[str, object]) -> LetterChoice:

@@ -78,7 +78,7 @@ def refuse_unknown(choice: LetterChoice, steps: tuple[Step, ...], rows: pa.Table
     for state in (step.after for step in steps if step.after):
         for topic, offsets in state.offsets.items():
             read[topic] = max(len(offsets), read.get(topic, 0))
-    for (topic, partition, _, _), text in zip(choice.ranges, choice.offsets, strict=True):
+    for (topic, partition, _), text in zip(choice.ranges, choice.offsets, strict=True):
         if partition >= read.get(topic, 0):
             known = ", ".join(f"{name}:0 to {name}:{count - 1}" for name, count in read.items())
             raise ConfigurationError(
@@ -117,10 +117,10 @@ def _in_ranges(rows: pa.Table, choice: LetterChoice) -> Flags:
     inside = np.zeros(len(rows), dtype=np.bool_)
     offsets = rows["offset"].to_numpy()
     for (topic, partition), low, high in list_slices(rows):
-        for wanted_topic, wanted_partition, start, end in choice.ranges:
+        for wanted_topic, wanted_partition, span in choice.ranges:
             if (topic, partition) == (wanted_topic, wanted_partition):
                 part = offsets[low:high]
-                inside[low:high] |= (part >= start) & (part < end)
+                inside[low:high] |= (part >= span.start) & (part < span.end)
     return inside
 
 

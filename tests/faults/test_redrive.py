@@ -325,7 +325,7 @@ def test_a_redrive_that_fails_its_suite_is_seen_by_nobody_and_blocks_no_batch(
 @pytest.mark.parametrize(
     ("arguments", "fact"),
     [
-        (("--offsets", "orders:0:9-3"), "holds no offset"),
+        (("--offsets", "orders:0:9-3"), "empty range"),
         (("--offsets", "orders/0"), "topic:partition:start-end"),
         (("--since", "yesterday"), "ISO 8601"),
         (("--reason", "type_missmatch"), "is no reason; there are "),

@@ -161,7 +161,7 @@ def test_a_letter_that_does_not_count_is_never_chosen() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"offsets": ["a:0:5-5"]}, "the end is exclusive"),
+        ({"offsets": ["a:0:5-5"]}, "its end is exclusive"),
         ({"offsets": ["a-0 5"]}, "topic:partition:start-end"),
         ({"offsets": "a:0:4-5"}, "tuple"),
         ({"since": "monday"}, "ISO 8601"),
