@@ -95,14 +95,14 @@ def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
             type=["null", "integer"],
             minimum=1,
             title="Records of a window",
-            description="By default `batch.max_records` of the stream.",
+            description="As `100000`; by default `batch.max_records` of the stream.",
         ),
         "max_records": Param(
             default=None,
             type=["null", "integer"],
             minimum=1,
             title="Records in all",
-            description="The run ends after so many; the next one goes on.",
+            description="The run ends after so many, as `5000000`; the next one goes on.",
         ),
     },
 )

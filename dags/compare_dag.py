@@ -57,17 +57,17 @@ def judge(compared: str) -> str:
     default_args=task_defaults("frazil"),
     tags=["frazil", "manual"],
     params={
-        "left": ask_side("Left", "A stream, or a table with its namespace."),
+        "left": ask_side("Left", "A stream, or a table with its namespace: `shop.flights`."),
         "right": ask_side("Right", "What it is compared with, likewise: `legacy.flights`."),
         "left_columns": ask_text("Left columns", COLUMNS),
         "right_columns": ask_text("Right columns", COLUMNS),
-        "topic": ask_text("Topic", "Of a table that has no column for it."),
+        "topic": ask_text("Topic", "Of a table that has no column for it: `flights`."),
         "offsets": ask_offsets("Empty: all that both have read."),
         "connection": Param(
             default="iceberg_default",
             type="string",
             title="Connection",
-            description="Catalog of a side that is no stream.",
+            description="Catalog of a side that is no stream: `iceberg_default`.",
         ),
         "rows_only": Param(
             default=False,

@@ -73,7 +73,7 @@ def run_drill(params: "Mapping[str, object]", run_id: str) -> "DrillReport":
             type="string",
             enum=list(DRILLS),
             title="Drill",
-            description="What is injected.",
+            description="What is broken and mended; `frazil drill` says how each one does it.",
         ),
     },
 )

@@ -77,7 +77,7 @@ def erase(planned: str, params: "Mapping[str, object]", run_id: str) -> "Erased"
             default=None,
             type=["null", "string"],
             title="File of keys",
-            description="Path on the worker, with one key per line.",
+            description="Path on the worker, as `/run/secrets/keys`, with one key per line.",
         ),
         **ask_person("request 12", "Why, without naming anybody"),
     },

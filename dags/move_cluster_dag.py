@@ -73,8 +73,8 @@ def move(planned: str, run_id: str) -> "Moved":
             default=None,
             type=["null", "string"],
             title="Old connection",
-            description="Connection of the old cluster, if it still answers: records are compared "
-            "byte by byte.",
+            description="Connection of the old cluster, as `kafka_old`, if it answers: records "
+            "are compared byte by byte.",
         ),
         "next": Param(
             default=None,

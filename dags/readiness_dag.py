@@ -55,7 +55,7 @@ def judge_stream(stream: str, params: "Mapping[str, object]", run_id: str) -> "S
             type="integer",
             minimum=1,
             title="Worst outage",
-            description="Hours that Kafka's retention has to cover.",
+            description="Hours that Kafka's retention has to cover, as `72`.",
         ),
     },
 )

@@ -79,8 +79,8 @@ def rewind(
             type=["null", "string"],
             pattern=r"^\d{1,19}$",
             title="To snapshot",
-            description="Id of an ancestor of main; `frazil snapshots` and the page Frazil list "
-            "them. A text, for forms round numbers as long as these.",
+            description="Id of an ancestor of main, as `4711471147114711471`; `frazil snapshots` "
+            "and the page Frazil list them. A text, for forms round numbers as long as these.",
         ),
         "to_time": Param(
             default=None,
@@ -116,7 +116,7 @@ def rewind(
             type=["null", "integer"],
             minimum=0,
             title="Rows without approval",
-            description="A stricter limit than the site's, above which a second person must agree.",
+            description="Stricter than the site's limit, as `1000`; above it two must agree.",
         ),
     },
 )

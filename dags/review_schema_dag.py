@@ -97,7 +97,8 @@ def decide(
             None,
             type=["null", "string"],
             title="Review",
-            description="Id of the review that is meant; empty: whatever waits now.",
+            description="Id of the review that is meant, as `frazil review-schema` shows it; "
+            "empty: whatever waits now.",
         ),
     },
     tags=["frazil", "decision"],

@@ -16,7 +16,8 @@ class Author:
         """Refuse a decision without a name or a reason."""
         if not self.by.strip() or not self.reason.strip():
             raise ConfigurationError(
-                "a decision needs a name and a reason", "give both: --by YOU --reason WHY"
+                "a decision needs a name and a reason",
+                "give both: --by YOU --reason WHY, or By and Reason in the form",
             )
 
 

@@ -53,6 +53,12 @@ def find_beginnings(steps: tuple[Step, ...]) -> dict[Partition, int]:
     return begins
 
 
+def find_first(steps: tuple[Step, ...]) -> dict[Partition, int]:
+    """Find the first offset of each partition that was published, by batches or backfills."""
+    spans = list_spans(steps)
+    return {p: min(s.start for s in each.current) for p, each in spans.items() if each.current}
+
+
 def refuse_live(stream: str, ranges: Ranges, begins: Mapping[Partition, int]) -> None:
     """Refuse what is not below the beginning: a batch read it, or will.
 

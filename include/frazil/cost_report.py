@@ -82,10 +82,15 @@ def read_cost(
     if not batches:
         return report
     fit = fit_fixed_cost(choose_points(batches))
-    rates = average_day(batches, until - min(batch.at for batch in batches))
-    imagined = tuple(imagine(rates, fit, factor, prices) for factor in FACTORS)
     told = (*tell_unmeasured(batches), *NEVER_COUNTED)
-    return report.model_copy(update={"fit": fit, "what_if": imagined, "not_counted": told})
+    report = report.model_copy(update={"fit": fit, "not_counted": told})
+    # Another freshness is another number of live batches; a replay or backfill is done once.
+    live = [_describe_batch(e) for e in entries if _is_batch(e, stream) and _is_live(e)]
+    if not live:
+        return report
+    rates = average_day(live, until - min(batch.at for batch in live))
+    imagined = tuple(imagine(rates, fit, factor, prices) for factor in FACTORS)
+    return report.model_copy(update={"what_if": imagined})
 
 
 def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCost]:
@@ -143,6 +148,10 @@ def _read_since(history: History, since: datetime) -> Iterator[LedgerEntry]:
 def _is_batch(entry: LedgerEntry, stream: str) -> bool:
     summary = entry.summary
     return summary.get(keys.STREAM) == stream and summary.get(keys.KIND) in keys.ROW_KINDS
+
+
+def _is_live(entry: LedgerEntry) -> bool:
+    return entry.summary.get(keys.KIND) == keys.INGEST
 
 
 def _describe_batch(entry: LedgerEntry) -> BatchCost:

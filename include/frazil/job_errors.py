@@ -85,11 +85,15 @@ def _name_error(facts: str, detail: str, stream: str | None) -> FrazilError:
     is_idle = any(sign in detail for sign in _NO_EXECUTOR_SIGNS)
     if is_idle or any(sign in detail for sign in _SERVER_GONE_SIGNS):
         look = (
-            "look at its workers and queue" if is_idle else "`frazil stack status` shows the server"
+            "look at the cluster's workers and queue"
+            if is_idle
+            else "`frazil stack status` shows the server"
         )
         return SparkUnavailableError(facts, f"{look}; the next run tries the same range again")
     return JobFailedError(
-        facts, "the same range is planned again; the Spark server's log has the stack trace"
+        facts,
+        "the same range is planned again; the Spark server's log has the stack trace, and `frazil "
+        "doctor` checks the server",
     )
 
 

@@ -4,7 +4,7 @@ The judgement is pure; `readiness_facts` asks Kafka, the table and the stream fi
 written (features B16).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from pydantic import computed_field
@@ -92,7 +92,7 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
         is_good=not facts.unnamed,
     )
     yield from _judge_table(facts)
-    yield _judge_drill(name, facts.last_drill)
+    yield _judge_drills(name, facts.drills)
     yield _line(
         "small files",
         f"{facts.table.small_files:,} of {facts.table.files:,} files are small",
@@ -250,15 +250,20 @@ def _judge_letters(facts: ReadinessFacts) -> Line:
     )
 
 
-def _judge_drill(stream: str, last: Event | None) -> Line:
-    """Judge whether people know that what the pages say works here."""
-    none = f"none in the last {DRILL_DAYS} days"
+def _judge_drills(stream: str, drills: Mapping[str, Event]) -> Line:
+    """Judge whether people know that what the pages say works here.
+
+    A drill that failed stays a failure until that same drill passes.
+    """
+    failed = {n: e for n, e in drills.items() if e.facts.get("verdict") != "passed"}
+    shown = failed or drills
+    name, last = max(shown.items(), key=lambda each: each[1].at, default=("replay", None))
     return _line(
         "last drill",
-        f"{last.at:%Y-%m-%d}: {last.text}" if last else none,
-        f"`frazil drill replay --like {stream}`: it breaks and mends a scratch stream",
-        is_good=last is not None and last.facts.get("verdict") == "passed",
-        otherwise="warn" if last is None else "fail",
+        f"{last.at:%Y-%m-%d}: {last.text}" if last else f"none in the last {DRILL_DAYS} days",
+        f"`frazil drill {name} --like {stream}`: it breaks and mends a scratch stream",
+        is_good=bool(drills) and not failed,
+        otherwise="fail" if failed else "warn",
     )
 
 

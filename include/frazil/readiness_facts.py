@@ -1,6 +1,7 @@
 """What a scorecard is made of: Kafka, the table and its file are asked, nothing is written."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +19,7 @@ from frazil.publishing import load_with_history
 from frazil.streams import Stream
 from frazil.table_reports import TableReport
 from frazil.timeline import Event
-from frazil.timeline_table import find_last
+from frazil.timeline_table import find_drills
 from frazil.watch import gather_facts
 from frazil.workspace import Workspace
 
@@ -52,7 +53,7 @@ class ReadinessFacts:
     expire_hours: int
     table: TableReport
     letters: LetterReport | None
-    last_drill: Event | None
+    drills: Mapping[str, Event]
     around: Surroundings
     put_aside: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
@@ -82,7 +83,7 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         expire_hours=window.expire_ms // HOUR_MS,
         table=summarize_table(work),
         letters=letters,
-        last_drill=find_last(work, "drill", now - timedelta(days=DRILL_DAYS)),
+        drills=find_drills(work, now - timedelta(days=DRILL_DAYS)),
         around=_read_surroundings(work),
         put_aside=facts.put_aside,
         unnamed=facts.unnamed,

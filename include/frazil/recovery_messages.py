@@ -71,12 +71,16 @@ class RecoveryPlan(Message):
 
     @property
     def needs_approval(self) -> bool:
-        """Say whether a second person must agree: many rows, lost, erased or foreign ones."""
+        """Say whether a second person must agree: many rows, lost, erased or foreign ones.
+
+        What an answer leaves out is lost for good too.
+        """
         is_large = self.target_id is not None and (
             self.rows_going is None or self.rows_going > self.approval_rows
         )
         undone = self.foreign_snapshots + self.erased_rows
-        return is_large or bool(self.lost) or self.windows_lost + undone > 0
+        is_loss = bool(self.lost) or self.request.answer == "skip"
+        return is_large or is_loss or self.windows_lost + undone > 0
 
 
 class Recovered(Message):

@@ -161,7 +161,8 @@ def _refuse_undelivered(
                 f"stream {plan.stream}: {plan.table} has {len(lost)} rows of {topic}-{partition} "
                 f"that Kafka no longer delivers, the first at offset {lost[0]}; a replay would "
                 "take them for good",
-                "leave their offsets out; nothing was written",
+                f"leave their offsets out: `frazil replay {plan.stream} --offsets …`; nothing was "
+                "written",
             )
 
 

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from frazil import keys
 from frazil.audit_deletions import find_gone
 from frazil.audit_ledger import Spans, Step, list_moved, list_spans
+from frazil.backfill import find_beginnings, list_free
 from frazil.contracts import BatchPlan
-from frazil.coordinates import plain_runs
+from frazil.coordinates import Partition, plain_runs
 from frazil.errors import (
     ConfigurationError,
     NotReplayableError,
@@ -47,16 +48,47 @@ def refuse_unclear(request: ReplayRequest) -> None:
 
 
 def choose_between(
-    topic: str, since: tuple[int, ...], until: tuple[int, ...], below: tuple[int, ...]
+    topic: str,
+    since: Sequence[int],
+    until: Sequence[int],
+    below: Sequence[int],
+    first: Mapping[Partition, int],
 ) -> Ranges:
-    """Take the offsets between two instants, as far as they were read."""
-    spans = {
-        partition: OffsetRange(start, max(start, min(end, limit)))
-        for partition, (start, end, limit) in enumerate(zip(since, until, below, strict=False))
-        if start < limit
-    }
-    found = {partition: span for partition, span in spans.items() if span.width}
+    """Take the offsets between two instants, as far as they were read, from `first` on."""
+    found = {}
+    for partition, (start, end, limit) in enumerate(zip(since, until, below, strict=False)):
+        span = OffsetRange(max(start, first.get((topic, partition), 0)), min(end, limit))
+        if span.start < span.end:
+            found[partition] = span
     return {topic: found} if found else {}
+
+
+def refuse_below(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
+    """Refuse what lies below the stream's beginning and no backfill brought.
+
+    It would be no second reading but a first one, in one batch, of which a rollback knows nothing.
+
+    Raises:
+        TargetError: with the offsets concerned and where each partition begins.
+    """
+    begins = find_beginnings(steps)
+    below: dict[str, dict[int, OffsetRange]] = {}
+    for topic, number, wanted in iterate_ranges(ranges):
+        begin = begins.get((topic, number), 0)
+        if wanted.start < begin:
+            below.setdefault(topic, {})[number] = OffsetRange(wanted.start, min(wanted.end, begin))
+    free = list_free(below, list_spans(steps))
+    if free:
+        told = ", ".join(
+            f"{topic}-{number} [{span.start}, {span.end})"
+            for (topic, number), spans in free.items()
+            for span in spans
+        )
+        raise TargetError(
+            f"stream {stream}: {told} lies below where the stream began and was never read; a "
+            "replay reads again only what was read",
+            f"`frazil backfill {stream}` reads what is older, in windows beside the live stream",
+        )
 
 
 def refuse_above(stream: str, ranges: Ranges, state: StreamState) -> None:
@@ -198,14 +230,16 @@ def refuse_unkept(
         raise TopicRecreatedError(
             f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger read id "
             f"{known_id}: these offsets hold other records now",
-            "no record of a topic that was created again can be read any more",
+            "no record of a topic that was created again can be read any more; `frazil status "
+            f"{stream}` shows what the stream needs to go on",
         )
     if "compact" in cleanup_policy:
         raise NotReplayableError(
             f"stream {stream}: topic {topic.topic} is compacted (cleanup.policy={cleanup_policy}): "
             "Kafka may deliver fewer records of the range than the table has, and rows would be "
             "lost",
-            "the table keeps what compaction took; nothing was written",
+            "the table keeps what compaction took; `frazil snapshots "
+            f"{stream}` lists the ranges, nothing was written",
         )
     gone = _find_unkept(ranges.get(topic.topic, {}), topic)
     if gone:
@@ -217,7 +251,8 @@ def refuse_unkept(
         raise NotReplayableError(
             f"stream {stream}: Kafka no longer holds all of "
             f"{describe_ranges({topic.topic: gone})}; it keeps {kept or 'no such partition'}",
-            "choose offsets that Kafka keeps; the rows of the others stay as they are",
+            f"`frazil replay {stream} --offsets topic:partition:start-end` with offsets that Kafka "
+            "keeps; the rows of the others stay as they are",
         )
 
 

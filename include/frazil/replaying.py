@@ -4,10 +4,14 @@
 batch. Offsets do not move; the snapshot has an id of its own, by which a repetition finds it.
 """
 
+from collections.abc import Mapping
+
 from frazil import keys
 from frazil.audit_ledger import trace_steps
+from frazil.backfill import find_first
 from frazil.batch_schemas import read_met_ids, select_batch_schemas
 from frazil.contracts import BatchPlan
+from frazil.coordinates import Partition
 from frazil.derived_columns import with_columns
 from frazil.dry_runs import refuse_dry_run
 from frazil.errors import NotReplayableError
@@ -24,6 +28,7 @@ from frazil.replay import (
     refuse_above,
     refuse_adopted,
     refuse_ambiguous,
+    refuse_below,
     refuse_unclear,
 )
 from frazil.replay_messages import Differences, Replayed, ReplayPlan, ReplayRequest
@@ -39,7 +44,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
 
     Raises:
         ConfigurationError: the request is unclear.
-        TargetError: a range ends above the recovery point.
+        TargetError: a range ends above the recovery point, or was never read.
         SchemaChangeError: a person or the next run changes the table first.
         NotReplayableError: Kafka no longer delivers every record of it.
         TableError, SourceError, UnavailableError: nothing was written.
@@ -47,16 +52,21 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
     refuse_unclear(request)
     work = open_settled(work)
     history, point = open_ledger(work, "replay")
-    ranges = _choose_ranges(work, request, point)
-    refuse_above(work.stream.stream, ranges, point.state)
-    refuse_adopted(work.stream.stream, ranges, find_adopted(history, work.stream.stream))
-    refuse_ambiguous(work.stream.stream, ranges, trace_steps(history, work.stream.stream))
+    name = work.stream.stream
+    steps = trace_steps(history, name)
+    ranges = _choose_ranges(work, request, point, find_first(steps))
+    refuse_above(name, ranges, point.state)
+    refuse_adopted(name, ranges, find_adopted(history, name))
+    refuse_ambiguous(name, ranges, steps)
+    refuse_below(name, ranges, steps)
     refuse_unkept_ranges(work, ranges, point)
     batch = freeze_ranges(work, history, point, ranges, work.run_id)
     return _compare(work, history, batch, dry_run=request.dry_run)
 
 
-def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint) -> Ranges:
+def _choose_ranges(
+    work: Workspace, request: ReplayRequest, point: RecoveryPoint, first: Mapping[Partition, int]
+) -> Ranges:
     if request.offsets:
         return choose_offsets(request.offsets)
     isolation = work.stream.source.isolation
@@ -70,7 +80,7 @@ def _choose_ranges(work: Workspace, request: ReplayRequest, point: RecoveryPoint
         until = below
         if until_ms is not None:
             until = work.kafka.fetch_offsets_at(topic, len(below), until_ms, isolation)
-        ranges = {**ranges, **choose_between(topic, since, until, below)}
+        ranges = {**ranges, **choose_between(topic, since, until, below, first)}
     return ranges
 
 
@@ -83,7 +93,8 @@ def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bo
             f"stream {batch.stream}: {batch.table} has {found.undelivered} rows of "
             f"{describe_ranges(batch.offset_ranges)} that Kafka no longer delivers; a replay would "
             "take them for good",
-            "leave their offsets out; nothing was written",
+            f"leave their offsets out: `frazil replay {batch.stream} --offsets …`; nothing was "
+            "written",
         )
     return ReplayPlan(
         stream=batch.stream,

@@ -1,7 +1,7 @@
 """What status, snapshots and where answer, as plain values."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict
@@ -259,6 +259,14 @@ def read_status(work: Workspace) -> StreamStatus:
         freshness=judge_freshness(facts, stream.freshness, now),
     )
     return _add_problem(status, obstacle) if obstacle else status
+
+
+def sort_by_loss(partitions: Iterable[PartitionStatus]) -> list[PartitionStatus]:
+    """Sort partitions by how soon they lose records, if the stream stands still from now on."""
+    never = float("inf")
+    return sorted(
+        partitions, key=lambda p: never if (s := p.retention_covers_seconds) is None else s
+    )
 
 
 def _report_partition(facts: PartitionFacts, covers: float | None) -> PartitionStatus:

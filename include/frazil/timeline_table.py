@@ -71,12 +71,12 @@ def read_recorded(store: TableStore, since: datetime, only: str = "") -> list[Ev
     ]
 
 
-def find_last(work: Workspace, kind: str, since: datetime) -> Event | None:
-    """Find the stream's newest event of a kind, recorded or noted, since an instant."""
-    recorded = read_recorded(work.store, since, f"kind = '{kind}' and ({_own(work)})")
+def find_drills(work: Workspace, since: datetime) -> dict[str, Event]:
+    """Find how each drill beside the stream ended last, recorded or noted, since an instant."""
+    recorded = read_recorded(work.store, since, f"kind = 'drill' and ({_own(work)})")
     known = join_events(recorded, read_notes())
-    found = [e for e in known if e.kind == kind and e.at >= since and _concerns(e, work)]
-    return max(found, key=lambda event: event.at, default=None)
+    found = [e for e in known if e.kind == "drill" and e.at >= since and _concerns(e, work)]
+    return {e.event_id.split(":")[1]: e for e in sorted(found, key=lambda event: event.at)}
 
 
 def record_timeline(work: Workspace) -> int:

@@ -146,7 +146,7 @@ def ask_instant(title: str, description: str) -> Param:
         type=["null", "string"],
         format="date-time",
         title=title,
-        description=description,
+        description=f"{description} As `2026-01-31T08:00:00Z`.",
     )
 
 

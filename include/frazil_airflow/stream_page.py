@@ -55,6 +55,7 @@ def read_sections(work: "Workspace", wanted: Wanted | None, now: datetime) -> di
     """Ask the same functions as the commands do."""
     begin = now - LOOK_BACK
     asked = {
+        "Partitions": partial(read_partitions, work),
         "Timeline": partial(read_events, work, begin),
         "Snapshots": partial(read_snapshots, work),
         "Cost": partial(read_days, work, begin, now),
@@ -88,8 +89,32 @@ def read_events(work: "Workspace", begin: datetime) -> Section:
     return Section(columns, rows, f"{gone}{note}")
 
 
+def read_partitions(work: "Workspace") -> Section:
+    """Read what `frazil status` shows of each partition, first losses first."""
+    from frazil.freshness_text import describe_seconds  # noqa: PLC0415
+    from frazil.reports import read_status, sort_by_loss  # noqa: PLC0415
+
+    status = read_status(work)
+    parts = sort_by_loss(status.partitions)
+    rows = [
+        (
+            f"{p.topic}-{p.partition}",
+            p.next_offset,
+            p.end,
+            p.end - p.next_offset,
+            None if (s := p.retention_covers_seconds) is None else describe_seconds(s),
+        )
+        for p in parts[:SHOWN]
+    ]
+    columns = ("Partition", "Next offset", "End", "Waiting", "Retention covers")
+    left = len(parts) - len(rows)
+    more = f"; `frazil status {work.stream.stream} --json` lists {left} more" if left else ""
+    return Section(columns, rows, status.freshness.text + more)
+
+
 def read_snapshots(work: "Workspace") -> Section:
     """Read what `frazil snapshots` shows."""
+    from frazil.lateness import describe_late  # noqa: PLC0415
     from frazil.offsets import describe_ranges, unpack_ranges  # noqa: PLC0415
     from frazil.reports import list_snapshots  # noqa: PLC0415
 
@@ -102,14 +127,14 @@ def read_snapshots(work: "Workspace") -> Section:
             describe_ranges(unpack_ranges(each.ranges)),
             each.rows_written,
             each.rows_quarantined,
+            describe_late(each.rows_late, each.late_by_ms),
             _instant(each.committed_at),
         )
         for each in found[:SHOWN]
     ]
-    columns = ("Snapshot", "Kind", "Epoch", "Offsets", "Rows", "Dead letters", "Committed (UTC)")
-    return Section(
-        columns, rows, _count(rows, len(found), f"frazil snapshots {work.stream.stream}")
-    )
+    columns = ("Snapshot", "Kind", "Epoch", "Offsets", "Rows", "Dead letters", "Late")
+    note = _count(rows, len(found), f"frazil snapshots {work.stream.stream}")
+    return Section((*columns, "Committed (UTC)"), rows, note)
 
 
 def read_days(work: "Workspace", begin: datetime, now: datetime) -> Section:

@@ -31,6 +31,7 @@ def plan_of(**facts: object) -> RecoveryPlan:
         (plan_of(foreign_snapshots=1), True),
         (plan_of(lost={"orders": {"orders": {0: (1, 2)}}}), True),
         (plan_of(target_id=None, rows_going=None), False),
+        (plan_of(target_id=None, request=RecoverRequest(stream="orders", answer="skip")), True),
     ],
     ids=[
         "as many rows as may go",
@@ -39,6 +40,7 @@ def plan_of(**facts: object) -> RecoveryPlan:
         "changes by others that nothing brings back",
         "records that Kafka no longer holds",
         "an answer to a halt",
+        "an answer that leaves records out",
     ],
 )
 def test_a_second_person_is_asked(plan: RecoveryPlan, is_asked: bool) -> None:  # noqa: FBT001

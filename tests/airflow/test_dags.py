@@ -230,6 +230,11 @@ def test_a_form_is_typed_explained_and_dry_by_default(dags: Dags) -> None:
 
     fields = [params.get_param(name) for params in forms.values() for name in params]
     assert all(field.schema["type"] and field.description for field in fields)
+    free = [f for f in fields if f.schema["type"] != "boolean" and "enum" not in f.schema]
+    told = [
+        f.description for f in free if "`" not in f.description and not f.schema.get("examples")
+    ]
+    assert told == [], "a field that is filled in freely has an example"
     streams = [params.get_param("stream") for params in forms.values() if "stream" in params]
     assert {"orders" in stream.schema["examples"] for stream in streams} == {True}
     dry = {dag_id for dag_id, params in forms.items() if params.get("dry_run") is True}

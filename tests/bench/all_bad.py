@@ -81,6 +81,7 @@ def measure(records: int) -> dict[str, object]:
     work = open_workspace(stream, "bench")
     letters = work.store.load(work.stream.dead_letters_table)
     rows = [t.scan().count() for t in (work.store.load(work.stream.table.name), letters)]
+    assert (outcome["exit"], *rows) == (1, 0, 0), "the budget stops it, and nothing is visible"
     return {"records": records, **outcome, "rows": rows[0], "letters": rows[1]}
 
 

@@ -44,8 +44,40 @@ def test_a_stream_with_unread_records_shows_both_clocks_and_when_they_would_be_l
     covered = {p["partition"]: p["retention_covers_seconds"] for p in partitions}
     assert covered.keys() == {0, 1}
     assert all(6 * DAY_SECONDS < seconds <= 7 * DAY_SECONDS for seconds in covered.values())
-    shown = lab.frazil("status", lab.stream).out
+    shown = lab.frazil("status", lab.stream, COLUMNS="200").out
     assert all(f"{lab.topic}-{number}" in shown for number in covered)
+
+
+def test_each_partition_is_shown_with_what_waits_also_where_kafka_deletes_nothing(lab: Lab) -> None:
+    lab.create_topic(12, **{"retention.ms": "-1"})
+    lab.produce(good_values(12), partitions=12)
+    lab.drain()
+    lab.produce(good_values(7, start=12), partitions=1)
+
+    shown = lab.frazil("status", lab.stream, COLUMNS="200").out
+
+    lines = [line for line in shown.splitlines() if f"{lab.topic}-" in line]
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    assert cells[0][1:] == ["1", "8", "7", ""]
+    assert [row[1:] for row in cells[1:]] == [["1", "1", "0", ""]] * 9
+    assert "… and 2 more: --json lists them all" in shown
+
+
+def test_a_timeline_that_could_not_be_read_ends_with_one(lab: Lab) -> None:
+    lab.create_topic()
+    lab.drain()
+    (lab.folder / "broken.yaml").write_text("stream: broken")
+    alone = lab.frazil("timeline", "--stream", lab.stream)
+    everything = lab.frazil("timeline")
+    gone = json.dumps({"conn_type": "iceberg", "extra": {"catalog": "lake", "type": "sql"}})
+
+    without = lab.frazil("timeline", "--stream", lab.stream, AIRFLOW_CONN_ICEBERG_DEFAULT=gone)
+
+    assert alone.code == 0, alone.err
+    assert everything.code == without.code == 1
+    assert "broken.yaml" in everything.err
+    assert "bootstrap" in everything.out, "what can be read is shown"
+    assert "Next: " in without.err
 
 
 def test_a_broker_that_is_down_is_named_and_the_table_still_tells_its_age(lab: Lab) -> None:

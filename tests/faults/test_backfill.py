@@ -27,6 +27,8 @@ from frazil.errors import (
     TargetError,
 )
 from frazil.recovery_messages import RecoverRequest
+from frazil.replay_messages import ReplayRequest
+from frazil.replaying import plan_replay
 from frazil.rewinding import plan_recovery, recover
 from frazil.workspace import Workspace
 
@@ -115,6 +117,22 @@ def test_every_record_below_the_beginning_comes_once_and_no_offset_moves(
     late.load(10)
     assert late.places() == all_places(30)
     audit_both(late)
+
+
+def test_a_replay_reads_nothing_for_the_first_time(late: BrokerLake) -> None:
+    name, before = late.stream.stream, late.table.metadata_location
+    for asked in (f"{late.topic}:0:0-5", f"{late.topic}:1:19-21"):
+        with pytest.raises(TargetError, match=rf"was never read.*`frazil backfill {name}`"):
+            plan_replay(late.work, ReplayRequest(stream=name, offsets=(asked,)))
+    by_time = ReplayRequest(stream=name, since="1970-01-02T00:00:00Z")
+    known = plan_replay(late.work, by_time).batch.ranges
+
+    assert known == {late.topic: {0: (20, 25), 1: (20, 25)}}
+    assert late.table.metadata_location == before
+    for window in plan(late).windows:
+        fill_window(late.work, window)
+    filled = plan_replay(late.work, by_time).batch.ranges
+    assert filled == {late.topic: {0: (0, 25), 1: (0, 25)}}
 
 
 @pytest.mark.parametrize(

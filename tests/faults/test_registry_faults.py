@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from functools import partial
 
 import pytest
 import stamina
@@ -127,21 +128,35 @@ def test_an_incompatible_schema_is_refused_by_the_registry_or_stops_the_batch(
     assert_audited(lab)
 
 
-def test_a_registry_that_goes_while_spark_works_costs_only_a_wait(
-    registry: RegistryLab, batches: Batches, monkeypatch: pytest.MonkeyPatch
+def kill_registry(registry: RegistryLab) -> None:
+    """Kill its process; the stack starts it again."""
+    status = registry.lab.frazil("stack", "status", "--json").json
+    assert isinstance(status, dict)
+    os.kill(status["parts"]["registry"]["pid"], signal.SIGKILL)
+
+
+def wait_for_registry(batches: Batches) -> None:
+    """Wait until it answers again."""
+    for attempt in stamina.retry_context(on=RegistryUnavailableError, timeout=120, attempts=60):
+        with attempt:
+            batches.open().registry("schema_registry_default").probe()
+
+
+def test_a_registry_that_is_killed_while_spark_works_costs_only_a_wait(
+    registry: RegistryLab, batches: Batches
 ) -> None:
     other = registry.register(json.dumps(V1), part="elsewhere")
     registry.write_stream(columns={"id": "long!"})
     registry.send([frame(other, encode(V1, {"id": 1}))])
     plan, work = batches.plan(), batches.open()
-    gone = lambda: monkeypatch.setenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", NOBODY)  # noqa: E731
-    work.__dict__["engine"] = EventfulEngine(find_spark_remote(), after=gone)
+    kill = partial(kill_registry, registry)
+    work.__dict__["engine"] = EventfulEngine(find_spark_remote(), after=kill)
 
     with pytest.raises(RegistryUnavailableError, match="asking for schema"):
         stage_batch(work, plan)
 
     assert batches.places() == {}
-    monkeypatch.delenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT")
+    wait_for_registry(batches)
     assert batches.publish().rows_written == 1
     assert list(batches.table.metadata.refs) == ["main"]
     assert batches.faults() == ()
@@ -153,16 +168,12 @@ def test_a_registry_that_is_killed_between_plan_and_stage_comes_back_with_its_sc
     known = registry.register(json.dumps(V1))
     registry.send([frame(known, encode(V1, {"id": 1}))] * 2)
     plan, work = batches.plan(), batches.open()
-    status = registry.lab.frazil("stack", "status", "--json").json
-    assert isinstance(status, dict)
-    os.kill(status["parts"]["registry"]["pid"], signal.SIGKILL)
+    kill_registry(registry)
 
     with pytest.raises(RegistryUnavailableError):
         stage_batch(work, plan)
 
-    for attempt in stamina.retry_context(on=RegistryUnavailableError, timeout=120, attempts=60):
-        with attempt:
-            batches.open().registry("schema_registry_default").probe()
+    wait_for_registry(batches)
     assert batches.publish().rows_written == 2
     assert batches.faults() == ()
 

@@ -7,7 +7,9 @@ import pytest
 from conftest import REPO
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lake import Lake
 
+from frazil import keys
 from frazil.cost import (
     BatchCost,
     Fit,
@@ -19,9 +21,11 @@ from frazil.cost import (
     imagine,
     sum_up_days,
 )
-from frazil.cost_report import choose_points, tell_unmeasured
+from frazil.cost_report import choose_points, read_cost, tell_unmeasured
 from frazil.errors import ConfigurationError
 from frazil.prices import Prices, load_prices, price
+from frazil.publishing import Marker, publish_marker
+from frazil.workspace import Workspace
 
 MONDAY = datetime(2026, 1, 5, 23, 50, tzinfo=UTC)
 SIZES = st.lists(st.integers(0, 10_000_000), min_size=10, max_size=60)
@@ -191,3 +195,19 @@ def test_a_wrong_price_is_named_by_field(tmp_path: Path, text: str | None, facts
 
     assert facts in refused.value.facts
     assert "docs/prices.yaml" in refused.value.next_step
+
+
+def test_a_backfill_is_in_its_day_and_not_in_another_freshness(lake: Lake, work: Workspace) -> None:
+    lake.ingest(2, 2)
+    lake.ingest(4, 4)
+    for number in range(3):
+        told = {keys.STREAM: "orders", keys.ROWS_READ: "9"}
+        marker = Marker(keys.BACKFILL, {}, lake.history.head, f"run-{number}", told)
+        publish_marker(lake.store, lake.table, marker)
+    now = datetime.now(UTC)
+
+    report = read_cost(work, now - timedelta(minutes=5), now, None)
+
+    assert sum(day.batches for day in report.days) == 5
+    assert sum(day.records for day in report.days) == 8 + 27
+    assert [imagined.batches for imagined in report.what_if] == [96, 24], "two in an hour are 48"

@@ -229,7 +229,9 @@ QUESTIONS = {
     "How do I roll back and keep the audit?": "roll back and keep the audit",
     "Does Kafka's retention cover a weekend's outage?": "cover a weekend's outage",
     "What did this incident look like on one line of time?": "one line of time",
-    "What does it cost per stream per day?": "cost per stream per day",
+    "What does it cost per stream per day, and what would twice the freshness cost?": (
+        "cost per stream per day, and what would twice the freshness cost"
+    ),
     "What happens when partitions grow?": "when partitions grow",
     "How do I move here from a connector, and back?": "move here from a connector",
     "What about late data?": "late data",
@@ -238,8 +240,15 @@ QUESTIONS = {
 """Section C of docs/features.md, and what each question's heading holds."""
 
 
+def test_the_questions_are_those_of_the_list() -> None:
+    listed = (PROJECT / "docs" / "features.md").read_text().partition("\n## C.")[2]
+    asked = " ".join(listed.partition("\n## ")[0].split()).partition("one page: ")[2]
+
+    assert set(QUESTIONS) == set(asked.split(" · "))
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_each_question_of_an_operator_has_one_heading_with_a_command_or_a_page(
+def test_each_question_of_an_operator_has_one_heading_with_a_command_and_a_page(
     question: str,
 ) -> None:
     page = (PROJECT / "docs" / "operate.md").read_text()
@@ -247,4 +256,10 @@ def test_each_question_of_an_operator_has_one_heading_with_a_command_or_a_page(
     found = [body for heading, body in sections if QUESTIONS[question] in heading]
 
     assert len(found) == 1
-    assert "frazil " in found[0] or ".md)" in found[0]
+    linked = "".join(
+        (PROJECT / "docs" / n).read_text() for n in re.findall(r"\((\w+\.md)", found[0])
+    )
+    command = re.compile(r"^frazil \w", re.MULTILINE)
+    told = found[0] if command.search(found[0]) else linked
+    assert command.search(told)
+    assert re.search(r"\bDAG\b|\bpage\b", told)

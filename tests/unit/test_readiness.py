@@ -39,6 +39,13 @@ DRILL = Event(
     text="replay: a known range is read again: passed",
     facts={"verdict": "passed"},
 )
+FAILED = DRILL.model_copy(
+    update={
+        "at": datetime(2026, 1, 30, tzinfo=UTC),
+        "text": "catalog_down: failed",
+        "facts": {"verdict": "failed"},
+    }
+)
 GOOD = ReadinessFacts(
     stream=make_stream(quality={"suite": "orders"}),
     freshness=FRESH,
@@ -48,7 +55,7 @@ GOOD = ReadinessFacts(
     expire_hours=72,
     table=TableReport(table="demo.orders", files=10, small_files=2),
     letters=LetterReport(stream="orders", table="t", open=0, resolved=3, groups=()),
-    last_drill=DRILL,
+    drills={"replay": DRILL},
     around=Surroundings(),
 )
 
@@ -116,12 +123,12 @@ LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=()
             "warn",
             "120 of 150",
         ),
-        (replace(GOOD, last_drill=None), "last drill", "warn", "none in the last 90 days"),
+        (replace(GOOD, drills={}), "last drill", "warn", "none in the last 90 days"),
         (
-            replace(GOOD, last_drill=DRILL.model_copy(update={"facts": {"verdict": "failed"}})),
+            replace(GOOD, drills={"catalog_down": FAILED, "replay": DRILL}),
             "last drill",
             "fail",
-            "2026-01-31",
+            "2026-01-30: catalog_down: failed",
         ),
         (OPEN, "authentication", "warn", "asked is Kafka by SASL_SSL (PLAIN); the catalog"),
         (

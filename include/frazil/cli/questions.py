@@ -92,7 +92,7 @@ def _show_status(answers: Sequence["StreamStatus"]) -> None:
     heads = ("stream", "level", "cause", "stream clock", "table clock", "time to loss")
     print_table("Freshness", heads, clocks)
     if len(answers) == 1:
-        _show_retention(answers[0])
+        _show_partitions(answers[0])
     for answer in answers:
         if answer.freshness.level != "ok":
             console.print(answer.freshness.text, markup=False)
@@ -103,17 +103,26 @@ def _show_status(answers: Sequence["StreamStatus"]) -> None:
             console.print(f"{answer.stream}: no column names the fields {named}", markup=False)
 
 
-def _show_retention(answer: "StreamStatus") -> None:
-    """Show the partitions that lose records first, if the stream stands still from now on."""
-    known = [p for p in answer.partitions if p.retention_covers_seconds is not None]
-    known.sort(key=lambda partition: partition.retention_covers_seconds or 0)
+def _show_partitions(answer: "StreamStatus") -> None:
+    """Show each partition; first those that lose records first, if the stream stands still."""
+    from frazil.reports import sort_by_loss
+
+    parts = sort_by_loss(answer.partitions)
     rows = [
-        (f"{p.topic}-{p.partition}", p.next_offset, p.end, _format_span(p.retention_covers_seconds))
-        for p in known[:SHOWN_PARTITIONS]
+        (
+            f"{p.topic}-{p.partition}",
+            p.next_offset,
+            p.end,
+            p.end - p.next_offset,
+            _format_span(p.retention_covers_seconds),
+        )
+        for p in parts[:SHOWN_PARTITIONS]
     ]
     if rows:
-        columns = ("partition", "next offset", "end", "retention covers")
-        print_table("If the stream stands still: first losses", columns, rows)
+        columns = ("partition", "next offset", "end", "waiting", "retention covers")
+        print_table("Partitions, first losses first", columns, rows)
+    if len(parts) > len(rows):
+        console.print(f"… and {len(parts) - len(rows)} more: --json lists them all", markup=False)
 
 
 def _format_span(seconds: int | None) -> str | None:

@@ -1,8 +1,9 @@
 """`timeline`: what happened, in order."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,9 @@ from frazil.cli.output import (
     progress_console,
 )
 from frazil.errors import ConfigurationError, FrazilError
+
+if TYPE_CHECKING:
+    from frazil.timeline import Event
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -33,25 +37,35 @@ def timeline(
 
     Example: frazil timeline --stream flights --since 7d
     """
-    from frazil.timeline import describe_phases, join_events
+    from frazil.timeline import join_events
     from frazil.timeline_table import read_own_notes, read_timeline, record_timeline
 
     begin = parse_since(since, datetime.now(UTC))
-    works, _ = choose_streams(stream)
+    works, errors = choose_streams(stream)
     groups, added = [], 0
     for work in works:
         try:
             groups.append(read_timeline(work, begin))
             added += record_timeline(work) if record else 0
         except FrazilError as error:  # one catalog that is gone hides neither notes nor others
-            print_error(error)
+            errors.append(error)
             groups.append(read_own_notes(work, begin))
     events = join_events(*groups)
     if record:
         progress_console.print(f"{added} events recorded in frazil.timeline", markup=False)
+    for each in errors:
+        print_error(each)
     if as_json:
         print_json(events)
-        return
+    else:
+        _show(events, begin)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _show(events: "Sequence[Event]", begin: datetime) -> None:
+    from frazil.timeline import describe_phases
+
     rows = [
         (f"{e.at:%Y-%m-%d %H:%M:%S}", e.stream, e.kind, e.text, describe_phases(e.facts))
         for e in events
