@@ -53,7 +53,8 @@ def run_drill(params: "Mapping[str, object]", run_id: str) -> "DrillReport":
     from frazil.workspace import open_workspace
 
     form = read_form(DrillForm, params)
-    return refuse_failed_drill(run(open_workspace(form.stream, run_id), form.drill))
+    work = open_workspace(form.stream, run_id)
+    return refuse_failed_drill(run(work, form.drill, keep=form.keep))
 
 
 @dag(
@@ -74,6 +75,12 @@ def run_drill(params: "Mapping[str, object]", run_id: str) -> "DrillReport":
             enum=list(DRILLS),
             title="Drill",
             description="What is broken and mended; `frazil drill` says how each one does it.",
+        ),
+        "keep": Param(
+            default=False,
+            type="boolean",
+            title="Keep",
+            description="Leave the scratch stream there, to look at it.",
         ),
     },
 )

@@ -34,6 +34,7 @@ class DrillForm(StreamForm):
     """A drill, with the connections of a stream."""
 
     drill: str
+    keep: bool = False
 
 
 class ReadinessForm(Message):
