@@ -29,6 +29,8 @@ MODULES = (
     "pyiceberg.catalog.sql",
 )
 START_SECONDS = 60
+WIDE = {"COLUMNS": "200"}
+"""Tables whose cells are not folded. The console is as wide as when its module was imported."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def run_frazil(arguments: Sequence[str], environment: Mapping[str, str], timeout
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         command = [sys.executable, str(FRAZIL), *arguments]
         outputs = out.fileno(), err.fileno()
-        with ForkedScript(start_server(), command, environment, outputs) as process:
+        with ForkedScript(start_server(), command, {**environment, **WIDE}, outputs) as process:
             code = process.wait(timeout)
         out.seek(0)
         err.seek(0)
@@ -67,7 +69,7 @@ def start_server() -> Path:
     address = Path(folder.name) / "socket"
     server = subprocess.Popen(
         [sys.executable, "-m", "frazil.fork_server", str(address), *MODULES],
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        env={**os.environ, **WIDE, "OPENBLAS_NUM_THREADS": "1"},
     )
 
     def end() -> None:

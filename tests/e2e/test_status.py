@@ -44,7 +44,7 @@ def test_a_stream_with_unread_records_shows_both_clocks_and_when_they_would_be_l
     covered = {p["partition"]: p["retention_covers_seconds"] for p in partitions}
     assert covered.keys() == {0, 1}
     assert all(6 * DAY_SECONDS < seconds <= 7 * DAY_SECONDS for seconds in covered.values())
-    shown = lab.frazil("status", lab.stream, COLUMNS="200").out
+    shown = lab.frazil("status", lab.stream).out
     assert all(f"{lab.topic}-{number}" in shown for number in covered)
 
 
@@ -54,7 +54,7 @@ def test_each_partition_is_shown_with_what_waits_also_where_kafka_deletes_nothin
     lab.drain()
     lab.produce(good_values(7, start=12), partitions=1)
 
-    shown = lab.frazil("status", lab.stream, COLUMNS="200").out
+    shown = lab.frazil("status", lab.stream).out
 
     lines = [line for line in shown.splitlines() if f"{lab.topic}-" in line]
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]

@@ -101,7 +101,7 @@ def test_every_command_of_the_page_does_what_it_says(lab: Lab) -> None:
     wrong = []
     given = {"--to-snapshot 4711": f"--to-snapshot {snapshot}", "4711": "30", "100-200": "10-20"}
     for command in commands:
-        done = lab.frazil(*fill_in(command, lab, given, between)[1:], COLUMNS="200")
+        done = lab.frazil(*fill_in(command, lab, given, between)[1:])
         refusal = next((text for word, text in NOTHING_TO_DO.items() if word in command), None)
         answer = next((text for word, text in ANSWERS.items() if command.startswith(word)), "")
         is_told = done.code == 0 and done.out and answer in done.out
