@@ -40,9 +40,8 @@ class Message(BaseModel):
 class BatchPlan(Message):
     """One planned batch: exact ranges on an exact base (protocol.md, PLAN).
 
-    A replay leaves out of its ranges what was erased. `put_aside` are columns in question: a
-    person has made letters of the records whose schema asks for them. `newest_timestamp_ms` is
-    that of the stream's earlier batches, where it is known.
+    `left_out` of its ranges was erased; whose schema asks for columns `put_aside` became a letter.
+    `newest_timestamp_ms` is that of earlier batches; with `reads_all` nothing waits behind it.
     """
 
     stream: str
@@ -66,6 +65,7 @@ class BatchPlan(Message):
     left_out: Runs = {}
     other_writers: Literal["allow", "refuse"] = "allow"
     newest_timestamp_ms: int | None = None
+    reads_all: bool = False
     used: Usage | None = None
     began_at_ms: int | None = None
     ended_at_ms: int | None = None

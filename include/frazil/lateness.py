@@ -28,17 +28,18 @@ def choose_bound(stream: Stream, plan: BatchPlan) -> int | None:
 def summarize_lateness(plan: BatchPlan, staged: Staged) -> dict[str, str]:
     """Write the newest timestamp read so far, and how many records came late, by how long at most.
 
-    A clock that runs ahead makes nobody late: what is newer than its own batch counts as that.
+    Two things make nobody late: a clock that runs ahead, so that what is newer than its own batch
+    counts as that; and a backlog, whose partitions are not read to the same time. Only a batch that
+    reads all moves the newest on.
     """
-    known = plan.newest_timestamp_ms
-    least, most = staged.min_timestamp_ms, staged.max_timestamp_ms
-    if least is None or most is None:
-        return {} if known is None else {keys.NEWEST_TIMESTAMP_MS: str(known)}
-    seen = min(most, staged.ended_at_ms or most)
-    told = {keys.NEWEST_TIMESTAMP_MS: str(seen if known is None else max(known, seen))}
-    if known is not None and staged.rows_late:
-        told |= {keys.ROWS_LATE: str(staged.rows_late), keys.LATE_BY_MS: str(known - least)}
-    return told
+    known, most = plan.newest_timestamp_ms, staged.max_timestamp_ms
+    told = {}
+    if staged.rows_late and known is not None and staged.min_timestamp_ms is not None:
+        late_by = known - staged.min_timestamp_ms
+        told = {keys.ROWS_LATE: str(staged.rows_late), keys.LATE_BY_MS: str(late_by)}
+    if plan.reads_all and most is not None:
+        known = max(known or 0, min(most, staged.ended_at_ms or most))
+    return told if known is None else told | {keys.NEWEST_TIMESTAMP_MS: str(known)}
 
 
 def describe_late(rows: int | None, by_ms: int | None) -> str:

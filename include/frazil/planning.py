@@ -16,7 +16,7 @@ from frazil.errors import (
     TopicRecreatedError,
 )
 from frazil.kafka_log import PartitionOffsets, TopicFacts
-from frazil.offsets import OffsetRange, Ranges, advance, encode_ranges
+from frazil.offsets import OffsetRange, Ranges, advance, count_offsets, encode_ranges
 from frazil.state import StreamState
 from frazil.streams import Stream
 
@@ -68,13 +68,7 @@ def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
 
 def _choose_ranges(given: PlanInput) -> Ranges:
     """Choose what to read next of every partition of every topic."""
-    places = [
-        (topic.topic, partition, start, offsets.end)
-        for topic in given.topics
-        for partition, (start, offsets) in enumerate(
-            zip(next_offsets(given.state, topic), topic.partitions, strict=True)
-        )
-    ]
+    places = _list_places(given)
     starts, ends = [place[2] for place in places], [place[3] for place in places]
     cap = given.stream.batch.choose_cap(sum(ends) - sum(starts))
     ranges: dict[str, dict[int, OffsetRange]] = {}
@@ -84,6 +78,17 @@ def _choose_ranges(given: PlanInput) -> Ranges:
         if end > start:
             ranges.setdefault(topic, {})[partition] = OffsetRange(start, end)
     return ranges
+
+
+def _list_places(given: PlanInput) -> list[tuple[str, int, int, int]]:
+    """List topic, partition, next offset and end of all that the stream reads."""
+    return [
+        (topic.topic, partition, start, offsets.end)
+        for topic in given.topics
+        for partition, (start, offsets) in enumerate(
+            zip(next_offsets(given.state, topic), topic.partitions, strict=True)
+        )
+    ]
 
 
 def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
@@ -111,6 +116,8 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         put_aside=tuple(given.put_aside),
         other_writers=given.stream.table.other_writers,
         newest_timestamp_ms=given.newest_ms,
+        reads_all=count_offsets(ranges)
+        == sum(end - start for *_, start, end in _list_places(given)),
     )
 
 

@@ -127,6 +127,16 @@ def test_the_cap_is_shared_by_the_partitions() -> None:
     assert plan.ranges == {"orders": {0: (0, 5), 1: (0, 5)}}
 
 
+def test_a_plan_says_whether_more_waits_behind_it() -> None:
+    facts = given_facts((5, 0), (8, 4))
+    joined = replace(facts, topics=[*facts.topics, make_topic((0,), topic="empty")])
+    capped = replace(facts, stream=make_stream(batch={"max_records": 6}))
+
+    plans = [plan_batch(each) for each in (facts, joined, capped)]
+
+    assert [isinstance(p, BatchPlan) and p.reads_all for p in plans] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "word"),
     [

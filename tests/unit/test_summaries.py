@@ -180,13 +180,17 @@ def test_a_summary_says_what_was_late(
     late: int,
     told: tuple[int | None, ...],
 ) -> None:
-    plan = PLAN.model_copy(update={"newest_timestamp_ms": known})
+    plan = PLAN.model_copy(update={"newest_timestamp_ms": known, "reads_all": True})
     changes = {"min_timestamp_ms": least, "max_timestamp_ms": most, "rows_late": late}
     staged = STAGED.model_copy(update={**changes, "ended_at_ms": 8 * HOUR})
 
     summary = summarize_batch(plan, staged, judged(), "run-1")
 
     assert tuple(summary.get(key) for key in LATENESS) == tuple(n and str(n) for n in told)
+    backlog = summarize_batch(
+        plan.model_copy(update={"reads_all": False}), staged, judged(), "run-1"
+    )
+    assert backlog.get(keys.NEWEST_TIMESTAMP_MS) == (known and str(known)), "it waits for the end"
     other = summarize_ranges(keys.BACKFILL, plan, staged, judged(), "run-1")
     assert keys.NEWEST_TIMESTAMP_MS not in other, "what is read again says nothing of progress"
 
