@@ -58,6 +58,7 @@ def read_sections(work: "Workspace", wanted: Wanted | None, now: datetime) -> di
         "Partitions": partial(read_partitions, work),
         "Timeline": partial(read_events, work, begin),
         "Snapshots": partial(read_snapshots, work),
+        "Dead letters": partial(read_letters, work),
         "Cost": partial(read_days, work, begin, now),
     }
     if wanted is not None:
@@ -135,6 +136,26 @@ def read_snapshots(work: "Workspace") -> Section:
     columns = ("Snapshot", "Kind", "Epoch", "Offsets", "Rows", "Dead letters", "Late")
     note = _count(rows, len(found), f"frazil snapshots {work.stream.stream}")
     return Section((*columns, "Committed (UTC)"), rows, note)
+
+
+def read_letters(work: "Workspace") -> Section:
+    """Read what `frazil dead-letters` shows: reasons, counts and coordinates, no content."""
+    from frazil.letter_report import report_letters  # noqa: PLC0415
+
+    report = report_letters(work)
+    rows = [
+        (
+            group.reason,
+            group.open,
+            group.resolved,
+            _instant(group.first_seen_at),
+            _instant(group.last_seen_at),
+            ", ".join(group.samples),
+        )
+        for group in report.groups
+    ]
+    columns = ("Reason", "Open", "Resolved", "First seen (UTC)", "Last seen (UTC)", "For example")
+    return Section(columns, rows, report.text)
 
 
 def read_days(work: "Workspace", begin: datetime, now: datetime) -> Section:

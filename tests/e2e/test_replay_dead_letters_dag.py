@@ -47,6 +47,9 @@ def test_the_form_shows_first_and_brings_letters_back_once(
     for _ in range(2):
         real = fill_in(airflow, stream=lab.stream, reasons=["required_missing"], dry_run=False)
         assert (real, count_letters(lab)) == (DONE, (1, 6))
+    status, page = airflow.read_page(f"streams/{lab.stream}")
+    assert (status, "required_missing" in page, "malformed_json" in page) == (200, True, True)
+    assert "1 dead letters count, 6 were brought back" in page
     wrong = fill_in(airflow, stream="no_such_stream", dry_run=False)
 
     assert wrong == {"check_parameters": "failed", "redrive": "upstream_failed"}
