@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from frazil.direct_orders import DirectFiles
 from frazil.offsets import NextOffsets, Ranges, Runs, unpack_ranges
 from frazil.payloads import Convert
 from frazil.routing import Route
@@ -223,18 +224,6 @@ class KeyDecode(BaseModel):
     column: str
     type: str
     wire: WireFormat | None = None
-
-
-class DirectFiles(BaseModel):
-    """How Spark's Python workers may write rows themselves: where, and by which schema."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    folder: str
-    schema_ipc: str
-    target_bytes: int
-    parquet: dict[str, str | int]
-    shown: tuple[str, ...] = ()
 
 
 class StageRequest(Message):

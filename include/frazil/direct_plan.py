@@ -4,6 +4,7 @@ import base64
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -15,9 +16,12 @@ from pyiceberg.utils.properties import property_as_int
 from frazil import keys
 from frazil.batch_size import count_planned
 from frazil.columns import ColumnType, ListType, Primitive, StructType
-from frazil.contracts import BatchPlan, DirectFiles, WireFormat
+from frazil.contracts import BatchPlan, WireFormat
+from frazil.direct_orders import DirectFiles
+from frazil.landmarks import find_landmarks
 from frazil.site_limits import read_limit
 from frazil.streams import Stream
+from frazil.suites import load_suite
 from frazil.sure_layouts import is_exact_type
 from frazil.value_forms import value_path
 
@@ -56,10 +60,12 @@ def plan_direct(
     plan: BatchPlan,
     metrics: Mapping[str, str],
     wire: WireFormat | None = None,
+    suite_file: Path | None = None,
 ) -> DirectFiles | None:
     """Say how workers may write this batch's rows, or None where Spark must.
 
-    `wire` names the registered schemas of the values, if a registry has them.
+    `wire` names the registered schemas of the values, if a registry has them; `suite_file` says
+    what the metrics are for.
     """
     columns = stream.parsed_columns
     metadata = table.metadata
@@ -70,6 +76,7 @@ def plan_direct(
     if not is_planned or not is_worthwhile(plan) or not fits_direct(table, stream, wire):
         return None
     properties = table.properties
+    suite = None if suite_file is None else load_suite(suite_file)
     schema = narrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=True))
     return DirectFiles(
         folder=data_folder(table),
@@ -82,6 +89,7 @@ def plan_direct(
         or TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT,
         parquet=choose_parquet_options(properties),
         shown=tuple(c.name for c in columns if any(value_path(c) in m for m in metrics.values())),
+        landmarks=find_landmarks(suite, stream.typed_columns),
     )
 
 

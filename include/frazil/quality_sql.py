@@ -98,6 +98,14 @@ def write_count(*tests: str) -> str:
     return f"count(CASE WHEN {' AND '.join(tests)} THEN 1 END)"
 
 
+def weigh_count(sql: str, weight: str) -> str:
+    """Let a count that `write_count` wrote count a row as often as `weight` says; others stay."""
+    inner = sql.removeprefix("count(").removesuffix("1 END)")
+    if inner == sql:
+        return sql
+    return f"coalesce(sum({inner}{weight} END), 0)"
+
+
 def write_text(text: str) -> str:
     """Write a text as a literal that no setting of Spark's parser reads differently.
 

@@ -148,7 +148,7 @@ def build_request(
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
-        direct=plan_direct(table, stream, plan, metrics, schemas.get("value")),
+        direct=plan_direct(table, stream, plan, metrics, schemas.get("value"), work.suite_file),
         is_flat=stream.value.is_flat,
         wire=schemas.get("value"),
         key=describe_key(work, schemas),

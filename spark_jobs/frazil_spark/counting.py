@@ -6,9 +6,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.contracts import PartitionCount, StageRequest
-from frazil.quality_sql import write_count
+from frazil.quality_sql import weigh_count, write_count
 from frazil_spark.decoded import GOOD, Decoded
-from frazil_spark.direct_files import FILE
+from frazil_spark.direct_files import FILE, WEIGHT
 from frazil_spark.unnamed_fields import count_unnamed
 from frazil_spark.wire_frame import count_ids
 
@@ -16,7 +16,7 @@ from frazil_spark.wire_frame import count_ids
 def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
     """List the aggregates: totals, records per partition, and the suite's metrics."""
     totals = {
-        "read": "count(1)",
+        "read": write_count("true"),
         "good": write_count(GOOD),
         "elsewhere": write_count(decoded.elsewhere),
         "invalid": write_count(f"({decoded.invalid})", f"NOT {decoded.elsewhere}"),
@@ -38,7 +38,10 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
             f"read_{name}": write_count(condition),
             f"good_{name}": write_count(condition, GOOD),
         }
-    return [F.expr(sql).alias(name) for name, sql in {**totals, **request.metrics}.items()]
+    counted = totals | request.metrics
+    if request.direct is not None:
+        counted = {name: weigh_count(sql, WEIGHT) for name, sql in counted.items()}
+    return [F.expr(sql).alias(name) for name, sql in counted.items()]
 
 
 def _partition_conditions(request: StageRequest) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ This runs in Spark's Python workers, sent there by value (see `direct_rows.py`).
 import contextlib
 import posixpath
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow.fs import LocalFileSystem
 
+from frazil_spark.alike import AlikeOrder, weigh
 from frazil_spark.sure_rows import Sure
 from frazil_spark.sure_values import ValueOrder, open_reader
 
@@ -24,11 +25,25 @@ SURE = "_frazil_sure"
 FILE = "_frazil_file"
 SURE_ID = "_frazil_sure_id"
 BIG = "_frazil_big"
+RECORD: Mapping[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+WEIGHT = "_frazil_weight"
+"""For how many records a row of the frame stands: of rows that are counted alike one is enough."""
 SHOWN = "_frazil_shown_"
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """In Arrow's memory; about a third of it on disk."""
 
 _NO_TIME_US = -1000
+
+SHOWN_PER_BATCH = 10_000
 
 SHIFTS = (3, 7, 11)
 """Of an offset, to shake it: marks of transactions, or producers that take turns, have a rhythm."""
@@ -51,6 +66,17 @@ class DirectOrder:
     """Columns that Spark needs of the sure rows too, for its counters."""
     step: int = 1
     """Every how many offsets Spark needs the value too, to see what no column names."""
+    alike: AlikeOrder | None = None
+    """How rows are told apart; without, Spark is shown all of them."""
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows that stand in a file now, the records that they were, and the file if they began it."""
+
+    rows: pa.Table
+    records: pa.Table
+    path: str | None
 
 
 @dataclass
@@ -62,26 +88,24 @@ class FileRoller:
     _begun: list[str] = field(default_factory=list)
     _writer: pq.ParquetWriter | None = None
     _sink: pa.NativeFile | None = None
-    _waiting: list[pa.RecordBatch] = field(default_factory=list)
+    _rows: list[pa.RecordBatch] = field(default_factory=list)
+    _records: list[pa.RecordBatch] = field(default_factory=list)
     _waiting_bytes: int = 0
 
-    def write(self, rows: pa.RecordBatch) -> str | None:
-        """Take rows; give the path of a file that they began."""
-        began = None
-        if self._writer is None:
-            began = self._open()
-        self._waiting.append(rows)
+    def write(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> Iterator[RowGroup]:
+        """Take rows; give the row group that is full with them."""
+        self._rows.append(rows)
+        self._records.append(records)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= ROW_GROUP_BYTES:
-            self._flush()
+            yield from self._flush()
             if self._sink is not None and self._sink.tell() >= self.order.target_bytes:
-                self.close()
-        return began
+                yield from self.close()
 
-    def close(self) -> None:
-        """Finish the file, if one is open."""
+    def close(self) -> Iterator[RowGroup]:
+        """Finish the file, if one is open or has to be; give its last row group."""
+        yield from self._flush()
         if self._writer is not None and self._sink is not None:
-            self._flush()
             self._writer.close()
             self._sink.close()
         self._writer = self._sink = None
@@ -106,11 +130,15 @@ class FileRoller:
         )
         return f"file://{path}"
 
-    def _flush(self) -> None:
-        if self._writer is not None and self._waiting:
-            rows = pa.Table.from_batches(self._waiting)
-            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
-        self._waiting, self._waiting_bytes = [], 0
+    def _flush(self) -> Iterator[RowGroup]:
+        if not self._rows:
+            return
+        path = self._open() if self._writer is None else None
+        rows, records = pa.Table.from_batches(self._rows), pa.Table.from_batches(self._records)
+        self._rows, self._records, self._waiting_bytes = [], [], 0
+        if self._writer is not None:
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+        yield RowGroup(rows, records, path)
 
 
 def write_sure_rows(
@@ -123,7 +151,6 @@ def write_sure_rows(
     roller = FileRoller(order)
     try:
         yield from _write_sure_rows(order, roller, batches)
-        roller.close()
     except BaseException:
         roller.discard()
         raise
@@ -140,32 +167,32 @@ def _write_sure_rows(
             raise ValueError(message)
         batch = received.drop_columns([BIG])
         if fruitless >= PATIENCE:
-            yield from _pass_on(batch, Sure(pa.array([], pa.int64()), ()), (), order)
+            yield _pass_on(batch, order)
             continue
         sure = reader.read(batch["value"].cast(pa.binary()))
         fruitless = 0 if 2 * len(sure.places) > batch.num_rows else fruitless + 1
-        path = None
         if len(sure.places):
-            known = batch.drop_columns(["value"])
-            if len(sure.places) < batch.num_rows:
-                known = known.take(sure.places)
+            known = _take(batch.drop_columns(["value"]), sure.places)
             kafka = build_kafka(known, order.schema.field(KAFKA).type, sure.schema_ids)
-            arrays = [*sure.columns, kafka]
-            path = roller.write(pa.RecordBatch.from_arrays(arrays, schema=order.schema))
-        yield from _pass_on(batch, sure, columns, order, path)
+            rows = pa.RecordBatch.from_arrays([*sure.columns, kafka], schema=order.schema)
+            records = _keep_records(batch, known, sure, order)
+            for group in roller.write(rows, records):
+                yield from _show(group, order)
+        if len(sure.places) < batch.num_rows:
+            yield _pass_on(_leave_out(batch, sure.places), order)
+    for group in roller.close():
+        yield from _show(group, order)
 
 
 def build_kafka(
     records: pa.RecordBatch, kafka: pa.StructType, schema_ids: pa.Int32Array | None = None
 ) -> pa.StructArray:
     """Build `_kafka`; a record without a timestamp gets null, as in `kafka_source`."""
-    timestamps = records["timestamp"].cast(pa.timestamp("us", "UTC"))
-    has_time = pc.not_equal(timestamps.cast(pa.int64()), _NO_TIME_US)
     given = {
         "topic": records["topic"],
         "partition": records["partition"],
         "offset": records["offset"],
-        "timestamp": pc.if_else(has_time, timestamps, None),
+        "timestamp": read_timestamps(records),
         "timestamp_type": records["timestampType"],
         "key": records["key"],
         "headers": records["headers"],
@@ -175,23 +202,11 @@ def build_kafka(
     return pa.StructArray.from_arrays(arrays, fields=list(kafka.fields))
 
 
-def _pass_on(
-    batch: pa.RecordBatch,
-    sure: Sure,
-    columns: pa.Schema,
-    order: DirectOrder,
-    path: str | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Put together what Spark sees: sure rows first, hardly a value with them, then the rest."""
-    known, rest = _part(batch, sure.places)
-    if known.num_rows:
-        values = dict(zip(columns.names, sure.columns, strict=True))
-        shown = {SHOWN + name: values[name] for name in order.shown}
-        if sure.schema_ids is not None:
-            shown[SURE_ID] = sure.schema_ids
-        yield _lay_out(known, order, shown, path, is_sure=True)
-    if rest.num_rows:
-        yield _lay_out(rest, order, {}, None, is_sure=False)
+def read_timestamps(records: pa.RecordBatch) -> pa.TimestampArray:
+    """Read the records' timestamps, null where they have none."""
+    timestamps = records["timestamp"].cast(pa.timestamp("us", "UTC"))
+    has_time = pc.not_equal(timestamps.cast(pa.int64()), _NO_TIME_US)
+    return pc.if_else(has_time, timestamps, None)
 
 
 def find_sampled(offsets: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
@@ -203,37 +218,68 @@ def find_sampled(offsets: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
     return sampled
 
 
-def _part(batch: pa.RecordBatch, sure: pa.Int64Array) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Give the rows at the places and the others; nothing is copied where one part is all."""
-    if len(sure) == batch.num_rows:
-        return batch, batch.slice(0, 0)
+def _take(records: pa.RecordBatch, places: pa.Int64Array) -> pa.RecordBatch:
+    """Take records in their order; nothing is copied where it is all of them."""
+    return records if len(places) == records.num_rows else records.take(places)
+
+
+def _leave_out(batch: pa.RecordBatch, sure: pa.Int64Array) -> pa.RecordBatch:
     is_rest = np.ones(batch.num_rows, np.bool_)
     is_rest[sure.to_numpy()] = False
-    return batch.take(sure), batch.filter(pa.array(is_rest))
+    return batch.filter(pa.array(is_rest))
+
+
+def _keep_records(
+    batch: pa.RecordBatch, known: pa.RecordBatch, sure: Sure, order: DirectOrder
+) -> pa.RecordBatch:
+    """Keep of the records of sure rows what Spark may ask for: hardly a value."""
+    sampled = find_sampled(known["offset"].to_numpy(), order.step)
+    # Taken, not masked: a mask leaves the bytes of all values in what is kept.
+    values = batch["value"].take(pa.array(sure.places.to_numpy(), mask=~sampled))
+    ids = sure.schema_ids
+    kept = {name: known[name] for name in RECORD if name not in ("key", "value", "headers")}
+    kept |= {"value": values, SURE_ID: pa.nulls(len(values), pa.int32()) if ids is None else ids}
+    return pa.RecordBatch.from_pydict(kept)
+
+
+def _show(group: RowGroup, order: DirectOrder) -> Iterator[pa.RecordBatch]:
+    """Lay out what Spark sees of sure rows: one of those that are alike, and those it asks for."""
+    records = group.records.combine_chunks().to_batches()[0]
+    columns = {name: group.rows[name].combine_chunks() for name in order.shown}
+    given = {name: records[name] for name in records.schema.names}
+    given |= {SHOWN + name: column for name, column in columns.items()}
+    weights = np.ones(records.num_rows, np.int64)
+    if order.alike is not None:
+        kinds = [records["topic"], records["partition"], records[SURE_ID]]
+        weights, asked = weigh(order.alike, columns, read_timestamps(records), kinds)
+        asked |= find_sampled(records["offset"].to_numpy(), order.step)
+        rows = np.flatnonzero(asked | (weights > 0))
+        given = {name: column.take(pa.array(rows)) for name, column in given.items()}
+        weights = weights[rows]
+    given[WEIGHT] = pa.array(weights)
+    given[FILE] = pa.array([group.path] + [None] * (len(weights) - 1), pa.string())
+    shown = _lay_out(given, len(weights), order, is_sure=True)
+    for begin in range(0, shown.num_rows, SHOWN_PER_BATCH):
+        yield shown.slice(begin, SHOWN_PER_BATCH)
 
 
 def _lay_out(
-    batch: pa.RecordBatch,
-    order: DirectOrder,
-    shown: dict[str, pa.Array],
-    path: str | None,
-    *,
-    is_sure: bool,
+    given: Mapping[str, pa.Array], count: int, order: DirectOrder, *, is_sure: bool
 ) -> pa.RecordBatch:
-    """Lay out the columns in the order of `direct_rows.write_directly`."""
-    count = batch.num_rows
-    bare = ("key", "headers") if is_sure else ()
-    columns = {
-        name: pa.nulls(count, column.type) if name in bare else column
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    }
-    if is_sure:
-        left = ~find_sampled(batch["offset"].to_numpy(), order.step)
-        # Taken, not masked: a mask leaves the bytes of all values in what is sent to Spark.
-        columns["value"] = batch["value"].take(pa.array(np.arange(count), mask=left))
-    kinds = {SHOWN + name: order.schema.field(name).type for name in order.shown}
-    for name, kind in {**kinds, SURE_ID: pa.int32()}.items():
-        columns[name] = shown.get(name, pa.nulls(count, kind))
-    columns[SURE] = pa.array([is_sure]).take(pa.array([0] * count, pa.int8()))
-    columns[FILE] = pa.array([path] + [None] * (count - 1), pa.string())
-    return pa.RecordBatch.from_pydict(columns)
+    """Lay out the columns in the order of `direct_rows.write_directly`; those not given are null.
+
+    A row weighs one unless its weight is given.
+    """
+    shown = {SHOWN + name: order.schema.field(name).type for name in order.shown}
+    kinds = {**RECORD, **shown, SURE_ID: pa.int32(), SURE: pa.bool_(), FILE: pa.string()}
+    columns = {WEIGHT: pa.repeat(pa.scalar(1, pa.int64()), count), **given}
+    columns[SURE] = pa.repeat(pa.scalar(is_sure), count)
+    nothing = {n: pa.nulls(count, kind) for n, kind in kinds.items() if n not in columns}
+    columns |= nothing
+    return pa.RecordBatch.from_pydict({name: columns[name] for name in [*kinds, WEIGHT]})
+
+
+def _pass_on(batch: pa.RecordBatch, order: DirectOrder) -> pa.RecordBatch:
+    """Lay out records that Spark decodes."""
+    given = {name: batch[name] for name in RECORD}
+    return _lay_out(given, batch.num_rows, order, is_sure=False)

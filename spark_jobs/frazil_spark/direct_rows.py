@@ -18,6 +18,7 @@ from frazil.columns import Column, parse_column, to_spark_ddl
 from frazil.contracts import SchemaDecode, StageRequest
 from frazil.value_forms import RECORD, convert_sql, converted_name, wire_ddl
 from frazil_spark import (
+    alike,
     avro_columns,
     cursors,
     direct_files,
@@ -25,6 +26,7 @@ from frazil_spark import (
     sure_rows,
     sure_values,
 )
+from frazil_spark.alike import AlikeOrder
 from frazil_spark.decoded import GOOD, INVALID, Decoded
 from frazil_spark.direct_files import (
     BIG,
@@ -32,6 +34,7 @@ from frazil_spark.direct_files import (
     SHOWN,
     SURE,
     SURE_ID,
+    WEIGHT,
     DirectOrder,
     write_sure_rows,
 )
@@ -43,7 +46,7 @@ _RECORD_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
     "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-CARRIED = (SURE, SURE_ID, FILE)
+CARRIED = (SURE, SURE_ID, FILE, WEIGHT)
 RECORDS_PER_BATCH = 2500
 _MAX_BYTES = 50_000
 _BATCH_CONF = {
@@ -54,7 +57,15 @@ _BATCH_CONF = {
 }
 
 # Workers need not have this package: its code travels with the task.
-for _module in (avro_columns, cursors, direct_files, message_columns, sure_rows, sure_values):
+for _module in (
+    alike,
+    avro_columns,
+    cursors,
+    direct_files,
+    message_columns,
+    sure_rows,
+    sure_values,
+):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 
@@ -83,16 +94,31 @@ def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
         parquet=dict(direct.parquet),
         shown=direct.shown,
         step=choose_step(request),
+        alike=order_alike(request),
     )
     shown = "".join(
         f", `{SHOWN}{column.name}` {to_spark_ddl(column.type)}"
         for column in (parse_column(*pair) for pair in request.columns.items())
         if column.name in order.shown
     )
-    ddl = f"{_RECORD_DDL}{shown}, {SURE_ID} INT, {SURE} BOOLEAN, {FILE} STRING"
+    ddl = f"{_RECORD_DDL}{shown}, {SURE_ID} INT, {SURE} BOOLEAN, {FILE} STRING, {WEIGHT} BIGINT"
     for key, value in _BATCH_CONF.items():
         records.sparkSession.conf.set(key, value)
     return _bound_sizes(records).mapInArrow(partial(write_sure_rows, order), ddl)
+
+
+def order_alike(request: StageRequest) -> AlikeOrder | None:
+    """Write down by what workers tell rows apart; None if Spark must see every row."""
+    landmarks = request.direct.landmarks if request.direct else None
+    if landmarks is None:
+        return None
+    late_ms = request.late_before_ms
+    return AlikeOrder(
+        values=dict(landmarks.values),
+        lengths=dict(landmarks.lengths),
+        extremes=landmarks.extremes,
+        timestamps=() if late_ms is None else (late_ms * 1000,),
+    )
 
 
 def order_values(request: StageRequest) -> ValueOrder:

@@ -58,6 +58,7 @@ def run_floor(
     schema: str = orders.SPARK_SCHEMA,
 ) -> None:
     """Read the same range, decode, append: no check, no letters, no offsets in a ledger."""
+    spark.conf.unset("spark.sql.sources.useV1SourceList")  # ours is set; a floor has defaults
     topic = plan.stream
     ranges = plan.ranges[topic]
     frame = (

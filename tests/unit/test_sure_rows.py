@@ -135,7 +135,7 @@ def test_of_sure_rows_hardly_a_byte_of_their_values_goes_back_to_spark(tmp_path:
         ValueOrder("json"), make_schema(), str(tmp_path), "batch", 2**30, {}, (), step=1000
     )
 
-    sent, rest = write_sure_rows(order, iter([records]))
+    rest, sent = write_sure_rows(order, iter([records]))
 
     sampled = np.flatnonzero(find_sampled(np.arange(count), 1000)).tolist()
     told = zip(sent["offset"].to_pylist(), sent["value"].to_pylist(), strict=True)

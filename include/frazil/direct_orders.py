@@ -1,0 +1,34 @@
+"""What Spark's Python workers are told, as JSON: where to write, and which rows to show Spark."""
+
+from typing import TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+Point: TypeAlias = int | float | str
+
+
+class Landmarks(BaseModel):
+    """Constants by column: of values, as the column's type holds them, and of texts' lengths.
+
+    `extremes` names the columns whose smallest and largest value is asked for too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    values: dict[str, tuple[Point, ...]] = {}
+    lengths: dict[str, tuple[int, ...]] = {}
+    extremes: tuple[str, ...] = ()
+
+
+class DirectFiles(BaseModel):
+    """How Spark's Python workers may write rows themselves: where, and by which schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    schema_ipc: str
+    target_bytes: int
+    parquet: dict[str, str | int]
+    shown: tuple[str, ...] = ()
+    landmarks: Landmarks | None = None
+    """Without, Spark is shown every row."""

@@ -1,0 +1,121 @@
+"""Sure rows that every counter counts alike: one of them is shown to Spark, with their number.
+
+This runs in Spark's Python workers, sent there by value: it imports NumPy and PyArrow and nothing
+of ours. How rows are told apart is said in `frazil.landmarks`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Codes: TypeAlias = NDArray[np.int64]
+Point: TypeAlias = int | float | str
+
+_ROOM = 2**62
+"""So many combinations of codes fit into one number."""
+
+
+@dataclass(frozen=True)
+class AlikeOrder:
+    """Landmarks by column, and those of the records' timestamps in microseconds."""
+
+    values: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
+    lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    extremes: tuple[str, ...] = ()
+    timestamps: tuple[int, ...] = ()
+
+
+def weigh(
+    order: AlikeOrder,
+    shown: Mapping[str, pa.Array],
+    timestamps: pa.TimestampArray,
+    kinds: Sequence[pa.Array],
+) -> tuple[Codes, NDArray[np.bool_]]:
+    """Give each row its weight, and mark the rows that hold an extreme value.
+
+    One row of those that stand alike weighs as many as they are, the others nothing. Rows that
+    differ in one of `kinds` never stand alike.
+    """
+    marks = np.zeros(len(timestamps), np.bool_)
+    _mark_extremes(timestamps, marks)
+    for name in order.extremes:
+        _mark_extremes(shown[name], marks)
+    weights = np.zeros(len(timestamps), np.int64)
+    codes = [*_list_codes(order, shown), _place(timestamps, order.timestamps)]
+    for kind in kinds:
+        encoded = kind.dictionary_encode()
+        count = len(encoded.dictionary)
+        codes.append((_to_numpy(encoded.indices, count), count + 1))
+    _, first, counts = np.unique(_join(codes), return_index=True, return_counts=True)
+    weights[first] = counts
+    return weights, marks
+
+
+def _list_codes(order: AlikeOrder, shown: Mapping[str, pa.Array]) -> Iterator[tuple[Codes, int]]:
+    for name, column in shown.items():
+        yield _place(column, order.values.get(name, ()))
+        if name in order.lengths:
+            yield _place(pc.utf8_length(column), order.lengths[name])
+
+
+def _place(column: pa.Array, points: tuple[Point, ...]) -> tuple[Codes, int]:
+    """Say by a code how each value stands to the points, and how many codes there are."""
+    if pa.types.is_string(column.type):
+        of_text = _to_numpy(pc.index_in(column, value_set=pa.array(points, pa.string())), -1) + 1
+        codes, count = of_text, len(points) + 1
+    else:
+        numbers = _to_numbers(column)
+        held = np.array(points, numbers.dtype)
+        codes = np.searchsorted(held, numbers, "left") + np.searchsorted(held, numbers, "right")
+        count = 2 * len(points) + 1
+        if pa.types.is_boolean(column.type):
+            codes, count = numbers, 2
+    if column.null_count:
+        codes = np.where(_to_numpy(column.is_null()), count, codes)
+    return codes, count + 1
+
+
+def _to_numbers(column: pa.Array) -> NDArray[Any]:
+    """Read values as numbers in their own order; values without one are all zero."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return _to_numpy(column.cast(pa.float64()), 0.0)
+    if pa.types.is_decimal(kind):
+        # Of at most 18 digits: the lower of two words is the number.
+        words = np.frombuffer(column.buffers()[1], np.int64)
+        return words[2 * column.offset : 2 * (column.offset + len(column)) : 2]
+    if pa.types.is_date(kind):
+        column = column.cast(pa.int32())
+    if pa.types.is_integer(column.type) or pa.types.is_timestamp(kind) or pa.types.is_boolean(kind):
+        return _to_numpy(column.cast(pa.int64()), 0)
+    return np.zeros(len(column), np.int64)
+
+
+def _to_numpy(column: pa.Array, missing: float | None = None) -> NDArray[Any]:
+    filled = column if missing is None or not column.null_count else column.fill_null(missing)
+    values: NDArray[Any] = filled.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _mark_extremes(column: pa.Array, marks: NDArray[np.bool_]) -> None:
+    """Mark a row with the smallest and one with the largest value, if any is there."""
+    there = np.flatnonzero(_to_numpy(column.is_valid()))
+    if len(there):
+        numbers = _to_numbers(column)[there]
+        marks[there[[numbers.argmin(), numbers.argmax()]]] = True
+
+
+def _join(codes: list[tuple[Codes, int]]) -> Codes:
+    """Make one number of several codes."""
+    joined, room = codes[0][0].astype(np.int64), codes[0][1]
+    for code, count in codes[1:]:
+        if room * count > _ROOM:
+            found, joined = np.unique(joined, return_inverse=True)
+            room = len(found)
+        joined, room = joined * count + code, room * count
+    return joined

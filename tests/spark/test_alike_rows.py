@@ -1,0 +1,121 @@
+"""Counters over rows that stand for others, beside counters over all rows, in one batch.
+
+A topic of well-formed and odd records is staged twice, once with workers and once without.
+"""
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import Lab, Stack
+from json_corpus import COLUMNS, make_records
+from pyspark.sql import SparkSession
+
+import stage_batch as job
+from frazil.branches import create_branch, name_branch
+from frazil.contracts import BatchPlan, StageResult
+from frazil.direct_plan import MIN_RECORDS_VARIABLE
+from frazil.ingest import plan_next_batch
+from frazil.staging import build_request
+from frazil.workspace import open_workspace
+from frazil_spark import unnamed_fields
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+CONDITION = {"row_condition": 'col("id") > 500', "condition_parser": "great_expectations"}
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("expect_column_values_to_not_be_null", {"column": "text"}),
+    ("expect_column_values_to_not_be_null", {"column": "text", **CONDITION}),
+    ("expect_column_values_to_be_null", {"column": "deep"}),
+    (
+        "expect_column_proportion_of_non_null_values_to_be_between",
+        {"column": "day", "min_value": 0},
+    ),
+    ("expect_column_values_to_be_between", {"column": "id", "min_value": 0.5, "max_value": 1000}),
+    ("expect_column_values_to_be_between", {"column": "real", "min_value": -2.5, "max_value": 1}),
+    ("expect_column_values_to_be_between", {"column": "price", "min_value": 7.005}),
+    ("expect_column_values_to_be_between", {"column": "day", "min_value": "2000-01-01"}),
+    (
+        "expect_column_values_to_be_between",
+        {"column": "instant", "max_value": "2000-01-01T00:00:00Z"},
+    ),
+    (
+        "expect_column_values_to_be_between",
+        {"column": "local", "min_value": "2024-01-01T00:00:00.5", "strict_min": True},
+    ),
+    ("expect_column_values_to_be_in_set", {"column": "text", "value_set": ["plain", "\U0001f600"]}),
+    ("expect_column_values_to_not_be_in_set", {"column": "small", "value_set": [0, -7]}),
+    ("expect_column_values_to_be_in_set", {"column": "flag", "value_set": [True]}),
+    ("expect_column_value_lengths_to_be_between", {"column": "text", "min_value": 1}),
+    ("expect_column_value_lengths_to_equal", {"column": "text", "value": 5}),
+    ("expect_column_max_to_be_between", {"column": "id", "min_value": 10}),
+    ("expect_column_min_to_be_between", {"column": "price", "max_value": 0}),
+    ("expect_column_max_to_be_between", {"column": "instant", "min_value": "2024-01-01T00:00:00Z"}),
+    ("expect_column_max_to_be_between", {"column": "real", "max_value": 0}),
+    ("expect_table_row_count_to_be_between", {"min_value": 1, **CONDITION}),
+]
+PATTERN = ("expect_column_values_to_match_regex", {"column": "text", "regex": "a"})
+
+
+@pytest.fixture(scope="module")
+def spark(stack: Stack) -> Iterator[SparkSession]:
+    remote = str(stack.facts["spark_connect"]["url"])
+    session: SparkSession = SparkSession.builder.remote(remote).create()
+    yield session
+    session.stop()
+
+
+@pytest.mark.parametrize("pattern", [False, True], ids=["landmarks", "every row"])
+def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
+    spark: SparkSession, lab: Lab, monkeypatch: pytest.MonkeyPatch, *, pattern: bool
+) -> None:
+    # Sampled rows are shown too, and of so few records every fourth would be.
+    monkeypatch.setattr(unnamed_fields, "SAMPLED_RECORDS", 1)
+    seed = secrets.randbelow(10**6)
+    sys.stdout.write(f"seed {seed}\n")
+    lab.create_topic()
+    plain = [b'{"id":%d,"real":%d.5,"price":%d}' % (n, n, -n) for n in range(5000, 6000)]
+    lab.produce([*make_records(seed, 2000), *plain])
+    time.sleep(0.01)
+    middle_ms = time.time_ns() // 1_000_000
+    time.sleep(0.01)
+    lab.produce([*plain, *make_records(seed + 1, 1000)])
+    asked = [*ASKED, PATTERN] if pattern else ASKED
+    suite = {"name": "alike", "expectations": [{"type": t, "kwargs": k} for t, k in asked]}
+    (lab.folder / "expectations").mkdir()
+    (lab.folder / "expectations" / "alike.json").write_text(json.dumps(suite))
+    lab.document |= {
+        "value": {"convert": "json", "columns": COLUMNS},
+        "table": {"name": lab.table},
+        "errors": {"max_bad_ratio": 1.0},
+        "batch": {"max_records": 10_000},
+        "quality": {"suite": "alike"},
+    }
+    lab.write_stream()
+    for name, value in lab.environment(**{MIN_RECORDS_VARIABLE: "0"}).items():
+        monkeypatch.setenv(name, value)
+    work = open_workspace(lab.stream, "test")
+    plan = plan_next_batch(work)
+    assert isinstance(plan, BatchPlan)
+    results: list[StageResult] = []
+    for is_direct in (True, False):
+        attempt = name_branch(plan.stream, plan.base_epoch)
+        create_branch(work.store, plan.table, attempt)
+        request = build_request(work, plan, attempt)
+        assert request.direct is not None
+        assert (request.direct.landmarks is None) is pattern
+        update = {"late_before_ms": middle_ms, **({} if is_direct else {"direct": None})}
+        results.append(job.stage_batch(spark, request.model_copy(update=update)))
+
+    by_workers, by_spark = results
+    assert by_workers.files
+    assert len(by_spark.metrics) > 25
+    assert len({*by_spark.metrics.values()}) > 10
+    assert by_workers.metrics == by_spark.metrics
+    ignored = {"files", "metrics"}
+    assert by_workers.model_dump(exclude=ignored) == by_spark.model_dump(exclude=ignored)
+    assert 0 < by_spark.rows_late < by_spark.rows_read
