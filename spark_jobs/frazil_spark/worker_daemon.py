@@ -8,18 +8,13 @@ in `spark.python.daemon.module`.
 import os
 import signal
 import sys
+from importlib.machinery import PathFinder
 from types import FrameType
 
-# Spark puts archives in front of what is installed, and each task reads all their directories anew
-# (0.09 s, as `importlib.invalidate_caches` asks for it); code in them is not compiled either.
-sys.path[:] = [entry for entry in sys.path if not entry.endswith((".zip", ".jar"))]
-sys.path_importer_cache.clear()
-
 # Forked workers find these loaded: each would take half a second for them.
-import pyarrow.compute  # noqa: E402
-import pyarrow.json  # noqa: E402
-import pyarrow.parquet  # noqa: E402, F401
-from pyspark import daemon  # noqa: E402
+import pyarrow.compute
+import pyarrow.json
+import pyarrow.parquet  # noqa: F401
 
 IDLE_SECONDS = 20.0
 """Spark itself ends a worker that was idle for a minute; only then this time begins."""
@@ -46,10 +41,25 @@ class IdleClock:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+def leave_archives() -> None:
+    """Take PySpark from where it is installed, not from the archives that Spark puts before it.
+
+    Each task reads the directories of all archives on its path anew (0.09 s, for
+    `importlib.invalidate_caches`), and code in them is compiled at each start.
+    """
+    others = [entry for entry in sys.path if not entry.endswith((".zip", ".jar"))]
+    if PathFinder.find_spec("pyspark", others) is not None:
+        sys.path[:] = others
+        sys.path_importer_cache.clear()
+
+
 def main(idle_seconds: float = IDLE_SECONDS) -> None:
     """Run PySpark's daemon until Spark ends it or nobody has used it for so long."""
     signal.signal(signal.SIGALRM, IdleClock(TICKS).tick)
     signal.setitimer(signal.ITIMER_REAL, idle_seconds / TICKS, idle_seconds / TICKS)
+    leave_archives()
+    from pyspark import daemon  # noqa: PLC0415 - not from the archive
+
     daemon.manager()  # type: ignore[no-untyped-call]
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from frazil_spark import worker_daemon
+
 SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
 IDLE_SECONDS = 0.8
 SECRET = "a-secret-of-this-test"  # noqa: S105 - the daemon wants one
@@ -73,3 +75,20 @@ def test_a_daemon_ends_when_spark_closes_its_input(daemon: subprocess.Popen[byte
     daemon.stdin.close()
 
     daemon.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("installed", "left"), [(["site"], ["site"]), (["other"], ["a.zip", "b.jar", "other"])]
+)
+def test_pyspark_comes_from_where_it_is_installed_if_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: list[str], left: list[str]
+) -> None:
+    (tmp_path / "site" / "pyspark").mkdir(parents=True)
+    (tmp_path / "site" / "pyspark" / "__init__.py").touch()
+    (tmp_path / "other").mkdir()
+    entries = [str(tmp_path / name) for name in ("a.zip", "b.jar", *installed)]
+    monkeypatch.setattr(sys, "path", entries)
+
+    worker_daemon.leave_archives()
+
+    assert [Path(entry).name for entry in sys.path] == left
