@@ -5,11 +5,9 @@ scheduler has imported before it starts them, no task imports again. Nothing is 
 connection or a thread would not live through a fork.
 """
 
-from collections.abc import Sequence
 from importlib import import_module
 
 from airflow.executors.local_executor import LocalExecutor
-from airflow.executors.workloads import ExecutorWorkload
 
 LIBRARIES = (
     "airflow.sdk.execution_time.task_runner",
@@ -34,12 +32,3 @@ class WarmLocalExecutor(LocalExecutor):
         for module in LIBRARIES:
             import_module(module)
         super().start()
-
-    def _process_workloads(self, workload_list: Sequence[ExecutorWorkload]) -> None:
-        """Take workloads, and take the slots that they fill.
-
-        Airflow's own executor (3.3) does not: it takes more with each turn of the scheduler, and
-        in its queue the last step of a batch waits behind the first steps of thirty others.
-        """
-        super()._process_workloads(workload_list)  # type: ignore[no-untyped-call]
-        self.running.update(workload.key for workload in workload_list)
