@@ -5,9 +5,11 @@ scheduler has imported before it starts them, no task imports again. Nothing is 
 connection or a thread would not live through a fork.
 """
 
+from collections.abc import Sequence
 from importlib import import_module
 
 from airflow.executors.local_executor import LocalExecutor
+from airflow.executors.workloads import ExecutorWorkload
 
 LIBRARIES = (
     "airflow.sdk.execution_time.task_runner",
@@ -23,6 +25,9 @@ LIBRARIES = (
 )
 """None of Frazil's own modules: what is on disk is what runs, without a restart."""
 
+TASKS_PER_WORKER = 3
+"""With many streams a turn of the scheduler takes seconds; with one, workers would wait for it."""
+
 
 class WarmLocalExecutor(LocalExecutor):
     """Run tasks on this machine, without their imports."""
@@ -32,3 +37,18 @@ class WarmLocalExecutor(LocalExecutor):
         for module in LIBRARIES:
             import_module(module)
         super().start()
+
+    def _spawn_workers_with_gc_freeze(self, spawn_number: int) -> None:
+        """Start fewer workers than tasks are taken: each finds its next one while Airflow plans."""
+        wanted = max(1, self.parallelism // TASKS_PER_WORKER)
+        missing = min(spawn_number, wanted - len(self.workers))
+        super()._spawn_workers_with_gc_freeze(missing)  # type: ignore[no-untyped-call]
+
+    def _process_workloads(self, workload_list: Sequence[ExecutorWorkload]) -> None:
+        """Take workloads, and take the slots that they fill.
+
+        Airflow's own executor (3.3) does not: it takes more with each turn of the scheduler, and
+        in its queue the last step of a batch waits behind the first steps of thirty others.
+        """
+        super()._process_workloads(workload_list)  # type: ignore[no-untyped-call]
+        self.running.update(workload.key for workload in workload_list)

@@ -1,0 +1,44 @@
+"""The executor takes no more tasks than it has slots, so that the next one is chosen by weight."""
+
+from types import SimpleNamespace
+
+import pytest
+
+
+def make_workload(task: str, weight: int) -> SimpleNamespace:
+    from airflow.models.taskinstancekey import TaskInstanceKey  # noqa: PLC0415 - see below
+
+    key = TaskInstanceKey("ingest__orders", task, "run")
+    return SimpleNamespace(key=key, ti=SimpleNamespace(priority_weight=weight, key=key))
+
+
+def test_a_task_waits_outside_until_a_slot_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.executors.local_executor import LocalExecutor  # noqa: PLC0415 - after the
+    from airflow.utils.state import TaskInstanceState  # noqa: PLC0415 - environment
+
+    from frazil_airflow.executor import WarmLocalExecutor  # noqa: PLC0415 - likewise
+
+    # No worker takes anything: what the executor has taken stays with it.
+    started: list[int] = []
+    monkeypatch.setattr(
+        LocalExecutor, "_spawn_workers_with_gc_freeze", lambda _, count: started.append(count)
+    )
+    monkeypatch.setattr(LocalExecutor, "_check_workers", lambda *_: None)
+    executor = WarmLocalExecutor(parallelism=2)
+    executor.start()
+    plans = [make_workload(f"plan{n}", 2) for n in range(3)]
+    executor.queued_tasks = {plan.key: plan for plan in plans}
+
+    executor.heartbeat()
+    executor.heartbeat()
+    publish = make_workload("publish", 5)
+    executor.queued_tasks[publish.key] = publish
+    first = min(executor.running, key=lambda key: key.task_id)
+    executor.change_state(first, TaskInstanceState.SUCCESS)
+    executor.heartbeat()
+
+    assert started == [1]
+    assert len(executor.running) == 2
+    assert publish.key in executor.running
+    assert [*executor.queued_tasks] == [plans[2].key]
+    assert executor.slots_available < 1
