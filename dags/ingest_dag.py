@@ -5,8 +5,8 @@ the table itself holds. `stage` lets Spark append those records to a branch that
 `check` judges the staged rows: budget of bad records, conservation, expectations. `publish` makes
 rows and offsets visible in one commit.
 
-**When.** On `batch.schedule` of the stream file, or whenever you trigger it; there are no
-parameters. A run that finds nothing new ends green after `plan`, the other tasks are skipped. A
+**When.** On `batch.schedule` of the stream file, at the stream's own second (the last field: not all
+streams begin at once), or whenever you trigger it; there are no parameters. A run that finds nothing new ends green after `plan`, the other tasks are skipped. A
 batch as large as `batch.max_records` is followed at once by a run `catch_up__…`, until the table
 has caught up. With `schedule: continuous` each run follows the one before: its first task, `wait`,
 ends when Kafka has something new, asked each second by the triggerer without a worker.
@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import dag
 
 from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
+from frazil.schedules import spread
 from frazil.streams import Stream
 from frazil_airflow.assets import table_asset
 from frazil_airflow.parsing import load_streams_to_parse
@@ -91,7 +92,9 @@ def ingest_dag(stream: Stream) -> None:
         dag_id=f"ingest__{stream.stream}",
         description=f"{', '.join(stream.source.names)} → {stream.table.name}",
         doc_md=__doc__,
-        schedule="@continuous" if stream.batch.is_continuous else stream.batch.schedule,
+        schedule="@continuous"
+        if stream.batch.is_continuous
+        else spread(stream.batch.schedule, stream.stream),
         start_date=LONG_AGO if stream.batch.is_continuous else None,
         catchup=False,
         max_active_runs=1,

@@ -52,3 +52,9 @@ class WarmLocalExecutor(LocalExecutor):
         """
         super()._process_workloads(workload_list)  # type: ignore[no-untyped-call]
         self.running.update(workload.key for workload in workload_list)
+
+    def _check_workers(self) -> None:
+        """Begin to count anew where a worker has died: nobody says which slot it filled."""
+        if not all(process.is_alive() for process in self.workers.values()):
+            self.running.clear()
+        super()._check_workers()  # type: ignore[no-untyped-call]

@@ -1,5 +1,7 @@
 """The executor takes no more tasks than it has slots, so that the next one is chosen by weight."""
 
+import multiprocessing
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -42,3 +44,28 @@ def test_a_task_waits_outside_until_a_slot_is_free(monkeypatch: pytest.MonkeyPat
     assert publish.key in executor.running
     assert [*executor.queued_tasks] == [plans[2].key]
     assert executor.slots_available < 1
+
+
+def test_the_slots_of_a_dead_worker_are_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.executors.local_executor import LocalExecutor  # noqa: PLC0415 - see above
+
+    from frazil_airflow.executor import WarmLocalExecutor  # noqa: PLC0415 - likewise
+
+    monkeypatch.setattr(LocalExecutor, "_spawn_workers_with_gc_freeze", lambda *_: None)
+    executor = WarmLocalExecutor(parallelism=1)
+    executor.start()
+    worker = multiprocessing.Process(target=time.sleep, args=(60,))
+    worker.start()
+    executor.workers = {worker.pid: worker}
+    plan, publish = make_workload("plan", 2), make_workload("publish", 5)
+    executor.queued_tasks = {plan.key: plan}
+    executor.heartbeat()
+    assert executor.running == {plan.key}
+
+    worker.kill()
+    worker.join()
+    executor.queued_tasks = {publish.key: publish}
+    executor.heartbeat()
+    executor.heartbeat()
+
+    assert executor.running == {publish.key}

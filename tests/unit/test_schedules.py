@@ -1,0 +1,33 @@
+"""Streams with the same schedule do not begin in the same second."""
+
+from datetime import UTC, datetime
+
+from croniter import croniter
+
+from frazil.schedules import spread
+
+NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
+
+
+def begin(name: str, schedule: str = "* * * * *") -> datetime:
+    """Give the first moment after noon; Airflow reads a sixth field as seconds, as croniter does."""
+    found: datetime = croniter(spread(schedule, name), NOON).get_next(datetime)
+    return found
+
+
+def test_a_hundred_streams_of_one_schedule_begin_all_over_the_minute() -> None:
+    seconds = [begin(f"stream{number}").second for number in range(100)]
+
+    assert len(set(seconds)) > 40
+    assert max(seconds.count(second) for second in seconds) < 8
+
+
+def test_a_stream_keeps_its_second_and_its_minute() -> None:
+    assert spread("*/5 * * * *", "orders") == "*/5 * * * * 2"
+    first = begin("orders", "30 * * * *")
+
+    assert (first.hour, first.minute, first.second) == (12, 30, 2)
+
+
+def test_a_word_stays_what_it_is() -> None:
+    assert spread("@hourly", "orders") == "@hourly"
