@@ -5,11 +5,12 @@ the table itself holds. `stage` lets Spark append those records to a branch that
 `check` judges the staged rows: budget of bad records, conservation, expectations. `publish` makes
 rows and offsets visible in one commit.
 
-**When.** On `batch.schedule` of the stream file, at the stream's own second (the last field: not all
-streams begin at once), or whenever you trigger it; there are no parameters. A run that finds nothing new ends green after `plan`, the other tasks are skipped. A
-batch as large as `batch.max_records` is followed at once by a run `catch_up__…`, until the table
-has caught up. With `schedule: continuous` each run follows the one before: its first task, `wait`,
-ends when Kafka has something new, asked each second by the triggerer without a worker.
+**When.** On `batch.schedule` of the stream file, at the stream's own second (the last field: not
+all streams begin at once), or whenever you trigger it; there are no parameters. A run that finds
+nothing new ends green after `plan`, the other tasks are skipped. A batch as large as
+`batch.max_records` is followed at once by a run `catch_up__…`, until the table has caught up. With
+`schedule: continuous` each run follows the one before: its first task, `wait`, ends when Kafka has
+something new, asked each second by the triggerer without a worker.
 
 **Inputs.** The stream file, the topic, the table. Nothing is remembered in Airflow: lose its
 database and the next run goes on where the table stands.
