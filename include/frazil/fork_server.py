@@ -7,7 +7,7 @@ is gone, or the server is stopped.
 
     python -m frazil.fork_server SOCKET MODULE…
 
-Only libraries belong among the modules: of Frazil itself every process shall run what is on disk.
+Frazil's own modules may be among them: a fork runs what is on disk all the same (`preloading`).
 """
 
 import json
@@ -23,12 +23,13 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from setproctitle import setproctitle
+
+from frazil.preloading import preload
 
 GRACE_SECONDS = 10.0
 _BACKLOG = 64
@@ -202,8 +203,7 @@ def become(order: Order, outputs: tuple[int, int]) -> None:
 
 def main() -> None:
     """Import what the command line names, then serve."""
-    for module in sys.argv[2:]:
-        import_module(module)
+    preload(sys.argv[2:])
     # Before the first fork: it looks for its room in the environment, which a fork replaces.
     setproctitle(" ".join(["python -m frazil.fork_server", *sys.argv[1:]]))
     serve(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""A LocalExecutor whose workers have imported the libraries of Frazil's tasks.
+"""A LocalExecutor whose workers have imported what Frazil's tasks import.
 
 Airflow runs each task in a fork of a worker, and each worker is a fork of the scheduler: what the
 scheduler has imported before it starts them, no task imports again. Nothing is opened here: a
@@ -6,15 +6,24 @@ connection or a thread would not live through a fork.
 """
 
 from collections.abc import Sequence
-from importlib import import_module
 
 from airflow.executors.local_executor import LocalExecutor
 from airflow.executors.workloads import ExecutorWorkload
 
-LIBRARIES = (
+from frazil.preloading import preload
+
+MODULES = (
     "airflow.sdk.execution_time.task_runner",
     "confluent_kafka.admin",
     "fastavro",
+    "frazil.ingest",
+    "frazil.stack.server_cpu",
+    "frazil.watch",
+    "frazil.workspace",
+    "frazil_airflow.assets",
+    "frazil_airflow.following",
+    "frazil_airflow.parsing",
+    "frazil_airflow.tasks",
     "google.protobuf.descriptor_pb2",
     "numpy.typing",
     "pyiceberg.catalog.rest",
@@ -22,11 +31,8 @@ LIBRARIES = (
     "pyiceberg.io.pyarrow",
     "rich.console",
     "stamina",
+    "supervisor.xmlrpc",
 )
-"""None of Frazil's own modules: what is on disk is what runs, without a restart."""
-
-TASKS_PER_WORKER = 3
-"""With many streams a turn of the scheduler takes seconds; with one, workers would wait for it."""
 
 
 class WarmLocalExecutor(LocalExecutor):
@@ -34,15 +40,8 @@ class WarmLocalExecutor(LocalExecutor):
 
     def start(self) -> None:
         """Import, then start the workers."""
-        for module in LIBRARIES:
-            import_module(module)
+        preload(MODULES)
         super().start()
-
-    def _spawn_workers_with_gc_freeze(self, spawn_number: int) -> None:
-        """Start fewer workers than tasks are taken: each finds its next one while Airflow plans."""
-        wanted = max(1, self.parallelism // TASKS_PER_WORKER)
-        missing = min(spawn_number, wanted - len(self.workers))
-        super()._spawn_workers_with_gc_freeze(missing)  # type: ignore[no-untyped-call]
 
     def _process_workloads(self, workload_list: Sequence[ExecutorWorkload]) -> None:
         """Take workloads, and take the slots that they fill.
