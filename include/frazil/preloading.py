@@ -23,11 +23,8 @@ def preload(modules: Iterable[str]) -> None:
 
 def _own_files() -> list[str]:
     """Find the files of Frazil's modules that are imported."""
-    return sorted(
-        module.__file__
-        for name, module in sys.modules.items()
-        if name.partition(".")[0] in _OWN and getattr(module, "__file__", None)
-    )
+    own = [module for name, module in sys.modules.items() if name.partition(".")[0] in _OWN]
+    return sorted(file for module in own if (file := getattr(module, "__file__", None)))
 
 
 def _stamp(files: Iterable[str]) -> dict[str, tuple[int, int] | None]:
