@@ -75,9 +75,14 @@ def _place(column: pa.Array, points: tuple[Point, ...]) -> tuple[Codes, int]:
         count = 2 * len(points) + 1
         if pa.types.is_boolean(column.type):
             codes, count = numbers, 2
-    if column.null_count:
-        codes = np.where(_to_numpy(column.is_null()), count, codes)
+    if column.null_count or pa.types.is_floating(column.type):
+        codes = np.where(_is_missing(column), count, codes)
     return codes, count + 1
+
+
+def _is_missing(column: pa.Array) -> NDArray[np.bool_]:
+    """Say where no value is; NaN is none, as for the metrics."""
+    return _to_numpy(column.is_null(nan_is_null=True))
 
 
 def _to_numbers(column: pa.Array) -> NDArray[Any]:
@@ -104,7 +109,7 @@ def _to_numpy(column: pa.Array, missing: float | None = None) -> NDArray[Any]:
 
 def _mark_extremes(column: pa.Array, marks: NDArray[np.bool_]) -> None:
     """Mark a row with the smallest and one with the largest value, if any is there."""
-    there = np.flatnonzero(_to_numpy(column.is_valid()))
+    there = np.flatnonzero(~_is_missing(column))
     if len(there):
         numbers = _to_numbers(column)[there]
         marks[there[[numbers.argmin(), numbers.argmax()]]] = True

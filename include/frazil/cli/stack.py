@@ -10,7 +10,7 @@ from frazil.cli.output import Json, console, print_json, print_table
 from frazil.stack.control import start_stack
 from frazil.stack.ports import Ports, load_ports
 from frazil.stack.settings import load_settings, parse_parts
-from frazil.stack.status import StackStatus, collect_status, load_description
+from frazil.stack.status import ServiceStatus, StackStatus, collect_status, load_description
 from frazil.stack.stopping import stop_stack
 
 stack_app = typer.Typer(
@@ -90,12 +90,16 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
+def _memory_of(found: ServiceStatus | StackStatus) -> int:
+    """Count pages that forks share once, where the system tells them apart."""
+    return found.rss_mb if found.pss_mb is None else found.pss_mb
+
+
 def _print_status(found: StackStatus) -> None:
     """Print the status for a person."""
-    rows = [(name, part.state, part.pid, part.rss_mb) for name, part in found.parts.items()]
+    rows = [(name, part.state, part.pid, _memory_of(part)) for name, part in found.parts.items()]
     print_table(f"Stack in {found.home}: {found.state}", ("service", "state", "pid", "MiB"), rows)
-    shared = f" ({found.pss_mb} MiB when shared pages count once)" if found.pss_mb else ""
-    console.print(f"Memory: {found.rss_mb} MiB{shared}")
+    console.print(f"Memory: {_memory_of(found)} MiB")
     console.print(f"Kafka: {found.kafka.bootstrap}   Spark Connect: {found.spark_connect.url}")
     if found.parts["registry"].pid:
         console.print(f"Schema registry: {found.schema_registry.url}")
