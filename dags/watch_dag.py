@@ -1,9 +1,10 @@
 """### Watch: is each table as fresh as its stream file promises?
 
-**What.** One task instance per stream file compares the stream's clock (what Kafka holds) with the
-table's clock (what was published) and names the cause of a difference. Behind `warn_seconds` it
-ends green with a warning in its log; behind `fail_seconds`, or when the stream file is broken, it
-fails. One stream's failure hides no other's: each has its own instance, named after the stream.
+**What.** `watch_fleet` compares for every stream file the stream's clock (what Kafka holds) with
+the table's clock (what was published) and names the cause of a difference. Its log has a line for
+each stream, a warning where one is behind `warn_seconds`. A stream that is behind `fail_seconds`,
+or whose stream file is broken, gets a task instance of its own, named after it, which fails: one
+stream's failure hides no other's. Where none fails, `watch_stream` is skipped.
 
 **When.** Every minute, apart from the ingest DAGs, so that it also speaks when those do not run.
 
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
 
 
 @frazil_task
+def watch_fleet(run_id: str) -> list[str]:
+    """Compare the clocks of all streams; give the names of those that fail."""
+    from frazil_airflow.fleet_watch import find_failing
+
+    return find_failing(list_stream_names(), run_id)
+
+
+@frazil_task
 def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
     """Compare the stream's two clocks; fail when the table is too far behind."""
     from frazil.watch import watch_stream as compare_clocks
@@ -55,12 +64,14 @@ def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
     tags=["frazil", "fleet"],
 )
 def watch() -> None:
-    """Map one task over the stream files."""
+    """Map a task over the streams that fail."""
+    first = 6  # a watch that waits for what it watches would be silent
+    failing = watch_fleet.override(priority_weight=first)()
     watch_stream.override(
         map_index_template="{{ task.op_kwargs['stream'] }}",
-        priority_weight=6,  # a watch that waits for what it watches would be silent
+        priority_weight=first,
         max_active_tis_per_dagrun=2,  # and leaves slots to it
-    ).expand(stream=list_stream_names())
+    ).expand(stream=failing)
 
 
 watch()

@@ -28,6 +28,10 @@ SCHEMA = Schema(
     NestedField(5, "committed_at", TimestamptzType(), required=True),
     NestedField(6, "summary", StringType(), required=True),
 )
+KEPT_SNAPSHOTS = 100
+"""Of the archive's own: its rows are never taken away, and all streams append to it. So many are
+the writers that a compaction, or a reader, may see go by."""
+
 _ARROW = pa.schema(
     [
         pa.field("table_uuid", pa.string(), nullable=False),
@@ -120,7 +124,7 @@ def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry])
     content = pa.Table.from_pylist(rows, schema=_ARROW)
 
     def append() -> None:
-        append_rows(store.catalog, _ledger_table(store), content)
+        append_rows(store.catalog, _ledger_table(store), content, KEPT_SNAPSHOTS)
 
     with translated_errors(f"archiving the ledger of {history.table}"):
         take_turns(f"archiving {history.table}", lambda: lose_on_conflict(append))

@@ -100,18 +100,38 @@ def build_overwrite(
     return _build(table, producer)
 
 
-def append_rows(catalog: Catalog, table: Table, rows: "pa.Table") -> None:
+def append_rows(
+    catalog: Catalog, table: Table, rows: "pa.Table", keep_snapshots: int | None = None
+) -> None:
     """Append rows to main in one commit, which no clock that was set back takes back in time.
+
+    With `keep_snapshots` the commit also merges manifests where they are many, and forgets all but
+    the newest snapshots and those that somebody named: a table whose rows only grow in number costs
+    its thousandth append no more than its first.
 
     Raises:
         CommitFailedException: somebody else was faster; nothing was added.
     """
     from pyiceberg.io.pyarrow import _dataframe_to_data_files  # noqa: PLC0415 - takes a while
 
-    added = build_append(table, {}, list(_dataframe_to_data_files(table.metadata, rows, table.io)))
+    update = _NothingStaged(table).update_snapshot()
+    producer = update.fast_append() if keep_snapshots is None else update.merge_append()
+    for file in _dataframe_to_data_files(table.metadata, rows, table.io):
+        producer.append_data_file(file)
+    added = _build(table, producer)
     head = table.current_snapshot()
     required = require_head(table, MAIN, head.snapshot_id if head else None)
-    commit(catalog, table, required, [added, set_branch(MAIN, added.snapshot.snapshot_id)])
+    updates: list[TableUpdate] = [added, set_branch(MAIN, added.snapshot.snapshot_id)]
+    if keep_snapshots is not None and (old := _list_older(table, keep_snapshots - 1)):
+        updates.append(RemoveSnapshotsUpdate(snapshot_ids=old))
+    commit(catalog, table, required, updates)
+
+
+def _list_older(table: Table, kept: int) -> list[int]:
+    """List all snapshots but the newest and those that a branch or a tag names."""
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    newest_first = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
+    return [s.snapshot_id for s in newest_first[kept:] if s.snapshot_id not in named]
 
 
 def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:

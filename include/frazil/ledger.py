@@ -4,7 +4,7 @@ Protocol.md, "State lives in the table, nowhere else".
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from frazil import keys
 from frazil.errors import ForeignRollbackError, HistoryCutError, TableRecreatedError
@@ -20,6 +20,8 @@ class LedgerEntry:
     parent_id: int | None
     committed_at_ms: int
     summary: Mapping[str, str]
+    is_first: bool = field(default=False, compare=False)
+    """The table's first snapshot of all: it never had a parent that somebody could have erased."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,16 @@ def walk_ancestors(history: History, *, beyond_metadata: bool = True) -> Iterato
     """Yield main's ancestors, newest first, through the metadata and then the archive.
 
     The archive is loaded only where the metadata ends. A parent id that somebody erased is taken
-    from the archive, where it was written while the parent was there.
+    from the archive, where it was written while the parent was there; the table's first snapshot
+    never had one, so that young tables read no archive.
     """
     current = history.head
     seen: set[int] = set()
     while current is not None and current not in seen:
         seen.add(current)
         entry = history.entries.get(current)
-        if (entry is None or entry.parent_id is None) and beyond_metadata:
+        is_cut = entry is None or (entry.parent_id is None and not entry.is_first)
+        if is_cut and beyond_metadata:
             entry = history.load_archive().entries.get(current, entry)
         if entry is None:
             return

@@ -142,6 +142,7 @@ def read_history(
             parent_id=snapshot.parent_snapshot_id,
             committed_at_ms=snapshot.timestamp_ms,
             summary=snapshot_summary(snapshot.summary),
+            is_first=snapshot.sequence_number == 1,
         )
         for snapshot in table.metadata.snapshots
     }

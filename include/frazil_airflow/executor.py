@@ -6,6 +6,7 @@ connection or a thread would not live through a fork.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 from airflow.executors.local_executor import LocalExecutor
 from airflow.executors.workloads import ExecutorWorkload
@@ -21,10 +22,12 @@ MODULES = (
     "frazil.watch",
     "frazil.workspace",
     "frazil_airflow.assets",
+    "frazil_airflow.fleet_watch",
     "frazil_airflow.following",
     "frazil_airflow.parsing",
     "frazil_airflow.tasks",
     "google.protobuf.descriptor_pb2",
+    "jinja2.ext",
     "numpy.typing",
     "pyiceberg.catalog.rest",
     "pyiceberg.catalog.sql",
@@ -35,12 +38,33 @@ MODULES = (
 )
 
 
+def prepare() -> None:
+    """Do what Airflow and PyIceberg would do anew in each task, and always with the same result.
+
+    Pydantic's schemas of all messages between a task and its supervisor are a tenth of what a small
+    task does; the plugins, and the mapping of the SQL catalog's tables, are the next.
+    """
+    from airflow.sdk.execution_time import comms, task_runner  # noqa: PLC0415 - see `MODULES`
+    from airflow.sdk.listener import get_listener_manager  # noqa: PLC0415 - likewise
+    from pydantic import JsonValue, TypeAdapter  # noqa: PLC0415 - likewise
+    from sqlalchemy.orm import configure_mappers  # noqa: PLC0415 - likewise
+
+    adapt = cache(TypeAdapter)
+    for module in (comms, task_runner):
+        setattr(module, "TypeAdapter", adapt)  # noqa: B010 - a name of another's module
+    adapt(comms.ToTask)
+    adapt(JsonValue)
+    get_listener_manager()
+    configure_mappers()
+
+
 class WarmLocalExecutor(LocalExecutor):
     """Run tasks on this machine, without their imports."""
 
     def start(self) -> None:
         """Import, then start the workers."""
         preload(MODULES)
+        prepare()
         super().start()
 
     def _process_workloads(self, workload_list: Sequence[ExecutorWorkload]) -> None:

@@ -107,11 +107,11 @@ def test_a_missing_folder_of_stream_files_is_an_import_error(
     assert "no such folder of stream files" in find_error(parse())
 
 
-def test_the_watch_also_looks_at_a_broken_file(write_stream: WriteStream, parse: Parse) -> None:
+def test_the_scorecard_also_looks_at_a_broken_file(write_stream: WriteStream, parse: Parse) -> None:
     write_stream("orders")
     write_stream("refunds").write_text("stream: [")
 
-    mapped = parse().dags["watch"].get_task("watch_stream")
+    mapped = parse().dags["readiness"].get_task("judge_stream")
 
     assert isinstance(mapped, DecoratedMappedOperator)
     assert mapped.op_kwargs_expand_input.value == {"stream": ["orders", "refunds"]}
@@ -128,7 +128,7 @@ def test_a_folder_without_stream_files_is_sound(
     assert set(bag.dags) == FIXED
 
 
-def test_every_stream_of_a_route_has_its_dags_and_is_watched(
+def test_every_stream_of_a_route_has_its_dags_and_is_judged(
     write_stream: WriteStream, parse: Parse
 ) -> None:
     path = write_stream("events")
@@ -141,6 +141,6 @@ def test_every_stream_of_a_route_has_its_dags_and_is_watched(
     assert {f"{kind}__{name}" for kind in ("ingest", "maintain") for name in streams} <= set(
         bag.dags
     )
-    mapped = bag.dags["watch"].get_task("watch_stream")
+    mapped = bag.dags["readiness"].get_task("judge_stream")
     assert isinstance(mapped, DecoratedMappedOperator)
-    assert mapped.op_kwargs_expand_input.value == {"stream": streams}
+    assert mapped.op_kwargs_expand_input.value["stream"] == streams

@@ -65,3 +65,21 @@ def test_the_slots_of_a_dead_worker_are_free_again(monkeypatch: pytest.MonkeyPat
     executor.heartbeat()
 
     assert executor.running == {publish.key}
+
+
+def test_schemas_of_messages_are_made_once_before_the_workers_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from airflow.sdk.execution_time import comms, task_runner  # noqa: PLC0415 - see above
+    from pydantic import TypeAdapter  # noqa: PLC0415 - likewise
+
+    from frazil_airflow.executor import prepare  # noqa: PLC0415 - likewise
+
+    for module in (comms, task_runner):
+        monkeypatch.setattr(module, "TypeAdapter", TypeAdapter)  # as it was, at the end
+    prepare()
+
+    first, second = (comms.CommsDecoder(socket=None) for _ in range(2))
+    assert first.body_decoder is second.body_decoder
+    assert isinstance(first.body_decoder, TypeAdapter)
+    assert task_runner.TypeAdapter is comms.TypeAdapter

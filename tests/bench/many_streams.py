@@ -24,10 +24,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from freshness import measure_ages
 from run_bench import ask, started_stack
 
+from frazil.stack.settings import DAG_SCAN_VARIABLE
 from frazil_demo.airflow_api import AirflowApi
 
 PARTITIONS = 2
 LIMIT_P95 = 90
+LINGER_MS = 500
+"""Ages count from before it. Without, a hundred slow topics are a request for each record."""
+
+SCAN_SECONDS = "60"
+"""How often Airflow parses the DAG files again: each time it also writes 200 DAGs anew."""
 PATIENCE_SECONDS = 1200
 
 
@@ -49,7 +55,7 @@ def write_streams(environment: Mapping[str, str], count: int) -> list[str]:
 
 def produce(bootstrap: str, names: Sequence[str], records: int, minutes: int) -> None:
     """Send to every topic at an even rate."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": LINGER_MS})
     begun, sent = time.monotonic(), 0
     while (passed := time.monotonic() - begun) < minutes * 60:
         while sent < passed * records / 60:
@@ -70,6 +76,7 @@ def wait_until_read(environment: Mapping[str, str]) -> None:
 
 def main(streams: int, records: int, minutes: int) -> dict[str, Any]:
     """Let them run, and look at every record."""
+    os.environ[DAG_SCAN_VARIABLE] = SCAN_SECONDS
     with started_stack() as environment:
         stack = ask(environment, "stack", "status")
         names, bootstrap = write_streams(environment, streams), stack["kafka"]["bootstrap"]

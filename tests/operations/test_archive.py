@@ -7,12 +7,13 @@ import pytest
 import time_machine
 from lake import Lake
 
-from frazil import keys
+from frazil import archive, keys
 from frazil.archive import archive_all_entries, archive_new_entries, read_archive
 from frazil.bootstrap import new_table
 from frazil.errors import HistoryCutError, TableRecreatedError
 from frazil.ledger import History, walk_ancestors
 from frazil.publishing import drop_stage
+from frazil.tables import NewTable
 
 FAR_FUTURE = datetime(2999, 1, 1, tzinfo=UTC)
 
@@ -58,6 +59,38 @@ def test_a_clock_that_was_set_back_does_not_take_the_archive_back_in_time(lake: 
     times = [entry.timestamp_ms for entry in metadata.snapshot_log]
     assert (times, len(times)) == (sorted(times), 2)
     assert metadata.last_updated_ms == times[-1]
+
+
+def test_the_archive_keeps_every_row_while_its_own_snapshots_go(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "KEPT_SNAPSHOTS", 3)
+    few = {"commit.manifest.min-count-to-merge": "4"}
+    lake.store.create(keys.LEDGER_TABLE, NewTable(archive.SCHEMA, properties=few))
+    archive_all_entries(lake.store, lake.history)
+    for end in range(1, 9):
+        lake.ingest(end, 0)
+        archive_new_entries(lake.store, lake.history)
+        if end == 2:
+            table = lake.store.load(keys.LEDGER_TABLE)
+            named = table.current_snapshot().snapshot_id
+            table.manage_snapshots().create_tag(named, "kept").commit()
+
+    table = lake.store.load(keys.LEDGER_TABLE)
+    rows = read_archive(lake.store, "demo.orders", lake.history.table_uuid).entries
+    assert rows.keys() == lake.history.entries.keys()
+    assert len(table.metadata.snapshots) == 4
+    assert table.metadata.refs["kept"].snapshot_id == named
+    assert table.snapshot_by_id(named) is not None
+    assert len(table.current_snapshot().manifests(table.io)) < 4
+
+
+def test_a_young_table_reads_no_archive(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.ingest(3, 2)
+    archive_all_entries(lake.store, lake.history)
+    monkeypatch.setattr("frazil.publishing.read_archive", lambda *_: pytest.fail("was read"))
+
+    assert len(ids(lake)) == 2
 
 
 def test_each_publish_archives_down_to_the_state_before_it(lake: Lake) -> None:

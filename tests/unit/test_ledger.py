@@ -198,6 +198,18 @@ def test_the_archive_is_not_asked_where_the_metadata_knows() -> None:
     assert find_recovery_point(history, "orders") == RecoveryPoint(state_at(1), 2)
 
 
+def test_the_archive_is_not_asked_below_a_tables_first_snapshot() -> None:
+    asked: list[str] = []
+    cut = replace(history_of(carrying(0)), load_archive=lambda: asked.append("cut") or Archive({}))
+    first = replace(cut.entries[1], is_first=True)
+    whole = replace(cut, entries={1: first}, load_archive=lambda: asked.append("whole"))
+
+    points = [find_recovery_point(history, "orders") for history in (cut, whole)]
+
+    assert points == [RecoveryPoint(state_at(0), 1)] * 2
+    assert asked == ["cut"]
+
+
 def test_a_published_batch_is_found_on_main_and_in_the_archive() -> None:
     history = history_of(carrying(0), carrying(1), carrying(2))
     cut = archived(history, 1, 2)

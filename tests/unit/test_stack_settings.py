@@ -84,5 +84,16 @@ def test_a_memory_that_java_would_misread_is_refused(
         load_settings({"FRAZIL_SPARK_MEMORY": memory})
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "20s", "1.5", "10000"])
+def test_a_pace_that_airflow_would_misread_is_refused(
+    seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+
+    assert load_settings({"FRAZIL_DAG_SCAN_SECONDS": "60"}).dag_scan_seconds == "60"
+    with pytest.raises(StackError, match="FRAZIL_DAG_SCAN_SECONDS"):
+        load_settings({"FRAZIL_DAG_SCAN_SECONDS": seconds})
+
+
 def test_an_optional_part_joins_the_others_when_asked_for() -> None:
     assert parse_parts("kafka,spark", None, "registry") == ("kafka", "registry", "spark")

@@ -8,7 +8,6 @@ from frazil.stack.loopback import LOOPBACK
 from frazil.stack.ports import Ports
 from frazil.stack.settings import CATALOG_NAME, StackSettings
 
-_DAG_SCAN_SECONDS = "20"
 _NO_PORT = "1"
 
 
@@ -120,8 +119,8 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         # A new stream file adds DAGs to a file that has not changed: parse it again and again.
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": _DAG_SCAN_SECONDS,
-        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": _DAG_SCAN_SECONDS,
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": settings.dag_scan_seconds,
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": settings.dag_scan_seconds,
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(home / "bundles"),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",

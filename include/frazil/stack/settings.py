@@ -22,11 +22,13 @@ STREAMS_VARIABLE = "FRAZIL_STREAMS"
 JARS_VARIABLE = "FRAZIL_JARS"
 IVY_SETTINGS_VARIABLE = "FRAZIL_IVY_SETTINGS"
 SPARK_MEMORY_VARIABLE = "FRAZIL_SPARK_MEMORY"
+DAG_SCAN_VARIABLE = "FRAZIL_DAG_SCAN_SECONDS"
 
 _PROJECT = Path(__file__).parents[3]
 # Supervisor, Ivy, Java class paths and JDBC addresses each give other characters a meaning.
 _PLAIN_PATH = re.compile(r"[\w./@+=~-]+")
 _MEMORY = re.compile(r"[1-9][0-9]*[mg]")
+_SECONDS = re.compile(r"[1-9][0-9]{0,3}")
 
 
 class StackSettings(BaseModel):
@@ -40,6 +42,7 @@ class StackSettings(BaseModel):
     jars: Path
     ivy_settings: Path | None = None
     spark_memory: str = "3g"
+    dag_scan_seconds: str = "20"
     bin: Path
 
     @property
@@ -102,6 +105,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> StackSettings:
         jars=Path(environment.get(JARS_VARIABLE) or home / "jars").absolute(),
         ivy_settings=_optional_path(environment.get(IVY_SETTINGS_VARIABLE)),
         spark_memory=environment.get(SPARK_MEMORY_VARIABLE) or "3g",
+        dag_scan_seconds=environment.get(DAG_SCAN_VARIABLE) or "20",
         bin=Path(sys.executable).parent,
     )
     for variable, path in (
@@ -114,6 +118,11 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> StackSettings:
         raise StackError(
             f"{SPARK_MEMORY_VARIABLE}={settings.spark_memory} is no size",
             f"write it like {SPARK_MEMORY_VARIABLE}=3g or 2048m",
+        )
+    if not _SECONDS.fullmatch(settings.dag_scan_seconds):
+        raise StackError(
+            f"{DAG_SCAN_VARIABLE}={settings.dag_scan_seconds} is no number of seconds up to 9999",
+            f"write it like {DAG_SCAN_VARIABLE}=60",
         )
     return settings
 
