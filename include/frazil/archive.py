@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from frazil import keys
-from frazil.commits import append_rows
+from frazil.commits import Retained, append_rows
 from frazil.ledger import Archive, History, LedgerEntry, walk_ancestors
 from frazil.tables import NewTable, TableStore, translated_errors
 from frazil.turns import lose_on_conflict, take_turns
@@ -28,9 +28,8 @@ SCHEMA = Schema(
     NestedField(5, "committed_at", TimestamptzType(), required=True),
     NestedField(6, "summary", StringType(), required=True),
 )
-KEPT_SNAPSHOTS = 100
-"""Of the archive's own: its rows are never taken away, and all streams append to it. So many are
-the writers that a compaction, or a reader, may see go by."""
+RETAINED = Retained(count=100, age_ms=15 * 60_000)
+"""Of the archive's own snapshots: its rows are never taken away, and all streams append to it."""
 
 _ARROW = pa.schema(
     [
@@ -124,7 +123,7 @@ def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry])
     content = pa.Table.from_pylist(rows, schema=_ARROW)
 
     def append() -> None:
-        append_rows(store.catalog, _ledger_table(store), content, KEPT_SNAPSHOTS)
+        append_rows(store.catalog, _ledger_table(store), content, RETAINED)
 
     with translated_errors(f"archiving the ledger of {history.table}"):
         take_turns(f"archiving {history.table}", lambda: lose_on_conflict(append))

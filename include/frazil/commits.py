@@ -6,6 +6,8 @@ PyIceberg's own `append()` re-bases and retries by itself, so the same range cou
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -45,7 +47,22 @@ MAIN = "main"
 CLOCK_TOLERANCE_MS = 60_000
 """Iceberg's Java library loads no table whose times go back by more (`TableMetadata`)."""
 
-_CONFLICT_TEXTS = ("sequence number", "already exists", "starting snapshot")
+_CONFLICT_TEXTS = (
+    "sequence number",
+    "already exists",
+    "starting snapshot",
+    "Snapshot with snapshot id",
+)
+
+FORGOTTEN_AT_ONCE = 20  # PyIceberg looks through all snapshots for each one that goes
+
+
+@dataclass(frozen=True)
+class Retained:
+    """Which snapshots a table keeps that nobody reads as it was: so many, and the young ones."""
+
+    count: int
+    age_ms: int  # a compaction that began on a snapshot fails if that one goes before it ends
 
 
 class _NothingStaged(Transaction):
@@ -101,13 +118,12 @@ def build_overwrite(
 
 
 def append_rows(
-    catalog: Catalog, table: Table, rows: "pa.Table", keep_snapshots: int | None = None
+    catalog: Catalog, table: Table, rows: "pa.Table", kept: Retained | None = None
 ) -> None:
     """Append rows to main in one commit, which no clock that was set back takes back in time.
 
-    With `keep_snapshots` the commit also merges manifests where they are many, and forgets all but
-    the newest snapshots and those that somebody named: a table whose rows only grow in number costs
-    its thousandth append no more than its first.
+    With `kept` the commit also merges manifests where they are many, and forgets some of the
+    snapshots beyond: a table whose rows only grow in number stays cheap to append to.
 
     Raises:
         CommitFailedException: somebody else was faster; nothing was added.
@@ -115,23 +131,28 @@ def append_rows(
     from pyiceberg.io.pyarrow import _dataframe_to_data_files  # noqa: PLC0415 - takes a while
 
     update = _NothingStaged(table).update_snapshot()
-    producer = update.fast_append() if keep_snapshots is None else update.merge_append()
+    producer = update.fast_append() if kept is None else update.merge_append()
     for file in _dataframe_to_data_files(table.metadata, rows, table.io):
         producer.append_data_file(file)
     added = _build(table, producer)
     head = table.current_snapshot()
     required = require_head(table, MAIN, head.snapshot_id if head else None)
     updates: list[TableUpdate] = [added, set_branch(MAIN, added.snapshot.snapshot_id)]
-    if keep_snapshots is not None and (old := _list_older(table, keep_snapshots - 1)):
-        updates.append(RemoveSnapshotsUpdate(snapshot_ids=old))
+    beyond = [] if kept is None else _list_beyond(table, kept, added.snapshot.timestamp_ms)
+    updates += [RemoveSnapshotsUpdate(snapshot_ids=[snapshot_id]) for snapshot_id in beyond]
     commit(catalog, table, required, updates)
 
 
-def _list_older(table: Table, kept: int) -> list[int]:
-    """List all snapshots but the newest and those that a branch or a tag names."""
+def _list_beyond(table: Table, kept: Retained, now_ms: int) -> list[int]:
+    """List the oldest snapshots that are neither among the newest, nor young, nor named."""
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    newest_first = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
-    return [s.snapshot_id for s in newest_first[kept:] if s.snapshot_id not in named]
+    oldest_first = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)
+    beyond = (
+        snapshot.snapshot_id
+        for snapshot in oldest_first[: max(len(oldest_first) - kept.count + 1, 0)]
+        if snapshot.timestamp_ms < now_ms - kept.age_ms and snapshot.snapshot_id not in named
+    )
+    return [*islice(beyond, FORGOTTEN_AT_ONCE)]
 
 
 def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:

@@ -21,7 +21,7 @@ class LedgerEntry:
     committed_at_ms: int
     summary: Mapping[str, str]
     is_first: bool = field(default=False, compare=False)
-    """The table's first snapshot of all: it never had a parent that somebody could have erased."""
+    """It began its table: it never had a parent that somebody could have erased."""
 
 
 @dataclass(frozen=True)

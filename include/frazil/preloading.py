@@ -27,12 +27,12 @@ def _own_files() -> list[str]:
 
 
 def _stamp(files: Iterable[str]) -> dict[str, tuple[int, int] | None]:
-    """Look when each file was written, and how long it is; None for one that is gone."""
+    """Look when each file was written, and how long it is; None for one that cannot be seen."""
     stamps: dict[str, tuple[int, int] | None] = {}
     for file in files:
         try:
             found = os.stat(file)  # noqa: PTH116 - of 200 files in each task
-        except FileNotFoundError:
+        except OSError:
             stamps[file] = None
         else:
             stamps[file] = (found.st_mtime_ns, found.st_size)

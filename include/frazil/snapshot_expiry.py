@@ -80,7 +80,9 @@ def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
             stream=stream, dry_run=dry_run, tables=(TableExpiry(table=name, exists=False),)
         )
     run = ExpiryRun(work, base, retention_window(work), now_ms(), dry_run)
-    tables = tuple(_expire_table(run, table) for table in list_maintained(work))
+    # The archive forgets its own snapshots as it is appended to, beside any expiry.
+    names = [name for name in list_maintained(work) if name != keys.LEDGER_TABLE]
+    tables = tuple(_expire_table(run, table) for table in names)
     report = ExpireReport(stream=stream, dry_run=dry_run, tables=tables)
     return note_maintenance(work, "expire_snapshots", report)
 

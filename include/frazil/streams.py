@@ -65,7 +65,8 @@ class Batch(Section):
     """How much, how often, and where it runs."""
 
     schedule: Annotated[str, AfterValidator(parse_batch_schedule)] = Field(
-        "* * * * *", description="cron line of the ingest DAG, or `continuous`"
+        "* * * * *",
+        description="cron line of the ingest DAG, which adds a second of its own; or `continuous`",
     )
     max_records: int = Field(1_000_000, ge=1, description="cap of one batch, in offsets")
     catch_up_records: int | None = Field(

@@ -18,6 +18,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from frazil import keys
@@ -142,7 +143,7 @@ def read_history(
             parent_id=snapshot.parent_snapshot_id,
             committed_at_ms=snapshot.timestamp_ms,
             summary=snapshot_summary(snapshot.summary),
-            is_first=snapshot.sequence_number == 1,
+            is_first=_is_first(snapshot),
         )
         for snapshot in table.metadata.snapshots
     }
@@ -155,6 +156,15 @@ def read_history(
         properties=table.properties,
         load_archive=cache(load_archive),
     )
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Recognise the empty snapshot that Frazil began a table with.
+
+    The number alone would not do: upgraded tables have snapshots from before they were numbered.
+    """
+    kind = snapshot_summary(snapshot.summary).get(keys.KIND)
+    return snapshot.sequence_number == 1 and kind == keys.BOOTSTRAP
 
 
 def snapshot_summary(summary: object) -> Mapping[str, str]:

@@ -18,8 +18,8 @@ FETCH_OPTIONS = {
     "kafka.fetch.max.wait.ms": "10",
 }
 
-_V1_SOURCES = ("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
-"""Spark's default but for `kafka`: its older reader makes each record a row of objects first."""
+_V1_SOURCES = "spark.sql.sources.useV1SourceList"
+"""Without `kafka` in it: its older reader makes each record a row of objects first."""
 
 _PLACE = ("topic", "partition", "offset")
 
@@ -37,7 +37,9 @@ def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
     assigned = {topic: sorted(map(int, parts)) for topic, parts in pairs.items()}
     starts = {t: {p: pair[0] for p, pair in parts.items()} for t, parts in pairs.items()}
     ends = {t: {p: pair[1] for p, pair in parts.items()} for t, parts in pairs.items()}
-    spark.conf.set(*_V1_SOURCES)
+    older = (spark.conf.get(_V1_SOURCES) or "").split(",")
+    if "kafka" in older:
+        spark.conf.set(_V1_SOURCES, ",".join(name for name in older if name != "kafka"))
     records = (
         spark.read.format("kafka")
         .options(**FETCH_OPTIONS)

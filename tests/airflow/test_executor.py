@@ -14,6 +14,16 @@ def make_workload(task: str, weight: int) -> SimpleNamespace:
     return SimpleNamespace(key=key, ti=SimpleNamespace(priority_weight=weight, key=key))
 
 
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give Airflow's modules back what a start puts into them."""
+    from airflow.sdk.execution_time import comms, task_runner  # noqa: PLC0415 - see below
+    from pydantic import TypeAdapter  # noqa: PLC0415 - likewise
+
+    for module in (comms, task_runner):
+        monkeypatch.setattr(module, "TypeAdapter", TypeAdapter)
+
+
 def test_a_task_waits_outside_until_a_slot_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.executors.local_executor import LocalExecutor  # noqa: PLC0415 - after the
     from airflow.utils.state import TaskInstanceState  # noqa: PLC0415 - environment
@@ -67,16 +77,12 @@ def test_the_slots_of_a_dead_worker_are_free_again(monkeypatch: pytest.MonkeyPat
     assert executor.running == {publish.key}
 
 
-def test_schemas_of_messages_are_made_once_before_the_workers_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_schemas_of_messages_are_made_once_before_the_workers_start() -> None:
     from airflow.sdk.execution_time import comms, task_runner  # noqa: PLC0415 - see above
     from pydantic import TypeAdapter  # noqa: PLC0415 - likewise
 
     from frazil_airflow.executor import prepare  # noqa: PLC0415 - likewise
 
-    for module in (comms, task_runner):
-        monkeypatch.setattr(module, "TypeAdapter", TypeAdapter)  # as it was, at the end
     prepare()
 
     first, second = (comms.CommsDecoder(socket=None) for _ in range(2))

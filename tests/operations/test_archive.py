@@ -10,6 +10,7 @@ from lake import Lake
 from frazil import archive, keys
 from frazil.archive import archive_all_entries, archive_new_entries, read_archive
 from frazil.bootstrap import new_table
+from frazil.commits import Retained
 from frazil.errors import HistoryCutError, TableRecreatedError
 from frazil.ledger import History, walk_ancestors
 from frazil.publishing import drop_stage
@@ -64,7 +65,7 @@ def test_a_clock_that_was_set_back_does_not_take_the_archive_back_in_time(lake: 
 def test_the_archive_keeps_every_row_while_its_own_snapshots_go(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "KEPT_SNAPSHOTS", 3)
+    monkeypatch.setattr(archive, "RETAINED", Retained(count=3, age_ms=0))
     few = {"commit.manifest.min-count-to-merge": "4"}
     lake.store.create(keys.LEDGER_TABLE, NewTable(archive.SCHEMA, properties=few))
     archive_all_entries(lake.store, lake.history)
@@ -83,6 +84,23 @@ def test_the_archive_keeps_every_row_while_its_own_snapshots_go(
     assert table.metadata.refs["kept"].snapshot_id == named
     assert table.snapshot_by_id(named) is not None
     assert len(table.current_snapshot().manifests(table.io)) < 4
+
+
+def test_the_archive_forgets_no_young_snapshot_and_few_at_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "RETAINED", Retained(count=2, age_ms=3_600_000))
+    for _ in range(6):
+        archive_new_entries(lake.store, lake.history)
+    young = len(lake.store.load(keys.LEDGER_TABLE).metadata.snapshots)
+    monkeypatch.setattr("frazil.commits.FORGOTTEN_AT_ONCE", 2)
+
+    with time_machine.travel(datetime.now(UTC) + timedelta(hours=2)):
+        archive_new_entries(lake.store, lake.history)
+        archive_new_entries(lake.store, lake.history)
+
+    assert young == 6
+    assert len(lake.store.load(keys.LEDGER_TABLE).metadata.snapshots) == 4
 
 
 def test_a_young_table_reads_no_archive(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,10 @@ def test_the_tests_of_a_case_exist(row: list[str]) -> None:
     assert len(named) == tests.count("::"), "a test that is written in another form is not checked"
 
 
+def test_every_test_that_the_page_names_exists() -> None:
+    assert [test for path, test in TEST.findall(PAGE) if test not in list_tests(path)] == []
+
+
 @pytest.mark.parametrize(
     "path", sorted((PROJECT / "tests/faults").glob("test_*.py")), ids=lambda path: path.stem
 )
