@@ -25,7 +25,7 @@ from frazil.table_schema import (
     build_table_schema,
     list_misfits,
 )
-from frazil.tables import NewTable, TableStore
+from frazil.tables import HOT_DICTIONARY, NewTable, TableStore
 from frazil.turns import take_turns
 from frazil.workspace import Workspace
 
@@ -83,13 +83,18 @@ def refuse_misfits(stream: Stream, schema: Schema) -> None:
 
 
 def new_table(stream: Stream) -> NewTable:
-    """Describe the table that the stream file asks for."""
+    """Describe the table that the stream file asks for.
+
+    Where it has partitions or an order, Spark writes every batch: it learns from the table alone
+    what costs less, and so does compaction.
+    """
     schema = build_table_schema(stream.parsed_columns)
+    hot = HOT_DICTIONARY if stream.partition_fields or stream.table.sort_by else {}
     return NewTable(
         schema=schema,
         spec=build_partition_spec(schema, stream.partition_fields),
         sort_order=build_sort_order(schema, stream.table.sort_by),
-        properties={**stream.table.properties, **file_properties(stream)},
+        properties={**hot, **stream.table.properties, **file_properties(stream)},
     )
 
 

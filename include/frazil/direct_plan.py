@@ -23,6 +23,7 @@ from frazil.site_limits import read_limit
 from frazil.streams import Stream
 from frazil.suites import load_suite
 from frazil.sure_layouts import is_exact_type
+from frazil.tables import HOT_DICTIONARY
 from frazil.value_forms import value_path
 
 MIN_RECORDS_VARIABLE = "FRAZIL_DIRECT_MIN_RECORDS"
@@ -160,10 +161,7 @@ def choose_parquet_options(properties: Mapping[str, str]) -> dict[str, str | int
     options: dict[str, str | int] = {
         "compression": "none" if codec == "uncompressed" else codec,
         "dictionary_pagesize_limit": int(
-            properties.get(
-                TableProperties.PARQUET_DICT_SIZE_BYTES,
-                TableProperties.PARQUET_DICT_SIZE_BYTES_DEFAULT,
-            )
+            {**HOT_DICTIONARY, **properties}[TableProperties.PARQUET_DICT_SIZE_BYTES]
         ),
         "data_page_size": int(
             properties.get(

@@ -30,12 +30,13 @@ from frazil.usage import count_request
 TABLE_DEFAULTS: Mapping[str, str] = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
-    # Dictionaries are the dearest part of writing Parquet; small ones keep most of the gain.
-    "write.parquet.dict-size-bytes": "32768",
     "write.metadata.previous-versions-max": "100",
     "commit.manifest-merge.enabled": "true",
 }
 """Properties of new tables; a stream file may override all but the format version."""
+
+HOT_DICTIONARY: Mapping[str, str] = {"write.parquet.dict-size-bytes": "32768"}
+"""For batches: dictionaries are the dearest part of writing Parquet; compaction has the time."""
 
 COUNTED_FILES = "frazil.counted_files.CountedFileIO"
 """File access by PyArrow, counting: PyIceberg's own choice for all but Azure's schemes, where it

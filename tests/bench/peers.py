@@ -39,7 +39,7 @@ from throughput import SameSession, measure, run_floor, run_ours
 from frazil.connections import find_kafka_config, find_spark_remote
 from frazil.contracts import BatchPlan
 from frazil.ingest import plan_next_batch
-from frazil.tables import TABLE_DEFAULTS
+from frazil.tables import HOT_DICTIONARY, TABLE_DEFAULTS
 from frazil.workspace import Workspace, open_workspace
 
 PLAIN_PYTHON = Path(__file__).with_name("plain_python.py")
@@ -141,7 +141,7 @@ class Entry:
 def list_entries(contest: Contest, turn: int, work: Workspace, plan: BatchPlan) -> list[Entry]:
     """Create the tables of a round and say who fills which."""
     bare = contest.create(turn, "floor")
-    same = contest.create(turn, "same", TABLE_DEFAULTS)
+    same = contest.create(turn, "same", {**TABLE_DEFAULTS, **HOT_DICTIONARY})
     stream = contest.create(turn, "now")
     plain = contest.create(turn, "python")
     flink = contest.create(turn, "flink")

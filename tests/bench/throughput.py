@@ -30,7 +30,7 @@ from frazil.connections import find_kafka_config, find_spark_remote
 from frazil.contracts import BatchPlan, Message, StageResult
 from frazil.engine import SparkEngine
 from frazil.ingest import check_batch, plan_next_batch, publish_staged, stage_batch
-from frazil.tables import TABLE_DEFAULTS
+from frazil.tables import HOT_DICTIONARY, TABLE_DEFAULTS
 from frazil.workspace import Workspace, open_workspace
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "spark_jobs"))
@@ -154,7 +154,7 @@ def main(
         sides: list[tuple[str, Callable[[], object]]] = [
             ("ours", partial(run_ours, work, plan, records))
         ]
-        for name, properties in (("floor", {}), ("same", TABLE_DEFAULTS)):
+        for name, properties in (("floor", {}), ("same", {**TABLE_DEFAULTS, **HOT_DICTIONARY})):
             floor = create_floor(spark, events, f"lake.{table}_{name}", properties)
             run = partial(run_floor, spark, plan, bootstrap, floor, events.SPARK_SCHEMA)
             sides.append((name, run))

@@ -14,10 +14,18 @@ from frazil.bootstrap import new_table
 from frazil.branches import create_branch, name_branch
 from frazil.contracts import SchemaDecode, WireFormat
 from frazil.direct_files import describe_file, stage_direct_files
-from frazil.direct_plan import fits_direct, is_worthwhile, narrow_schema, plan_direct
+from frazil.direct_plan import (
+    choose_parquet_options,
+    fits_direct,
+    is_worthwhile,
+    narrow_schema,
+    plan_direct,
+)
 from frazil.errors import ConfigurationError, StageLostError, StageStaleError
 from frazil.staged_rows import refuse_wrong_offsets
 from frazil.streams import Stream
+
+DICTIONARY = "write.parquet.dict-size-bytes"
 
 
 def write_file(lake: Lake, path: Path, *ends: int) -> str:
@@ -155,6 +163,26 @@ def test_a_registrys_values_need_a_layout_and_columns_that_are_exact(
 
     assert fits_direct(table, stream, wire) is fits
     lake.catalog.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "of_table", "of_workers"),
+    [
+        pytest.param({}, None, 32768, id="workers know it, compaction takes the default"),
+        pytest.param({"partition_by": ["id"]}, "32768", 32768, id="Spark learns it of the table"),
+        pytest.param({"sort_by": ["id"]}, "32768", 32768, id="so where rows have an order"),
+        pytest.param({"properties": {DICTIONARY: "99"}}, "99", 99, id="the file decides"),
+    ],
+)
+def test_batches_write_small_dictionaries(
+    table: dict[str, object], of_table: str | None, of_workers: int
+) -> None:
+    new = new_table(make_stream(table={"name": "demo.orders", **table}))
+
+    properties = dict(new.properties or {})
+
+    assert properties.get(DICTIONARY) == of_table
+    assert choose_parquet_options(properties)["dictionary_pagesize_limit"] == of_workers
 
 
 def test_columns_that_somebody_else_added_are_left_to_spark(lake: Lake) -> None:
