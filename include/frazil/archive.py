@@ -95,14 +95,31 @@ def archive_new_entries(store: TableStore, history: History) -> int:
 
 def archive_all_entries(store: TableStore, history: History) -> int:
     """Archive every ancestor of main that the archive does not hold yet."""
-    known = read_archive(store, history.table, history.table_uuid).entries
-    missing = [
-        entry
-        for entry in walk_ancestors(history, beyond_metadata=False)
-        if entry.snapshot_id not in known
-    ]
+    entries = [*walk_ancestors(history, beyond_metadata=False)]
+    known = find_archived(store, history)
+    missing = [entry for entry in entries if entry.snapshot_id not in known]
     _append(store, history, missing)
     return len(missing)
+
+
+def find_archived(store: TableStore, history: History) -> frozenset[int]:
+    """Find which of the snapshots that the metadata holds are in the archive.
+
+    It looks no further back than to the oldest of them: the archive keeps everything for ever.
+    """
+    table = store.find(keys.LEDGER_TABLE)
+    if table is None or not history.entries:
+        return frozenset()
+    oldest = _instant(min(entry.committed_at_ms for entry in history.entries.values()))
+    of_table = f"table_name = '{history.table}' and table_uuid = '{history.table_uuid}'"
+    wanted = f"{of_table} and committed_at >= '{oldest.isoformat()}'"
+    with translated_errors(f"reading the ledger archive of {history.table}"):
+        rows = table.scan(wanted, selected_fields=("snapshot_id",)).to_arrow()
+    return frozenset(rows["snapshot_id"].to_pylist()) & frozenset(history.entries)
+
+
+def _instant(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
 
 
 def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry]) -> None:
@@ -113,7 +130,7 @@ def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry])
             "table_name": history.table,
             "snapshot_id": entry.snapshot_id,
             "parent_id": entry.parent_id,
-            "committed_at": datetime.fromtimestamp(entry.committed_at_ms / 1000, tz=UTC),
+            "committed_at": _instant(entry.committed_at_ms),
             "summary": json.dumps(dict(entry.summary), separators=(",", ":")),
         }
         for entry in entries

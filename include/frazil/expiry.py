@@ -71,6 +71,13 @@ def find_points(history: History, *streams: str) -> dict[str, RecoveryPoint]:
     return {name: point for name, point in found.items() if point is not None}
 
 
+def _walk_as_far_as_needed(history: History) -> tuple[LedgerEntry, ...]:
+    """Walk main's ancestry; into the archive only if the metadata holds something off this line."""
+    near = tuple(walk_ancestors(history, beyond_metadata=False))
+    is_whole = len(near) == len(history.entries)
+    return near if is_whole else tuple(walk_ancestors(history))
+
+
 def decide_expiry(
     history: History, refs: Mapping[str, int], now_ms: int, window: RetentionWindow
 ) -> ExpiryPlan:
@@ -83,7 +90,7 @@ def decide_expiry(
         TableError: a stream halts; nothing may go.
     """
     points = find_points(history)
-    lineage = tuple(walk_ancestors(history))
+    lineage = _walk_as_far_as_needed(history)
     main_ids = {entry.snapshot_id for entry in lineage}
     off_main = [entry for entry in history.entries.values() if entry.snapshot_id not in main_ids]
     cutoff_ms = window.abandoned_cutoff_ms(now_ms)

@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
 
 from frazil import commits, keys
-from frazil.archive import archive_all_entries, read_archive
+from frazil.archive import archive_all_entries, find_archived
 from frazil.expiry import (
     ExpiryPlan,
     RetentionWindow,
@@ -178,7 +178,7 @@ def _expire_decided(run: ExpiryRun, settled: Settled, before: TableExpiry) -> Ta
     archived = 0
     if before.table == work.stream.table.name:
         archived = archive_all_entries(work.store, history)
-        known = read_archive(work.store, history.table, history.table_uuid).entries
+        known = find_archived(work.store, history)
         expired = tuple(snapshot_id for snapshot_id in expired if snapshot_id in known)
     ids = (*expired, *before.abandoned_ids)
     request = new_request(work, before.table).model_copy(

@@ -141,13 +141,13 @@ def add_minutes(lake: BrokerLake, count: int) -> None:
 
 
 def live_through(lake: BrokerLake, days: int, hours: int) -> None:
-    """Let the days pass: commits, maintenance, and the clock."""
+    """Let the days pass: the clock, then the commits of its hours, and maintenance."""
     for number in range(1, days * 24 // hours + 1):
         begun = time.monotonic()
+        let_days_pass(lake, hours / 24)
         add_minutes(lake, hours * PER_HOUR)
         compact_table(lake.work)
         expire_snapshots(lake.work)
-        let_days_pass(lake, hours / 24)
         passed_days, seconds = number * hours / 24, time.monotonic() - begun
         told = f"{len(lake.table.metadata.snapshots)} snapshots, {seconds:.0f} s"
         print(f"day {passed_days:.2f} of {days}: {told}", file=sys.stderr)

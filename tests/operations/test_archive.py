@@ -8,10 +8,16 @@ import time_machine
 from lake import Lake
 
 from frazil import archive, keys
-from frazil.archive import archive_all_entries, archive_new_entries, read_archive
+from frazil.archive import (
+    archive_all_entries,
+    archive_new_entries,
+    find_archived,
+    read_archive,
+)
 from frazil.bootstrap import new_table
 from frazil.commits import Retained
 from frazil.errors import HistoryCutError, TableRecreatedError
+from frazil.expiry import RetentionWindow, decide_expiry
 from frazil.ledger import History, walk_ancestors
 from frazil.publishing import drop_stage
 from frazil.tables import NewTable
@@ -101,6 +107,35 @@ def test_the_archive_forgets_no_young_snapshot_and_few_at_once(
 
     assert young == 6
     assert len(lake.store.load(keys.LEDGER_TABLE).metadata.snapshots) == 4
+
+
+def test_what_expired_long_ago_is_not_looked_for_again(lake: Lake) -> None:
+    for end in (1, 2, 3):
+        lake.ingest(end, 0)
+    archive_all_entries(lake.store, lake.history)
+    whole = find_archived(lake.store, lake.history)
+
+    expire_everything(lake)
+
+    assert len(whole) == 4
+    assert find_archived(lake.store, lake.history) == {lake.history.head}
+    assert archive_all_entries(lake.store, lake.history) == 0
+
+
+def test_an_expiry_of_a_table_with_nothing_beside_main_reads_no_archive(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for end in (1, 2, 3):
+        lake.ingest(end, 0)
+    archive_all_entries(lake.store, lake.history)
+    expire_everything(lake)
+    lake.ingest(4, 0)
+    monkeypatch.setattr("frazil.publishing.read_archive", lambda *_: pytest.fail("was read"))
+    window = RetentionWindow(expire_ms=0, rollback_ms=0)
+
+    plan = decide_expiry(lake.history, {}, int(FAR_FUTURE.timestamp() * 1000), window)
+
+    assert len(plan.ancestor_ids) == 1
 
 
 def test_a_young_table_reads_no_archive(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
