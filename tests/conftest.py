@@ -204,14 +204,41 @@ class Lab:
         return int(status[0]["rows"] or 0)
 
     def produce(self, values: list[bytes | None], partitions: int = 2) -> None:
-        """Send values round robin over the partitions."""
+        """Send values round robin over the partitions; a broker may learn late of a new one."""
+        waiting = [*enumerate(values)]
+        for turn in stamina.retry_context(on=AssertionError, timeout=15, wait_initial=0.1):
+            with turn:
+                waiting = self._send(waiting, partitions)
+                assert waiting == []
+
+    def _send(
+        self, values: list[tuple[int, bytes | None]], partitions: int
+    ) -> list[tuple[int, bytes | None]]:
+        """Send each to its partition; give those whose partition is not known yet."""
         producer = Producer({"bootstrap.servers": self.stack.bootstrap, "linger.ms": 5})
-        for index, value in enumerate(values):
-            producer.produce(
-                self.topic, value=value, key=str(index).encode(), partition=index % partitions
-            )
+        unknown: list[tuple[int, bytes | None]] = []
+
+        def note(error: KafkaError | None, each: tuple[int, bytes | None]) -> None:
+            if error is not None:
+                if error.name() != "_UNKNOWN_PARTITION":
+                    raise KafkaException(error)
+                unknown.append(each)
+
+        for index, value in values:
+            each = (index, value)
+            target = {"key": str(index).encode(), "partition": index % partitions}
+            try:
+                producer.produce(
+                    self.topic,
+                    value=value,
+                    on_delivery=lambda error, _, each=each: note(error, each),
+                    **target,
+                )
+            except KafkaException as failure:
+                note(failure.args[0], each)
             producer.poll(0)
         assert producer.flush(30) == 0
+        return unknown
 
     def drain(self) -> list[Run]:
         """Run batches until nothing is new; the last answer says so."""

@@ -73,6 +73,7 @@ def test_the_table_is_created_as_the_file_says() -> None:
     assert [field.source_id for field in new.sort_order.fields] == [1]
     assert new.properties == {
         "a": "b",
+        "write.parquet.dict-size-bytes": "32768",
         "frazil.columns.orders": '["id", "at"]',
         "frazil.partitions.orders": '["day(at)"]',
     }
