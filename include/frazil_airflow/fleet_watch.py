@@ -57,10 +57,10 @@ def _is_sound(stream: str, run_id: str, down: Counter[str]) -> bool:
         report = watch_stream(work)
         if report.level == "warn" and is_paused(f"ingest__{stream}"):
             report = watch_stream(work, is_paused=True)
+        send_gauges(report)
     except Exception as error:  # noqa: BLE001 - it must not hide the other streams
         log.warning("%s: %s", stream, error)
         return False
-    send_gauges(report)
     log.log(choose_log_level(report), "%s", report.text)
     down.update([parts[report.cause]] if report.cause in parts else [])
     return report.level != "fail"
