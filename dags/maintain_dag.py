@@ -7,7 +7,8 @@ takes out rows that are older than the stream file says, in a snapshot that list
 `maintenance.expire_rows` it takes none. `report` says what the table looks like afterwards and
 records the timeline. No other task adds, changes or loses a row, and no offset moves.
 
-**When.** On `maintenance.schedule` of the stream file, or whenever you trigger it.
+**When.** On `maintenance.schedule` of the stream file, without one each hour in the stream's own
+minute, or whenever you trigger it.
 
 **Inputs.** The stream file's `maintenance` section, the table, its ledger archive. `rewrite_all`
 compacts every file, also the large ones: after another partition spec or sort order, so that all
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import TriggerRule, dag
 
+from frazil.schedules import choose_minute
 from frazil.streams import Stream
 from frazil_airflow.forms import MaintenanceForm, ask_maintenance, read_form
 from frazil_airflow.parsing import load_streams_to_parse
@@ -111,7 +113,7 @@ def maintain_dag(stream: Stream) -> None:
         dag_id=f"maintain__{stream.stream}",
         description=f"Compaction, expiry and orphan removal of {stream.table.name}",
         doc_md=__doc__,
-        schedule=stream.maintenance.schedule,
+        schedule=stream.maintenance.schedule or choose_minute(stream.stream),
         catchup=False,
         max_active_runs=1,
         dagrun_timeout=timedelta(hours=6),

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from forked import Run, run_frazil
+from hypothesis import settings
 from lake import Lake, Molds, make_stream
 from xdist.scheduler import LoadFileScheduling
 
@@ -34,6 +35,8 @@ FRAZIL = Path(sys.executable).with_name("frazil")
 os.environ.setdefault("FRAZIL_JARS", str(REPO / ".frazil" / "jars"))  # of every stack, once
 # No JVM of the tests lives long enough for its second compiler to pay: a third of their seconds.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+settings.register_profile("frazil", deadline=None)  # no test has a stopwatch
+settings.load_profile("frazil")
 FREE_PORTS = {
     f"FRAZIL_{name}_PORT": "0"
     for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW", "REGISTRY")

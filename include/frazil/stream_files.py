@@ -1,8 +1,7 @@
 """Loading stream files; every error names file, line, field and the fix."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,11 @@ def load_readable_streams(
     """
     streams: list[Stream] = []
     errors: list[StreamFileError] = []
+    taken: dict[str, str] = {}
     for path in _list_files(directory):
         try:
             candidates = load_streams_of(path)
-            _refuse_clashes([*streams, *candidates])
+            taken |= _claim(candidates, taken)
         except StreamFileError as error:
             errors.append(error)
         else:
@@ -212,20 +212,26 @@ def _children(node: yaml.Node | None) -> Iterator[tuple[int | str, int, yaml.Nod
             yield index, value.start_mark.line + 1, value
 
 
-def _refuse_clashes(streams: list[Stream]) -> None:
-    """Refuse two files for one table: each would take the other for a foreign writer (B9)."""
-    owners: dict[str, str] = {}
-    names = Counter(stream.stream for stream in streams)
+def _claim(streams: Iterable[Stream], taken: Mapping[str, str]) -> dict[str, str]:
+    """Give what these streams take, and who takes it: names have no dot, tables have one.
+
+    Raises:
+        StreamFileError: it is taken already; two streams of one table would each take the other
+            for a foreign writer (B9).
+    """
+    claims: dict[str, str] = {}
     for stream in streams:
-        if names[stream.stream] > 1:
+        if stream.stream in taken or stream.stream in claims:
             raise StreamFileError(
                 f"two streams are named {stream.stream!r}: a route's, and a file's",
                 "rename the file, or the value in `route.tables`",
             )
+        claims[stream.stream] = stream.stream
         for table in (stream.table.name, stream.dead_letters_table):
-            if table in owners:
+            if owner := claims.get(table) or taken.get(table):
                 raise StreamFileError(
-                    f"streams {owners[table]!r} and {stream.stream!r} both fill {table}",
+                    f"streams {owner!r} and {stream.stream!r} both fill {table}",
                     "give one of them another table.name",
                 )
-            owners[table] = stream.stream
+            claims[table] = stream.stream
+    return claims

@@ -143,7 +143,7 @@ class ExpireRows(Section):
 class Maintenance(Section):
     """Compaction, expiry and orphan removal."""
 
-    schedule: Schedule = Field("17 * * * *", description="cron line of the maintenance DAG")
+    schedule: Schedule | None = Field(None, description="cron line; else hourly, in its own minute")
     compact_target_mb: int = Field(128, ge=1, description="file size that compaction aims at")
     expire_hours: int = Field(72, ge=1, description="snapshots older than this may go")
     rollback_hours: int = Field(24, ge=0, description="snapshots of this window never go")

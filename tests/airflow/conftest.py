@@ -42,6 +42,12 @@ WriteStream = Callable[..., Path]
 Parse = Callable[[], "DagBag"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def logging_of_airflow() -> None:
+    """Let Airflow set up logging before a test reads logs: it takes away who listens."""
+    import airflow.settings  # noqa: F401, PLC0415 - after its environment
+
+
 @pytest.fixture
 def write_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteStream:
     """Write sound stream files into a folder of the test's own; arguments change one value each."""

@@ -2,9 +2,10 @@
 
     python tests/bench/many_streams.py
 
-STREAMS (100) with a batch a minute each get RECORDS (1,000) a minute for MINUTES (5); the first
-minute, in which Spark and Airflow warm up, is left out. It starts a whole stack of its own. A
-record's age is its snapshot's commit less its own timestamp, for each record of each table.
+STREAMS (100) with a batch a minute each get RECORDS (1,000) a minute for MINUTES (8). The first
+WARM_MINUTES (3), in which all tables are made at once and that is caught up, count only in the
+percentiles by minute. It starts a whole stack of its own. A record's age is its snapshot's commit
+less its own timestamp, for each record of each table.
 """
 
 import json
@@ -29,11 +30,12 @@ from frazil.stack.settings import DAG_SCAN_VARIABLE
 from frazil_demo.airflow_api import AirflowApi
 
 PARTITIONS = 2
+WARM_MINUTES = 3
 LIMIT_P95 = 90
 LINGER_MS = 500
 """Ages count from before it. Without, a hundred slow topics are a request for each record."""
 
-SCAN_SECONDS = "60"
+SCAN_SECONDS = "300"
 """How often Airflow parses the DAG files again: each time it also writes 200 DAGs anew."""
 PATIENCE_SECONDS = 1200
 
@@ -84,12 +86,15 @@ def let_airflow_rest(environment: Mapping[str, str]) -> None:
 def main(streams: int, records: int, minutes: int) -> dict[str, Any]:
     """Let them run, and look at every record."""
     os.environ[DAG_SCAN_VARIABLE] = SCAN_SECONDS
-    with started_stack() as environment:
-        stack = ask(environment, "stack", "status")
-        names, bootstrap = write_streams(environment, streams), stack["kafka"]["bootstrap"]
+    with started_stack("--only", "kafka,spark") as environment:
+        bootstrap = ask(environment, "stack", "status")["kafka"]["bootstrap"]
+        names = write_streams(environment, streams)
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for made in admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in names]).values():
             made.result(60)
+        # Airflow last: with a scan each five minutes it has to see the streams in its first.
+        subprocess.run([str(FRAZIL), "stack", "up"], env=environment, check=True)
+        stack = ask(environment, "stack", "status")
         airflow = stack["airflow"]
         api = AirflowApi(airflow["url"], airflow["user"], Path(airflow["password_file"]))
         for name in names:
@@ -104,31 +109,40 @@ def main(streams: int, records: int, minutes: int) -> dict[str, Any]:
         found = [measure_ages(environment, stack, name) for name in names]
         verdicts = {ask(environment, "audit", name)["verdict"] for name in names}
         assert verdicts == {"holds"}
-    return describe(np.concatenate([ages for ages, _ in found]), found, busy) | {
+    return describe(found, busy) | {
         "streams": streams,
         "records_a_minute": records,
         "minutes": minutes,
+        "warm_minutes": WARM_MINUTES,
         "linger_ms": LINGER_MS,
         "dag_scan_seconds": int(SCAN_SECONDS),
     }
 
 
-def describe(ages: Any, found: Sequence[tuple[Any, int]], busy: float) -> dict[str, Any]:
-    """Give percentiles over all records, and how even the streams are."""
-    each = sorted(float(np.percentile(one, 95)) for one, _ in found)
+def describe(found: Sequence[tuple[Any, Any, int]], busy: float) -> dict[str, Any]:
+    """Give percentiles over all records, by the minute they were sent in, and by stream."""
+    sent, ages = (np.concatenate([one[part] for one in found]) for part in (0, 1))
+    begin = WARM_MINUTES * 60
+    warm = ages[sent >= begin]
+    minutes = range(int(sent.max() // 60) + 1)
+    each = sorted(percentile(ages[sent >= begin], 95) for sent, ages, _ in found)
     return {
-        "batches": sum(batches for _, batches in found),
+        "batches": sum(batches for *_, batches in found),
         "cpu_percent": round(busy),
-        "seconds_to_visible": {
-            f"p{share}": round(float(np.percentile(ages, share)), 1) for share in (50, 95, 100)
-        },
-        "p95_of_the_best_and_the_worst_stream": [round(each[0], 1), round(each[-1], 1)],
+        "seconds_to_visible": {f"p{share}": percentile(warm, share) for share in (50, 95, 100)},
+        "p95_by_minute": [percentile(ages[sent // 60 == minute], 95) for minute in minutes],
+        "p95_of_the_best_and_the_worst_stream": [each[0], each[-1]],
         "limit_p95": LIMIT_P95,
     }
 
 
+def percentile(ages: Any, share: int) -> float:
+    """Give one percentile to a tenth of a second."""
+    return round(float(np.percentile(ages, share)), 1)
+
+
 if __name__ == "__main__":
-    given = (("STREAMS", "100"), ("RECORDS", "1000"), ("MINUTES", "5"))
+    given = (("STREAMS", "100"), ("RECORDS", "1000"), ("MINUTES", "8"))
     figures = main(*(int(os.environ.get(name, default)) for name, default in given))
     print(json.dumps(figures, indent=2))
     sys.exit(figures["seconds_to_visible"]["p95"] > LIMIT_P95)

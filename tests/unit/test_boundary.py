@@ -173,7 +173,7 @@ records = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(log=records, data=st.data())
 def test_a_boundary_that_is_found_is_the_true_one_whatever_the_offsets(
     log: list[Record], data: st.DataObject
@@ -198,7 +198,7 @@ def test_a_boundary_that_is_found_is_the_true_one_whatever_the_offsets(
     assert unread == offsets[middle:last]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(log=st.lists(st.integers(0, 9), unique=True, min_size=2, max_size=10), data=st.data())
 def test_records_that_differ_are_always_found_and_never_doubled_by_a_copy_that_has_some_twice(
     log: list[int], data: st.DataObject

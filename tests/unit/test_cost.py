@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import REPO
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lake import Lake
 
@@ -79,7 +79,6 @@ def test_no_snapshot_no_day() -> None:
     assert sum_up_days([], [], [], Prices()) == []
 
 
-@settings(deadline=None)
 @given(sizes=SIZES, fixed=st.floats(0.01, 100), each=st.floats(1e-7, 1e-3))
 def test_batches_on_a_line_give_their_fixed_part(
     sizes: list[int], fixed: float, each: float
@@ -92,7 +91,6 @@ def test_batches_on_a_line_give_their_fixed_part(
     assert fit.fixed == pytest.approx(fixed, rel=1e-3, abs=1e-3 * fit.mean)
 
 
-@settings(deadline=None)
 @given(points=COSTS)
 def test_the_fixed_part_never_leaves_what_must_hold(points: list[tuple[int, float]]) -> None:
     fit = fit_fixed_cost(points)
@@ -101,7 +99,6 @@ def test_the_fixed_part_never_leaves_what_must_hold(points: list[tuple[int, floa
     assert fit.reliable == (fit.why == "")
 
 
-@settings(deadline=None)
 @given(points=COSTS, factor=st.floats(0.1, 10))
 def test_more_batches_never_cost_less_and_never_more_than_in_proportion(
     points: list[tuple[int, float]], factor: float

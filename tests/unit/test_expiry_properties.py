@@ -54,7 +54,7 @@ def model_of(life: tuple[int, int]) -> TableModel:
     return model
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(life=lives, window=windows)
 def test_expiry_keeps_every_recovery_point_even_without_the_archive(  # I9, C1
     life: tuple[int, int], window: RetentionWindow
@@ -68,7 +68,7 @@ def test_expiry_keeps_every_recovery_point_even_without_the_archive(  # I9, C1
     assert states(model.points(with_archive=False)) == before
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(life=lives, window=windows)
 def test_f8_expiry_keeps_the_windows_and_whatever_a_branch_or_tag_names(  # I9
     life: tuple[int, int], window: RetentionWindow
@@ -88,7 +88,7 @@ def test_f8_expiry_keeps_the_windows_and_whatever_a_branch_or_tag_names(  # I9
     assert set(model.all_refs().values()) <= model.entries.keys()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(life=lives, window=windows)
 def test_nothing_goes_that_is_not_archived_unless_main_never_held_it(
     life: tuple[int, int], window: RetentionWindow
@@ -104,7 +104,7 @@ def test_nothing_goes_that_is_not_archived_unless_main_never_held_it(
     assert lineage_before <= {e.snapshot_id for e in walk_ancestors(model.history())}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(life=lives, window=windows)
 def test_expiring_again_changes_nothing(life: tuple[int, int], window: RetentionWindow) -> None:
     model = model_of(life)

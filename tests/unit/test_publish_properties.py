@@ -132,7 +132,7 @@ def begin() -> Lives:
     return lives
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 40))
 def test_the_batches_on_main_are_one_chain_without_gap_or_overlap(  # E1, E2
     seed: int, steps: int
@@ -155,7 +155,7 @@ def test_the_batches_on_main_are_one_chain_without_gap_or_overlap(  # E1, E2
         assert reached == ends[-1] == lives.ends[partition]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 40))
 def test_a_batch_that_is_on_main_is_found_and_never_lands_again(  # D1
     seed: int, steps: int

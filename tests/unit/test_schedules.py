@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from croniter import croniter
 
-from frazil.schedules import spread
+from frazil.schedules import choose_minute, spread
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
@@ -31,3 +31,13 @@ def test_a_stream_keeps_its_second_and_its_minute() -> None:
 
 def test_a_word_stays_what_it_is() -> None:
     assert spread("@hourly", "orders") == "@hourly"
+
+
+def test_maintenance_of_a_hundred_streams_begins_all_over_the_hour() -> None:
+    lines = [choose_minute(f"stream{number}") for number in range(100)]
+    begun = [croniter(line, NOON).get_next(datetime) for line in lines]
+    minutes = [moment.minute for moment in begun]
+
+    assert len(set(minutes)) > 40
+    assert max(minutes.count(minute) for minute in minutes) < 8
+    assert (max(begun) - NOON).total_seconds() <= 3600

@@ -23,6 +23,7 @@ def airflow_environment(settings: StackSettings, ports: Ports, keys: AirflowKeys
         "GX_ANALYTICS_ENABLED": "false",
         "SCARF_ANALYTICS": "false",
         **_core(settings, ports, keys),
+        **_pace(settings),
         **_logging(settings),
         **connection_environment(settings, ports),
     }
@@ -86,7 +87,7 @@ API_SERVER_SETTINGS = dict.fromkeys(
 
 
 def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
-    """Give what says who Airflow is: folders, database, addresses, keys, pace."""
+    """Give what says who Airflow is: folders, database, addresses, keys."""
     home = settings.airflow
     arguments = "frazil.stack.airflow_local.DATABASE_ARGUMENTS"
     return {
@@ -113,8 +114,18 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__SECRET_KEY": keys.api,
         "AIRFLOW__API_AUTH__JWT_SECRET": keys.jwt,
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(home / "bundles"),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+
+
+def _pace(settings: StackSettings) -> dict[str, str]:
+    """Give how often Airflow's parts look, and at how much."""
+    return {
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        # Those in which a task has ended are looked at first: see the executor.
+        "AIRFLOW__SCHEDULER__MAX_DAGRUNS_PER_LOOP_TO_SCHEDULE": "8",
         # After a crash its tasks run again within a minute, not after five.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
@@ -122,8 +133,6 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": settings.dag_scan_seconds,
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": settings.dag_scan_seconds,
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(home / "bundles"),
-        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     }
 
 
