@@ -106,6 +106,19 @@ def test_maintenance_goes_on_after_a_failed_task_and_the_run_stays_red(dags: Dag
     ]
 
 
+def test_without_a_schedule_maintenance_comes_each_hour_in_the_streams_own_minute(
+    write_stream: WriteStream, parse: Parse
+) -> None:
+    for name in ("orders", "refunds"):
+        path = write_stream(name)
+        path.write_text(path.read_text().partition("maintenance:")[0])
+
+    dags = parse().dags
+
+    schedules = [str(dags[f"maintain__{name}"].schedule) for name in ("orders", "refunds")]
+    assert schedules == ["1 * * * *", "33 * * * *"]
+
+
 def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags: Dags) -> None:
     schedules = {dag_id: str(dag.schedule) for dag_id, dag in dags.items()}
 

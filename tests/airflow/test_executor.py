@@ -1,9 +1,11 @@
-"""The executor takes no more tasks than it has slots, so that the next one is chosen by weight."""
+"""The executor: what is chosen next, when a turn of the scheduler waits, what is prepared once."""
 
 import multiprocessing
 import threading
 import time
-from datetime import UTC, datetime
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,11 @@ import pytest
 
 if TYPE_CHECKING:
     from frazil_airflow.executor import WarmLocalExecutor
+
+
+NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+NEVER = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def make_workload(task: str, weight: int) -> SimpleNamespace:
@@ -21,14 +28,75 @@ def make_workload(task: str, weight: int) -> SimpleNamespace:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def database() -> None:
-    """Make the tables of runs in the database that these tests' Airflow has not."""
+def database() -> Iterator[None]:
+    """Make Airflow's tables for these tests: all others do without."""
     from airflow import settings  # noqa: PLC0415 - after the environment
     from airflow.models import import_all_models  # noqa: PLC0415 - likewise
     from airflow.models.base import Base  # noqa: PLC0415 - likewise
 
     import_all_models()
     Base.metadata.create_all(settings.engine)
+    yield
+    Base.metadata.drop_all(settings.engine)
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no turn wait where a test does not look at it."""
+    from frazil_airflow import executor  # noqa: PLC0415 - after the environment
+
+    monkeypatch.setattr(executor, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(executor, "GATHER_SECONDS", 0.0)
+
+
+def add_run(
+    dag: str, looked_at: datetime, state: str = "running", ended_at: datetime = NEVER
+) -> None:
+    """Put a run with one task into Airflow's database; it was looked at, its task has ended."""
+    from airflow.models.dag import DagModel  # noqa: PLC0415 - after the environment
+    from airflow.models.dagbundle import DagBundleModel  # noqa: PLC0415 - likewise
+    from airflow.models.dagrun import DagRun  # noqa: PLC0415 - likewise
+    from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415 - likewise
+    from airflow.utils.session import create_session  # noqa: PLC0415 - likewise
+    from airflow.utils.state import DagRunState  # noqa: PLC0415 - likewise
+    from sqlalchemy import insert  # noqa: PLC0415 - likewise
+
+    has_ended = ended_at != NEVER
+    task = {"id": uuid.uuid4(), "dag_id": dag, "run_id": "run", "task_id": "plan", "pool": "any"}
+    task |= {"state": "success" if has_ended else "scheduled", "updated_at": ended_at}
+    with create_session() as session:
+        if session.get(DagBundleModel, "bundle") is None:
+            session.add(DagBundleModel(name="bundle"))
+            session.flush()
+        session.add(DagModel(dag_id=dag, bundle_name="bundle", is_paused=False, is_stale=False))
+        session.flush()
+        run = DagRun(dag_id=dag, run_id="run", run_type="manual", run_after=NEVER)
+        run.state, run.last_scheduling_decision = DagRunState(state), looked_at
+        session.add(run)
+        session.flush()
+        session.execute(insert(TaskInstance).values(pool_slots=1, **task))
+
+
+def read_looks(dag: str) -> datetime | None:
+    """Read when a run was looked at."""
+    from airflow.models.dagrun import DagRun  # noqa: PLC0415 - after the environment
+    from airflow.utils.session import create_session  # noqa: PLC0415 - likewise
+    from sqlalchemy import select  # noqa: PLC0415 - likewise
+
+    with create_session() as session:
+        found: datetime | None = session.scalar(
+            select(DagRun.last_scheduling_decision).where(DagRun.dag_id == dag)
+        )
+        return found
+
+
+def list_next_runs() -> list[str]:
+    """Ask Airflow which runs its scheduler looks at next."""
+    from airflow.models.dagrun import DagRun  # noqa: PLC0415 - after the environment
+    from airflow.utils.session import create_session  # noqa: PLC0415 - likewise
+
+    with create_session() as session:
+        return [run.dag_id for run in DagRun.get_running_dag_runs_to_examine(session)]
 
 
 def start_without_workers(monkeypatch: pytest.MonkeyPatch, slots: int) -> "WarmLocalExecutor":
@@ -103,30 +171,40 @@ def test_without_a_free_slot_a_turn_of_the_scheduler_waits_for_one(
     assert [*executor.get_event_buffer()] == [plan.key]
 
 
-def test_runs_in_which_a_task_has_ended_are_looked_at_before_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from airflow.models.dagrun import DagRun  # noqa: PLC0415 - after the environment
-    from airflow.utils.session import create_session  # noqa: PLC0415 - likewise
-    from airflow.utils.state import TaskInstanceState  # noqa: PLC0415 - likewise
-    from sqlalchemy import select  # noqa: PLC0415 - likewise
+def test_with_a_free_slot_no_turn_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    from frazil_airflow import executor as module  # noqa: PLC0415 - after the environment
 
-    looked_at = datetime(2026, 11, 24, tzinfo=UTC)
-    with create_session() as session:
-        for hour, dag in enumerate(("ingest__events", "ingest__orders")):
-            run = DagRun(dag_id=dag, run_id="run", run_type="manual", run_after=looked_at)
-            run.last_scheduling_decision = looked_at.replace(hour=hour)
-            session.add(run)
-    executor = start_without_workers(monkeypatch, slots=1)
+    slept: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", slept.append)
+    monkeypatch.setattr(module, "FULL_SECONDS", 0.05)
+    executor = start_without_workers(monkeypatch, slots=2)
+    plan = make_workload("plan", 2)
+    executor.queued_tasks = {plan.key: plan}
 
-    executor.change_state(make_workload("plan", 2).key, TaskInstanceState.SUCCESS)
+    executor.heartbeat()
     executor.heartbeat()
 
-    order = select(DagRun.dag_id).order_by(DagRun.last_scheduling_decision)
-    unseen = select(DagRun.dag_id).where(DagRun.last_scheduling_decision.is_(None))
-    with create_session() as session:
-        assert [*session.scalars(order)] == ["ingest__orders", "ingest__events"]
-        assert not [*session.scalars(unseen)]
+    assert executor.running == {plan.key}
+    assert not slept
+
+
+def test_runs_in_which_a_task_has_ended_are_looked_at_before_those_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for minute, dag in enumerate(("waits", "was_looked_at", "goes_on")):
+        at = NOON.replace(minute=minute)
+        ended = {"goes_on": at + SECOND, "was_looked_at": at - SECOND}.get(dag, NEVER)
+        add_run(dag, at, ended_at=ended)
+    add_run("is_over", NOON, state="success", ended_at=NOON + SECOND)
+    executor = start_without_workers(monkeypatch, slots=1)
+
+    before = list_next_runs()
+    executor.heartbeat()
+
+    assert before == ["waits", "was_looked_at", "goes_on"]
+    assert list_next_runs() == ["goes_on", "waits", "was_looked_at"]
+    assert read_looks("is_over") == NOON
+    assert read_looks("goes_on") is not None
 
 
 def test_the_slots_of_a_dead_worker_are_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,17 +246,11 @@ def test_schemas_of_messages_are_made_once_before_the_workers_start() -> None:
     assert task_runner.TypeAdapter is comms.TypeAdapter
 
 
-def test_that_a_task_has_started_is_its_first_heartbeat() -> None:
-    from airflow.sdk.execution_time.supervisor import (  # noqa: PLC0415 - see above
-        ActivitySubprocess,
-    )
-
-    from frazil_airflow.executor import prepare  # noqa: PLC0415 - likewise
-
-    beats: list[object] = []
+def make_process(beats: list[object]) -> SimpleNamespace:
+    """Make of Airflow's supervisor of a task what it needs to start one and to say so."""
     answer = SimpleNamespace(should_retry=False, start_date=None)
     api = SimpleNamespace(start=lambda *_: answer, heartbeat=lambda *_, **__: beats.append(1))
-    process = SimpleNamespace(
+    return SimpleNamespace(
         id="1",
         pid=1,
         client=SimpleNamespace(task_instances=api),
@@ -187,13 +259,24 @@ def test_that_a_task_has_started_is_its_first_heartbeat() -> None:
         _terminal_state=None,
         _last_heartbeat_attempt=0.0,
     )
+
+
+def test_that_a_task_has_started_is_its_first_heartbeat() -> None:
+    from airflow.sdk.execution_time.supervisor import (  # noqa: PLC0415 - see above
+        ActivitySubprocess,
+    )
+
+    from frazil_airflow.executor import prepare  # noqa: PLC0415 - likewise
+
+    beats: list[object] = []
+    process = make_process(beats)
     message = {"dag_rel_path": "a.py", "bundle_info": None, "sentry_integration": ""}
     prepare()
 
-    start, beat = (
-        getattr(ActivitySubprocess, n) for n in ("_on_child_started", "_send_heartbeat_if_needed")
+    beat = ActivitySubprocess._send_heartbeat_if_needed  # noqa: SLF001 - as its loop does
+    ActivitySubprocess._on_child_started(  # noqa: SLF001 - what a start calls
+        process, ti=SimpleNamespace(id="1"), **message
     )
-    start(process, ti=SimpleNamespace(id="1"), **message)
     beat(process)
     at_once = len(beats)
     process._last_heartbeat_attempt -= 60  # noqa: SLF001 - a minute later

@@ -85,6 +85,7 @@ def let_airflow_rest(environment: Mapping[str, str]) -> None:
 
 def main(streams: int, records: int, minutes: int) -> dict[str, Any]:
     """Let them run, and look at every record."""
+    assert minutes > WARM_MINUTES
     os.environ[DAG_SCAN_VARIABLE] = SCAN_SECONDS
     with started_stack("--only", "kafka,spark") as environment:
         bootstrap = ask(environment, "stack", "status")["kafka"]["bootstrap"]

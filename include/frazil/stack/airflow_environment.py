@@ -124,7 +124,7 @@ def _pace(settings: StackSettings) -> dict[str, str]:
     return {
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
-        # Those in which a task has ended are looked at first: see the executor.
+        # Those in which a task has ended come before those that wait: see the executor.
         "AIRFLOW__SCHEDULER__MAX_DAGRUNS_PER_LOOP_TO_SCHEDULE": "8",
         # After a crash its tasks run again within a minute, not after five.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
