@@ -17,7 +17,7 @@ from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, State
-from sqlalchemy import exists, select, update
+from sqlalchemy import exists, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from frazil.preloading import preload
@@ -108,10 +108,12 @@ def put_ready_first() -> None:
     Raises:
         DBAPIError: the database did not answer.
     """
+    # By the run's tasks: SQLite would look by state at all that the DAG ever ran.
+    state = func.coalesce(TaskInstance.state, "")
     ended = exists().where(
         TaskInstance.dag_id == DagRun.dag_id,
         TaskInstance.run_id == DagRun.run_id,
-        TaskInstance.state.in_(State.finished),
+        state.in_(State.finished),
         TaskInstance.updated_at > DagRun.last_scheduling_decision,
     )
     ready = select(DagRun.id).where(
