@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -205,6 +206,25 @@ def test_runs_in_which_a_task_has_ended_are_looked_at_before_those_that_wait(
     assert list_next_runs() == ["goes_on", "waits", "was_looked_at"]
     assert read_looks("is_over") == NOON
     assert read_looks("goes_on") is not None
+
+
+def test_a_database_that_does_not_answer_ends_no_scheduler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from airflow import settings  # noqa: PLC0415 - after the environment
+    from airflow.utils.state import TaskInstanceState  # noqa: PLC0415 - likewise
+    from sqlalchemy import create_engine  # noqa: PLC0415 - likewise
+    from sqlalchemy.orm import scoped_session, sessionmaker  # noqa: PLC0415 - likewise
+
+    executor = start_without_workers(monkeypatch, slots=1)
+    plan = make_workload("plan", 2)
+    executor.result_queue.put((plan.key, TaskInstanceState.SUCCESS, None))
+    nowhere = create_engine(f"sqlite:///{tmp_path}/no/such/folder.db")
+    monkeypatch.setattr(settings, "Session", scoped_session(sessionmaker(bind=nowhere)))
+
+    executor.heartbeat()
+
+    assert [*executor.get_event_buffer()] == [plan.key]
 
 
 def test_the_slots_of_a_dead_worker_are_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
