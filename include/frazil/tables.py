@@ -25,6 +25,7 @@ from frazil import keys
 from frazil.connections import CatalogPreset
 from frazil.errors import CatalogUnavailableError, FrazilError, MissingTableError, StorageError
 from frazil.ledger import EMPTY_ARCHIVE, Archive, History, LedgerEntry
+from frazil.metadata_memory import remember_metadata
 from frazil.usage import count_request
 
 TABLE_DEFAULTS: Mapping[str, str] = {
@@ -66,6 +67,7 @@ class TableStore:
         """Open the catalog once."""
         if self._catalog is None:
             with translated_errors(f"opening catalog {self.preset.name}"):
+                remember_metadata()
                 counted = {"py-io-impl": COUNTED_FILES, **self.preset.properties}
                 self._catalog = load_catalog(self.preset.name, **counted)
         return self._catalog
