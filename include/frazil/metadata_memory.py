@@ -1,8 +1,7 @@
 """Metadata files that were read, remembered: a name like theirs is never used twice.
 
 A step loads its table again and again, since what it decides must fit what stands there now. Where
-that is, the catalog says each time; what it says is parsed once, which takes 30 ms for the
-snapshots of a day with a batch a minute.
+that is, the catalog says each time; what it says is parsed once.
 """
 
 import threading

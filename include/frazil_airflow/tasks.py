@@ -127,7 +127,7 @@ class TaskFactory(Protocol):
 
 def frazil_task(function: Callable[..., object]) -> TaskFactory:
     """Make a task of a function whose name is the task id and whose docstring is its page."""
-    # Airflow reads it three times for each task; reading it anew was a fifth of a parse.
+    # Airflow reads it three times for each task; with many streams that shows.
     function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     made = task_decorator_factory(
         function,
