@@ -6,6 +6,7 @@ from pyiceberg.schema import Schema
 
 from frazil import keys
 from frazil.dead_letters import ensure_dead_letters_table
+from frazil.direct_partitions import list_partitions
 from frazil.errors import IncompatibleTableError, StreamFileError
 from frazil.evolution import settle_schema
 from frazil.failpoints import reach_failpoint
@@ -85,14 +86,16 @@ def refuse_misfits(stream: Stream, schema: Schema) -> None:
 def new_table(stream: Stream) -> NewTable:
     """Describe the table that the stream file asks for.
 
-    Where it has partitions or an order, Spark writes every batch: it learns from the table alone
-    what costs less, and so does compaction.
+    Where it has an order, or partitions that only Spark can tell apart, Spark writes every batch:
+    it learns from the table alone what costs less, and so does compaction.
     """
     schema = build_table_schema(stream.parsed_columns)
-    hot = HOT_DICTIONARY if stream.partition_fields or stream.table.sort_by else {}
+    spec = build_partition_spec(schema, stream.partition_fields)
+    by_spark = stream.table.sort_by or list_partitions(schema, spec) is None
+    hot = HOT_DICTIONARY if by_spark else {}
     return NewTable(
         schema=schema,
-        spec=build_partition_spec(schema, stream.partition_fields),
+        spec=spec,
         sort_order=build_sort_order(schema, stream.table.sort_by),
         properties={**hot, **stream.table.properties, **file_properties(stream)},
     )

@@ -21,6 +21,7 @@ from pyiceberg.typedef import Record
 
 from frazil import commits
 from frazil.contracts import BatchPlan
+from frazil.direct_partitions import read_place
 from frazil.errors import StageLostError, StageStaleError
 from frazil.publishing import commit_turn
 from frazil.tables import TableStore, translated_errors
@@ -91,9 +92,11 @@ def describe_file(table: Table, path: str) -> DataFile:
     try:
         with source.open() as stream:
             footer = pq.ParquetFile(stream).metadata
-    except pa.ArrowInvalid as error:
+        place = Record() if table.spec().is_unpartitioned() else read_place(footer.metadata)
+    except (pa.ArrowInvalid, KeyError) as error:
         raise StageLostError(
-            f"{path} was written for {'.'.join(table.name())} and is no Parquet file: {error}",
+            f"{path} was written for {'.'.join(table.name())} and is no Parquet file of one of its "
+            f"partitions: {error}",
             "run again: the next run plans and stages afresh",
         ) from error
     mapping = parquet_path_to_id_mapping(table.schema())
@@ -109,7 +112,7 @@ def describe_file(table: Table, path: str) -> DataFile:
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=place,
         file_size_in_bytes=len(source),
         sort_order_id=None,
         spec_id=table.metadata.default_spec_id,

@@ -20,6 +20,15 @@ class Landmarks(BaseModel):
     extremes: tuple[str, ...] = ()
 
 
+class PartitionBy(BaseModel):
+    """What tells partitions apart: a column, and a transform of the Iceberg specification."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str
+    transform: str
+
+
 class DirectFiles(BaseModel):
     """How Spark's Python workers may write rows themselves: where, and by which schema."""
 
@@ -32,3 +41,4 @@ class DirectFiles(BaseModel):
     shown: tuple[str, ...] = ()
     landmarks: Landmarks | None = None
     """Without, Spark is shown every row."""
+    partitions: tuple[PartitionBy, ...] = ()

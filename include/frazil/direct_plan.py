@@ -18,6 +18,7 @@ from frazil.batch_size import count_planned
 from frazil.columns import ColumnType, ListType, Primitive, StructType
 from frazil.contracts import BatchPlan, WireFormat
 from frazil.direct_orders import DirectFiles
+from frazil.direct_partitions import list_partitions
 from frazil.landmarks import find_landmarks
 from frazil.site_limits import read_limit
 from frazil.streams import Stream
@@ -91,6 +92,7 @@ def plan_direct(
         parquet=choose_parquet_options(properties),
         shown=tuple(c.name for c in columns if any(value_path(c) in m for m in metrics.values())),
         landmarks=find_landmarks(suite, stream.typed_columns),
+        partitions=list_partitions(table.schema(), table.spec()) or (),
     )
 
 
@@ -117,7 +119,7 @@ def fits_direct(table: Table, stream: Stream, wire: WireFormat | None = None) ->
         _fits_values(stream, wire)
         and stream.key.convert is None
         and stream.route is None
-        and table.spec().is_unpartitioned()
+        and list_partitions(table.schema(), table.spec()) is not None
         and table.sort_order().is_unsorted
         and [f.name for f in table.schema().fields]
         == [*[c.name for c in columns], keys.KAFKA_COLUMN]

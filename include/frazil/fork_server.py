@@ -10,6 +10,7 @@ is gone, or the server is stopped.
 Frazil's own modules may be among them: a fork runs what is on disk all the same (`preloading`).
 """
 
+import gc
 import json
 import os
 import random
@@ -204,6 +205,7 @@ def become(order: Order, outputs: tuple[int, int]) -> None:
 def main() -> None:
     """Import what the command line names, then serve."""
     preload(sys.argv[2:])
+    gc.freeze()  # no fork collects, and with that copies, what all of them share
     # Before the first fork: it looks for its room in the environment, which a fork replaces.
     setproctitle(" ".join(["python -m frazil.fork_server", *sys.argv[1:]]))
     serve(Path(sys.argv[1]))

@@ -38,7 +38,9 @@ class Table(Section):
     partition_by: tuple[str, ...] = Field(
         (), description="identity, year, month, day, hour, bucket, truncate of columns"
     )
-    sort_by: tuple[str, ...] = Field((), description="columns of a new table's sort order")
+    sort_by: tuple[str, ...] = Field(
+        (), description="columns of a new table's order; compaction sorts by them"
+    )
     properties: dict[str, str] = Field(
         default_factory=dict, description="Iceberg table properties of a new table"
     )

@@ -166,8 +166,9 @@ def _is_first(snapshot: Snapshot) -> bool:
 
     The number alone would not do: upgraded tables have snapshots from before they were numbered.
     """
-    kind = snapshot_summary(snapshot.summary).get(keys.KIND)
-    return snapshot.sequence_number == 1 and kind == keys.BOOTSTRAP
+    if snapshot.sequence_number != 1:
+        return False
+    return snapshot_summary(snapshot.summary).get(keys.KIND) == keys.BOOTSTRAP
 
 
 def snapshot_summary(summary: object) -> Mapping[str, str]:

@@ -45,8 +45,7 @@ LEGIBLE = "_frazil_legible"
 WHOLE = "_frazil_whole"
 _DECODED = "_frazil_decoded"
 _RECORDS = "_frazil_records"
-_CLOSING = rf"null[ \t\r\n]*\]|{_RECORDS}|\\u"
-"""What a text needs that closes the array in which it is parsed, or names it anew."""
+_CLOSING = r"null[ \t\r\n]*\]"
 _CORRUPT = "_frazil_corrupt"
 _BLANKS = r"' \t\r\n'"
 _ESCAPE = r"(?<!\\)(?:\\\\)*"
@@ -205,12 +204,15 @@ def _parse_records(
 
 
 def _closes(payload: str) -> str:
-    """Write the SQL that finds text which closes our array; few texts are looked at twice."""
+    """Write the SQL that finds text which closes our array; few texts are looked at twice.
+
+    It ends the array behind a null, or names it anew. What is looked for first is cheap: a pattern
+    in each text would be a fifth of the decode.
+    """
     text = f"CAST({payload} AS STRING)"
-    return (
-        f"coalesce(contains({text}, ']') AND {text} RLIKE r'{_CLOSING}' "
-        f"AND {_is_more(text)}, false)"
-    )
+    ends = f"(contains({text}, 'null') AND {text} RLIKE r'{_CLOSING}')"
+    names = f"contains({text}, '{_RECORDS}') OR contains({text}, r'\\u')"
+    return f"coalesce(contains({text}, ']') AND ({ends} OR {names}) AND {_is_more(text)}, false)"
 
 
 def _is_more(text: str) -> str:

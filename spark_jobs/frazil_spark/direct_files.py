@@ -3,22 +3,18 @@
 This runs in Spark's Python workers, sent there by value (see `direct_rows.py`).
 """
 
-import contextlib
-import posixpath
-import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow.fs import LocalFileSystem
 
-from frazil_spark.alike import AlikeOrder, weigh
+from frazil_spark.alike import weigh
+from frazil_spark.partition_places import Codes, Places
+from frazil_spark.row_files import DirectOrder, FileRoller, RowGroup
 from frazil_spark.sure_rows import Sure
-from frazil_spark.sure_values import ValueOrder, open_reader
+from frazil_spark.sure_values import open_reader
 
 KAFKA = "_kafka"
 SURE = "_frazil_sure"
@@ -38,9 +34,6 @@ RECORD: Mapping[str, pa.DataType] = {
 WEIGHT = "_frazil_weight"
 """For how many records a row of the frame stands: of rows that are counted alike one is enough."""
 SHOWN = "_frazil_shown_"
-ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""In Arrow's memory; about a third of it on disk."""
-
 _NO_TIME_US = -1000
 
 SHOWN_PER_BATCH = 10_000
@@ -52,103 +45,14 @@ PATIENCE = 3
 """So many batches in a row that are mostly unsure, and the rest of the task is not looked at."""
 
 
-@dataclass(frozen=True)
-class DirectOrder:
-    """What a worker needs: how values are read, the table's schema with field ids, the files."""
-
-    values: ValueOrder
-    schema: pa.Schema
-    folder: str
-    prefix: str
-    target_bytes: int
-    parquet: dict[str, str | int]
-    shown: tuple[str, ...]
-    """Columns that Spark needs of the sure rows too, for its counters."""
-    step: int = 1
-    """Every how many offsets Spark needs the value too, to see what no column names."""
-    alike: AlikeOrder | None = None
-    """How rows are told apart; without, Spark is shown all of them."""
-
-
-@dataclass(frozen=True)
-class RowGroup:
-    """Rows that stand in a file now, the records that they were, and the file if they began it."""
-
-    rows: pa.Table
-    records: pa.Table
-    path: str | None
-
-
-@dataclass
-class FileRoller:
-    """Write row groups into a file; begin the next file at the target size."""
-
-    order: DirectOrder
-    _system: LocalFileSystem = field(default_factory=LocalFileSystem)
-    _begun: list[str] = field(default_factory=list)
-    _writer: pq.ParquetWriter | None = None
-    _sink: pa.NativeFile | None = None
-    _rows: list[pa.RecordBatch] = field(default_factory=list)
-    _records: list[pa.RecordBatch] = field(default_factory=list)
-    _waiting_bytes: int = 0
-
-    def write(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> Iterator[RowGroup]:
-        """Take rows; give the row group that is full with them."""
-        self._rows.append(rows)
-        self._records.append(records)
-        self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= ROW_GROUP_BYTES:
-            yield from self._flush()
-            if self._sink is not None and self._sink.tell() >= self.order.target_bytes:
-                yield from self.close()
-
-    def close(self) -> Iterator[RowGroup]:
-        """Finish the file, if one is open or has to be; give its last row group."""
-        yield from self._flush()
-        if self._writer is not None and self._sink is not None:
-            self._writer.close()
-            self._sink.close()
-        self._writer = self._sink = None
-
-    def discard(self) -> None:
-        """Remove what this task began: its failure must not keep a full disk full."""
-        with contextlib.suppress(OSError):
-            if self._sink is not None:
-                self._sink.close()
-        for path in self._begun:
-            with contextlib.suppress(OSError):
-                self._system.delete_file(path)
-
-    def _open(self) -> str:
-        folder = self.order.folder.removeprefix("file://")
-        self._system.create_dir(folder, recursive=True)
-        path = posixpath.join(folder, f"{self.order.prefix}-{uuid.uuid4()}.parquet")
-        self._begun.append(path)
-        self._sink = self._system.open_output_stream(path)
-        self._writer = pq.ParquetWriter(
-            self._sink, self.order.schema, store_decimal_as_integer=True, **self.order.parquet
-        )
-        return f"file://{path}"
-
-    def _flush(self) -> Iterator[RowGroup]:
-        if not self._rows:
-            return
-        path = self._open() if self._writer is None else None
-        rows, records = pa.Table.from_batches(self._rows), pa.Table.from_batches(self._records)
-        self._rows, self._records, self._waiting_bytes = [], [], 0
-        if self._writer is not None:
-            self._writer.write_table(rows, row_group_size=rows.num_rows)
-        yield RowGroup(rows, records, path)
-
-
 def write_sure_rows(
     order: DirectOrder, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write what is sure; pass on the rest whole, and of the sure rows what Spark counts.
 
-    A file is named in the first row that it holds. If the task fails later, so does its result.
+    Files are named in the first row that they hold. If the task fails later, so does its result.
     """
-    roller = FileRoller(order)
+    roller = FileRoller(order, Places(order.partitions))
     try:
         yield from _write_sure_rows(order, roller, batches)
     except BaseException:
@@ -170,13 +74,16 @@ def _write_sure_rows(
             yield _pass_on(batch, order)
             continue
         sure = reader.read(batch["value"].cast(pa.binary()))
+        named = dict(zip(columns.names, sure.columns, strict=True))
+        places = roller.places.find(named, len(sure.places))
+        sure, places = _leave_to_spark(sure, places)
         fruitless = 0 if 2 * len(sure.places) > batch.num_rows else fruitless + 1
         if len(sure.places):
             known = _take(batch.drop_columns(["value"]), sure.places)
             kafka = build_kafka(known, order.schema.field(KAFKA).type, sure.schema_ids)
             rows = pa.RecordBatch.from_arrays([*sure.columns, kafka], schema=order.schema)
             records = _keep_records(batch, known, sure, order)
-            for group in roller.write(rows, records):
+            for group in roller.write(rows, records, places):
                 yield from _show(group, order)
         if len(sure.places) < batch.num_rows:
             yield _pass_on(_leave_out(batch, sure.places), order)
@@ -223,6 +130,17 @@ def _take(records: pa.RecordBatch, places: pa.Int64Array) -> pa.RecordBatch:
     return records if len(places) == records.num_rows else records.take(places)
 
 
+def _leave_to_spark(sure: Sure, places: Codes) -> tuple[Sure, Codes]:
+    """Take rows for sure no longer whose partition is one too many."""
+    kept = places >= 0
+    if kept.all():
+        return sure, places
+    mask = pa.array(kept)
+    columns = tuple(column.filter(mask) for column in sure.columns)
+    ids = None if sure.schema_ids is None else sure.schema_ids.filter(mask)
+    return Sure(sure.places.filter(mask), columns, ids), places[kept]
+
+
 def _leave_out(batch: pa.RecordBatch, sure: pa.Int64Array) -> pa.RecordBatch:
     is_rest = np.ones(batch.num_rows, np.bool_)
     is_rest[sure.to_numpy()] = False
@@ -257,7 +175,8 @@ def _show(group: RowGroup, order: DirectOrder) -> Iterator[pa.RecordBatch]:
         given = {name: column.take(pa.array(rows)) for name, column in given.items()}
         weights = weights[rows]
     given[WEIGHT] = pa.array(weights)
-    given[FILE] = pa.array([group.path] + [None] * (len(weights) - 1), pa.string())
+    begun = "\n".join(group.begun) or None
+    given[FILE] = pa.array([begun] + [None] * (len(weights) - 1), pa.string())
     shown = _lay_out(given, len(weights), order, is_sure=True)
     for begin in range(0, shown.num_rows, SHOWN_PER_BATCH):
         yield shown.slice(begin, SHOWN_PER_BATCH)

@@ -23,6 +23,8 @@ from frazil_spark import (
     cursors,
     direct_files,
     message_columns,
+    partition_places,
+    row_files,
     sure_rows,
     sure_values,
 )
@@ -35,9 +37,9 @@ from frazil_spark.direct_files import (
     SURE,
     SURE_ID,
     WEIGHT,
-    DirectOrder,
     write_sure_rows,
 )
+from frazil_spark.row_files import DirectOrder
 from frazil_spark.sure_values import SchemaOrder, ValueOrder
 from frazil_spark.unnamed_fields import choose_step
 from frazil_spark.wire_frame import write_header
@@ -63,6 +65,8 @@ for _module in (
     cursors,
     direct_files,
     message_columns,
+    partition_places,
+    row_files,
     sure_rows,
     sure_values,
 ):
@@ -95,6 +99,7 @@ def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
         shown=direct.shown,
         step=choose_step(request),
         alike=order_alike(request),
+        partitions=tuple((by.column, by.transform) for by in direct.partitions),
     )
     shown = "".join(
         f", `{SHOWN}{column.name}` {to_spark_ddl(column.type)}"

@@ -9,6 +9,7 @@ setting back what the table's metadata says. Then RUNS (40) real batches go into
 into one of the same day, by turns, so that whatever else the machine does meets both.
 """
 
+import gc
 import json
 import os
 import secrets
@@ -193,6 +194,7 @@ def main(days: int, hours: int, expire_hours: int, runs: int) -> dict[str, Any]:
         live_through(lake, days, hours)
         fresh = open_lake(folder, expire_hours)
         ingest(lake)  # both are warm: the new one's first batch made its table
+        gc.freeze()  # as in a task, which is a fork of what has imported all
         found: dict[str, list[dict[str, int]]] = {"old": [], "new": []}
         sides = [("old", lake), ("new", fresh)]
         for turn in range(runs):

@@ -18,6 +18,7 @@ ROUNDS = os.environ.get("ROUNDS", "5")
 BENCHES: Mapping[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "formats": (("formats.py", RECORDS, ROUNDS), {}),
     "flat": (("throughput.py", RECORDS, ROUNDS), {"EVENTS": "readings"}),
+    "partitioned": (("throughput.py", RECORDS, ROUNDS), {"PARTITION_BY": "day(ts)"}),
     "fifty": (("throughput.py", RECORDS, ROUNDS), {"EXPECTATIONS": "50"}),
     "bad": (("all_bad.py", RECORDS), {}),
     "letters": (("redrive.py",), {}),
@@ -31,6 +32,7 @@ AT_LEAST = {
 }
 AT_MOST = {
     "flat.time_ratio_median": round(1 / 1.05, 3),
+    "partitioned.time_ratio_median": 1.0,
     "fifty.time_ratio_same_settings": 1.25,
     "bad.1.driver_growth_mib": 200,
     "letters.seconds.replay.clock": 15,

@@ -3,7 +3,8 @@
     python tests/bench/throughput.py RECORDS ROUNDS
 
 EVENTS (orders) are of 365 bytes and nested, or `readings`: of 147 bytes and flat; the suite has
-EXPECTATIONS (10) of them. One floor has default write settings, the other those of our tables. It
+EXPECTATIONS (10) of them. PARTITION_BY, such as `day(ts)`, partitions all tables, none without.
+One floor has default write settings, the other those of our tables. It
 needs a running stack (`frazil stack up --only kafka,spark`); FRAZIL_SPARK_PID names its Spark
 server, whose CPU seconds count too.
 """
@@ -35,6 +36,8 @@ from frazil.workspace import Workspace, open_workspace
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "spark_jobs"))
 import stage_batch as job
+
+PARTITION_BY = os.environ.get("PARTITION_BY", "")
 
 
 class SameSession(SparkEngine):
@@ -146,6 +149,7 @@ def main(
     for turn in range(rounds + 1):
         table = f"bench.{stream}_{turn}"
         document = orders.write_document(stream, table, records, events.COLUMNS)
+        document["table"] = {"name": table, "partition_by": PARTITION_BY.split()}
         (folder / f"{stream}.yaml").write_text(yaml.safe_dump(document))
         work = open_workspace(stream, "bench")
         work.__dict__["engine"] = SameSession(spark)
@@ -175,7 +179,8 @@ def create_floor(
     schema = f"{events.SPARK_SCHEMA}, topic STRING, partition INT, offset BIGINT, "
     written = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     said = f" TBLPROPERTIES ({written})" if written else ""
-    spark.sql(f"CREATE TABLE {table} ({schema} timestamp TIMESTAMP) USING iceberg{said}")
+    parts = f" PARTITIONED BY ({', '.join(PARTITION_BY.split())})" if PARTITION_BY else ""
+    spark.sql(f"CREATE TABLE {table} ({schema} timestamp TIMESTAMP) USING iceberg{parts}{said}")
     return table
 
 

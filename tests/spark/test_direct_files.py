@@ -6,7 +6,7 @@ One topic of well-formed and odd records is read into two tables, once by each w
 import json
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow.parquet as pq
 import pytest
@@ -30,8 +30,14 @@ def read_rows(lab: Lab, name: str) -> list[Mapping[str, object]]:
     return sorted(load(lab, name).scan().to_arrow().to_pylist(), key=coordinate)
 
 
-def use_direct_stream(lab: Lab, stream: str, min_records: int, interpreted: int = 0) -> None:
-    """Read the lab's topic into a table of its own, without partitions.
+def use_direct_stream(
+    lab: Lab,
+    stream: str,
+    min_records: int,
+    interpreted: int = 0,
+    partition_by: Sequence[str] = (),
+) -> None:
+    """Read the lab's topic into a table of its own.
 
     Workers write batches of so many records or more; up to `interpreted` Spark compiles no code.
     """
@@ -40,7 +46,7 @@ def use_direct_stream(lab: Lab, stream: str, min_records: int, interpreted: int 
         **lab.document,
         "stream": stream,
         "value": {"convert": "json", "columns": COLUMNS},
-        "table": {"name": f"lab.{stream}"},
+        "table": {"name": f"lab.{stream}", "partition_by": [*partition_by]},
         "errors": {"max_bad_ratio": 1.0},
         "batch": {"max_records": 100_000},
         "quality": {"suite": "direct"},
@@ -133,6 +139,30 @@ def test_workers_write_most_rows_themselves_and_their_files_have_bounds(
     assert sum(f["record_count"] for f in by_workers) > 500
     assert all(f["readable_metrics"]["id"]["upper_bound"] is not None for f in by_workers)
     assert all(f["column_sizes"] and f["split_offsets"] for f in by_workers)
+
+
+def test_workers_put_rows_into_the_partitions_that_spark_would(
+    two: tuple[Lab, str, str],
+) -> None:
+    lab, direct, plain = two
+    lab.produce(make_records(secrets.randbelow(10**6), 3000))
+    by = ["hour(local)", "month(instant)", "flag"]
+    lab.document = {**lab.document, "source": {"topic": lab.topic}}
+
+    use_direct_stream(lab, direct, 0, partition_by=by)
+    use_direct_stream(lab, plain, 10**9, partition_by=by)
+
+    assert count_by_workers(lab, f"lab.{direct}") > 500
+    assert count_by_workers(lab, f"lab.{plain}") == 0
+    assert repr(read_rows(lab, f"lab.{direct}")) == repr(read_rows(lab, f"lab.{plain}"))
+    assert count_by_partition(lab, direct) == count_by_partition(lab, plain)
+    names = {f["partition"]["flag"] for f in load(lab, f"lab.{direct}").inspect.files().to_pylist()}
+    assert names == {True, False, None}
+
+
+def count_by_partition(lab: Lab, stream: str) -> list[tuple[str, object]]:
+    parts = load(lab, f"lab.{stream}").inspect.partitions().to_pylist()
+    return sorted((repr(part["partition"]), part["record_count"]) for part in parts)
 
 
 def count_by_workers(lab: Lab, name: str) -> int:

@@ -40,6 +40,22 @@ def test_compaction_merges_files_and_leaves_rows_and_state_alone(lake: StackLake
     assert compact_table(lake.work).tables[0].rewritten == ()
 
 
+def test_compaction_sorts_what_has_an_order(lake: StackLake) -> None:
+    ordered = make_stream(
+        f"{lake.stream.stream}s",
+        source={"topic": "orders"},
+        table={"name": f"{lake.stream.table.name}s", "sort_by": ["id"]},
+    )
+    other = StackLake(lake.folder, ordered)
+    other.begin()
+    ingest_up_to(other, *range(5, 26, 5))
+
+    compact_table(other.work)
+
+    ids = other.table.scan().to_arrow()["id"].to_pylist()
+    assert (ids, len(other.coordinates())) == (sorted(ids), 50)
+
+
 def test_many_manifests_become_few(lake: StackLake) -> None:
     spread = make_stream(
         f"{lake.stream.stream}p",

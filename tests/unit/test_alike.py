@@ -20,7 +20,8 @@ from frazil.expectations import Expectation, Json, Suite
 from frazil.landmarks import find_landmarks
 from frazil_spark import alike
 from frazil_spark.alike import AlikeOrder, weigh
-from frazil_spark.direct_files import BIG, FILE, WEIGHT, DirectOrder, write_sure_rows
+from frazil_spark.direct_files import BIG, FILE, WEIGHT, write_sure_rows
+from frazil_spark.row_files import DirectOrder
 from frazil_spark.sure_values import ValueOrder
 
 COLUMNS = {

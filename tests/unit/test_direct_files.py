@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from lake import Lake, make_stream, rows_of
 from pyiceberg.exceptions import CommitFailedException, ServerError
+from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 from scripted_catalog import landed_then
 
@@ -118,6 +119,7 @@ def test_a_staged_file_is_published_like_any_other(lake: Lake) -> None:
         (make_stream(value={"columns": {"s": "struct<a: int!>"}}), False),
         (make_stream(value={"columns": {"s": "list<date>"}}), False),
         (make_stream(table={"name": "demo.orders", "partition_by": ["bucket(id, 4)"]}), False),
+        (make_stream(table={"name": "demo.orders", "partition_by": ["id", "name"]}), True),
         (make_stream(table={"name": "demo.orders", "sort_by": ["id"]}), False),
         *[
             (make_stream(table={"name": "demo.orders", "properties": {name: value}}), False)
@@ -169,7 +171,10 @@ def test_a_registrys_values_need_a_layout_and_columns_that_are_exact(
     ("table", "of_table", "of_workers"),
     [
         pytest.param({}, None, 32768, id="workers know it, compaction takes the default"),
-        pytest.param({"partition_by": ["id"]}, "32768", 32768, id="Spark learns it of the table"),
+        pytest.param({"partition_by": ["id"]}, None, 32768, id="so where workers part the rows"),
+        pytest.param(
+            {"partition_by": ["bucket(id, 2)"]}, "32768", 32768, id="Spark learns it of the table"
+        ),
         pytest.param({"sort_by": ["id"]}, "32768", 32768, id="so where rows have an order"),
         pytest.param({"properties": {DICTIONARY: "99"}}, "99", 99, id="the file decides"),
     ],
@@ -238,6 +243,23 @@ def test_a_file_that_is_none_is_a_lost_stage(lake: Lake) -> None:
 
     with pytest.raises(StageLostError, match="is no Parquet file"):
         describe_file(lake.table, f"file://{lake.folder}/a.parquet")
+
+
+def test_a_file_is_staged_in_the_partition_that_it_names(tmp_path: Path) -> None:
+    table = {"name": "demo.orders", "partition_by": ["name"]}
+    lake = Lake(tmp_path, make_stream(table=table))
+    lake.begin()
+    rows = rows_of(lake.table, lake.plan(3, 0))
+    placed, lost = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    with pq.ParquetWriter(placed, rows.schema) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata({"frazil.partition": '["x"]'})
+    pq.write_table(rows, lost)
+
+    assert describe_file(lake.table, f"file://{placed}").partition == Record("x")
+    with pytest.raises(StageLostError, match="no Parquet file of one of its partitions"):
+        describe_file(lake.table, f"file://{lost}")
+    lake.close()
 
 
 def test_files_for_another_layout_are_refused(lake: Lake) -> None:

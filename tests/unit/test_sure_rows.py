@@ -11,7 +11,8 @@ from frazil.columns import parse_column
 from frazil.direct_plan import narrow_schema
 from frazil.table_schema import build_table_schema
 from frazil_spark.direct_files import BIG as TOO_BIG
-from frazil_spark.direct_files import DirectOrder, build_kafka, find_sampled, write_sure_rows
+from frazil_spark.direct_files import build_kafka, find_sampled, write_sure_rows
+from frazil_spark.row_files import DirectOrder
 from frazil_spark.sure_rows import MAX_SPLITS, SureReader
 from frazil_spark.sure_values import ValueOrder
 

@@ -1,0 +1,164 @@
+"""Workers tell partitions apart as Iceberg does."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lake import make_stream
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import DateType, IcebergType, LongType, StringType, TimestamptzType
+from pyiceberg.types import TimestampType as LocalType
+
+from frazil.bootstrap import new_table
+from frazil.direct_orders import PartitionBy
+from frazil.direct_partitions import list_partitions, read_place
+from frazil_spark.direct_files import BIG, FILE, SURE, write_sure_rows
+from frazil_spark.partition_places import LONGEST, MOST, Places, split, transform
+from frazil_spark.row_files import DirectOrder
+from frazil_spark.sure_values import ValueOrder
+
+from pyiceberg.io.pyarrow import schema_to_pyarrow  # isort: skip
+
+TYPES: dict[str, tuple[IcebergType, pa.DataType, st.SearchStrategy[object]]] = {
+    "date": (DateType(), pa.date32(), st.dates()),
+    "timestamp": (LocalType(), pa.timestamp("us"), st.datetimes()),
+    "timestamptz": (
+        TimestamptzType(),
+        pa.timestamp("us", "UTC"),
+        st.datetimes(timezones=st.just(UTC)),
+    ),
+    "long": (LongType(), pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "string": (StringType(), pa.string(), st.text()),
+}
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *[(kind, name) for kind in ("year", "month", "day") for name in ("date", "timestamptz")],
+        *[(kind, "timestamp") for kind in ("year", "month", "day", "hour")],
+        *[("identity", name) for name in ("date", "long", "string")],
+        ("hour", "timestamptz"),
+    ],
+)
+@given(st.data())
+def test_a_transform_is_that_of_iceberg(kind: str, name: str, data: st.DataObject) -> None:
+    iceberg, arrow, strategy = TYPES[name]
+    values = data.draw(st.lists(st.none() | strategy, max_size=5))
+    column = pa.array(values, arrow)
+    held = column.cast(pa.int32()) if name == "date" else column
+    held = column.cast(pa.int64()) if name.startswith("timestamp") else held
+
+    found = transform(column, kind).to_pylist()
+
+    apply = parse_transform(kind).transform(iceberg)
+    assert found == [apply(value) for value in held.to_pylist()]
+
+
+def test_rows_of_a_partition_come_together_in_their_order() -> None:
+    columns = {"at": pa.array([date(2024, 1, 1), None, date(2024, 1, 31), date(1969, 12, 31)])}
+    columns["kind"] = pa.array(["a", None, "a", "a"])
+    places = Places((("at", "month"), ("kind", "identity")))
+
+    found = places.find(columns, 4)
+    parts = {
+        places.values(n): rows["at"].to_pylist() for n, rows in split(pa.table(columns), found)
+    }
+
+    assert parts == {
+        (648, "a"): [date(2024, 1, 1), date(2024, 1, 31)],
+        (None, None): [None],
+        (-1, "a"): [date(1969, 12, 31)],
+    }
+    assert places.find(columns, 4).tolist() == found.tolist()
+
+
+def test_a_partition_too_many_or_too_long_is_none_of_a_worker() -> None:
+    places = Places((("name", "identity"),))
+    names = pa.array([*(f"n{number}" for number in range(MOST)), "one more", "n0"])
+
+    first = places.find({"name": pa.array(["ä" * LONGEST])}, 1)
+    found = places.find({"name": names}, len(names))
+
+    assert first.tolist() == [-1]
+    assert sorted(found[:MOST]) == list(range(MOST))
+    assert found[MOST:].tolist() == [-1, found[0]]
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "found"),
+    [
+        ([], ()),
+        (["day(at)"], (PartitionBy(column="at", transform="day"),)),
+        (
+            ["hour(at)", "name"],
+            (
+                PartitionBy(column="at", transform="hour"),
+                PartitionBy(column="name", transform="identity"),
+            ),
+        ),
+        (["bucket(id, 4)"], None),
+        (["day(at)", "truncate(name, 2)"], None),
+        (["price"], None),
+        (["place.country"], None),
+    ],
+    ids=str,
+)
+def test_what_only_spark_can_place_is_left_to_spark(
+    partition_by: list[str], found: tuple[PartitionBy, ...] | None
+) -> None:
+    columns = {"id": "long!", "name": "string", "at": "timestamp", "price": "decimal(9,2)"}
+    columns["place"] = "struct<country: string>"
+    table = {"name": "demo.orders", "partition_by": partition_by}
+
+    new = new_table(make_stream(value={"columns": columns}, table=table))
+
+    assert list_partitions(new.schema, new.spec) == found
+
+
+def make_records(instants: list[str]) -> pa.RecordBatch:
+    count = len(instants)
+    values = [f'{{"id":{n},"at":"{at}"}}'.encode() for n, at in enumerate(instants)]
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.nulls(count, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "topic": pa.array(["orders"] * count),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(np.arange(count)),
+            "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+            "timestampType": pa.array([0] * count, pa.int32()),
+            "headers": pa.nulls(count, HEADERS),
+            BIG: pa.array([False] * count),
+        }
+    )
+
+
+def test_each_file_is_of_one_partition_and_says_which(tmp_path: Path) -> None:
+    days = [f"2024-{n // 28 + 1:02d}-{n % 28 + 1:02d}T12:00:00" for n in range(MOST + 2)]
+    stream = make_stream(value={"columns": {"id": "long!", "at": "timestamp"}})
+    schema = schema_to_pyarrow(new_table(stream).schema, include_field_ids=True)
+    order = DirectOrder(
+        *(ValueOrder("json"), schema, str(tmp_path), "batch", 2**30, {}, ()),
+        partitions=(("at", "day"),),
+    )
+
+    sent = [*write_sure_rows(order, iter([make_records([*days, days[0]])]))]
+
+    shown = [batch for batch in sent if batch[SURE][0].as_py()]
+    (told,) = (text for batch in shown for text in batch[FILE].to_pylist() if text)
+    files = [pq.ParquetFile(path.removeprefix("file://")) for path in told.split("\n")]
+    epoch = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without a zone
+    for file in files:
+        place = read_place(file.metadata.metadata)
+        assert {(at - epoch).days for at in file.read()["at"].to_pylist()} == {place[0]}
+    assert (len(files), sum(file.metadata.num_rows for file in files)) == (MOST, MOST + 1)
+    (rest,) = (batch for batch in sent if not batch[SURE][0].as_py())
+    assert rest["offset"].to_pylist() == [MOST, MOST + 1]
+    assert all(rest["value"].to_pylist())
