@@ -10,6 +10,7 @@ is gone, or the server is stopped.
 Frazil's own modules may be among them: a fork runs what is on disk all the same (`preloading`).
 """
 
+import ctypes
 import gc
 import json
 import os
@@ -33,6 +34,7 @@ from setproctitle import setproctitle
 from frazil.preloading import preload
 
 GRACE_SECONDS = 10.0
+_PR_SET_PDEATHSIG = 1
 _BACKLOG = 64
 
 
@@ -141,8 +143,9 @@ def attend(connection: socket.socket) -> None:
     order = Order(**json.loads(connection.makefile().readline()))
     if order.interpreter != sys.executable or not hasattr(os, "pidfd_open"):
         return  # refused before anything runs: then it is started as a process of its own
-    child = os.fork()
+    attendant, child = os.getpid(), os.fork()
     if child == 0:
+        end_with(attendant)
         connection.close()
         become(order, (outputs[0], outputs[1]))
     with suppress(OSError):
@@ -160,6 +163,13 @@ def attend(connection: socket.socket) -> None:
     cpu_ms = round((used.ru_utime + used.ru_stime) * 1000)
     with suppress(OSError):
         connection.sendall(f"{os.waitstatus_to_exitcode(status)} {cpu_ms}\n".encode())
+
+
+def end_with(parent: int) -> None:
+    """End this process with its parent, which may be killed; then nobody would wait."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before it was watched
+        os._exit(1)
 
 
 def stop(child: int, ended: int) -> None:

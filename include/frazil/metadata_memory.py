@@ -1,9 +1,10 @@
-"""Metadata files that were read, remembered: a name like theirs is never used twice.
+"""Metadata files that were read, remembered: a name with a UUID in it is never used twice.
 
 A step loads its table again and again, since what it decides must fit what stands there now. Where
 that is, the catalog says each time; what it says is parsed once.
 """
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,6 +18,10 @@ KEPT = 4
 """Metadata of so many tables: a watch over a fleet looks at each but once."""
 
 
+_UNIQUE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*\.metadata\.json$")
+"""As all of Iceberg's catalogs name them; a table of a Hadoop folder has `v7.metadata.json`."""
+
+
 class MetadataMemory:
     """Read metadata files as PyIceberg does, and each that was read lately no second time."""
 
@@ -28,6 +33,8 @@ class MetadataMemory:
 
     def __call__(self, input_file: InputFile, encoding: str = UTF8) -> TableMetadata:
         """Give what a file says; nobody changes it, as PyIceberg copies before it updates."""
+        if not _UNIQUE.search(input_file.location):
+            return self._read(input_file, encoding)
         with self._lock:
             if input_file.location in self._known:
                 self._known.move_to_end(input_file.location)

@@ -18,14 +18,16 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, State
 from sqlalchemy import exists, func, select, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from frazil.preloading import preload
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.supervisor import ActivitySubprocess
 
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
+"""A second earlier MySQL's timestamps would not reach."""
+
 FULL_SECONDS = 0.5
 """How long a turn of the scheduler waits for a slot when all are taken."""
 
@@ -106,7 +108,7 @@ def put_ready_first() -> None:
     somebody clears a task: a run whose DAG was paused would not end then.
 
     Raises:
-        DBAPIError: the database did not answer.
+        SQLAlchemyError: the database did not answer.
     """
     # By the run's tasks: SQLite would look by state at all that the DAG ever ran.
     state = func.coalesce(TaskInstance.state, "")
@@ -151,7 +153,7 @@ class WarmLocalExecutor(LocalExecutor):
             super().sync()
         try:
             put_ready_first()
-        except DBAPIError as error:  # the order is never worth more than the scheduler
+        except SQLAlchemyError as error:  # the order is never worth more than the scheduler
             self.log.warning("runs stay in Airflow's own order this time: %s", error)
 
     def _wait_for_results(self) -> None:

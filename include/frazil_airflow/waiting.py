@@ -27,7 +27,7 @@ TROUBLE_SECONDS = 60.0
 """What stands in the way of the next batch is told by a failing run, but not every second."""
 
 BEGINNING = "the beginning"
-"""In place of a batch's id: that of a stream which has not begun is another at each look."""
+"""Where a stream stands that has not begun."""
 
 log = logging.getLogger(__name__)
 
@@ -76,30 +76,38 @@ class NewRecordsTrigger(BaseTrigger):
                 if loop.time() > again:
                     watch = await asyncio.to_thread(watch_records, self.stream)
                     again = loop.time() + LOOK_AGAIN_SECONDS
-            if _woke_for_the_same(self.stream, watch.batch_id):
+            if _woke_at_the_same(self.stream, watch.stands_at):
                 await asyncio.sleep(TROUBLE_SECONDS)
         except FrazilError as error:
             log.warning("%s: %s", error.code, error)
+            await asyncio.sleep(TROUBLE_SECONDS)
+        except Exception:
+            log.exception(
+                "stream %s: nobody can say whether there is something to read", self.stream
+            )
             await asyncio.sleep(TROUBLE_SECONDS)
         yield TaskSuccessEvent()
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What a stream waits for; `batch_id` names a batch that can be planned already."""
+    """What a stream waits for; where it stands, if a batch can be planned from there already."""
 
     has_records: Callable[[], bool]
-    batch_id: str | None = None
+    stands_at: str | None = None
 
 
 _woken: dict[str, str] = {}
 
 
-def _woke_for_the_same(stream: str, batch_id: str | None) -> bool:
-    """Say whether the last wake-up was for this very batch: it failed, and would fail again."""
-    is_same = batch_id is not None and _woken.get(stream) == batch_id
-    if batch_id is not None:
-        _woken[stream] = batch_id
+def _woke_at_the_same(stream: str, stands_at: str | None) -> bool:
+    """Say whether the last wake-up left the stream where it stood: its run failed, and would again.
+
+    Not by the batch's id: with each record that comes the next batch is another.
+    """
+    is_same = stands_at is not None and _woken.get(stream) == stands_at
+    if stands_at is not None:
+        _woken[stream] = stands_at
     return is_same
 
 
@@ -120,7 +128,7 @@ def watch_records(stream: str) -> Watch:
         return Watch(lambda: True, BEGINNING)
     preview = preview_next_batch(work)
     if not isinstance(preview, NothingToRead):
-        return Watch(lambda: True, preview.batch_id)
+        return Watch(lambda: True, f"{preview.base_epoch} {preview.base_batch}")
     source = work.stream.source
     known = {
         (topic, partition): offset

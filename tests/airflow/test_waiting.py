@@ -38,10 +38,10 @@ def test_trouble_ends_the_wait_after_a_pause_so_that_the_plan_tells_it(
     )
 
 
-def test_the_same_batch_twice_is_trouble_and_another_is_none() -> None:
-    from frazil_airflow.waiting import _woke_for_the_same  # noqa: PLC0415 - see above
+def test_a_stream_that_stays_where_it_was_is_trouble_and_one_that_went_on_is_none() -> None:
+    from frazil_airflow.waiting import _woke_at_the_same  # noqa: PLC0415 - see above
 
-    told = [_woke_for_the_same("orders", batch) for batch in ("a", "a", "b", None, "b", "c")]
+    told = [_woke_at_the_same("orders", place) for place in ("a", "a", "b", None, "b", "c")]
 
     assert told == [False, True, False, False, True, False]
 
@@ -58,5 +58,62 @@ def test_a_stream_that_cannot_begin_is_trouble_too(
 
     watches = [watch_records("orders") for _ in range(2)]
 
-    assert [watch.batch_id for watch in watches] == [BEGINNING, BEGINNING]
+    assert [watch.stands_at for watch in watches] == [BEGINNING, BEGINNING]
     assert watches[0].has_records()
+
+
+def wait_for_event(monkeypatch: pytest.MonkeyPatch, watch: Callable[[str], object]) -> float:
+    """Let a trigger wait for what `watch` says; give the seconds until it ends its task."""
+    from airflow.triggers.base import TaskSuccessEvent  # noqa: PLC0415 - after the environment
+
+    from frazil_airflow import waiting  # noqa: PLC0415 - likewise
+
+    monkeypatch.setattr(waiting, "watch_records", watch)
+    started = time.monotonic()
+
+    async def wait() -> "list[TriggerEvent]":
+        return [event async for event in waiting.NewRecordsTrigger("orders").run()]
+
+    (event,) = asyncio.run(wait())
+    assert isinstance(event, TaskSuccessEvent)
+    return time.monotonic() - started
+
+
+def test_a_wake_up_that_is_lost_comes_with_the_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    from frazil_airflow import waiting  # noqa: PLC0415 - after the environment
+
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(waiting, "HEARTBEAT_SECONDS", 0.3)
+
+    seconds = wait_for_event(monkeypatch, lambda _: waiting.Watch(lambda: False))
+
+    assert seconds >= 0.3
+
+
+def test_a_rollback_is_seen_though_no_record_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from frazil_airflow import waiting  # noqa: PLC0415 - after the environment
+
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(waiting, "LOOK_AGAIN_SECONDS", 0.1)
+    before, after = waiting.Watch(lambda: False), waiting.Watch(lambda: True, "1 rewound")
+    looks = iter((before, after))
+
+    wait_for_event(monkeypatch, lambda _: next(looks))
+
+    assert next(looks, None) is None
+
+
+def test_what_nobody_foresaw_ends_the_wait_after_the_same_pause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from frazil_airflow import waiting  # noqa: PLC0415 - after the environment
+
+    monkeypatch.setattr(waiting, "TROUBLE_SECONDS", 0.3)
+
+    def fail(_: str) -> object:
+        raise ZeroDivisionError
+
+    seconds = wait_for_event(monkeypatch, fail)
+
+    assert seconds >= 0.3
+    assert "stream orders: nobody can say" in caplog.text

@@ -84,6 +84,15 @@ def measure_ages(environment: Mapping[str, str], stack: Any, name: str) -> tuple
     return created - created.min(), visible - created, len(batches)
 
 
+def measure_gaps(api: AirflowApi, name: str) -> list[float]:
+    """Give the seconds from the end of each publish to the beginning of the plan after it."""
+    path = f"/dags/ingest__{name}/dagRuns/~/taskInstances?limit=1000&state=success"
+    tasks = api.request("GET", path)["task_instances"]
+    ends = sorted(parse_instant(t["end_date"]) for t in tasks if t["task_id"] == "publish")
+    plans = [parse_instant(t["start_date"]) for t in tasks if t["task_id"] == "plan"]
+    return [min(later) - end for end in ends if (later := [p for p in plans if p > end])]
+
+
 def main(megabytes: float, minutes: float) -> dict[str, Any]:
     """Produce, wait, and look at every record."""
     with started_stack() as environment:
@@ -99,7 +108,7 @@ def main(megabytes: float, minutes: float) -> dict[str, Any]:
         print(f"{sent} records sent", file=sys.stderr)
         wait_until_read(environment, name, 300)
         sent_at, every_age, batches = measure_ages(environment, stack, name)
-        ages = every_age[sent_at > WARM_SECONDS]
+        ages, gaps = every_age[sent_at > WARM_SECONDS], measure_gaps(api, name)
         assert ask(environment, "audit", name)["verdict"] == "holds"
     return {
         "megabytes_per_second": megabytes,
@@ -109,6 +118,7 @@ def main(megabytes: float, minutes: float) -> dict[str, Any]:
         "seconds_to_visible": {
             f"p{share}": round(float(np.percentile(ages, share)), 1) for share in (50, 95, 100)
         },
+        "seconds_from_publish_to_plan_p50": round(float(np.median(gaps)), 1),
         "limits": LIMITS,
     }
 

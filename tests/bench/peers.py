@@ -6,7 +6,8 @@ Starts a stack of its own, unless FRAZIL_SPARK_PID names the Spark server of the
 (`frazil stack up --only kafka,spark`). Frazil runs whole: stage with offsets and dead letters,
 ten expectations, publish; nobody else checks, sets bad rows apart, or knows what its snapshot
 holds. Each peer has the fetch settings that serve it best. One reader counts and adds up every
-table that was written. Prints JSON; PAGE gets a Markdown table and a chart.
+table that was written. Prints JSON; PAGE gets a Markdown table and a chart. It ends with 1 where
+Frazil is not as fast as it must be.
 """
 
 import json
@@ -269,3 +270,4 @@ if __name__ == "__main__":
     print(json.dumps(result, indent=2))
     if len(sys.argv) > 3:
         Path(sys.argv[3]).write_text(write_page(result))
+    sys.exit(any(p["frazil_is_faster_by"] < (p["at_least"] or 0) for p in result["peers"].values()))

@@ -27,13 +27,18 @@ HERE = Path(__file__).parent
 REPO = HERE.parents[1]
 FRAZIL = Path(sys.executable).with_name("frazil")
 LIMITS = {
-    "throughput.time_ratio_median": 1.15,
+    "throughput.time_ratio_median": 1.0,
+    "throughput.time_ratio_same_settings": 1.1,
+    "throughput.cpu_seconds_per_million.frazil": 9.0,
+    "trigger_to_visible_seconds_p50": 4,
+    "trigger_to_visible_seconds_p95": 7,
     "empty_batch.seconds_p50": 0.5,
+    "memory_idle_mb": 3584,
     "memory_loaded_mb": 6144,
     "parse.total_seconds": 1.0,
 }
 MEMORY_SECONDS = 5
-LATENCY_RUNS = 10
+LATENCY_RUNS = 20
 EMPTY_RUNS = 10
 LATENCY_RECORDS = 1000
 NO_SPARK = json.dumps({"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1})

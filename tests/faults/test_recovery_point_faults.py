@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from lake import Lake, make_state, make_stream, make_topic
@@ -238,23 +239,29 @@ def test_c14_every_snapshot_names_every_partition_idle_ones_too(lake: Lake) -> N
     assert find_faults(lake, 5, 2, 4) == ()
 
 
-def test_c15_a_batch_of_two_thousand_partitions_is_told_in_a_few_kilobytes(lake: Lake) -> None:
-    begin, partitions = 10**9, 2000
-    state = make_state({"orders": (begin,) * partitions}, epoch=1)
+@pytest.mark.parametrize(
+    ("spread", "kilobytes"), [(1, 20), (10**9, 52)], ids=["alike", "unrelated"]
+)
+def test_c15_a_batch_of_two_thousand_partitions_is_told_in_a_few_kilobytes(
+    lake: Lake, spread: int, kilobytes: int
+) -> None:
+    dice = Random(15)
+    begins = tuple(10**9 + dice.randrange(spread) for _ in range(2000))
+    state = make_state({"orders": begins}, epoch=1)
     table, history = lake.table, lake.history
     lake.mark(keys.GAP, {"orders": state}, table, history)
-    ends = tuple(begin + 1 + number % 2 for number in range(partitions))
+    ends = tuple(begin + 1 + dice.randrange(2) for begin in begins)
 
     landed = lake.ingest(*ends)
 
     summary = landed.entry.summary
-    assert sum(len(key) + len(value) for key, value in summary.items()) < 20 * 1024
+    assert sum(len(key) + len(value) for key, value in summary.items()) < kilobytes * 1024
     told = parse_ranges(summary[keys.RANGES])["orders"]
-    assert {number: (r.start, r.end) for number, r in told.items()} == {
-        number: (begin, end) for number, end in enumerate(ends)
-    }
+    pairs = [(r.start, r.end) for _, r in sorted(told.items())]
+    assert pairs == list(zip(begins, ends, strict=True))
     counts = json.loads(unpack(summary[keys.COUNTS]))["orders"]
-    assert counts == {str(n): [end - begin] * 2 for n, end in enumerate(ends)}
+    widths = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    assert counts == {str(n): [width] * 2 for n, width in enumerate(widths)}
 
 
 def test_c15_two_thousand_idle_partitions_add_little_to_a_snapshot(lake: Lake) -> None:

@@ -136,6 +136,24 @@ def test_it_does_not_outlive_who_asked_for_it_nor_do_its_children(
     wait_until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()))
 
 
+def test_a_script_ends_with_the_process_that_waits_for_it(server: Path, tmp_path: Path) -> None:
+    script, pids = tmp_path / "script.py", tmp_path / "pids"
+    script.write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{os.getppid()}}')\n"
+        "time.sleep(60)\n"
+    )
+    with Path(os.devnull).open("w") as nowhere:
+        outputs = nowhere.fileno(), nowhere.fileno()
+        with ForkedScript(server, [sys.executable, str(script)], os.environ, outputs) as process:
+            wait_until(lambda: pids.is_file() and len(pids.read_text().split()) == 2)
+            own, attendant = map(int, pids.read_text().split())
+            os.kill(attendant, signal.SIGKILL)
+
+            assert process.wait(SOON) == -signal.SIGKILL
+            wait_until(lambda: not is_running(own))
+
+
 def test_a_script_ends_with_the_server(tmp_path: Path) -> None:
     address, script, pids = tmp_path / "socket", tmp_path / "script.py", tmp_path / "pids"
     script.write_text(

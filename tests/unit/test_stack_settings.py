@@ -95,5 +95,17 @@ def test_a_pace_that_airflow_would_misread_is_refused(
         load_settings({"FRAZIL_DAG_SCAN_SECONDS": seconds})
 
 
+@pytest.mark.parametrize(("streams", "seconds"), [(0, "20"), (6, "20"), (50, "150"), (200, "300")])
+def test_many_streams_are_looked_at_less_often(
+    streams: int, seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path))
+    for number in range(streams):
+        (tmp_path / f"s{number}.yaml").touch()
+
+    assert load_settings({}).dag_scan_seconds == seconds
+
+
 def test_an_optional_part_joins_the_others_when_asked_for() -> None:
     assert parse_parts("kafka,spark", None, "registry") == ("kafka", "registry", "spark")

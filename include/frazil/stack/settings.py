@@ -105,7 +105,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> StackSettings:
         jars=Path(environment.get(JARS_VARIABLE) or home / "jars").absolute(),
         ivy_settings=_optional_path(environment.get(IVY_SETTINGS_VARIABLE)),
         spark_memory=environment.get(SPARK_MEMORY_VARIABLE) or "3g",
-        dag_scan_seconds=environment.get(DAG_SCAN_VARIABLE) or "20",
+        dag_scan_seconds=environment.get(DAG_SCAN_VARIABLE) or choose_pace(streams_dir()),
         bin=Path(sys.executable).parent,
     )
     for variable, path in (
@@ -125,6 +125,11 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> StackSettings:
             f"write it like {DAG_SCAN_VARIABLE}=60",
         )
     return settings
+
+
+def choose_pace(streams: Path) -> str:
+    """Choose how often Airflow reads the stream files: each makes DAGs that it writes anew."""
+    return str(min(max(20, 3 * sum(1 for _ in streams.glob("*.yaml"))), 300))
 
 
 def parse_parts(
