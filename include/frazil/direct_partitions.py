@@ -23,9 +23,11 @@ PLACE = b"frazil.partition"
 """In the footer of a file: its partition's values, as a JSON list."""
 
 _TIMES = (DateType, TimestampType, TimestamptzType)
-_PLAIN = (BooleanType, DateType, IntegerType, LongType, StringType)
+_PLAIN = (IntegerType, LongType, StringType)
 _TYPES: dict[str, tuple[type[IcebergType], ...]] = {
-    "identity": _PLAIN,
+    "identity": (BooleanType, DateType, *_PLAIN),
+    "bucket": (*_TIMES, *_PLAIN),
+    "truncate": _PLAIN,
     **dict.fromkeys(("year", "month", "day", "hour"), _TIMES),
 }
 
@@ -40,7 +42,8 @@ def _find_each(schema: Schema, fields: tuple[PartitionField, ...]) -> Iterator[P
     columns = {column.field_id: column for column in schema.fields}
     for field in fields:
         column, transform = columns.get(field.source_id), str(field.transform)
-        fits = column is not None and isinstance(column.field_type, _TYPES.get(transform, ()))
+        types = _TYPES.get(transform.partition("[")[0], ())
+        fits = column is not None and isinstance(column.field_type, types)
         yield PartitionBy(column=column.name, transform=transform) if column and fits else None
 
 

@@ -20,6 +20,7 @@ from frazil.value_forms import RECORD, convert_sql, converted_name, wire_ddl
 from frazil_spark import (
     alike,
     avro_columns,
+    bucket_hash,
     cursors,
     direct_files,
     message_columns,
@@ -62,6 +63,7 @@ _BATCH_CONF = {
 for _module in (
     alike,
     avro_columns,
+    bucket_hash,
     cursors,
     direct_files,
     message_columns,

@@ -1,7 +1,6 @@
 """Rows by partition: what Iceberg's transforms make of a column, for a whole Arrow batch.
 
-This runs in Spark's Python workers, sent there by value: it imports NumPy and PyArrow and nothing
-of ours.
+This runs in Spark's Python workers, sent there by value (see `direct_rows.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,10 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from frazil_spark.bucket_hash import Words, hash_longs, hash_texts
 
 Value: TypeAlias = int | str | bool | None
 Codes: TypeAlias = NDArray[np.int64]
@@ -59,20 +61,40 @@ class Places:
         return self._known.setdefault(values, len(self._known))
 
 
-def transform(column: pa.Array, kind: str) -> pa.Array:
+def transform(column: pa.Array, text: str) -> pa.Array:
     """Apply a transform; dates count in days, hours and months since 1970 (Iceberg spec)."""
+    kind, _, width = text.rstrip("]").partition("[")
     if kind == "identity":
         return column.cast(pa.int32()) if pa.types.is_date(column.type) else column
-    is_date = pa.types.is_date(column.type)
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    counted = column.cast(pa.int32() if is_date else pa.int64()).fill_null(0)
-    numbers = counted.to_numpy(zero_copy_only=False).astype(np.int64)
-    if kind == "hour":
-        found = numbers // _HOUR_US
+    if pa.types.is_string(column.type):
+        if kind == "truncate":
+            return pc.utf8_slice_codeunits(column, 0, int(width))
+        found = _find_buckets(hash_texts(column), int(width))
     else:
-        days = numbers if is_date else numbers // _DAY_US
-        found = days if kind == "day" else _count_from_1970(days, _UNITS[kind])
-    return pa.array(found, pa.int32(), mask=missing)
+        found = _transform_numbers(column, kind, int(width or 0))
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(found, pa.int64(), mask=missing)
+
+
+def _transform_numbers(column: pa.Array, kind: str, width: int) -> Codes:
+    is_date = pa.types.is_date(column.type)
+    counted = column.cast(pa.int32() if is_date else pa.int64()).fill_null(0)
+    numbers: Codes = counted.to_numpy(zero_copy_only=False).astype(np.int64)
+    match kind:
+        case "bucket":
+            return _find_buckets(hash_longs(numbers), width)
+        case "truncate":
+            cut = numbers - numbers % width
+            # Below the smallest number it goes on at the largest one, as in Iceberg's library.
+            return cut.astype(np.int32).astype(np.int64) if pa.types.is_int32(column.type) else cut
+        case "hour":
+            return numbers // _HOUR_US
+    days = numbers if is_date else numbers // _DAY_US
+    return days if kind == "day" else _count_from_1970(days, _UNITS[kind])
+
+
+def _find_buckets(hashes: Words, count: int) -> Codes:
+    return (hashes & np.uint32(2**31 - 1)).astype(np.int64) % count
 
 
 def _count_from_1970(days: Codes, unit: str) -> Codes:

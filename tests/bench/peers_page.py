@@ -37,8 +37,15 @@ def write_page(figures: dict[str, Any]) -> str:
         "Python's time holds the start of its process. A reader that is none of them found every "
         "table whole, its amounts right to the cent."
     )
+    terms = (
+        "The table has no sort order and stands on a file system that the workers share, one pass "
+        "counts all ten expectations, and no record is bad: there Python workers write the rows. "
+        "[Decision record 10](decisions/0010-python-workers-write-what-is-sure.md) says where, and "
+        "what else costs; [record 27](decisions/0027-workers-part-the-rows.md) has tables with "
+        "partitions."
+    )
     lines = [
-        *("# Benchmarks", "", where, "", what, ""),
+        *("# Benchmarks", "", where, "", what, "", terms, ""),
         "| | records/s (min to max) | CPU s per million | MB | Frazil is faster by | at least |",
         "|---|---|---|---|---|---|",
     ]

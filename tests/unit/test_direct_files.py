@@ -118,7 +118,7 @@ def test_a_staged_file_is_published_like_any_other(lake: Lake) -> None:
         (make_stream(value={"columns": {"m": "map<string, int>"}}), False),
         (make_stream(value={"columns": {"s": "struct<a: int!>"}}), False),
         (make_stream(value={"columns": {"s": "list<date>"}}), False),
-        (make_stream(table={"name": "demo.orders", "partition_by": ["bucket(id, 4)"]}), False),
+        (make_stream(table={"name": "demo.orders", "partition_by": ["bucket(id, 4)"]}), True),
         (make_stream(table={"name": "demo.orders", "partition_by": ["id", "name"]}), True),
         (make_stream(table={"name": "demo.orders", "sort_by": ["id"]}), False),
         *[
@@ -173,7 +173,7 @@ def test_a_registrys_values_need_a_layout_and_columns_that_are_exact(
         pytest.param({}, None, 32768, id="workers know it, compaction takes the default"),
         pytest.param({"partition_by": ["id"]}, None, 32768, id="so where workers part the rows"),
         pytest.param(
-            {"partition_by": ["bucket(id, 2)"]}, "32768", 32768, id="Spark learns it of the table"
+            {"partition_by": ["price"]}, "32768", 32768, id="Spark learns it of the table"
         ),
         pytest.param({"sort_by": ["id"]}, "32768", 32768, id="so where rows have an order"),
         pytest.param({"properties": {DICTIONARY: "99"}}, "99", 99, id="the file decides"),
@@ -182,7 +182,9 @@ def test_a_registrys_values_need_a_layout_and_columns_that_are_exact(
 def test_batches_write_small_dictionaries(
     table: dict[str, object], of_table: str | None, of_workers: int
 ) -> None:
-    new = new_table(make_stream(table={"name": "demo.orders", **table}))
+    columns = {"id": "long!", "price": "decimal(9,2)"}
+    stream = make_stream(value={"columns": columns}, table={"name": "demo.orders", **table})
+    new = new_table(stream)
 
     properties = dict(new.properties or {})
 

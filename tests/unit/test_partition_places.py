@@ -32,7 +32,7 @@ TYPES: dict[str, tuple[IcebergType, pa.DataType, st.SearchStrategy[object]]] = {
         pa.timestamp("us", "UTC"),
         st.datetimes(timezones=st.just(UTC)),
     ),
-    "long": (LongType(), pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "long": (LongType(), pa.int64(), st.integers(-(2**63) + 3, 2**63 - 1)),
     "string": (StringType(), pa.string(), st.text()),
 }
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -44,6 +44,8 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
         *[(kind, name) for kind in ("year", "month", "day") for name in ("date", "timestamptz")],
         *[(kind, "timestamp") for kind in ("year", "month", "day", "hour")],
         *[("identity", name) for name in ("date", "long", "string")],
+        *[("bucket[7]", name) for name in ("date", "timestamp", "timestamptz", "long", "string")],
+        *[("truncate[3]", name) for name in ("long", "string")],
         ("hour", "timestamptz"),
     ],
 )
@@ -59,6 +61,16 @@ def test_a_transform_is_that_of_iceberg(kind: str, name: str, data: st.DataObjec
 
     apply = parse_transform(kind).transform(iceberg)
     assert found == [apply(value) for value in held.to_pylist()]
+    assert transform(column[1:], kind).to_pylist() == found[1:]  # a slice of the same buffers
+
+
+def test_what_is_cut_below_the_smallest_number_wraps_as_in_java() -> None:
+    smallest = [pa.array([-(2**31)], pa.int32()), pa.array([-(2**63)], pa.int64())]
+
+    assert [transform(column, "truncate[10]").to_pylist() for column in smallest] == [
+        [2**31 - 2],
+        [2**63 - 2],
+    ]
 
 
 def test_rows_of_a_partition_come_together_in_their_order() -> None:
@@ -103,9 +115,15 @@ def test_a_partition_too_many_or_too_long_is_none_of_a_worker() -> None:
                 PartitionBy(column="name", transform="identity"),
             ),
         ),
-        (["bucket(id, 4)"], None),
-        (["day(at)", "truncate(name, 2)"], None),
+        (
+            ["bucket(id, 4)", "truncate(name, 2)"],
+            (
+                PartitionBy(column="id", transform="bucket[4]"),
+                PartitionBy(column="name", transform="truncate[2]"),
+            ),
+        ),
         (["price"], None),
+        (["day(at)", "bucket(price, 2)"], None),
         (["place.country"], None),
     ],
     ids=str,
