@@ -10,6 +10,9 @@ from frazil.table_messages import TableRequest, TableResult
 from frazil_spark.job import run_job
 from frazil_spark.maintenance import apply_session_conf, call_procedure, read_counts, write_map
 
+SORTED_AT_ONCE_BYTES = 1024**3
+"""A group is shuffled whole, through the disk: more of them cost a little of the order."""
+
 
 def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:
     """Commit rewritten files as a `replace`; appends that land meanwhile stay."""
@@ -33,6 +36,8 @@ def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
         "partial-progress.enabled": str(request.partial_progress).lower(),
         "rewrite-all": str(request.rewrite_all).lower(),
     }
+    if request.in_order:
+        options["max-file-group-size-bytes"] = str(SORTED_AT_ONCE_BYTES)
     rows = call_procedure(
         spark,
         request,

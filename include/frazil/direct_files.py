@@ -6,7 +6,6 @@ steps see one staged snapshot, however its rows came about.
 
 from collections.abc import Mapping
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -17,7 +16,6 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
-from pyiceberg.typedef import Record
 
 from frazil import commits
 from frazil.contracts import BatchPlan
@@ -89,22 +87,23 @@ def _from_head(table: Table, attempt: str, head: int) -> Table:
 def describe_file(table: Table, path: str) -> DataFile:
     """Describe a Parquet file by its own footer, as Iceberg's writers do."""
     source = table.io.new_input(path)
+    mapping = parquet_path_to_id_mapping(table.schema())
     try:
         with source.open() as stream:
             footer = pq.ParquetFile(stream).metadata
-        place = Record() if table.spec().is_unpartitioned() else read_place(footer.metadata)
-    except (pa.ArrowInvalid, KeyError) as error:
+        described = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=footer,
+            stats_columns=compute_statistics_plan(table.schema(), table.properties),
+            parquet_column_mapping=mapping,
+        )
+        place = read_place(table, footer, described)
+    except ValueError as error:
         raise StageLostError(
             f"{path} was written for {'.'.join(table.name())} and is no Parquet file of one of its "
             f"partitions: {error}",
             "run again: the next run plans and stages afresh",
         ) from error
-    mapping = parquet_path_to_id_mapping(table.schema())
-    statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=footer,
-        stats_columns=compute_statistics_plan(table.schema(), table.properties),
-        parquet_column_mapping=mapping,
-    ).to_serialized_dict()
+    statistics = described.to_serialized_dict()
     for field_id in find_unbounded(footer, mapping):
         statistics["lower_bounds"].pop(field_id, None)
         statistics["upper_bounds"].pop(field_id, None)

@@ -42,3 +42,5 @@ class DirectFiles(BaseModel):
     landmarks: Landmarks | None = None
     """Without, Spark is shown every row."""
     partitions: tuple[PartitionBy, ...] = ()
+    most_partitions: int = 1
+    """That a task may begin files of."""

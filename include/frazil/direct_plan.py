@@ -18,7 +18,7 @@ from frazil.batch_size import count_planned
 from frazil.columns import ColumnType, ListType, Primitive, StructType
 from frazil.contracts import BatchPlan, WireFormat
 from frazil.direct_orders import DirectFiles
-from frazil.direct_partitions import list_partitions
+from frazil.direct_partitions import count_partitions, exceed, list_partitions
 from frazil.landmarks import find_landmarks
 from frazil.site_limits import read_limit
 from frazil.streams import Stream
@@ -30,6 +30,9 @@ from frazil.value_forms import value_path
 MIN_RECORDS_VARIABLE = "FRAZIL_DIRECT_MIN_RECORDS"
 MIN_RECORDS = 500_000
 """Below that a worker's start costs more than it saves."""
+
+MOST_FILES = 100
+"""Of the smallest batch that they write; compaction merges them."""
 
 _TEMPORAL = frozenset({"date", "timestamp", "timestamptz"})
 _PLAIN = frozenset({"string", "long", "int", "double", "boolean"})
@@ -77,23 +80,30 @@ def plan_direct(
     )
     if not is_planned or not is_worthwhile(plan) or not fits_direct(table, stream, wire):
         return None
+    partitions = list_partitions(table.schema(), table.spec()) or ()
+    most = count_partitions(plan, read_limit(MIN_RECORDS_VARIABLE, MIN_RECORDS) // MOST_FILES)
+    if exceed(partitions, most):
+        return None
     properties = table.properties
     suite = None if suite_file is None else load_suite(suite_file)
     schema = narrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=True))
     return DirectFiles(
         folder=data_folder(table),
         schema_ipc=base64.b64encode(schema.serialize().to_pybytes()).decode(),
-        target_bytes=property_as_int(
-            properties,
-            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES,
-            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT,
-        )
-        or TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT,
+        target_bytes=choose_target_bytes(properties),
         parquet=choose_parquet_options(properties),
         shown=tuple(c.name for c in columns if any(value_path(c) in m for m in metrics.values())),
         landmarks=find_landmarks(suite, stream.typed_columns),
-        partitions=list_partitions(table.schema(), table.spec()) or (),
+        partitions=partitions,
+        most_partitions=most,
     )
+
+
+def choose_target_bytes(properties: dict[str, str]) -> int:
+    """Give the size of a file at which the next one is begun."""
+    default = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
+    found = property_as_int(properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, default)
+    return found or default
 
 
 def is_worthwhile(plan: BatchPlan) -> bool:

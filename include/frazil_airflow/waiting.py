@@ -26,6 +26,8 @@ LOOK_AGAIN_SECONDS = 30.0
 TROUBLE_SECONDS = 60.0
 """What stands in the way of the next batch is told by a failing run, but not every second."""
 
+FIRST_PAUSE_SECONDS = 5.0
+
 BEGINNING = "the beginning"
 """Where a stream stands that has not begun."""
 
@@ -76,8 +78,7 @@ class NewRecordsTrigger(BaseTrigger):
                 if loop.time() > again:
                     watch = await asyncio.to_thread(watch_records, self.stream)
                     again = loop.time() + LOOK_AGAIN_SECONDS
-            if _woke_at_the_same(self.stream, watch.stands_at):
-                await asyncio.sleep(TROUBLE_SECONDS)
+            await asyncio.sleep(choose_pause(count_wakes(self.stream, watch.stands_at)))
         except FrazilError as error:
             log.warning("%s: %s", error.code, error)
             await asyncio.sleep(TROUBLE_SECONDS)
@@ -97,18 +98,25 @@ class Watch:
     stands_at: str | None = None
 
 
-_woken: dict[str, str] = {}
+_woken: dict[str, tuple[str, int]] = {}
 
 
-def _woke_at_the_same(stream: str, stands_at: str | None) -> bool:
-    """Say whether the last wake-up left the stream where it stood: its run failed, and would again.
+def count_wakes(stream: str, stands_at: str | None) -> int:
+    """Count the earlier wake-ups that left the stream where it stands: their runs failed.
 
     Not by the batch's id: with each record that comes the next batch is another.
     """
-    is_same = stands_at is not None and _woken.get(stream) == stands_at
-    if stands_at is not None:
-        _woken[stream] = stands_at
-    return is_same
+    if stands_at is None:
+        return 0
+    place, count = _woken.get(stream, ("", 0))
+    count = count + 1 if place == stands_at else 0
+    _woken[stream] = stands_at, count
+    return count
+
+
+def choose_pause(failed: int) -> float:
+    """Choose the seconds before a run that has failed so often: what soon passes waits little."""
+    return min(FIRST_PAUSE_SECONDS * 3 ** (failed - 1), TROUBLE_SECONDS) if failed else 0.0
 
 
 def watch_records(stream: str) -> Watch:

@@ -52,7 +52,7 @@ def write_sure_rows(
 
     Files are named in the first row that they hold. If the task fails later, so does its result.
     """
-    roller = FileRoller(order, Places(order.partitions))
+    roller = FileRoller(order, Places(order.partitions, order.most_partitions))
     try:
         yield from _write_sure_rows(order, roller, batches)
     except BaseException:

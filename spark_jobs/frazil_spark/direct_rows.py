@@ -102,6 +102,7 @@ def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
         step=choose_step(request),
         alike=order_alike(request),
         partitions=tuple((by.column, by.transform) for by in direct.partitions),
+        most_partitions=direct.most_partitions,
     )
     shown = "".join(
         f", `{SHOWN}{column.name}` {to_spark_ddl(column.type)}"

@@ -17,11 +17,8 @@ from frazil_spark.bucket_hash import Words, hash_longs, hash_texts
 Value: TypeAlias = int | str | bool | None
 Codes: TypeAlias = NDArray[np.int64]
 
-MOST = 64
-"""Files that a task keeps open at once: rows of further partitions are left to Spark's shuffle."""
-
-LONGEST = 256
-"""Bytes of a text that may be a partition of a worker's: it stands in each file's footer."""
+MAX_TEXT_BYTES = 256
+"""Rows with a longer text in a partition's column are left to Spark: a name for each is no use."""
 
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
@@ -30,34 +27,52 @@ _UNITS = {"month": "datetime64[M]", "year": "datetime64[Y]"}
 
 @dataclass
 class Places:
-    """Give each partition a number, in the order in which they come."""
+    """Give each partition a number, in the order in which they come, up to a number of them."""
 
     by: Sequence[tuple[str, str]]
     """Columns, and the transforms of the Iceberg specification."""
+    limit: int
     _known: dict[tuple[Value, ...], int] = field(default_factory=dict)
+    _values: list[tuple[Value, ...]] = field(default_factory=list)
 
     def find(self, columns: Mapping[str, pa.Array], count: int) -> Codes:
-        """Say in which partition each of `count` rows is; -1 for one too many."""
+        """Say in which partition each of `count` rows is; -1 where Spark has to find it."""
+        if not self.by:
+            self._number(())
+            return np.zeros(count, np.int64)
+        is_short, keys = np.ones(count, np.bool_), list[pa.Array]()
+        for name, kind in self.by:
+            column = columns[name]
+            if pa.types.is_string(column.type):
+                lengths = pc.binary_length(column).fill_null(0)
+                short = pc.less_equal(lengths, MAX_TEXT_BYTES)
+                is_short &= short.to_numpy(zero_copy_only=False)
+                column = pc.if_else(short, column, None)
+            keys.append(transform(column, kind))
         joined = np.zeros(count, np.int64)
-        keys = [transform(columns[name], kind) for name, kind in self.by]
         for key in keys:
             encoded = key.dictionary_encode(null_encoding="encode")
             codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             joined = joined * (len(encoded.dictionary) + 1) + codes
             joined = np.unique(joined, return_inverse=True)[1]
-        _, first, places = np.unique(joined, return_index=True, return_inverse=True)
-        found = [self._number(tuple(key[int(at)].as_py() for key in keys)) for at in first]
-        numbers: Codes = np.array(found, np.int64)[places]
+        numbers = np.full(count, -1, np.int64)
+        _, first, places = np.unique(joined[is_short], return_index=True, return_inverse=True)
+        rows = np.flatnonzero(is_short)[first]
+        found = [self._number(tuple(key[int(at)].as_py() for key in keys)) for at in rows]
+        numbers[is_short] = np.array(found, np.int64)[places]
         return numbers
 
     def values(self, number: int) -> tuple[Value, ...]:
         """Give the values of a partition, as Iceberg's manifests hold them."""
-        return next(values for values, known in self._known.items() if known == number)
+        return self._values[number]
 
     def _number(self, values: tuple[Value, ...]) -> int:
-        is_long = any(isinstance(v, str) and len(v.encode()) > LONGEST for v in values)
-        if values not in self._known and (is_long or len(self._known) >= MOST):
+        known = self._known.get(values)
+        if known is not None:
+            return known
+        if len(self._values) >= self.limit:
             return -1
+        self._values.append(values)
         return self._known.setdefault(values, len(self._known))
 
 
@@ -104,6 +119,9 @@ def _count_from_1970(days: Codes, unit: str) -> Codes:
 
 def split(rows: pa.Table, places: Codes) -> Iterator[tuple[int, pa.Table]]:
     """Give the rows of each partition together, in their order."""
+    if not places.any():
+        yield 0, rows
+        return
     numbers, counts = np.unique(places, return_counts=True)
     if len(numbers) > 1:
         rows = rows.combine_chunks().take(pa.array(np.argsort(places, kind="stable")))

@@ -44,6 +44,8 @@ class DirectOrder:
     """How rows are told apart; without, Spark is shown all of them."""
     partitions: tuple[tuple[str, str], ...] = ()
     """By what partitions are told apart: columns and transforms."""
+    most_partitions: int = 1
+    """That a task begins files of; rows of further ones are left to Spark."""
 
 
 @dataclass(frozen=True)

@@ -38,12 +38,13 @@ def test_trouble_ends_the_wait_after_a_pause_so_that_the_plan_tells_it(
     )
 
 
-def test_a_stream_that_stays_where_it_was_is_trouble_and_one_that_went_on_is_none() -> None:
-    from frazil_airflow.waiting import _woke_at_the_same  # noqa: PLC0415 - see above
+def test_the_longer_a_stream_stays_where_it_was_the_longer_is_the_pause() -> None:
+    from frazil_airflow.waiting import choose_pause, count_wakes  # noqa: PLC0415 - see above
 
-    told = [_woke_at_the_same("orders", place) for place in ("a", "a", "b", None, "b", "c")]
+    places = ("a", "a", "b", None, "b", "b", "b", "b", "c")
+    pauses = [choose_pause(count_wakes("orders", place)) for place in places]
 
-    assert told == [False, True, False, False, True, False]
+    assert pauses == [0, 5, 0, 0, 5, 15, 45, 60, 0]
 
 
 def test_a_stream_that_cannot_begin_is_trouble_too(

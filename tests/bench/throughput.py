@@ -3,10 +3,10 @@
     python tests/bench/throughput.py RECORDS ROUNDS
 
 EVENTS (orders) are of 365 bytes and nested, or `readings`: of 147 bytes and flat; the suite has
-EXPECTATIONS (10) of them. PARTITION_BY, such as `day(ts)`, partitions all tables, none without.
-One floor has default write settings, the other those of our tables. It
-needs a running stack (`frazil stack up --only kafka,spark`); FRAZIL_SPARK_PID names its Spark
-server, whose CPU seconds count too.
+EXPECTATIONS (10) of them. PARTITION_BY, as `day(ts); bucket(order_id, 4)`, partitions all tables.
+One floor has default write settings, the other those of our tables. It needs a running stack
+(`frazil stack up --only kafka,spark`); FRAZIL_SPARK_PID names its Spark server, whose CPU seconds
+count too.
 """
 
 import json
@@ -37,7 +37,7 @@ from frazil.workspace import Workspace, open_workspace
 sys.path.insert(0, str(Path(__file__).parents[2] / "spark_jobs"))
 import stage_batch as job
 
-PARTITION_BY = os.environ.get("PARTITION_BY", "")
+PARTITION_BY = [by.strip() for by in os.environ.get("PARTITION_BY", "").split(";") if by.strip()]
 
 
 class SameSession(SparkEngine):
@@ -149,7 +149,7 @@ def main(
     for turn in range(rounds + 1):
         table = f"bench.{stream}_{turn}"
         document = orders.write_document(stream, table, records, events.COLUMNS)
-        document["table"] = {"name": table, "partition_by": PARTITION_BY.split()}
+        document["table"] = {"name": table, "partition_by": PARTITION_BY}
         (folder / f"{stream}.yaml").write_text(yaml.safe_dump(document))
         work = open_workspace(stream, "bench")
         work.__dict__["engine"] = SameSession(spark)
@@ -179,7 +179,7 @@ def create_floor(
     schema = f"{events.SPARK_SCHEMA}, topic STRING, partition INT, offset BIGINT, "
     written = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     said = f" TBLPROPERTIES ({written})" if written else ""
-    parts = f" PARTITIONED BY ({', '.join(PARTITION_BY.split())})" if PARTITION_BY else ""
+    parts = f" PARTITIONED BY ({', '.join(PARTITION_BY)})" if PARTITION_BY else ""
     spark.sql(f"CREATE TABLE {table} ({schema} timestamp TIMESTAMP) USING iceberg{parts}{said}")
     return table
 

@@ -1,5 +1,6 @@
 """Workers tell partitions apart as Iceberg does."""
 
+import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -9,16 +10,25 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lake import make_stream
+from lake import Lake, make_stream
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import DateType, IcebergType, LongType, StringType, TimestamptzType
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestamptzType,
+)
 from pyiceberg.types import TimestampType as LocalType
 
 from frazil.bootstrap import new_table
 from frazil.direct_orders import PartitionBy
-from frazil.direct_partitions import list_partitions, read_place
+from frazil.direct_partitions import MAX_PARTITIONS, PLACE, count_partitions, list_partitions
+from frazil.direct_plan import plan_direct
 from frazil_spark.direct_files import BIG, FILE, SURE, write_sure_rows
-from frazil_spark.partition_places import LONGEST, MOST, Places, split, transform
+from frazil_spark.partition_places import MAX_TEXT_BYTES, Places, split, transform
 from frazil_spark.row_files import DirectOrder
 from frazil_spark.sure_values import ValueOrder
 
@@ -33,8 +43,11 @@ TYPES: dict[str, tuple[IcebergType, pa.DataType, st.SearchStrategy[object]]] = {
         st.datetimes(timezones=st.just(UTC)),
     ),
     "long": (LongType(), pa.int64(), st.integers(-(2**63) + 3, 2**63 - 1)),
+    "int": (IntegerType(), pa.int32(), st.integers(-(2**31) + 3, 2**31 - 1)),
     "string": (StringType(), pa.string(), st.text()),
+    "boolean": (BooleanType(), pa.bool_(), st.booleans()),
 }
+MOST = 5
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -43,9 +56,10 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     [
         *[(kind, name) for kind in ("year", "month", "day") for name in ("date", "timestamptz")],
         *[(kind, "timestamp") for kind in ("year", "month", "day", "hour")],
-        *[("identity", name) for name in ("date", "long", "string")],
-        *[("bucket[7]", name) for name in ("date", "timestamp", "timestamptz", "long", "string")],
-        *[("truncate[3]", name) for name in ("long", "string")],
+        *[("identity", name) for name in ("date", "int", "long", "string", "boolean")],
+        *[("bucket[7]", name) for name in ("date", "timestamp", "timestamptz", "int", "long")],
+        *[("truncate[3]", name) for name in ("int", "long", "string")],
+        ("bucket[7]", "string"),
         ("hour", "timestamptz"),
     ],
 )
@@ -76,7 +90,7 @@ def test_what_is_cut_below_the_smallest_number_wraps_as_in_java() -> None:
 def test_rows_of_a_partition_come_together_in_their_order() -> None:
     columns = {"at": pa.array([date(2024, 1, 1), None, date(2024, 1, 31), date(1969, 12, 31)])}
     columns["kind"] = pa.array(["a", None, "a", "a"])
-    places = Places((("at", "month"), ("kind", "identity")))
+    places = Places((("at", "month"), ("kind", "identity")), limit=3)
 
     found = places.find(columns, 4)
     parts = {
@@ -91,16 +105,46 @@ def test_rows_of_a_partition_come_together_in_their_order() -> None:
     assert places.find(columns, 4).tolist() == found.tolist()
 
 
-def test_a_partition_too_many_or_too_long_is_none_of_a_worker() -> None:
-    places = Places((("name", "identity"),))
-    names = pa.array([*(f"n{number}" for number in range(MOST)), "one more", "n0"])
+@pytest.mark.parametrize("kind", ["identity", "bucket[7]", "truncate[2]"])
+def test_a_row_with_a_long_text_is_left_to_spark(kind: str) -> None:
+    names = ["ä" * (MAX_TEXT_BYTES // 2), "ä" * (MAX_TEXT_BYTES // 2) + "x", None, "short"]
 
-    first = places.find({"name": pa.array(["ä" * LONGEST])}, 1)
-    found = places.find({"name": names}, len(names))
+    found = Places((("name", kind),), limit=9).find({"name": pa.array(names)}, 4)
 
-    assert first.tolist() == [-1]
-    assert sorted(found[:MOST]) == list(range(MOST))
-    assert found[MOST:].tolist() == [-1, found[0]]
+    assert [number < 0 for number in found] == [False, True, False, False]
+
+
+def test_a_partition_too_many_is_left_to_spark() -> None:
+    names = pa.array(["a", "b", "one more", "b", "a"])
+
+    found = Places((("name", "identity"),), limit=2).find({"name": names}, 5)
+
+    assert found.tolist() == [0, 1, -1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("ends", "most"),
+    [((20_000, 0), 4), ((20_000, 20_000), 4), ((100, 0), 1), ((10**9, 0), MAX_PARTITIONS)],
+)
+def test_files_do_not_become_too_small_on_average(
+    lake: Lake, ends: tuple[int, int], most: int
+) -> None:
+    assert count_partitions(lake.plan(*ends), rows_in_a_file=5000) == most
+
+
+@pytest.mark.parametrize(("buckets", "is_direct"), [(2, True), (3, False)])
+def test_more_buckets_than_a_task_may_begin_are_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, *, is_direct: bool
+) -> None:
+    monkeypatch.setenv("FRAZIL_DIRECT_MIN_RECORDS", "0")
+    by = ["bucket(id, 32)", f"bucket(name, {buckets})", "id"]
+    lake = Lake(tmp_path, make_stream(table={"name": "demo.orders", "partition_by": by}))
+    lake.begin()
+
+    direct = plan_direct(lake.table, lake.stream, lake.plan(100, 0), {})
+
+    assert (direct is not None) == is_direct
+    lake.close()
 
 
 @pytest.mark.parametrize(
@@ -159,12 +203,13 @@ def make_records(instants: list[str]) -> pa.RecordBatch:
 
 
 def test_each_file_is_of_one_partition_and_says_which(tmp_path: Path) -> None:
-    days = [f"2024-{n // 28 + 1:02d}-{n % 28 + 1:02d}T12:00:00" for n in range(MOST + 2)]
+    days = [f"2024-01-{n + 1:02d}T12:00:00" for n in range(MOST + 2)]
     stream = make_stream(value={"columns": {"id": "long!", "at": "timestamp"}})
     schema = schema_to_pyarrow(new_table(stream).schema, include_field_ids=True)
     order = DirectOrder(
         *(ValueOrder("json"), schema, str(tmp_path), "batch", 2**30, {}, ()),
         partitions=(("at", "day"),),
+        most_partitions=MOST,
     )
 
     sent = [*write_sure_rows(order, iter([make_records([*days, days[0]])]))]
@@ -174,8 +219,8 @@ def test_each_file_is_of_one_partition_and_says_which(tmp_path: Path) -> None:
     files = [pq.ParquetFile(path.removeprefix("file://")) for path in told.split("\n")]
     epoch = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without a zone
     for file in files:
-        place = read_place(file.metadata.metadata)
-        assert {(at - epoch).days for at in file.read()["at"].to_pylist()} == {place[0]}
+        (place,) = json.loads(file.metadata.metadata[PLACE])
+        assert {(at - epoch).days for at in file.read()["at"].to_pylist()} == {place}
     assert (len(files), sum(file.metadata.num_rows for file in files)) == (MOST, MOST + 1)
     (rest,) = (batch for batch in sent if not batch[SURE][0].as_py())
     assert rest["offset"].to_pylist() == [MOST, MOST + 1]
