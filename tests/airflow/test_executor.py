@@ -176,7 +176,8 @@ def test_with_a_free_slot_no_turn_waits(monkeypatch: pytest.MonkeyPatch) -> None
     from frazil_airflow import executor as module  # noqa: PLC0415 - after the environment
 
     slept: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", slept.append)
+    clock = SimpleNamespace(sleep=slept.append, monotonic=time.monotonic)
+    monkeypatch.setattr(module, "time", clock)  # the module's alone: other threads sleep too
     monkeypatch.setattr(module, "FULL_SECONDS", 0.05)
     executor = start_without_workers(monkeypatch, slots=2)
     plan = make_workload("plan", 2)
