@@ -3,7 +3,7 @@
     python tests/bench/throughput.py RECORDS ROUNDS
 
 EVENTS (orders) are of 365 bytes and nested, or `readings`: of 147 bytes and flat; the suite has
-EXPECTATIONS (10) of them. PARTITION_BY, as `day(ts); bucket(order_id, 4)`, partitions all tables.
+EXPECTATIONS (10) of them. PARTITION_BY, as `day(ts); event_type`, partitions all tables.
 One floor has default write settings, the other those of our tables. It needs a running stack
 (`frazil stack up --only kafka,spark`); FRAZIL_SPARK_PID names its Spark server, whose CPU seconds
 count too.
