@@ -10,9 +10,6 @@ from frazil.table_messages import TableRequest, TableResult
 from frazil_spark.job import run_job
 from frazil_spark.maintenance import apply_session_conf, call_procedure, read_counts, write_map
 
-SORTED_AT_ONCE_BYTES = 1024**3
-"""A group is shuffled whole, through the disk: more of them cost a little of the order."""
-
 
 def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:
     """Commit rewritten files as a `replace`; appends that land meanwhile stay."""
@@ -23,7 +20,7 @@ def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:
 
 
 def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
-    """Bin-pack small files to the target size, partition by partition; sorted tables stay sorted.
+    """Bin-pack small files to the target size, by partition; each is in the table's order.
 
     One group at a time: on a small server the rewrite must leave cores to the next batch.
     """
@@ -36,13 +33,11 @@ def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
         "partial-progress.enabled": str(request.partial_progress).lower(),
         "rewrite-all": str(request.rewrite_all).lower(),
     }
-    if request.in_order:
-        options["max-file-group-size-bytes"] = str(SORTED_AT_ONCE_BYTES)
     rows = call_procedure(
         spark,
         request,
         "rewrite_data_files",
-        {"strategy": "'sort'" if request.in_order else "'binpack'", "options": write_map(options)},
+        {"strategy": "'binpack'", "options": write_map(options)},
     )
     return TableResult(counts=read_counts(rows[0]))
 

@@ -103,12 +103,10 @@ def _compact(work: Workspace, name: str, *, dry_run: bool, rewrite_all: bool) ->
 
 def _rewrite(work: Workspace, name: str, rewrite: Rewrite, *, rewrite_all: bool = False) -> int:
     """Rewrite until no race is lost; give the files that lost theirs in the last turn."""
-    table = work.store.load(name)
-    layout = read_layout(table)
+    layout = read_layout(work.store.load(name))
     request = new_request(work, name).model_copy(
         update={
             "action": "manifests" if rewrite == "manifests" else "compact",
-            "in_order": not table.sort_order().is_unsorted,
             "partial_progress": needs_partial_progress(layout, target_bytes(work)),
             "rewrite_all": rewrite_all,
             "dry_run": False,

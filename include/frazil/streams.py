@@ -39,7 +39,7 @@ class Table(Section):
         (), description="identity, year, month, day, hour, bucket, truncate of columns"
     )
     sort_by: tuple[str, ...] = Field(
-        (), description="columns of a new table's order; compaction sorts by them"
+        (), description="columns of a new table's order, which each file has"
     )
     properties: dict[str, str] = Field(
         default_factory=dict, description="Iceberg table properties of a new table"

@@ -14,7 +14,6 @@ class TableRequest(Message):
     table: str
     action: Literal["compact", "manifests", "expire", "orphans"]
     target_bytes: int = 128 * 1024 * 1024
-    in_order: bool = False
     partial_progress: bool = False
     rewrite_all: bool = False
     prefix_listing: bool = False

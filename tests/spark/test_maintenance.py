@@ -40,7 +40,7 @@ def test_compaction_merges_files_and_leaves_rows_and_state_alone(lake: StackLake
     assert compact_table(lake.work).tables[0].rewritten == ()
 
 
-def test_compaction_sorts_what_has_an_order(lake: StackLake) -> None:
+def test_a_compacted_file_is_in_the_tables_order(lake: StackLake) -> None:
     ordered = make_stream(
         f"{lake.stream.stream}s",
         source={"topic": "orders"},
