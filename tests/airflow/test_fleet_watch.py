@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,11 +28,15 @@ def list_told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """Listen where nobody ever answers."""
+    """Listen where nobody ever answers; at the end nobody waits there who would be seen later."""
+    before = threading.enumerate()
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(16)
         yield server.getsockname()[1]
+    for thread in threading.enumerate():
+        if thread not in before:
+            thread.join(20)
 
 
 def test_streams_behind_a_catalog_that_is_down_are_named_after_two_waits_and_so_is_a_broken_file(
