@@ -116,7 +116,8 @@ def count_wakes(stream: str, stands_at: str | None) -> int:
 
 def choose_pause(failed: int) -> float:
     """Choose the seconds before a run that has failed so often: what soon passes waits little."""
-    return min(FIRST_PAUSE_SECONDS * 3 ** (failed - 1), TROUBLE_SECONDS) if failed else 0.0
+    steps = min(failed, 9)  # a number with an end: a stream may fail for weeks
+    return min(FIRST_PAUSE_SECONDS * 3 ** (steps - 1), TROUBLE_SECONDS) if failed else 0.0
 
 
 def watch_records(stream: str) -> Watch:

@@ -45,6 +45,7 @@ def test_the_longer_a_stream_stays_where_it_was_the_longer_is_the_pause() -> Non
     pauses = [choose_pause(count_wakes("orders", place)) for place in places]
 
     assert pauses == [0, 5, 0, 0, 5, 15, 45, 60, 0]
+    assert choose_pause(10_000) == 60
 
 
 def test_a_stream_that_cannot_begin_is_trouble_too(
