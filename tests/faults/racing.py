@@ -184,10 +184,12 @@ def publish_step(lake: RaceLake, order: Order) -> Answer:
 
 
 def ingest_step(lake: RaceLake, order: Order) -> Answer:
-    """Plan, stage and publish one batch after the other."""
+    """Plan, stage and publish one batch after the other, from where the table stands."""
+    assert lake.point is not None
+    begin = lake.point.state.offsets[order.stream.source.topic][0]
     outcomes = []
     for number in range(1, order.rounds + 1):
-        plan = lake.plan(number * ROWS, 0)
+        plan = lake.plan(begin + number * ROWS, 0)
         outcomes.append(land(lake, plan, stage_beside_others(lake, plan)))
     return Answer(outcomes=outcomes)
 
