@@ -1,10 +1,13 @@
 """Runs of a stream's DAG that are caught while their Spark job is in flight."""
 
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from conftest import Lab, good_values
+from faults.test_frozen_broker import frozen
+from faults.test_server_kills import find_part
 
 from e2e.conftest import Airflow
 
@@ -24,16 +27,21 @@ def find_jobs(airflow: Airflow) -> set[int]:
     return found
 
 
-def start_until_the_job_runs(airflow: Airflow, lab: Lab) -> tuple[str, int]:
-    """Trigger a run of the stream's DAG; give its id and the pid of its Spark job's client."""
+@contextmanager
+def job_in_flight(airflow: Airflow, lab: Lab) -> Iterator[tuple[str, int]]:
+    """Trigger a run of the stream's DAG; give its id and the pid of its Spark job's client.
+
+    Inside the block the job cannot end: Spark's server stands still.
+    """
     dag = f"ingest__{lab.stream}"
     lab.create_topic()
     lab.produce(good_values(RECORDS))
     airflow.api.wait_for_dag(dag)
-    run_id = airflow.api.trigger(dag).run_id
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (jobs := find_jobs(airflow)):
-        assert time.monotonic() < deadline, airflow.states(dag, run_id)
-        time.sleep(0.02)
-    [job] = jobs
-    return run_id, job
+    with frozen(find_part(lab, "spark_connect")):
+        run_id = airflow.api.trigger(dag).run_id
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not (jobs := find_jobs(airflow)):
+            assert time.monotonic() < deadline, airflow.states(dag, run_id)
+            time.sleep(0.02)
+        [job] = jobs
+        yield run_id, job

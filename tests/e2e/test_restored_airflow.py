@@ -14,7 +14,7 @@ import pytest
 from conftest import FRAZIL, Lab, Stack, good_values
 
 from e2e.conftest import Airflow
-from e2e.jobs import RECORDS, start_until_the_job_runs
+from e2e.jobs import RECORDS, job_in_flight
 from frazil_demo.airflow_api import AirflowApi
 
 pytestmark = pytest.mark.stack
@@ -74,8 +74,8 @@ def test_b10_an_airflow_with_an_old_database_meets_the_table_and_doubles_nothing
 ) -> None:
     lab, dag = airflow_lab, f"ingest__{airflow_lab.stream}"
     green = dict.fromkeys(("plan", "stage", "check", "publish"), "success")
-    open_run, job = start_until_the_job_runs(airflow, lab)
-    os.kill(job, signal.SIGSTOP)
+    with job_in_flight(airflow, lab) as (open_run, job):
+        os.kill(job, signal.SIGSTOP)
     running = back_up(airflow, tmp_path)
     os.kill(job, signal.SIGCONT)
     airflow.api.wait_for_run(dag, open_run, 240)
