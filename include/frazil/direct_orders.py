@@ -10,13 +10,15 @@ Point: TypeAlias = int | float | str
 class Landmarks(BaseModel):
     """Constants by column: of values, as the column's type holds them, and of texts' lengths.
 
-    `extremes` names the columns whose smallest and largest value is asked for too.
+    `patterns` are for RE2, by column too. `extremes` names the columns whose smallest and largest
+    value is asked for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     values: dict[str, tuple[Point, ...]] = {}
     lengths: dict[str, tuple[int, ...]] = {}
+    patterns: dict[str, tuple[str, ...]] = {}
     extremes: tuple[str, ...] = ()
 
 

@@ -3,6 +3,8 @@ r"""Regular expressions of Python, written for Java where both mean the same.
 Spark matches with Java's engine, Great Expectations with Python's `re`. They differ in `\w`, `\d`,
 `.`, `$`, in flags and in what a brace means. So the pattern is parsed by Python itself, and its
 tree is written in the few constructs that mean one thing only. Everything else is None.
+
+In texts of printable ASCII more means the same, to RE2 too, which is Arrow's engine.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +21,7 @@ _MAX_GROUP_REPEATS = 64
 
 _UNIX_LINES = "(?d)"
 _UNICODE_FLAG, _DOTALL_FLAG, _VERBOSE_FLAG = 32, 16, 64
-_MAX_POINT = 0x10FFFF
+_MAX_POINT, _MAX_ASCII = 0x10FFFF, 0x7F
 _SURROGATES = range(0xD800, 0xE000)
 _SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
 _ANCHORS = {
@@ -36,21 +38,38 @@ class UntranslatableError(Exception):
 
 @dataclass(frozen=True)
 class Scope:
-    """What surrounds a node: the flag `s`, and how often groups around it may repeat it."""
+    """What surrounds a node: the flag `s`, and how often groups around it may repeat it.
+
+    `last` is the last character that a text may hold.
+    """
 
     dotall: bool
     repeats: int = 1
+    last: int = _MAX_POINT
 
 
-def to_java_regex(pattern: str) -> str | None:
+def to_java_regex(pattern: str, *, ascii_only: bool = False) -> str | None:
     """Write a Python pattern for Java's `find()`, or None if it cannot be done exactly."""
+    written = to_ascii_regex(pattern) if ascii_only else _write(pattern, _MAX_POINT)
+    return None if written is None else _UNIX_LINES + written
+
+
+def to_ascii_regex(pattern: str) -> str | None:
+    """Write a Python pattern to search texts of printable ASCII by Java or RE2, or None.
+
+    RE2 refuses by itself what looks ahead, and what is too big for it.
+    """
+    return _write(pattern, _MAX_ASCII)
+
+
+def _write(pattern: str, last: int) -> str | None:
     # The tree is private to `re`; a test fails if it ever changes.
     tree = import_module("re._parser").parse(pattern)
     flags = int(tree.state.flags)
     if flags & ~(_UNICODE_FLAG | _DOTALL_FLAG | _VERBOSE_FLAG):
         return None
     try:
-        return _UNIX_LINES + _write_sequence(tree, Scope(bool(flags & _DOTALL_FLAG)))
+        return _write_sequence(tree, Scope(bool(flags & _DOTALL_FLAG), last=last))
     except UntranslatableError:
         return None
 
@@ -67,10 +86,12 @@ def _write_node(node: Node, scope: Scope) -> str:
 
 
 def _write_any(_: object, scope: Scope) -> str:
-    return f"[\\x{{0}}-\\x{{{_MAX_POINT:x}}}]" if scope.dotall else "."
+    return f"[\\x{{0}}-\\x{{{scope.last:x}}}]" if scope.dotall else "."
 
 
-def _write_anchor(where: object, _: Scope) -> str:
+def _write_anchor(where: object, scope: Scope) -> str:
+    if str(where) == "AT_BOUNDARY" and scope.last == _MAX_ASCII:
+        return r"\b"
     if str(where) not in _ANCHORS:
         raise UntranslatableError
     return _ANCHORS[str(where)]
@@ -115,47 +136,50 @@ def _repeat(atom: str, low: int, most: int | None) -> str:
     return f"{atom}+" if low == 1 else f"{atom}{{{low}}}{atom}*" if low else f"{atom}*"
 
 
-def _write_class(argument: object, _: Scope) -> str:
+def _write_class(argument: object, scope: Scope) -> str:
     items = cast("list[Node]", argument)
     negated = str(items[0][0]) == "NEGATE"
     rest = items[1:] if negated else items
     if len(rest) == 1 and str(rest[0][0]) == "CATEGORY" and "_NOT_" in str(rest[0][1]):
         if negated:
             raise UntranslatableError
-        return f"[^{_write_category(str(rest[0][1]).replace('_NOT', ''))}]"
-    return f"[{'^' if negated else ''}{''.join(map(_write_member, rest))}]"
+        return f"[^{_write_category(str(rest[0][1]).replace('_NOT', ''), scope)}]"
+    return f"[{'^' if negated else ''}{''.join(_write_member(item, scope) for item in rest)}]"
 
 
-def _write_member(item: Node) -> str:
+def _write_member(item: Node, scope: Scope) -> str:
     match str(item[0]), item[1]:
         case "LITERAL", int(point):
             return _write_point(point)
         case "RANGE", (int(first), int(last)):
             return f"{_write_point(first)}-{_write_point(last)}"
         case "CATEGORY", category:
-            return _write_category(str(category))
+            return _write_category(str(category), scope)
     raise UntranslatableError
 
 
-def _write_category(category: str) -> str:
-    r"""Spell `\d` and `\s` out as Python's own character tables have them."""
-    tests = {"CATEGORY_DIGIT": str.isdecimal, "CATEGORY_SPACE": str.isspace}
-    if category not in tests:
+def _write_category(category: str, scope: Scope) -> str:
+    r"""Spell `\d`, `\s` and `\w` out as Python's own character tables have them."""
+    test = _CATEGORIES.get(category)
+    if test is None or (test is _is_word and scope.last != _MAX_ASCII):  # it is hundreds of ranges
         raise UntranslatableError
-    return _spell_out(tests[category])
+    return _spell_out(test, scope.last)
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 @cache
-def _spell_out(test: Callable[[str], bool]) -> str:
-    return "".join(
-        f"{_write_point(first)}-{_write_point(last)}" for first, last in _list_ranges(test)
-    )
+def _spell_out(test: Callable[[str], bool], most: int) -> str:
+    ranges = _list_ranges(test, most)
+    return "".join(f"{_write_point(first)}-{_write_point(last)}" for first, last in ranges)
 
 
-def _list_ranges(test: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
+def _list_ranges(test: Callable[[str], bool], most: int) -> Iterator[tuple[int, int]]:
     start: int | None = None
-    for point in range(_MAX_POINT + 2):
-        inside = point <= _MAX_POINT and test(chr(point))
+    for point in range(most + 2):
+        inside = point <= most and test(chr(point))
         if inside and start is None:
             start = point
         elif not inside and start is not None:
@@ -170,6 +194,11 @@ def _write_point(point: int) -> str:
     return character if character.isascii() and character.isalnum() else f"\\x{{{point:x}}}"
 
 
+_CATEGORIES: Mapping[str, Callable[[str], bool]] = {
+    "CATEGORY_DIGIT": str.isdecimal,
+    "CATEGORY_SPACE": str.isspace,
+    "CATEGORY_WORD": _is_word,
+}
 _WRITERS: Mapping[str, Callable[[object, Scope], str]] = {
     "LITERAL": lambda point, _: _write_point(cast("int", point)),
     "NOT_LITERAL": lambda point, _: f"[^{_write_point(cast('int', point))}]",

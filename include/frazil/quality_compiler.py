@@ -25,7 +25,7 @@ from frazil.quality_sql import (
     read_sql_column,
 )
 from frazil.row_conditions import parse_row_condition, write_condition
-from frazil.value_tests import VALUE_TESTS, list_bounds
+from frazil.value_tests import VALUE_TESTS, list_bounds, write_doubt
 
 _MAX_SUM = 10**37
 
@@ -92,7 +92,13 @@ def _compile_values(expectation: Expectation, scope: Scope) -> Rule | None:
     if test is None:
         return None
     present = f"NOT {column.is_null}"
-    return CountRule(expectation, scope.count(present), scope.count(present, f"NOT ({test})"))
+    doubt = write_doubt(expectation, column)
+    return CountRule(
+        expectation,
+        scope.count(present),
+        scope.count(present, f"NOT ({test})"),
+        None if doubt is None else scope.count(present, doubt),
+    )
 
 
 def _compile_nulls(expectation: Expectation, scope: Scope) -> Rule:

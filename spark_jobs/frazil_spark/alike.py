@@ -19,6 +19,9 @@ Point: TypeAlias = int | float | str
 _ROOM = 2**62
 """So many combinations of codes fit into one number."""
 
+_UNLIKE = "[^ -~]"
+"""In a text: what is not printable ASCII."""
+
 
 @dataclass(frozen=True)
 class AlikeOrder:
@@ -26,6 +29,7 @@ class AlikeOrder:
 
     values: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
     lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    patterns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     extremes: tuple[str, ...] = ()
     timestamps: tuple[int, ...] = ()
 
@@ -61,6 +65,8 @@ def _list_codes(order: AlikeOrder, shown: Mapping[str, pa.Array]) -> Iterator[tu
         yield _place(column, order.values.get(name, ()))
         if name in order.lengths:
             yield _place(pc.utf8_length(column), order.lengths[name])
+        if name in order.patterns:
+            yield from _search(column, order.patterns[name])
 
 
 def _place(column: pa.Array, points: tuple[Point, ...]) -> tuple[Codes, int]:
@@ -78,6 +84,21 @@ def _place(column: pa.Array, points: tuple[Point, ...]) -> tuple[Codes, int]:
     if column.null_count or pa.types.is_floating(column.type):
         codes = np.where(_is_missing(column), count, codes)
     return codes, count + 1
+
+
+def _search(column: pa.StringArray, patterns: tuple[str, ...]) -> Iterator[tuple[Codes, int]]:
+    """Say which texts each pattern matches; a text that engines may read apart is like no other."""
+    for pattern in patterns:
+        yield _find(column, pattern).astype(np.int64), 2
+    unlike = np.flatnonzero(_find(column, _UNLIKE))
+    if len(unlike):
+        codes = np.zeros(len(column), np.int64)
+        codes[unlike] = np.arange(len(unlike)) + 1
+        yield codes, len(unlike) + 1
+
+
+def _find(column: pa.StringArray, pattern: str) -> NDArray[np.bool_]:
+    return _to_numpy(pc.match_substring_regex(column, pattern).fill_null(False))  # noqa: FBT003
 
 
 def _is_missing(column: pa.Array) -> NDArray[np.bool_]:

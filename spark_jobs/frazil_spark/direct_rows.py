@@ -124,6 +124,7 @@ def order_alike(request: StageRequest) -> AlikeOrder | None:
     return AlikeOrder(
         values=dict(landmarks.values),
         lengths=dict(landmarks.lengths),
+        patterns=dict(landmarks.patterns),
         extremes=landmarks.extremes,
         timestamps=() if late_ms is None else (late_ms * 1000,),
     )

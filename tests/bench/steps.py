@@ -17,10 +17,12 @@ RECORDS = os.environ.get("RECORDS", "1000000")
 ROUNDS = os.environ.get("ROUNDS", "5")
 MANY_SMALL = str(3 * int(RECORDS))
 """Of the small events as many as are of the size of a batch; a million is mostly fixed seconds."""
+PATTERNS = "event_id ^[0-9a-f]{24}$; session ^[0-9a-f]{16}$; currency ^[A-Z]{3}$; ua ^Mozilla/"
 BENCHES: Mapping[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "formats": (("formats.py", RECORDS, ROUNDS), {}),
     "flat": (("throughput.py", MANY_SMALL, ROUNDS), {"EVENTS": "readings"}),
     "partitioned": (("throughput.py", RECORDS, ROUNDS), {"PARTITION_BY": "day(ts)"}),
+    "patterns": (("throughput.py", RECORDS, ROUNDS), {"PATTERNS": PATTERNS}),
     "fifty": (("throughput.py", RECORDS, ROUNDS), {"EXPECTATIONS": "50"}),
     "bad": (("all_bad.py", RECORDS), {}),
     "letters": (("redrive.py",), {}),
@@ -35,6 +37,7 @@ AT_LEAST = {
 AT_MOST = {
     "flat.time_ratio_median": round(1 / 1.05, 3),
     "partitioned.time_ratio_median": 1.0,
+    "patterns.time_ratio_median": 1.0,
     "fifty.time_ratio_same_settings": 1.25,
     "bad.1.driver_growth_mib": 200,
     "letters.seconds.replay.clock": 15,

@@ -3,7 +3,8 @@
     python tests/bench/throughput.py RECORDS ROUNDS
 
 EVENTS (orders) are of 365 bytes and nested, or `readings`: of 147 bytes and flat; the suite has
-EXPECTATIONS (10) of them. PARTITION_BY, as `day(ts); event_type`, partitions all tables.
+EXPECTATIONS (10) of them. PARTITION_BY, as `day(ts); event_type`, partitions all tables; PATTERNS,
+as `currency ^[A-Z]{3}$; session ^[0-9a-f]+$`, adds an expectation for each.
 One floor has default write settings, the other those of our tables. It needs a running stack
 (`frazil stack up --only kafka,spark`); FRAZIL_SPARK_PID names its Spark server, whose CPU seconds
 count too.
@@ -37,7 +38,14 @@ from frazil.workspace import Workspace, open_workspace
 sys.path.insert(0, str(Path(__file__).parents[2] / "spark_jobs"))
 import stage_batch as job
 
-PARTITION_BY = [by.strip() for by in os.environ.get("PARTITION_BY", "").split(";") if by.strip()]
+
+def read_list(variable: str) -> list[str]:
+    """Read what stands between semicolons in the environment."""
+    return [part.strip() for part in os.environ.get(variable, "").split(";") if part.strip()]
+
+
+PARTITION_BY = read_list("PARTITION_BY")
+PATTERNS = [part.split(maxsplit=1) for part in read_list("PATTERNS")]
 
 
 class SameSession(SparkEngine):
@@ -110,7 +118,7 @@ def measured_pids(spark_pid: int | None) -> tuple[int, ...]:
 
 
 def list_expectations(events: ModuleType, count: int) -> list[dict[str, object]]:
-    """Give the suite of the events, filled up with bounds of the first number to so many."""
+    """Give the suite of the events, filled up with bounds of the first number, and patterns."""
     wanted = list[dict[str, object]](events.EXPECTATIONS[:count])
     number = next(name for name, kind in events.COLUMNS.items() if kind.startswith("long"))
     wanted += [
@@ -119,6 +127,13 @@ def list_expectations(events: ModuleType, count: int) -> list[dict[str, object]]
             "kwargs": {"column": number, "min_value": -extra, "max_value": 10**12 + extra},
         }
         for extra in range(1, count - len(wanted) + 1)
+    ]
+    wanted += [
+        {
+            "type": "expect_column_values_to_match_regex",
+            "kwargs": {"column": column, "regex": pattern},
+        }
+        for column, pattern in PATTERNS
     ]
     return wanted
 
@@ -169,7 +184,8 @@ def main(
     spark.stop()
     warm = {name: runs[1:] for name, runs in found.items()}
     figures = summarize(records, warm["floor"], warm["ours"], warm["same"])
-    return {"bytes": events.TARGET_BYTES, "expectations": expectations, **figures}
+    asked = expectations + len(PATTERNS)
+    return {"bytes": events.TARGET_BYTES, "expectations": asked, **figures}
 
 
 def create_floor(

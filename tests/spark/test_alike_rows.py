@@ -52,13 +52,18 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("expect_column_values_to_be_in_set", {"column": "flag", "value_set": [True]}),
     ("expect_column_value_lengths_to_be_between", {"column": "text", "min_value": 1}),
     ("expect_column_value_lengths_to_equal", {"column": "text", "value": 5}),
+    ("expect_column_values_to_match_regex", {"column": "text", "regex": r"^[^\d\s]+$"}),
+    (
+        "expect_column_values_to_not_match_regex_list",
+        {"column": "text", "regex_list": ["plain", r"\S.\s"]},
+    ),
     ("expect_column_max_to_be_between", {"column": "id", "min_value": 10}),
     ("expect_column_min_to_be_between", {"column": "price", "max_value": 0}),
     ("expect_column_max_to_be_between", {"column": "instant", "min_value": "2024-01-01T00:00:00Z"}),
     ("expect_column_max_to_be_between", {"column": "real", "max_value": 0}),
     ("expect_table_row_count_to_be_between", {"min_value": 1, **CONDITION}),
 ]
-PATTERN = ("expect_column_values_to_match_regex", {"column": "text", "regex": "a"})
+LOOKAHEAD = ("expect_column_values_to_match_regex", {"column": "text", "regex": "a(?=b)"})
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +74,9 @@ def spark(stack: Stack) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.mark.parametrize("pattern", [False, True], ids=["landmarks", "every row"])
+@pytest.mark.parametrize("lookahead", [False, True], ids=["landmarks", "every row"])
 def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
-    spark: SparkSession, lab: Lab, monkeypatch: pytest.MonkeyPatch, *, pattern: bool
+    spark: SparkSession, lab: Lab, monkeypatch: pytest.MonkeyPatch, *, lookahead: bool
 ) -> None:
     # Sampled rows are shown too, and of so few records every fourth would be.
     monkeypatch.setattr(unnamed_fields, "SAMPLED_RECORDS", 1)
@@ -84,7 +89,7 @@ def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
     middle_ms = time.time_ns() // 1_000_000
     time.sleep(0.01)
     lab.produce([*plain, *make_records(seed + 1, 1000)])
-    asked = [*ASKED, PATTERN] if pattern else ASKED
+    asked = [*ASKED, LOOKAHEAD] if lookahead else ASKED
     suite = {"name": "alike", "expectations": [{"type": t, "kwargs": k} for t, k in asked]}
     (lab.folder / "expectations").mkdir()
     (lab.folder / "expectations" / "alike.json").write_text(json.dumps(suite))
@@ -107,7 +112,7 @@ def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
         create_branch(work.store, plan.table, attempt)
         request = build_request(work, plan, attempt)
         assert request.direct is not None
-        assert (request.direct.landmarks is None) is pattern
+        assert (request.direct.landmarks is None) is lookahead
         update = {"late_before_ms": middle_ms, **({} if is_direct else {"direct": None})}
         results.append(job.stage_batch(spark, request.model_copy(update=update)))
 

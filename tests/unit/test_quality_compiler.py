@@ -8,12 +8,15 @@ import pytest
 from frazil.expectations import Expectation, Suite
 from frazil.java_regex import to_java_regex
 from frazil.quality import CompiledSuite, compile_suite
+from frazil.quality_rules import CountRule
 from frazil.quality_sql import SqlColumn, compare, compare_columns, find_among, write_text
 from frazil.row_conditions import parse_row_condition, write_condition
 
 COLUMNS = {"a": "int", "b": "long", "c": "double", "s": "string", "x": "timestamp", "_kafka": "x"}
 INT, LONG, FLOAT = SqlColumn("a", "int"), SqlColumn("b", "long"), SqlColumn("c", "double")
 TEXT, DECIMAL = SqlColumn("s", "string"), SqlColumn("g", "decimal", 9, 2)
+
+REGEX = "expect_column_values_to_match_regex"
 
 
 def compile_one(kind: str, **kwargs: object) -> CompiledSuite:
@@ -44,9 +47,7 @@ def test_expectations_share_metrics_and_every_metric_looks_at_good_rows_only() -
         pytest.param("expect_column_values_to_be_unique", {"column": "a"}, id="distinct"),
         pytest.param("expect_column_values_to_be_increasing", {"column": "a"}, id="order"),
         pytest.param("expect_column_stdev_to_be_between", {"column": "a"}, id="two passes"),
-        pytest.param(
-            "expect_column_values_to_match_regex", {"column": "s", "regex": r"\w"}, id="pattern"
-        ),
+        pytest.param(REGEX, {"column": "s", "regex": "(?i)a"}, id="pattern"),
         pytest.param(
             "expect_column_values_to_be_in_set", {"column": "a", "value_set": [2**53 + 1]}, id="set"
         ),
@@ -69,6 +70,18 @@ def test_what_sql_cannot_say_exactly_is_left_to_great_expectations(
 
     assert [expectation.type for expectation in compiled.rest] == [kind]
     assert (compiled.one_pass, compiled.metrics) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_doubted"), [(r"^\w+$", True), (r"\bx", True), ("x", False)]
+)
+def test_words_beyond_printable_ascii_are_in_doubt(pattern: str, *, is_doubted: bool) -> None:
+    (rule,) = compile_one(REGEX, column="s", regex=pattern).one_pass
+    listed = compile_one(f"{REGEX}_list", column="s", regex_list=["x", pattern])
+
+    assert isinstance(rule, CountRule)
+    assert (rule.doubtful is not None) is is_doubted
+    assert any("RLIKE '[^ -~]'" in m.sql for m in listed.metrics) is is_doubted
 
 
 def test_the_rest_names_every_column_that_it_reads() -> None:
