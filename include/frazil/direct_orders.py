@@ -11,7 +11,7 @@ class Landmarks(BaseModel):
     """Constants by column: of values, as the column's type holds them, and of texts' lengths.
 
     `patterns` are for RE2, by column too. `extremes` names the columns whose smallest and largest
-    value is asked for.
+    value is asked for, `sums` those whose sum is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -20,6 +20,7 @@ class Landmarks(BaseModel):
     lengths: dict[str, tuple[int, ...]] = {}
     patterns: dict[str, tuple[str, ...]] = {}
     extremes: tuple[str, ...] = ()
+    sums: tuple[str, ...] = ()
 
 
 class PartitionBy(BaseModel):

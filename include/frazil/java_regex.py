@@ -4,16 +4,17 @@ Spark matches with Java's engine, Great Expectations with Python's `re`. They di
 `.`, `$`, in flags and in what a brace means. So the pattern is parsed by Python itself, and its
 tree is written in the few constructs that mean one thing only. Everything else is None.
 
-In texts of printable ASCII more means the same, to RE2 too, which is Arrow's engine.
+In texts of ASCII more means the same, and of printable ASCII to RE2 too, which is Arrow's engine.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 Node: TypeAlias = tuple[object, object]
+Tree: TypeAlias = Sequence[Node]
 
 _MAX_REPEATS = 1000
 _MAX_GROUP_REPEATS = 64
@@ -55,17 +56,20 @@ def to_java_regex(pattern: str, *, ascii_only: bool = False) -> str | None:
 
 
 def to_ascii_regex(pattern: str) -> str | None:
-    """Write a Python pattern to search texts of printable ASCII by Java or RE2, or None.
-
-    RE2 refuses by itself what looks ahead, and what is too big for it.
-    """
+    """Write a Python pattern to search texts of ASCII, or None if it cannot be done exactly."""
     return _write(pattern, _MAX_ASCII)
 
 
-def _write(pattern: str, last: int) -> str | None:
+def parse_pattern(pattern: str) -> Tree:
+    """Parse a pattern as Python does."""
     # The tree is private to `re`; a test fails if it ever changes.
-    tree = import_module("re._parser").parse(pattern)
-    flags = int(tree.state.flags)
+    tree: Tree = import_module("re._parser").parse(pattern)
+    return tree
+
+
+def _write(pattern: str, last: int) -> str | None:
+    tree = parse_pattern(pattern)
+    flags = int(cast("Any", tree).state.flags)
     if flags & ~(_UNICODE_FLAG | _DOTALL_FLAG | _VERBOSE_FLAG):
         return None
     try:
@@ -74,7 +78,7 @@ def _write(pattern: str, last: int) -> str | None:
         return None
 
 
-def _write_sequence(nodes: Sequence[Node], scope: Scope) -> str:
+def _write_sequence(nodes: Tree, scope: Scope) -> str:
     return "".join(_write_node(node, scope) for node in nodes)
 
 
@@ -98,27 +102,26 @@ def _write_anchor(where: object, scope: Scope) -> str:
 
 
 def _write_branch(argument: object, scope: Scope) -> str:
-    _, branches = cast("tuple[object, list[Sequence[Node]]]", argument)
+    _, branches = cast("tuple[object, list[Tree]]", argument)
     return f"(?:{'|'.join(_write_sequence(branch, scope) for branch in branches)})"
 
 
 def _write_group(argument: object, scope: Scope) -> str:
-    _, added, removed, inner = cast("tuple[object, int, int, Sequence[Node]]", argument)
+    _, added, removed, inner = cast("tuple[object, int, int, Tree]", argument)
     if added or removed:
         raise UntranslatableError
     return f"(?:{_write_sequence(inner, scope)})"
 
 
 def _write_lookahead(argument: object, scope: Scope, sign: str) -> str:
-    direction, inner = cast("tuple[int, Sequence[Node]]", argument)
-    if direction < 0:
+    direction, inner = cast("tuple[int, Tree]", argument)
+    if direction < 0 or scope.last == _MAX_ASCII:  # RE2 looks in no direction
         raise UntranslatableError
     return f"(?{sign}{_write_sequence(inner, scope)})"
 
 
 def _write_repeat(argument: object, scope: Scope, lazy: str) -> str:
-    low, high, inner = cast("tuple[int, int, Sequence[Node]]", argument)
-    most = None if str(high) == "MAXREPEAT" else int(high)
+    low, most, inner = read_repeat(argument)
     if max(low, most or 0) > _MAX_REPEATS:
         raise UntranslatableError
     if len(inner) == 1 and str(inner[0][0]) in _SINGLE:
@@ -126,7 +129,17 @@ def _write_repeat(argument: object, scope: Scope, lazy: str) -> str:
     repeats = scope.repeats * (_MAX_GROUP_REPEATS + 1 if most is None else max(most, 1))
     if repeats > _MAX_GROUP_REPEATS:
         raise UntranslatableError
+    if (
+        low > 1 and cast("Any", inner).getwidth()[0] == 0
+    ):  # Java leaves a group that matched nothing at once
+        raise UntranslatableError
     return f"(?:{_write_sequence(inner, replace(scope, repeats=repeats))}){{{low},{most}}}{lazy}"
+
+
+def read_repeat(argument: object) -> tuple[int, int | None, Tree]:
+    """Read how often at least and at most, None without a limit, and what is repeated."""
+    low, high, inner = cast("tuple[int, int, Tree]", argument)
+    return low, None if str(high) == "MAXREPEAT" else int(high), inner
 
 
 def _repeat(atom: str, low: int, most: int | None) -> str:

@@ -2,7 +2,7 @@
 
 Two rows that stand alike to every landmark of every counted column, above or below or at it, are
 counted alike by every metric, and so are two texts that the same patterns match. So of rows that
-stand alike, one with their number is enough.
+stand alike, one with their number, and their sum, is enough.
 """
 
 from collections import defaultdict
@@ -12,16 +12,13 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import TypeAlias, cast
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from frazil.direct_orders import Landmarks, Point
 from frazil.expectation_catalogue import list_items
 from frazil.expectations import Bound, Expectation, Json, Suite
-from frazil.java_regex import to_ascii_regex
 from frazil.quality_compiler import compile_suite
 from frazil.quality_rules import CountRule, ExtremeRule, Rule, SumRule
 from frazil.quality_sql import SqlColumn, read_sql_column
+from frazil.re2_regex import to_re2_regex
 from frazil.row_conditions import Comparison, Condition, Group, Membership, parse_row_condition
 from frazil.value_tests import PATTERN_TYPES, list_bounds, list_patterns
 
@@ -46,7 +43,7 @@ _ORDERED = frozenset({"int", "long", "decimal", "date"}) | _FLOATS | _INSTANTS
 def find_landmarks(suite: Suite | None, columns: Mapping[str, str]) -> Landmarks | None:
     """Find the landmarks of what one pass counts, or None where a metric looks at more.
 
-    Sums and comparisons of two columns do, and patterns that RE2 has no words for.
+    Comparisons of two columns do, and patterns that RE2 cannot or should not search for.
     """
     if suite is None:
         return Landmarks()
@@ -64,16 +61,20 @@ def find_landmarks(suite: Suite | None, columns: Mapping[str, str]) -> Landmarks
         if expectation.type in _LENGTHS:
             lengths[expectation.text("column")] |= {*_list_lengths(expectation)}
         if expectation.type in PATTERN_TYPES:
-            found = map(_write_re2, list_patterns(expectation))
-            patterns[expectation.text("column")] |= dict.fromkeys(filter(None, found))
+            found = dict.fromkeys(map(str, map(to_re2_regex, list_patterns(expectation))))
+            patterns[expectation.text("column")] |= found
     return Landmarks(
         values={name: _sort(points) for name, points in values.items() if points},
         lengths={name: tuple(sorted(points)) for name, points in lengths.items()},
         patterns={name: tuple(each) for name, each in patterns.items()},
-        extremes=tuple(
-            dict.fromkeys(r.expectation.text("column") for r in rules if isinstance(r, ExtremeRule))
-        ),
+        extremes=_list_columns(rules, ExtremeRule),
+        sums=_list_columns(rules, SumRule),
     )
+
+
+def _list_columns(rules: tuple[Rule, ...], kind: type[Rule]) -> tuple[str, ...]:
+    found = (rule.expectation.text("column") for rule in rules if isinstance(rule, kind))
+    return tuple(dict.fromkeys(found))
 
 
 def _is_by_landmarks(rule: Rule, columns: Mapping[str, SqlColumn]) -> bool:
@@ -87,13 +88,11 @@ def _is_by_landmarks(rule: Rule, columns: Mapping[str, SqlColumn]) -> bool:
     ):
         return False
     match rule:
-        case SumRule():
-            return False
         case ExtremeRule():
             is_ordered = columns[expectation.text("column")].kind in _ORDERED
             return is_ordered and "row_condition" not in expectation.kwargs
         case CountRule() if expectation.type in PATTERN_TYPES:
-            return None not in map(_write_re2, list_patterns(expectation))
+            return None not in map(to_re2_regex, list_patterns(expectation))
         case CountRule():
             return expectation.type in _RANGES | _SETS | _NULLS | _LENGTHS
     return True
@@ -135,18 +134,6 @@ def _list_lengths(expectation: Expectation) -> Iterator[int]:
         bound = cast("float | None", expectation.kwargs.get(name))
         if bound is not None:
             yield from (floor(bound), ceil(bound))
-
-
-def _write_re2(pattern: str) -> str | None:
-    """Write a pattern for RE2, if it takes it."""
-    written = to_ascii_regex(pattern)
-    if written is None:
-        return None
-    try:
-        pc.match_substring_regex(pa.array([""]), written)
-    except pa.ArrowInvalid:
-        return None
-    return written
 
 
 def locate(column: SqlColumn, constant: Constant) -> tuple[Point, ...]:

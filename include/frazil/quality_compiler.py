@@ -23,6 +23,7 @@ from frazil.quality_sql import (
     compare_columns,
     compare_value,
     read_sql_column,
+    write_sum,
 )
 from frazil.row_conditions import parse_row_condition, write_condition
 from frazil.value_tests import VALUE_TESTS, list_bounds, write_doubt
@@ -142,12 +143,12 @@ def _compile_sum(expectation: Expectation, scope: Scope) -> Rule | None:
     if not column.is_number:
         return None
     present = f"NOT {column.is_null}"
-    value = f"CASE WHEN {scope.where} AND {present} THEN CAST({column.sql} AS DOUBLE) END"
+    where = f"{scope.where} AND {present}"
     return SumRule(
         expectation,
         scope.count(present),
-        scope.add(f"CAST(coalesce(sum({value}), 0D) AS STRING)"),
-        scope.add(f"CAST(coalesce(sum(abs({value})), 0D) AS STRING)"),
+        scope.add(write_sum(where, column.sql, is_absolute=False)),
+        scope.add(write_sum(where, column.sql, is_absolute=True)),
         "integers" if column.is_integer else "no" if column.kind == "decimal" else "doubles",
     )
 

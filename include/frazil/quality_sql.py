@@ -106,6 +106,19 @@ def weigh_count(sql: str, weight: str) -> str:
     return f"coalesce(sum({inner}{weight} END), 0)"
 
 
+def write_sum(where: str, column: str, *, is_absolute: bool) -> str:
+    """Sum the doubles, or their absolute values, of rows that meet a test."""
+    value = f"CASE WHEN {where} THEN CAST({column} AS DOUBLE) END"
+    return f"CAST(coalesce(sum({f'abs({value})' if is_absolute else value}), 0D) AS STRING)"
+
+
+def weigh_sum(sql: str, column: str, total: str, magnitude: str) -> str:
+    """Let a sum that `write_sum` wrote take what a row brings along, if it does; others stay."""
+    value = f"CAST({column} AS DOUBLE)"
+    carried = magnitude if sql.startswith("CAST(coalesce(sum(abs(") else total
+    return sql.replace(f"THEN {value} END", f"THEN coalesce({carried}, {value}) END")
+
+
 def write_text(text: str) -> str:
     """Write a text as a literal that no setting of Spark's parser reads differently.
 

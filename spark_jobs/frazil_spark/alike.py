@@ -1,4 +1,4 @@
-"""Sure rows that every counter counts alike: one of them is shown to Spark, with their number.
+"""Sure rows that every counter counts alike: one of them is shown to Spark, for all of them.
 
 This runs in Spark's Python workers, sent there by value: it imports NumPy and PyArrow and nothing
 of ours. How rows are told apart is said in `frazil.landmarks`.
@@ -19,6 +19,9 @@ Point: TypeAlias = int | float | str
 _ROOM = 2**62
 """So many combinations of codes fit into one number."""
 
+TOTAL, MAGNITUDE = "_frazil_total_", "_frazil_magnitude_"
+"""Before the name of a column: the sum of its values, and that of their absolute values."""
+
 _UNLIKE = "[^ -~]"
 """In a text: what is not printable ASCII."""
 
@@ -31,7 +34,25 @@ class AlikeOrder:
     lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     patterns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     extremes: tuple[str, ...] = ()
+    sums: tuple[str, ...] = ()
     timestamps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """For each row how many it stands for, and whether it holds an extreme value.
+
+    `sums` has the sums of all that it stands for, by name, as `name_sums` names them.
+    """
+
+    weights: Codes
+    marks: NDArray[np.bool_]
+    sums: Mapping[str, NDArray[np.float64]]
+
+
+def name_sums(column: str) -> tuple[str, str]:
+    """Name both sums of a column."""
+    return TOTAL + column, MAGNITUDE + column
 
 
 def weigh(
@@ -39,25 +60,30 @@ def weigh(
     shown: Mapping[str, pa.Array],
     timestamps: pa.TimestampArray,
     kinds: Sequence[pa.Array],
-) -> tuple[Codes, NDArray[np.bool_]]:
-    """Give each row its weight, and mark the rows that hold an extreme value.
+) -> Weighed:
+    """Weigh rows: one of those that stand alike weighs as many as they are, the others nothing.
 
-    One row of those that stand alike weighs as many as they are, the others nothing. Rows that
-    differ in one of `kinds` never stand alike.
+    Rows that differ in one of `kinds` never stand alike.
     """
     marks = np.zeros(len(timestamps), np.bool_)
     _mark_extremes(timestamps, marks)
     for name in order.extremes:
         _mark_extremes(shown[name], marks)
-    weights = np.zeros(len(timestamps), np.int64)
     codes = [*_list_codes(order, shown), _place(timestamps, order.timestamps)]
     for kind in kinds:
         encoded = kind.dictionary_encode()
         count = len(encoded.dictionary)
         codes.append((_to_numpy(encoded.indices, count), count + 1))
-    _, first, counts = np.unique(_join(codes), return_index=True, return_counts=True)
+    _, first, alike, counts = np.unique(_join(codes), True, True, True)  # noqa: FBT003
+    weights = np.zeros(len(timestamps), np.int64)
     weights[first] = counts
-    return weights, marks
+    sums = {}
+    for name in order.sums:
+        values = _to_doubles(shown[name])
+        for sum_name, of in zip(name_sums(name), (values, np.abs(values)), strict=True):
+            sums[sum_name] = np.zeros(len(timestamps))
+            sums[sum_name][first] = np.bincount(alike, of, len(first))
+    return Weighed(weights, marks, sums)
 
 
 def _list_codes(order: AlikeOrder, shown: Mapping[str, pa.Array]) -> Iterator[tuple[Codes, int]]:
@@ -120,6 +146,12 @@ def _to_numbers(column: pa.Array) -> NDArray[Any]:
     if pa.types.is_integer(column.type) or pa.types.is_timestamp(kind) or pa.types.is_boolean(kind):
         return _to_numpy(column.cast(pa.int64()), 0)
     return np.zeros(len(column), np.int64)
+
+
+def _to_doubles(column: pa.Array) -> NDArray[np.float64]:
+    """Read values as doubles; what is missing adds nothing."""
+    scale = column.type.scale if pa.types.is_decimal(column.type) else 0
+    return np.where(_is_missing(column), 0.0, _to_numbers(column) / 10.0**scale)
 
 
 def _to_numpy(column: pa.Array, missing: float | None = None) -> NDArray[Any]:

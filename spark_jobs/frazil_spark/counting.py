@@ -5,8 +5,11 @@ from collections.abc import Iterator, Mapping
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from frazil.columns import parse_column
 from frazil.contracts import PartitionCount, StageRequest
-from frazil.quality_sql import weigh_count, write_count
+from frazil.quality_sql import quote_name, weigh_count, weigh_sum, write_count
+from frazil.value_forms import value_path
+from frazil_spark.alike import name_sums
 from frazil_spark.decoded import GOOD, Decoded
 from frazil_spark.direct_files import FILE, WEIGHT
 from frazil_spark.unnamed_fields import count_unnamed
@@ -40,8 +43,17 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
         }
     counted = totals | request.metrics
     if request.direct is not None:
-        counted = {name: weigh_count(sql, WEIGHT) for name, sql in counted.items()}
+        counted = {name: _weigh(sql, request) for name, sql in counted.items()}
     return [F.expr(sql).alias(name) for name, sql in counted.items()]
+
+
+def _weigh(sql: str, request: StageRequest) -> str:
+    """Let a row of those that stand for others count for all of them."""
+    landmarks = request.direct.landmarks if request.direct else None
+    for name in landmarks.sums if landmarks else ():
+        path = value_path(parse_column(name, request.columns[name]))
+        sql = weigh_sum(sql, path, *map(quote_name, name_sums(name)))
+    return weigh_count(sql, WEIGHT)
 
 
 def _partition_conditions(request: StageRequest) -> Iterator[tuple[str, str]]:

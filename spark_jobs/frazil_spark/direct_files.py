@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from frazil_spark.alike import weigh
+from frazil_spark.alike import name_sums, weigh
 from frazil_spark.partition_places import Codes, Places
 from frazil_spark.row_files import DirectOrder, FileRoller, RowGroup
 from frazil_spark.sure_rows import Sure
@@ -169,11 +169,12 @@ def _show(group: RowGroup, order: DirectOrder) -> Iterator[pa.RecordBatch]:
     weights = np.ones(records.num_rows, np.int64)
     if order.alike is not None:
         kinds = [records["topic"], records["partition"], records[SURE_ID]]
-        weights, asked = weigh(order.alike, columns, read_timestamps(records), kinds)
-        asked |= find_sampled(records["offset"].to_numpy(), order.step)
-        rows = np.flatnonzero(asked | (weights > 0))
+        weighed = weigh(order.alike, columns, read_timestamps(records), kinds)
+        asked = weighed.marks | find_sampled(records["offset"].to_numpy(), order.step)
+        rows = np.flatnonzero(asked | (weighed.weights > 0))
+        given |= {name: pa.array(sums) for name, sums in weighed.sums.items()}
         given = {name: column.take(pa.array(rows)) for name, column in given.items()}
-        weights = weights[rows]
+        weights = weighed.weights[rows]
     given[WEIGHT] = pa.array(weights)
     begun = "\n".join(group.begun) or None
     given[FILE] = pa.array([begun] + [None] * (len(weights) - 1), pa.string())
@@ -190,12 +191,19 @@ def _lay_out(
     A row weighs one unless its weight is given.
     """
     shown = {SHOWN + name: order.schema.field(name).type for name in order.shown}
+    shown |= dict.fromkeys(list_sums(order), pa.float64())
     kinds = {**RECORD, **shown, SURE_ID: pa.int32(), SURE: pa.bool_(), FILE: pa.string()}
     columns = {WEIGHT: pa.repeat(pa.scalar(1, pa.int64()), count), **given}
     columns[SURE] = pa.repeat(pa.scalar(is_sure), count)
     nothing = {n: pa.nulls(count, kind) for n, kind in kinds.items() if n not in columns}
     columns |= nothing
     return pa.RecordBatch.from_pydict({name: columns[name] for name in [*kinds, WEIGHT]})
+
+
+def list_sums(order: DirectOrder) -> list[str]:
+    """List the names of the sums that rows bring along."""
+    columns = order.alike.sums if order.alike else ()
+    return [name for column in columns for name in name_sums(column)]
 
 
 def _pass_on(batch: pa.RecordBatch, order: DirectOrder) -> pa.RecordBatch:

@@ -29,7 +29,7 @@ from frazil_spark import (
     sure_rows,
     sure_values,
 )
-from frazil_spark.alike import AlikeOrder
+from frazil_spark.alike import MAGNITUDE, TOTAL, AlikeOrder
 from frazil_spark.decoded import GOOD, INVALID, Decoded
 from frazil_spark.direct_files import (
     BIG,
@@ -38,6 +38,7 @@ from frazil_spark.direct_files import (
     SURE,
     SURE_ID,
     WEIGHT,
+    list_sums,
     write_sure_rows,
 )
 from frazil_spark.row_files import DirectOrder
@@ -50,6 +51,7 @@ _RECORD_DDL = (
     "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 CARRIED = (SURE, SURE_ID, FILE, WEIGHT)
+_PREFIXES = (SHOWN, TOTAL, MAGNITUDE)
 RECORDS_PER_BATCH = 2500
 _MAX_BYTES = 50_000
 _BATCH_CONF = {
@@ -109,6 +111,7 @@ def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
         for column in (parse_column(*pair) for pair in request.columns.items())
         if column.name in order.shown
     )
+    shown += "".join(f", `{name}` DOUBLE" for name in list_sums(order))
     ddl = f"{_RECORD_DDL}{shown}, {SURE_ID} INT, {SURE} BOOLEAN, {FILE} STRING, {WEIGHT} BIGINT"
     for key, value in _BATCH_CONF.items():
         records.sparkSession.conf.set(key, value)
@@ -126,6 +129,7 @@ def order_alike(request: StageRequest) -> AlikeOrder | None:
         lengths=dict(landmarks.lengths),
         patterns=dict(landmarks.patterns),
         extremes=landmarks.extremes,
+        sums=landmarks.sums,
         timestamps=() if late_ms is None else (late_ms * 1000,),
     )
 
@@ -173,7 +177,7 @@ def _bound_sizes(records: DataFrame) -> DataFrame:
 
 def carried_columns(records: DataFrame) -> list[str]:
     """Name the marks that the decode must keep."""
-    return [name for name in records.columns if name in CARRIED or name.startswith(SHOWN)]
+    return [name for name in records.columns if name in CARRIED or name.startswith(_PREFIXES)]
 
 
 def include_sure(decoded: Decoded, request: StageRequest) -> Decoded:

@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from frazil.direct_orders import Landmarks
 from frazil.expectations import Expectation, Json, Suite
 from frazil.landmarks import find_landmarks
 from frazil_spark import alike
-from frazil_spark.alike import AlikeOrder, weigh
+from frazil_spark.alike import AlikeOrder, name_sums, weigh
 from frazil_spark.direct_files import BIG, FILE, WEIGHT, write_sure_rows
 from frazil_spark.row_files import DirectOrder
 from frazil_spark.sure_values import ValueOrder
@@ -107,6 +108,7 @@ ASKED: list[Asked] = [
         {"column": "s", "regex": "^(?:a|b){2}$"},
         there("s", re.compile("^(?:a|b){2}$").search),
     ),
+    (REGEX, {"column": "s", "regex": r"\b\w$"}, there("s", re.compile(r"\b\w$").search)),
     (REGEX, {"column": "s"}, there("s", lambda _: True)),
     (
         NO_REGEX,
@@ -128,6 +130,10 @@ EXTREMES = [
     ("expect_column_max_to_be_between", {"column": "n", "min_value": 0}),
     ("expect_column_min_to_be_between", {"column": "d", "min_value": 0}),
     ("expect_column_min_to_be_between", {"column": "x", "min_value": 0}),
+    ("expect_column_sum_to_be_between", {"column": "n", "min_value": 0}),
+    ("expect_column_mean_to_be_between", {"column": "n", "min_value": 0}),
+    ("expect_column_mean_to_be_between", {"column": "x", "min_value": 0}),
+    ("expect_column_sum_to_be_between", {"column": "d", "min_value": 0}),
     ("expect_column_max_to_be_between", {"column": "at", "min_value": "2024-01-01T00:00:00Z"}),
 ]
 ROWS = st.fixed_dictionaries(
@@ -156,20 +162,28 @@ def order_of(landmarks: Landmarks | None) -> AlikeOrder:
 ORDER = order_of(find(*[(kind, kwargs) for kind, kwargs, _ in ASKED], *EXTREMES))
 
 
-def weigh_rows(rows: list[Row], order: AlikeOrder = ORDER) -> tuple[list[int], list[bool]]:
+def weigh_rows(
+    rows: list[Row], order: AlikeOrder = ORDER
+) -> tuple[list[int], list[bool], Mapping[str, NDArray[np.float64]]]:
     # A slice, as a filter or a batch of Arrow's may be: what lies before it counts for nothing.
     first = {"n": -1, "x": 9.0, "d": Decimal("9.99"), "s": "a", "b": True}
     columns = pa.RecordBatch.from_pylist([first, *({**row} for row in rows)], SCHEMA).slice(1)
     shown = {name: columns[name] for name in COLUMNS}
-    weights, marks = weigh(order, shown, pa.nulls(len(rows), pa.timestamp("us", "UTC")), [])
-    return weights.tolist(), marks.tolist()
+    found = weigh(order, shown, pa.nulls(len(rows), pa.timestamp("us", "UTC")), [])
+    return found.weights.tolist(), found.marks.tolist(), found.sums
 
 
 @given(st.lists(ROWS, min_size=1, max_size=60))
 def test_the_rows_that_are_left_count_what_all_rows_count(rows: list[Row]) -> None:
-    weights, marks = weigh_rows(rows)
+    weights, marks, sums = weigh_rows(rows)
 
     assert sum(weights) == len(rows)
+    for name in ORDER.sums:
+        held = [float(row[name]) if has(row, name) else 0.0 for row in rows]
+        total, magnitude = (sums[each] for each in name_sums(name))
+        assert sum(total) == pytest.approx(sum(held), nan_ok=True)
+        assert sum(magnitude) == pytest.approx(sum(map(abs, held)))
+        assert not any(m for m, weight in zip(magnitude, weights, strict=True) if not weight)
     for kind, kwargs, asks in ASKED:
         counted = sum(w for row, w in zip(rows, weights, strict=True) if asks(row))
         assert counted == sum(map(asks, rows)), (kind, kwargs)
@@ -198,7 +212,7 @@ def test_each_expectation_tells_apart_what_it_counts_apart(asked: Asked) -> None
     rows += [dict.fromkeys(COLUMNS), {**rows[0], "x": -2}, {**rows[2], "b": None}]
     rows += [{**rows[3], "x": float("nan")}]
 
-    weights, _ = weigh_rows(rows, order)
+    weights, _, _ = weigh_rows(rows, order)
 
     assert sum(w for row, w in zip(rows, weights, strict=True) if asks(row)) == sum(map(asks, rows))
 
@@ -206,7 +220,7 @@ def test_each_expectation_tells_apart_what_it_counts_apart(asked: Asked) -> None
 def test_many_rows_that_are_alike_become_one() -> None:
     rows = [{"n": 5 + n, "x": 1.0, "d": None, "s": "zz", "b": None} for n in range(1000)]
 
-    weights, marks = weigh_rows([{**row, "on": None, "at": None} for row in rows])
+    weights, marks, _ = weigh_rows([{**row, "on": None, "at": None} for row in rows])
 
     assert sorted(weights)[-2:] == [0, 1000]
     assert [n for n, mark in enumerate(marks) if mark] == [0, 999]
@@ -216,28 +230,27 @@ def test_records_of_two_partitions_are_never_alike_and_late_ones_stand_apart() -
     times = pa.array([5, 5, 9, None, 9], pa.timestamp("us", "UTC"))
     partitions = pa.array([0, 1, 0, 0, 0], pa.int32())
 
-    weights, marks = weigh(AlikeOrder(timestamps=(7,)), {}, times, [partitions])
+    found = weigh(AlikeOrder(timestamps=(7,)), {}, times, [partitions])
 
-    assert weights.tolist() == [1, 1, 2, 1, 0]
-    assert marks.tolist() == [True, False, True, False, False]
+    assert found.weights.tolist() == [1, 1, 2, 1, 0]
+    assert found.marks.tolist() == [True, False, True, False, False]
 
 
 def test_more_combinations_than_a_number_holds_are_told_apart_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = [{"n": n % 3, "x": n % 2, "s": "ab"[n % 2]} for n in range(12)]
-    expected = weigh_rows(rows)
+    expected, _, _ = weigh_rows(rows)
 
     monkeypatch.setattr(alike, "_ROOM", 4)
 
-    assert weigh_rows(rows) == expected
-    assert sum(w > 0 for w in expected[0]) == 6
+    assert weigh_rows(rows)[0] == expected
+    assert sum(w > 0 for w in expected) == 6
 
 
 @pytest.mark.parametrize(
     ("kind", "kwargs"),
     [
-        ("expect_column_sum_to_be_between", {"column": "n", "max_value": 9}),
         (REGEX, {"column": "s", "regex": "^(?=a)"}),
         (NO_REGEX, {"column": "s", "regex_list": ["a", "(?:a{1000}){64}"]}),
         ("expect_column_pair_values_to_be_equal", {"column_A": "n", "column_B": "n"}),

@@ -111,6 +111,16 @@ def test_a_sum_as_near_its_bound_as_rounding_reaches_is_undecided(
     assert judge_one(SUM, kwargs, [5, total, total], 5).undecided is undecided
 
 
+@pytest.mark.parametrize(("doubtful", "undecided"), [(0, False), (1, True)])
+def test_a_value_in_doubt_leaves_its_expectation_undecided(
+    doubtful: int, *, undecided: bool
+) -> None:
+    kwargs = {"column": "s", "regex": r"^\w+$"}
+    result = judge_one("expect_column_values_to_match_regex", kwargs, [5, 0, doubtful], 5)
+
+    assert (result.success, result.undecided) == (True, undecided)
+
+
 def test_a_sum_of_integers_is_exact_and_so_decided_on_its_bound() -> None:
     result = judge_one(SUM, {"column": "a", "max_value": 10}, [5, "10.0", "10.0"], 5)
 

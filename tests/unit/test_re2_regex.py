@@ -1,4 +1,4 @@
-"""Patterns for texts of printable ASCII match what Python's own match, here by RE2."""
+"""Patterns written for RE2 match what Python's own match, in texts of printable ASCII."""
 
 import re
 import string
@@ -9,34 +9,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from frazil.java_regex import to_ascii_regex
+from frazil.re2_regex import to_re2_regex
 
 PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
-ATOMS = st.sampled_from(
-    [
-        "a",
-        "b",
-        "-",
-        ".",
-        r"\.",
-        "é",
-        r"\d",
-        r"\D",
-        r"\s",
-        r"\S",
-        "[ab]",
-        "[^a]",
-        "[a-c7]",
-        r"[^\d-]",
-    ]
-) | st.sampled_from(PRINTABLE).map(re.escape)
+SETS = ("[ab]", "[^a]", "[a-c7]", r"[^\d-]", r"[\w.]")
+ESCAPES = (r"\.", r"\d", r"\D", r"\s", r"\S", r"\w", r"\W", r"\b")
+ATOMS = st.sampled_from([*"ab-.é", *SETS, *ESCAPES, *map(re.escape, PRINTABLE)])
 ENDS = st.sampled_from(["", "^", "$", r"\A", r"\Z"])
 PATTERNS = st.recursive(
     ATOMS,
     lambda inner: (
         st.lists(inner, min_size=1, max_size=3).map("".join)
         | st.tuples(inner, inner).map("(?:{0[0]}|{0[1]})".format)
-        | inner.map("({}){{0,2}}".format)
+        | st.tuples(inner, st.sampled_from(["{0,2}", "{2}", "{2,3}?"])).map("({0[0]}){0[1]}".format)
         | st.tuples(ATOMS, st.sampled_from(["*", "+", "?", "{2}", "{1,}", "*?"])).map("".join)
         | st.tuples(ENDS, inner, ENDS).map("".join)
     ),
@@ -47,7 +32,7 @@ TEXTS = st.lists(st.text("ab-. 7") | st.text(PRINTABLE), min_size=1, max_size=20
 
 @given(PATTERNS, TEXTS)
 def test_a_pattern_matches_what_python_says(pattern: str, texts: list[str]) -> None:
-    written = to_ascii_regex(pattern)
+    written = to_re2_regex(pattern)
 
     assume(written is not None)  # Python makes a class of `a|\D`, which Java has no words for
     found = pc.match_substring_regex(pa.array(texts), written).to_pylist()
@@ -68,4 +53,35 @@ def test_a_pattern_matches_what_python_says(pattern: str, texts: list[str]) -> N
     ],
 )
 def test_categories_are_spelled_out_as_far_as_ascii_goes(pattern: str, re2: str | None) -> None:
-    assert to_ascii_regex(pattern) == re2
+    assert to_re2_regex(pattern) == re2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_cheap"),
+    [
+        ("[a-z].{0,50}X", False),
+        ("a.{20}z", False),
+        ("@.{1,255}z", False),
+        ("^.*a.{20}z", False),
+        ("^.{10,1000}$", False),
+        ("^(?:[a-z]{1,8} ?){1,40}$", False),
+        ("a{50}", False),
+        ("[a-z].{11}X", True),
+        ("^.{1,255}$", True),
+        ("^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}$", True),
+        (r"^[\w.+-]+@[\w-]+\.[\w.]+$", True),
+        ("Chrome|Firefox|Safari|Mozilla", True),
+        ("", True),
+    ],
+)
+def test_patterns_that_make_an_automaton_grow_are_left_to_java(
+    pattern: str, *, is_cheap: bool
+) -> None:
+    assert (to_re2_regex(pattern) is not None) is is_cheap
+
+
+@given(PATTERNS)
+def test_what_is_written_is_what_re2_takes(pattern: str) -> None:
+    written = to_re2_regex(f"^{pattern * 20}")
+
+    pc.match_substring_regex(pa.array(["a" * 300]), written or "")
