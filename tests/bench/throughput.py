@@ -4,7 +4,7 @@
 
 EVENTS (orders) are of 365 bytes and nested, or `readings`: of 147 bytes and flat; the suite has
 EXPECTATIONS (10) of them. PARTITION_BY, as `day(ts); event_type`, partitions all tables; PATTERNS,
-as `currency ^[A-Z]{3}$; session ^[0-9a-f]+$`, adds an expectation for each.
+as `currency ^[A-Z]{3}$; session ^[0-9a-f]+$`, and MEANS, as `amount; order_id`, add expectations.
 One floor has default write settings, the other those of our tables. It needs a running stack
 (`frazil stack up --only kafka,spark`); FRAZIL_SPARK_PID names its Spark server, whose CPU seconds
 count too.
@@ -45,6 +45,7 @@ def read_list(variable: str) -> list[str]:
 
 
 PARTITION_BY = read_list("PARTITION_BY")
+MEANS = read_list("MEANS")
 PATTERNS = [part.split(maxsplit=1) for part in read_list("PATTERNS")]
 
 
@@ -118,7 +119,7 @@ def measured_pids(spark_pid: int | None) -> tuple[int, ...]:
 
 
 def list_expectations(events: ModuleType, count: int) -> list[dict[str, object]]:
-    """Give the suite of the events, filled up with bounds of the first number, and patterns."""
+    """Give the suite of the events, filled up with bounds of the first number, and what is added."""
     wanted = list[dict[str, object]](events.EXPECTATIONS[:count])
     number = next(name for name, kind in events.COLUMNS.items() if kind.startswith("long"))
     wanted += [
@@ -134,6 +135,13 @@ def list_expectations(events: ModuleType, count: int) -> list[dict[str, object]]
             "kwargs": {"column": column, "regex": pattern},
         }
         for column, pattern in PATTERNS
+    ]
+    wanted += [
+        {
+            "type": "expect_column_mean_to_be_between",
+            "kwargs": {"column": column, "min_value": 0, "max_value": 10**12},
+        }
+        for column in MEANS
     ]
     return wanted
 
@@ -184,7 +192,7 @@ def main(
     spark.stop()
     warm = {name: runs[1:] for name, runs in found.items()}
     figures = summarize(records, warm["floor"], warm["ours"], warm["same"])
-    asked = expectations + len(PATTERNS)
+    asked = expectations + len(PATTERNS) + len(MEANS)
     return {"bytes": events.TARGET_BYTES, "expectations": asked, **figures}
 
 
