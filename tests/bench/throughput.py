@@ -119,7 +119,7 @@ def measured_pids(spark_pid: int | None) -> tuple[int, ...]:
 
 
 def list_expectations(events: ModuleType, count: int) -> list[dict[str, object]]:
-    """Give the suite of the events, filled up with bounds of the first number, and what is added."""
+    """Give the suite of the events, filled up with bounds of a number, and what is added."""
     wanted = list[dict[str, object]](events.EXPECTATIONS[:count])
     number = next(name for name, kind in events.COLUMNS.items() if kind.startswith("long"))
     wanted += [
