@@ -24,7 +24,7 @@ _UNIX_LINES = "(?d)"
 _UNICODE_FLAG, _DOTALL_FLAG, _VERBOSE_FLAG = 32, 16, 64
 _MAX_POINT, _MAX_ASCII = 0x10FFFF, 0x7F
 _SURROGATES = range(0xD800, 0xE000)
-_SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
+SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
 _ANCHORS = {
     "AT_BEGINNING": "^",
     "AT_BEGINNING_STRING": r"\A",
@@ -124,7 +124,7 @@ def _write_repeat(argument: object, scope: Scope, lazy: str) -> str:
     low, most, inner = read_repeat(argument)
     if max(low, most or 0) > _MAX_REPEATS:
         raise UntranslatableError
-    if len(inner) == 1 and str(inner[0][0]) in _SINGLE:
+    if len(inner) == 1 and str(inner[0][0]) in SINGLE:
         return _repeat(_write_sequence(inner, scope), low, most) + lazy
     repeats = scope.repeats * (_MAX_GROUP_REPEATS + 1 if most is None else max(most, 1))
     if repeats > _MAX_GROUP_REPEATS:

@@ -61,8 +61,10 @@ def find_landmarks(suite: Suite | None, columns: Mapping[str, str]) -> Landmarks
         if expectation.type in _LENGTHS:
             lengths[expectation.text("column")] |= {*_list_lengths(expectation)}
         if expectation.type in PATTERN_TYPES:
-            found = dict.fromkeys(map(str, map(to_re2_regex, list_patterns(expectation))))
-            patterns[expectation.text("column")] |= found
+            found = map(to_re2_regex, list_patterns(expectation))
+            patterns[expectation.text("column")] |= {
+                each: None for each in found if each is not None
+            }
     return Landmarks(
         values={name: _sort(points) for name, points in values.items() if points},
         lengths={name: tuple(sorted(points)) for name, points in lengths.items()},

@@ -156,9 +156,10 @@ def _bound_rounding(rule: SumRule, count: int, magnitude: float) -> float:
 
     Adding n values in any order errs by less than (n - 1) · 2⁻⁵³ · Σ|x| (Higham, Accuracy and
     Stability of Numerical Algorithms, 4.2); Spark and pandas may each err so much, and converting
-    decimals and long integers to doubles adds one rounding per value.
+    decimals and long integers to doubles adds one rounding per value, and where workers do it two.
+    Of integers a sum below 2⁵³ was exact all along; one of 2⁵³ may have been rounded down to it.
     """
-    if rule.exact == "integers" and magnitude <= EXACT_INTEGER:
+    if rule.exact == "integers" and magnitude < EXACT_INTEGER:
         return 0.0
     if rule.exact == "doubles" and count <= _EXACT_TERMS:
         return 0.0

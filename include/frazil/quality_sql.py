@@ -28,6 +28,7 @@ _FLOATS = frozenset({"float", "double"})
 _INTEGERS = frozenset({"int", "long"})
 _SAME_KIND = frozenset({"date", "timestamp", "timestamptz", "string"})
 _TRUE, _FALSE = "TRUE", "FALSE"
+_SUM = "CAST(coalesce(sum("
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,22 @@ def weigh_count(sql: str, weight: str) -> str:
 def write_sum(where: str, column: str, *, is_absolute: bool) -> str:
     """Sum the doubles, or their absolute values, of rows that meet a test."""
     value = f"CASE WHEN {where} THEN CAST({column} AS DOUBLE) END"
-    return f"CAST(coalesce(sum({f'abs({value})' if is_absolute else value}), 0D) AS STRING)"
+    return f"{_SUM}{f'abs({value})' if is_absolute else value}), 0D) AS STRING)"
 
 
 def weigh_sum(sql: str, column: str, total: str, magnitude: str) -> str:
     """Let a sum that `write_sum` wrote take what a row brings along, if it does; others stay."""
     value = f"CAST({column} AS DOUBLE)"
-    carried = magnitude if sql.startswith("CAST(coalesce(sum(abs(") else total
-    return sql.replace(f"THEN {value} END", f"THEN coalesce({carried}, {value}) END")
+    before, found, after = sql.rpartition(f"THEN {value} END")
+    if not found or not is_sum(sql):
+        return sql
+    carried = magnitude if sql.startswith(f"{_SUM}abs(") else total
+    return f"{before}THEN coalesce({carried}, {value}) END{after}"
+
+
+def is_sum(sql: str) -> bool:
+    """Say whether `write_sum` wrote this."""
+    return sql.startswith(_SUM)
 
 
 def write_text(text: str) -> str:

@@ -1,17 +1,18 @@
-"""Which patterns RE2 may search for, beside Java: those that it finds as fast.
+"""Which patterns RE2 may search for, beside Java: those whose automaton stays small.
 
-Its automaton has a state for each set of places in the pattern at which a text may stand. Where
-these sets are many, as for `[a-z].{0,50}X`, it is fifty times slower than Java.
+It has a state for each set of places in the pattern at which a text may stand. Where these sets are
+many, as for `[a-z].{0,50}X`, it is fifty times slower than Java. They are few where the pattern has
+few places, is nothing but texts, or begins with the text and repeats one character at most.
 """
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable
+from itertools import dropwhile
 from typing import cast
 
-from frazil.java_regex import Tree, parse_pattern, read_repeat, to_ascii_regex
+from frazil.java_regex import SINGLE, Node, Tree, parse_pattern, read_repeat, to_ascii_regex
 
-_MAX_LOOSE, _MAX_PLACES = 12, 256
-"""With these a million texts of 300 characters took a second of CPU, whatever the pattern."""
+_MOST, _MOST_UNSURE = 256, 12
+"""Places. With these a million texts of 300 characters took about a second of CPU at most."""
 
 _BEGINNINGS = frozenset({"AT_BEGINNING", "AT_BEGINNING_STRING"})
 
@@ -22,32 +23,64 @@ def to_re2_regex(pattern: str) -> str | None:
 
 
 def _is_cheap(tree: Tree) -> bool:
-    """Say whether an automaton stays small: of few loose places, or with a begin and an end."""
-    places = [*_list_places(tree, most=1, loose=0)]
-    if sum(loose for _, loose in places) <= _MAX_LOOSE:
+    places = _count(tree)
+    if places <= _MOST_UNSURE or places > _MOST:
+        return places <= _MOST_UNSURE
+    if _is_text(tree):
         return True
-    is_anchored = str(tree[0][0]) == "AT" and str(tree[0][1]) in _BEGINNINGS
-    return is_anchored and sum(most for most, _ in places) <= _MAX_PLACES
+    if str(tree[0][1]) not in _BEGINNINGS:
+        return False
+    rest = [node for node in dropwhile(_is_fixed, tree) if str(node[0]) != "AT"]
+    return _count(rest) <= _MOST_UNSURE or (len(rest) == 1 and _repeats_one(rest[0]))
 
 
-def _list_places(nodes: Tree, most: float, loose: int) -> Iterator[tuple[float, int]]:
-    """Yield for each character of a pattern how often it may come, and how many loose places it is.
+def _count(nodes: Iterable[Node]) -> int:
+    """Count the characters that a pattern spells out, as often as they may come."""
+    return sum(map(_count_node, nodes))
 
-    Loose is what more than one character may fill, or the same one more than once.
-    """
-    for kind, argument in nodes:
-        match str(kind):
-            case "AT":
-                pass
-            case "BRANCH":
-                for branch in cast("tuple[object, list[Tree]]", argument)[1]:
-                    yield from _list_places(branch, most, loose)
-            case "SUBPATTERN":
-                yield from _list_places(cast("tuple[Tree, ...]", argument)[-1], most, loose)
-            case "MAX_REPEAT" | "MIN_REPEAT":
-                low, high, inner = read_repeat(argument)
-                times = math.inf if high is None else max(high, 1)
-                places = max(loose, 1) * max(low + 1 if high is None else high, 1)
-                yield from _list_places(inner, most * times, places)
-            case word:
-                yield most, loose or int(word != "LITERAL")
+
+def _count_node(node: Node) -> int:
+    match str(node[0]):
+        case "AT":
+            return 0
+        case "BRANCH":
+            return sum(map(_count, _list_branches(node)))
+        case "SUBPATTERN":
+            return _count(_enter_group(node))
+        case "MAX_REPEAT" | "MIN_REPEAT":
+            low, high, inner = read_repeat(node[1])
+            return max(low + 1 if high is None else high, 1) * _count(inner)
+    return 1
+
+
+def _is_text(nodes: Iterable[Node]) -> bool:
+    """Say whether a pattern is nothing but texts, of which one has to be there."""
+    return all(
+        str(node[0]) in ("LITERAL", "AT")
+        or (str(node[0]) == "BRANCH" and all(map(_is_text, _list_branches(node))))
+        or (str(node[0]) == "SUBPATTERN" and _is_text(_enter_group(node)))
+        for node in nodes
+    )
+
+
+def _is_fixed(node: Node) -> bool:
+    """Say whether a node takes a fixed number of single characters."""
+    if str(node[0]) in SINGLE | {"AT"}:
+        return True
+    return _repeats_one(node) and read_repeat(node[1])[0] == read_repeat(node[1])[1]
+
+
+def _repeats_one(node: Node) -> bool:
+    """Say whether a node repeats a single character."""
+    if str(node[0]) not in ("MAX_REPEAT", "MIN_REPEAT"):
+        return False
+    inner = read_repeat(node[1])[2]
+    return len(inner) == 1 and str(inner[0][0]) in SINGLE
+
+
+def _list_branches(node: Node) -> list[Tree]:
+    return cast("tuple[object, list[Tree]]", node[1])[1]
+
+
+def _enter_group(node: Node) -> Tree:
+    return cast("tuple[Tree, ...]", node[1])[-1]

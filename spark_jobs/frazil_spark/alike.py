@@ -74,7 +74,9 @@ def weigh(
         encoded = kind.dictionary_encode()
         count = len(encoded.dictionary)
         codes.append((_to_numpy(encoded.indices, count), count + 1))
-    _, first, alike, counts = np.unique(_join(codes), True, True, True)  # noqa: FBT003
+    _, first, alike, counts = np.unique(
+        _join(codes), return_index=True, return_inverse=True, return_counts=True
+    )
     weights = np.zeros(len(timestamps), np.int64)
     weights[first] = counts
     sums = {}

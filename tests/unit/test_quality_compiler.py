@@ -9,7 +9,16 @@ from frazil.expectations import Expectation, Suite
 from frazil.java_regex import to_java_regex
 from frazil.quality import CompiledSuite, compile_suite
 from frazil.quality_rules import CountRule
-from frazil.quality_sql import SqlColumn, compare, compare_columns, find_among, write_text
+from frazil.quality_sql import (
+    SqlColumn,
+    compare,
+    compare_columns,
+    find_among,
+    weigh_sum,
+    write_count,
+    write_sum,
+    write_text,
+)
 from frazil.row_conditions import parse_row_condition, write_condition
 from frazil.value_tests import NOT_ASCII
 
@@ -83,6 +92,21 @@ def test_words_beyond_ascii_are_in_doubt(pattern: str, *, is_doubted: bool) -> N
     assert isinstance(rule, CountRule)
     assert (rule.doubtful is not None) is is_doubted
     assert any(write_text(NOT_ASCII) in m.sql for m in listed.metrics) is is_doubted
+
+
+@pytest.mark.parametrize(("is_absolute", "brought"), [(False, "t"), (True, "m")])
+def test_a_sum_takes_what_a_row_brings_along(brought: str, *, is_absolute: bool) -> None:
+    end = "THEN CAST(`a` AS DOUBLE) END"
+    sql = write_sum(f"`s` = '{end}'", "`a`", is_absolute=is_absolute)
+
+    weighed = weigh_sum(sql, "`a`", "t", "m")
+
+    before, _, after = sql.rpartition(end)
+    assert end in before  # the text of the condition stays
+    assert weighed == f"{before}THEN coalesce({brought}, CAST(`a` AS DOUBLE)) END{after}"
+    assert weigh_sum(sql, "`b`", "t", "m") == sql
+    count = write_count(f"s = '{end}'")
+    assert weigh_sum(count, "`a`", "t", "m") == count
 
 
 def test_the_rest_names_every_column_that_it_reads() -> None:

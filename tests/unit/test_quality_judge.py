@@ -127,6 +127,12 @@ def test_a_sum_of_integers_is_exact_and_so_decided_on_its_bound() -> None:
     assert (result.success, result.undecided, result.observed) == (True, False, "10")
 
 
+def test_a_sum_of_integers_that_may_have_been_rounded_to_a_bound_is_undecided() -> None:
+    largest = str(2.0**53)
+
+    assert judge_one(SUM, {"column": "a", "max_value": 2**53}, [4, largest, largest], 4).undecided
+
+
 def test_rows_are_not_read_when_one_pass_answered_everything() -> None:
     compiled = compile_all((NOT_NULL, {"column": "a"}))
 

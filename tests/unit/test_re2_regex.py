@@ -11,6 +11,16 @@ from hypothesis import strategies as st
 
 from frazil.re2_regex import to_re2_regex
 
+
+def is_pattern(text: str) -> bool:
+    """Say whether Python takes it; it repeats no end of a word."""
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
 PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
 SETS = ("[ab]", "[^a]", "[a-c7]", r"[^\d-]", r"[\w.]")
 ESCAPES = (r"\.", r"\d", r"\D", r"\s", r"\S", r"\w", r"\W", r"\b")
@@ -26,7 +36,7 @@ PATTERNS = st.recursive(
         | st.tuples(ENDS, inner, ENDS).map("".join)
     ),
     max_leaves=6,
-)
+).filter(is_pattern)
 TEXTS = st.lists(st.text("ab-. 7") | st.text(PRINTABLE), min_size=1, max_size=20)
 
 
@@ -66,7 +76,14 @@ def test_categories_are_spelled_out_as_far_as_ascii_goes(pattern: str, re2: str 
         ("^.{10,1000}$", False),
         ("^(?:[a-z]{1,8} ?){1,40}$", False),
         ("a{50}", False),
-        ("[a-z].{11}X", True),
+        ("^[ab]{0,128}a[ab]{126}X", False),
+        ("^.{1,64}@.{1,150}[.][a-z]{2,10}$", False),
+        ("^.{0,100} .{0,100}error$", False),
+        ("a.{11}(?:abbaababab|bbaabbabbb)z", False),
+        ("^(?:[ab]{2}){40}X", False),
+        ("[a-z].{10}X", True),
+        ("^SKU-.{8}[0-9]{1,200}$", True),
+        ("^[0-9a-f]{64}.?[ab]{2,4}$", True),
         ("^.{1,255}$", True),
         ("^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}$", True),
         (r"^[\w.+-]+@[\w-]+\.[\w.]+$", True),
@@ -82,6 +99,7 @@ def test_patterns_that_make_an_automaton_grow_are_left_to_java(
 
 @given(PATTERNS)
 def test_what_is_written_is_what_re2_takes(pattern: str) -> None:
-    written = to_re2_regex(f"^{pattern * 20}")
+    written = to_re2_regex(f"^{pattern * 3}")
 
-    pc.match_substring_regex(pa.array(["a" * 300]), written or "")
+    assume(written is not None)
+    pc.match_substring_regex(pa.array(["a" * 300]), written)
