@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import stage_batch as job
 from frazil.branches import create_branch, name_branch
-from frazil.contracts import BatchPlan, StageResult
+from frazil.contracts import BatchPlan, StageRequest
 from frazil.direct_plan import MIN_RECORDS_VARIABLE
 from frazil.ingest import plan_next_batch
 from frazil.quality_sql import is_sum
@@ -82,12 +82,8 @@ def spark(stack: Stack) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.mark.parametrize("lookahead", [False, True], ids=["landmarks", "every row"])
-def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
-    spark: SparkSession, lab: Lab, monkeypatch: pytest.MonkeyPatch, *, lookahead: bool
-) -> None:
-    # Sampled rows are shown too, and of so few records every fourth would be.
-    monkeypatch.setattr(unnamed_fields, "SAMPLED_RECORDS", 1)
+def fill_topic(lab: Lab) -> int:
+    """Send well-formed and odd records; give an instant between two halves of them, ms."""
     seed = secrets.randbelow(10**6)
     sys.stdout.write(f"seed {seed}\n")
     lab.create_topic()
@@ -97,7 +93,11 @@ def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
     middle_ms = time.time_ns() // 1_000_000
     time.sleep(0.01)
     lab.produce([*plain, *make_records(seed + 1, 1000)])
-    asked = [*ASKED, LOOKAHEAD] if lookahead else ASKED
+    return middle_ms
+
+
+def write_stream(lab: Lab, asked: list[tuple[str, dict[str, Any]]]) -> None:
+    """Write the stream's file and its suite."""
     suite = {"name": "alike", "expectations": [{"type": t, "kwargs": k} for t, k in asked]}
     (lab.folder / "expectations").mkdir()
     (lab.folder / "expectations" / "alike.json").write_text(json.dumps(suite))
@@ -109,29 +109,43 @@ def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
         "quality": {"suite": "alike"},
     }
     lab.write_stream()
-    for name, value in lab.environment(**{MIN_RECORDS_VARIABLE: "0"}).items():
-        monkeypatch.setenv(name, value)
+
+
+def plan_request(lab: Lab, late_before_ms: int) -> StageRequest:
+    """Plan the batch, and say what its stage is asked for, on a branch of its own."""
     work = open_workspace(lab.stream, "test")
     plan = plan_next_batch(work)
     assert isinstance(plan, BatchPlan)
-    results: list[StageResult] = []
-    for is_direct in (True, False):
-        attempt = name_branch(plan.stream, plan.base_epoch)
-        create_branch(work.store, plan.table, attempt)
-        request = build_request(work, plan, attempt)
-        assert request.direct is not None
-        assert (request.direct.landmarks is None) is lookahead
-        update = {"late_before_ms": middle_ms, **({} if is_direct else {"direct": None})}
-        results.append(job.stage_batch(spark, request.model_copy(update=update)))
+    attempt = name_branch(plan.stream, plan.base_epoch)
+    create_branch(work.store, plan.table, attempt)
+    request = build_request(work, plan, attempt)
+    return request.model_copy(update={"late_before_ms": late_before_ms})
 
-    by_workers, by_spark = results
+
+@pytest.mark.parametrize("lookahead", [False, True], ids=["landmarks", "every row"])
+def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
+    spark: SparkSession, lab: Lab, monkeypatch: pytest.MonkeyPatch, *, lookahead: bool
+) -> None:
+    # Sampled rows are shown too, and of so few records every fourth would be.
+    monkeypatch.setattr(unnamed_fields, "SAMPLED_RECORDS", 1)
+    middle_ms = fill_topic(lab)
+    write_stream(lab, [*ASKED, LOOKAHEAD] if lookahead else ASKED)
+    for name, value in lab.environment(**{MIN_RECORDS_VARIABLE: "0"}).items():
+        monkeypatch.setenv(name, value)
+    first, second = (plan_request(lab, middle_ms) for _ in range(2))
+    assert first.direct is not None
+    assert (first.direct.landmarks is None) is lookahead
+
+    by_workers = job.stage_batch(spark, first)
+    by_spark = job.stage_batch(spark, second.model_copy(update={"direct": None}))
+
     assert by_workers.files
     assert len(by_spark.metrics) > 25
     assert len({*by_spark.metrics.values()}) > 10
     assert by_workers.metrics.keys() == by_spark.metrics.keys()
     for name, value in by_spark.metrics.items():
         found = by_workers.metrics[name]
-        if is_sum(request.metrics[name]):  # in another order it is rounded otherwise
+        if is_sum(first.metrics[name]):  # in another order it is rounded otherwise
             assert math.isclose(float(str(found)), float(str(value)), rel_tol=1e-9), name
         else:
             assert found == value, name

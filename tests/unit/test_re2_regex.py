@@ -102,4 +102,4 @@ def test_what_is_written_is_what_re2_takes(pattern: str) -> None:
     written = to_re2_regex(f"^{pattern * 3}")
 
     assume(written is not None)
-    pc.match_substring_regex(pa.array(["a" * 300]), written)
+    assert len(pc.match_substring_regex(pa.array(["a" * 300]), written)) == 1
