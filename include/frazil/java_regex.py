@@ -129,9 +129,8 @@ def _write_repeat(argument: object, scope: Scope, lazy: str) -> str:
     repeats = scope.repeats * (_MAX_GROUP_REPEATS + 1 if most is None else max(most, 1))
     if repeats > _MAX_GROUP_REPEATS:
         raise UntranslatableError
-    if (
-        low > 1 and cast("Any", inner).getwidth()[0] == 0
-    ):  # Java leaves a group that matched nothing at once
+    # Java leaves a group at once that matched nothing, though it should come twice.
+    if low > 1 and cast("Any", inner).getwidth()[0] == 0:
         raise UntranslatableError
     return f"(?:{_write_sequence(inner, replace(scope, repeats=repeats))}){{{low},{most}}}{lazy}"
 
