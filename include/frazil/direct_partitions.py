@@ -32,11 +32,11 @@ PLACE = b"frazil.partition"
 """In the footer of a file: its partition's values, as a JSON list."""
 
 _TIMES = (DateType, TimestampType, TimestamptzType)
-_PLAIN = (IntegerType, LongType, StringType)
+_EXACT_TYPES = (IntegerType, LongType, StringType)
 _TYPES: dict[str, tuple[type[IcebergType], ...]] = {
-    "identity": (BooleanType, DateType, *_PLAIN),
-    "bucket": (*_TIMES, *_PLAIN),
-    "truncate": _PLAIN,
+    "identity": (BooleanType, DateType, *_EXACT_TYPES),
+    "bucket": (*_TIMES, *_EXACT_TYPES),
+    "truncate": _EXACT_TYPES,
     **dict.fromkeys(("year", "month", "day", "hour"), _TIMES),
 }
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 from urllib.parse import urlparse
 
 from frazil.connections import fork_server_address
-from frazil.contracts import Message, StageRequest
+from frazil.contracts import Message
 from frazil.errors import JobFailedError, SparkUnavailableError
 from frazil.fork_server import ForkedScript
 from frazil.job_errors import parse_job_error
@@ -65,7 +65,7 @@ class Engine(ABC):
             if code == 0 and result_path.is_file():
                 return result.parse(result_path.read_text())
             text = result_path.read_text() if result_path.is_file() else ""
-        stream = request.stream if isinstance(request, StageRequest) else None
+        stream: str | None = getattr(request, "stream", None)
         error = parse_job_error(job, text, stream)
         if error is not None:
             raise error
@@ -152,8 +152,6 @@ class _ServerClock:
         return now_ms - self._began_ms
 
     def _look(self) -> int | None:
-        from frazil.stack.server_cpu import read_server_cpu_ms  # noqa: PLC0415 - see `begin`
-
         return read_server_cpu_ms(self._remote)
 
 

@@ -16,7 +16,7 @@ from frazil.redrive_messages import MarkRequest, MarkResult
 from frazil.redrive_plan import group_letters
 from frazil.workspace import Workspace
 
-TURNS = 3
+MARK_ATTEMPTS = 3
 """A batch that publishes its letters meanwhile may win against the rewrite of the files."""
 
 
@@ -46,19 +46,19 @@ def mark_resolved(work: Workspace) -> int:
             count += len(unmarked)
     if marks:
         reach_failpoint("redrive.before-mark")
-        _run_job(work, marks)
+        _run_mark_job(work, marks)
         reach_failpoint("redrive.after-mark")
     return count
 
 
-def _run_job(work: Workspace, marks: dict[str, dict[str, Runs]]) -> None:
+def _run_mark_job(work: Workspace, marks: dict[str, dict[str, Runs]]) -> None:
     request = MarkRequest(
         catalog=work.store.preset.name,
         table=work.stream.dead_letters_table,
         marks=marks,
         session_conf=work.store.preset.spark_conf(),
     )
-    for _ in range(TURNS - 1):
+    for _ in range(MARK_ATTEMPTS - 1):
         try:
             work.engine.run_job("mark_letters", request, MarkResult)
         except JobFailedError:

@@ -18,7 +18,7 @@ from frazil.protobuf_schemas import ProtobufSchema
 from frazil.source_types import Record, Scalar, Sequence, Source
 from frazil.sure_layouts import NotSureError, is_exact
 
-_WORDS = {
+_SCALARS = {
     FieldDescriptor.TYPE_BOOL: "bool",
     FieldDescriptor.TYPE_INT32: "int32",
     FieldDescriptor.TYPE_SINT32: "sint32",
@@ -85,6 +85,6 @@ def _lay_out_value(field: FieldDescriptor, source: Source, target: ColumnType | 
             return {"names": [[number, name] for number, name in symbols]}
         case Scalar(own, "wrapped"), Primitive() | None:
             return {"wrapped": _lay_out_field(kind.fields_by_name["value"], Scalar(own), target)}
-        case Scalar(_, ""), Primitive() | None if field.type in _WORDS and is_exact(source, target):
-            return _WORDS[field.type]
+        case Scalar(_, ""), Primitive() | None if field.type in _SCALARS and is_exact(source, target):
+            return _SCALARS[field.type]
     raise NotSureError

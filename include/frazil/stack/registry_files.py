@@ -35,10 +35,10 @@ def ensure_registry(settings: StackSettings, java: Java, say: Callable[[str], No
     with hold_jars(settings):
         if not has_registry(settings):
             say("registry: fetching about 104 MB, once")
-            _fetch(settings, java)
+            _fetch_registry(settings, java)
 
 
-def _fetch(settings: StackSettings, java: Java) -> None:
+def _fetch_registry(settings: StackSettings, java: Java) -> None:
     """Let Ivy retrieve the archive; one rename at the end, so what was interrupted starts over."""
     incoming = settings.jars / "incoming-registry"
     shutil.rmtree(incoming, ignore_errors=True)

@@ -1,35 +1,40 @@
-"""The CPU time of the stack's Spark server, so that a batch can say what it took of it."""
+"""The CPU time of a Spark Connect server on this machine, for the cost of a batch."""
 
-import json
-import xmlrpc.client
+from urllib.parse import urlparse
 
 import psutil  # type: ignore[import-untyped]
 
-from frazil.connections import home_dir
-from frazil.stack.supervision import Supervisor
-
-_PATIENCE_SECONDS = 5.0
-"""A batch does not wait longer to learn what it cost."""
+_LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def read_server_cpu_ms(remote: str) -> int | None:
-    """Read the CPU time of the server at `remote` and its Python workers since it began, ms.
+    """Return the CPU time in ms of the server at `remote` and its Python workers since their start.
 
-    None where it is not this home's stack that runs it.
+    None if the server runs on another machine or its process cannot be found.
     """
+    address = urlparse(remote.partition(";")[0])
+    if address.hostname not in _LOCAL_HOSTS:
+        return None
     try:
-        described = json.loads((home_dir() / "stack" / "stack.json").read_text())
-        if described["spark_connect"]["url"] != remote:
+        server = _find_listener(address.port or 15002)
+        if server is None:
             return None
-        server = Supervisor(home_dir() / "stack", _PATIENCE_SECONDS).services()["spark_connect"]
-        process = psutil.Process(server.pid)
-        family = [process, *process.children(recursive=True)]
+        family = [server, *server.children(recursive=True)]
         return sum(_cpu_ms(member) for member in family)
-    except (OSError, xmlrpc.client.Error, KeyError, psutil.Error):
+    except psutil.Error:
         return None
 
 
+def _find_listener(port: int) -> psutil.Process | None:
+    """Find the process that listens on a TCP port of this machine."""
+    for connection in psutil.net_connections("tcp"):
+        listens = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+        if listens and connection.pid is not None:
+            return psutil.Process(connection.pid)
+    return None
+
+
 def _cpu_ms(process: psutil.Process) -> int:
-    """Read one process's time, and that of its children that have ended."""
+    """Return one process's CPU time in ms, with that of its children that have ended."""
     times: tuple[float, ...] = process.cpu_times()[:4]  # own and children's, user and system
     return round(sum(times) * 1000)

@@ -11,7 +11,7 @@ from frazil.stack.services import SERVICE_PARTS
 from frazil.stack.settings import PartName
 from frazil.stack.supervision import DEAD_STATES, ServiceInfo, Supervisor
 
-_TIMEOUT_SECONDS: Mapping[PartName, float] = {
+_READY_WITHIN_SECONDS: Mapping[PartName, float] = {
     "kafka": 120,
     "registry": 120,
     "spark": 180,
@@ -27,7 +27,7 @@ def wait_for_part(part: PartName, ports: Ports, supervisor: Supervisor) -> None:
         StackError: a service ended or was restarted meanwhile, or time is up; shows its log.
     """
     names = [name for name, owner in SERVICE_PARTS.items() if owner == part]
-    deadline = time.monotonic() + _TIMEOUT_SECONDS[part]
+    deadline = time.monotonic() + _READY_WITHIN_SECONDS[part]
     pids: dict[str, int] = {}
     while True:
         infos = {name: info for name, info in supervisor.services().items() if name in names}
@@ -70,7 +70,7 @@ def _late(part: PartName, reason: str, infos: Sequence[ServiceInfo]) -> StackErr
     """Describe a part that runs but never answered."""
     logs = ", ".join(str(info.log) for info in infos)
     return StackError(
-        f"{part} did not become ready within {_TIMEOUT_SECONDS[part]:.0f} s: {reason}.\n"
+        f"{part} did not become ready within {_READY_WITHIN_SECONDS[part]:.0f} s: {reason}.\n"
         f"The last lines of its first log:\n{tail(infos[0].log)}",
         f"read {logs}, then `frazil stack up`",
     )
