@@ -71,8 +71,8 @@ FAST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 test: $(STAMP) ## every test: unit, spark, airflow, faults, end to end
 	@$(BIN)/python -m pytest $(SHARED)
 
-test-fast: $(STAMP) ## tests/unit and tests/airflow: no JVM, under a minute
-	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow
+test-fast: $(STAMP) ## unit, airflow and project tests: no JVM, under a minute
+	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow tests/project
 
 faults: $(STAMP) ## the failure catalogue, one line per case
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
@@ -104,12 +104,12 @@ bench-peers: $(STAMP) ## the same topic through Spark, Flink, Kafka Connect, Pyt
 check: $(STAMP) ## the static gate: ruff, mypy, arrows, sizes
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy include/frazil include/frazil_airflow include/frazil_demo spark_jobs
-	@$(BIN)/python -m pytest -q -p no:randomly tests/unit/test_import_arrows.py tests/unit/test_file_sizes.py
+	@$(BIN)/mypy include/frazil include/frazil_airflow include/frazil_cli include/frazil_demo include/frazil_stack spark_jobs
+	@$(BIN)/python -m pytest -q -p no:randomly tests/project/test_import_arrows.py tests/project/test_file_sizes.py
 
 format: $(STAMP) ## let ruff format the tree
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 docs: $(STAMP) ## generate docs/streams.md from the models
-	@$(BIN)/python -m frazil.stream_docs > docs/streams.md
+	@$(BIN)/python -m frazil.streams.reference > docs/streams.md

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import dag
 
-from frazil_airflow.forms import DecisionForm, ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.outcomes import tell_decision
+from frazil_airflow.params import DecisionForm, ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @frazil_task
 def accept(params: "Mapping[str, object]", run_id: str) -> str:
     """Check the form, then say what is lost, or record it; a repetition finds it there."""
-    from frazil.decisions import accept_gap as decide
+    from frazil.recovery.decisions import accept_gap as decide
     from frazil.workspace import open_workspace
 
     form = read_form(DecisionForm, params)

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil_airflow.forms import (
+from frazil_airflow.outcomes import tell_decision
+from frazil_airflow.params import (
     AdoptionForm,
     ask_dry_run,
     ask_person,
@@ -32,7 +33,6 @@ from frazil_airflow.forms import (
     ask_text,
     read_form,
 )
-from frazil_airflow.outcomes import tell_decision
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @frazil_task
 def adopt(params: "Mapping[str, object]", run_id: str) -> str:
     """Check the form, then say what would be taken over, or do it; a repetition finds it there."""
-    from frazil.adopting import adopt_table
+    from frazil.migration.adoption import adopt_table
     from frazil.workspace import open_workspace
 
     form = read_form(AdoptionForm, params)

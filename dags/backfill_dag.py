@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.backfill_messages import BackfillPlan, BackfillRequest, Window
-from frazil_airflow.forms import ask_dry_run, ask_instant, ask_offsets, ask_stream, read_form
+from frazil.recovery.messages import BackfillPlan, BackfillRequest, Window
+from frazil_airflow.params import ask_dry_run, ask_instant, ask_offsets, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.backfill_messages import Filled
+    from frazil.recovery.messages import Filled
 
 POOL = "frazil_backfill"
 NAME_OF_WINDOW = "{% set w = task.op_kwargs['window'] %}{{ w['number'] }} of {{ w['count'] }}"
@@ -39,7 +39,7 @@ NAME_OF_WINDOW = "{% set w = task.op_kwargs['window'] %}{{ w['number'] }} of {{ 
 @frazil_task
 def look(params: "Mapping[str, object]", run_id: str) -> BackfillPlan:
     """Check the form, and choose the windows; nothing is written."""
-    from frazil.backfilling import plan_backfill
+    from frazil.recovery.backfill import plan_backfill
     from frazil.workspace import open_workspace
 
     request = read_form(BackfillRequest, params)
@@ -55,7 +55,7 @@ def list_windows(planned: str) -> list[object]:
 @frazil_task
 def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
     """Stage, judge and publish one window; a repetition finds it there."""
-    from frazil.backfilling import fill_window
+    from frazil.recovery.backfill import fill_window
     from frazil.workspace import open_workspace
 
     wanted = Window.model_validate(window)

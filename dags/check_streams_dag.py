@@ -10,6 +10,6 @@ file is mended, and `watch` fails for it.
 **How to stop.** Mend the file, or move it out of the folder of stream files.
 """
 
-from frazil_airflow.parsing import refuse_broken_streams
+from frazil_airflow.dag_loading import refuse_broken_streams
 
 refuse_broken_streams()

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.comparison_answer import CompareRequest, Comparison
-from frazil_airflow.forms import ask_offsets, ask_side, ask_text, read_form
+from frazil.migration.messages import CompareRequest, Comparison
 from frazil_airflow.outcomes import refuse_different
+from frazil_airflow.params import ask_offsets, ask_side, ask_text, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ COLUMNS = "Only where they are not recognised: `topic=t,partition=p,offset=o`."
 @frazil_task
 def compare(params: "Mapping[str, object]", run_id: str) -> Comparison:
     """Check the form, and compare; nothing is written."""
-    from frazil.comparing import compare_tables
+    from frazil.migration.comparison import compare_tables
 
     return compare_tables(read_form(CompareRequest, params), run_id)
 

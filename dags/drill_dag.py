@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil_airflow.forms import DrillForm, ask_stream, read_form
 from frazil_airflow.outcomes import refuse_failed_drill
+from frazil_airflow.params import DrillForm, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.drills import DrillReport
+    from frazil_stack.drills.catalogue import DrillReport
 
 DRILLS = (
     "killed_writer",
@@ -43,14 +43,14 @@ DRILLS = (
     "broker_restart",
     "rollback",
 )
-"""Those of `frazil.drills`, which is too heavy for a parse; a test compares."""
+"""Those of `frazil_stack.drills.catalogue`, which is too heavy for a parse; a test compares."""
 
 
 @frazil_task
 def run_drill(params: "Mapping[str, object]", run_id: str) -> "DrillReport":
     """Check the form, and run it; the report is the answer."""
-    from frazil.drills import run_drill as run
     from frazil.workspace import open_workspace
+    from frazil_stack.drills.catalogue import run_drill as run
 
     form = read_form(DrillForm, params)
     work = open_workspace(form.stream, run_id)

@@ -22,20 +22,20 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.erasure_messages import ErasurePlan
-from frazil_airflow.forms import ask_dry_run, ask_person, ask_stream, read_erasure
+from frazil.maintenance.messages import ErasurePlan
+from frazil_airflow.params import ask_dry_run, ask_person, ask_stream, read_erasure
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.erasure_messages import Erased
+    from frazil.maintenance.messages import Erased
 
 
 @frazil_task
 def look(params: "Mapping[str, object]", run_id: str) -> ErasurePlan:
     """Check the form and count what would go; nothing is written, no key is handed on."""
-    from frazil.erasing import plan_erasure
+    from frazil.maintenance.erasure import plan_erasure
     from frazil.workspace import open_workspace
 
     request = read_erasure(params)
@@ -45,7 +45,7 @@ def look(params: "Mapping[str, object]", run_id: str) -> ErasurePlan:
 @frazil_task
 def erase(planned: str, params: "Mapping[str, object]", run_id: str) -> "Erased":
     """Take out rows, then letters, on a look of its own; a repetition finds what is left."""
-    from frazil.erasing import erase as erase_keys
+    from frazil.maintenance.erasure import erase as erase_keys
     from frazil.workspace import open_workspace
 
     request = read_erasure(params)

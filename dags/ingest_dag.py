@@ -27,11 +27,11 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import dag
 
-from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
-from frazil.schedules import spread
-from frazil.streams import Stream
+from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
+from frazil.streams.models import Stream
+from frazil.streams.schedules import spread
 from frazil_airflow.assets import table_asset
-from frazil_airflow.parsing import load_streams_to_parse
+from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -42,13 +42,13 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 def plan(stream: str, run_id: str) -> BatchPlan | NothingToRead:
     """Freeze the next ranges. No Spark; writes only what a first run or a schema change needs."""
     from frazil.errors import SchemaReviewError
-    from frazil.ingest import plan_next_batch
+    from frazil.ingest.pipeline import plan_next_batch
     from frazil.workspace import open_workspace
 
     try:
         return plan_next_batch(open_workspace(stream, run_id))
     except SchemaReviewError as error:
-        from frazil_airflow.following import ask_for_review
+        from frazil_airflow.dag_runs import ask_for_review
 
         ask_for_review(error, stream)
         raise
@@ -57,7 +57,7 @@ def plan(stream: str, run_id: str) -> BatchPlan | NothingToRead:
 @frazil_task
 def stage(stream: str, planned: str, run_id: str) -> Staged:
     """Append the planned records to a branch; main does not move."""
-    from frazil.ingest import stage_batch
+    from frazil.ingest.staging import stage_batch
     from frazil.workspace import open_workspace
 
     return stage_batch(open_workspace(stream, run_id), BatchPlan.parse(planned))
@@ -66,7 +66,7 @@ def stage(stream: str, planned: str, run_id: str) -> Staged:
 @frazil_task
 def check(stream: str, planned: str, staged: str, run_id: str) -> Verdict:
     """Judge the staged rows before anyone can see them; a failure blocks the stream, not others."""
-    from frazil.ingest import check_batch
+    from frazil.ingest.checking import check_batch
     from frazil.workspace import open_workspace
 
     work = open_workspace(stream, run_id)
@@ -76,9 +76,9 @@ def check(stream: str, planned: str, staged: str, run_id: str) -> Verdict:
 @frazil_task
 def publish(stream: str, planned: str, staged: str, verdict: str, run_id: str) -> Published:
     """Make rows and offsets visible in one commit, and tell who waits for the table."""
-    from frazil.ingest import publish_staged
+    from frazil.ingest.pipeline import publish_staged
     from frazil.workspace import open_workspace
-    from frazil_airflow.following import catch_up
+    from frazil_airflow.dag_runs import catch_up
 
     plan, work = BatchPlan.parse(planned), open_workspace(stream, run_id)
     published = publish_staged(work, plan, Staged.parse(staged), Verdict.parse(verdict))
@@ -113,7 +113,7 @@ def ingest_dag(stream: Stream) -> None:
 
         published(name, planned, staged, verdict)
         if stream.batch.is_continuous:
-            from frazil_airflow.waiting import WaitForRecords
+            from frazil_airflow.record_trigger import WaitForRecords
 
             WaitForRecords(task_id="wait", stream=name) >> planned
 

@@ -28,16 +28,16 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import TriggerRule, dag
 
-from frazil.schedules import choose_minute
-from frazil.streams import Stream
-from frazil_airflow.forms import MaintenanceForm, ask_maintenance, read_form
-from frazil_airflow.parsing import load_streams_to_parse
+from frazil.streams.models import Stream
+from frazil.streams.schedules import choose_minute
+from frazil_airflow.dag_loading import load_streams_to_parse
+from frazil_airflow.params import MaintenanceForm, ask_maintenance, read_form
 from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.table_reports import (
+    from frazil.maintenance.messages import (
         CompactReport,
         ExpireReport,
         OrphanReport,
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 @frazil_task
 def compact(stream: str, params: "Mapping[str, object]", run_id: str) -> "CompactReport":
     """Rewrite small files and manifests; rows stay what they are."""
-    from frazil.maintenance import compact_table
+    from frazil.maintenance.compaction import compact_table
     from frazil.workspace import open_workspace
 
     form = read_form(MaintenanceForm, params)
@@ -62,7 +62,7 @@ def compact(stream: str, params: "Mapping[str, object]", run_id: str) -> "Compac
 @frazil_task
 def expire_snapshots(stream: str, params: "Mapping[str, object]", run_id: str) -> "ExpireReport":
     """Archive the ledger, then forget snapshots that nothing needs."""
-    from frazil.maintenance import expire_snapshots as expire
+    from frazil.maintenance.snapshot_expiry import expire_snapshots as expire
     from frazil.workspace import open_workspace
 
     dry_run = read_form(MaintenanceForm, params).dry_run
@@ -72,7 +72,7 @@ def expire_snapshots(stream: str, params: "Mapping[str, object]", run_id: str) -
 @frazil_task
 def remove_orphans(stream: str, params: "Mapping[str, object]", run_id: str) -> "OrphanReport":
     """Delete files that no snapshot and no branch refers to, once they are old enough."""
-    from frazil.maintenance import remove_orphans as remove
+    from frazil.maintenance.orphans import remove_orphans as remove
     from frazil.workspace import open_workspace
 
     dry_run = read_form(MaintenanceForm, params).dry_run
@@ -82,7 +82,7 @@ def remove_orphans(stream: str, params: "Mapping[str, object]", run_id: str) -> 
 @frazil_task
 def expire_rows(stream: str, params: "Mapping[str, object]", run_id: str) -> "RowExpiryReport":
     """Take out rows that are older than the stream file says; none where it says nothing."""
-    from frazil.row_expiry import expire_rows as expire
+    from frazil.maintenance.row_expiry import expire_rows as expire
     from frazil.workspace import open_workspace
 
     dry_run = read_form(MaintenanceForm, params).dry_run
@@ -93,8 +93,8 @@ def expire_rows(stream: str, params: "Mapping[str, object]", run_id: str) -> "Ro
 def report(stream: str, run_id: str) -> "TableReport":
     """Say how many files, bytes and snapshots the table has now, and record the timeline."""
     from frazil.errors import FrazilError
-    from frazil.maintenance import summarize_table
-    from frazil.timeline_table import record_timeline
+    from frazil.maintenance.tables import summarize_table
+    from frazil.observability.timeline_table import record_timeline
     from frazil.workspace import open_workspace
 
     work = open_workspace(stream, run_id)

@@ -25,21 +25,21 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.move_messages import MovePlan, MoveRequest
-from frazil.recovery_messages import PLACE_PATTERN
-from frazil_airflow.forms import ask_dry_run, ask_person, ask_stream, read_form
+from frazil.ledger.offsets import PLACE_PATTERN
+from frazil.migration.messages import MovePlan, MoveRequest
+from frazil_airflow.params import ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.move_messages import Moved
+    from frazil.migration.messages import Moved
 
 
 @frazil_task
 def look(params: "Mapping[str, object]", run_id: str) -> MovePlan:
     """Check the form, and translate every offset; nothing is written."""
-    from frazil.moving import plan_move
+    from frazil.migration.cluster_move import plan_move
     from frazil.workspace import open_workspace
 
     request = read_form(MoveRequest, params)
@@ -49,7 +49,7 @@ def look(params: "Mapping[str, object]", run_id: str) -> MovePlan:
 @frazil_task
 def move(planned: str, run_id: str) -> "Moved":
     """Record the move, on a look of its own; a repetition finds it there."""
-    from frazil.moving import move_cluster as move_stream
+    from frazil.migration.cluster_move import move_cluster as move_stream
     from frazil.workspace import open_workspace
 
     plan = MovePlan.parse(planned)

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil_airflow.forms import ReadinessForm, read_form
+from frazil_airflow.dag_loading import list_stream_names
 from frazil_airflow.outcomes import refuse_unready
-from frazil_airflow.parsing import list_stream_names
+from frazil_airflow.params import ReadinessForm, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.readiness import Scorecard
+    from frazil.observability.readiness import Scorecard
 
 
 @frazil_task
 def judge_stream(stream: str, params: "Mapping[str, object]", run_id: str) -> "Scorecard":
     """Check the form, and judge one stream; a red line fails the task, with its fix."""
-    from frazil.readiness import check_readiness
+    from frazil.observability.readiness import check_readiness
     from frazil.workspace import open_workspace
 
     hours = read_form(ReadinessForm, params).outage_hours

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.recovery_messages import PLACE_PATTERN, RecoverRequest, RecoveryPlan
+from frazil.ledger.offsets import PLACE_PATTERN
+from frazil.recovery.messages import RecoverRequest, RecoveryPlan
 from frazil_airflow.approval import Approval, ApproveLargeRecovery, refuse_unapproved
-from frazil_airflow.forms import ask_dry_run, ask_person, ask_stream, read_form
+from frazil_airflow.params import ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
 
     from airflow.sdk.types import DagRunProtocol
 
-    from frazil.recovery_messages import Recovered
+    from frazil.recovery.messages import Recovered
 
 
 @frazil_task
 def look(params: "Mapping[str, object]", run_id: str) -> RecoveryPlan:
     """Check the form, and say what would go; nothing is written."""
-    from frazil.rewinding import plan_recovery
+    from frazil.recovery.rollback import plan_recovery
     from frazil.workspace import open_workspace
 
     request = read_form(RecoverRequest, params)
@@ -53,7 +54,7 @@ def rewind(
     planned: str, answer: Approval | None, run_id: str, dag_run: "DagRunProtocol"
 ) -> "Recovered":
     """Go back in one commit, on a look of its own; a repetition finds it there."""
-    from frazil.rewinding import recover
+    from frazil.recovery.rollback import recover
     from frazil.workspace import open_workspace
 
     plan = RecoveryPlan.parse(planned)

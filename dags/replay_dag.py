@@ -24,20 +24,20 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import dag
 
-from frazil.replay_messages import ReplayPlan, ReplayRequest
-from frazil_airflow.forms import ask_dry_run, ask_instant, ask_offsets, ask_stream, read_form
+from frazil.recovery.messages import ReplayPlan, ReplayRequest
+from frazil_airflow.params import ask_dry_run, ask_instant, ask_offsets, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.replay_messages import Replayed
+    from frazil.recovery.messages import Replayed
 
 
 @frazil_task
 def look(params: "Mapping[str, object]", run_id: str) -> ReplayPlan:
     """Check the form, and compare the table with Kafka; nothing is written."""
-    from frazil.replaying import plan_replay
+    from frazil.recovery.replay import plan_replay
     from frazil.workspace import open_workspace
 
     request = read_form(ReplayRequest, params)
@@ -47,7 +47,7 @@ def look(params: "Mapping[str, object]", run_id: str) -> ReplayPlan:
 @frazil_task
 def replay(planned: str, run_id: str) -> "Replayed":
     """Stage, judge and publish the range; a repetition finds it there."""
-    from frazil.replaying import replay as replay_range
+    from frazil.recovery.replay import replay as replay_range
     from frazil.workspace import open_workspace
 
     plan = ReplayPlan.parse(planned)

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.keys import LETTER_REASONS
-from frazil.redrive_messages import LetterChoice, parse_choice
-from frazil_airflow.forms import ask_dry_run, ask_instant, ask_offsets, ask_stream
+from frazil.ledger.keys import LETTER_REASONS
+from frazil.recovery.messages import LetterChoice, parse_choice
+from frazil_airflow.params import ask_dry_run, ask_instant, ask_offsets, ask_stream
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from frazil.redrive_messages import RedriveAnswer
+    from frazil.recovery.messages import RedriveAnswer
 
 
 @frazil_task
@@ -48,7 +48,7 @@ def check_parameters(params: "Mapping[str, object]", run_id: str) -> LetterChoic
 @frazil_task
 def redrive(choice: str, run_id: str) -> "RedriveAnswer":
     """Decode the letters again, and bring back those that fit unless this is a dry run."""
-    from frazil.redrive import redrive_letters
+    from frazil.recovery.redrive import redrive_letters
     from frazil.workspace import open_workspace
 
     chosen = LetterChoice.parse(choice)

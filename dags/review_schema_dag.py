@@ -29,8 +29,8 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param, dag
 from airflow.sdk.exceptions import AirflowSkipException
 
-from frazil_airflow.following import REVIEW_DAG
-from frazil_airflow.forms import ReviewForm, ask_stream, read_form
+from frazil_airflow.dag_runs import REVIEW_DAG
+from frazil_airflow.params import ReviewForm, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Answer(TypedDict):
 @frazil_task
 def show(params: "Mapping[str, object]", run_id: str) -> dict[str, object]:
     """Check the form, and compare the table with the stream file; nothing is written."""
-    from frazil.schema_review import show_schema_review
+    from frazil.schemas.review import show_schema_review
     from frazil.workspace import open_workspace
 
     form = read_form(ReviewForm, params)
@@ -66,8 +66,8 @@ def decide(
     shown: dict[str, str], answer: Answer, params: "Mapping[str, object]", run_id: str
 ) -> str:
     """Make the change, or write down who put it aside or stopped it."""
-    from frazil.authors import Author
-    from frazil.evolution import accept_schema, quarantine_schema, stop_schema
+    from frazil.ledger.authors import Author
+    from frazil.schemas.evolution import accept_schema, quarantine_schema, stop_schema
     from frazil.workspace import open_workspace
 
     (choice,) = answer["chosen_options"]

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil_airflow.forms import WaiverForm, ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.outcomes import tell_decision
+from frazil_airflow.params import WaiverForm, ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @frazil_task
 def waive(params: "Mapping[str, object]", run_id: str) -> str:
     """Check the form, then show what is blocked, or let it pass."""
-    from frazil.decisions import waive_batch
+    from frazil.recovery.decisions import waive_batch
     from frazil.workspace import open_workspace
 
     form = read_form(WaiverForm, params)

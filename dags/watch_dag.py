@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import dag
 
+from frazil_airflow.dag_loading import list_stream_names
 from frazil_airflow.metrics import send_gauges
 from frazil_airflow.outcomes import refuse_stale
-from frazil_airflow.parsing import list_stream_names
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
-    from frazil.freshness import FreshnessReport
+    from frazil.observability.freshness import FreshnessReport
 
 
 @frazil_task
 def watch_fleet(run_id: str) -> list[str]:
     """Compare the clocks of all streams; give the names of those that fail."""
-    from frazil_airflow.fleet_watch import find_failing
+    from frazil_airflow.freshness_watch import find_failing
 
     return find_failing(list_stream_names(), run_id)
 
@@ -42,9 +42,9 @@ def watch_fleet(run_id: str) -> list[str]:
 @frazil_task
 def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
     """Compare the stream's two clocks; fail when the table is too far behind."""
-    from frazil.watch import watch_stream as compare_clocks
+    from frazil.observability.watch import watch_stream as compare_clocks
     from frazil.workspace import open_workspace
-    from frazil_airflow.following import is_paused
+    from frazil_airflow.dag_runs import is_paused
 
     paused = is_paused(f"ingest__{stream}")
     return refuse_stale(

@@ -5,9 +5,9 @@ Airflow loads plugins in every process, each task's included, so nothing heavy i
 
 from airflow.plugins_manager import AirflowPlugin
 
-from frazil_airflow.web import LazyApp
+from frazil_airflow.ui.app import LazyApp
 
-STATUS_PAGE = LazyApp("frazil_airflow.status_page:build_app")
+STATUS_PAGE = LazyApp("frazil_airflow.ui.status_page:build_app")
 
 
 class FrazilPlugin(AirflowPlugin):

@@ -5,10 +5,10 @@ spark-submit spark_jobs/compact_table.py request.json result.json
 
 from pyspark.sql import SparkSession
 
-from frazil.compaction import LARGE_RATIO, MIN_INPUT_FILES, SMALL_RATIO
-from frazil.table_messages import TableRequest, TableResult
+from frazil.maintenance.compaction_rules import LARGE_RATIO, MIN_INPUT_FILES, SMALL_RATIO
+from frazil.maintenance.messages import TableRequest, TableResult
 from frazil_spark.job import run_job
-from frazil_spark.maintenance import apply_session_conf, call_procedure, read_counts, write_map
+from frazil_spark.table_procedures import apply_session_conf, call_procedure, read_counts, write_map
 
 
 def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:

@@ -8,12 +8,13 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.contracts import StageRequest
-from frazil.replay_messages import Differences
-from frazil.value_forms import value_path
-from frazil_spark.decoding import GOOD, KAFKA, decode, forms_of
+from frazil.ingest.messages import StageRequest
+from frazil.recovery.messages import Differences
+from frazil.schemas.column_decoding import value_path
+from frazil_spark.decode.frame import GOOD, KAFKA, forms_of
+from frazil_spark.decode.sources import read_ranges
+from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
-from frazil_spark.kafka_source import read_ranges
 
 PLACE = ("topic", "partition", "offset")
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
-from frazil.table_messages import TableRequest, TableResult
+from frazil.maintenance.messages import TableRequest, TableResult
 from frazil_spark.job import run_job
-from frazil_spark.maintenance import (
+from frazil_spark.table_procedures import (
     apply_session_conf,
     call_procedure,
     read_counts,

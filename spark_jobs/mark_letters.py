@@ -6,9 +6,9 @@ spark-submit spark_jobs/mark_letters.py request.json result.json
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.redrive_messages import MarkRequest, MarkResult
+from frazil.recovery.messages import MarkRequest, MarkResult
+from frazil_spark.decode.sources import name_letters
 from frazil_spark.job import run_job
-from frazil_spark.letter_source import name_letters
 
 
 def mark_letters(spark: SparkSession, request: MarkRequest) -> MarkResult:

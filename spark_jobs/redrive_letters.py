@@ -9,11 +9,12 @@ from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.failpoints import reach_failpoint
-from frazil.redrive_messages import RedriveRequest, RedriveResult
-from frazil_spark.counting import read_partitions
-from frazil_spark.decoding import GOOD, Decoded, decode, forms_of
+from frazil.recovery.messages import RedriveRequest, RedriveResult
+from frazil_spark.decode.frame import GOOD, Decoded, forms_of
+from frazil_spark.decode.sources import read_letters
+from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
-from frazil_spark.letter_source import read_letters
+from frazil_spark.metrics import read_partitions
 from stage_batch import append_good_rows
 
 

@@ -5,9 +5,9 @@ spark-submit spark_jobs/remove_orphans.py request.json result.json
 
 from pyspark.sql import SparkSession
 
-from frazil.table_messages import TableRequest, TableResult
+from frazil.maintenance.messages import TableRequest, TableResult
 from frazil_spark.job import run_job
-from frazil_spark.maintenance import apply_session_conf, call_procedure, write_instant
+from frazil_spark.table_procedures import apply_session_conf, call_procedure, write_instant
 
 
 def remove_orphans(spark: SparkSession, request: TableRequest) -> TableResult:

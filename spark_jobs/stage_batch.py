@@ -12,20 +12,25 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.budget import BadRecords, dispose, explain_excess
-from frazil.contracts import Part, StageRequest, StageResult
 from frazil.failpoints import reach_failpoint
-from frazil.quality_sql import write_count
-from frazil.routing import count_own
-from frazil.streams import Errors
-from frazil_spark.counting import count_metrics, read_files, read_partitions
-from frazil_spark.decoded import KAFKA, VALUE, Decoded
-from frazil_spark.decoding import decode, forms_of
-from frazil_spark.direct_rows import carried_columns, ends_workers, include_sure, write_directly
+from frazil.ingest.error_budget import BadRecords, dispose, explain_excess
+from frazil.ingest.messages import StageRequest, StageResult
+from frazil.quality.sql import write_count
+from frazil.schemas.wire_format import Part
+from frazil.streams.models import Errors
+from frazil.streams.routes import count_own
+from frazil_spark.decode.frame import KAFKA, VALUE, Decoded, forms_of
+from frazil_spark.decode.sources import read_ranges
+from frazil_spark.decode.values import decode
+from frazil_spark.decode.wire_format import read_ids
+from frazil_spark.fast_path.writer import (
+    carried_columns,
+    ends_workers,
+    include_sure,
+    write_directly,
+)
 from frazil_spark.job import run_job
-from frazil_spark.kafka_source import read_ranges
-from frazil_spark.unnamed_fields import read_unnamed
-from frazil_spark.wire_frame import read_ids
+from frazil_spark.metrics import count_metrics, read_files, read_partitions, read_unnamed
 
 _COUNTS = 3
 

@@ -17,15 +17,15 @@ import yaml
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from forked import Run, run_frazil
 from hypothesis import settings
-from lake import Lake, Molds, make_stream
+from support.forked import Run, run_frazil
+from support.lake import Lake, Molds, make_stream
 from xdist.scheduler import LoadFileScheduling
 
 from frazil.workspace import Workspace
 
 if TYPE_CHECKING:
-    from registry_lab import RegistryLab
+    from support.registry_lab import RegistryLab
     from xdist.remote import Producer as Log
 
 REPO = Path(__file__).parents[1]
@@ -307,7 +307,7 @@ def lab(stack: Stack, tmp_path: Path) -> Lab:
 @pytest.fixture
 def registry(lab: Lab) -> Iterator["RegistryLab"]:
     """Open the stack's registry; the topic is there, the stream decodes by schema id."""
-    from registry_lab import RegistryLab  # noqa: PLC0415 - it needs this module
+    from support.registry_lab import RegistryLab  # noqa: PLC0415 - it needs this module
 
     with SchemaRegistryClient({"url": lab.stack.registry_url}) as client:
         made = RegistryLab(lab, client)

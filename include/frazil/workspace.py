@@ -13,15 +13,16 @@ from frazil.connections import (
     find_spark_remote,
     streams_dir,
 )
-from frazil.engine import Engine, SparkEngine
-from frazil.kafka_log import KafkaLog
-from frazil.spark_submit import SPARK_CONNECTION, SubmitEngine
-from frazil.stream_files import load_stream
-from frazil.streams import Stream, suite_path
-from frazil.tables import TableStore
+from frazil.iceberg.catalog import TableStore
+from frazil.kafka.cluster import KafkaLog
+from frazil.spark.engine import Engine, SparkEngine
+from frazil.spark.submit import SPARK_CONNECTION, SubmitEngine
+from frazil.streams.loading import load_readable_streams, load_stream
+from frazil.streams.models import Maintenance, RetentionWindow, Stream, suite_path
+from frazil.streams.timestamps import HOUR_MS
 
 if TYPE_CHECKING:
-    from frazil.registry import SchemaRegistry
+    from frazil.kafka.schema_registry import SchemaRegistry
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Workspace:
 
     def registry(self, connection: str) -> "SchemaRegistry":
         """Open a schema registry; a stream's value and key may have two."""
-        from frazil.registry import SchemaRegistry  # noqa: PLC0415 - a third of a second
+        from frazil.kafka.schema_registry import SchemaRegistry  # noqa: PLC0415 - a third of a second
 
         return SchemaRegistry(find_registry_config(connection))
 
@@ -79,3 +80,19 @@ def open_workspace(stream: str, run_id: str) -> Workspace:
     """
     directory = streams_dir()
     return Workspace(load_stream(directory, stream), directory, run_id)
+
+
+def retention_window(work: Workspace) -> RetentionWindow:
+    """Give the longest window that any stream of the table asks for."""
+    settings = list_settings(work)
+    return RetentionWindow(
+        expire_ms=max(s.expire_hours for s in settings) * HOUR_MS,
+        rollback_ms=max(s.rollback_hours for s in settings) * HOUR_MS,
+    )
+
+
+def list_settings(work: Workspace) -> tuple[Maintenance, ...]:
+    """List the settings of all streams that fill the table; the most careful one counts."""
+    found, _ = load_readable_streams(work.directory)
+    others = [stream for stream in found if stream.table.name == work.stream.table.name]
+    return (work.stream.maintenance, *(stream.maintenance for stream in others))

@@ -6,7 +6,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context, XComArg
 from airflow.sdk.exceptions import AirflowFailException
 
-from frazil.recovery_messages import RecoveryPlan
+from frazil.recovery.messages import RecoveryPlan
 
 
 class ApproveLargeRecovery(ApprovalOperator):

@@ -6,8 +6,8 @@ An event tells; it never decides. Airflow may lose one, so no plan ever comes fr
 from airflow.sdk import Asset, Context
 from pydantic import JsonValue
 
-from frazil.contracts import Published
-from frazil.streams import Stream
+from frazil.ingest.messages import Published
+from frazil.streams.models import Stream
 
 GROUP = "frazil"
 

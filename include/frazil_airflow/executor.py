@@ -20,7 +20,7 @@ from airflow.utils.state import DagRunState, State
 from sqlalchemy import exists, func, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from frazil.preloading import preload
+from frazil.spark.preloading import preload
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.supervisor import ActivitySubprocess
@@ -39,14 +39,14 @@ MODULES = (
     "airflow.sdk.execution_time.task_runner",
     "confluent_kafka.admin",
     "fastavro",
-    "frazil.ingest",
-    "frazil.stack.server_cpu",
-    "frazil.watch",
+    "frazil.ingest.pipeline",
+    "frazil.spark.engine",
+    "frazil.observability.watch",
     "frazil.workspace",
     "frazil_airflow.assets",
-    "frazil_airflow.fleet_watch",
-    "frazil_airflow.following",
-    "frazil_airflow.parsing",
+    "frazil_airflow.freshness_watch",
+    "frazil_airflow.dag_runs",
+    "frazil_airflow.dag_loading",
     "frazil_airflow.tasks",
     "google.protobuf.descriptor_pb2",
     "jinja2.ext",
@@ -67,11 +67,7 @@ def prepare() -> None:
     Pydantic's schemas of all messages between a task and its supervisor are a tenth of what a small
     task does; the plugins, and the mapping of the SQL catalog's tables, are the next.
     """
-    from airflow.sdk.execution_time import (  # noqa: PLC0415 - see `MODULES`
-        comms,
-        supervisor,
-        task_runner,
-    )
+    from airflow.sdk.execution_time import comms, supervisor, task_runner  # noqa: PLC0415 - see `MODULES`
     from airflow.sdk.listener import get_listener_manager  # noqa: PLC0415 - likewise
     from pydantic import JsonValue, TypeAdapter  # noqa: PLC0415 - likewise
     from sqlalchemy.orm import configure_mappers  # noqa: PLC0415 - likewise

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk.observability.stats import gauge
 
 if TYPE_CHECKING:
-    from frazil.freshness import FreshnessReport
+    from frazil.observability.freshness import FreshnessReport
 
 GAUGES = (
     "stream_clock_seconds",

@@ -10,16 +10,16 @@ from airflow.sdk.exceptions import (
     DownstreamTasksSkipped,
 )
 
-from frazil.contracts import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.errors import FrazilError, SupersededError, UnavailableError
-from frazil.freshness_facts import DOWN
+from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
+from frazil.observability.freshness import DOWN
 
 if TYPE_CHECKING:
-    from frazil.authors import Decision
-    from frazil.comparison_answer import Comparison
-    from frazil.drills import DrillReport
-    from frazil.freshness import FreshnessReport
-    from frazil.readiness import Scorecard
+    from frazil.ledger.authors import Decision
+    from frazil.migration.messages import Comparison
+    from frazil.observability.freshness import FreshnessReport
+    from frazil.observability.readiness import Scorecard
+    from frazil_stack.drills.catalogue import DrillReport
 
 
 def choose_outcome(error: FrazilError) -> Exception:

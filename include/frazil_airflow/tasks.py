@@ -11,17 +11,13 @@ from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factor
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from pydantic import BaseModel
 
-from frazil.contracts import Message, Published
 from frazil.errors import FrazilError
-from frazil.streams import Stream
+from frazil.ingest.messages import Published
+from frazil.messages import Message
+from frazil.streams.models import Stream
 from frazil_airflow.assets import announce_snapshot
 from frazil_airflow.connections import use_airflow_connections
-from frazil_airflow.outcomes import (
-    choose_log_level,
-    choose_outcome,
-    describe,
-    end_without_work,
-)
+from frazil_airflow.outcomes import choose_log_level, choose_outcome, describe, end_without_work
 
 MAX_TAG_CHARACTERS = 100
 """Airflow refuses a longer tag, and with it every DAG of the file."""
@@ -100,7 +96,7 @@ class FrazilTask(DecoratedOperator):
 
 def _note_failure(error: BaseException, given: Mapping[str, object], context: Context) -> None:
     """Note for the timeline what failed, where task, form or DAG name a stream."""
-    from frazil.event_notes import UnexpectedError, note_failure  # noqa: PLC0415 - heavy, and rare
+    from frazil.events import UnexpectedError, note_failure  # noqa: PLC0415 - heavy, and rare
 
     if not isinstance(error, FrazilError):
         text = f"{type(error).__name__}: {error}"

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from frazil.cli.output import console, fail, keep_answers_clean, print_table, report_progress
 from frazil.connections import find_kafka_config
 from frazil.errors import FrazilError, StackError
-from frazil.reports import StreamStatus, list_snapshots, read_status
+from frazil.observability.status import StreamStatus, list_snapshots, read_status
 from frazil.workspace import Workspace, open_workspace
+from frazil_cli.output import console, fail, keep_answers_clean, print_table, report_progress
 from frazil_demo.airflow_api import AirflowApi
 from frazil_demo.events import ALL_FLIGHTS
 from frazil_demo.question import answer_question

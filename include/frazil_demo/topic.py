@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.error import KafkaError
 
 from frazil.errors import StackError
-from frazil.kafka_log import KafkaLog
+from frazil.kafka.cluster import KafkaLog
 from frazil_demo.events import PARTITIONS, Event, iterate_events
 
 TOPIC = "flights"

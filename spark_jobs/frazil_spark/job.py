@@ -6,22 +6,32 @@ The same file runs as a Spark Connect client (`SPARK_REMOTE` is set) and under s
 import os
 import signal
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from frazil.contracts import Message, StageRequest
-from frazil.job_errors import encode_job_error
+from frazil.ingest.messages import StageRequest
+from frazil.messages import Message
+from frazil.spark.job_errors import encode_job_error
+from frazil.spark.submit import WAIT_VARIABLE
 
 RequestMessage = TypeVar("RequestMessage", bound=Message)
+
+
 RETRIES = 4
+
+
 SHARED_SECONDS = 1800
+
+
 MAX_BACKOFF_MS = 2000
 
 
@@ -54,7 +64,6 @@ def is_remote() -> bool:
 
 def _watched_cluster(session: SparkSession, result_path: Path) -> AbstractContextManager[None]:
     """End with an error where the driver would wait for executors that never come."""
-    from frazil_spark.cluster import watched_executors  # noqa: PLC0415 - no part of Connect
 
     def give_up(why: str) -> None:
         result_path.write_text(encode_job_error(TimeoutError(why)))
@@ -65,8 +74,7 @@ def _watched_cluster(session: SparkSession, result_path: Path) -> AbstractContex
 
 def _leave_cpu(session: SparkSession, result_path: Path) -> None:
     """Say beside the result what the executors used."""
-    from frazil.spark_submit import CPU_SUFFIX  # noqa: PLC0415 - no part of Connect
-    from frazil_spark.cluster import read_cpu_ms  # noqa: PLC0415 - likewise
+    from frazil.spark.submit import CPU_SUFFIX  # noqa: PLC0415 - no part of Connect
 
     result_path.with_suffix(CPU_SUFFIX).write_text(str(read_cpu_ms(session.sparkContext)))
 
@@ -124,3 +132,63 @@ def _interrupt_on_sigterm(session: SparkSession) -> None:
         sys.exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, interrupt)
+
+
+DEFAULT_WAIT_SECONDS = 300
+
+
+NOBODY = "no executor works for this job"
+
+
+_LOOK_SECONDS = 1.0
+
+
+@contextmanager
+def watched_executors(context: SparkContext, give_up: Callable[[str], None]) -> Iterator[None]:
+    """Call `give_up` if work waits inside and no executor has been there for so long.
+
+    Spark itself would wait for ever: for workers that are gone, or for a queue that is full.
+    """
+    done = threading.Event()
+    patience = float(os.environ.get(WAIT_VARIABLE) or DEFAULT_WAIT_SECONDS)
+
+    def watch() -> None:
+        seen = time.monotonic()
+        while not done.wait(_LOOK_SECONDS):
+            if count_executors(context) > 0 or not context.statusTracker().getActiveStageIds():
+                seen = time.monotonic()
+            elif time.monotonic() - seen > patience:
+                give_up(f"{NOBODY}: none of {context.master} for {patience:.0f} s")
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    if not str(context.master).startswith("local"):
+        watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if watcher.is_alive():
+            watcher.join()
+
+
+def count_executors(context: SparkContext) -> int:
+    """Count the executors that are there; the driver is the one more that Spark lists."""
+    return int(_scala(context).getExecutorMemoryStatus().size()) - 1
+
+
+def read_cpu_ms(context: SparkContext) -> int:
+    """Sum up the CPU time of all tasks, ms; Python workers are not in it."""
+    scala = _scala(context)
+    gateway: Any = context._gateway  # noqa: SLF001 - no public way to the JVM
+    scala.listenerBus().waitUntilEmpty()
+    nothing = gateway.jvm.java.util.ArrayList()
+    quantiles = gateway.new_array(gateway.jvm.double, 0)
+    without = (False, False)  # no details of tasks, no summaries of them
+    stages = scala.statusStore().stageList(nothing, *without, quantiles, nothing)
+    nanoseconds = (stages.apply(index).executorCpuTime() for index in range(stages.size()))
+    return int(sum(nanoseconds)) // 1_000_000
+
+
+def _scala(context: SparkContext) -> Any:  # noqa: ANN401 - an object of the JVM
+    return context._jsc.sc()  # noqa: SLF001 - likewise

@@ -45,7 +45,6 @@ Parse = Callable[[], "DagBag"]
 @pytest.fixture(scope="session", autouse=True)
 def logging_of_airflow() -> None:
     """Let Airflow set up logging before a test reads logs: it takes away who listens."""
-    import airflow.settings  # noqa: F401, PLC0415 - after its environment
 
 
 @pytest.fixture

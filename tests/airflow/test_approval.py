@@ -6,8 +6,8 @@ import pytest
 from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from frazil.recovery_messages import RecoverRequest, RecoveryPlan
-from frazil.rewinding import choose_limit
+from frazil.recovery.messages import RecoverRequest, RecoveryPlan
+from frazil.recovery.rollback import choose_limit
 from frazil_airflow.approval import Approval, ApproveLargeRecovery, refuse_unapproved
 
 pytestmark = pytest.mark.airflow

@@ -13,12 +13,11 @@ from airflow.sdk.bases.decorator import DecoratedOperator
 from airflow.sdk.exceptions import ParamValidationError
 from pydantic import JsonValue
 
-from frazil.comparison_answer import CompareRequest
 from frazil.errors import ConfigurationError
-from frazil.move_messages import MoveRequest
-from frazil.stack.pool_sync import BACKFILL_POOL
-from frazil_airflow.forms import read_form
-from frazil_airflow.parsing import load_streams_to_parse
+from frazil.migration.messages import CompareRequest, MoveRequest
+from frazil_airflow.dag_loading import load_streams_to_parse
+from frazil_airflow.params import read_form
+from frazil_stack.pools import BACKFILL_POOL
 
 pytestmark = pytest.mark.airflow
 

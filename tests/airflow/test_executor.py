@@ -116,11 +116,7 @@ def start_without_workers(monkeypatch: pytest.MonkeyPatch, slots: int) -> "WarmL
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give Airflow's modules back what a start puts into them."""
-    from airflow.sdk.execution_time import (  # noqa: PLC0415 - see below
-        comms,
-        supervisor,
-        task_runner,
-    )
+    from airflow.sdk.execution_time import comms, supervisor, task_runner  # noqa: PLC0415 - see below
     from pydantic import TypeAdapter  # noqa: PLC0415 - likewise
 
     for module in (comms, task_runner):
@@ -283,9 +279,7 @@ def make_process(beats: list[object]) -> SimpleNamespace:
 
 
 def test_that_a_task_has_started_is_its_first_heartbeat() -> None:
-    from airflow.sdk.execution_time.supervisor import (  # noqa: PLC0415 - see above
-        ActivitySubprocess,
-    )
+    from airflow.sdk.execution_time.supervisor import ActivitySubprocess  # noqa: PLC0415 - see above
 
     from frazil_airflow.executor import prepare  # noqa: PLC0415 - likewise
 

@@ -7,7 +7,7 @@ import pytest
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 
-from frazil.freshness import FreshnessReport
+from frazil.observability.freshness import FreshnessReport
 from frazil_airflow.metrics import send_gauges
 
 pytestmark = pytest.mark.airflow

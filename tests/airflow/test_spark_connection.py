@@ -6,7 +6,7 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from frazil.connections import find_connection
-from frazil.spark_submit import list_options, resolve_master
+from frazil.spark.submit import list_options, resolve_master
 
 pytestmark = pytest.mark.airflow
 CONNECTIONS = [

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from lake import Lake
 from requests.exceptions import ReadTimeout
+from support.lake import Lake
 
 from frazil.errors import ConfigurationError
-from frazil.event_notes import note_failure
+from frazil.events import note_failure
 from frazil.workspace import Workspace
-from frazil_airflow.pages import ask_all
-from frazil_airflow.status_page import Line, build_app, read_line, render_page
-from frazil_airflow.stream_page import Wanted, read_sections, render_stream, show_stream
+from frazil_airflow.ui.html import ask_all
+from frazil_airflow.ui.status_page import Line, build_app, read_line, render_page
+from frazil_airflow.ui.stream_page import Wanted, read_sections, render_stream, show_stream
 
 pytestmark = pytest.mark.airflow
 
@@ -107,7 +107,7 @@ def test_a_streams_page_says_what_is_wrong_with_its_file(write_stream: Callable[
 
 
 def test_what_is_late_holds_up_no_other_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil_airflow.pages.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("frazil_airflow.ui.html.PATIENCE_SECONDS", 0.2)
     late = threading.Event()
 
     found = ask_all({"late": late.wait, "quick": lambda: 1, "wrong": lambda: 1 // 0})

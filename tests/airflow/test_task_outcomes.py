@@ -19,13 +19,12 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from frazil import errors
-from frazil.contracts import NothingToRead, Published, Verdict
-from frazil.drills import DrillReport
-from frazil.engine import SparkEngine
 from frazil.errors import FrazilError
-from frazil.event_notes import read_notes
-from frazil.freshness import FreshnessReport
-from frazil.stream_files import load_stream_file
+from frazil.events import read_notes
+from frazil.ingest.messages import NothingToRead, Published, Verdict
+from frazil.observability.freshness import FreshnessReport
+from frazil.spark.engine import SparkEngine
+from frazil.streams.loading import load_stream_file
 from frazil_airflow.assets import table_asset
 from frazil_airflow.outcomes import choose_outcome, refuse_failed_drill, refuse_stale
 from frazil_airflow.tasks import (
@@ -35,6 +34,7 @@ from frazil_airflow.tasks import (
     task_defaults,
     write_last_words,
 )
+from frazil_stack.drills.catalogue import DrillReport
 
 pytestmark = pytest.mark.airflow
 

@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from throughput import create_floor, run_floor, run_ours, write_stream
 
 from frazil.connections import find_kafka_config, find_spark_remote
-from frazil.contracts import BatchPlan
-from frazil.ingest import plan_next_batch
-from frazil.maintenance import compact_table
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.pipeline import plan_next_batch
+from frazil.maintenance.compaction import compact_table
 from frazil.workspace import Workspace, open_workspace
 
 LIMIT = 1.0

@@ -17,14 +17,14 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lake import Lake, make_stream
+from support.lake import Lake, make_stream
 
-from frazil import keys
-from frazil.deleting import Wanted, delete_rows, find_no_letters
-from frazil.deletions import Deletion
-from frazil.erased_keys import ErasedKeys, find_wanted
-from frazil.row_expiry import find_too_old
-from frazil.streams import ExpireRows
+from frazil.ledger.deletions import Deletion
+from frazil.ledger.recovery_point import keys
+from frazil.maintenance.erasure_keys import ErasedKeys, find_wanted
+from frazil.maintenance.row_deletion import Wanted, delete_rows, find_no_letters
+from frazil.maintenance.row_expiry import find_too_old
+from frazil.streams.models import ExpireRows
 from frazil.workspace import Workspace
 
 PLACE = pa.struct(

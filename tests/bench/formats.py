@@ -34,10 +34,10 @@ from pyspark.sql import SparkSession
 from throughput import SameSession, measure, measured_pids, run_ours
 
 from frazil.connections import find_kafka_config, find_registry_config, find_spark_remote
-from frazil.contracts import BatchPlan
-from frazil.ingest import plan_next_batch
-from frazil.protobuf_schemas import read_protobuf
-from frazil.registered import Registered
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.pipeline import plan_next_batch
+from frazil.kafka.schema_registry import Registered
+from frazil.schemas.protobuf import read_protobuf
 from frazil.workspace import open_workspace
 
 FORMATS = ("json", "raw", "string", "avro", "protobuf", "json_schema")

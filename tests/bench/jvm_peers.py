@@ -13,11 +13,11 @@ from urllib.request import Request, urlopen
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from faults.rest_catalog import find_free_port, wait_for_answer
-from ivy_jars import ensure_jars
 from pyiceberg.catalog import load_catalog
+from support.ivy_jars import ensure_jars
 
 from frazil.connections import CatalogPreset, find_catalog
-from frazil.stack.java import find_java
+from frazil_stack.java import find_java
 
 HERE = Path(__file__).parent
 MEMORY = ("-Xmx3g", "-XX:+UseParallelGC")

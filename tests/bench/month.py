@@ -24,25 +24,27 @@ from typing import Any, cast
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import yaml
-from broker_lake import BrokerLake
-from lake import passed, rows_of
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate, update_table_metadata
 from run_bench import started_stack
-from stack_lake import let_days_pass
+from support.broker_lake import BrokerLake
+from support.lake import passed, rows_of
+from support.stack_lake import let_days_pass
 
-from frazil import commits
-from frazil.branches import name_branch
-from frazil.cli.steps import run_one_batch
-from frazil.contracts import BatchPlan, PartitionCount, Staged
-from frazil.kafka_log import PartitionOffsets
-from frazil.maintained_tables import summarize_table
-from frazil.maintenance import compact_table, expire_snapshots
-from frazil.planning import PlanInput, TableFacts, plan_batch
-from frazil.summaries import hint_properties, summarize_batch
-from frazil.timeline import derive_events
+from frazil.iceberg import commits
+from frazil.iceberg.branches import name_branch
+from frazil.ingest.messages import BatchPlan, PartitionCount, Staged
+from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
+from frazil.ingest.snapshot_summaries import summarize_batch
+from frazil.kafka.cluster import PartitionOffsets
+from frazil.ledger.state import hint_properties
+from frazil.maintenance.compaction import compact_table
+from frazil.maintenance.snapshot_expiry import expire_snapshots
+from frazil.maintenance.tables import summarize_table
+from frazil.observability.timeline import derive_events
 from frazil.workspace import open_workspace
+from frazil_cli.steps import run_one_batch
 
 MINUTE_MS = 60_000
 PER_HOUR = 60

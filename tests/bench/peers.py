@@ -38,9 +38,9 @@ from run_bench import ask, started_stack
 from throughput import SameSession, measure, run_floor, run_ours
 
 from frazil.connections import find_kafka_config, find_spark_remote
-from frazil.contracts import BatchPlan
-from frazil.ingest import plan_next_batch
-from frazil.tables import HOT_DICTIONARY, TABLE_DEFAULTS
+from frazil.iceberg.catalog import HOT_DICTIONARY, TABLE_DEFAULTS
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.pipeline import plan_next_batch
 from frazil.workspace import Workspace, open_workspace
 
 PLAIN_PYTHON = Path(__file__).with_name("plain_python.py")

@@ -16,13 +16,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from broker_lake import BrokerLake
 from confluent_kafka import Producer
-from lake import make_stream
+from support.broker_lake import BrokerLake
+from support.lake import make_stream
 
-from frazil.audit_ledger import trace_steps
-from frazil.recovery_messages import RecoverRequest
-from frazil.rewinding import plan_recovery, recover
+from frazil.ledger.history import trace_steps
+from frazil.recovery.messages import RecoverRequest
+from frazil.recovery.rollback import plan_recovery, recover
 
 BUFFERED = 1_000_000
 LIMIT_SECONDS = 5

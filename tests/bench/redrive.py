@@ -18,12 +18,12 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from frazil.cli.steps import run_one_batch
 from frazil.connections import find_kafka_config
-from frazil.contracts import NothingToRead
-from frazil.redrive import redrive_letters
-from frazil.redrive_messages import LetterChoice, RedriveAnswer
+from frazil.ingest.messages import NothingToRead
+from frazil.recovery.messages import LetterChoice, RedriveAnswer
+from frazil.recovery.redrive import redrive_letters
 from frazil.workspace import open_workspace
+from frazil_cli.steps import run_one_batch
 
 
 def iterate_values(count: int) -> Iterator[bytes]:
@@ -100,7 +100,7 @@ def read_cpu() -> float:
 
 def run_empty(folder: Path, stream: str) -> None:
     """Create the table with an optional column, then require it: a table keeps what it allows."""
-    from frazil.ingest import plan_next_batch  # noqa: PLC0415 - the plan alone creates the table
+    from frazil.ingest.pipeline import plan_next_batch  # noqa: PLC0415 - the plan alone creates the table
 
     plan_next_batch(open_workspace(stream, "bench"))
     write_stream(folder, stream, "string!")

@@ -19,11 +19,11 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from frazil.audit import audit_stream
-from frazil.cli.steps import run_one_batch
-from frazil.replay_messages import ReplayRequest
-from frazil.replaying import plan_replay, replay
+from frazil.observability.audit import audit_stream
+from frazil.recovery.messages import ReplayRequest
+from frazil.recovery.replay import plan_replay, replay
 from frazil.workspace import Workspace, open_workspace
+from frazil_cli.steps import run_one_batch
 
 PARTITIONS = 2
 

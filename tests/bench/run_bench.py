@@ -139,7 +139,7 @@ def measure_empty(environment: Mapping[str, str], name: str) -> dict[str, Any]:
     before = len(ask(environment, "snapshots", name))
     script = (
         "import time, json, sys\n"
-        "from frazil.ingest import plan_next_batch\n"
+        "from frazil.ingest.pipeline import plan_next_batch\n"
         "from frazil.workspace import open_workspace\n"
         "times = []\n"
         f"for _ in range({EMPTY_RUNS}):\n"

@@ -25,8 +25,8 @@ from run_bench import ask, started_stack
 from throughput import SameSession, list_family, measure, run_ours, write_stream
 
 from frazil.connections import find_spark_remote
-from frazil.contracts import BatchPlan
-from frazil.ingest import plan_next_batch
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.pipeline import plan_next_batch
 from frazil.workspace import open_workspace
 
 CORES = (1, 2)

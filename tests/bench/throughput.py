@@ -29,10 +29,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.connections import find_kafka_config, find_spark_remote
-from frazil.contracts import BatchPlan, Message, StageResult
-from frazil.engine import SparkEngine
-from frazil.ingest import check_batch, plan_next_batch, publish_staged, stage_batch
-from frazil.tables import HOT_DICTIONARY, TABLE_DEFAULTS
+from frazil.iceberg.catalog import HOT_DICTIONARY, TABLE_DEFAULTS
+from frazil.ingest.checking import check_batch
+from frazil.ingest.messages import BatchPlan, StageResult
+from frazil.ingest.pipeline import plan_next_batch, publish_staged
+from frazil.ingest.staging import stage_batch
+from frazil.messages import Message
+from frazil.spark.engine import SparkEngine
 from frazil.workspace import Workspace, open_workspace
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "spark_jobs"))

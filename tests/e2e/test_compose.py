@@ -80,7 +80,7 @@ def read_env(path: Path) -> dict[str, str]:
 
 def airflow_settings() -> set[str]:
     """Give the environment name of every option that the installed Airflow describes."""
-    import airflow  # noqa: PLC0415 - heavy, and needed by one test
+    import airflow  # noqa: PLC0415 - it reads its settings when it is imported
 
     path = Path(airflow.__file__).parent / "config_templates" / "config.yml"
     return {

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 from conftest import Lab, good_values
 
-from frazil.kafka_log import KafkaLog
+from frazil.kafka.cluster import KafkaLog
 
 pytestmark = pytest.mark.stack
 

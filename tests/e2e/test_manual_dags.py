@@ -6,8 +6,8 @@ import secrets
 import pytest
 from conftest import Lab, good_values
 from faults.legacy import VALUES, Legacy, filled
-from foreign_tables import ForeignTable
 from pyiceberg.catalog import load_catalog
+from support.foreign_tables import ForeignTable
 
 from e2e.conftest import Airflow
 from frazil.errors import StackError

@@ -10,7 +10,7 @@ from conftest import Lab, good_values
 from pyiceberg.catalog import load_catalog
 
 from e2e.conftest import Airflow, lend_stream
-from frazil import keys
+from frazil.ledger.recovery_point import keys
 
 pytestmark = pytest.mark.stack
 REVIEW = "review_schema"

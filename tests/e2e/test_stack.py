@@ -22,12 +22,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
-from frazil.stack.processes import find_processes
+from frazil_stack.processes import find_processes
 
 pytestmark = pytest.mark.stack
 
 REPO = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-m", "frazil.cli.main")
+COMMAND = (sys.executable, "-m", "frazil_cli.main")
 PORTS = {f"FRAZIL_{name}_PORT": "0" for name in ("KAFKA", "KAFKA_CONTROLLER", "SPARK", "AIRFLOW")}
 IDLE_MEMORY_LIMIT_MB = 3584
 

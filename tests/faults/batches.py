@@ -11,12 +11,13 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from faults.auditor import AuditReport, Finding, audit_table
-from frazil.cli.steps import run_one_batch
 from frazil.connections import find_catalog
-from frazil.contracts import BatchPlan, Message, NothingToRead, Published, StageRequest
-from frazil.engine import SparkEngine
-from frazil.ingest import plan_next_batch
+from frazil.ingest.messages import BatchPlan, NothingToRead, Published, StageRequest
+from frazil.ingest.pipeline import plan_next_batch
+from frazil.messages import Message
+from frazil.spark.engine import SparkEngine
 from frazil.workspace import Workspace, open_workspace
+from frazil_cli.steps import run_one_batch
 
 Offsets = dict[int, list[int]]
 ResultMessage = TypeVar("ResultMessage", bound=Message)

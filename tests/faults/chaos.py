@@ -34,8 +34,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from faults.auditor import audit_table
-from frazil.direct_plan import MIN_RECORDS_VARIABLE
 from frazil.failpoints import FAILPOINTS
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
 REPO = Path(__file__).parents[2]
 FRAZIL = Path(sys.executable).with_name("frazil")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from broker_lake import BrokerLake
 from conftest import Lab, Stack, good_values
-from foreign_tables import ForeignTable
-from lake import make_stream
 from pyiceberg.catalog import load_catalog
-from stack_lake import StackLake
+from support.broker_lake import BrokerLake
+from support.foreign_tables import ForeignTable
+from support.lake import make_stream
+from support.stack_lake import StackLake
 
 from faults import tally
 from faults.batches import Batches

@@ -10,12 +10,12 @@ import signal
 import sys
 from pathlib import Path
 
-from lake import Lake
-from scripted_catalog import overtaken_by
+from support.lake import Lake
+from support.scripted_catalog import overtaken_by
 
-from frazil.contracts import BatchPlan, Staged
 from frazil.errors import FrazilError
-from frazil.streams import Stream
+from frazil.ingest.messages import BatchPlan, Staged
+from frazil.streams.models import Stream
 
 
 def main() -> None:

@@ -10,22 +10,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from lake import Lake, passed
 from pyiceberg.exceptions import CommitFailedException, ServerError
 from requests.exceptions import ReadTimeout
-from scripted_catalog import Answer, honest, landed_then, overtaken_by, refused
+from support.lake import Lake, passed
+from support.scripted_catalog import Answer, honest, landed_then, overtaken_by, refused
 
 from faults.imagined_kafka import ImaginedLog
-from frazil.archive import archive_all_entries
-from frazil.authors import Author
-from frazil.contracts import BatchPlan, NothingToRead, Staged
 from frazil.errors import FrazilError, NothingToDecideError
-from frazil.halts import reingest
-from frazil.ingest import publish_staged
-from frazil.ledger import walk_ancestors
-from frazil.recovery_messages import RecoverRequest
-from frazil.replacing import publish_replacement
-from frazil.rewinding import plan_recovery, recover
+from frazil.iceberg.ledger_archive import archive_all_entries
+from frazil.ingest.messages import BatchPlan, NothingToRead, Staged
+from frazil.ingest.pipeline import publish_staged
+from frazil.ledger.authors import Author
+from frazil.ledger.recovery_point import walk_ancestors
+from frazil.recovery.halt_resolution import reingest
+from frazil.recovery.messages import RecoverRequest
+from frazil.recovery.range_overwrite import publish_replacement
+from frazil.recovery.rollback import plan_recovery, recover
 from frazil.workspace import Workspace
 
 STEPS = 12

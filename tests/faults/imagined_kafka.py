@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from lake import Lake, make_topic
+from support.lake import Lake, make_topic
 
 from faults import auditor
 from faults.auditor import PartitionLog
-from frazil.kafka_log import TopicFacts
+from frazil.kafka.cluster import TopicFacts
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Both audits at once: the independent one and the product's own."""
 
-from broker_lake import BrokerLake
+from support.broker_lake import BrokerLake
 
 from faults.auditor import audit_table
-from frazil.audit import audit_stream
+from frazil.observability.audit import audit_stream
 
 
 def audit_both(lake: BrokerLake) -> None:

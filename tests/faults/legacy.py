@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-from conftest import Lab, Run
-from foreign_tables import WRITERS, ForeignTable, Row
+from conftest import Lab
 from pyiceberg.table import Table
+from support.foreign_tables import WRITERS, ForeignTable, Row
+from support.forked import Run
 
 from faults.auditor import audit_table
-from frazil import keys
+from frazil.ledger.recovery_point import keys
 
 WHO = ("--by", "jane@example.org", "--reason", "away from the connector")
 VALUES = [

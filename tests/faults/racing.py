@@ -19,20 +19,19 @@ from pathlib import Path
 
 import stamina
 import stamina.instrumentation
-from lake import Lake, passed
 from pydantic import BaseModel
 from stamina.instrumentation import RetryDetails, RetryHook
+from support.lake import Lake, passed
 
-from frazil import keys
-from frazil.commits import is_definite_conflict
 from frazil.connections import find_catalog
-from frazil.contracts import BatchPlan, NothingToRead, Staged
 from frazil.errors import CatalogUnavailableError, FrazilError
-from frazil.ingest import plan_next_batch, publish_staged
-from frazil.ledger import walk_ancestors
-from frazil.state import parse_state
-from frazil.streams import Stream
-from frazil.tables import TableStore
+from frazil.iceberg.catalog import TableStore
+from frazil.iceberg.commits import is_definite_conflict
+from frazil.ingest.messages import BatchPlan, NothingToRead, Staged
+from frazil.ingest.pipeline import plan_next_batch, publish_staged
+from frazil.ledger.recovery_point import keys, walk_ancestors
+from frazil.ledger.state import parse_state
+from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
 TESTS = Path(__file__).parents[1]

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from ivy_jars import ensure_jars
+from support.ivy_jars import ensure_jars
 
-from frazil.stack.java import find_java
+from frazil_stack.java import find_java
 
 IVY_FILE = Path(__file__).with_name("ivy-rest.xml")
 CATALOG_NAME = "lake"

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from conftest import Lab, good_values
-from foreign_tables import WRITERS
+from support.foreign_tables import WRITERS
 
 from faults.auditor import audit_table
 from faults.legacy import WHO, Legacy, filled
-from frazil import keys
+from frazil.ledger.recovery_point import keys
 
 pytestmark = pytest.mark.stack
 

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from broker_lake import BrokerLake
 from conftest import Stack
-from forked import Run, run_frazil
-from lake import make_stream
+from support.broker_lake import BrokerLake
+from support.forked import Run, run_frazil
+from support.lake import make_stream
 
 from faults.batches import EventfulEngine
 from faults.judges import audit_both
-from frazil import keys
-from frazil.backfill_messages import BackfillPlan, BackfillRequest
-from frazil.backfilling import fill_window, plan_backfill
 from frazil.errors import (
     ConfigurationError,
     NotReplayableError,
@@ -26,10 +23,11 @@ from frazil.errors import (
     StageStaleError,
     TargetError,
 )
-from frazil.recovery_messages import RecoverRequest
-from frazil.replay_messages import ReplayRequest
-from frazil.replaying import plan_replay
-from frazil.rewinding import plan_recovery, recover
+from frazil.ledger.recovery_point import keys
+from frazil.recovery.backfill import fill_window, plan_backfill
+from frazil.recovery.messages import BackfillPlan, BackfillRequest, RecoverRequest, ReplayRequest
+from frazil.recovery.replay import plan_replay
+from frazil.recovery.rollback import plan_recovery, recover
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.stack

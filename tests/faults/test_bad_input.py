@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
-from conftest import FRAZIL, Lab, Run, good_values
+from conftest import FRAZIL, Lab, good_values
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
+from support.forked import Run
 
 from faults.batches import Batches
-from frazil import keys
-from frazil.tables import snapshot_summary
+from frazil.iceberg.catalog import snapshot_summary
+from frazil.ledger.recovery_point import keys
 
 pytestmark = pytest.mark.stack
 

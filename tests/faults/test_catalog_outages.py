@@ -11,10 +11,12 @@ from conftest import good_values
 from faults.batches import Batches, EventfulEngine
 from faults.gates import Gate
 from faults.rest_catalog import run_rest_catalog
-from frazil.contracts import BatchPlan
 from frazil.errors import CatalogUnavailableError
-from frazil.ingest import check_batch, plan_next_batch, publish_staged, stage_batch
-from frazil.turns import MAX_TURNS
+from frazil.iceberg.commit_retry import MAX_TURNS
+from frazil.ingest.checking import check_batch
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.pipeline import plan_next_batch, publish_staged
+from frazil.ingest.staging import stage_batch
 
 pytestmark = pytest.mark.stack
 

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from lake import Lake, passed
 from pyiceberg.exceptions import CommitFailedException, ForbiddenError, ServerError
 from pyiceberg.table import CommitTableResponse
 from requests.exceptions import ReadTimeout
-from scripted_catalog import Answer, Land, honest, landed_then, overtaken_by, refused
-from stack_lake import point_catalog_to
+from support.lake import Lake, passed
+from support.scripted_catalog import Answer, Land, honest, landed_then, overtaken_by, refused
+from support.stack_lake import point_catalog_to
 
 from faults.imagined_kafka import find_broken, find_faults, list_files
-from frazil import keys
-from frazil.archive import read_archive
-from frazil.contracts import BatchPlan, Published, Staged
 from frazil.errors import CatalogUnavailableError, SupersededError, UnavailableError
-from frazil.ingest import publish_staged
-from frazil.turns import MAX_TURNS
+from frazil.iceberg.commit_retry import MAX_TURNS
+from frazil.iceberg.ledger_archive import read_archive
+from frazil.ingest.messages import BatchPlan, Published, Staged
+from frazil.ingest.pipeline import publish_staged
+from frazil.ledger.recovery_point import keys
 from frazil.workspace import Workspace
 
 RACE = CommitFailedException("Requirement failed: branch main has changed")

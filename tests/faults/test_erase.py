@@ -7,27 +7,25 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
-from broker_lake import BrokerLake
 from conftest import Lab, good_values
 from pyiceberg.table import Table
-from stack_lake import let_days_pass
+from support.broker_lake import BrokerLake
+from support.stack_lake import let_days_pass
 
 from faults.auditor import audit_table
 from faults.batches import Batches, EventfulEngine
-from frazil import keys
-from frazil.audit import audit_stream
-from frazil.erased_keys import RAW_KEY
-from frazil.erasing import erase, plan_erasure
-from frazil.erasure_messages import Erased, ErasureRequest
 from frazil.errors import CommitContentionError, StageStaleError
-from frazil.maintenance import compact_table
-from frazil.recovery_messages import RecoverRequest
-from frazil.redrive import redrive_letters
-from frazil.redrive_messages import LetterChoice
-from frazil.replay_messages import ReplayPlan, ReplayRequest
-from frazil.replaying import plan_replay, replay
-from frazil.rewinding import plan_recovery, recover
-from frazil.snapshot_expiry import expire_snapshots
+from frazil.ledger.recovery_point import keys
+from frazil.maintenance.compaction import compact_table
+from frazil.maintenance.erasure import erase, plan_erasure
+from frazil.maintenance.erasure_keys import RAW_KEY
+from frazil.maintenance.messages import Erased, ErasureRequest
+from frazil.maintenance.snapshot_expiry import expire_snapshots
+from frazil.observability.audit import audit_stream
+from frazil.recovery.messages import LetterChoice, RecoverRequest, ReplayPlan, ReplayRequest
+from frazil.recovery.redrive import redrive_letters
+from frazil.recovery.replay import plan_replay, replay
+from frazil.recovery.rollback import plan_recovery, recover
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.stack

@@ -12,19 +12,18 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from lake import Lake, make_stream, make_topic, passed, rows_of
+from support.lake import Lake, make_stream, make_topic, passed, rows_of
 
 from faults.imagined_kafka import find_faults
-from frazil import keys
-from frazil.archive import archive_all_entries
-from frazil.bootstrap import ensure_table
-from frazil.branches import create_branch, name_branch
-from frazil.checking import check_batch
-from frazil.contracts import BatchPlan, Staged
 from frazil.errors import SparkUnavailableError, StreamFileError, SupersededError
-from frazil.ingest import publish_staged
-from frazil.publishing import load_with_history
-from frazil.staging import stage_batch
+from frazil.iceberg.branches import create_branch, name_branch
+from frazil.iceberg.ledger_archive import archive_all_entries, load_with_history
+from frazil.ingest.bootstrap import ensure_table
+from frazil.ingest.checking import check_batch
+from frazil.ingest.messages import BatchPlan, Staged
+from frazil.ingest.pipeline import publish_staged
+from frazil.ingest.staging import stage_batch
+from frazil.ledger.recovery_point import keys
 from frazil.workspace import Workspace
 
 TESTS = Path(__file__).parents[1]

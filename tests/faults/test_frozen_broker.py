@@ -14,7 +14,9 @@ from conftest import Lab
 from faults.batches import Batches, EventfulEngine
 from faults.test_server_kills import find_part
 from frazil.errors import KafkaUnavailableError
-from frazil.ingest import check_batch, plan_next_batch, publish_staged, stage_batch
+from frazil.ingest.checking import check_batch
+from frazil.ingest.pipeline import plan_next_batch, publish_staged
+from frazil.ingest.staging import stage_batch
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.stack

@@ -11,7 +11,7 @@ from conftest import Lab, good_values
 
 from faults.batches import Batches
 from frazil.errors import StorageError
-from frazil.ingest import stage_batch
+from frazil.ingest.staging import stage_batch
 
 pytestmark = pytest.mark.stack
 RECORDS = 20_000

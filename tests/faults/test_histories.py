@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from lake import Lake
+from support.lake import Lake
 
 from faults.histories import History
 from faults.imagined_kafka import find_faults

@@ -9,11 +9,12 @@ from confluent_kafka import Producer
 from conftest import Lab, good_values
 
 from faults.batches import Batches, EventfulEngine
-from frazil.audit import audit_stream
-from frazil.authors import Author
-from frazil.decisions import accept_gap
 from frazil.errors import RetentionGapError, SourceError
-from frazil.ingest import plan_next_batch, stage_batch
+from frazil.ingest.pipeline import plan_next_batch
+from frazil.ingest.staging import stage_batch
+from frazil.ledger.authors import Author
+from frazil.observability.audit import audit_stream
+from frazil.recovery.decisions import accept_gap
 
 pytestmark = pytest.mark.stack
 

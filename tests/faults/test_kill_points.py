@@ -14,8 +14,8 @@ from pyiceberg.catalog import load_catalog
 
 from faults import tally
 from faults.auditor import audit_table
-from frazil.direct_plan import MIN_RECORDS_VARIABLE
 from frazil.failpoints import FAILPOINTS
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
 pytestmark = pytest.mark.stack
 SEEDS = (1, 2, 3)

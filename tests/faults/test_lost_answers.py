@@ -15,22 +15,22 @@ from urllib.parse import urlparse
 
 import pytest
 import stamina
-from lake import Lake, make_stream, passed
+from support.lake import Lake, make_stream, passed
 
 from faults.imagined_kafka import find_faults, list_files
 from faults.rest_catalog import run_rest_catalog
 from faults.wires import Wire, landed_then, overtaken_by, refused, run_wire, sent_twice
-from frazil import keys
-from frazil.archive import read_archive
 from frazil.connections import find_catalog, find_connection
-from frazil.contracts import BatchPlan, Published, Staged
-from frazil.drill_catalog import forbid_commits, lose_first_answer, write_connection
 from frazil.errors import CatalogUnavailableError, FrazilError, SupersededError
-from frazil.ingest import publish_staged
-from frazil.tables import TableStore
-from frazil.timeline_table import read_timeline
-from frazil.turns import MAX_TURNS
+from frazil.iceberg.catalog import TableStore
+from frazil.iceberg.commit_retry import MAX_TURNS
+from frazil.iceberg.ledger_archive import read_archive
+from frazil.ingest.messages import BatchPlan, Published, Staged
+from frazil.ingest.pipeline import publish_staged
+from frazil.ledger.recovery_point import keys
+from frazil.observability.timeline_table import read_timeline
 from frazil.workspace import Workspace
+from frazil_stack.drills.faulty_catalog import forbid_commits, lose_first_answer, write_connection
 
 pytestmark = pytest.mark.stack
 LOST = [409, 500, 502, 503, 504, 0]

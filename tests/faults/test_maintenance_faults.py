@@ -12,26 +12,28 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from broker_lake import BrokerLake
 from conftest import Stack
-from forked import run_frazil
 from pyiceberg.transforms import IdentityTransform
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from stack_lake import StackLake, ingest_up_to, let_days_pass, rows_up_to
+from support.broker_lake import BrokerLake
+from support.forked import run_frazil
+from support.stack_lake import StackLake, ingest_up_to, let_days_pass, rows_up_to
 
 from faults.imagined_kafka import find_broken, find_faults
 from faults.judges import audit_both
-from frazil import keys
-from frazil.compaction import MIN_INPUT_FILES
-from frazil.contracts import Message
-from frazil.engine import SparkEngine
 from frazil.errors import CommitContentionError, JobFailedError
-from frazil.event_notes import read_notes
-from frazil.expiry import DAY_MS
+from frazil.events import read_notes
 from frazil.failpoints import FAILPOINTS
-from frazil.maintenance import compact_table, expire_snapshots, remove_orphans
-from frazil.table_layout import read_layout
+from frazil.ledger.recovery_point import keys
+from frazil.maintenance.compaction import compact_table
+from frazil.maintenance.compaction_rules import MIN_INPUT_FILES
+from frazil.maintenance.orphans import remove_orphans
+from frazil.maintenance.snapshot_expiry import expire_snapshots
+from frazil.maintenance.tables import read_layout
+from frazil.messages import Message
+from frazil.spark.engine import SparkEngine
+from frazil.streams.timestamps import DAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 ResultMessage = TypeVar("ResultMessage", bound=Message)

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from conftest import Lab, Stack, good_values
-from forked import Run
 from pyiceberg.catalog import load_catalog
+from support.forked import Run
 
 from faults.auditor import AuditReport, audit_table
 from faults.batches import Batches
 from faults.brokers import copy_records, create_topic, own_broker, read_from
 from frazil.errors import ClusterChangedError
-from frazil.ingest import check_batch, publish_staged, stage_batch
-from frazil.move_messages import MoveRequest
-from frazil.moving import move_cluster, plan_move
+from frazil.ingest.checking import check_batch
+from frazil.ingest.pipeline import publish_staged
+from frazil.ingest.staging import stage_batch
+from frazil.migration.cluster_move import move_cluster, plan_move
+from frazil.migration.messages import MoveRequest
 
 pytestmark = pytest.mark.stack
 PERSON = ("--by", "tests@example.org", "--reason", "mirror promoted", "--no-dry-run")

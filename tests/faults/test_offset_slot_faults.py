@@ -11,7 +11,7 @@ from conftest import Lab, good_values
 
 from faults.auditor import read_logs
 from faults.batches import Batches
-from frazil.contracts import NothingToRead
+from frazil.ingest.messages import NothingToRead
 
 pytestmark = pytest.mark.stack
 

@@ -8,9 +8,9 @@ from conftest import Lab, good_values
 
 from faults.batches import Batches
 from faults.brokers import own_broker, read_from
-from frazil.contracts import NothingToRead
 from frazil.errors import ClusterChangedError, OffsetsWentBackError
-from frazil.ingest import plan_next_batch
+from frazil.ingest.messages import NothingToRead
+from frazil.ingest.pipeline import plan_next_batch
 
 pytestmark = pytest.mark.stack
 

@@ -7,8 +7,8 @@ from confluent_kafka import Producer
 from conftest import Lab, good_values
 
 from faults.batches import Batches
-from frazil.contracts import Published
 from frazil.errors import BatchBlockedError, BudgetExceededError
+from frazil.ingest.messages import Published
 
 pytestmark = pytest.mark.stack
 UNREADABLE: list[bytes | None] = [b"no json", b'{"id": "no number"}']

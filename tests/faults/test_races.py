@@ -12,25 +12,16 @@ from pathlib import Path
 
 import pytest
 from conftest import Lab, Stack, good_values
-from lake import make_stream
 from pyspark.sql import SparkSession
+from support.lake import make_stream
 
 from faults.imagined_kafka import find_faults
-from faults.racing import (
-    ROWS,
-    Answer,
-    Order,
-    RaceLake,
-    Racer,
-    connection,
-    race,
-    start_racers,
-)
+from faults.racing import ROWS, Answer, Order, RaceLake, Racer, connection, race, start_racers
 from faults.rest_catalog import run_rest_catalog
-from frazil import keys
 from frazil.connections import find_catalog
-from frazil.contracts import BatchPlan, Staged
-from frazil.tables import dead_letters_name
+from frazil.iceberg.catalog import dead_letters_name
+from frazil.ingest.messages import BatchPlan, Staged
+from frazil.ledger.recovery_point import keys
 
 ROUNDS = 50
 MEETINGS = 3

@@ -5,15 +5,13 @@ import os
 from datetime import UTC, datetime
 
 import pytest
-from broker_lake import BrokerLake
 from conftest import Lab, good_values
-from forked import Run, run_frazil
-from stack_lake import let_days_pass
+from support.broker_lake import BrokerLake
+from support.forked import Run, run_frazil
+from support.stack_lake import let_days_pass
 
 from faults.batches import Batches
 from faults.judges import audit_both
-from frazil import keys
-from frazil.audit import audit_stream
 from frazil.errors import (
     ConfigurationError,
     ForeignRollbackError,
@@ -22,11 +20,13 @@ from frazil.errors import (
     SupersededError,
     TargetError,
 )
-from frazil.recovery_messages import RecoverRequest, RecoveryPlan
-from frazil.rewinding import TAG_PREFIX, plan_recovery, recover
-from frazil.snapshot_expiry import expire_snapshots
-from frazil.timeline import derive_events, join_events
-from frazil.timeline_table import read_recorded, record_timeline
+from frazil.ledger.recovery_point import keys
+from frazil.maintenance.snapshot_expiry import expire_snapshots
+from frazil.observability.audit import audit_stream
+from frazil.observability.timeline import derive_events, join_events
+from frazil.observability.timeline_table import read_recorded, record_timeline
+from frazil.recovery.messages import RecoverRequest, RecoveryPlan
+from frazil.recovery.rollback import TAG_PREFIX, plan_recovery, recover
 
 pytestmark = pytest.mark.stack
 

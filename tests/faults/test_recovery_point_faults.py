@@ -8,22 +8,22 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from lake import Lake, make_state, make_stream, make_topic
 from pyiceberg.exceptions import ServerError
-from scripted_catalog import honest, landed_then, overtaken_by
+from support.lake import Lake, make_state, make_stream, make_topic
+from support.scripted_catalog import honest, landed_then, overtaken_by
 
 from faults.imagined_kafka import find_broken, find_faults
-from frazil import commits, keys
-from frazil.authors import Author
-from frazil.bootstrap import ensure_table, read_point
-from frazil.branches import create_branch
 from frazil.errors import ForeignRollbackError, SupersededError
-from frazil.halts import reingest
-from frazil.ledger import walk_ancestors
-from frazil.offsets import parse_ranges
-from frazil.packed_texts import unpack
-from frazil.publishing import commit_turn
-from frazil.state import Hint, encode_hint, encode_state, parse_state
+from frazil.iceberg import commits
+from frazil.iceberg.branches import create_branch
+from frazil.iceberg.commit_retry import commit_turn
+from frazil.ingest.bootstrap import ensure_table, read_point
+from frazil.ledger.authors import Author
+from frazil.ledger.keys import unpack
+from frazil.ledger.offsets import parse_ranges
+from frazil.ledger.recovery_point import keys, walk_ancestors
+from frazil.ledger.state import Hint, encode_hint, encode_state, parse_state
+from frazil.recovery.halt_resolution import reingest
 from frazil.workspace import Workspace
 
 STATE = keys.state_key("orders")

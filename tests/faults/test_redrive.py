@@ -4,22 +4,22 @@ import json
 from collections.abc import Callable
 
 import pytest
-from conftest import Lab, Run, good_values
+from conftest import Lab, good_values
+from support.forked import Run
 
 from faults.auditor import audit_table, fingerprint
 from faults.batches import Batches, EventfulEngine
-from frazil import keys
-from frazil.authors import Author
-from frazil.decisions import accept_gap
 from frazil.errors import QualityFailedError, StageStaleError
 from frazil.failpoints import FAILPOINTS
-from frazil.ledger import walk_ancestors
-from frazil.letter_report import report_letters
-from frazil.letters import read_book
-from frazil.maintenance import compact_table
-from frazil.publishing import load_with_history
-from frazil.redrive import redrive_letters
-from frazil.redrive_messages import LetterChoice, RedriveAnswer
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.ingest.dead_letters import read_book
+from frazil.ledger.authors import Author
+from frazil.ledger.recovery_point import keys, walk_ancestors
+from frazil.maintenance.compaction import compact_table
+from frazil.observability.dead_letter_report import report_letters
+from frazil.recovery.decisions import accept_gap
+from frazil.recovery.messages import LetterChoice, RedriveAnswer
+from frazil.recovery.redrive import redrive_letters
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.stack
@@ -133,7 +133,7 @@ def test_many_letters_come_back_in_several_snapshots(
 ) -> None:
     quarantine(batches)
     write_columns(batches.lab, MENDED)
-    monkeypatch.setattr("frazil.redrive_plan.MAX_LETTERS", 5)
+    monkeypatch.setattr("frazil.recovery.redrive_rules.MAX_LETTERS", 5)
 
     answer = redrive(batches.open())
 
@@ -197,7 +197,7 @@ def test_the_questions_know_what_came_back(batches: Batches) -> None:
 
 def batches_redriven(batches: Batches) -> list[int]:
     """List the offsets of partition 0 that the newest redrive lists."""
-    from frazil.coordinates import parse_coordinates  # noqa: PLC0415 - one test
+    from frazil.ledger.coordinates import parse_coordinates  # noqa: PLC0415 - one test
 
     _, history = load_with_history(batches.open().store, batches.lab.table)
     summary = next(e.summary for e in walk_ancestors(history) if keys.COORDINATES in e.summary)

@@ -7,16 +7,16 @@ from functools import partial
 
 import pytest
 import stamina
-from avro_bytes import encode, record
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from conftest import Run
 from pyiceberg.catalog import load_catalog
-from registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.avro_bytes import encode, record
+from support.forked import Run
+from support.registry_lab import RegistryLab, assert_audited, frame, read_table
 
 from faults.batches import Batches, EventfulEngine
 from frazil.connections import find_spark_remote
 from frazil.errors import RegistryUnavailableError, UnknownSchemaIdError
-from frazil.ingest import stage_batch
+from frazil.ingest.staging import stage_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

@@ -6,14 +6,13 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from broker_lake import BrokerLake
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from forked import Run, run_frazil
+from support.broker_lake import BrokerLake
+from support.forked import Run, run_frazil
 
 from faults.batches import EventfulEngine
 from faults.judges import audit_both
-from frazil import keys
 from frazil.errors import (
     BudgetExceededError,
     ConfigurationError,
@@ -21,9 +20,10 @@ from frazil.errors import (
     SourceError,
     TargetError,
 )
-from frazil.maintenance import compact_table
-from frazil.replay_messages import Differences, ReplayPlan, ReplayRequest
-from frazil.replaying import plan_replay, replay
+from frazil.ledger.recovery_point import keys
+from frazil.maintenance.compaction import compact_table
+from frazil.recovery.messages import Differences, ReplayPlan, ReplayRequest
+from frazil.recovery.replay import plan_replay, replay
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.stack

@@ -8,11 +8,11 @@ from confluent_kafka import Producer
 from conftest import Lab
 
 from faults.batches import Batches
-from frazil.audit import audit_stream
-from frazil.maintenance import compact_table
-from frazil.replay_messages import ReplayRequest
-from frazil.replaying import plan_replay, replay
-from frazil.row_expiry import expire_rows
+from frazil.maintenance.compaction import compact_table
+from frazil.maintenance.row_expiry import expire_rows
+from frazil.observability.audit import audit_stream
+from frazil.recovery.messages import ReplayRequest
+from frazil.recovery.replay import plan_replay, replay
 
 pytestmark = pytest.mark.stack
 RULE = {"column": "_kafka.timestamp", "keep_days": 30}

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 import time_machine
 import yaml
-from broker_lake import BrokerLake
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from conftest import Stack
-from lake import make_stream
+from support.broker_lake import BrokerLake
+from support.lake import make_stream
 
 from frazil.errors import UnavailableError
-from frazil.freshness import FreshnessReport
-from frazil.watch import watch_stream
+from frazil.observability.freshness import FreshnessReport
+from frazil.observability.watch import watch_stream
 
 pytestmark = pytest.mark.stack
 NOBODY = '{"conn_type": "iceberg", "extra": {"type": "rest", "uri": "http://127.0.0.1:9"}}'

@@ -8,14 +8,15 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from conftest import FRAZIL, Lab, Run, good_values
+from conftest import FRAZIL, Lab, good_values
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
+from support.forked import Run
 
 from faults.test_kill_points import assert_exactly_once
-from frazil import keys
-from frazil.branches import PREFIX
-from frazil.tables import snapshot_summary
+from frazil.iceberg.branches import PREFIX
+from frazil.iceberg.catalog import snapshot_summary
+from frazil.ledger.recovery_point import keys
 
 pytestmark = pytest.mark.stack
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import stamina
-from lake import Lake, make_stream
-from scripted_store import ScriptedStore
+from support.lake import Lake, make_stream
+from support.scripted_store import ScriptedStore
 
 from faults.imagined_kafka import find_faults
 from frazil.connections import CatalogPreset
 from frazil.errors import StorageError
-from frazil.tables import TableStore
-from frazil.turns import MAX_TURNS
+from frazil.iceberg.catalog import TableStore
+from frazil.iceberg.commit_retry import MAX_TURNS
 
 SLOW_DOWN = "AWS Error SLOW_DOWN during PutObject: 503 Slow Down"
 WRITES = ("manifest", "manifest list", "metadata")
@@ -26,7 +26,7 @@ class StoreLake(Lake):
     def store(self) -> TableStore:
         """Open the catalog with the scripted store behind it."""
         preset = Lake(self.folder, self.stream).store.preset
-        scripted = {"py-io-impl": "scripted_store.ScriptedStore"}
+        scripted = {"py-io-impl": "support.scripted_store.ScriptedStore"}
         return TableStore(CatalogPreset(preset.name, {**preset.properties, **scripted}))
 
 

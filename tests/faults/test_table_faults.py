@@ -10,12 +10,15 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
 from faults.batches import Batches
-from frazil import commits, keys
-from frazil.contracts import BatchPlan, Staged
 from frazil.errors import MissingTableError, StageLostError, StageStaleError
-from frazil.ingest import check_batch, publish_staged, stage_batch
-from frazil.state import Hint, encode_hint
-from frazil.tables import dead_letters_name
+from frazil.iceberg import commits
+from frazil.iceberg.catalog import dead_letters_name
+from frazil.ingest.checking import check_batch
+from frazil.ingest.messages import BatchPlan, Staged
+from frazil.ingest.pipeline import publish_staged
+from frazil.ingest.staging import stage_batch
+from frazil.ledger.recovery_point import keys
+from frazil.ledger.state import Hint, encode_hint
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.stack

@@ -13,8 +13,8 @@ import pytest
 from conftest import FRAZIL, Lab, good_values
 
 from faults.batches import Batches
-from frazil.branches import PREFIX
-from frazil.contracts import NothingToRead
+from frazil.iceberg.branches import PREFIX
+from frazil.ingest.messages import NothingToRead
 
 pytestmark = pytest.mark.stack
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Stack
-from lake import make_stream
-from stack_lake import StackLake
+from support.lake import make_stream
+from support.stack_lake import StackLake
 
 
 @pytest.fixture

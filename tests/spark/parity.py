@@ -10,13 +10,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.quality import (
-    CompiledSuite,
-    ExpectationResult,
-    Suite,
-    judge,
-    run_great_expectations,
-)
+from frazil.quality.expectations import Suite
+from frazil.quality.great_expectations import run_great_expectations
+from frazil.quality.judge import judge
+from frazil.quality.rules import CompiledSuite, ExpectationResult
 
 GOOD, FRAME, SUITE = "_good", "_frame", "_suite"
 EXTREMES = ("expect_column_min_to_be_between", "expect_column_max_to_be_between")

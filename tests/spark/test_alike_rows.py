@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 from conftest import Lab, Stack
-from json_corpus import COLUMNS, make_records
 from pyspark.sql import SparkSession
+from support.json_corpus import COLUMNS, make_records
 
 import stage_batch as job
-from frazil.branches import create_branch, name_branch
-from frazil.contracts import BatchPlan, StageRequest
-from frazil.direct_plan import MIN_RECORDS_VARIABLE
-from frazil.ingest import plan_next_batch
-from frazil.quality_sql import is_sum
-from frazil.staging import build_request
+from frazil.iceberg.branches import create_branch, name_branch
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
+from frazil.ingest.messages import BatchPlan, StageRequest
+from frazil.ingest.pipeline import plan_next_batch
+from frazil.ingest.staging import build_request
+from frazil.quality.sql import is_sum
 from frazil.workspace import open_workspace
-from frazil_spark import unnamed_fields
+from frazil_spark import metrics
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
@@ -127,7 +127,7 @@ def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
     spark: SparkSession, lab: Lab, monkeypatch: pytest.MonkeyPatch, *, lookahead: bool
 ) -> None:
     # Sampled rows are shown too, and of so few records every fourth would be.
-    monkeypatch.setattr(unnamed_fields, "SAMPLED_RECORDS", 1)
+    monkeypatch.setattr(metrics, "SAMPLED_RECORDS", 1)
     middle_ms = fill_topic(lab)
     write_stream(lab, [*ASKED, LOOKAHEAD] if lookahead else ASKED)
     for name, value in lab.environment(**{MIN_RECORDS_VARIABLE: "0"}).items():

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from conftest import Lab
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
-from registry_lab import assert_audited
+from support.registry_lab import assert_audited
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from conftest import Stack
-from foreign_tables import WRITERS, ForeignTable
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
+from support.foreign_tables import WRITERS, ForeignTable
 
-from frazil.comparing import compare_tables
-from frazil.comparison_answer import CompareRequest, Comparison
+from frazil.migration.comparison import compare_tables
+from frazil.migration.messages import CompareRequest, Comparison
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

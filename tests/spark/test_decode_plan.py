@@ -7,21 +7,24 @@ from collections.abc import Iterator
 import pytest
 from bench.orders import COLUMNS, EXPECTATIONS
 from conftest import Lab, Stack
-from lake import make_stream
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.connect.observation import Observation as ConnectObservation
+from support.lake import make_stream
 
 import stage_batch as job
-from frazil.columns import parse_column
-from frazil.contracts import StageRequest, WireFormat
-from frazil.quality import compile_suite, load_suite
-from frazil.registered import Registered, SchemaType
-from frazil.value_forms import value_path
-from frazil.wire_schemas import Payload, describe_schema
-from frazil_spark.counting import count_metrics
-from frazil_spark.decoding import GOOD, Decoded, decode, forms_of
-from frazil_spark.kafka_source import read_ranges
+from frazil.ingest.messages import StageRequest
+from frazil.kafka.schema_registry import Registered, SchemaType
+from frazil.quality.compiler import compile_suite
+from frazil.quality.suite_files import load_suite
+from frazil.schemas.column_decoding import value_path
+from frazil.schemas.payloads import Payload, describe_schema
+from frazil.schemas.wire_format import WireFormat
+from frazil.streams.column_types import parse_column
+from frazil_spark.decode.frame import GOOD, Decoded, forms_of
+from frazil_spark.decode.sources import read_ranges
+from frazil_spark.decode.values import decode
+from frazil_spark.metrics import count_metrics
 
 TYPES = {name: text.rstrip("!") for name, text in COLUMNS.items()}
 pytestmark = [pytest.mark.spark, pytest.mark.stack]

@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import Lab
 from faults.auditor import audit_table
-from json_corpus import BIG, COLUMNS, make_records
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
+from support.json_corpus import BIG, COLUMNS, make_records
 
-from frazil.batch_size import INTERPRET_VARIABLE
-from frazil.direct_plan import MIN_RECORDS_VARIABLE
+from frazil.ingest.fast_path import INTERPRET_VARIABLE, MIN_RECORDS_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

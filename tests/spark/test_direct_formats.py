@@ -6,21 +6,20 @@ import secrets
 import sys
 from collections.abc import Sequence
 
-import avro_corpus
-import proto_corpus
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from avro_bytes import encode, record
 from confluent_kafka.schema_registry import Schema
 from faults.auditor import audit_table
-from json_corpus import COLUMNS as JSON_COLUMNS
-from json_corpus import make_records
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
-from registry_lab import RegistryLab, frame, read_table
+from support import avro_corpus, proto_corpus
+from support.avro_bytes import encode, record
+from support.json_corpus import COLUMNS as JSON_COLUMNS
+from support.json_corpus import make_records
+from support.registry_lab import RegistryLab, frame, read_table
 
-from frazil.direct_plan import MIN_RECORDS_VARIABLE
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 PLAIN = 600

@@ -8,14 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from conftest import REPO, Lab, Stack
-from forked import Run
-from lake import make_stream
 from pyiceberg.catalog import load_catalog
+from support.forked import Run
+from support.lake import make_stream
 
-from frazil.drill_scratch import Scratch
-from frazil.drills import DRILLS, run_drill
-from frazil.readiness import check_readiness
+from frazil.observability.readiness import check_readiness
 from frazil.workspace import open_workspace
+from frazil_stack.drills.catalogue import DRILLS, run_drill
+from frazil_stack.drills.scratch_stream import Scratch
 
 pytestmark = pytest.mark.stack
 

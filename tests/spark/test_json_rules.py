@@ -15,7 +15,7 @@ from conftest import Lab
 from faults.auditor import audit_table
 from pyiceberg.catalog import load_catalog
 
-from frazil.direct_plan import MIN_RECORDS_VARIABLE
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

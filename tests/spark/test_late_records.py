@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 from conftest import Lab
 
-from frazil.direct_plan import MIN_RECORDS_VARIABLE
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

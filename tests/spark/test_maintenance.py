@@ -7,16 +7,16 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from lake import make_stream
 from pyiceberg.table import Table
-from stack_lake import StackLake, ingest_up_to, let_days_pass, rows_up_to
+from support.lake import make_stream
+from support.stack_lake import StackLake, ingest_up_to, let_days_pass, rows_up_to
 
-from frazil import keys
-from frazil.dead_letters import ensure_dead_letters_table
-from frazil.expiry import DAY_MS
-from frazil.ledger import walk_ancestors
-from frazil.maintenance import compact_table, expire_snapshots
-from frazil.table_reports import TableExpiry
+from frazil.ingest.dead_letters import ensure_dead_letters_table
+from frazil.ledger.recovery_point import keys, walk_ancestors
+from frazil.maintenance.compaction import compact_table
+from frazil.maintenance.messages import TableExpiry
+from frazil.maintenance.snapshot_expiry import expire_snapshots
+from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -194,7 +194,7 @@ def test_a_dropped_attempts_files_go_and_a_fresh_one_is_published(
     lake: StackLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("lake.name_branch", name_old_branch)
+        patch.setattr("support.lake.name_branch", name_old_branch)
         lost = lake.stage(lake.plan(1, 1))
     let_days_pass(lake, 10)
     ingest_up_to(lake, 1)

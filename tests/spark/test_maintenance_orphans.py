@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 from conftest import Stack
-from lake import make_stream
 from pyiceberg.table import Table
-from stack_lake import StackLake, ingest_up_to, rows_up_to
+from support.lake import make_stream
+from support.stack_lake import StackLake, ingest_up_to, rows_up_to
 
-from frazil.bootstrap import new_table
 from frazil.errors import JobFailedError
-from frazil.expiry import DAY_MS, HOUR_MS
-from frazil.maintained_tables import new_request
-from frazil.maintenance import remove_orphans
-from frazil.table_layout import read_used_files
-from frazil.table_messages import TableResult
-from frazil.table_reports import TableOrphans
+from frazil.ingest.bootstrap import new_table
+from frazil.maintenance.messages import TableOrphans, TableResult
+from frazil.maintenance.orphans import remove_orphans
+from frazil.maintenance.tables import new_request, read_used_files
+from frazil.streams.timestamps import DAY_MS, HOUR_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

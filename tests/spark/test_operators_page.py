@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from conftest import REPO, Lab, Run, good_values
+from conftest import REPO, Lab, good_values
 from faults.auditor import audit_table
 from faults.legacy import VALUES, Legacy
-from foreign_tables import WRITERS, ForeignTable, Row, Writer
 from pyiceberg.catalog import Catalog, load_catalog
+from support.foreign_tables import WRITERS, ForeignTable, Row, Writer
+from support.forked import Run
 
 pytestmark = pytest.mark.stack
 PAGE = (REPO / "docs" / "operate.md").read_text()

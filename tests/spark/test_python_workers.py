@@ -19,7 +19,7 @@ from faults.auditor import audit_table
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
-from frazil.direct_plan import MIN_RECORDS_VARIABLE
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 from frazil_spark.job import share_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -127,7 +127,7 @@ def test_a_job_that_is_stopped_ends_on_the_server_and_its_neighbour_in_the_sessi
     long = "spark.range(10**11).selectExpr('sum(id % 7)').collect()"
     program = (
         "import sys\n"
-        "from frazil.contracts import Message\n"
+        "from frazil.ingest.messages import Message\n"
         "from frazil_spark.job import run_job\n"
         f"run_job(lambda spark, request: {long}, Message)\n"
     )

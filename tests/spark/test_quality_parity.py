@@ -19,8 +19,9 @@ from spark.parity import GOOD, Comparison, compare_frames, count_frames, write_f
 from spark.random_rows import COLUMNS, draw_table
 from spark.random_suites import ARGUMENTS, draw_suite
 
-from frazil.quality import Suite, check_suite_fits, compile_suite, load_suite
-from frazil.quality_compiler import ONE_PASS_TYPES
+from frazil.quality.compiler import ONE_PASS_TYPES, compile_suite
+from frazil.quality.expectations import Suite
+from frazil.quality.suite_files import check_suite_fits, load_suite
 
 pytestmark = pytest.mark.spark
 

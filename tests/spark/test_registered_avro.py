@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from avro_bytes import encode, record
 from pyiceberg.catalog import load_catalog
-from registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.avro_bytes import encode, record
+from support.registry_lab import RegistryLab, assert_audited, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

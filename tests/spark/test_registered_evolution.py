@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from avro_bytes import encode, record
 from conftest import Lab
 from pyiceberg.catalog import load_catalog
-from registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.avro_bytes import encode, record
+from support.registry_lab import RegistryLab, assert_audited, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

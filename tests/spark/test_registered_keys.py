@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from avro_bytes import encode, record
-from registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.avro_bytes import encode, record
+from support.registry_lab import RegistryLab, assert_audited, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

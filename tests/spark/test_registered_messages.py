@@ -9,10 +9,10 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message_factory import GetMessageClass
-from registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.registry_lab import RegistryLab, assert_audited, frame, read_table
 
-from frazil.protobuf_schemas import read_protobuf
-from frazil.registered import Registered
+from frazil.kafka.schema_registry import Registered
+from frazil.schemas.protobuf import read_protobuf
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

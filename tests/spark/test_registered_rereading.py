@@ -4,10 +4,10 @@ import json
 import secrets
 
 import pytest
-from avro_bytes import encode, record
 from confluent_kafka.schema_registry import Schema
-from forked import Run
-from registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.avro_bytes import encode, record
+from support.forked import Run
+from support.registry_lab import RegistryLab, assert_audited, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

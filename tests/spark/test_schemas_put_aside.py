@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from avro_bytes import encode, record
 from conftest import Lab
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
-from registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.avro_bytes import encode, record
+from support.registry_lab import RegistryLab, assert_audited, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

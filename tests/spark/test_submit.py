@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from conftest import FRAZIL, Lab, good_values
 from faults.auditor import audit_table
-from spark_cluster import Cluster, find_commands, read_all, wait_until
-from stack_lake import StackLake, ingest_up_to, rows_up_to
+from support.spark_cluster import Cluster, find_commands, read_all, wait_until
+from support.stack_lake import StackLake, ingest_up_to, rows_up_to
 
-from frazil.maintained_tables import new_request, run_table_job
+from frazil.maintenance.tables import new_request, run_table_job
 
 pytestmark = pytest.mark.stack
 MARK = "unlike-anything-else-4711"

@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewPartitions
 from conftest import Lab, Stack
-from lake import Lake, make_stream, rows_of
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from stack_lake import let_days_pass
+from support.lake import Lake, make_stream, rows_of
+from support.stack_lake import let_days_pass
 
 import stage_batch as job
-from frazil import commits
-from frazil.archive import archive_all_entries
-from frazil.branches import create_branch
 from frazil.connections import find_catalog
-from frazil.contracts import StageRequest
-from frazil.ledger import walk_ancestors
-from frazil.tables import TableStore
-from frazil_spark.kafka_source import read_ranges
+from frazil.iceberg import commits
+from frazil.iceberg.branches import create_branch
+from frazil.iceberg.catalog import TableStore
+from frazil.iceberg.ledger_archive import archive_all_entries
+from frazil.ingest.messages import StageRequest
+from frazil.ledger.recovery_point import walk_ancestors
+from frazil_spark.decode.sources import read_ranges
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

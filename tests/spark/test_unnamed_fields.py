@@ -8,11 +8,11 @@ import pytest
 from conftest import REPO, Lab
 from pyiceberg.catalog import load_catalog
 
-from frazil import keys
-from frazil.direct_plan import MIN_RECORDS_VARIABLE
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
+from frazil.ledger.recovery_point import keys
 
 sys.path.insert(0, str(REPO / "spark_jobs"))
-from frazil_spark.direct_files import find_sampled
+from frazil_spark.fast_path.worker import find_sampled
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

@@ -72,7 +72,7 @@ def test_every_error_that_the_product_raises_has_facts_and_a_next_step() -> None
 
 
 def test_every_command_that_an_error_names_exists() -> None:
-    from frazil.cli.main import app  # noqa: PLC0415 - the rest of this module needs no Typer
+    from frazil_cli.main import app  # noqa: PLC0415 - the rest of this module needs no Typer
 
     known = {(c.name or c.callback.__name__).replace("_", "-") for c in app.registered_commands}
     known |= {group.name for group in app.registered_groups}

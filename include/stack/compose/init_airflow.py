@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from frazil.connections import streams_dir
-from frazil.stack.pool_sync import BACKFILL_POOL
-from frazil.stream_files import load_readable_streams
-from frazil.streams import Stream
+from frazil.streams.loading import load_readable_streams
+from frazil.streams.models import Stream
+from frazil_stack.pools import BACKFILL_POOL
 
 PASSWORDS_FILE = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 

@@ -1,1 +1,0 @@
-"""The command `frazil`: one module per group of commands."""

@@ -1,0 +1,224 @@
+"""Iceberg tables through PyIceberg: load, create, history. Library errors become ours here."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    ForbiddenError,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+
+from frazil.connections import CatalogPreset
+from frazil.errors import CatalogUnavailableError, FrazilError, MissingTableError, StorageError
+from frazil.iceberg.metadata_memory import remember_metadata
+from frazil.ledger import keys
+from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
+from frazil.ledger.usage import count_request
+
+TABLE_DEFAULTS: Mapping[str, str] = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.previous-versions-max": "100",
+    "commit.manifest-merge.enabled": "true",
+}
+"""Properties of new tables; a stream file may override all but the format version."""
+
+HOT_DICTIONARY: Mapping[str, str] = {"write.parquet.dict-size-bytes": "32768"}
+"""For batches: dictionaries are the dearest part of writing Parquet; compaction has the time."""
+
+COUNTED_FILES = "frazil.iceberg.file_io.CountedFileIO"
+"""File access by PyArrow, counting: PyIceberg's own choice for all but Azure's schemes, where it
+prefers `adlfs` if that is installed. A connection's own `py-io-impl` comes first, uncounted."""
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """What a table is created with."""
+
+    schema: Schema
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+    sort_order: SortOrder = UNSORTED_SORT_ORDER
+    properties: Mapping[str, str] | None = None
+
+
+class TableStore:
+    """One catalog's tables."""
+
+    def __init__(self, preset: CatalogPreset) -> None:
+        """Keep the preset; the catalog is opened by the first use."""
+        self.preset = preset
+        self._catalog: Catalog | None = None
+
+    @property
+    def catalog(self) -> Catalog:
+        """Open the catalog once."""
+        if self._catalog is None:
+            with translated_errors(f"opening catalog {self.preset.name}"):
+                remember_metadata()
+                counted = {"py-io-impl": COUNTED_FILES, **self.preset.properties}
+                self._catalog = load_catalog(self.preset.name, **counted)
+        return self._catalog
+
+    def probe(self) -> str:
+        """Ask the catalog for its namespaces and say how many there are.
+
+        Raises:
+            CatalogUnavailableError: the catalog did not answer.
+        """
+        with translated_errors(f"listing the namespaces of catalog {self.preset.name}"):
+            return f"{len(self.catalog.list_namespaces())} namespaces"
+
+    def find(self, name: str) -> Table | None:
+        """Load a table afresh; None if there is none.
+
+        Raises:
+            CatalogUnavailableError: the catalog did not answer.
+        """
+        with translated_errors(f"loading table {name} from catalog {self.preset.name}"):
+            count_request("catalog")
+            try:
+                return self.catalog.load_table(name)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def load(self, name: str) -> Table:
+        """Load a table afresh.
+
+        Raises:
+            MissingTableError: there is no such table.
+        """
+        table = self.find(name)
+        if table is None:
+            raise MissingTableError(
+                f"catalog {self.preset.name} has no table {name}",
+                "`frazil run` of the stream that fills it creates it with the first batch",
+            )
+        return table
+
+    def create(self, name: str, new: NewTable) -> Table:
+        """Create a table and its namespace; the loser of a race takes the winner's."""
+        with translated_errors(f"creating table {name} in catalog {self.preset.name}"):
+            namespace = name.rpartition(".")[0]
+            try:
+                self.catalog.create_namespace(namespace)
+            except NamespaceAlreadyExistsError:
+                pass
+            except Exception as error:
+                if not _lost_creation_race(error):
+                    raise
+            try:
+                return self.catalog.create_table(
+                    name,
+                    schema=new.schema,
+                    partition_spec=new.spec,
+                    sort_order=new.sort_order,
+                    properties={**TABLE_DEFAULTS, **(new.properties or {})},
+                )
+            except (TableAlreadyExistsError, CommitFailedException):
+                return self.load(name)
+
+
+def _lost_creation_race(error: Exception) -> bool:
+    """Recognise another process that made the same namespace first."""
+    return "UNIQUE constraint" in str(error) or "duplicate key" in str(error)
+
+
+def read_history(
+    table: Table, name: str, load_archive: Callable[[], Archive] = lambda: EMPTY_ARCHIVE
+) -> History:
+    """Turn a table's metadata into what the ledger's pure functions take."""
+    entries = {
+        snapshot.snapshot_id: LedgerEntry(
+            snapshot_id=snapshot.snapshot_id,
+            parent_id=snapshot.parent_snapshot_id,
+            committed_at_ms=snapshot.timestamp_ms,
+            summary=snapshot_summary(snapshot.summary),
+            is_first=_is_first(snapshot),
+        )
+        for snapshot in table.metadata.snapshots
+    }
+    current = table.current_snapshot()
+    return History(
+        table=name,
+        table_uuid=str(table.metadata.table_uuid),
+        head=current.snapshot_id if current else None,
+        entries=entries,
+        properties=table.properties,
+        load_archive=cache(load_archive),
+    )
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Recognise the empty snapshot that Frazil began a table with.
+
+    The number alone would not do: upgraded tables have snapshots from before they were numbered.
+    """
+    if snapshot.sequence_number != 1:
+        return False
+    return snapshot_summary(snapshot.summary).get(keys.KIND) == keys.BOOTSTRAP
+
+
+def snapshot_summary(summary: object) -> Mapping[str, str]:
+    """Give a snapshot's summary with `operation` among its keys."""
+    properties = getattr(summary, "additional_properties", {})
+    operation = getattr(summary, "operation", None)
+    return {"operation": getattr(operation, "value", ""), **properties}
+
+
+@contextmanager
+def translated_errors(doing: str) -> Iterator[None]:
+    """Turn whatever a catalog or a storage raises into our errors, with the facts."""
+    try:
+        yield
+    except FrazilError:
+        raise
+    except (ForbiddenError, UnauthorizedError) as error:
+        raise CatalogUnavailableError(
+            f"{doing}: the catalog refused: {_first_line(error)}",
+            "check the credentials and grants of the catalog connection, then run again",
+        ) from error
+    except OSError as error:
+        raise storage_error(doing, error) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in {"sqlalchemy", "requests", "pyiceberg"}:
+            raise CatalogUnavailableError(
+                f"{doing}: {type(error).__name__}: {_first_line(error)}",
+                "`frazil doctor` checks the catalog; the next run plans the same range again",
+            ) from error
+        raise
+
+
+def storage_error(doing: str, error: OSError) -> FrazilError:
+    """Tell a catalog that cannot be reached from a warehouse that cannot be written."""
+    if "requests" in type(error).__module__:
+        return CatalogUnavailableError(
+            f"{doing}: {type(error).__name__}: {_first_line(error)}",
+            "`frazil doctor` checks the catalog; the next run plans the same range again",
+        )
+    return StorageError(
+        f"{doing}: the warehouse refused: {_first_line(error)}",
+        "free or grant space in the warehouse, then run again: the same range is planned",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    """Shorten a library's error; SQLAlchemy prints statements and links below the first line."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+def dead_letters_name(table: str) -> str:
+    """Name the dead-letter table of a table."""
+    return table + keys.DEAD_LETTERS_SUFFIX

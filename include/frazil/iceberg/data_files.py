@@ -1,0 +1,127 @@
+"""The staged rows as an Arrow table, only the columns that a check needs."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+
+from frazil.iceberg.catalog import translated_errors
+from frazil.iceberg.commits import read_added_files
+from frazil.ledger import keys
+from frazil.ledger.coordinates import Coordinates, Offsets, Partition
+
+
+class NeedsColumns(Protocol):
+    """Whatever names the columns that it reads."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Name the columns."""
+
+
+def read_staged_frame(
+    table: Table, snapshot_id: int | None, needs: Iterable[NeedsColumns]
+) -> pa.Table:
+    """Read what one snapshot added: never what is on main already."""
+    names = tuple(dict.fromkeys(name for need in needs for name in need.columns))
+    schema = table.schema().select(*names) if names else table.schema()
+    files = read_added_files(table, snapshot_id) if snapshot_id is not None else []
+    with translated_errors(f"reading staged rows of {table.name()}"):
+        return read_files(table, schema, [FileScanTask(file) for file in files])
+
+
+def read_files(table: Table, schema: Schema, tasks: Iterable[FileScanTask]) -> pa.Table:
+    """Read the rows of exactly these files, as their deletes left them."""
+    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table(tasks)
+
+
+def read_rows(table: Table) -> dict[Partition, Offsets]:
+    """Read the coordinates of every row at main's head, ascending, doubled ones kept.
+
+    Rows that came with a table that was taken over have none, and are left out.
+    """
+    grouped = _read_grouped(table, ())
+    return {(topic, number): offsets for (_, topic, number), offsets in grouped.items()}
+
+
+def read_letters(table: Table | None) -> dict[Partition, dict[str, Offsets]]:
+    """Read the coordinates of every dead letter, by partition and attempt."""
+    letters: defaultdict[Partition, dict[str, Offsets]] = defaultdict(dict)
+    if table is not None:
+        for (attempt, topic, number), offsets in _read_grouped(table, ("attempt",)).items():
+            letters[topic, number][attempt] = offsets
+    return letters
+
+
+def _read_grouped(table: Table, extra: tuple[str, ...]) -> dict[tuple[str, str, int], Offsets]:
+    """Read coordinates file after file, grouped by what the extra column says."""
+    parts: defaultdict[tuple[str, str, int], list[Offsets]] = defaultdict(list)
+    with translated_errors(f"reading coordinates of {'.'.join(table.name())}"):
+        scan = table.scan(selected_fields=(*_COORDINATE, *extra))
+        for batch in scan.to_arrow_batch_reader():
+            for key, offsets in _group_batch(batch, extra):
+                parts[key].append(offsets)
+    return {key: np.sort(np.concatenate(offsets)) for key, offsets in parts.items()}
+
+
+def _group_batch(
+    batch: pa.RecordBatch, extra: tuple[str, ...]
+) -> Iterable[tuple[tuple[str, str, int], Offsets]]:
+    columns = {name: pc.struct_field(batch[keys.KAFKA_COLUMN], name) for name in _KAFKA_FIELDS}
+    columns |= {name: batch[name] for name in extra}
+    names = [*extra, "topic", "partition"]
+    known = pa.table(columns).filter(pc.is_valid(columns["offset"]))
+    grouped = known.group_by(names).aggregate([("offset", "list")])
+    lists = grouped["offset_list"].combine_chunks()
+    for index, row in enumerate(grouped.select(names).to_pylist()):
+        key = (row.get("attempt") or "", row["topic"], row["partition"])
+        yield key, lists[index].values.to_numpy().astype(np.int64)
+
+
+_KAFKA_FIELDS = ("topic", "partition", "offset")
+
+
+_COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _KAFKA_FIELDS)
+
+
+def split_coordinates(coordinates: pa.StructArray) -> Iterator[tuple[str, int, NDArray[np.int64]]]:
+    """Split a file's coordinates by topic and partition."""
+    topics, partitions = coordinates.field("topic"), coordinates.field("partition")
+    offsets = coordinates.field("offset")
+    for topic in pc.unique(topics).to_pylist():
+        of_topic = pc.equal(topics, topic)
+        for partition in pc.unique(partitions.filter(of_topic)).to_pylist():
+            own = pc.and_(of_topic, pc.equal(partitions, partition))
+            yield topic, partition, offsets.filter(own).to_numpy(zero_copy_only=False)
+
+
+def read_coordinates(table: Table, snapshot_id: int) -> Coordinates:
+    """Read the coordinates of the rows that one snapshot added, ascending, doubled ones kept."""
+    parts: dict[Partition, list[Offsets]] = {}
+    with translated_errors(f"reading staged rows of {table.name()}"):
+        for coordinates in iterate_coordinates(table, snapshot_id):
+            for topic, partition, offsets in split_coordinates(coordinates):
+                parts.setdefault((topic, partition), []).append(offsets)
+    return {place: np.sort(np.concatenate(offsets)) for place, offsets in parts.items()}
+
+
+def iterate_coordinates(table: Table, snapshot_id: int) -> Iterator[pa.StructArray]:
+    """Read topic, partition and offset of the rows that one snapshot added, file by file."""
+    io = table.io
+    if not isinstance(io, PyArrowFileIO):
+        io = PyArrowFileIO(io.properties)
+    for file in read_added_files(table, snapshot_id):
+        with io.new_input(file.file_path).open() as source:
+            yield pq.ParquetFile(source).read(_COLUMNS)["_kafka"].combine_chunks()
+
+
+_COLUMNS = ["_kafka.topic", "_kafka.partition", "_kafka.offset"]

@@ -1,0 +1,161 @@
+"""The ledger archive `frazil.ledger`: every ancestor's id, parent and summary, kept for ever.
+
+Expiry takes snapshots away; the archive keeps what they said. Rows are idempotent by snapshot id,
+so appending the same one again changes nothing; a row that knows the parent wins over one whose
+parent others had erased.
+"""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import partial
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
+
+from frazil.iceberg.catalog import NewTable, TableStore, read_history, translated_errors
+from frazil.iceberg.commit_retry import lose_on_conflict, take_turns
+from frazil.iceberg.commits import Retained, append_rows
+from frazil.ledger import keys
+from frazil.ledger.recovery_point import Archive, History, LedgerEntry, walk_ancestors
+
+SCHEMA = Schema(
+    NestedField(1, "table_uuid", StringType(), required=True),
+    NestedField(2, "table_name", StringType(), required=True),
+    NestedField(3, "snapshot_id", LongType(), required=True),
+    NestedField(4, "parent_id", LongType()),
+    NestedField(5, "committed_at", TimestamptzType(), required=True),
+    NestedField(6, "summary", StringType(), required=True),
+)
+
+
+RETAINED = Retained(count=100, age_ms=15 * 60_000)
+"""Of the archive's own snapshots: its rows are never taken away, and all streams append to it."""
+
+
+_ARROW = pa.schema(
+    [
+        pa.field("table_uuid", pa.string(), nullable=False),
+        pa.field("table_name", pa.string(), nullable=False),
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        pa.field("parent_id", pa.int64()),
+        pa.field("committed_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("summary", pa.string(), nullable=False),
+    ]
+)
+
+
+def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
+    """Read what the archive holds of a table name, this table and earlier ones apart."""
+    table = store.find(keys.LEDGER_TABLE)
+    if table is None:
+        return Archive({})
+    with translated_errors(f"reading the ledger archive of {name}"):
+        rows = table.scan(row_filter=f"table_name = '{name}'").to_arrow().to_pylist()
+    rows.sort(key=lambda row: row["committed_at"])
+    entries: dict[int, LedgerEntry] = {}
+    earlier: dict[str, set[str]] = {}
+    for row in rows:
+        summary = json.loads(row["summary"])
+        if row["table_uuid"] != table_uuid:
+            earlier.setdefault(row["table_uuid"], set()).update(_streams_of(summary))
+            continue
+        entry = LedgerEntry(
+            row["snapshot_id"],
+            row["parent_id"],
+            int(row["committed_at"].timestamp() * 1000),
+            summary,
+        )
+        known = entries.get(entry.snapshot_id)
+        if known is None or known.parent_id is None:  # scans keep no order; expiry erases parents
+            entries[entry.snapshot_id] = entry
+    streams = frozenset(name for names in earlier.values() for name in names)
+    return Archive(entries, frozenset(earlier), streams)
+
+
+def _streams_of(summary: dict[str, str]) -> set[str]:
+    return {
+        key.removeprefix(keys.STATE_PREFIX) for key in summary if key.startswith(keys.STATE_PREFIX)
+    }
+
+
+def archive_new_entries(store: TableStore, history: History) -> int:
+    """Archive main's newest entries down to the last one that was archived by its own publish.
+
+    Cheap enough for every publish: it reads no archive. What a crash left out is added by
+    `archive_all_entries` before anything is expired.
+    """
+    fresh: list[LedgerEntry] = []
+    for entry in walk_ancestors(history, beyond_metadata=False):
+        has_state = any(key.startswith(keys.STATE_PREFIX) for key in entry.summary)
+        if fresh and (has_state or entry.summary.get(keys.KIND) in keys.ROW_KINDS):
+            break
+        fresh.append(entry)
+    _append(store, history, fresh)
+    return len(fresh)
+
+
+def archive_all_entries(store: TableStore, history: History) -> int:
+    """Archive every ancestor of main that the archive does not hold yet."""
+    entries = [*walk_ancestors(history, beyond_metadata=False)]
+    known = find_archived(store, history)
+    missing = [entry for entry in entries if entry.snapshot_id not in known]
+    _append(store, history, missing)
+    return len(missing)
+
+
+def find_archived(store: TableStore, history: History) -> frozenset[int]:
+    """Find which of the snapshots that the metadata holds are in the archive.
+
+    It looks no further back than to the oldest of them: the archive keeps everything for ever.
+    """
+    table = store.find(keys.LEDGER_TABLE)
+    if table is None or not history.entries:
+        return frozenset()
+    oldest = _instant(min(entry.committed_at_ms for entry in history.entries.values()))
+    of_table = f"table_name = '{history.table}' and table_uuid = '{history.table_uuid}'"
+    wanted = f"{of_table} and committed_at >= '{oldest.isoformat()}'"
+    with translated_errors(f"reading the ledger archive of {history.table}"):
+        rows = table.scan(wanted, selected_fields=("snapshot_id",)).to_arrow()
+    return frozenset(rows["snapshot_id"].to_pylist()) & frozenset(history.entries)
+
+
+def _instant(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+
+
+def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry]) -> None:
+    """Append rows; a repetition is harmless, rows count once by snapshot id."""
+    rows = [
+        {
+            "table_uuid": history.table_uuid,
+            "table_name": history.table,
+            "snapshot_id": entry.snapshot_id,
+            "parent_id": entry.parent_id,
+            "committed_at": _instant(entry.committed_at_ms),
+            "summary": json.dumps(dict(entry.summary), separators=(",", ":")),
+        }
+        for entry in entries
+    ]
+    if not rows:
+        return
+    content = pa.Table.from_pylist(rows, schema=_ARROW)
+
+    def append() -> None:
+        append_rows(store.catalog, _ledger_table(store), content, RETAINED)
+
+    with translated_errors(f"archiving the ledger of {history.table}"):
+        take_turns(f"archiving {history.table}", lambda: lose_on_conflict(append))
+
+
+def _ledger_table(store: TableStore) -> Table:
+    return store.find(keys.LEDGER_TABLE) or store.create(keys.LEDGER_TABLE, NewTable(SCHEMA))
+
+
+def load_with_history(store: TableStore, name: str) -> tuple[Table, History]:
+    """Load a table afresh, with its ledger and the archive behind it."""
+    table = store.load(name)
+    uuid = str(table.metadata.table_uuid)
+    return table, read_history(table, name, partial(read_archive, store, name, uuid))

@@ -1,0 +1,243 @@
+"""Columns of stream files as Iceberg schemas, partition specs and sort orders."""
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+
+from pyiceberg.partitioning import PartitionField as IcebergPartitionField
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform, parse_transform
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    FixedType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+from pyiceberg.types import PrimitiveType as IcebergPrimitive
+
+from frazil.ledger.keys import KAFKA_COLUMN
+from frazil.streams import column_types as language
+from frazil.streams.column_types import Column, ColumnType
+from frazil.streams.partitioning import PartitionField
+
+_FIRST_PARTITION_ID = 1000
+
+
+def to_iceberg_type(column_type: ColumnType, ids: Iterator[int]) -> IcebergType:
+    """Translate a type; nested fields draw their ids from `ids`."""
+    match column_type:
+        case language.Primitive("decimal", (precision, scale)):
+            return DecimalType(precision, scale)
+        case language.Primitive("fixed", (length,)):
+            return FixedType(length)
+        case language.Primitive(name, _):
+            return _primitive(name)
+        case language.ListType(element, required):
+            element_id = next(ids)
+            return ListType(element_id, to_iceberg_type(element, ids), element_required=required)
+        case language.MapType(key, value, required):
+            key_id, value_id = next(ids), next(ids)
+            key_type, value_type = to_iceberg_type(key, ids), to_iceberg_type(value, ids)
+            return MapType(key_id, key_type, value_id, value_type, value_required=required)
+        case language.StructType(fields):
+            return StructType(*[_to_field(field, ids) for field in fields])
+
+
+def _primitive(name: str) -> IcebergType:
+    """Build a primitive without parameters from Iceberg's own name."""
+    return IcebergPrimitive.model_validate(name)
+
+
+def _to_field(column: Column, ids: Iterator[int]) -> NestedField:
+    field_id = next(ids)
+    field_type = to_iceberg_type(column.type, ids)
+    return NestedField(field_id, column.name, field_type, required=column.required)
+
+
+def kafka_struct(ids: Iterator[int], *, required: bool = True) -> StructType:
+    """Build the `_kafka` struct (features A3).
+
+    Beside rows that came with a table nothing in it is required: Arrow casts no struct that is
+    null and has fields that must not be.
+    """
+    topic, partition, offset = (next(ids) for _ in range(3))
+    rest = [next(ids) for _ in range(5)]
+    header = ListType(
+        next(ids),
+        StructType(
+            NestedField(next(ids), "key", StringType()),
+            NestedField(next(ids), "value", BinaryType()),
+        ),
+    )
+    return StructType(
+        NestedField(topic, "topic", StringType(), required=required),
+        NestedField(partition, "partition", IntegerType(), required=required),
+        NestedField(offset, "offset", LongType(), required=required),
+        NestedField(rest[0], "timestamp", TimestamptzType()),
+        NestedField(rest[1], "timestamp_type", IntegerType()),
+        NestedField(rest[2], "key", BinaryType()),
+        NestedField(rest[3], "headers", header),
+        NestedField(rest[4], "schema_id", IntegerType()),
+    )
+
+
+def build_table_schema(columns: tuple[Column, ...]) -> Schema:
+    """Build a table's schema: the stream's columns, then `_kafka`."""
+    ids = count(1)
+    fields = [_to_field(column, ids) for column in columns]
+    fields.append(NestedField(next(ids), KAFKA_COLUMN, kafka_struct(ids), required=True))
+    return Schema(*fields)
+
+
+def build_partition_spec(schema: Schema, fields: tuple[PartitionField, ...]) -> PartitionSpec:
+    """Build the partition spec of a new table."""
+    return PartitionSpec(
+        *[
+            IcebergPartitionField(
+                source_id=schema.find_field(field.column).field_id,
+                field_id=_FIRST_PARTITION_ID + index,
+                transform=parse_transform(field.iceberg_transform),
+                name=field.name,
+            )
+            for index, field in enumerate(fields)
+        ]
+    )
+
+
+def build_sort_order(schema: Schema, names: tuple[str, ...]) -> SortOrder:
+    """Build the sort order of a new table."""
+    return SortOrder(
+        *[
+            SortField(source_id=schema.find_field(name).field_id, transform=IdentityTransform())
+            for name in names
+        ]
+    )
+
+
+def build_dead_letters_schema() -> Schema:
+    """Build the schema of `<table>__dead_letters` (design.md)."""
+    ids = count(1)
+    kafka = NestedField(next(ids), KAFKA_COLUMN, kafka_struct(ids), required=True)
+    texts = ("reason", "detail", "batch_id", "attempt", "stream")
+    return Schema(
+        kafka,
+        NestedField(next(ids), "value", BinaryType()),
+        *[NestedField(next(ids), name, StringType()) for name in texts],
+        NestedField(next(ids), "quarantined_at", TimestamptzType()),
+        NestedField(next(ids), "resolved_by", StringType()),
+    )
+
+
+def read_columns(schema: Schema) -> dict[str, str]:
+    """Write a table's columns, without `_kafka`, in the language of stream files.
+
+    Raises:
+        ValueError: a column has a type that the language lacks; the text names it.
+    """
+    return {
+        field.name: _write_type(field.field_type, field.name) + "!" * field.required
+        for field in schema.fields
+        if field.name != KAFKA_COLUMN
+    }
+
+
+def _write_type(field_type: IcebergType, name: str) -> str:
+    match field_type:
+        case StructType():
+            parts = (
+                f"{f.name}:{_write_type(f.field_type, f'{name}.{f.name}')}{'!' * f.required}"
+                for f in field_type.fields
+            )
+            return f"struct<{','.join(parts)}>"
+        case ListType():
+            element = _write_type(field_type.element_type, f"{name}.element")
+            return f"list<{element}{'!' * field_type.element_required}>"
+        case MapType():
+            key = _write_type(field_type.key_type, f"{name}.key")
+            value = _write_type(field_type.value_type, f"{name}.value")
+            return f"map<{key},{value}{'!' * field_type.value_required}>"
+    text = str(field_type).replace("[", "(").replace("]", ")").replace(" ", "")
+    try:
+        language.parse_column("x", text)
+    except ValueError as error:
+        message = f"column {name} of type {field_type}, which streams do not have"
+        raise ValueError(message) from error
+    return text
+
+
+def list_misfits(schema: Schema, columns: tuple[Column, ...]) -> list[str]:
+    """List what keeps an existing table from taking these columns, one line each."""
+    wanted = build_table_schema(columns)
+    have = {field.name: field for field in schema.fields}
+    lines = []
+    for field in wanted.fields:
+        found = have.get(field.name)
+        if found is None:
+            lines.append(f"column {field.name} is missing")
+        elif write_shape(found.field_type) != write_shape(field.field_type):
+            lines.append(f"column {field.name} is {found.field_type}, not {field.field_type}")
+        elif found.required and not field.required:
+            lines.append(f"column {field.name} is required in the table, optional in the file")
+    names = {field.name for field in wanted.fields}
+    lines += [
+        f"column {field.name} is required in the table and not in the file"
+        for field in schema.fields
+        if field.required and field.name not in names
+    ]
+    return lines
+
+
+def write_shape(field_type: IcebergType) -> str:
+    """Write a type without field ids and without required marks of nested fields."""
+    match field_type:
+        case StructType():
+            inner = ",".join(f"{f.name}:{write_shape(f.field_type)}" for f in field_type.fields)
+            return f"struct<{inner}>"
+        case ListType():
+            return f"list<{write_shape(field_type.element_type)}>"
+        case MapType():
+            return f"map<{write_shape(field_type.key_type)},{write_shape(field_type.value_type)}>"
+    return str(field_type)
+
+
+def to_columns(fields: Iterable[NestedField]) -> tuple[Column, ...]:
+    """Read fields as columns of the language; a type that it lacks keeps Iceberg's own word."""
+    return tuple(Column(f.name, _read_type(f.field_type), f.required) for f in fields)
+
+
+def _read_type(field_type: IcebergType) -> ColumnType:
+    match field_type:
+        case StructType():
+            return language.StructType(to_columns(field_type.fields))
+        case ListType():
+            element = _read_type(field_type.element_type)
+            return language.ListType(element, field_type.element_required)
+        case MapType():
+            key, value = _read_type(field_type.key_type), _read_type(field_type.value_type)
+            return language.MapType(key, value, field_type.value_required)
+        case DecimalType():
+            return language.Primitive("decimal", (field_type.precision, field_type.scale))
+        case FixedType():
+            return language.Primitive("fixed", (len(field_type),))
+    return language.Primitive(str(field_type))
+
+
+def is_compatible_superset(current: Schema, planned: Schema) -> bool:
+    """Say whether files written with `planned` still fit a table that now has `current` (E12)."""
+    have = {field.field_id: field for field in current.fields}
+    for field in planned.fields:
+        found = have.pop(field.field_id, None)
+        if found is None or found.name != field.name or found.field_type != field.field_type:
+            return False
+        if found.required and not field.required:
+            return False
+    return not any(field.required for field in have.values())

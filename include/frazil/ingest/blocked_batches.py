@@ -1,0 +1,139 @@
+"""The record of a blocked batch: what failed, and what lets the stream go on.
+
+Protocol.md, CHECK.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+from frazil.errors import BatchBlockedError, StageStaleError
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.planning import transform_version
+from frazil.ledger import keys
+from frazil.ledger.recovery_point import RecoveryPoint
+from frazil.quality.suite_files import check_suite_fits, load_suite
+from frazil.workspace import Workspace
+
+
+class Waiver(BaseModel):
+    """Who lets a blocked batch pass, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    by: str
+    reason: str
+    at: str
+
+
+class BlockedBatch(BaseModel):
+    """The whole plan that failed its check, the reasons, and the waiver if there is one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    plan: BatchPlan
+    error: str
+    failures: tuple[str, ...]
+    branch: str
+    blocked_at: str
+    waiver: Waiver | None = None
+
+
+class Fingerprint(BaseModel):
+    """What a blocked batch was judged with; any change opens the stream again."""
+
+    model_config = ConfigDict(frozen=True)
+
+    suite_hash: str
+    stream_hash: str
+    transform_version: str
+    put_aside: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, plan: BatchPlan) -> Self:
+        """Take the rules that a plan was made with."""
+        return cls(
+            suite_hash=plan.suite_hash,
+            stream_hash=plan.stream_hash,
+            transform_version=plan.transform_version,
+            put_aside=plan.put_aside,
+        )
+
+
+def read_blocked(properties: Mapping[str, str], stream: str) -> BlockedBatch | None:
+    """Read the stream's record, whether it still holds or not."""
+    text = properties.get(keys.blocked_key(stream))
+    return BlockedBatch.model_validate_json(text) if text else None
+
+
+def encode_blocked(blocked: BlockedBatch) -> dict[str, str]:
+    """Write the record as a table property."""
+    return {keys.blocked_key(blocked.plan.stream): json.dumps(blocked.model_dump(mode="json"))}
+
+
+def is_standing(blocked: BlockedBatch, point: RecoveryPoint, judged: Fingerprint) -> bool:
+    """Say whether the record still speaks of the next batch and of today's rules."""
+    plan = blocked.plan
+    same_base = (plan.base_epoch, plan.base_batch) == (point.state.epoch, point.state.batch)
+    return same_base and judged == Fingerprint.of(plan)
+
+
+def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
+    """Build the cheap, red answer of every run until something changes."""
+    plan = blocked.plan
+    reasons = "; ".join(blocked.failures) or blocked.error
+    return BatchBlockedError(
+        f"stream {plan.stream}: batch {plan.batch_id} is blocked since {blocked.blocked_at}: "
+        f"{reasons}; its rows wait on branch {blocked.branch} of {plan.table}",
+        f"look at the rows (query {plan.table} VERSION AS OF '{blocked.branch}'), then "
+        "mend the producer's data rules (suite or stream file), or "
+        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`",
+    )
+
+
+def read_fingerprint(work: Workspace) -> Fingerprint:
+    """Read the rules as they stand now.
+
+    Raises:
+        SuiteError: the suite cannot be read, or does not fit the columns.
+    """
+    return Fingerprint(
+        suite_hash=_load_suite_hash(work),
+        stream_hash=work.stream.content_hash,
+        transform_version=transform_version(work.stream),
+    )
+
+
+def _load_suite_hash(work: Workspace) -> str:
+    """Load the suite, see that it fits the columns, and give its hash."""
+    if work.suite_file is None:
+        return ""
+    suite = load_suite(work.suite_file)
+    check_suite_fits(suite, work.stream.typed_columns)
+    return suite.hash
+
+
+def refuse_other_rules(work: Workspace, plan: BatchPlan) -> None:
+    """See that a step works by the rules that the plan was made with.
+
+    Each task opens the files afresh, and the snapshot is signed with the plan's hashes: a file that
+    changed in between would be judged by one rule and signed with another.
+
+    Raises:
+        StageStaleError: the stream file, the suite or the transform changed since the plan.
+    """
+    now = read_fingerprint(work)
+    pairs = {
+        "the stream file": (plan.stream_hash, now.stream_hash),
+        "the suite": (plan.suite_hash, now.suite_hash),
+        "the transform": (plan.transform_version, now.transform_version),
+    }
+    changed = [name for name, (planned, today) in pairs.items() if planned != today]
+    if changed:
+        raise StageStaleError(
+            f"stream {plan.stream}: {', '.join(changed)} changed since batch {plan.batch_id} was "
+            "planned; nothing of it is visible",
+            "run again: the next run plans and stages by today's files",
+        )

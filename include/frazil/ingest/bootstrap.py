@@ -1,0 +1,255 @@
+"""BOOTSTRAP: create the table and record the start offsets, once, by compare-and-set."""
+
+import json
+from collections.abc import Sequence
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from frazil.errors import IncompatibleTableError, StreamFileError
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg import commits
+from frazil.iceberg.catalog import HOT_DICTIONARY, NewTable, TableStore
+from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_schema import (
+    build_partition_spec,
+    build_sort_order,
+    build_table_schema,
+    list_misfits,
+)
+from frazil.ingest.dead_letters import ensure_dead_letters_table
+from frazil.ingest.fast_path import list_partitions
+from frazil.ingest.planning import marker_batch_id
+from frazil.ingest.publishing import Marker, publish_marker
+from frazil.kafka.cluster import KafkaLog, TopicFacts
+from frazil.ledger import keys
+from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point, walk_ancestors
+from frazil.ledger.state import StreamState, parse_state
+from frazil.schemas.evolution import settle_schema
+from frazil.schemas.review import file_properties, has_begun
+from frazil.streams.models import Stream
+from frazil.streams.sections import StartAtOffsets, StartAtTime
+from frazil.streams.timestamps import to_epoch_ms
+from frazil.workspace import Workspace
+
+
+def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint:
+    """Create what is missing and give the recovery point; repeating it changes nothing.
+
+    Raises:
+        StreamFileError: `source.start` asks for offsets that Kafka does not have.
+        IncompatibleTableError: a table of that name cannot hold the stream's columns.
+        SchemaChangeError: the stream file changed in a way that policy does not settle.
+        TableError: the ledger halts; nothing is written.
+    """
+    stream = work.stream
+    reach_failpoint("plan.before-create-table")
+    table = work.store.find(stream.table.name)
+    if table is None:
+        refuse_unkept_start(stream, topics)
+        table = work.store.create(stream.table.name, new_table(stream))
+    elif has_begun(table.properties, stream.stream):
+        work = settle_schema(work)
+        stream, table = work.stream, work.store.load(stream.table.name)
+    refuse_misfits(stream, table.schema())
+    remember_route(work)
+    reach_failpoint("plan.before-bootstrap")
+    point = take_turns(
+        f"bootstrapping stream {stream.stream}", lambda: _bootstrap_turn(work, topics)
+    )
+    reach_failpoint("plan.after-bootstrap")
+    if stream.errors.tolerance == "quarantine":
+        ensure_dead_letters_table(work.store, stream.table.name)
+    return point
+
+
+def refuse_misfits(stream: Stream, schema: Schema) -> None:
+    """Refuse a table that cannot hold the stream's columns.
+
+    Raises:
+        IncompatibleTableError: with every misfit.
+    """
+    misfits = list_misfits(schema, stream.parsed_columns)
+    if misfits:
+        next_step = (
+            "change value.columns in the stream file, relax the table's column, or name another "
+            "table"
+        )
+        if keys.KAFKA_COLUMN not in {field.name for field in schema.fields}:
+            next_step += (
+                f"; `frazil adopt {stream.stream}` takes over a table that another writer filled"
+            )
+        raise IncompatibleTableError(
+            f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
+            next_step,
+        )
+
+
+def new_table(stream: Stream) -> NewTable:
+    """Describe the table that the stream file asks for.
+
+    Where it has an order, or partitions that only Spark can tell apart, Spark writes every batch:
+    it learns from the table alone what costs less, and so does compaction.
+    """
+    schema = build_table_schema(stream.parsed_columns)
+    spec = build_partition_spec(schema, stream.partition_fields)
+    by_spark = stream.table.sort_by or list_partitions(schema, spec) is None
+    hot = HOT_DICTIONARY if by_spark else {}
+    return NewTable(
+        schema=schema,
+        spec=spec,
+        sort_order=build_sort_order(schema, stream.table.sort_by),
+        properties={**hot, **stream.table.properties, **file_properties(stream)},
+    )
+
+
+def _bootstrap_turn(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint:
+    table, history = load_with_history(work.store, work.stream.table.name)
+    point = find_recovery_point(history, work.stream.stream)
+    if point is not None:
+        return point
+    refuse_second_owner(history, work.stream)
+    state = initial_state(work.stream, topics, work.kafka)
+    marker = Marker(
+        kind=keys.BOOTSTRAP,
+        states={work.stream.stream: state},
+        base_head=history.head,
+        run_id=work.run_id,
+        extra={keys.STREAM: work.stream.stream},
+    )
+    return RecoveryPoint(state, publish_marker(work.store, table, marker))
+
+
+def refuse_second_owner(history: History, stream: Stream) -> None:
+    """Refuse a new stream where another one has read the same topic into the table (B6, B9).
+
+    Every record would be there twice, and no recovery point would show it.
+
+    Raises:
+        StreamFileError: the other stream is named.
+    """
+    wanted = set(stream.source.names)
+    for entry in walk_ancestors(history):
+        for key, text in entry.summary.items():
+            if not key.startswith(keys.STATE_PREFIX):
+                continue
+            if shared := wanted & set(parse_state(text).offsets):
+                raise StreamFileError(
+                    f"stream {stream.stream}: table {history.table} is filled from topic "
+                    f"{', '.join(sorted(shared))} "
+                    f"by stream {key.removeprefix(keys.STATE_PREFIX)} (snapshot "
+                    f"{entry.snapshot_id}); every record would be there twice",
+                    "give the stream a table of its own, or the name that it had before",
+                )
+
+
+def initial_state(stream: Stream, topics: Sequence[TopicFacts], kafka: KafkaLog) -> StreamState:
+    """Decide where a new stream begins (`source.start`).
+
+    Raises:
+        StreamFileError: start offsets that Kafka does not have.
+    """
+    return StreamState(
+        epoch=0,
+        batch=marker_batch_id(f"{keys.BOOTSTRAP} {stream.stream}"),
+        offsets={topic.topic: _start_offsets(stream, topic, kafka) for topic in topics},
+        topic_ids={topic.topic: topic.topic_id for topic in topics},
+        cluster_id=topics[0].cluster_id,
+    )
+
+
+def _start_offsets(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> tuple[int, ...]:
+    earliest = tuple(p.earliest for p in topic.partitions)
+    match stream.source.start:
+        case "earliest":
+            return earliest
+        case "latest":
+            return tuple(p.end for p in topic.partitions)
+        case StartAtTime(timestamp=text):
+            count = len(topic.partitions)
+            instant_ms, isolation = to_epoch_ms(text), stream.source.isolation
+            return kafka.fetch_offsets_at(topic.topic, count, instant_ms, isolation)
+        case StartAtOffsets(offsets=offsets):
+            refuse_unkept_start(stream, [topic])
+            return tuple(offsets.get(p, start) for p, start in enumerate(earliest))
+
+
+def refuse_unkept_start(stream: Stream, topics: Sequence[TopicFacts]) -> None:
+    """Refuse start offsets that Kafka does not have, while nothing is written yet.
+
+    Raises:
+        StreamFileError: with partition, asked offset and the range that Kafka keeps.
+    """
+    if not isinstance(stream.source.start, StartAtOffsets):
+        return
+    (topic,) = topics  # the stream file names offsets for one topic alone
+    for partition, asked in sorted(stream.source.start.offsets.items()):
+        field = f"source.start.offsets.{partition}"
+        if partition >= len(topic.partitions):
+            raise StreamFileError(
+                f"stream {stream.stream}: {field} names a partition that topic {topic.topic} does "
+                f"not have; it has {len(topic.partitions)}, from 0 on",
+                f"remove {field} from {stream.stream}.yaml",
+            )
+        kept = topic.partitions[partition]
+        if not kept.earliest <= asked <= kept.end:
+            raise StreamFileError(
+                f"stream {stream.stream}: {field} asks for offset {asked} of {topic.topic}-"
+                f"{partition}, but Kafka keeps [{kept.earliest}, {kept.end}); nothing was written",
+                f"set {field} in {stream.stream}.yaml to a number from {kept.earliest} to "
+                f"{kept.end}",
+            )
+
+
+def read_point(store: TableStore, stream: Stream) -> RecoveryPoint | None:
+    """Read the recovery point without writing; None if the stream has not begun."""
+    if store.find(stream.table.name) is None:
+        return None
+    _, history = load_with_history(store, stream.table.name)
+    return find_recovery_point(history, stream.stream)
+
+
+def refuse_departed(table: Table, stream: Stream) -> None:
+    """Refuse a route that lost a value or another field decides; write nothing.
+
+    Raises:
+        StreamFileError: with the values.
+    """
+    text = table.properties.get(keys.route_key(stream.stream))
+    if text is None:
+        return
+    known = json.loads(text)
+    route = stream.route
+    gone = sorted(set(known["values"]) - set(route.tables if route else ()))
+    if not gone and route is not None and route.field == known["field"]:
+        return
+    what = f"route.tables no longer has {', '.join(gone)}" if gone else "route.field has changed"
+    raise StreamFileError(
+        f"stream {stream.stream}: {what}, but records by field {known['field']} were left to the "
+        "streams of the route: those that they have not read yet would be nowhere",
+        f"put route.field {known['field']} and the values back; to stop filling a table pause its "
+        "DAGs, and for another split give the file a new name",
+    )
+
+
+def remember_route(work: Workspace) -> None:
+    """Write down the values that the stream of the rest leaves to others.
+
+    Raises:
+        StreamFileError: see `refuse_departed`; nothing was written.
+    """
+    stream = work.stream
+
+    def turn() -> None:
+        table = work.store.load(stream.table.name)
+        refuse_departed(table, stream)
+        route = stream.route
+        if route is None or route.takes is not None:
+            return
+        text = json.dumps({"field": route.field, "values": sorted(route.tables)})
+        if table.properties.get(keys.route_key(stream.stream)) != text:
+            update = commits.set_properties({keys.route_key(stream.stream): text})
+            commit_turn(work.store, table, {}, [update])
+
+    take_turns(f"writing down the route of stream {stream.stream}", turn)

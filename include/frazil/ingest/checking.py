@@ -1,0 +1,180 @@
+"""CHECK: budget first, conservation second, expectations third; a failure blocks the stream."""
+
+import time
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from frazil.errors import BatchError, BudgetExceededError, ConservationError, QualityFailedError
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg import commits
+from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.data_files import read_staged_frame
+from frazil.ingest.blocked_batches import (
+    BlockedBatch,
+    encode_blocked,
+    read_blocked,
+    refuse_other_rules,
+)
+from frazil.ingest.error_budget import BadRecords, explain_excess
+from frazil.ingest.messages import BatchPlan, ExpectationOutcome, Staged, Verdict
+from frazil.ingest.staging import compile_checks
+from frazil.ledger.usage import take_usage
+from frazil.quality.expectations import Expectation
+from frazil.quality.judge import judge_suite
+from frazil.schemas.inferred_columns import with_columns
+from frazil.streams.routes import count_own
+from frazil.workspace import Workspace
+
+
+def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
+    """Judge a staged batch before anyone can see it.
+
+    Raises:
+        BudgetExceededError, QualityFailedError: blocked; main and offsets are untouched.
+        ConservationError: records do not add up; never waived.
+        StageStaleError: a file changed since the plan.
+    """
+    work = with_columns(work)
+    try:
+        return judge_batch(work, plan, staged)
+    except (BudgetExceededError, QualityFailedError) as error:
+        reach_failpoint("check.before-block")
+        record_block(work, plan, staged, error)
+        reach_failpoint("check.after-block")
+        raise
+
+
+def judge_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
+    """Judge a staged batch and write nothing, whatever the answer.
+
+    Raises:
+        BudgetExceededError, QualityFailedError, ConservationError, StageStaleError: as above.
+    """
+    if staged.already_published or staged.rows_read == 0:
+        return _verdict(plan, staged, "empty", ())
+    refuse_other_rules(work, plan)
+    refuse_imbalance(plan, staged)
+    refuse_excess(work, plan, staged)
+    results = judge_rows(work, plan, staged)
+    reach_failpoint("check.before-verdict")
+    failed = [r for r in results if not r.success and r.blocking]
+    if failed and work.stream.quality.on_failure == "block" and plan.waived is None:
+        raise _quality_error(work, plan, staged, failed)
+    if plan.waived is not None:
+        return _verdict(plan, staged, "waived", results, work)
+    outcome = "passed" if all(r.success for r in results) else "warned"
+    return _verdict(plan, staged, outcome, results, work)
+
+
+def refuse_imbalance(plan: BatchPlan, staged: Staged) -> None:
+    """See that read = written + quarantined + skipped, in total and per partition (E3)."""
+    parts = staged.rows_written + staged.rows_quarantined + staged.rows_skipped
+    by_partition = sum(p.rows_read for p in staged.partitions)
+    good = sum(p.rows_good for p in staged.partitions)
+    if staged.partitions and (by_partition, good) != (staged.rows_read, staged.rows_written):
+        parts = -1
+    if parts != staged.rows_read:
+        raise ConservationError(
+            f"batch {plan.batch_id}: read {staged.rows_read} records, written "
+            f"{staged.rows_written}, quarantined {staged.rows_quarantined}, skipped "
+            f"{staged.rows_skipped}; by partition {by_partition} read, {good} good",
+            "nothing is visible; run again, and report this if it comes back",
+        )
+
+
+def refuse_excess(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
+    """Stop a bad rollout before anything of it is visible (A11, E5)."""
+    bad = staged.rows_read - staged.rows_written - staged.rows_elsewhere
+    own = count_own(work.stream.route, staged.rows_read, staged.rows_elsewhere)
+    records = BadRecords(own, bad, staged.rows_invalid, staged.rows_put_aside)
+    excess = explain_excess(work.stream.errors, records)
+    if excess is not None and plan.waived is None:
+        raise BudgetExceededError(
+            f"stream {plan.stream}: batch {plan.batch_id}: {excess}; nothing of it is visible",
+            _next_step(plan, "raise the budget in the stream file"),
+        )
+
+
+def judge_rows(work: Workspace, plan: BatchPlan, staged: Staged) -> tuple[ExpectationOutcome, ...]:
+    """Judge by the counters of the stage; only what one pass cannot answer reads rows again."""
+    compiled = compile_checks(work)
+
+    def read_rows(questions: tuple[Expectation, ...]) -> pa.Table:
+        return read_staged_frame(work.store.load(plan.table), staged.snapshot_id, questions)
+
+    results = judge_suite(compiled, staged.metrics, staged.rows_written, read_rows)
+    return tuple(
+        ExpectationOutcome(
+            type=result.type,
+            column=result.column,
+            success=result.success,
+            blocking=result.blocking,
+            line=result.line,
+        )
+        for result in results
+    )
+
+
+def record_block(work: Workspace, plan: BatchPlan, staged: Staged, error: BatchError) -> None:
+    """Write the whole plan and the reasons beside the table, so that PLAN can answer cheaply."""
+    blocked = BlockedBatch(
+        plan=plan,
+        error=error.code,
+        failures=(error.facts,),
+        branch=staged.attempt,
+        blocked_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+    def turn() -> None:
+        table = work.store.load(plan.table)
+        stored = read_blocked(table.properties, plan.stream)
+        # A named person's word stays, also when an older run fails the same batch again.
+        waiver = stored.waiver if stored and stored.plan.batch_id == plan.batch_id else None
+        record = encode_blocked(blocked.model_copy(update={"waiver": waiver}))
+        commit_turn(work.store, table, {}, [commits.set_properties(record)])
+
+    take_turns(f"recording that batch {plan.batch_id} is blocked", turn)
+
+
+def _quality_error(
+    work: Workspace, plan: BatchPlan, staged: Staged, failed: list[ExpectationOutcome]
+) -> QualityFailedError:
+    lines = "; ".join(result.line for result in failed[:5])
+    more = f" (and {len(failed) - 5} more)" if len(failed) > 5 else ""  # noqa: PLR2004 - as above
+    return QualityFailedError(
+        f"stream {plan.stream}: batch {plan.batch_id}: {len(failed)} expectations of suite "
+        f"{work.stream.quality.suite} failed: {lines}{more}; the {staged.rows_written} rows wait "
+        f"on branch {staged.attempt} of {plan.table}",
+        _next_step(plan, "change the suite"),
+    )
+
+
+def _next_step(plan: BatchPlan, remedy: str) -> str:
+    return (
+        f"mend the source, {remedy}, or "
+        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`"
+    )
+
+
+def _verdict(
+    plan: BatchPlan,
+    staged: Staged,
+    outcome: str,
+    results: tuple[ExpectationOutcome, ...],
+    work: Workspace | None = None,
+) -> Verdict:
+    return Verdict.model_validate(
+        {
+            "stream": plan.stream,
+            "batch_id": plan.batch_id,
+            "attempt": staged.attempt,
+            "outcome": outcome,
+            "suite": work.stream.quality.suite if work else None,
+            "suite_hash": plan.suite_hash,
+            "results": results,
+            "waived": plan.waived,
+            "at_ms": time.time_ns() // 1_000_000,
+            "used": take_usage(),
+        }
+    )

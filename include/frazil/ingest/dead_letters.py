@@ -1,0 +1,325 @@
+"""Dead letters: records that did not fit, kept whole in `<table>__dead_letters`.
+
+They are published in their own table before the batch, keyed by attempt and coordinate. A letter
+counts only through the attempt that main's ancestry names (protocol.md, Dead letters), so an
+abandoned attempt leaves rows that nobody counts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+from pyiceberg.table.update import TableUpdate
+
+from frazil.errors import StageLostError
+from frazil.iceberg import commits
+from frazil.iceberg.catalog import NewTable, TableStore, dead_letters_name, translated_errors
+from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.table_schema import build_dead_letters_schema
+from frazil.ingest.messages import BatchPlan, Staged
+from frazil.ledger import keys
+from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, Offsets, Partition, join_letters
+from frazil.ledger.history import NOBODY, Spans, Step, find_owners, list_attempts, list_spans
+
+
+def ensure_dead_letters_table(store: TableStore, table_name: str) -> None:
+    """Create the dead-letter table with one empty snapshot, so that branches can start there."""
+    name = dead_letters_name(table_name)
+    table = store.find(name) or store.create(name, NewTable(build_dead_letters_schema()))
+    if table.current_snapshot() is not None:
+        return
+    take_turns(f"preparing {name}", lambda: _first_snapshot(store, name))
+
+
+def _first_snapshot(store: TableStore, name: str) -> None:
+    table = store.load(name)
+    if table.current_snapshot() is not None:
+        return
+    added = commits.build_append(table, {keys.KIND: keys.BOOTSTRAP})
+    updates: list[TableUpdate] = [
+        added,
+        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+    ]
+    commit_turn(store, table, {commits.MAIN: None}, updates)
+
+
+def publish_dead_letters(store: TableStore, plan: BatchPlan, staged: Staged) -> None:
+    """Publish the staged letters of one attempt; rows that are there already stay alone.
+
+    Raises:
+        StageLostError: the letters' branch is gone and its rows are not in the table.
+    """
+    if staged.dead_letters_snapshot_id is None:
+        return
+    name = dead_letters_name(plan.table)
+    take_turns(
+        f"publishing dead letters of batch {plan.batch_id}",
+        lambda: _publish_turn(store, name, plan, staged),
+    )
+
+
+def _publish_turn(store: TableStore, name: str, plan: BatchPlan, staged: Staged) -> None:
+    table = store.load(name)
+    if has_letters_of(table, staged.attempt):
+        return
+    snapshot_id = staged.dead_letters_snapshot_id
+    branch = table.metadata.refs.get(staged.attempt)
+    if snapshot_id is None or branch is None or branch.snapshot_id != snapshot_id:
+        raise StageLostError(
+            f"batch {plan.batch_id}: branch {staged.attempt} of {name} is gone; the dead letters "
+            "of this attempt are not in the table",
+            "run again: the next run plans and stages afresh",
+        )
+    files = commits.read_added_files(table, snapshot_id)
+    summary = {
+        keys.KIND: keys.INGEST,
+        keys.STREAM: plan.stream,
+        keys.BATCH_ID: plan.batch_id,
+        keys.ATTEMPT: staged.attempt,
+    }
+    with translated_errors(f"writing the manifest of dead letters of {plan.batch_id}"):
+        added = commits.build_append(table, summary, files)
+    head = table.current_snapshot()
+    updates: list[TableUpdate] = [
+        added,
+        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+        *commits.drop_branch(staged.attempt, snapshot_id),
+    ]
+    heads = {commits.MAIN: head.snapshot_id if head else None, staged.attempt: snapshot_id}
+    commit_turn(store, table, heads, updates)
+
+
+def has_letters_of(table: Table, attempt: str) -> bool:
+    """Decide by rows whether an attempt's letters are in the table: its snapshots may expire."""
+    with translated_errors("looking for dead letters"):
+        scan = table.scan(
+            row_filter=f"attempt = '{attempt}'", selected_fields=("attempt",), limit=1
+        )
+        return bool(scan.to_arrow().num_rows)
+
+
+def count_letters(table: Table, attempts: frozenset[str]) -> int:
+    """Count the letters of these attempts."""
+    with translated_errors("counting dead letters"):
+        rows = table.scan(selected_fields=("attempt",)).to_arrow()
+    return sum(1 for attempt in rows["attempt"].to_pylist() if attempt in attempts)
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+Indexes = npt.NDArray[np.int64]
+"""Positions on the ancestry, `NOBODY` where there is none."""
+
+
+_NESTED = ("topic", "partition", "offset", "schema_id")
+
+
+_PLAIN = ("attempt", "reason", "quarantined_at", "resolved_by")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Letters of one partition that a redrive brought back, of the last batches before a step."""
+
+    offsets: Offsets
+    before: int
+
+
+@dataclass(frozen=True)
+class Lots:
+    """What became of letters, each by its place: does it count, and which redrive took it.
+
+    `ends` are the steps that ended the log that it was read from, `NOBODY` for the log of today.
+    """
+
+    is_open: Flags
+    takers: Indexes
+    ends: Indexes
+
+
+def list_taken(steps: tuple[Step, ...], partition: Partition) -> dict[int, Taken]:
+    """Give what each redrive lists of a partition, by the redrive's index."""
+    indexes: dict[int | None, int] = {s.entry.snapshot_id: i for i, s in enumerate(steps)}
+    return {
+        index: Taken(
+            step.taken[partition],
+            index if step.taken_before is None else indexes.get(step.taken_before, 0),
+        )
+        for index, step in enumerate(steps)
+        if partition in step.taken
+    }
+
+
+def judge_letters(
+    offsets: Offsets, indexes: Indexes, spans: Spans, taken: Mapping[int, Taken]
+) -> Lots:
+    """Decide which letters of one partition count (protocol.md, Dead letters).
+
+    A letter counts if its attempt is the last of its log that covers its coordinate, and no redrive
+    above it lists that coordinate. Where two logs have a letter there, a redrive says which one it
+    took. `offsets` ascend; `indexes` are their attempts' positions on the ancestry, `taken` what
+    each redrive lists of the partition, by its position.
+    """
+    is_last = np.zeros(len(offsets), dtype=np.bool_)
+    for own in spans.generations:
+        is_last |= (indexes != NOBODY) & (find_owners(offsets, own) == indexes)
+    takers = np.full(len(offsets), NOBODY, dtype=np.int64)
+    for position, listed in sorted(taken.items()):
+        known = [span for span in spans.every if span.index < listed.before]
+        is_listed = is_last & (find_owners(offsets, known) == indexes) & (takers == NOBODY)
+        takers[is_listed & np.isin(offsets, listed.offsets)] = position
+    restarts = np.array([*spans.restarts, NOBODY], dtype=np.int64)
+    ends = restarts[np.searchsorted(restarts[:-1], indexes)]
+    return Lots(is_open=is_last & (takers == NOBODY), takers=takers, ends=ends)
+
+
+def select_counting(
+    letters: Mapping[str, Offsets],
+    spans: Spans,
+    attempts: Mapping[int, str],
+    taken: Mapping[int, Taken],
+) -> tuple[Offsets, Offsets]:
+    """Select the letters of a partition that count, and those that a redrive brought back.
+
+    `letters` maps an attempt to its letters, `attempts` a batch's index to the attempt that main's
+    ancestry names, `taken` a redrive's index to what it lists.
+    """
+    by_attempt = {attempt: index for index, attempt in attempts.items()}
+    known = {name: offsets for name, offsets in letters.items() if name in by_attempt}
+    offsets = np.concatenate([NO_OFFSETS, *known.values()])
+    indexes = np.concatenate(
+        [NO_OFFSETS, *(np.full(len(each), by_attempt[name]) for name, each in known.items())]
+    )
+    order = np.argsort(offsets, kind="stable")
+    offsets, lots = offsets[order], judge_letters(offsets[order], indexes[order], spans, taken)
+    return offsets[lots.is_open], offsets[lots.takers != NOBODY]
+
+
+@dataclass(frozen=True)
+class LetterBook:
+    """The letters of one stream, one row each, by partition and offset, and what became of them.
+
+    Columns of `rows`: `topic`, `partition`, `offset`, `schema_id`, `attempt`, `reason`,
+    `quarantined_at`, `resolved_by`.
+    """
+
+    rows: pa.Table
+    lots: Lots
+
+    def judged_by(self, steps: tuple[Step, ...]) -> "LetterBook":
+        """Judge the same letters by another look at main's ancestry."""
+        return replace(self, lots=_judge_rows(self.rows, steps))
+
+
+def read_book(table: Table | None, stream: str, steps: tuple[Step, ...]) -> LetterBook:
+    """Read a stream's letters without their values, and judge them by main's ancestry.
+
+    Raises:
+        CatalogUnavailableError, StorageError: the letters cannot be read.
+    """
+    rows = _sort_rows(_read_rows(table, stream))
+    return LetterBook(rows, _judge_rows(rows, steps))
+
+
+def _read_rows(table: Table | None, stream: str) -> pa.Table:
+    if table is None:
+        return pa.table({name: pa.array([], _TYPES[name]) for name in (*_NESTED, *_PLAIN)})
+    nested = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _NESTED)
+    with translated_errors(f"reading the letters of {'.'.join(table.name())}"):
+        fields = (*nested, *_PLAIN)
+        scan = table.scan(row_filter=f"stream = '{stream}'", selected_fields=fields)
+        found = scan.to_arrow()
+    kafka = found[keys.KAFKA_COLUMN].combine_chunks()
+    columns = {name: pc.struct_field(kafka, name) for name in _NESTED}
+    columns |= {name: found[name] for name in _PLAIN}
+    return pa.table({name: column.cast(_TYPES[name]) for name, column in columns.items()})
+
+
+_TYPES: Mapping[str, pa.DataType] = {
+    "topic": pa.string(),
+    "partition": pa.int64(),
+    "offset": pa.int64(),
+    "schema_id": pa.int64(),
+    "attempt": pa.string(),
+    "reason": pa.string(),
+    "quarantined_at": pa.timestamp("us", tz="UTC"),
+    "resolved_by": pa.string(),
+}
+
+
+def _sort_rows(rows: pa.Table) -> pa.Table:
+    names = ("topic", "partition", "offset", "attempt")
+    return rows.sort_by([(name, "ascending") for name in names]).combine_chunks()
+
+
+def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Lots:
+    spans = list_spans(steps)
+    by_attempt = {attempt: index for index, attempt in list_attempts(steps).items()}
+    codes = rows["attempt"].combine_chunks().fill_null("").dictionary_encode()
+    places = np.array([by_attempt.get(a, NOBODY) for a in codes.dictionary.to_pylist()], np.int64)
+    indexes = places[codes.indices.to_numpy()] if len(rows) else NO_OFFSETS
+    offsets = rows["offset"].to_numpy()
+    lots = [
+        judge_letters(
+            offsets[low:high],
+            indexes[low:high],
+            spans.get(partition, Spans()),
+            list_taken(steps, partition),
+        )
+        for partition, low, high in list_slices(rows)
+    ]
+    is_open = np.concatenate([np.empty(0, np.bool_), *(lot.is_open for lot in lots)])
+    return Lots(
+        is_open=is_open & ~_flag_gone(rows, steps),
+        takers=np.concatenate([NO_OFFSETS, *(lot.takers for lot in lots)]),
+        ends=np.concatenate([NO_OFFSETS, *(lot.ends for lot in lots)]),
+    )
+
+
+def _flag_gone(rows: pa.Table, steps: tuple[Step, ...]) -> Flags:
+    """Flag the letters that an erasure lists, though they may not have left their table yet."""
+    flags = np.zeros(len(rows), dtype=np.bool_)
+    listed = join_letters(step.gone_letters for step in steps)
+    if not listed:
+        return flags
+    attempts = rows["attempt"].to_numpy()
+    offsets = rows["offset"].to_numpy()
+    for partition, low, high in list_slices(rows):
+        for attempt, held in listed.items():
+            gone = held.get(partition, NO_OFFSETS)
+            if len(gone):
+                own = attempts[low:high] == attempt
+                flags[low:high] |= own & np.isin(offsets[low:high], gone)
+    return flags
+
+
+def list_slices(rows: pa.Table) -> list[tuple[Partition, int, int]]:
+    """List where each partition begins and ends in rows that are sorted by partition."""
+    if not len(rows):
+        return []
+    topics = rows["topic"].combine_chunks().dictionary_encode()
+    names, numbers = topics.dictionary.to_pylist(), rows["partition"].to_numpy()
+    codes = topics.indices.to_numpy()
+    changes = np.flatnonzero((np.diff(codes) != 0) | (np.diff(numbers) != 0)) + 1
+    starts = [0, *changes.tolist()]
+    return [
+        ((names[codes[low]], int(numbers[low])), low, high)
+        for low, high in zip(starts, [*starts[1:], len(rows)], strict=True)
+    ]
+
+
+def group_letters(rows: pa.Table) -> dict[str, Coordinates]:
+    """Group letters, sorted by partition and offset, by their attempt."""
+    grouped: dict[str, Coordinates] = {}
+    for attempt in pc.unique(rows["attempt"]).to_pylist():
+        own = rows.filter(pc.equal(rows["attempt"], attempt))
+        offsets = own["offset"].to_numpy()
+        grouped[attempt] = {
+            partition: offsets[low:high] for partition, low, high in list_slices(own)
+        }
+    return grouped

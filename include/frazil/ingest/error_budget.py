@@ -1,0 +1,56 @@
+"""How many bad records a batch may hold, by tolerance (features A11)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from frazil.streams.models import Errors
+
+Tolerance = Literal["none", "invalid_data", "all", "quarantine"]
+
+
+@dataclass(frozen=True)
+class BadRecords:
+    """What was read and what of it is bad.
+
+    `invalid` is empty or does not decode at all; `put_aside` waits for a person's answer.
+    """
+
+    read: int
+    bad: int
+    invalid: int
+    put_aside: int = 0
+
+
+@dataclass(frozen=True)
+class Disposal:
+    """What becomes of the bad records: to dead letters, or skipped and counted."""
+
+    quarantined: int
+    skipped: int
+
+
+def explain_excess(errors: Errors, records: BadRecords) -> str | None:
+    """Say why these bad records stop the batch; None if they do not."""
+    # What was put aside is nobody's fault: a person chose that it waits.
+    bad, read = records.bad - records.put_aside, records.read - records.put_aside
+    share = f"{bad} of {read} records are bad"
+    if bad == 0 or errors.tolerance == "all":
+        return None
+    if errors.tolerance == "none":
+        return f"{share}; errors.tolerance is none"
+    if errors.tolerance == "invalid_data":
+        rest = bad - records.invalid
+        decoded = f"{rest} records decode and are bad for another reason"
+        return f"{decoded}; tolerance is invalid_data" if rest else None
+    if errors.max_bad_records is not None and bad > errors.max_bad_records:
+        return f"{share}; errors.max_bad_records is {errors.max_bad_records}"
+    if bad > errors.max_bad_ratio * read:
+        return f"{share}; errors.max_bad_ratio is {errors.max_bad_ratio}"
+    return None
+
+
+def dispose(errors: Errors, records: BadRecords) -> Disposal:
+    """Decide where the bad records go once the batch may pass."""
+    if errors.tolerance == "quarantine":
+        return Disposal(quarantined=records.bad, skipped=0)
+    return Disposal(quarantined=0, skipped=records.bad)

@@ -1,0 +1,348 @@
+"""Which batches Spark's Python workers may write themselves, and how."""
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pyarrow as pa
+from pyarrow.parquet import FileMetaData
+from pyiceberg.io.fileformat import DataFileStatistics
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+from pyiceberg.utils.properties import property_as_int
+
+from frazil.connections import read_limit
+from frazil.iceberg.catalog import HOT_DICTIONARY
+from frazil.ingest.messages import BatchPlan, DirectFiles, PartitionBy
+from frazil.ledger import keys
+from frazil.quality.preaggregation import find_landmarks
+from frazil.quality.suite_files import load_suite
+from frazil.schemas.column_decoding import value_path
+from frazil.schemas.fast_path_layouts import is_exact_type
+from frazil.schemas.wire_format import WireFormat
+from frazil.streams.column_types import ColumnType, ListType, Primitive, StructType
+from frazil.streams.models import Stream
+
+MIN_RECORDS_VARIABLE = "FRAZIL_DIRECT_MIN_RECORDS"
+
+
+MIN_RECORDS = 500_000
+"""Below that a worker's start costs more than it saves."""
+
+
+MOST_FILES = 100
+"""Of the smallest batch that they write; compaction merges them."""
+
+
+_TEMPORAL = frozenset({"date", "timestamp", "timestamptz"})
+
+
+_PLAIN = frozenset({"string", "long", "int", "double", "boolean"})
+
+
+_MAX_PRECISION = 18
+
+
+_PLAIN_FOLDER = re.compile(r"file://[\w./+=-]+", re.ASCII)
+"""Paths that no library unquotes, splits or refuses."""
+
+
+_PARQUET_PROPERTIES = frozenset(
+    {
+        TableProperties.PARQUET_COMPRESSION,
+        TableProperties.PARQUET_COMPRESSION_LEVEL,
+        TableProperties.PARQUET_DICT_SIZE_BYTES,
+        TableProperties.PARQUET_PAGE_SIZE_BYTES,
+    }
+)
+
+
+_UNKNOWN_PROPERTIES = (
+    "encryption.",
+    "write.parquet.",
+    "write.object-storage.",
+    "write.location-provider.",
+    "write.py-location-provider.",
+)
+
+
+_ZSTD_LEVEL = 3
+"""That of Iceberg's Java writer; PyArrow's own would be 1."""
+
+
+def plan_direct(
+    table: Table,
+    stream: Stream,
+    plan: BatchPlan,
+    metrics: Mapping[str, str],
+    wire: WireFormat | None = None,
+    suite_file: Path | None = None,
+) -> DirectFiles | None:
+    """Say how workers may write this batch's rows, or None where Spark must.
+
+    `wire` names the registered schemas of the values, if a registry has them; `suite_file` says
+    what the metrics are for.
+    """
+    columns = stream.parsed_columns
+    metadata = table.metadata
+    is_planned = (plan.schema_id, plan.spec_id) == (
+        metadata.current_schema_id,
+        metadata.default_spec_id,
+    )
+    if not is_planned or not is_worthwhile(plan) or not fits_direct(table, stream, wire):
+        return None
+    partitions = list_partitions(table.schema(), table.spec()) or ()
+    most = count_partitions(plan, read_limit(MIN_RECORDS_VARIABLE, MIN_RECORDS) // MOST_FILES)
+    if exceed(partitions, most):
+        return None
+    properties = table.properties
+    suite = None if suite_file is None else load_suite(suite_file)
+    schema = narrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=True))
+    return DirectFiles(
+        folder=data_folder(table),
+        schema_ipc=base64.b64encode(schema.serialize().to_pybytes()).decode(),
+        target_bytes=choose_target_bytes(properties),
+        parquet=choose_parquet_options(properties),
+        shown=tuple(c.name for c in columns if any(value_path(c) in m for m in metrics.values())),
+        landmarks=find_landmarks(suite, stream.typed_columns),
+        partitions=partitions,
+        most_partitions=most,
+    )
+
+
+def choose_target_bytes(properties: dict[str, str]) -> int:
+    """Give the size of a file at which the next one is begun."""
+    default = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
+    found = property_as_int(properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, default)
+    return found or default
+
+
+def is_worthwhile(plan: BatchPlan) -> bool:
+    """Say whether the batch is big enough to wake Python workers for it.
+
+    Raises:
+        ConfigurationError: the environment names no number.
+    """
+    return count_planned(plan) >= read_limit(MIN_RECORDS_VARIABLE, MIN_RECORDS)
+
+
+def data_folder(table: Table) -> str:
+    """Name the folder of the table's data files as an address."""
+    provider = load_location_provider(table.location(), table.properties)
+    folder = os.path.dirname(provider.new_data_location("x.parquet"))  # noqa: PTH120 - an address
+    return folder if urlparse(folder).scheme else f"file://{folder}"
+
+
+def fits_direct(table: Table, stream: Stream, wire: WireFormat | None = None) -> bool:
+    """Say whether the stream's values and the table's layout are ones that workers can write."""
+    columns = stream.parsed_columns
+    return (
+        _fits_values(stream, wire)
+        and stream.key.convert is None
+        and stream.route is None
+        and list_partitions(table.schema(), table.spec()) is not None
+        and table.sort_order().is_unsorted
+        and [f.name for f in table.schema().fields]
+        == [*[c.name for c in columns], keys.KAFKA_COLUMN]
+        and _PLAIN_FOLDER.fullmatch(data_folder(table)) is not None
+        and table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet") == "parquet"
+        and not any(map(_is_for_spark_alone, table.properties))
+    )
+
+
+def _fits_values(stream: Stream, wire: WireFormat | None) -> bool:
+    """Say whether workers can decode the stream's values into its columns."""
+    types = [column.type for column in stream.parsed_columns]
+    if stream.value.convert in {"raw", "string"}:
+        return True
+    if not stream.value.is_flat:
+        return False
+    if wire is None or wire.format == "json_schema":
+        return all(map(_is_sure_type, types))
+    return all(map(is_exact_type, types)) and any(schema.layout for schema in wire.schemas)
+
+
+def _is_sure_type(column_type: ColumnType, depth: int = 0) -> bool:
+    """Name the types whose JSON form leaves no doubt; nothing required below the top."""
+    match column_type:
+        case Primitive("decimal", (precision, _)):
+            return precision <= _MAX_PRECISION
+        case Primitive(name, _):
+            return name in _PLAIN or (name in _TEMPORAL and depth == 0)
+        case ListType(element, required):
+            return not required and _is_sure_type(element, depth + 1)
+        case StructType(fields):
+            return all(not f.required and _is_sure_type(f.type, depth + 1) for f in fields)
+    return False
+
+
+def choose_parquet_options(properties: Mapping[str, str]) -> dict[str, str | int]:
+    """Translate a table's Parquet properties for PyArrow's writer."""
+    codec = properties.get(
+        TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT
+    ).lower()
+    options: dict[str, str | int] = {
+        "compression": "none" if codec == "uncompressed" else codec,
+        "dictionary_pagesize_limit": int(
+            {**HOT_DICTIONARY, **properties}[TableProperties.PARQUET_DICT_SIZE_BYTES]
+        ),
+        "data_page_size": int(
+            properties.get(
+                TableProperties.PARQUET_PAGE_SIZE_BYTES,
+                TableProperties.PARQUET_PAGE_SIZE_BYTES_DEFAULT,
+            )
+        ),
+    }
+    level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
+    if level is not None:
+        options["compression_level"] = int(level)
+    elif codec == "zstd":
+        options["compression_level"] = _ZSTD_LEVEL
+    return options
+
+
+def _is_for_spark_alone(name: str) -> bool:
+    """Recognise a property that Spark's writer obeys and workers would not."""
+    return name.startswith(_UNKNOWN_PROPERTIES) and name not in _PARQUET_PROPERTIES
+
+
+def narrow_schema(schema: pa.Schema) -> pa.Schema:
+    """Take Arrow's small types where PyIceberg takes the large ones; field ids stay."""
+    return pa.schema([_narrow_field(field) for field in schema])
+
+
+def _narrow_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_narrow_type(field.type))
+
+
+def _narrow_type(given: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(given):
+        return pa.string()
+    if pa.types.is_large_binary(given):
+        return pa.binary()
+    if pa.types.is_struct(given):
+        return pa.struct([_narrow_field(field) for field in given.fields])
+    if pa.types.is_large_list(given) or pa.types.is_list(given):
+        return pa.list_(_narrow_field(given.value_field))
+    return given
+
+
+MAX_PARTITIONS = 64
+"""Of which a task begins files: a table with more is better off with Spark's shuffle."""
+
+
+PLACE = b"frazil.partition"
+"""In the footer of a file: its partition's values, as a JSON list."""
+
+
+_TIMES = (DateType, TimestampType, TimestamptzType)
+
+
+_EXACT_TYPES = (IntegerType, LongType, StringType)
+
+
+_TYPES: dict[str, tuple[type[IcebergType], ...]] = {
+    "identity": (BooleanType, DateType, *_EXACT_TYPES),
+    "bucket": (*_TIMES, *_EXACT_TYPES),
+    "truncate": _EXACT_TYPES,
+    **dict.fromkeys(("year", "month", "day", "hour"), _TIMES),
+}
+
+
+def list_partitions(schema: Schema, spec: PartitionSpec) -> tuple[PartitionBy, ...] | None:
+    """Say by what workers tell partitions apart; None where only Spark can."""
+    found = [*_find_each(schema, spec.fields)]
+    return None if None in found else tuple(by for by in found if by)
+
+
+def _find_each(schema: Schema, fields: tuple[PartitionField, ...]) -> Iterator[PartitionBy | None]:
+    columns = {column.field_id: column for column in schema.fields}
+    for field in fields:
+        column, transform = columns.get(field.source_id), str(field.transform)
+        types = _TYPES.get(transform.partition("[")[0], ())
+        fits = column is not None and isinstance(column.field_type, types)
+        yield PartitionBy(column=column.name, transform=transform) if column and fits else None
+
+
+def count_partitions(plan: BatchPlan, rows_in_a_file: int) -> int:
+    """Say of how many partitions a task may begin files, which hold so many rows on average."""
+    tasks = sum(len(parts) for parts in plan.ranges.values())
+    rows = count_planned(plan) // max(tasks, 1)
+    return max(1, min(MAX_PARTITIONS, rows // max(rows_in_a_file, 1)))
+
+
+def exceed(partitions: Iterable[PartitionBy], most: int) -> bool:
+    """Say whether there are more partitions for sure: a batch has rows for all buckets."""
+    widths = (by.transform.partition("[") for by in partitions)
+    return prod(int(width.rstrip("]")) for kind, _, width in widths if kind == "bucket") > most
+
+
+def read_place(table: Table, footer: FileMetaData, statistics: DataFileStatistics) -> Record:
+    """Read a file's partition from its footer, and see that it is that of its smallest value too.
+
+    Raises:
+        ValueError: the footer names none, or one that its rows are not of.
+    """
+    spec, schema = table.spec(), table.schema()
+    if spec.is_unpartitioned():
+        return Record()
+    said = (footer.metadata or {}).get(PLACE, b"null")
+    values = json.loads(said)
+    if values is None or len(values) != len(spec.fields):
+        message = f"its footer names partition {said.decode()}"
+        raise ValueError(message)
+    for field, value in zip(spec.fields, values, strict=True):
+        held = statistics.column_aggregates.get(field.source_id)
+        if held is None or held.current_min is None or not field.transform.preserves_order:
+            continue
+        bounds = DataFileStatistics.partition(statistics, PartitionSpec(field), schema)
+        if bounds[0] != value:
+            message = f"its footer names {field.name} {value}, its rows are of {bounds[0]}"
+            raise ValueError(message)
+    return Record(*values)
+
+
+INTERPRET_VARIABLE = "FRAZIL_INTERPRET_MAX_RECORDS"
+
+
+INTERPRET_MAX_RECORDS = 20_000
+
+
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+def count_planned(plan: BatchPlan) -> int:
+    """Add up the offsets of a plan; Kafka may deliver fewer records."""
+    return sum(end - begin for parts in plan.ranges.values() for begin, end in parts.values())
+
+
+def choose_evaluation(plan: BatchPlan) -> dict[str, str]:
+    """Give the Spark settings that let it interpret a small batch's plan.
+
+    Raises:
+        ConfigurationError: the environment names no number.
+    """
+    limit = read_limit(INTERPRET_VARIABLE, INTERPRET_MAX_RECORDS)
+    return dict(_INTERPRETED) if count_planned(plan) <= limit else {}

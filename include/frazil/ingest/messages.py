@@ -1,0 +1,235 @@
+"""What the four steps hand to each other: versioned JSON, never Python objects."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from frazil.ledger.offsets import Ranges, Runs, unpack_ranges
+from frazil.ledger.state import StreamState
+from frazil.ledger.usage import Usage
+from frazil.messages import Message
+from frazil.quality.messages import Landmarks
+from frazil.schemas.wire_format import KeyDecode, Part, WireFormat
+from frazil.streams.routes import Route
+from frazil.streams.sections import Convert
+
+
+class BatchPlan(Message):
+    """One planned batch: exact ranges on an exact base (protocol.md, PLAN).
+
+    `left_out` of its ranges was erased; whose schema asks for columns `put_aside` became a letter.
+    `newest_timestamp_ms` is that of earlier batches; with `reads_all` nothing waits behind it.
+    """
+
+    stream: str
+    table: str
+    table_uuid: str
+    base_epoch: int
+    base_batch: str
+    batch_id: str
+    ranges: dict[str, dict[int, tuple[int, int]]]
+    topic_ids: dict[str, str]
+    cluster_id: str
+    next_offsets: dict[str, tuple[int, ...]]
+    schema_id: int
+    spec_id: int
+    suite_hash: str
+    stream_hash: str
+    transform_version: str
+    waived: str | None = None
+    latest_schemas: dict[Part, int] = {}
+    put_aside: tuple[str, ...] = ()
+    left_out: Runs = {}
+    other_writers: Literal["allow", "refuse"] = "allow"
+    newest_timestamp_ms: int | None = None
+    reads_all: bool = False
+    used: Usage | None = None
+    began_at_ms: int | None = None
+    ended_at_ms: int | None = None
+
+    @property
+    def offset_ranges(self) -> Ranges:
+        """Give the ranges as values of the domain."""
+        return unpack_ranges(self.ranges)
+
+    @property
+    def state_after(self) -> StreamState:
+        """Give the stream's state once this batch is published."""
+        return StreamState(
+            epoch=self.base_epoch + 1,
+            batch=self.batch_id,
+            offsets=self.next_offsets,
+            topic_ids=self.topic_ids,
+            cluster_id=self.cluster_id,
+        )
+
+
+class NothingToRead(Message):
+    """There is nothing new: no Spark, no snapshot."""
+
+    stream: str
+    table: str
+    epoch: int
+    next_offsets: dict[str, tuple[int, ...]]
+
+    @property
+    def is_last_word(self) -> bool:
+        """Say that nothing is left to do."""
+        return True
+
+
+class PartitionCount(BaseModel):
+    """What was read from one partition, and how much of it is good."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic: str
+    partition: int
+    rows_read: int
+    rows_good: int
+
+
+class Staged(Message):
+    """What STAGE left on its branch, and what it counted on the way."""
+
+    stream: str
+    batch_id: str
+    attempt: str
+    snapshot_id: int | None
+    base_head: int
+    rows_read: int
+    rows_written: int
+    rows_quarantined: int
+    rows_skipped: int
+    rows_invalid: int = 0
+    rows_elsewhere: int = 0
+    rows_put_aside: int = 0
+    rows_late: int = 0
+    partitions: tuple[PartitionCount, ...] = ()
+    metrics: dict[str, float | int | str | None] = {}
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+    dead_letters_snapshot_id: int | None = None
+    schema_ids: tuple[int, ...] = ()
+    unnamed_fields: tuple[str, ...] = ()
+    already_published: bool = False
+    ended_at_ms: int | None = None
+    used: Usage | None = None
+
+
+class ExpectationOutcome(BaseModel):
+    """The verdict on one expectation, with a line for people."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: str
+    column: str | None = None
+    success: bool
+    blocking: bool = True
+    line: str = ""
+
+
+class Verdict(Message):
+    """What CHECK decided about a staged batch."""
+
+    stream: str
+    batch_id: str
+    attempt: str
+    outcome: Literal["passed", "warned", "waived", "empty"]
+    suite: str | None = None
+    suite_hash: str = ""
+    results: tuple[ExpectationOutcome, ...] = ()
+    waived: str | None = None
+    at_ms: int | None = None
+    used: Usage | None = None
+
+
+class Published(Message):
+    """How PUBLISH ended."""
+
+    stream: str
+    table: str
+    batch_id: str
+    outcome: Literal["PUBLISHED", "ALREADY"]
+    snapshot_id: int | None
+    epoch: int | None
+    rows_written: int
+    rows_quarantined: int
+    rows_skipped: int
+    ranges: dict[str, dict[int, tuple[int, int]]]
+
+
+class PartitionBy(BaseModel):
+    """What tells partitions apart: a column, and a transform of the Iceberg specification."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str
+    transform: str
+
+
+class DirectFiles(BaseModel):
+    """How Spark's Python workers may write rows themselves: where, and by which schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    schema_ipc: str
+    target_bytes: int
+    parquet: dict[str, str | int]
+    shown: tuple[str, ...] = ()
+    landmarks: Landmarks | None = None
+    """Without, Spark is shown every row."""
+    partitions: tuple[PartitionBy, ...] = ()
+    most_partitions: int = 1
+    """That a task may begin files of."""
+
+
+class StageRequest(Message):
+    """What the Spark job `stage_batch` is asked to do."""
+
+    catalog: str
+    table: str
+    branch: str
+    stream: str
+    batch_id: str
+    ranges: dict[str, dict[int, tuple[int, int]]]
+    left_out: Runs = {}
+    kafka_options: dict[str, str]
+    convert: Convert
+    columns: dict[str, str]
+    isolation: Literal["read_committed", "read_uncommitted"]
+    metrics: dict[str, str] = {}
+    errors: dict[str, str | float | int | None] = {}
+    waived: bool = False
+    dead_letters_table: str | None = None
+    write_options: dict[str, str] = {}
+    session_conf: dict[str, str] = {}
+    direct: DirectFiles | None = None
+    is_flat: bool = True
+    wire: WireFormat | None = None
+    key: KeyDecode | None = None
+    route: Route | None = None
+    late_before_ms: int | None = None
+
+
+class StageResult(Message):
+    """What `stage_batch` counted."""
+
+    rows_read: int
+    rows_good: int
+    rows_invalid: int = 0
+    rows_elsewhere: int = 0
+    rows_put_aside: int = 0
+    rows_late: int = 0
+    partitions: tuple[PartitionCount, ...]
+    metrics: dict[str, float | int | str | None]
+    min_timestamp_ms: int | None
+    max_timestamp_ms: int | None
+    rows_dead: int = 0
+    files: tuple[str, ...] = ()
+    schema_ids: tuple[int, ...] = ()
+    value_schema_ids: tuple[int, ...] = ()
+    unknown_ids: dict[Part, tuple[int, ...]] = {}
+    unknown_first: str = ""
+    unnamed_fields: tuple[str, ...] = ()

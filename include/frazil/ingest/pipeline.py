@@ -1,0 +1,218 @@
+"""The four steps of a batch, as the DAGs and the command line call them."""
+
+import time
+from collections.abc import Sequence
+
+from frazil.errors import CatalogUnavailableError, OffsetsWentBackError, SupersededError
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.ingest.batch_schemas import find_latest_ids
+from frazil.ingest.blocked_batches import (
+    BlockedBatch,
+    Fingerprint,
+    explain_block,
+    is_standing,
+    read_blocked,
+    read_fingerprint,
+)
+from frazil.ingest.bootstrap import (
+    ensure_table,
+    initial_state,
+    refuse_departed,
+    refuse_second_owner,
+)
+from frazil.ingest.checking import check_batch
+from frazil.ingest.dead_letters import publish_dead_letters
+from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
+from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
+from frazil.ingest.publishing import drop_stage, find_published, publish_batch, refuse_incomplete
+from frazil.ingest.snapshot_summaries import find_newest
+from frazil.ingest.staging import stage_batch
+from frazil.kafka.cluster import TopicFacts
+from frazil.ledger.foreign_snapshots import refuse_other_writers
+from frazil.ledger.offsets import parse_ranges
+from frazil.ledger.recovery_point import History, Landed, RecoveryPoint, find_recovery_point
+from frazil.ledger.state import StreamState, parse_state
+from frazil.ledger.usage import take_usage
+from frazil.schemas.inferred_columns import with_columns, with_newest_columns
+from frazil.schemas.review import read_put_aside
+from frazil.workspace import Workspace
+
+__all__ = ["check_batch", "plan_next_batch", "preview_next_batch", "publish_staged", "stage_batch"]
+
+
+def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
+    """Create what a first run needs, then plan.
+
+    Raises:
+        SourceError, TableError, UnavailableError: nothing was planned.
+        BatchBlockedError: a failed check holds the stream.
+    """
+    began_at_ms = time.time_ns() // 1_000_000
+    try:
+        plan = _settle_and_plan(work)
+    except OffsetsWentBackError:  # or another run published between the two looks: look again
+        plan = _settle_and_plan(work)
+    reach_failpoint("plan.before-return")
+    if not isinstance(plan, BatchPlan):
+        return plan
+    clock = {"began_at_ms": began_at_ms, "ended_at_ms": time.time_ns() // 1_000_000}
+    return plan.model_copy(update={"used": take_usage(), **clock})
+
+
+def _settle_and_plan(work: Workspace) -> BatchPlan | NothingToRead:
+    """Let the table follow, then plan up to where Kafka ended before its schemas were looked up.
+
+    In this order the schema of every planned record was asked about.
+    """
+    topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
+    newest = with_newest_columns(work)
+    rules = read_fingerprint(newest)
+    point = ensure_table(newest, topics)
+    if newest is not work:  # from here on the table's own columns count
+        put_aside = read_put_aside(work.store.load(work.stream.table.name), newest)
+        work = with_columns(work)
+        rules = read_fingerprint(work).model_copy(update={"put_aside": put_aside})
+    return _plan_on(work, topics, point, rules)
+
+
+def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
+    """Plan without writing anything, also for a stream that has not begun."""
+    newest = with_newest_columns(work)
+    topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
+    if work.store.find(work.stream.table.name) is None:
+        work, rules = newest, read_fingerprint(newest)
+        state = initial_state(work.stream, topics, work.kafka)
+        absent = TableFacts("not created yet", 0, 0)
+        latest = find_latest_ids(work)
+        return plan_batch(PlanInput(work.stream, state, topics, absent, rules.suite_hash, latest))
+    table, history = load_with_history(work.store, work.stream.table.name)
+    put_aside = read_put_aside(table, newest)
+    work = with_columns(work) if put_aside else newest
+    rules = read_fingerprint(work).model_copy(update={"put_aside": put_aside})
+    refuse_departed(table, work.stream)
+    point = find_recovery_point(history, work.stream.stream)
+    if point is None:
+        refuse_second_owner(history, work.stream)
+        point = RecoveryPoint(initial_state(work.stream, topics, work.kafka), 0)
+    return _plan_on(work, topics, point, rules)
+
+
+def has_begun(work: Workspace) -> bool:
+    """Say whether the stream has a recovery point in its table.
+
+    Raises:
+        TableError: the ledger halts.
+    """
+    name = work.stream.table.name
+    if work.store.find(name) is None:
+        return False
+    return (
+        find_recovery_point(load_with_history(work.store, name)[1], work.stream.stream) is not None
+    )
+
+
+def _plan_on(
+    work: Workspace, topics: Sequence[TopicFacts], point: RecoveryPoint, rules: Fingerprint
+) -> BatchPlan | NothingToRead:
+    """Plan on a recovery point, unless a blocked batch stands in the way."""
+    table, history = load_with_history(work.store, work.stream.table.name)
+    refuse_other_writers(history, work.stream.stream, work.stream.table.other_writers)
+    blocked = read_blocked(table.properties, work.stream.stream)
+    facts = TableFacts(
+        uuid=str(table.metadata.table_uuid),
+        schema_id=table.metadata.current_schema_id,
+        spec_id=table.metadata.default_spec_id,
+    )
+    if blocked is not None and is_standing(blocked, point, rules):
+        return _resume_blocked(blocked, facts)
+    latest = find_latest_ids(work)
+    return plan_batch(
+        PlanInput(
+            work.stream,
+            point.state,
+            topics,
+            facts,
+            rules.suite_hash,
+            latest,
+            rules.put_aside,
+            find_newest(history, work.stream.stream),
+        )
+    )
+
+
+def _resume_blocked(blocked: BlockedBatch, table: TableFacts) -> BatchPlan:
+    """Give exactly the waived plan, never a longer one that dilutes the bad ratio.
+
+    Only the table's layout is today's: the rows are staged again, for what the table is now.
+    """
+    if blocked.waiver is None:
+        raise explain_block(blocked)
+    waiver = blocked.waiver
+    waived = f"{waiver.by}: {waiver.reason}"
+    layout = {"schema_id": table.schema_id, "spec_id": table.spec_id}
+    return blocked.plan.model_copy(update={"waived": waived, **layout})
+
+
+def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict) -> Published:
+    """Publish letters, then rows and offsets in one commit, then archive the ledger entry.
+
+    Raises:
+        SupersededError: another run was faster; the branch is dropped, nothing was written.
+    """
+    reach_failpoint("publish.before-dead-letters")
+    try:
+        landed = _land(work, plan, staged, verdict)
+    except SupersededError:
+        drop_stage(work.store, plan.table, staged)
+        raise
+    _, history = load_with_history(work.store, plan.table)
+    _refuse_lost_commit(history, plan, landed)
+    archive_new_entries(work.store, history)
+    reach_failpoint("publish.after-archive")
+    return describe_landed(plan, landed)
+
+
+def _refuse_lost_commit(history: History, plan: BatchPlan, landed: Landed) -> None:
+    """See the batch on main: some catalogs let a later writer overwrite a commit (A13)."""
+    if find_published(history, plan) is None:
+        raise CatalogUnavailableError(
+            f"stream {plan.stream}: batch {plan.batch_id} was committed to {plan.table} as "
+            f"snapshot {landed.entry.snapshot_id}, but main does not have it: the catalog let "
+            "another writer overwrite it, or somebody rolled the table back in this moment",
+            "run again: what is missing is read again; use a catalog that compares and sets, and "
+            "let nobody write to its table by other ways",
+        )
+
+
+def _land(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict) -> Landed:
+    _, history = load_with_history(work.store, plan.table)
+    found = find_published(history, plan)
+    if found is not None:
+        return Landed(found, was_there=True)
+    refuse_incomplete(plan, staged, verdict)
+    publish_dead_letters(work.store, plan, staged)
+    reach_failpoint("publish.after-dead-letters")
+    return publish_batch(work.store, plan, staged, verdict, work.run_id)
+
+
+def describe_landed(plan: BatchPlan, landed: Landed) -> Published:
+    """Say what is on main now, from its own summary."""
+    summary = landed.entry.summary
+    state: StreamState | None = None
+    key = f"frazil.state.{plan.stream}"
+    if key in summary:
+        state = parse_state(summary[key])
+    ranges = parse_ranges(summary["frazil.ranges"])
+    return Published(
+        stream=plan.stream,
+        table=plan.table,
+        batch_id=plan.batch_id,
+        outcome="ALREADY" if landed.was_there else "PUBLISHED",
+        snapshot_id=landed.entry.snapshot_id,
+        epoch=state.epoch if state else None,
+        rows_written=int(summary["frazil.rows-written"]),
+        rows_quarantined=int(summary["frazil.rows-quarantined"]),
+        rows_skipped=int(summary["frazil.rows-skipped"]),
+        ranges={t: {p: (r.start, r.end) for p, r in parts.items()} for t, parts in ranges.items()},
+    )

@@ -1,0 +1,270 @@
+"""PLAN as a pure function: recovery point and Kafka's offsets in, exact ranges out."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from frazil.errors import (
+    ClusterChangedError,
+    OffsetsWentBackError,
+    PartitionsShrankError,
+    RetentionGapError,
+    TopicChangedError,
+    TopicRecreatedError,
+)
+from frazil.ingest.messages import BatchPlan, NothingToRead
+from frazil.kafka.cluster import PartitionOffsets, TopicFacts
+from frazil.ledger.offsets import (
+    OffsetRange,
+    Ranges,
+    advance,
+    count_offsets,
+    encode_ranges,
+    plain_offsets,
+    plain_ranges,
+)
+from frazil.ledger.state import StreamState
+from frazil.schemas.wire_format import Part
+from frazil.streams.models import Stream
+
+TRANSFORM_CODE = "4"
+"""Raise it when the same bytes would decode to other rows; it is part of every batch id."""
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What a plan records of its table."""
+
+    uuid: str
+    schema_id: int
+    spec_id: int
+
+
+@dataclass(frozen=True)
+class PlanInput:
+    """Everything that decides a plan."""
+
+    stream: Stream
+    state: StreamState
+    topics: Sequence[TopicFacts]
+    table: TableFacts
+    suite_hash: str
+    latest_schemas: Mapping[Part, int] = field(default_factory=dict)
+    put_aside: Sequence[str] = ()
+    newest_ms: int | None = None
+
+
+def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
+    """Plan the next batch of a stream.
+
+    Raises:
+        TopicRecreatedError, ClusterChangedError, PartitionsShrankError, OffsetsWentBackError,
+        RetentionGapError: Kafka and the ledger disagree; nothing was read or written.
+    """
+    check_sources(given.stream.stream, given.state, given.topics)
+    ranges = _choose_ranges(given)
+    if not ranges:
+        return NothingToRead(
+            stream=given.stream.stream,
+            table=given.stream.table.name,
+            epoch=given.state.epoch,
+            next_offsets=plain_offsets(given.state.offsets),
+        )
+    return _freeze(given, ranges)
+
+
+def _choose_ranges(given: PlanInput) -> Ranges:
+    """Choose what to read next of every partition of every topic."""
+    places = _list_places(given)
+    starts, ends = [place[2] for place in places], [place[3] for place in places]
+    cap = given.stream.batch.choose_cap(sum(ends) - sum(starts))
+    ranges: dict[str, dict[int, OffsetRange]] = {}
+    for (topic, partition, start, _), end in zip(
+        places, share_fairly(starts, ends, cap), strict=True
+    ):
+        if end > start:
+            ranges.setdefault(topic, {})[partition] = OffsetRange(start, end)
+    return ranges
+
+
+def _list_places(given: PlanInput) -> list[tuple[str, int, int, int]]:
+    """List topic, partition, next offset and end of all that the stream reads."""
+    return [
+        (topic.topic, partition, start, offsets.end)
+        for topic in given.topics
+        for partition, (start, offsets) in enumerate(
+            zip(next_offsets(given.state, topic), topic.partitions, strict=True)
+        )
+    ]
+
+
+def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
+    """Write the plan down, with the id that makes repeating it harmless."""
+    transform = transform_version(given.stream)
+    made_with = name_rules(transform, given.latest_schemas, given.put_aside)
+    state = given.state
+    return BatchPlan(
+        stream=given.stream.stream,
+        table=given.stream.table.name,
+        table_uuid=given.table.uuid,
+        base_epoch=state.epoch,
+        base_batch=state.batch,
+        batch_id=batch_id(given.table.uuid, given.stream.stream, state, ranges, made_with),
+        ranges=plain_ranges(ranges),
+        topic_ids={**state.topic_ids, **{t.topic: t.topic_id for t in given.topics}},
+        cluster_id=given.topics[0].cluster_id,
+        next_offsets=plain_offsets(advance(state.offsets, ranges)),
+        schema_id=given.table.schema_id,
+        spec_id=given.table.spec_id,
+        suite_hash=given.suite_hash,
+        stream_hash=given.stream.content_hash,
+        transform_version=transform,
+        latest_schemas=dict(given.latest_schemas),
+        put_aside=tuple(given.put_aside),
+        other_writers=given.stream.table.other_writers,
+        newest_timestamp_ms=given.newest_ms,
+        reads_all=count_offsets(ranges)
+        == sum(end - start for *_, start, end in _list_places(given)),
+    )
+
+
+def name_rules(
+    transform: str, latest_schemas: Mapping[Part, int], put_aside: Sequence[str] = ()
+) -> str:
+    """Name all that decides how a record becomes a row, for the id of a batch."""
+    aside = [f"put aside {json.dumps(list(put_aside))}"] if put_aside else []
+    return " ".join([transform, *map(str, latest_schemas.items()), *aside])
+
+
+def next_offsets(state: StreamState, topic: TopicFacts) -> list[int]:
+    """Give the next offset of every partition; those the ledger does not know begin at 0."""
+    known = state.offsets.get(topic.topic, ())
+    return list(known) + [0] * (len(topic.partitions) - len(known))
+
+
+def check_sources(stream: str, state: StreamState, topics: Sequence[TopicFacts]) -> None:
+    """Refuse topics that are not those the ledger read (protocol.md, PLAN's typed refusals)."""
+    refuse_other_source(stream, state, topics)
+    for topic in topics:
+        _check_topic(stream, state, topic)
+
+
+def _check_topic(stream: str, state: StreamState, topic: TopicFacts) -> None:
+    known_id = state.topic_ids.get(topic.topic)
+    if known_id and known_id != topic.topic_id:
+        raise TopicRecreatedError(
+            f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger read id "
+            f"{known_id}: it was deleted and created again; its offsets start over",
+            f"`frazil accept-gap {stream} --by YOU --reason WHY --no-dry-run` goes on with the "
+            "new topic from its earliest offset and records the break",
+        )
+    _check_partitions(stream, state, topic)
+
+
+def refuse_other_source(stream: str, state: StreamState, topics: Sequence[TopicFacts]) -> None:
+    """Refuse another cluster or topic, whose offsets say nothing about what the table has.
+
+    A topic may join those that the ledger knows; like a new partition it begins at offset 0.
+
+    Raises:
+        ClusterChangedError, TopicChangedError: no decision helps; the file or connection is wrong.
+    """
+    cluster_id = topics[0].cluster_id
+    if state.cluster_id and state.cluster_id != cluster_id:
+        raise ClusterChangedError(
+            f"stream {stream}: the ledger read cluster {state.cluster_id}, this is cluster "
+            f"{cluster_id}; offsets of two clusters cannot be compared",
+            "point the connection back to the old cluster; where this one has a copy of the topic, "
+            f"`frazil move-cluster {stream}` shows where it goes on",
+        )
+    names = [topic.topic for topic in topics]
+    if state.offsets and not set(names) & set(state.offsets):
+        raise TopicChangedError(
+            f"stream {stream}: the stream file names topic {', '.join(names)}, the ledger has read "
+            f"{', '.join(sorted(state.offsets))}",
+            "put the old topic back into the stream file; give the new one a stream and a table "
+            "of its own",
+        )
+
+
+def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> None:
+    """Refuse offsets that went back or aged out, each with its partition."""
+    known = state.offsets.get(topic.topic, ())
+    if len(known) > len(topic.partitions):
+        raise PartitionsShrankError(
+            f"stream {stream}: topic {topic.topic} has {len(topic.partitions)} partitions, the "
+            f"ledger has {len(known)}",
+            f"restore the topic, or `frazil accept-gap {stream} --by YOU --reason WHY "
+            "--no-dry-run`",
+        )
+    starts = next_offsets(state, topic)
+    for partition, (start, offsets) in enumerate(zip(starts, topic.partitions, strict=True)):
+        where = f"stream {stream}: {topic.topic}-{partition}"
+        if offsets.end < start:
+            raise OffsetsWentBackError(
+                f"{where}: Kafka ends at offset {offsets.end}, the ledger has read to {start}: "
+                "the log was truncated or replaced",
+                "wait for the partition's leader to recover; if records are really gone, "
+                f"`frazil accept-gap {stream} --by YOU --reason WHY --no-dry-run`",
+            )
+    gaps = list_gaps(starts, topic.partitions)
+    if gaps:
+        lost = ", ".join(f"{topic.topic}-{p} [{r.start}, {r.end})" for p, r in gaps.items())
+        raise RetentionGapError(
+            f"stream {stream}: Kafka has deleted records that the table does not have: {lost}, "
+            f"{sum(r.width for r in gaps.values())} offsets",
+            f"`frazil accept-gap {stream}` shows the loss; with --by YOU --reason WHY "
+            "--no-dry-run it is recorded and reading goes on from the earliest offsets",
+        )
+
+
+def list_gaps(
+    starts: Sequence[int], partitions: Sequence[PartitionOffsets]
+) -> dict[int, OffsetRange]:
+    """List, per partition, the offsets that retention took before they were read."""
+    return {
+        p: OffsetRange(start, offsets.earliest)
+        for p, (start, offsets) in enumerate(zip(starts, partitions, strict=True))
+        if start < offsets.earliest
+    }
+
+
+def share_fairly(starts: Sequence[int], ends: Sequence[int], limit: int) -> list[int]:
+    """Cut the ends so that at most `limit` offsets are read, evenly over the partitions (D20).
+
+    A partition with less than its share leaves the rest to the others.
+    """
+    waiting = sorted(range(len(starts)), key=lambda p: ends[p] - starts[p])
+    result = list(starts)
+    left = limit
+    for position, partition in enumerate(waiting):
+        share = left // (len(waiting) - position)
+        taken = min(ends[partition] - starts[partition], share)
+        result[partition] = starts[partition] + taken
+        left -= taken
+    return result
+
+
+def batch_id(
+    table_uuid: str, stream: str, base: StreamState, ranges: Ranges, transform: str
+) -> str:
+    """Hash what makes a batch this batch (protocol.md, `frazil.batch-id`)."""
+    parts = [table_uuid, stream, base.epoch, base.batch, encode_ranges(ranges), transform]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def transform_version(stream: Stream) -> str:
+    """Hash the decode settings and the code constant, never the release number."""
+    settings = stream.model_dump(mode="json", include={"value", "key"})
+    parts: list[object] = [TRANSFORM_CODE, settings, stream.source.isolation]
+    if stream.route is not None:
+        parts.append([stream.route.takes, stream.route.model_dump(mode="json")])
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def marker_batch_id(kind: str, now: datetime | None = None) -> str:
+    """Make the batch id of a state that neither batch nor decision produced (bootstrap)."""
+    moment = (now or datetime.now(UTC)).isoformat()
+    return hashlib.sha256(f"{kind} {moment}".encode()).hexdigest()[:32]

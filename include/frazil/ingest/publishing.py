@@ -1,0 +1,358 @@
+"""PUBLISH: one compare-and-set commit makes rows and offsets visible together.
+
+Each turn of the loop starts from a fresh look at the table, and its first line decides whether an
+earlier turn with an unknown outcome has landed. Nothing is ever deleted after an unknown outcome.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.table import Table
+from pyiceberg.table.update import TableUpdate
+
+from frazil.errors import (
+    CatalogUnavailableError,
+    NothingToDecideError,
+    StageLostError,
+    StageStaleError,
+    SupersededError,
+    TableError,
+    TableRecreatedError,
+)
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg import commits
+from frazil.iceberg.catalog import TableStore, translated_errors
+from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.table_schema import is_compatible_superset
+from frazil.ingest.blocked_batches import Fingerprint, explain_block, is_standing, read_blocked
+from frazil.ingest.messages import BatchPlan, Staged, Verdict
+from frazil.ingest.snapshot_summaries import summarize_batch, summarize_marker
+from frazil.ledger import keys
+from frazil.ledger.authors import Author, Decision
+from frazil.ledger.foreign_snapshots import refuse_other_writers
+from frazil.ledger.keys import pack
+from frazil.ledger.offsets import (
+    Ranges,
+    count_offsets,
+    describe_ranges,
+    encode_ranges,
+    parse_ranges,
+    plain_offsets,
+)
+from frazil.ledger.recovery_point import (
+    History,
+    Landed,
+    LedgerEntry,
+    RecoveryPoint,
+    find_batch,
+    find_recovery_point,
+    walk_ancestors,
+)
+from frazil.ledger.state import StreamState, encode_state, hint_properties, parse_state
+from frazil.ledger.usage import add_publish
+from frazil.workspace import Workspace
+
+
+def publish_batch(
+    store: TableStore, plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
+) -> Landed:
+    """Publish a staged and judged batch; any repetition finds it there.
+
+    Raises:
+        SupersededError, StageLostError, StageStaleError, BatchBlockedError: nothing was written.
+        TableError: the ledger halts.
+    """
+    summary = summarize_batch(plan, staged, verdict, run_id)
+    return take_turns(
+        f"publishing batch {plan.batch_id} of stream {plan.stream}",
+        lambda: _publish_turn(store, plan, staged, summary),
+    )
+
+
+def _publish_turn(
+    store: TableStore, plan: BatchPlan, staged: Staged, summary: Mapping[str, str]
+) -> Landed:
+    """Take one turn, in the order that protocol.md fixes."""
+    table, history = load_with_history(store, plan.table)
+    found = find_published(history, plan)
+    if found is not None:
+        return Landed(found, was_there=True)
+    check_base(history, plan)
+    refuse_other_writers(history, plan.stream, plan.other_writers)
+    _refuse_blocked(history, plan)
+    refuse_lost_stage(table, plan, staged)
+    reach_failpoint("publish.before-commit")
+    head = history.head
+    summary = add_publish(summary)
+    files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
+    with translated_errors(f"writing the manifest of batch {plan.batch_id}"):
+        added = commits.build_append(table, summary, files)
+    new_id = added.snapshot.snapshot_id
+    states = {plan.stream: plan.state_after}
+    updates: list[TableUpdate] = [
+        added,
+        commits.set_branch(commits.MAIN, new_id),
+        commits.set_properties(hint_properties(states, new_id)),
+    ]
+    if keys.blocked_key(plan.stream) in table.properties:
+        updates.append(commits.remove_properties([keys.blocked_key(plan.stream)]))
+    heads: dict[str, int | None] = {commits.MAIN: head}
+    if ref := table.metadata.refs.get(staged.attempt):  # where no row is good nobody misses it
+        heads[staged.attempt] = seen = ref.snapshot_id  # Spark commits an empty snapshot there
+        updates += commits.drop_branch(staged.attempt, None if seen == staged.base_head else seen)
+    commit_turn(store, table, heads, updates)
+    reach_failpoint("publish.after-commit")
+    entry = LedgerEntry(new_id, head, added.snapshot.timestamp_ms, summary)
+    return Landed(entry, was_there=False)
+
+
+def refuse_incomplete(plan: BatchPlan, staged: Staged, verdict: Verdict) -> None:
+    """See that the messages speak of one attempt, and that what they count was staged (I1, E3).
+
+    Tasks can be cleared one by one, and a catalog can be restored between two of them.
+
+    Raises:
+        StageStaleError: the verdict is that of another attempt.
+        StageLostError: rows or dead letters are counted that no branch holds.
+    """
+    again = "run again: the next run plans and stages afresh"
+    batches = {plan.batch_id, staged.batch_id, verdict.batch_id}
+    if len(batches) > 1 or verdict.attempt != staged.attempt:
+        raise StageStaleError(
+            f"batch {plan.batch_id}: attempt {staged.attempt} of batch {staged.batch_id} is "
+            f"staged, the verdict is on attempt {verdict.attempt} of batch {verdict.batch_id}",
+            again,
+        )
+    rows_lost = staged.rows_written > 0 and staged.snapshot_id is None
+    letters_lost = staged.rows_quarantined > 0 and staged.dead_letters_snapshot_id is None
+    if rows_lost or letters_lost:
+        what = f"{staged.rows_written} rows" if rows_lost else f"{staged.rows_quarantined} letters"
+        raise StageLostError(
+            f"batch {plan.batch_id}: attempt {staged.attempt} counts {what} that no branch of "
+            f"{plan.table} holds; nothing was published",
+            again,
+        )
+
+
+def find_published(history: History, plan: BatchPlan) -> LedgerEntry | None:
+    """Find the plan's own batch on main (ALREADY), before anything else is checked.
+
+    While the carrier is still the plan's base the batch cannot be below it (I2), so the archive
+    is asked only when it is not.
+    """
+    found = find_batch(history, plan.batch_id, beyond_metadata=False)
+    if found is not None or _is_base(history, plan):
+        return found
+    return find_batch(history, plan.batch_id)
+
+
+def _is_base(history: History, plan: BatchPlan) -> bool:
+    try:
+        point = find_recovery_point(history, plan.stream)
+    except TableError:
+        return False
+    return point is not None and _base_of(point) == (plan.base_epoch, plan.base_batch)
+
+
+def _base_of(point: RecoveryPoint) -> tuple[int, str]:
+    return point.state.epoch, point.state.batch
+
+
+def check_base(history: History, plan: BatchPlan) -> RecoveryPoint:
+    """See that the plan's base is still the recovery point.
+
+    Raises:
+        SupersededError: another batch was faster.
+        TableRecreatedError: this is another table.
+        TableError: the recovery point halts; nothing may be written (I10).
+    """
+    if history.table_uuid != plan.table_uuid:
+        raise TableRecreatedError(
+            f"table {plan.table} has uuid {history.table_uuid}, batch {plan.batch_id} was planned "
+            f"for uuid {plan.table_uuid}",
+            f"`frazil plan {plan.stream}` shows what would be read into the table that is there",
+        )
+    point = find_recovery_point(history, plan.stream)
+    if point is None or _base_of(point) != (plan.base_epoch, plan.base_batch):
+        now = f"epoch {point.state.epoch}, batch {point.state.batch}" if point else "no state"
+        raise SupersededError(
+            f"stream {plan.stream}: batch {plan.batch_id} was planned on epoch {plan.base_epoch}, "
+            f"batch {plan.base_batch}; main now has {now}: another run was faster",
+            f"nothing to do: the next run plans from there (`frazil status {plan.stream}`)",
+        )
+    return point
+
+
+def _refuse_blocked(history: History, plan: BatchPlan) -> None:
+    blocked = read_blocked(history.properties, plan.stream)
+    if blocked is None or (blocked.waiver and blocked.plan.batch_id == plan.batch_id):
+        return
+    point = find_recovery_point(history, plan.stream)
+    if point is not None and is_standing(blocked, point, Fingerprint.of(plan)):
+        raise explain_block(blocked)
+
+
+def refuse_lost_stage(table: Table, plan: BatchPlan, staged: Staged) -> None:
+    """Refuse a stage that is gone or that was written for another layout (E12)."""
+    if staged.snapshot_id is None:
+        return
+    again = "run again: the next run plans and stages afresh"
+    branch = table.metadata.refs.get(staged.attempt)
+    if branch is None or branch.snapshot_id != staged.snapshot_id:
+        raise StageLostError(
+            f"batch {plan.batch_id}: branch {staged.attempt} of {plan.table} is gone or moved; "
+            f"snapshot {staged.snapshot_id} was staged there",
+            again,
+        )
+    planned = next((s for s in table.metadata.schemas if s.schema_id == plan.schema_id), None)
+    if table.metadata.default_spec_id != plan.spec_id:
+        raise StageStaleError(
+            f"batch {plan.batch_id}: {plan.table} is partitioned by spec "
+            f"{table.metadata.default_spec_id} now, the rows were staged for {plan.spec_id}",
+            again,
+        )
+    if planned is None or not is_compatible_superset(table.schema(), planned):
+        raise StageStaleError(
+            f"batch {plan.batch_id}: the schema of {plan.table} changed after staging (id "
+            f"{plan.schema_id} → {table.metadata.current_schema_id}) and the rows do not fit it",
+            again,
+        )
+
+
+@dataclass(frozen=True)
+class Marker:
+    """An empty snapshot that moves states, and updates that come before it in the same commit."""
+
+    kind: str
+    states: Mapping[str, StreamState]
+    base_head: int | None
+    run_id: str
+    extra: Mapping[str, str]
+    first: tuple[TableUpdate, ...] = ()
+
+
+def publish_marker(store: TableStore, table: Table, marker: Marker) -> int:
+    """Commit a marker on exactly the head that it was decided on; give its snapshot id.
+
+    Raises:
+        LostTurnError: main moved; decide again.
+    """
+    summary = summarize_marker(marker.kind, marker.states, marker.run_id, marker.extra)
+    with translated_errors(f"writing the {marker.kind} snapshot"):
+        added = commits.build_append(table, summary)
+    new_id = added.snapshot.snapshot_id
+    updates: list[TableUpdate] = [
+        *marker.first,
+        added,
+        commits.set_branch(commits.MAIN, new_id),
+        commits.set_properties(hint_properties(marker.states, new_id)),
+    ]
+    commit_turn(store, table, {commits.MAIN: marker.base_head}, updates)
+    return new_id
+
+
+def drop_stage(store: TableStore, table_name: str, staged: Staged) -> None:
+    """Drop the branch of a superseded attempt; what is gone already is fine."""
+    table = store.find(table_name)
+    seen = table.metadata.refs.get(staged.attempt) if table else None
+    if table is None or seen is None:
+        return
+    try:
+        commits.commit(
+            store.catalog,
+            table,
+            commits.require_head(table, staged.attempt, seen.snapshot_id),
+            commits.drop_branch(staged.attempt),
+        )
+    except Exception as error:
+        if not commits.is_definite_conflict(error):
+            raise CatalogUnavailableError(
+                f"dropping branch {staged.attempt} of {table_name}: {error}",
+                "nothing is at risk: maintenance removes the branch later",
+            ) from error
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a decision comes to on one look at the table.
+
+    `base` is the state that it answers, None where there is none; `state` still has no batch id.
+    `told` goes into the summary, `first` into the same commit, before the snapshot.
+    """
+
+    base: StreamState | None
+    state: StreamState
+    lost: Ranges | None = None
+    told: Mapping[str, str] = field(default_factory=dict)
+    first: tuple[TableUpdate, ...] = ()
+    text: str = ""
+
+    def name(self, uuid: str, kind: str, stream: str, author: Author) -> str:
+        """Hash what makes a decision this one, so that a repetition is no other (I7)."""
+        base = (self.base.epoch, self.base.batch) if self.base else None
+        lost = encode_ranges(self.lost or {})
+        parts = [uuid, stream, kind, author.by, author.reason, base, encode_state(self.state), lost]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def record_decision(
+    work: Workspace, kind: str, author: Author | None, decide: Callable[[History], Choice]
+) -> Decision:
+    """Decide on a fresh look and commit on exactly that head, as often as it takes.
+
+    Where nothing is left to decide, this very decision may stand already: its answer was lost, or
+    somebody gave it twice. Without an author nothing is written, only shown.
+    """
+    stream = work.stream.stream
+    if author is None:
+        choice = decide(load_with_history(work.store, work.stream.table.name)[1])
+        return Decision(kind, choice.text + _describe(choice.state, choice.lost))
+
+    def turn() -> LedgerEntry:
+        table, history = load_with_history(work.store, work.stream.table.name)
+        try:
+            choice = decide(history)
+        except NothingToDecideError:
+            found = _find_decision(history, stream, kind, author)
+            if found is None:
+                raise
+            return found
+        own_id = choice.name(history.table_uuid, kind, stream, author)
+        state = replace(choice.state, batch=own_id)
+        extra = _explain(stream, author) | {keys.BATCH_ID: own_id} | dict(choice.told)
+        if choice.lost is not None:
+            extra[keys.RANGES] = pack(encode_ranges(choice.lost))
+        marker = Marker(kind, {stream: state}, history.head, work.run_id, extra, choice.first)
+        summary = summarize_marker(kind, marker.states, marker.run_id, marker.extra)
+        reach_failpoint("decide.before-commit")
+        return LedgerEntry(publish_marker(work.store, table, marker), history.head, 0, summary)
+
+    entry = take_turns(f"recording a {kind}", turn)
+    reach_failpoint("decide.after-commit")
+    _, history = load_with_history(work.store, work.stream.table.name)
+    archive_new_entries(work.store, history)
+    state = parse_state(entry.summary[keys.state_key(stream)])
+    lost = parse_ranges(entry.summary[keys.RANGES]) if keys.RANGES in entry.summary else None
+    return Decision(kind, _describe(state, lost), entry.snapshot_id)
+
+
+def _describe(state: StreamState, lost: Ranges | None) -> str:
+    places = describe_ranges(lost or {})
+    text = f"lost for good: {places}, {count_offsets(lost or {})} offsets; " if places else ""
+    return f"{text}epoch {state.epoch}; reading goes on from {plain_offsets(state.offsets)}"
+
+
+def _find_decision(history: History, stream: str, kind: str, author: Author) -> LedgerEntry | None:
+    """Find the newest decision of this kind by the same person for the same reason."""
+    wanted = _explain(stream, author) | {keys.KIND: kind}
+    for entry in walk_ancestors(history, beyond_metadata=False):
+        if wanted.items() <= entry.summary.items():
+            return entry
+    return None
+
+
+def _explain(stream: str, author: Author) -> dict[str, str]:
+    return {keys.STREAM: stream, keys.BY: author.by, keys.REASON: author.reason}

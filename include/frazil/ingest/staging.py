@@ -1,0 +1,347 @@
+"""STAGE: let Spark fill a branch, then distrust what it says."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pyiceberg.table import Table
+
+from frazil.connections import to_spark_options
+from frazil.errors import ConservationError, StageLostError, UnknownSchemaIdError
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg.branches import create_branch, drop_attempt, name_branch
+from frazil.iceberg.catalog import dead_letters_name, snapshot_summary, translated_errors
+from frazil.iceberg.data_files import iterate_coordinates, split_coordinates
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.ingest.batch_schemas import (
+    BatchSchemas,
+    add_unknown_schemas,
+    describe_key,
+    read_remembered_ids,
+    refuse_unasked,
+    select_batch_schemas,
+)
+from frazil.ingest.blocked_batches import refuse_other_rules
+from frazil.ingest.error_budget import BadRecords, dispose
+from frazil.ingest.fast_path import choose_evaluation, plan_direct
+from frazil.ingest.fast_path_files import stage_direct_files
+from frazil.ingest.messages import BatchPlan, Staged, StageRequest, StageResult
+from frazil.ingest.planning import check_sources
+from frazil.ingest.publishing import check_base, find_published
+from frazil.ingest.snapshot_summaries import choose_bound
+from frazil.ledger import keys
+from frazil.ledger.offsets import OffsetRange
+from frazil.ledger.recovery_point import LedgerEntry
+from frazil.ledger.state import StreamState
+from frazil.ledger.usage import take_usage
+from frazil.quality.compiler import compile_suite
+from frazil.quality.rules import CompiledSuite
+from frazil.quality.suite_files import load_suite
+from frazil.schemas.column_decoding import value_path
+from frazil.schemas.inferred_columns import with_columns
+from frazil.streams.models import Stream
+from frazil.streams.routes import count_own
+from frazil.workspace import Workspace
+
+GOOD_COLUMN = "_frazil_good"
+
+
+DISTRIBUTION_MODE = "write.distribution-mode"
+
+
+MAX_LOOKUPS = 5
+"""So often a batch is read again for schema ids that the registry knows and nobody had chosen."""
+
+
+def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
+    """Stage a plan on a fresh branch; a plan that is on main already stages nothing.
+
+    Raises:
+        SupersededError: another run was faster; nothing was staged.
+        StageStaleError: a file, the table's layout or what schemas ask for changed since the plan.
+        RetentionGapError, TopicRecreatedError: Kafka changed under the plan.
+        ConservationError: the staged rows are not what Kafka delivered.
+        SparkUnavailableError, JobFailedError, StorageError: the job did not end well.
+        RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: the batch waits.
+    """
+    work = with_columns(work)
+    _, history = load_with_history(work.store, plan.table)
+    published = find_published(history, plan)
+    if published is not None:
+        return _found_published(plan, published)
+    refuse_other_rules(work, plan)
+    check_base(history, plan)
+    remembered = read_remembered_ids(history, plan.stream)
+    return fill_branch(work, plan, lambda: refuse_changed_source(work, plan), remembered)
+
+
+def fill_branch(
+    work: Workspace,
+    plan: BatchPlan,
+    refuse_source: Callable[[], None],
+    remembered: Sequence[int] = (),
+    *,
+    beside: bool = False,
+) -> Staged:
+    """Let Spark fill a fresh branch with the plan's ranges, and compare it with its counters.
+
+    `refuse_source` looks at Kafka after the read: what changed meanwhile voids the stage.
+    `remembered` are schema ids that the batch will probably meet; `beside` as `name_branch` takes
+    it.
+    """
+    schemas = select_batch_schemas(work, plan, remembered)
+    attempt, base_head, result = _run_attempt(work, plan, schemas, beside=beside)
+    for _ in range(MAX_LOOKUPS):
+        if not result.unknown_ids:
+            break
+        drop_attempt(work.store, plan.table, attempt)
+        schemas = add_unknown_schemas(work, plan, schemas, result)
+        attempt, base_head, result = _run_attempt(work, plan, schemas, beside=beside)
+    refuse_unknown_ids(plan, result)
+    refuse_unasked(work, plan, result.value_schema_ids)
+    refuse_source()
+    if result.files:
+        reach_failpoint("stage.before-files")
+        stage_direct_files(work.store, plan, (attempt, base_head), result.files)
+    staged = assemble_staged(work, plan, result, (attempt, base_head))
+    reach_failpoint("stage.before-return")
+    return staged
+
+
+def _run_attempt(
+    work: Workspace, plan: BatchPlan, schemas: BatchSchemas, *, beside: bool
+) -> tuple[str, int, StageResult]:
+    """Let Spark fill a fresh branch; give the branch, the head it began on, and the counts."""
+    reach_failpoint("stage.before-branch")
+    attempt = name_branch(plan.stream, plan.base_epoch, beside=beside)
+    base_head = create_branch(work.store, plan.table, attempt)
+    reach_failpoint("stage.after-branch")
+    request = build_request(work, plan, attempt, schemas)
+    return attempt, base_head, work.engine.run_job("stage_batch", request, StageResult)
+
+
+def refuse_unknown_ids(plan: BatchPlan, result: StageResult) -> None:
+    """Refuse a batch that names more unknown ids than a few reads could look up."""
+    if result.unknown_ids:
+        raise UnknownSchemaIdError(
+            f"batch {plan.batch_id}: after {MAX_LOOKUPS} reads records still name new schema ids: "
+            f"{result.unknown_ids}, first at partition and offset {result.unknown_first}",
+            "these are hardly values of a schema registry: read the topic by another `convert`",
+        )
+
+
+def build_request(
+    work: Workspace, plan: BatchPlan, attempt: str, schemas: BatchSchemas | None = None
+) -> StageRequest:
+    """Write down what the Spark job needs, and no more."""
+    stream = work.stream
+    schemas = select_batch_schemas(work, plan) if schemas is None else schemas
+    metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
+    table = work.store.load(plan.table)
+    return StageRequest(
+        catalog=work.store.preset.name,
+        table=plan.table,
+        branch=attempt,
+        stream=plan.stream,
+        batch_id=plan.batch_id,
+        ranges=plan.ranges,
+        left_out=plan.left_out,
+        kafka_options=to_spark_options(work.kafka_config),
+        convert=stream.value.convert,
+        columns=stream.typed_columns,
+        isolation=stream.source.isolation,
+        metrics=metrics,
+        write_options=choose_write_options(stream),
+        errors=stream.errors.model_dump(mode="json"),
+        waived=plan.waived is not None,
+        dead_letters_table=dead_letters_name(plan.table),
+        session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
+        direct=plan_direct(table, stream, plan, metrics, schemas.get("value"), work.suite_file),
+        is_flat=stream.value.is_flat,
+        wire=schemas.get("value"),
+        key=describe_key(work, schemas),
+        route=stream.route,
+        late_before_ms=choose_bound(stream, plan),
+    )
+
+
+def choose_write_options(stream: Stream) -> dict[str, str]:
+    """Keep Spark from sampling a sorted table's rows: that reads Kafka and counts a second time.
+
+    Iceberg's default for sorted tables is `range`; here each task sorts what it writes.
+    """
+    given = stream.table.properties.get(DISTRIBUTION_MODE, "")
+    return {"distribution-mode": "none" if given == "none" else "hash"}
+
+
+def compile_checks(work: Workspace) -> CompiledSuite:
+    """Compile the stream's suite; its metrics are counted while the rows are written."""
+    if work.suite_file is None:
+        return CompiledSuite((), (), ())
+    suite = load_suite(work.suite_file)
+    stream = work.stream
+    paths = {column.name: value_path(column) for column in stream.parsed_columns}
+    return compile_suite(suite, stream.typed_columns, GOOD_COLUMN, paths)
+
+
+def assemble_staged(
+    work: Workspace, plan: BatchPlan, result: StageResult, attempt: tuple[str, int]
+) -> Staged:
+    """Compare the branch with the counters, and put both into the message."""
+    branch, base_head = attempt
+    bad = result.rows_read - result.rows_good - result.rows_elsewhere
+    own = count_own(work.stream.route, result.rows_read, result.rows_elsewhere)
+    records = BadRecords(own, bad, result.rows_invalid, result.rows_put_aside)
+    disposal = dispose(work.stream.errors, records)
+    return Staged(
+        stream=plan.stream,
+        batch_id=plan.batch_id,
+        attempt=branch,
+        snapshot_id=find_staged_snapshot(work, plan, result, branch, base_head),
+        base_head=base_head,
+        rows_read=result.rows_read,
+        rows_written=result.rows_good,
+        rows_quarantined=disposal.quarantined,
+        rows_skipped=disposal.skipped + result.rows_elsewhere,
+        rows_invalid=result.rows_invalid,
+        rows_elsewhere=result.rows_elsewhere,
+        rows_put_aside=result.rows_put_aside,
+        rows_late=result.rows_late,
+        partitions=result.partitions,
+        metrics=result.metrics,
+        min_timestamp_ms=result.min_timestamp_ms,
+        max_timestamp_ms=result.max_timestamp_ms,
+        dead_letters_snapshot_id=_letters_snapshot(work, plan, result, branch),
+        ended_at_ms=time.time_ns() // 1_000_000,
+        schema_ids=result.schema_ids,
+        unnamed_fields=result.unnamed_fields,
+        used=take_usage(),
+    )
+
+
+def find_staged_snapshot(
+    work: Workspace, plan: BatchPlan, result: StageResult, branch: str, base_head: int
+) -> int | None:
+    """See that the branch holds exactly one snapshot with exactly the counted rows."""
+    table = work.store.load(plan.table)
+    ref = table.metadata.refs.get(branch)
+    if ref is None:
+        raise StageLostError(
+            f"batch {plan.batch_id}: branch {branch} of {plan.table} vanished while Spark wrote",
+            "run again: the next run plans and stages afresh",
+        )
+    if ref.snapshot_id == base_head and result.rows_good == 0:
+        return None
+    snapshot = table.snapshot_by_id(ref.snapshot_id)
+    parent = snapshot.parent_snapshot_id if snapshot else None
+    added = int(snapshot_summary(snapshot.summary if snapshot else None).get("added-records", "0"))
+    if ref.snapshot_id == base_head or parent != base_head or added != result.rows_good:
+        raise ConservationError(
+            f"batch {plan.batch_id}: branch {branch} of {plan.table} should hold one snapshot with "
+            f"{result.rows_good} rows on head {base_head}; it holds snapshot {ref.snapshot_id} "
+            f"with {added} added rows on {parent}",
+            "nothing is visible; run again, and report this if it comes back",
+        )
+    refuse_wrong_offsets(table, ref.snapshot_id, plan)
+    return ref.snapshot_id if result.rows_good else None
+
+
+def _letters_snapshot(
+    work: Workspace, plan: BatchPlan, result: StageResult, branch: str
+) -> int | None:
+    """See that the dead letters' branch holds exactly the counted letters."""
+    if result.rows_dead == 0:
+        return None
+    name = dead_letters_name(plan.table)
+    table = work.store.load(name)
+    ref = table.metadata.refs.get(branch)
+    snapshot = table.snapshot_by_id(ref.snapshot_id) if ref else None
+    added = int(snapshot_summary(snapshot.summary if snapshot else None).get("added-records", "0"))
+    expected = result.rows_read - result.rows_good - result.rows_elsewhere
+    if snapshot is None or added != expected or result.rows_dead != expected:
+        raise ConservationError(
+            f"batch {plan.batch_id}: {expected} bad records were counted, but {name} branch "
+            f"{branch} holds {added} letters",
+            "nothing is visible; run again, and report this if it comes back",
+        )
+    return snapshot.snapshot_id
+
+
+def refuse_changed_source(work: Workspace, plan: BatchPlan) -> None:
+    """See after the read that topic, cluster and first offsets are still those of the plan (D3)."""
+    for topic, ranges in plan.offset_ranges.items():
+        facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
+        starts = [0] * len(facts.partitions)
+        for partition in range(len(facts.partitions)):
+            planned = ranges.get(partition)
+            known = plan.next_offsets[topic]
+            after = known[partition] if partition < len(known) else 0
+            starts[partition] = planned.start if planned else after
+        state = StreamState(
+            plan.base_epoch,
+            plan.base_batch,
+            {topic: tuple(starts)},
+            plan.topic_ids,
+            plan.cluster_id,
+        )
+        check_sources(plan.stream, state, [facts])
+
+
+def _found_published(plan: BatchPlan, entry: LedgerEntry) -> Staged:
+    """Describe a batch that is on main already: the following steps only confirm it."""
+    summary = entry.summary
+    return Staged(
+        stream=plan.stream,
+        batch_id=plan.batch_id,
+        attempt=summary.get(keys.ATTEMPT, ""),
+        snapshot_id=None,
+        base_head=entry.parent_id or 0,
+        rows_read=int(summary.get(keys.ROWS_READ, "0")),
+        rows_written=int(summary.get(keys.ROWS_WRITTEN, "0")),
+        rows_quarantined=int(summary.get(keys.ROWS_QUARANTINED, "0")),
+        rows_skipped=int(summary.get(keys.ROWS_SKIPPED, "0")),
+        already_published=True,
+    )
+
+
+_NOTHING_PLANNED = OffsetRange(0, 0)
+
+
+Seen = dict[tuple[str, int], NDArray[np.bool_]]
+"""Per partition one flag for each planned offset: is it staged?"""
+
+
+def refuse_wrong_offsets(table: Table, snapshot_id: int, plan: BatchPlan) -> None:
+    """Read the coordinates of the staged rows and refuse what is outside or there twice.
+
+    Counters cannot prove it: offsets 0, 0, 3, 3 have the count, ends and sum of 0, 1, 2, 3.
+
+    Raises:
+        ConservationError: an offset lies outside its range or is there twice.
+    """
+    seen: Seen = {}
+    with translated_errors(f"reading staged rows of {table.name()}"):
+        for coordinates in iterate_coordinates(table, snapshot_id):
+            for topic, partition, offsets in split_coordinates(coordinates):
+                _mark(seen, plan, (topic, partition), offsets)
+
+
+def _mark(seen: Seen, plan: BatchPlan, place: tuple[str, int], offsets: NDArray[np.int64]) -> None:
+    """Mark offsets as seen; refuse them outside the range or where a mark is already."""
+    topic, partition = place
+    ranges: Mapping[int, OffsetRange] = plan.offset_ranges.get(topic, {})
+    planned = ranges.get(partition, _NOTHING_PLANNED)
+    outside = int(offsets.min()) < planned.start or int(offsets.max()) >= planned.end
+    doubled = 0
+    if not outside:
+        flags = seen.setdefault(place, np.zeros(planned.width, dtype=np.bool_))
+        before = int(np.count_nonzero(flags))
+        flags[offsets - planned.start] = True
+        doubled = before + len(offsets) - int(np.count_nonzero(flags))
+    if outside or doubled:
+        raise ConservationError(
+            f"batch {plan.batch_id}: {topic}-{partition} planned as [{planned.start}, "
+            f"{planned.end}) holds offsets {offsets.min()} to {offsets.max()}, {doubled} twice",
+            "nothing is visible; run again, and report this if it comes back",
+        )

@@ -1,0 +1,242 @@
+"""Kafka as a log of offsets: ids, partitions, ends, timestamps. No policy here."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import stamina
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+from confluent_kafka.error import KafkaError
+
+from frazil.connections import to_librdkafka
+from frazil.errors import ConfigurationError, KafkaUnavailableError, UnknownTopicError
+from frazil.ledger.usage import count_request
+
+TIMEOUT_SECONDS = 10.0
+PROBE_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class PartitionOffsets:
+    """What a partition offers: earliest kept offset and the next one to come."""
+
+    earliest: int
+    end: int
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """A topic as the cluster sees it now."""
+
+    topic: str
+    topic_id: str
+    cluster_id: str
+    partitions: tuple[PartitionOffsets, ...]
+
+
+class KafkaLog:
+    """Ask one Kafka cluster about topics and offsets."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        """Keep librdkafka's settings; nothing connects before the first question.
+
+        Raises:
+            ConfigurationError: a setting that librdkafka does not know or accept.
+        """
+        quiet: dict[str, str | int | float | bool] = {
+            "log_level": 0,
+            "socket.connection.setup.timeout.ms": 5000,
+        }
+        self._config = {**quiet, **to_librdkafka(config)}
+        self._bootstrap = config.get("bootstrap.servers", "?")
+        try:
+            self._admin = AdminClient(self._config)
+        except KafkaException as exception:
+            raise ConfigurationError(
+                f"settings for Kafka at {self._bootstrap}: {exception.args[0].str()}",
+                "correct the connection's extra; what Spark's client alone knows begins `java.`",
+            ) from exception
+
+    def fetch_topic(self, topic: str, isolation: str = "read_committed") -> TopicFacts:
+        """Fetch ids and offsets of every partition; the end is the last stable one if committed.
+
+        Raises:
+            UnknownTopicError: the cluster has no such topic, or this user may not see it.
+            KafkaUnavailableError: nobody answered within the timeout.
+        """
+        for attempt in stamina.retry_context(on=_is_electing_leader, attempts=12, timeout=15.0):
+            with attempt:
+                return self._fetch_topic(topic, isolation)
+        message = "stamina leaves its loop only by a result or an error"
+        raise AssertionError(message)
+
+    def fetch_topics(
+        self, topics: Iterable[str], isolation: str = "read_committed"
+    ) -> tuple[TopicFacts, ...]:
+        """Fetch ids and offsets of several topics, in their order."""
+        return tuple(self.fetch_topic(topic, isolation) for topic in topics)
+
+    def _fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
+        with self._translated(f"describing topic {topic}"):
+            count_request("kafka", 2)
+            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
+            described = self._admin.describe_topics(
+                TopicCollection(topic_names=[topic]), request_timeout=TIMEOUT_SECONDS
+            )
+            description = described[topic].result(TIMEOUT_SECONDS)
+            cluster_id = str(cluster.result(TIMEOUT_SECONDS).cluster_id)
+            partitions = sorted(p.id for p in description.partitions)
+            earliest = self._list_offsets(topic, partitions, OffsetSpec.earliest(), isolation)
+            ends = self._list_offsets(topic, partitions, OffsetSpec.latest(), isolation)
+        return TopicFacts(
+            topic=topic,
+            topic_id=str(description.topic_id),
+            cluster_id=cluster_id,
+            partitions=tuple(PartitionOffsets(earliest[p], ends[p]) for p in partitions),
+        )
+
+    def fetch_offsets_at(
+        self, topic: str, partitions: int, timestamp_ms: int, isolation: str = "read_committed"
+    ) -> tuple[int, ...]:
+        """Fetch each partition's first offset at or after the instant, its end if there is none.
+
+        The end is that of the isolation level: an open transaction lies behind it.
+        """
+        with self._translated(f"looking up offsets of {topic} by time"):
+            numbers = list(range(partitions))
+            spec = OffsetSpec.for_timestamp(timestamp_ms)
+            found = self._list_offsets(topic, numbers, spec, isolation)
+            ends = self._list_offsets(topic, numbers, OffsetSpec.latest(), isolation)
+        return tuple(found[p] if found[p] >= 0 else ends[p] for p in numbers)
+
+    def fetch_cluster_id(self) -> str:
+        """Fetch the cluster's id.
+
+        Raises:
+            KafkaUnavailableError: nobody answered within the timeout.
+        """
+        with self._translated("describing the cluster"):
+            cluster = self._admin.describe_cluster(request_timeout=PROBE_TIMEOUT_SECONDS)
+            return str(cluster.result(PROBE_TIMEOUT_SECONDS).cluster_id)
+
+    def fetch_topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Fetch the topic's effective configuration."""
+        with self._translated(f"reading the configuration of {topic}"):
+            resource = ConfigResource(ResourceType.TOPIC, topic)
+            futures = self._admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
+            entries = futures[resource].result(TIMEOUT_SECONDS)
+        return {name: str(entry.value) for name, entry in entries.items()}
+
+    def fetch_first_timestamps(
+        self, topic: str, starts: Mapping[int, int], isolation: str = "read_committed"
+    ) -> Mapping[int, int | None]:
+        """Fetch the timestamp (ms) of the first record at or after each partition's offset.
+
+        None says that no record is there, only marks of transactions. A partition is left out if
+        nobody knows: it did not answer within the timeout, or its record has no timestamp.
+        """
+        if not starts:
+            return {}
+        consumer = Consumer(
+            {
+                **self._config,
+                "group.id": "frazil-probe",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                # An offset that is gone must not be taken for the end of the log.
+                "auto.offset.reset": "error",
+                "isolation.level": isolation,
+                "fetch.max.bytes": 1_048_576,
+                "fetch.wait.max.ms": 100,
+                "queued.min.messages": 1,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, p, o) for p, o in starts.items()])
+            return self._first_timestamps(consumer, topic, set(starts))
+        finally:
+            consumer.close()
+
+    def _first_timestamps(
+        self, consumer: Consumer, topic: str, waiting: set[int]
+    ) -> Mapping[int, int | None]:
+        found: dict[int, int | None] = {}
+        while waiting:
+            message = consumer.poll(PROBE_TIMEOUT_SECONDS)
+            if message is None:
+                break
+            partition, error = message.partition(), message.error()
+            if partition is None or partition not in waiting:
+                continue
+            waiting.discard(partition)
+            consumer.pause([TopicPartition(topic, partition)])
+            kind, timestamp_ms = message.timestamp()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    found[partition] = None
+            elif kind != TIMESTAMP_NOT_AVAILABLE and timestamp_ms >= 0:
+                found[partition] = timestamp_ms
+        return found
+
+    def _list_offsets(
+        self, topic: str, partitions: Sequence[int], spec: OffsetSpec, isolation: str
+    ) -> Mapping[int, int]:
+        level = (
+            IsolationLevel.READ_COMMITTED
+            if isolation == "read_committed"
+            else IsolationLevel.READ_UNCOMMITTED
+        )
+        count_request("kafka")
+        request = {TopicPartition(topic, p): spec for p in partitions}
+        futures = self._admin.list_offsets(
+            request, isolation_level=level, request_timeout=TIMEOUT_SECONDS
+        )
+        return {key.partition: f.result(TIMEOUT_SECONDS).offset for key, f in futures.items()}
+
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        """Turn librdkafka's errors into ours, with the facts."""
+        try:
+            yield
+        except KafkaException as exception:
+            error = exception.args[0]
+            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise UnknownTopicError(
+                    f"{doing}: cluster {self._bootstrap} has no such topic",
+                    "check `source` in the stream file, or create the topic; on the embedded stack "
+                    "`python -m frazil_demo.send TOPIC` does, and sends a record per line",
+                ) from exception
+            raise self._unavailable(doing, error.str()) from exception
+        except TimeoutError as exception:
+            raise self._unavailable(doing, f"no answer in {TIMEOUT_SECONDS:.0f} s") from exception
+
+    def _unavailable(self, doing: str, reason: str) -> KafkaUnavailableError:
+        return KafkaUnavailableError(
+            f"{doing}: Kafka at {self._bootstrap}: {reason}",
+            "`frazil stack up` where it is the embedded broker, `frazil doctor` checks any other; "
+            "nothing was read or written, the next run tries the same range again",
+        )
+
+
+def _is_electing_leader(error: Exception) -> bool:
+    """Recognise the moment after a partition was created or its broker left: worth a short wait."""
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() in {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+    }

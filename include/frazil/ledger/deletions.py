@@ -1,0 +1,115 @@
+"""What the ledger says of records that left on purpose: erased on request, or older than kept.
+
+The snapshot that took them lists each of them, so that nobody has to take its word: what it lists
+must be gone, and nothing else (decision record 16).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from frazil import __version__
+from frazil.ledger import keys
+from frazil.ledger.coordinates import (
+    NO_OFFSETS,
+    Coordinates,
+    Letters,
+    Partition,
+    count_coordinates,
+    encode_coordinates,
+    encode_letters,
+    parse_coordinates,
+    parse_letters,
+)
+from frazil.ledger.offsets import parse_ranges
+from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+
+KINDS = frozenset({keys.ERASE, keys.EXPIRE_ROWS})
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """One portion of a deletion: its kind, the run that asks for it, what its summary also says."""
+
+    kind: str
+    stream: str
+    run_id: str
+    words: Mapping[str, str]
+    portion: int = 0
+
+    def name(self, table_uuid: str) -> str:
+        """Hash what makes it this one: a run that is repeated finds its own."""
+        words = sorted(self.words.items())
+        parts = [table_uuid, self.stream, self.kind, words, self.run_id, self.portion]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    def summarize(
+        self, table_uuid: str, rows: int, gone: Coordinates, letters: Letters
+    ) -> dict[str, str]:
+        """Write the summary: how many rows go, their coordinates, and the letters that go."""
+        summary = {
+            keys.KIND: self.kind,
+            keys.STREAM: self.stream,
+            keys.BATCH_ID: self.name(table_uuid),
+            keys.ROWS_DELETED: str(rows),
+            keys.COORDINATES: encode_coordinates(gone),
+            keys.RUN_ID: self.run_id,
+            keys.VERSION: __version__,
+            **self.words,
+        }
+        return summary | ({keys.LETTERS: encode_letters(letters)} if letters else {})
+
+
+def is_deletion(summary: Mapping[str, str]) -> bool:
+    """Say whether a snapshot took records away on purpose."""
+    return summary.get(keys.KIND) in KINDS
+
+
+def parse_gone(summary: Mapping[str, str]) -> Coordinates:
+    """Read which rows a deletion took; none of any other snapshot."""
+    text = summary.get(keys.COORDINATES)
+    return parse_coordinates(text) if text and is_deletion(summary) else {}
+
+
+def parse_gone_letters(summary: Mapping[str, str]) -> Letters:
+    """Read which letters left; a rewind says again what it stepped behind."""
+    text = summary.get(keys.LETTERS)
+    return parse_letters(text) if text else {}
+
+
+def list_deletions(history: History) -> tuple[LedgerEntry, ...]:
+    """List the deletions of main's ancestry, newest first, whichever stream asked for them."""
+    return tuple(entry for entry in walk_ancestors(history) if is_deletion(entry.summary))
+
+
+def count_erased(entries: tuple[LedgerEntry, ...]) -> int:
+    """Count the rows that people had erased in these snapshots."""
+    return sum(
+        count_coordinates(parse_gone(entry.summary))
+        for entry in entries
+        if entry.summary.get(keys.KIND) == keys.ERASE
+    )
+
+
+def find_deletion(history: History, partition: Partition, offset: int) -> LedgerEntry | None:
+    """Find the deletion that took a record which did not come back; see `find_gone`."""
+    topic, number = partition
+    is_replayed = False
+    for entry in walk_ancestors(history):
+        kind = entry.summary.get(keys.KIND)
+        ranges = parse_ranges(entry.summary[keys.RANGES]) if keys.RANGES in entry.summary else {}
+        span = ranges.get(topic, {}).get(number)
+        if kind in keys.ROW_KINDS and span is not None and span.holds(offset):
+            if kind == keys.INGEST:
+                return None
+            is_replayed = True
+        letters = parse_gone_letters(entry.summary).values() if is_deletion(entry.summary) else ()
+        parts = (parse_gone(entry.summary), *letters)
+        if any(np.isin(offset, part.get(partition, NO_OFFSETS)) for part in parts) and (
+            kind == keys.ERASE or not is_replayed
+        ):
+            return entry
+    return None

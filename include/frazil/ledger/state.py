@@ -1,0 +1,118 @@
+"""The state of a stream as each snapshot carries it, and the hint beside it."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from frazil.errors import UnknownStateError
+from frazil.ledger import keys
+from frazil.ledger.keys import pack, unpack
+from frazil.ledger.offsets import NextOffsets
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """Where a stream stands: epoch, batch, next offsets, and what it reads from."""
+
+    epoch: int
+    batch: str
+    offsets: NextOffsets
+    topic_ids: Mapping[str, str]
+    cluster_id: str
+
+    def moved(self, epoch: int, batch: str, offsets: NextOffsets) -> "StreamState":
+        """Return the state after one more batch."""
+        return replace(self, epoch=epoch, batch=batch, offsets=offsets)
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A table property: never the truth, but it shows what others rolled back."""
+
+    epoch: int
+    batch: str
+    snapshot_id: int
+
+
+def encode_state(state: StreamState) -> str:
+    """Write a state as `frazil.state.<stream>`."""
+    text = json.dumps(
+        {
+            "v": VERSION,
+            "epoch": state.epoch,
+            "batch": state.batch,
+            "offsets": {topic: list(values) for topic, values in sorted(state.offsets.items())},
+            "topic-ids": dict(sorted(state.topic_ids.items())),
+            "cluster-id": state.cluster_id,
+        },
+        separators=(",", ":"),
+    )
+    return pack(text)
+
+
+def parse_state(text: str, where: str = "a snapshot", stream: str = "STREAM") -> StreamState:
+    """Read what `encode_state` wrote; `where` it stands, and whose, is told if it cannot be read.
+
+    Raises:
+        UnknownStateError: this release does not know its form; nobody may guess offsets.
+    """
+    try:
+        return _read_plain(text)
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+        raise UnknownStateError(
+            f"{where} carries a state that cannot be read ({type(error).__name__}: {error}): "
+            f"{text[:200]}; nothing was written",
+            "run the newer release that wrote it; if somebody edited it, roll the table back to a "
+            f"snapshot before it with its engine, then `frazil recover {stream} --reingest`",
+        ) from error
+
+
+def _read_plain(text: str) -> StreamState:
+    plain = json.loads(unpack(text))
+    if plain["v"] != VERSION:
+        message = f"version {plain['v']}, this release reads {VERSION}"
+        raise ValueError(message)
+    return StreamState(
+        epoch=int(plain["epoch"]),
+        batch=plain["batch"],
+        offsets={topic: tuple(map(int, ends)) for topic, ends in plain["offsets"].items()},
+        topic_ids=plain["topic-ids"],
+        cluster_id=plain["cluster-id"],
+    )
+
+
+def encode_hint(hint: Hint) -> str:
+    """Write a hint as the table property `frazil.hint.<stream>`."""
+    return json.dumps(
+        {"epoch": hint.epoch, "batch": hint.batch, "snapshot-id": hint.snapshot_id},
+        separators=(",", ":"),
+    )
+
+
+def parse_hint(text: str, where: str = "a table") -> Hint:
+    """Read what `encode_hint` wrote; `where` it stands is told if it cannot be read.
+
+    Raises:
+        UnknownStateError: without it nobody could tell a rollback by others.
+    """
+    try:
+        plain = json.loads(text)
+        return Hint(int(plain["epoch"]), plain["batch"], int(plain["snapshot-id"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnknownStateError(
+            f"{where} has a property frazil.hint.… that cannot be read ({type(error).__name__}: "
+            f"{error}): {text[:200]}; nothing was written",
+            "unset the property if `frazil audit` of a copy of the table is clean: the next batch "
+            "writes it anew",
+        ) from error
+
+
+def hint_properties(states: Mapping[str, StreamState], snapshot_id: int) -> dict[str, str]:
+    """Write the hints of every stream whose state a snapshot carries."""
+    return {
+        keys.hint_key(stream): encode_hint(Hint(state.epoch, state.batch, snapshot_id))
+        for stream, state in states.items()
+    }

@@ -1,0 +1,134 @@
+"""Whether a table has small files worth rewriting: pure decisions of compaction.
+
+They follow Iceberg's own bin-packing planner, so that Spark is asked only when it would do
+something, and what it is asked is what was decided here.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from frazil.errors import ConservationError
+from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+
+MEBIBYTE = 1024 * 1024
+MIN_INPUT_FILES = 5
+"""Fewer small files in a partition than this are left for the next time."""
+
+SMALL_RATIO = 0.75
+"""A file below this share of the target is small; Iceberg's default."""
+
+LARGE_RATIO = 1.8
+"""A file above this share of the target is split; Iceberg's default."""
+
+MANIFEST_TARGET_BYTES = 8 * MEBIBYTE
+MAX_SPARE_MANIFESTS = 20
+"""Every publish adds a manifest; planning a query reads them all."""
+
+PARTIAL_PROGRESS_BYTES = 10 * 1024 * MEBIBYTE
+"""Above this a rewrite commits in parts, so that a lost race does not lose hours of work."""
+
+Rewrite = Literal["files", "manifests"]
+
+
+@dataclass(frozen=True)
+class FileSize:
+    """One live data file: its partition, as text, and its size."""
+
+    partition: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The live data files and the manifests that list them."""
+
+    files: tuple[FileSize, ...]
+    manifest_bytes: tuple[int, ...]
+
+    @property
+    def data_bytes(self) -> int:
+        """Sum up the live data files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def count_small(files: Iterable[FileSize], target_bytes: int) -> int:
+    """Count the files below three quarters of the target."""
+    return sum(1 for file in files if file.size_bytes < SMALL_RATIO * target_bytes)
+
+
+def choose_inputs(files: Iterable[FileSize], target_bytes: int) -> list[FileSize]:
+    """Choose the files that a rewrite would read: whole groups, partition by partition."""
+    groups: dict[str, list[FileSize]] = defaultdict(list)
+    for file in files:
+        if not SMALL_RATIO * target_bytes <= file.size_bytes <= LARGE_RATIO * target_bytes:
+            groups[file.partition].append(file)
+    return [
+        file
+        for group in groups.values()
+        if _is_worthwhile([file.size_bytes for file in group], target_bytes)
+        for file in group
+    ]
+
+
+def _is_worthwhile(sizes: Sequence[int], target_bytes: int) -> bool:
+    enough_files = len(sizes) >= MIN_INPUT_FILES
+    enough_content = len(sizes) > 1 and sum(sizes) > target_bytes
+    too_much = sum(sizes) > LARGE_RATIO * target_bytes
+    return enough_files or enough_content or too_much
+
+
+def decide_rewrites(layout: TableLayout, target_bytes: int) -> tuple[Rewrite, ...]:
+    """Decide what is worth rewriting, in the order in which it is done."""
+    needed = -(-sum(layout.manifest_bytes) // MANIFEST_TARGET_BYTES)
+    spare = len(layout.manifest_bytes) - needed
+    wanted: dict[Rewrite, bool] = {
+        "files": bool(choose_inputs(layout.files, target_bytes)),
+        "manifests": spare > MAX_SPARE_MANIFESTS,
+    }
+    return tuple(rewrite for rewrite, is_wanted in wanted.items() if is_wanted)
+
+
+def needs_partial_progress(layout: TableLayout, target_bytes: int) -> bool:
+    """Say whether a rewrite is so large that it should commit in parts."""
+    inputs = choose_inputs(layout.files, target_bytes)
+    return sum(file.size_bytes for file in inputs) > PARTIAL_PROGRESS_BYTES
+
+
+def refuse_changed_rows(before_head: int | None, after: History) -> None:
+    """See that every rewrite since `before_head` kept the number of rows (I8).
+
+    Batches may land in between, so each `replace` snapshot is compared with its own parent.
+
+    Raises:
+        ConservationError: a rewrite lost or made rows.
+    """
+    for entry in walk_ancestors(after, beyond_metadata=False):
+        if entry.snapshot_id == before_head:
+            return
+        parent = after.entries.get(entry.parent_id) if entry.parent_id is not None else None
+        if entry.summary.get("operation") != "replace" or parent is None:
+            continue
+        rows_before, rows_after = _count_rows(parent), _count_rows(entry)
+        if not rows_before - _count_hidden(parent) <= rows_after <= rows_before:
+            raise ConservationError(
+                f"table {after.table}: compaction snapshot {entry.snapshot_id} has {rows_after} "
+                f"rows, its parent {parent.snapshot_id} has {rows_before}",
+                f"`frazil audit` names the records; snapshot {parent.snapshot_id} still holds "
+                "them: set main back to it, and report this",
+            )
+
+
+def _count_rows(entry: LedgerEntry) -> int:
+    return int(entry.summary.get("total-records", "0"))
+
+
+def _count_hidden(entry: LedgerEntry) -> int:
+    """Count the rows that delete files may hide: a rewrite leaves them out for good.
+
+    A deletion by value names no rows; it may hide all of them.
+    """
+    if int(entry.summary.get("total-equality-deletes", "0")):
+        return _count_rows(entry)
+    return int(entry.summary.get("total-position-deletes", "0"))

@@ -1,0 +1,206 @@
+"""The keys of an erasure: texts as typed values, and the rows and letters that have them.
+
+No error here repeats a value: whoever reads a log must not learn what was to be forgotten.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression, In, Or
+from pyiceberg.expressions.literals import AboveMax, BelowMin, Literal, literal
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    UUIDType,
+)
+
+from frazil.errors import ConfigurationError
+from frazil.iceberg.catalog import translated_errors
+from frazil.ingest.dead_letters import Flags, group_letters, list_slices
+from frazil.ledger import keys
+from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, Letters
+from frazil.maintenance.messages import ErasureRequest
+from frazil.maintenance.row_deletion import Wanted, read_column
+from frazil.streams.models import Stream
+
+RAW_KEY = f"{keys.KAFKA_COLUMN}.key"
+"""The column that has a record's raw key, in the table and in its dead letters."""
+
+KeyValue: TypeAlias = "Literal[Any]"
+"""A value as PyIceberg holds it, of any Python type."""
+
+TELLING_CHARACTERS = 4
+"""A shorter value may stand in a name or a reason by chance."""
+
+_KEY_TYPES = (BinaryType, DateType, DecimalType, IntegerType, LongType, StringType, UUIDType)
+_EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's own key"
+
+
+@dataclass(frozen=True)
+class ErasedKeys:
+    """Values by column; `raw` are keys of records, as bytes, by which letters are found."""
+
+    by_column: Mapping[str, tuple[str, ...]] = field(repr=False)
+    raw: frozenset[bytes] = field(repr=False)
+
+
+def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
+    """Read the keys of a request, from itself and from its file.
+
+    Raises:
+        ConfigurationError: none, one that is no COLUMN=VALUE, or a file that cannot be read.
+    """
+    texts = [*request.keys, *_read_lines(request.keys_file)]
+    by_column: dict[str, list[str]] = {}
+    for place, text in enumerate(texts, start=1):
+        column, sign, value = text.partition("=")
+        if not (column and sign and value):
+            raise ConfigurationError(f"key {place} of {len(texts)} is not COLUMN=VALUE", _EXAMPLE)
+        by_column.setdefault(column, []).append(value)
+    if not by_column:
+        raise ConfigurationError(f"erase of stream {stream.stream} needs a key", _EXAMPLE)
+    is_raw = {RAW_KEY} | ({stream.key.column} if stream.key.convert in {"string", "raw"} else set())
+    raw = [value for column in is_raw & by_column.keys() for value in by_column[column]]
+    if raw:  # also rows from before the key had a column
+        by_column[RAW_KEY] = raw
+    return ErasedKeys(
+        {c: tuple(values) for c, values in by_column.items()}, frozenset(v.encode() for v in raw)
+    )
+
+
+def refuse_telling(request: ErasureRequest, erased: ErasedKeys) -> None:
+    """Refuse a name or a reason that repeats a key: both stay in the table for ever.
+
+    Raises:
+        ConfigurationError: nothing was looked at.
+    """
+    told = f"{request.by} {request.reason}"
+    values = (value for values in erased.by_column.values() for value in values)
+    if any(len(value) >= TELLING_CHARACTERS and value in told for value in values):
+        raise ConfigurationError(
+            f"erase of stream {request.stream}: --by or --reason repeats a key, and both are kept",
+            "give the number of the request instead",
+        )
+
+
+def _read_lines(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        return [line for line in Path(path).read_text().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"the file of keys cannot be read: {type(error).__name__}",
+            "give a text file with one COLUMN=VALUE per line",
+        ) from error
+
+
+def find_wanted(schema: Schema, erased: ErasedKeys) -> Wanted:
+    """Say which rows of a table have one of the keys.
+
+    Raises:
+        ConfigurationError: no such column, one of a type that is no key, a value of another type.
+    """
+    found = {c: _read_values(schema, c, values) for c, values in erased.by_column.items()}
+    conditions: list[BooleanExpression] = [
+        In(term=column, literals={value for _, value in values}) for column, values in found.items()
+    ]
+    sets = {
+        column: _to_arrow([value for _, value in values], values[0][0])
+        for column, values in found.items()
+    }
+
+    def flag(rows: pa.Table) -> Flags:
+        is_wanted = np.zeros(len(rows), dtype=np.bool_)
+        for column, values in sets.items():
+            is_wanted |= _is_in(read_column(rows, column), values)
+        return is_wanted
+
+    condition = conditions[0] if len(conditions) == 1 else Or(*conditions)
+    return Wanted(condition, tuple(found), flag)
+
+
+def _read_values(
+    schema: Schema, column: str, values: Iterable[str]
+) -> list[tuple[IcebergType, KeyValue]]:
+    kind: IcebergType | None = None
+    with suppress(ValueError):  # also what lies inside of a list or map
+        found = schema.find_field(column)
+        schema.accessor_for_field(found.field_id)
+        kind = found.field_type
+    if not isinstance(kind, _KEY_TYPES):
+        names = ", ".join(sorted(t.__name__.removesuffix("Type").lower() for t in _KEY_TYPES))
+        raise ConfigurationError(
+            f"there is no column {column} that a key can be in",
+            f"choose a column of the table of one of these types: {names}",
+        )
+    return [(kind, _read_value(kind, column, value)) for value in values]
+
+
+def _read_value(kind: IcebergType, column: str, text: str) -> KeyValue:
+    try:
+        given = literal(text.encode()) if isinstance(kind, BinaryType) else literal(text)
+        value = given.to(kind)
+    except (ValueError, TypeError, ArithmeticError):
+        value = None
+    if value is None or isinstance(value, AboveMax | BelowMin):
+        # Not chained: the library's own words repeat the value.
+        raise ConfigurationError(
+            f"a value given for {column} is no {kind}", "write it as the table shows it"
+        ) from None
+    return value
+
+
+def _to_arrow(values: list[KeyValue], kind: IcebergType) -> pa.Array:
+    plain = [value.value for value in values]
+    match kind:
+        case DateType():
+            return pa.array(plain, pa.int32()).cast(pa.date32())
+        case DecimalType():
+            return pa.array(plain, pa.decimal128(kind.precision, kind.scale))
+        case UUIDType():
+            return pa.array(plain, pa.binary(16))
+        case _:
+            return pa.array(plain)
+
+
+def _is_in(column: pa.ChunkedArray, values: pa.Array) -> Flags:
+    if isinstance(column.type, pa.UuidType):
+        column = column.cast(pa.binary(16))
+    flags: Flags = pc.is_in(column, value_set=values.cast(column.type)).to_numpy()
+    return flags
+
+
+def find_letters(table: Table | None, erased: ErasedKeys, gone: Coordinates) -> Letters:
+    """Find the letters with one of the raw keys, and those of records that are rows and go."""
+    if table is None:
+        return {}
+    names = ("topic", "partition", "offset", "key")
+    fields = (*(f"{keys.KAFKA_COLUMN}.{name}" for name in names), "attempt")
+    with translated_errors(f"looking for dead letters in {'.'.join(table.name())}"):
+        found = table.scan(selected_fields=fields).to_arrow()
+    kafka = found[keys.KAFKA_COLUMN]
+    columns = {name: pc.struct_field(kafka, name) for name in names}
+    rows = pa.table({**columns, "attempt": found["attempt"]})
+    raw = pa.array(sorted(erased.raw), rows["key"].type)
+    wanted = pc.is_in(rows["key"], value_set=raw, skip_nulls=True).to_numpy().copy()
+    order = [(name, "ascending") for name in ("topic", "partition", "offset", "attempt")]
+    rows = rows.append_column("is_wanted", pa.array(wanted)).sort_by(order).combine_chunks()
+    wanted = rows["is_wanted"].to_numpy().copy()
+    for partition, low, high in list_slices(rows):
+        offsets = rows["offset"].to_numpy()[low:high]
+        wanted[low:high] |= np.isin(offsets, gone.get(partition, NO_OFFSETS))
+    return group_letters(rows.filter(pa.array(wanted)))

@@ -1,0 +1,132 @@
+"""Which files nobody references may be deleted: pure decisions of orphan removal (F4, F5)."""
+
+from collections.abc import Collection
+
+from pyiceberg.io import FileIO
+
+from frazil.errors import ConfigurationError, TableError
+from frazil.failpoints import reach_failpoint
+from frazil.maintenance.messages import OrphanReport, TableOrphans
+from frazil.maintenance.tables import (
+    list_maintained,
+    look_at_base,
+    new_request,
+    note_maintenance,
+    now_ms,
+    orphan_keep_ms,
+    read_used_files,
+    run_table_job,
+)
+from frazil.streams.timestamps import DAY_MS
+from frazil.workspace import Workspace
+
+_EQUAL_SCHEMES = {"s3a": "s3", "s3n": "s3", "": "file"}
+
+
+_OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "abfs", "abfss", "oss"}
+
+
+def decide_cutoff_ms(now_ms: int, keep_ms: int) -> int:
+    """Give the instant before which an unreferenced file was written to be an orphan.
+
+    Raises:
+        ConfigurationError: less than a day; a file of a run in progress would be taken for one.
+    """
+    if keep_ms < DAY_MS:
+        raise ConfigurationError(
+            f"orphan removal after {keep_ms} ms: files younger than 24 hours may belong to a run "
+            "that has not published yet",
+            "set maintenance.orphan_days to 1 or more in the stream file",
+        )
+    return now_ms - keep_ms
+
+
+def normalize_path(path: str) -> str:
+    """Write one file's address in one way: `file:/a`, `file:///a` and `/a` are the same file."""
+    # Not urlparse: a partition value in the path may hold `?` or `#`.
+    scheme, separator, rest = path.partition(":")
+    if not separator or "/" in scheme:
+        scheme, rest = "", path
+    return f"{_EQUAL_SCHEMES.get(scheme, scheme)}:{rest.lstrip('/')}"
+
+
+def needs_prefix_listing(location: str) -> bool:
+    """Say whether the table's folder is listed by Iceberg's own client, not by Hadoop's."""
+    return location.partition(":")[0] in _OBJECT_STORES
+
+
+def refuse_live_files(table: str, candidates: Collection[str], live: Collection[str]) -> None:
+    """See that no candidate is a file that the table uses, in whatever way it is written.
+
+    Raises:
+        TableError: Spark and the table's metadata disagree; nothing was deleted.
+    """
+    known = {normalize_path(path) for path in live}
+    doubtful = sorted(path for path in candidates if normalize_path(path) in known)
+    if doubtful:
+        raise TableError(
+            f"table {table}: {len(doubtful)} files that the table uses were taken for orphans, "
+            f"for example {doubtful[0]}; nothing was deleted",
+            "the catalog's warehouse and Spark's file system write paths differently: give both "
+            "the same `warehouse` address, with its scheme",
+        )
+
+
+def remove_orphans(work: Workspace, *, dry_run: bool = False) -> OrphanReport:
+    """Delete old files in the tables' folders that no snapshot, branch or metadata log names.
+
+    Spark lists them first; PyIceberg must agree that none is in use before any is deleted.
+
+    Raises:
+        TableError: a stream on the table halts, or the two disagree; nothing was deleted.
+        ConfigurationError: the files would be younger than a day.
+        JobFailedError, UnavailableError: run again.
+    """
+    stream = work.stream.stream
+    cutoff_ms = decide_cutoff_ms(now_ms(), orphan_keep_ms(work))
+    if look_at_base(work) is None:
+        tables: tuple[TableOrphans, ...] = (
+            TableOrphans(table=work.stream.table.name, exists=False),
+        )
+    else:
+        tables = tuple(
+            _remove(work, name, cutoff_ms, dry_run=dry_run) for name in list_maintained(work)
+        )
+    report = OrphanReport(stream=stream, dry_run=dry_run, tables=tables)
+    return note_maintenance(work, "remove_orphans", report)
+
+
+def _remove(work: Workspace, name: str, cutoff_ms: int, *, dry_run: bool) -> TableOrphans:
+    request = new_request(work, name).model_copy(
+        update={
+            "action": "orphans",
+            "older_than_ms": cutoff_ms,
+            "prefix_listing": needs_prefix_listing(work.store.load(name).location()),
+        }
+    )
+    paths = run_table_job(work, "remove_orphans", request).paths
+    if not paths:
+        return TableOrphans(table=name, dry_run=dry_run)
+    # Read after Spark's list: what was published meanwhile is in use.
+    table = work.store.load(name)
+    refuse_live_files(name, paths, set(read_used_files(table)))
+    size_bytes = sum(_weigh(table.io, path) for path in paths)
+    if not dry_run:
+        reach_failpoint("orphans.before-delete")
+        paths = run_table_job(
+            work, "remove_orphans", request.model_copy(update={"dry_run": False})
+        ).paths
+    return TableOrphans(
+        table=name, files=len(paths), bytes=size_bytes, sample=paths[:_SAMPLE], dry_run=dry_run
+    )
+
+
+def _weigh(io: FileIO, path: str) -> int:
+    """Give a file's size; one that somebody else removed weighs nothing."""
+    try:
+        return len(io.new_input(path))
+    except FileNotFoundError:
+        return 0
+
+
+_SAMPLE = 20

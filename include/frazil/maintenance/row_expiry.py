@@ -1,0 +1,143 @@
+"""Rows that are too old: taken out by maintenance, each listed, and no offset moves.
+
+A day ends at midnight in UTC, so a file is rewritten at most once a day while its rows get too old,
+and a file that only such rows fill goes whole. A record that comes late enough to be too old is
+ingested as any other, and goes with the next run.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, BooleanExpression, In, IsNull, LessThan, Or
+from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
+
+from frazil.errors import IncompatibleTableError
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.row_changes import count_rows, refuse_older_specs
+from frazil.ingest.dead_letters import Flags
+from frazil.ledger import keys
+from frazil.ledger.deletions import Deletion
+from frazil.ledger.recovery_point import History, walk_ancestors
+from frazil.ledger.state import parse_state
+from frazil.maintenance.messages import RowExpiryReport
+from frazil.maintenance.row_deletion import (
+    Wanted,
+    delete_rows,
+    find_no_letters,
+    find_rows,
+    read_column,
+)
+from frazil.maintenance.tables import look_at_base, note_maintenance, now_ms, summarize_table
+from frazil.streams.models import ExpireRows, Stream
+from frazil.streams.timestamps import DAY_MS
+from frazil.workspace import Workspace
+
+
+def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
+    """Take out the stream's rows that are older than its file says; none where it says nothing.
+
+    Raises:
+        TableError: a stream on the table halts.
+        IncompatibleTableError: the table's column is no time.
+        TargetError: a file with rows that stay is of an older partition spec.
+        CommitContentionError, UnavailableError: run again.
+    """
+    stream, before = work.stream, summarize_table(work)
+    rule = stream.maintenance.expire_rows
+    empty = RowExpiryReport(stream=stream.stream, dry_run=dry_run, before=before, after=before)
+    if rule is None:
+        return empty
+    cutoff = decide_cutoff(now_ms(), rule.keep_days)
+    told = {"column": rule.column, "before_at": cutoff}
+    if look_at_base(work) is None:
+        return empty.model_copy(update=told)
+    table, history = load_with_history(work.store, stream.table.name)
+    wanted = find_too_old(table.schema(), stream, rule, cutoff, list_own(history, stream))
+    rows = 0
+    for affected in find_rows(table, wanted):  # one at a time: a portion of it may be much
+        refuse_older_specs(table, [affected], stream.stream)
+        rows += count_rows([affected])
+    if dry_run:
+        return empty.model_copy(update={**told, "rows": rows})
+    words = {
+        keys.TARGET: f"{rule.column} before {cutoff.isoformat()}",
+        keys.BY: stream.owner,
+        keys.REASON: f"maintenance.expire_rows: {rule.column}, {rule.keep_days} days",
+    }
+    deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
+    landed = delete_rows(work, wanted, deletion, find_no_letters)
+    found = {
+        "rows": sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed),
+        "snapshot_ids": tuple(each.entry.snapshot_id for each in landed),
+        "after": summarize_table(work),
+    }
+    return note_maintenance(work, "expire_rows", empty.model_copy(update={**told, **found}))
+
+
+def decide_cutoff(at_ms: int, keep_days: int) -> datetime:
+    """Give the midnight, in UTC, before which a row is too old."""
+    today = datetime.fromtimestamp(at_ms // DAY_MS * DAY_MS / 1000, tz=UTC)
+    return today - timedelta(days=keep_days)
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """Which rows are a stream's: of these topics, and those that came with an adopted table."""
+
+    topics: tuple[str, ...]
+    adopted: bool
+
+
+def list_own(history: History, stream: Stream) -> OwnRows:
+    """List the topics that the stream reads or has read, and whether it adopted its table."""
+    key = keys.state_key(stream.stream)
+    carriers = [entry for entry in walk_ancestors(history) if key in entry.summary]
+    read = {topic for entry in carriers[:1] for topic in parse_state(entry.summary[key]).offsets}
+    adopted = any(entry.summary.get(keys.KIND) == keys.ADOPT for entry in carriers)
+    return OwnRows(tuple(sorted(read | set(stream.source.names))), adopted)
+
+
+def find_too_old(
+    schema: Schema, stream: Stream, rule: ExpireRows, cutoff: datetime, own: OwnRows
+) -> Wanted:
+    """Say which of the stream's rows are too old; other streams of the table keep their own.
+
+    Raises:
+        IncompatibleTableError: the column is not there, or no time.
+    """
+    name, topic = rule.column, f"{keys.KAFKA_COLUMN}.topic"
+    kind = schema.find_type(name) if name in schema.column_names else None
+    micros = int(cutoff.timestamp()) * 1_000_000
+    limit: DateLiteral | TimestampLiteral
+    match kind:
+        case DateType():
+            limit, scalar = DateLiteral(micros // (DAY_MS * 1000)), pa.scalar(cutoff.date())
+        case TimestampType():
+            limit, scalar = TimestampLiteral(micros), pa.scalar(cutoff.replace(tzinfo=None))
+        case TimestamptzType():
+            limit, scalar = TimestampLiteral(micros), pa.scalar(cutoff)
+        case _:
+            raise IncompatibleTableError(
+                f"stream {stream.stream}: maintenance.expire_rows names {name}, which is "
+                f"{kind or 'no column'} in {stream.table.name}",
+                f"name a date, timestamp or timestamptz there, or {keys.EVENT_TIME}",
+            )
+
+    def flag(rows: pa.Table) -> Flags:
+        topics = read_column(rows, topic)
+        times = read_column(rows, name)
+        is_own = pc.is_in(topics, value_set=pa.array(own.topics, topics.type))
+        if own.adopted:
+            is_own = pc.or_(is_own, pc.is_null(topics))
+        is_old = pc.and_(is_own, pc.less(times, scalar.cast(times.type)))
+        flags: Flags = pc.fill_null(is_old, False).to_numpy()  # noqa: FBT003 - Arrow's signature
+        return flags
+
+    is_own: BooleanExpression = In(term=topic, literals=set(own.topics))
+    if own.adopted:
+        is_own = Or(is_own, IsNull(term=topic))
+    return Wanted(And(is_own, LessThan(term=name, value=limit)), (name,), flag)

@@ -1,0 +1,200 @@
+"""Expire snapshots of a stream's tables: archive first, then exactly what was decided."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRef
+
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg import commits
+from frazil.iceberg.commit_retry import LostTurnError, commit_turn, take_turns
+from frazil.iceberg.ledger_archive import archive_all_entries, find_archived, load_with_history
+from frazil.ingest.publishing import Marker, publish_marker
+from frazil.ledger import keys
+from frazil.ledger.recovery_point import History, RecoveryPoint, find_points
+from frazil.maintenance.expiry_rules import (
+    ExpiryPlan,
+    decide_branches,
+    decide_expiry,
+    refuse_foreign_retention,
+    refuse_lost_snapshots,
+    refuse_lost_state,
+)
+from frazil.maintenance.messages import ExpireReport, TableExpiry
+from frazil.maintenance.tables import (
+    BaseLook,
+    list_maintained,
+    look_at_base,
+    new_request,
+    note_maintenance,
+    now_ms,
+    run_table_job,
+)
+from frazil.streams.models import RetentionWindow
+from frazil.workspace import Workspace, retention_window
+
+
+@dataclass(frozen=True)
+class ExpiryRun:
+    """One run of expiry: the stream, what stands on its table, the window and the clock."""
+
+    work: Workspace
+    base: BaseLook
+    window: RetentionWindow
+    at_ms: int
+    dry_run: bool
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A plan that needs no more carrying, on the history that it was decided on."""
+
+    plan: ExpiryPlan
+    table: Table
+    history: History
+    points: Mapping[str, RecoveryPoint]
+    carried: tuple[str, ...] = ()
+
+
+def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
+    """Drop forsaken staging branches and expire what is outside every window.
+
+    The states of idle streams are carried to the head first, and every entry is archived.
+
+    Args:
+        work: the stream; the longest window of all streams on its table counts.
+        dry_run: decide and write nothing.
+
+    Raises:
+        TableError: a stream on the table halts, or a recovery point moved.
+        ConfigurationError: the table has retention rules of its own.
+        JobFailedError, UnavailableError: run again; what is done stays done.
+    """
+    stream, name = work.stream.stream, work.stream.table.name
+    base = look_at_base(work)
+    if base is None:
+        return ExpireReport(
+            stream=stream, dry_run=dry_run, tables=(TableExpiry(table=name, exists=False),)
+        )
+    run = ExpiryRun(work, base, retention_window(work), now_ms(), dry_run)
+    # The archive forgets its own snapshots as it is appended to, beside any expiry.
+    names = [name for name in list_maintained(work) if name != keys.LEDGER_TABLE]
+    tables = tuple(_expire_table(run, table) for table in names)
+    report = ExpireReport(stream=stream, dry_run=dry_run, tables=tables)
+    return note_maintenance(work, "expire_snapshots", report)
+
+
+def _expire_table(run: ExpiryRun, name: str) -> TableExpiry:
+    table = run.work.store.load(name)
+    main_ref = table.metadata.refs.get(commits.MAIN)
+    refuse_foreign_retention(
+        name, table.properties, main_ref.max_snapshot_age_ms if main_ref else None
+    )
+    dropped = _drop_branches(run, name)
+    settled = take_turns(f"expiring {name}", partial(_settle_turn, run, name, dropped))
+    before = TableExpiry(
+        table=name,
+        snapshots_before=len(table.metadata.snapshots),
+        snapshots_after=len(settled.history.entries),
+        expired_ids=settled.plan.ancestor_ids,
+        abandoned_ids=settled.plan.abandoned_ids,
+        dropped_branches=dropped,
+        carried_streams=settled.carried,
+        dry_run=run.dry_run,
+    )
+    if run.dry_run or not (before.expired_ids or before.abandoned_ids):
+        return before
+    return _expire_decided(run, settled, before)
+
+
+def _drop_branches(run: ExpiryRun, name: str) -> tuple[str, ...]:
+    """Drop forsaken staging branches; their snapshots are abandoned from then on."""
+    refs = run.work.store.load(name).metadata.refs
+    forsaken = decide_branches(refs, run.at_ms, run.base.points, run.base.properties)
+    for branch in () if run.dry_run else forsaken:
+        take_turns(f"dropping branch {branch}", partial(_drop_turn, run, name, branch))
+    return forsaken
+
+
+def _drop_turn(run: ExpiryRun, name: str, branch: str) -> None:
+    table = run.work.store.load(name)
+    ref = table.metadata.refs.get(branch)
+    if ref is not None:
+        heads = {branch: ref.snapshot_id}
+        commit_turn(run.work.store, table, heads, commits.drop_branch(branch))
+
+
+def _settle_turn(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Settled:
+    """Decide; where a carrier would go, carry its state to the head and decide again."""
+    settled = _decide(run, name, dropped)
+    carry = settled.plan.carry
+    if not carry:
+        return settled
+    if not run.dry_run:
+        marker = Marker(
+            kind=keys.CARRY,
+            states={stream: settled.points[stream].state for stream in carry},
+            base_head=settled.history.head,
+            run_id=run.work.run_id,
+            extra={keys.STREAM: carry[0]} if len(carry) == 1 else {},
+        )
+        publish_marker(run.work.store, settled.table, marker)
+        reach_failpoint("expire.after-carry")
+        settled = _decide(run, name, dropped)
+        if settled.plan.carry:
+            raise LostTurnError("main moved while a state was carried")
+    return replace(settled, carried=carry)
+
+
+def _decide(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Settled:
+    table, history = load_with_history(run.work.store, name)
+    refs = {
+        name: ref.snapshot_id
+        for name, ref in table.metadata.refs.items()
+        if name not in dropped and not has_reached_its_age(ref, history, run.at_ms)
+    }
+    plan = decide_expiry(history, refs, run.at_ms, run.window)
+    return Settled(plan, table, history, find_points(history))
+
+
+def has_reached_its_age(ref: SnapshotRef, history: History, at_ms: int) -> bool:
+    """Say whether Iceberg's own expiry drops a branch or tag by its age limit.
+
+    It counts from the snapshot's commit; a rewind sets the limit of its tag accordingly.
+    """
+    entry = history.entries.get(ref.snapshot_id)
+    if ref.max_ref_age_ms is None or entry is None:
+        return False
+    return at_ms - entry.committed_at_ms > ref.max_ref_age_ms
+
+
+def _expire_decided(run: ExpiryRun, settled: Settled, before: TableExpiry) -> TableExpiry:
+    """Archive, expire exactly the archived ids, and look whether every stream is where it was."""
+    work, history = run.work, settled.history
+    expired = before.expired_ids
+    archived = 0
+    if before.table == work.stream.table.name:
+        archived = archive_all_entries(work.store, history)
+        known = find_archived(work.store, history)
+        expired = tuple(snapshot_id for snapshot_id in expired if snapshot_id in known)
+    ids = (*expired, *before.abandoned_ids)
+    request = new_request(work, before.table).model_copy(
+        update={"action": "expire", "snapshot_ids": ids, "dry_run": False}
+    )
+    reach_failpoint("expire.before-job")
+    counts = run_table_job(work, "expire_snapshots", request).counts
+    reach_failpoint("expire.after-job")
+    _, after = load_with_history(work.store, before.table)
+    refuse_lost_state(before.table, settled.points, find_points(after, *settled.points))
+    refuse_lost_snapshots(history, after, ids)
+    return before.model_copy(
+        update={
+            "expired_ids": expired,
+            "archived_entries": archived,
+            "snapshots_after": len(after.entries),
+            **{key: counts[key] for key in ("files_before", "files_after")},
+            **{key: counts[key] for key in ("bytes_before", "bytes_after")},
+        }
+    )

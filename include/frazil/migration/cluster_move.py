@@ -1,0 +1,250 @@
+"""MOVE: go on reading a topic's copy on another cluster, where the old one was read to.
+
+The stream's connection leads to the new cluster already. `plan_move` shows where each partition
+goes on and what proves it, `move_cluster` records it: one empty `move` snapshot with the new
+cluster's id, topic ids and offsets, by compare-and-set on the head that was looked at.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+
+from frazil.connections import find_kafka_config
+from frazil.errors import (
+    ConfigurationError,
+    MissingTableError,
+    NothingToDecideError,
+    PartitionsShrankError,
+)
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.ingest.publishing import Choice, record_decision
+from frazil.kafka.cluster import KafkaLog, TopicFacts
+from frazil.ledger import keys
+from frazil.ledger.authors import Author, Decision, refuse_dry_run
+from frazil.ledger.coordinates import Partition
+from frazil.ledger.history import trace_steps
+from frazil.ledger.offsets import parse_place
+from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
+from frazil.ledger.state import StreamState
+from frazil.migration.messages import Moved, MovedPartition, MovePlan, MoveRequest
+from frazil.migration.offset_translation import Boundary, Known, Place, find_boundary
+from frazil.migration.record_fingerprints import LedgerRecords, PrintedLog
+from frazil.workspace import Workspace
+
+
+def plan_move(work: Workspace, request: MoveRequest) -> MovePlan:
+    """Translate every partition's next offset, and say what shows that it is the right one.
+
+    Raises:
+        NothingToDecideError: the ledger reads this cluster already.
+        NotMovableError: a boundary cannot be shown, or a given offset contradicts the records.
+        PartitionsShrankError, ConfigurationError, TableError, UnavailableError: as everywhere.
+    """
+    _, history = load_with_history(work.store, work.stream.table.name)
+    plan = MovePlan(
+        stream=work.stream.stream, table=work.stream.table.name, request=request, text=""
+    )
+    try:
+        state, boundaries = _translate(work, request, history)
+    except NothingToDecideError:
+        if request.dry_run:
+            raise
+        return plan.model_copy(update={"text": "nothing to move now; perhaps this move was done"})
+    point = _find_point(work, history)
+    text = f"cluster {point.state.cluster_id} → {state.cluster_id}, epoch {state.epoch}"
+    return plan.model_copy(
+        update={
+            "old_cluster": point.state.cluster_id,
+            "new_cluster": state.cluster_id,
+            "partitions": tuple(MovedPartition(**asdict(each)) for each in boundaries),
+            "text": "\n".join([text, *map(_describe, boundaries)]),
+        }
+    )
+
+
+def _describe(each: Boundary) -> str:
+    return f"{each.topic}-{each.partition}: {each.old_next} → {each.new_next}: {each.evidence}"
+
+
+def move_cluster(work: Workspace, plan: MovePlan) -> Moved:
+    """Do what was planned, on a look of its own; any repetition finds it there.
+
+    Raises:
+        ConfigurationError: the plan is a dry run, or lacks who and why.
+        NotMovableError, NothingToDecideError, TableError: as in `plan_move`; nothing was written.
+        CommitContentionError, UnavailableError: run again.
+    """
+    request = plan.request
+    refuse_dry_run(plan.stream, dry_run=request.dry_run)
+    author = Author(request.by, request.reason)
+    done = record_decision(work, keys.MOVE, author, partial(_decide, work, request))
+    return _describe_done(plan, done)
+
+
+def _describe_done(plan: MovePlan, done: Decision) -> Moved:
+    return Moved(stream=plan.stream, table=plan.table, snapshot_id=done.snapshot_id, text=done.text)
+
+
+def _decide(work: Workspace, request: MoveRequest, history: History) -> Choice:
+    state, boundaries = _translate(work, request, history)
+    base = _find_point(work, history).state
+    told: dict[str, dict[str, list[object]]] = {}
+    for each in boundaries:
+        parts = told.setdefault(each.topic, {})
+        parts[str(each.partition)] = [each.old_next, each.new_next, each.evidence]
+    moved = {"from": base.cluster_id, "to": state.cluster_id, "partitions": told}
+    return Choice(base, state, told={keys.MOVED: json.dumps(moved, separators=(",", ":"))})
+
+
+def _find_point(work: Workspace, history: History) -> RecoveryPoint:
+    stream = work.stream.stream
+    point = find_recovery_point(history, stream)
+    if point is None:
+        raise MissingTableError(
+            f"stream {stream} has not begun: there is nothing to go on from",
+            f"`frazil run {stream}` begins at source.start",
+        )
+    return point
+
+
+def _translate(
+    work: Workspace, request: MoveRequest, history: History
+) -> tuple[StreamState, tuple[Boundary, ...]]:
+    """Give the state on the new cluster, still without a batch id, and each partition's proof."""
+    state = _find_point(work, history).state
+    stream, source = work.stream.stream, work.stream.source
+    names = [name for name in source.names if name in state.offsets]
+    topics = work.kafka.fetch_topics(names or source.names, source.isolation)
+    _refuse_unmoved(stream, state, topics, names)
+    given = _parse_next(request.next)
+    _refuse_unknown(stream, state, names, given)
+    boundaries = tuple(
+        boundary
+        for topic in topics
+        for boundary in _translate_topic(work, request, history, state, topic, given)
+    )
+    offsets = {name: list(values) for name, values in state.offsets.items()}
+    for each in boundaries:
+        offsets[each.topic][each.partition] = each.new_next
+    moved = StreamState(
+        epoch=state.epoch + 1,
+        batch="",
+        offsets={name: tuple(values) for name, values in offsets.items()},
+        topic_ids={**state.topic_ids, **{topic.topic: topic.topic_id for topic in topics}},
+        cluster_id=topics[0].cluster_id,
+    )
+    return moved, boundaries
+
+
+def _translate_topic(
+    work: Workspace,
+    request: MoveRequest,
+    history: History,
+    state: StreamState,
+    topic: TopicFacts,
+    given: Mapping[Partition, int],
+) -> list[Boundary]:
+    nexts = dict(enumerate(state.offsets[topic.topic]))
+    settings = work.kafka.fetch_topic_settings(topic.topic)
+    is_stamped = settings.get("message.timestamp.type") == "LogAppendTime"
+    known = _find_known(work, request, history, state, topic, with_times=not is_stamped)
+    own = {number: offset for (name, number), offset in given.items() if name == topic.topic}
+    log = PrintedLog(
+        work.kafka,
+        work.kafka_config,
+        work.stream.source.isolation,
+        with_values=request.old_connection is not None,
+        with_times=not is_stamped,
+    )
+    copies = log.read_copies(topic, known, own)
+    return [
+        find_boundary(
+            Place(work.stream.stream, topic.topic, number, old_next),
+            known[number],
+            copies[number],
+            own.get(number),
+        )
+        for number, old_next in nexts.items()
+    ]
+
+
+def _find_known(
+    work: Workspace,
+    request: MoveRequest,
+    history: History,
+    state: StreamState,
+    topic: TopicFacts,
+    *,
+    with_times: bool,
+) -> dict[int, Known]:
+    """Find the records around each recovery point: in the old log, else in the table."""
+    isolation = work.stream.source.isolation
+    if request.old_connection is not None:
+        config = find_kafka_config(request.old_connection)
+        log = KafkaLog(config)
+        old = PrintedLog(log, config, isolation, with_values=True, with_times=with_times)
+        return old.find_known(state, old.kafka.fetch_topic(topic.topic, isolation))
+    stream = work.stream
+    records = LedgerRecords(
+        work.store.load(stream.table.name),
+        work.store.find(stream.dead_letters_table),
+        trace_steps(history, stream.stream),
+    )
+    nexts = enumerate(state.offsets[topic.topic])
+    return {number: records.find_known((topic.topic, number), each) for number, each in nexts}
+
+
+def _parse_next(texts: tuple[str, ...]) -> dict[Partition, int]:
+    """Read offsets that a person gave, one for each partition."""
+    found: dict[Partition, int] = {}
+    for place in map(parse_place, texts):
+        if (place.topic, place.partition) in found:
+            raise ConfigurationError(
+                f"{place.topic}-{place.partition} is named twice",
+                "give one offset for each partition",
+            )
+        found[place.topic, place.partition] = place.offset
+    return found
+
+
+def _refuse_unmoved(
+    stream: str, state: StreamState, topics: tuple[TopicFacts, ...], names: list[str]
+) -> None:
+    """Refuse where there is nothing to move, or no copy to move to."""
+    if topics[0].cluster_id == state.cluster_id:
+        raise NothingToDecideError(
+            f"stream {stream}: the connection leads to cluster {state.cluster_id}, which the "
+            "ledger reads already",
+            "point the stream's Kafka connection to the new cluster first; "
+            f"`frazil plan {stream}` shows the next batch",
+        )
+    if not names:
+        raise NothingToDecideError(
+            f"stream {stream}: the stream file names {', '.join(t.topic for t in topics)}, the "
+            f"ledger has read {', '.join(sorted(state.offsets))}: a copy keeps its topic's name",
+            "name the topic that the ledger has read",
+        )
+    for topic in topics:
+        if len(topic.partitions) < len(state.offsets[topic.topic]):
+            raise PartitionsShrankError(
+                f"stream {stream}: topic {topic.topic} has {len(topic.partitions)} partitions on "
+                f"cluster {topic.cluster_id}, the ledger has {len(state.offsets[topic.topic])}",
+                "copy the topic partition by partition; offsets of others cannot be translated",
+            )
+
+
+def _refuse_unknown(
+    stream: str, state: StreamState, names: list[str], given: Mapping[Partition, int]
+) -> None:
+    """Refuse an offset of a partition that the ledger does not know: it begins at 0 anyway."""
+    unknown = [
+        f"{topic}-{number}"
+        for topic, number in given
+        if topic not in names or number >= len(state.offsets[topic])
+    ]
+    if unknown:
+        raise ConfigurationError(
+            f"stream {stream}: --next names {', '.join(unknown)}, which the ledger has not read",
+            f"`frazil status {stream}` lists its partitions",
+        )

@@ -1,0 +1,337 @@
+"""AUDIT: recompute from Kafka and the table alone that every record is there exactly once.
+
+Nothing that the ingest counted is believed: the offsets that Kafka delivers in the published ranges
+are read again and compared with the coordinates of the rows at main's head and of the dead letters
+that count (protocol.md, invariants I1 to I4).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from pyiceberg.table import Table
+
+from frazil.errors import MissingTableError, UnknownTopicError
+from frazil.iceberg.catalog import TableStore
+from frazil.iceberg.data_files import read_letters, read_rows
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.ingest.dead_letters import list_taken, select_counting
+from frazil.ingest.planning import check_sources
+from frazil.kafka.cluster import TopicFacts
+from frazil.kafka.consumer import AuditedLog, KafkaAuditedLog
+from frazil.ledger import keys
+from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition, count_coordinates
+from frazil.ledger.deletions import KINDS as DELETIONS
+from frazil.ledger.foreign_snapshots import count_foreign
+from frazil.ledger.history import (
+    Spans,
+    Step,
+    count_adopted_rows,
+    find_gone,
+    is_history_cut,
+    list_adopted,
+    list_attempts,
+    list_spans,
+    list_topics,
+    trace_steps,
+)
+from frazil.ledger.keys import unpack
+from frazil.ledger.offsets import OffsetRange, count_offsets
+from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
+from frazil.observability.audit_chain import check_backfills, check_chain
+from frazil.observability.audit_messages import (
+    AuditAnswer,
+    AuditCounts,
+    Finding,
+    find_records,
+    say_records,
+)
+from frazil.observability.audit_rules import (
+    BatchClaim,
+    Delivered,
+    Held,
+    PartitionView,
+    Tally,
+    check_deletions,
+    find_returned,
+    judge_batches,
+    judge_partition,
+    restore_letters,
+    restore_rows,
+)
+from frazil.streams.models import Stream
+from frazil.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was read for one audit; the table first, so that Kafka can only have more."""
+
+    table: Table
+    history: History
+    steps: tuple[Step, ...]
+    spans: Mapping[Partition, Spans]
+    rows: Mapping[Partition, Offsets]
+    letters: Mapping[Partition, Mapping[str, Offsets]]
+    delivered: Mapping[Partition, Delivered]
+
+
+def audit_stream(work: Workspace) -> AuditAnswer:
+    """Audit a stream; what Kafka no longer has is checked by the ledger's counts alone.
+
+    Raises:
+        TableError: the ledger halts; there is nothing to compare with.
+        MissingTableError: the stream has not begun.
+        TopicRecreatedError, ClusterChangedError: offsets of another log cannot be compared.
+        UnavailableError: Kafka, the catalog or the warehouse did not answer.
+    """
+    return audit_table(work.store, work.stream, KafkaAuditedLog(work.kafka, work.kafka_config))
+
+
+def audit_table(store: TableStore, stream: Stream, log: AuditedLog) -> AuditAnswer:
+    """Audit a stream's table against a log; see `audit_stream`."""
+    evidence = _read_evidence(store, stream, log)
+    tally = Tally()
+    findings = [*check_chain(evidence.steps), *check_backfills(evidence.steps)]
+    findings += check_deletions(evidence.steps)
+    findings += _find_strangers(evidence)
+    findings += _find_unplaced(evidence)
+    dead_letters = 0
+    for view in _list_views(evidence):
+        findings += view.returned
+        dead_letters += _count_letters(view, evidence)
+        findings += judge_partition(view, tally)
+    claims = [_read_claim(index, step) for index, step in enumerate(evidence.steps) if step.ranges]
+    findings += judge_batches([claim for claim in claims if claim is not None], tally)
+    counts = _count(evidence, tally, dead_letters)
+    return _answer(stream, evidence, tuple(findings), counts)
+
+
+def _read_evidence(store: TableStore, stream: Stream, log: AuditedLog) -> Evidence:
+    table, history = load_with_history(store, stream.table.name)
+    point = find_recovery_point(history, stream.stream)
+    if point is None:
+        raise MissingTableError(
+            f"stream {stream.stream} has not begun: table {stream.table.name} has no state of it",
+            f"`frazil run {stream.stream}` begins at source.start",
+        )
+    steps = trace_steps(history, stream.stream)
+    spans = list_spans(steps)
+    rows = read_rows(table)
+    letters = read_letters(store.find(stream.dead_letters_table))
+    delivered: dict[Partition, Delivered] = {}
+    for topic in sorted(point.state.offsets):
+        try:
+            delivered |= _read_log(stream, point, topic, spans, log)
+        except UnknownTopicError:
+            if topic in stream.source.names:
+                raise
+            # It left the stream file and then Kafka: the ledger's own counts are all there is.
+            numbers = range(len(point.state.offsets[topic]))
+            ends = point.state.offsets[topic]
+            delivered |= {(topic, p): Delivered(ends[p], NO_OFFSETS) for p in numbers}
+    return Evidence(table, history, steps, spans, rows, letters, delivered)
+
+
+def _read_log(
+    stream: Stream,
+    point: RecoveryPoint,
+    topic: str,
+    spans: Mapping[Partition, Spans],
+    log: AuditedLog,
+) -> dict[Partition, Delivered]:
+    """Read a topic's published ranges; what ages out meanwhile is not compared."""
+    isolation = stream.source.isolation
+    facts = log.fetch_topic(topic, isolation)
+    _refuse_other_log(stream.stream, point, facts)
+    is_compacted = "compact" in log.fetch_topic_settings(topic).get("cleanup.policy", "delete")
+    ranges: dict[int, OffsetRange] = {}
+    for partition, kept in enumerate(facts.partitions):
+        current = spans.get((topic, partition), Spans()).current
+        start = max(kept.earliest, min((span.start for span in current), default=0))
+        end = max((span.end for span in current), default=0)
+        if start < end:
+            ranges[partition] = OffsetRange(start, end)
+    offsets = log.fetch_delivered(topic, ranges, isolation) if ranges else {}
+    after = log.fetch_topic(topic, isolation)
+    return {
+        (topic, partition): Delivered(
+            kept.earliest, offsets.get(partition, NO_OFFSETS), is_compacted
+        )
+        for partition, kept in enumerate(after.partitions)
+    }
+
+
+def _refuse_other_log(stream: str, point: RecoveryPoint, facts: TopicFacts) -> None:
+    """Refuse by ids alone: aged-out offsets and lag are no obstacle to an audit."""
+    only_ids = replace(point.state, offsets={})
+    check_sources(stream, only_ids, [replace(facts, partitions=())])
+
+
+def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
+    """See each partition of the stream's topics from all sides."""
+    topics = {topic for topic, _ in (*evidence.spans, *evidence.delivered)}
+    attempts = list_attempts(evidence.steps)
+    present = (p for p in (*evidence.rows, *evidence.letters) if p[0] in topics)
+    for partition in sorted({*evidence.spans, *present}):
+        spans = evidence.spans.get(partition, Spans())
+        taken = list_taken(evidence.steps, partition)
+        held = Held(evidence.rows.get(partition, NO_OFFSETS), evidence.letters.get(partition, {}))
+        letters, back = select_counting(
+            restore_letters(evidence.steps, partition, held.letters), spans, attempts, taken
+        )
+        gone = find_gone(evidence.steps, spans, partition)
+        rows = restore_rows(held.rows, letters, gone)
+        delivered = evidence.delivered.get(partition)
+        returned = tuple(find_returned(evidence.steps, spans, partition, held))
+        has_gone = bool(len(gone))
+        yield PartitionView(partition, spans, rows, letters, delivered, back, returned, has_gone)
+
+
+def _count_letters(view: PartitionView, evidence: Evidence) -> int:
+    """Count the letters that count and that nobody erased."""
+    held = evidence.letters.get(view.partition, {})
+    return int(np.isin(view.letters, np.concatenate([NO_OFFSETS, *held.values()])).sum())
+
+
+def _find_strangers(evidence: Evidence) -> list[Finding]:
+    """Find rows of topics that no stream of the table reads."""
+    known = list_topics(evidence.history)
+    return [
+        find_records(
+            "I1",
+            f"{say_records(len(offsets))} of a topic that no stream reads",
+            *partition,
+            offsets,
+        )
+        for partition, offsets in sorted(evidence.rows.items())
+        if partition[0] not in known
+    ]
+
+
+def _find_unplaced(evidence: Evidence) -> list[Finding]:
+    """Find rows that should have come with a table that was taken over, and are more than that.
+
+    They have no coordinate of ours, or one below the offsets at which the table was taken over.
+    """
+    placed = sum(len(offsets) for offsets in evidence.rows.values())
+    early = sum(
+        int(np.searchsorted(evidence.rows.get(partition, NO_OFFSETS), offset))
+        for partition, offset in list_adopted(evidence.steps).items()
+    )
+    found = evidence.table.scan().count() - placed + early
+    came = count_adopted_rows(evidence.steps)
+    if found <= came:
+        return []
+    where = "or one below the adoption" if came else "of ours"
+    text = f"{found} rows have no coordinate {where}; {came} rows came with the table"
+    return [Finding(invariant="I1", text=text)]
+
+
+def _read_claim(index: int, step: Step) -> BatchClaim | None:
+    """Read what a batch says of itself; None for a snapshot that published no rows."""
+    summary = step.entry.summary
+    if keys.ROWS_READ not in summary:
+        return None
+    counts = None
+    if keys.COUNTS in summary:
+        counts = {
+            (topic, int(number)): (int(read), int(good))
+            for topic, by_partition in json.loads(unpack(summary[keys.COUNTS])).items()
+            for number, (read, good) in by_partition.items()
+        }
+    return BatchClaim(
+        index=index,
+        name=f"batch {summary.get(keys.BATCH_ID, '?')} ({step})",
+        rows_read=int(summary[keys.ROWS_READ]),
+        rows_written=int(summary.get(keys.ROWS_WRITTEN, "0")),
+        rows_quarantined=int(summary.get(keys.ROWS_QUARANTINED, "0")),
+        rows_skipped=int(summary.get(keys.ROWS_SKIPPED, "0")),
+        counts=counts,
+    )
+
+
+def _count(evidence: Evidence, tally: Tally, dead_letters: int) -> AuditCounts:
+    topics = {topic for topic, _ in evidence.spans}
+    return AuditCounts(
+        snapshots=len(evidence.steps),
+        batches=sum(step.kind == keys.INGEST for step in evidence.steps),
+        foreign_snapshots=count_foreign(evidence.history),
+        records_delivered=sum(counter.total() for counter in tally.delivered.values()),
+        rows=sum(len(rows) for (topic, _), rows in evidence.rows.items() if topic in topics),
+        dead_letters=dead_letters,
+        rows_skipped=sum(
+            int(step.entry.summary.get(keys.ROWS_SKIPPED, "0")) for step in evidence.steps
+        ),
+        offsets_aged=tally.offsets_aged,
+    )
+
+
+def _answer(
+    stream: Stream, evidence: Evidence, findings: tuple[Finding, ...], counts: AuditCounts
+) -> AuditAnswer:
+    checked_from = {
+        f"{topic}-{number}": max(
+            log.earliest,
+            min((s.start for s in evidence.spans[topic, number].current), default=0),
+        )
+        for (topic, number), log in sorted(evidence.delivered.items())
+        if (topic, number) in evidence.spans
+    }
+    verdict: Literal["holds", "broken"] = "broken" if findings else "holds"
+    return AuditAnswer(
+        stream=stream.stream,
+        table=stream.table.name,
+        snapshot_id=evidence.history.head,
+        verdict=verdict,
+        findings=findings,
+        counts=counts,
+        checked_from=checked_from,
+        facts_line=describe_audit(evidence.steps, evidence.history.head, counts, checked_from),
+    )
+
+
+def describe_audit(
+    steps: tuple[Step, ...], head: int | None, counts: AuditCounts, checked_from: Mapping[str, int]
+) -> str:
+    """Say what was compared, and what could not be."""
+    text = (
+        f"{counts.records_delivered} records delivered by Kafka in {counts.batches} batches; "
+        f"{counts.rows} rows, {counts.dead_letters} dead letters, {counts.rows_skipped} skipped; "
+        f"main at snapshot {head}"
+    )
+    if counts.offsets_aged:
+        starts = ", ".join(f"{name}@{offset}" for name, offset in checked_from.items() if offset)
+        text += (
+            f"; {counts.offsets_aged} published offsets have left Kafka: below {starts} only the "
+            "ledger's own counts were checked"
+        )
+    text += _describe_decisions(steps)
+    if counts.foreign_snapshots:
+        text += f"; {counts.foreign_snapshots} snapshots by others changed rows"
+    if is_history_cut(steps):
+        text += f"; the ledger is known only from {steps[0]} on"
+    return text
+
+
+def _describe_decisions(steps: tuple[Step, ...]) -> str:
+    """Say what people decided: gaps with what was lost, rollbacks, replays."""
+    kinds = Counter(step.kind for step in steps)
+    came = count_adopted_rows(steps)
+    lost = sum(count_offsets(step.ranges) for step in steps if step.kind == keys.GAP)
+    gone = sum(count_coordinates(step.gone) for step in steps if step.kind in DELETIONS)
+    told = {
+        keys.GAP: f"recorded gaps of {lost} lost offsets",
+        keys.REWIND: "rewinds",
+        keys.MOVE: "moves to another cluster",
+        keys.REPLAY: "replays",
+        keys.BACKFILL: "windows of a backfill",
+        keys.ERASE: "erasures",
+        keys.EXPIRE_ROWS: "expiries of rows",
+    }
+    text = "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])
+    text += f"; {came} rows came with the table and are not judged" if came else ""
+    return (f"; {gone} rows left on purpose" if gone else "") + text

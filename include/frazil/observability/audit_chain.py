@@ -1,0 +1,122 @@
+"""TODO."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from frazil.ledger import keys
+from frazil.ledger.history import Step, iterate_moves, list_spans
+from frazil.ledger.offsets import OffsetRange, iterate_ranges
+from frazil.ledger.state import StreamState
+from frazil.observability.audit_messages import Finding
+
+
+def check_chain(steps: tuple[Step, ...]) -> tuple[Finding, ...]:
+    """Check epochs (I2), ranges (I3) and that rows never move without offsets (I4)."""
+    return tuple(finding for step in steps for finding in _check_step(step))
+
+
+def _check_step(step: Step) -> Iterator[Finding]:
+    if step.after is None:
+        if step.kind == keys.INGEST:
+            text = f"{step} publishes rows without the offsets that they advance"
+            yield Finding(invariant="I4", text=text)
+        return
+    if step.kind not in _EPOCH_RISES and step.kind != keys.BOOTSTRAP:
+        text = f"{step} carries a state, which its kind must not"
+        yield Finding(invariant="I4", text=text)
+    if step.before is not None:
+        yield from _check_epoch(step, step.before, step.after)
+        yield from _check_offsets(step, step.before, step.after)
+
+
+def _check_epoch(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
+    if step.kind == keys.BOOTSTRAP:
+        text = f"{step} begins the stream a second time, after epoch {before.epoch}"
+        yield Finding(invariant="I2", text=text)
+        return
+    least, most = _EPOCH_RISES.get(step.kind, (0, 0))
+    rise = after.epoch - before.epoch
+    if rise < least or (most is not None and rise > most):
+        text = f"{step} takes the epoch from {before.epoch} to {after.epoch}"
+        yield Finding(invariant="I2", text=text)
+    batch_id = step.entry.summary.get(keys.BATCH_ID)
+    if step.kind == keys.INGEST and batch_id != after.batch:
+        text = f"{step} publishes batch {batch_id}, its state names batch {after.batch}"
+        yield Finding(invariant="I2", text=text)
+
+
+def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
+    """Follow each partition from the state before to the one after."""
+    if (before.cluster_id != after.cluster_id) != (step.kind == keys.MOVE):
+        text = f"{step} goes from cluster {before.cluster_id} to {after.cluster_id}"
+        yield Finding(invariant="I3", text=text)
+    if step.kind == keys.MOVE:
+        yield from _check_move(step, before, after)
+        return
+    for partition, start, end in iterate_moves(before, after):
+        topic, number = partition
+        recorded = step.ranges.get(topic, {}).get(number)
+        problem = _explain_move(step.kind, start, end, recorded)
+        if problem is not None:
+            yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
+    known = {partition for partition, _, _ in iterate_moves(before, after)}
+    for topic, number, recorded in iterate_ranges(step.ranges):
+        if (topic, number) not in known:
+            problem = f"[{recorded.start}, {recorded.end}) is in no state"
+            yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
+
+
+def _check_move(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
+    """See that a move to another cluster says what it did to each partition."""
+    told = json.loads(step.entry.summary.get(keys.MOVED, "{}")).get("partitions", {})
+    for (topic, number), start, end in iterate_moves(before, after):
+        recorded = told.get(topic, {}).get(str(number), [start, start])[:2]
+        if recorded != [start, end]:
+            problem = f"goes from {start} to {end}, and the move says {recorded}"
+            yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
+
+
+def _explain_move(kind: str, start: int, end: int, recorded: OffsetRange | None) -> str | None:
+    """Say what is wrong with a partition's move; None if nothing is."""
+    if kind == keys.INGEST:
+        return _explain_ingest(start, end, recorded or OffsetRange(start, start))
+    if kind == keys.GAP:
+        covered = recorded is not None and (recorded.start, recorded.end) == (start, end)
+        return None if end <= start or covered else f"[{start}, {end}) is lost and not recorded"
+    if kind == keys.BOOTSTRAP:
+        return f"starts over at {end}, {start} was read" if end < start else None
+    is_still = kind == keys.ADOPT or end == start
+    return None if is_still else f"moves from {start} to {end} without rows"
+
+
+def _explain_ingest(start: int, end: int, published: OffsetRange) -> str | None:
+    if published.start > start:
+        return f"gap: [{start}, {published.start}) is in no range"
+    if published.start < start:
+        return f"overlap: [{published.start}, {start}) was published before"
+    if published.end != end:
+        return f"the rows end at {published.end}, the state says {end}"
+    return None
+
+
+_EPOCH_RISES: Mapping[str, tuple[int, int | None]] = {
+    keys.INGEST: (1, 1),
+    keys.ADOPT: (1, 1),
+    keys.GAP: (1, None),
+    keys.REWIND: (1, None),
+    keys.MOVE: (1, 1),
+    keys.CARRY: (0, 0),
+}
+"""Kind → least and most that the epoch rises (I2); a gap that answers a rollback rises by more."""
+
+
+def check_backfills(steps: tuple[Step, ...]) -> Iterator[Finding]:
+    """See that a backfill published only what nobody had published before (I3)."""
+    for (topic, number), spans in list_spans(steps).items():
+        for span in spans.current:
+            before = (other for other in spans.current if other.index < span.index)
+            if steps[span.index].kind == keys.BACKFILL and any(
+                other.start < span.end and span.start < other.end for other in before
+            ):
+                text = f"{topic}-{number}: [{span.start}, {span.end}) was published before"
+                yield Finding(invariant="I3", text=f"{steps[span.index]}: {text}")

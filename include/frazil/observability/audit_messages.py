@@ -1,0 +1,74 @@
+"""What an audit answers: findings with the records that they speak of, and what was counted."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from frazil.ledger.coordinates import SHOWN_COORDINATES
+
+Coordinate = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+Invariant = Literal["I1", "I2", "I3", "I4", "I10"]
+
+
+class Finding(BaseModel):
+    """One broken invariant of protocol.md; at most twenty of the records concerned."""
+
+    model_config = ConfigDict(frozen=True)
+
+    invariant: Invariant
+    text: str
+    coordinates: tuple[Coordinate, ...] = ()
+
+
+class AuditCounts(BaseModel):
+    """What the audit counted, in records; `offsets_aged` of the published ones left Kafka."""
+
+    model_config = ConfigDict(frozen=True)
+
+    snapshots: int
+    batches: int
+    foreign_snapshots: int
+    records_delivered: int
+    rows: int
+    dead_letters: int
+    rows_skipped: int
+    offsets_aged: int
+
+
+class AuditAnswer(BaseModel):
+    """The verdict on one stream, from Kafka and the table alone.
+
+    `checked_from` names per partition (`topic-0`) the first offset that could be compared with
+    Kafka; below it only the ledger's own counts were checked.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    stream: str
+    table: str
+    snapshot_id: int | None
+    verdict: Literal["holds", "broken"]
+    findings: tuple[Finding, ...]
+    counts: AuditCounts
+    checked_from: dict[str, int]
+    facts_line: str
+
+
+def say_records(count: int) -> str:
+    """Write a number of records as people do."""
+    return "1 record" if count == 1 else f"{count} records"
+
+
+def find_records(
+    invariant: Invariant, text: str, topic: str, partition: int, offsets: Iterable[int]
+) -> Finding:
+    """Build a finding about records; the text ends with their coordinates."""
+    every = list(offsets)
+    shown = [(topic, partition, int(offset)) for offset in every[:SHOWN_COORDINATES]]
+    names = ", ".join(f"{t}-{p}@{o}" for t, p, o in shown)
+    more = f" and {len(every) - len(shown)} more" if len(every) > len(shown) else ""
+    return Finding(invariant=invariant, text=f"{text}: {names}{more}", coordinates=tuple(shown))

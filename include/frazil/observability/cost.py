@@ -1,0 +1,353 @@
+"""What a stream cost by day, and what another freshness would cost: arithmetic on measurements.
+
+A batch costs something before it reads its first record. That part is found by least squares over
+the batches of a window, cost against records; with a line through the means, n batches more cost n
+times the fixed part more, whatever the rest is. The answer comes with the range of two standard
+errors, and the range never leaves what must hold: a fixed part of nothing, or of all.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from frazil.errors import ConfigurationError
+
+MIN_RUNS = 10
+"""Fewer batches make no fit."""
+
+
+WIDEST = 0.25
+"""A fit is reliable if its answer is known to a quarter of what a batch costs now, up or down."""
+
+
+FACTORS = (2.0, 0.5)
+"""Twice as many batches, as half the interval makes them, and half as many."""
+
+
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class BatchCost:
+    """What one published batch cost; CPU in ms, None where it was not recorded."""
+
+    at: datetime
+    records: int
+    cpu_ms: int | None = None
+    spark_cpu_ms: int | None = None
+    requests: int = 0
+    bytes_written: int = 0
+    files_written: int = 0
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What a snapshot of any kind says of the table."""
+
+    at: datetime
+    is_batch: bool
+    bytes_written: int
+    bytes_live: int
+    files_live: int
+
+
+@dataclass(frozen=True)
+class MaintenanceCost:
+    """CPU time of one step of maintenance, that of Spark included where it is known, ms."""
+
+    at: datetime
+    cpu_ms: int
+
+
+class _Answer(BaseModel):
+    """A frozen answer that prints as JSON."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Money(BaseModel):
+    """Money by what it is paid for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cpu: float
+    storage: float
+    written: float
+    requests: float
+    total: float
+
+
+class DayCost(_Answer):
+    """One day in UTC; `measured` batches know their CPU, and `spark_measured` that of Spark."""
+
+    day: date
+    batches: int
+    records: int
+    measured: int
+    spark_measured: int
+    cpu_seconds: float
+    spark_cpu_seconds: float
+    maintenance_cpu_seconds: float
+    bytes_written: int
+    files_written: int
+    requests: int
+    commits: int
+    bytes_by_others: int
+    bytes_live: int
+    files_live: int
+    money: Money | None = None
+
+
+class Fit(_Answer):
+    """The part of a batch's cost that does not depend on its records, with its range."""
+
+    runs: int
+    mean: float
+    fixed: float
+    low: float
+    high: float
+    reliable: bool
+    why: str = ""
+
+
+class WhatIf(_Answer):
+    """A day with `factor` times as many batches of the same records; ranges are low and high."""
+
+    factor: float
+    batches: float
+    interval_seconds: float | None
+    cpu_seconds: float
+    cpu_seconds_range: tuple[float, float]
+    files_written: float
+    requests: float
+    money: float | None = None
+    money_range: tuple[float, float] | None = None
+
+
+class Prices(BaseModel):
+    """Prices without tax; what is left out costs nothing.
+
+    GB are 10⁹ bytes, a month has 30 days, a request is a call of Kafka or the catalog, or a file
+    that is opened or written.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    currency: str = Field("", max_length=12)
+    cpu_core_hour: float = Field(0, ge=0)
+    storage_gb_month: float = Field(0, ge=0)
+    written_gb: float = Field(0, ge=0)
+    requests_million: float = Field(0, ge=0)
+
+
+def sum_up_days(
+    batches: Sequence[BatchCost],
+    snapshots: Sequence[TableFacts],
+    maintained: Sequence[MaintenanceCost],
+    prices: Prices | None,
+) -> list[DayCost]:
+    """Sum up each day from the first snapshot's to the last one's, also those without a batch."""
+    if not snapshots:
+        return []
+    days = [_day(snapshot.at) for snapshot in snapshots]
+    days += [day for step in maintained if (day := _day(step.at)) > max(days)]
+    first, number = min(days), (max(days) - min(days)).days + 1
+    found, newest = [], min(snapshots, key=lambda s: s.at)
+    for day in (first + timedelta(days=index) for index in range(number)):
+        own = [b for b in batches if _day(b.at) == day]
+        seen = [s for s in snapshots if _day(s.at) == day]
+        newest = max([newest, *seen], key=lambda s: s.at)
+        maintained_ms = sum(step.cpu_ms for step in maintained if _day(step.at) == day)
+        summed = _sum_up(day, own, seen, newest)
+        found.append(summed.model_copy(update={"maintenance_cpu_seconds": maintained_ms / 1000}))
+    if prices is not None:
+        return [day.model_copy(update={"money": price_day(day, prices)}) for day in found]
+    return found
+
+
+def _day(at: datetime) -> date:
+    return at.astimezone(UTC).date()
+
+
+def _sum_up(
+    day: date, own: Sequence[BatchCost], seen: Sequence[TableFacts], newest: TableFacts
+) -> DayCost:
+    return DayCost(
+        day=day,
+        batches=len(own),
+        records=sum(b.records for b in own),
+        measured=sum(b.cpu_ms is not None for b in own),
+        spark_measured=sum(b.spark_cpu_ms is not None for b in own),
+        cpu_seconds=sum(b.cpu_ms or 0 for b in own) / 1000,
+        spark_cpu_seconds=sum(b.spark_cpu_ms or 0 for b in own) / 1000,
+        maintenance_cpu_seconds=0,
+        bytes_written=sum(b.bytes_written for b in own),
+        files_written=sum(b.files_written for b in own),
+        requests=sum(b.requests for b in own),
+        commits=len(seen),
+        bytes_by_others=sum(s.bytes_written for s in seen if not s.is_batch),
+        bytes_live=newest.bytes_live,
+        files_live=newest.files_live,
+    )
+
+
+def price_day(day: DayCost, prices: Prices) -> Money:
+    """Price a day; a file that Spark wrote is one request to the store."""
+    return price(
+        prices,
+        cpu_seconds=day.cpu_seconds + day.spark_cpu_seconds + day.maintenance_cpu_seconds,
+        bytes_live=day.bytes_live,
+        bytes_written=day.bytes_written + day.bytes_by_others,
+        requests=day.requests + day.files_written,
+    )
+
+
+def fit_fixed_cost(points: Sequence[tuple[int, float]]) -> Fit:
+    """Find the fixed part of a batch's cost from (records, cost) of each."""
+    mean = statistics.fmean(cost for _, cost in points) if points else 0.0
+    if len(points) < MIN_RUNS:
+        why = f"{len(points)} measured batches; {MIN_RUNS} are the least"
+        return Fit(
+            runs=len(points), mean=mean, fixed=mean, low=0, high=mean, reliable=False, why=why
+        )
+    records = [float(number) for number, _ in points]
+    if min(records) == max(records):
+        why = "all batches have the same number of records: the fixed part cannot be told apart"
+        return Fit(
+            runs=len(points), mean=mean, fixed=mean, low=0, high=mean, reliable=False, why=why
+        )
+    line = statistics.linear_regression(records, [cost for _, cost in points])
+    error = _standard_error(points, line.slope, line.intercept)
+    fixed, low, high = (
+        min(max(value, 0.0), mean)
+        for value in (line.intercept, line.intercept - 2 * error, line.intercept + 2 * error)
+    )
+    reliable = max(high - fixed, fixed - low) <= WIDEST * mean
+    why = "" if reliable else "batches of like size, or of unlike cost: the range is wide"
+    return Fit(
+        runs=len(points), mean=mean, fixed=fixed, low=low, high=high, reliable=reliable, why=why
+    )
+
+
+def _standard_error(points: Sequence[tuple[int, float]], slope: float, intercept: float) -> float:
+    """Give the standard error of the intercept of a least-squares line."""
+    mean = statistics.fmean(records for records, _ in points)
+    spread = math.fsum((records - mean) ** 2 for records, _ in points)
+    rest = math.fsum((cost - intercept - slope * records) ** 2 for records, cost in points)
+    variance = rest / (len(points) - 2)
+    return math.sqrt(variance * (1 / len(points) + mean**2 / spread))
+
+
+@dataclass(frozen=True)
+class Rates:
+    """An average day of a window, and the median time from a batch to the next."""
+
+    batches: float
+    files_written: float
+    requests: float
+    interval_seconds: float | None
+
+
+def average_day(batches: Sequence[BatchCost], window: timedelta) -> Rates:
+    """Average over a window; one shorter than an hour counts as an hour."""
+    days = max(window, timedelta(hours=1)) / DAY
+    instants = sorted(batch.at for batch in batches)
+    gaps = [(b - a).total_seconds() for a, b in pairwise(instants)]
+    return Rates(
+        batches=len(batches) / days,
+        files_written=sum(b.files_written for b in batches) / days,
+        requests=sum(b.requests for b in batches) / days,
+        interval_seconds=statistics.median(gaps) if gaps else None,
+    )
+
+
+def imagine(rates: Rates, fit: Fit, factor: float, prices: Prices | None) -> WhatIf:
+    """Say what a day costs with `factor` times as many batches; `fit` is in CPU seconds."""
+    cpu, low, high = (
+        rates.batches * (fit.mean + (factor - 1) * fixed)
+        for fixed in (fit.fixed, fit.low, fit.high)
+    )
+    low, high = min(low, high), max(low, high)
+    imagined = WhatIf(
+        factor=factor,
+        batches=rates.batches * factor,
+        interval_seconds=rates.interval_seconds and rates.interval_seconds / factor,
+        cpu_seconds=cpu,
+        cpu_seconds_range=(low, high),
+        files_written=rates.files_written * factor,
+        requests=rates.requests * factor,
+    )
+    if prices is None:
+        return imagined
+    requests = imagined.requests + imagined.files_written
+    least, expected, most = (
+        price(prices, cpu_seconds=seconds, requests=requests).total for seconds in (low, cpu, high)
+    )
+    return imagined.model_copy(update={"money": expected, "money_range": (least, most)})
+
+
+SECONDS_PER_HOUR = 3600
+
+
+DAYS_PER_MONTH = 30
+
+
+GB = 1_000_000_000
+
+
+MILLION = 1_000_000
+
+
+def load_prices(path: Path) -> Prices:
+    """Read a file of prices.
+
+    Raises:
+        ConfigurationError: it is not there, no YAML, or a field is wrong; names each of them.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        reason = str(error).splitlines()[0]
+        raise _wrong(path, f"cannot be read: {reason}") from error
+    try:
+        return Prices.model_validate(content or {})
+    except ValidationError as error:
+        told = (f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+        raise _wrong(path, "; ".join(told)) from error
+
+
+def _wrong(path: Path, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"prices {path}: {reason}",
+        f"write numbers of 0 or more for {', '.join(sorted(set(Prices.model_fields)))}; "
+        "docs/prices.yaml is an example",
+    )
+
+
+def price(
+    prices: Prices,
+    *,
+    cpu_seconds: float = 0,
+    bytes_live: float = 0,
+    bytes_written: float = 0,
+    requests: float = 0,
+) -> Money:
+    """Price a day's use; `bytes_live` are kept for the day."""
+    cpu = cpu_seconds / SECONDS_PER_HOUR * prices.cpu_core_hour
+    storage = bytes_live / GB * prices.storage_gb_month / DAYS_PER_MONTH
+    written = bytes_written / GB * prices.written_gb
+    asked = requests / MILLION * prices.requests_million
+    return Money(
+        cpu=cpu,
+        storage=storage,
+        written=written,
+        requests=asked,
+        total=cpu + storage + written + asked,
+    )

@@ -1,0 +1,87 @@
+"""What is said of a stream's dead letters: counts by reason, never their content."""
+
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.ingest.dead_letters import Flags, LetterBook, read_book
+from frazil.ledger.history import NOBODY, trace_steps
+from frazil.messages import Report
+from frazil.workspace import Workspace
+
+_SAMPLES = 5
+
+
+class LetterGroup(Report):
+    """The letters of one reason: `open` ones count, `resolved` ones a redrive made rows.
+
+    `samples` are coordinates `topic:partition:offset`, of open letters where there are any.
+    """
+
+    reason: str
+    open: int
+    resolved: int
+    first_seen_at: datetime
+    last_seen_at: datetime
+    samples: tuple[str, ...]
+
+
+class LetterReport(Report):
+    """A stream's dead letters; those of abandoned attempts are not in it."""
+
+    stream: str
+    table: str
+    open: int
+    resolved: int
+    groups: tuple[LetterGroup, ...]
+
+    @property
+    def text(self) -> str:
+        """Say it for people."""
+        if not self.open:
+            return f"no dead letter of {self.stream} counts; {self.resolved} were brought back"
+        return (
+            f"{self.open} dead letters count, {self.resolved} were brought back\nNext: mend the "
+            f"stream file, then `frazil replay-dead-letters {self.stream}` shows what comes back"
+        )
+
+
+def report_letters(work: Workspace) -> LetterReport:
+    """Group a stream's dead letters by reason, most open ones first.
+
+    Raises:
+        MissingTableError: the stream has not begun.
+    """
+    stream = work.stream
+    _, history = load_with_history(work.store, stream.table.name)
+    steps = trace_steps(history, stream.stream)
+    book = read_book(work.store.find(stream.dead_letters_table), stream.stream, steps)
+    is_back = book.lots.takers != NOBODY
+    concerned = book.rows["reason"].filter(pa.array(book.lots.is_open | is_back))
+    groups = [_group(book, is_back, reason) for reason in pc.unique(concerned).to_pylist()]
+    return LetterReport(
+        stream=stream.stream,
+        table=stream.dead_letters_table,
+        open=int(book.lots.is_open.sum()),
+        resolved=int(is_back.sum()),
+        groups=tuple(sorted(groups, key=lambda group: (-group.open, group.reason))),
+    )
+
+
+def _group(book: LetterBook, is_back: Flags, reason: str) -> LetterGroup:
+    own = pc.equal(book.rows["reason"], reason).to_numpy()
+    is_open, is_resolved = own & book.lots.is_open, own & is_back
+    seen = pc.min_max(book.rows["quarantined_at"].filter(pa.array(is_open | is_resolved))).as_py()
+    places = np.flatnonzero(is_open if is_open.any() else is_resolved)[:_SAMPLES]
+    shown = book.rows.select(["topic", "partition", "offset"]).take(places).to_pylist()
+    return LetterGroup(
+        reason=reason,
+        open=int(is_open.sum()),
+        resolved=int(is_resolved.sum()),
+        first_seen_at=seen["min"],
+        last_seen_at=seen["max"],
+        samples=tuple(f"{r['topic']}:{r['partition']}:{r['offset']}" for r in shown),
+    )

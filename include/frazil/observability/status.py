@@ -1,0 +1,283 @@
+"""What status, snapshots and where answer, as plain values."""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from frazil.errors import UnknownStateError
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.ledger import keys
+from frazil.ledger.coordinates import NO_OFFSETS, find_runs, parse_coordinates
+from frazil.ledger.deletions import find_deletion, is_deletion
+from frazil.ledger.offsets import parse_ranges
+from frazil.ledger.recovery_point import (
+    History,
+    LedgerEntry,
+    RecoveryPoint,
+    find_adopted,
+    find_recovery_point,
+    walk_ancestors,
+)
+from frazil.ledger.state import parse_state
+from frazil.messages import Report
+from frazil.observability.freshness import (
+    FreshnessReport,
+    Obstacle,
+    PartitionFacts,
+    forecast_losses,
+    judge_freshness,
+)
+from frazil.observability.watch import gather_facts
+from frazil.workspace import Workspace
+
+
+class SnapshotReport(Report):
+    """One snapshot of main as the ledger tells it (design.md, `snapshots --json`)."""
+
+    snapshot_id: int
+    parent_id: int | None
+    kind: str
+    epoch: int | None
+    batch_id: str | None
+    ranges: dict[str, dict[int, tuple[int, int]]]
+    rows_read: int | None
+    rows_written: int | None
+    rows_quarantined: int | None
+    rows_skipped: int | None
+    rows_late: int | None
+    late_by_ms: int | None
+    quality: str | None
+    committed_at: datetime
+
+
+class PartitionStatus(Report):
+    """How far the table is behind one partition, in offsets, and how long it may stand still."""
+
+    topic: str
+    partition: int
+    earliest: int
+    next_offset: int
+    end: int
+    retention_covers_seconds: int | None = None
+
+
+class StreamStatus(Report):
+    """Where one stream stands, and how fresh it is."""
+
+    stream: str
+    table: str
+    state: str
+    epoch: int | None = None
+    batch_id: str | None = None
+    lag: int | None = None
+    rows: int | None = None
+    newest_ingest_at: datetime | None = None
+    newest_redrive_at: datetime | None = None
+    partitions: tuple[PartitionStatus, ...] = ()
+    freshness: FreshnessReport
+    problem: str | None = None
+    next_step: str | None = None
+
+
+class Place(Report):
+    """Where an offset is."""
+
+    topic: str
+    partition: int
+    offset: int
+    found: bool
+    snapshot_id: int | None = None
+    batch_id: str | None = None
+    kind: str | None = None
+    committed_at: datetime | None = None
+    reason: str = ""
+
+
+def list_snapshots(work: Workspace) -> tuple[SnapshotReport, ...]:
+    """List main's snapshots, newest first, also those that only the archive holds."""
+    _, history = load_with_history(work.store, work.stream.table.name)
+    reports: list[SnapshotReport] = []
+    source = None
+    for entry in walk_ancestors(history):
+        report = _report(entry, work.stream.stream)
+        is_staged = str(entry.snapshot_id) == source and report.batch_id is None
+        reports.append(report.model_copy(update={"kind": "staged"}) if is_staged else report)
+        source = entry.summary.get(keys.SOURCE_SNAPSHOT_ID)
+    return tuple(reports)
+
+
+def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
+    summary = entry.summary
+    mine = summary.get(keys.STREAM, stream) == stream
+    ranges = parse_ranges(summary[keys.RANGES]) if keys.RANGES in summary and mine else {}
+    return SnapshotReport(
+        snapshot_id=entry.snapshot_id,
+        parent_id=entry.parent_id,
+        kind=summary.get(keys.KIND) or name_foreign(summary.get("operation", "")),
+        epoch=_read_epoch(summary.get(keys.state_key(stream))),
+        batch_id=summary.get(keys.BATCH_ID),
+        ranges={t: {p: (r.start, r.end) for p, r in parts.items()} for t, parts in ranges.items()},
+        rows_read=_number(summary.get(keys.ROWS_READ)),
+        rows_written=_number(summary.get(keys.ROWS_WRITTEN)),
+        rows_quarantined=_number(summary.get(keys.ROWS_QUARANTINED)),
+        rows_skipped=_number(summary.get(keys.ROWS_SKIPPED)),
+        rows_late=_number(summary.get(keys.ROWS_LATE)),
+        late_by_ms=_number(summary.get(keys.LATE_BY_MS)),
+        quality=summary.get(keys.QUALITY),
+        committed_at=datetime.fromtimestamp(entry.committed_at_ms / 1000, tz=UTC),
+    )
+
+
+def _read_epoch(state: str | None) -> int | None:
+    """Read a state's epoch; the list of snapshots is what a person needs who cannot read one."""
+    try:
+        return parse_state(state).epoch if state else None
+    except UnknownStateError:
+        return None
+
+
+def name_foreign(operation: str) -> str:
+    """Name a snapshot without Frazil's keys: only compaction keeps the rows as they are."""
+    return "compaction" if operation == "replace" else f"foreign {operation}"
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None else None
+
+
+def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> Place:
+    """Find the snapshot that holds an offset."""
+    _, history = load_with_history(work.store, work.stream.table.name)
+    place = {"topic": topic, "partition": partition, "offset": offset}
+    left = find_deletion(history, (topic, partition), offset)
+    if left is not None:
+        verb = "erased" if left.summary[keys.KIND] == keys.ERASE else "expired"
+        at = datetime.fromtimestamp(left.committed_at_ms / 1000, tz=UTC)
+        reason = f"{verb} by snapshot {left.snapshot_id} at {at:%Y-%m-%d %H:%M:%S} UTC"
+        return Place(**place, found=False, kind=left.summary[keys.KIND], reason=reason)
+    for entry, covered in _iterate_ranges(history, topic, partition, work.stream.stream):
+        if any(start <= offset < end for start, end in covered):
+            report = _report(entry, work.stream.stream)
+            moved = _warn_of_move(history, work.stream.stream, entry)
+            return Place(
+                **place,
+                found=True,
+                snapshot_id=entry.snapshot_id,
+                batch_id=report.batch_id,
+                kind=report.kind,
+                committed_at=report.committed_at,
+                reason=moved or _warn_of_skipped(report),
+            )
+    point = find_recovery_point(history, work.stream.stream)
+    adopted = find_adopted(history, work.stream.stream).get(topic, ())
+    if partition < len(adopted) and offset < adopted[partition]:
+        reason = "below where the table was adopted: another writer's, if it is there"
+        return Place(**place, found=False, reason=reason)
+    return Place(**place, found=False, reason=_explain_absence(point, topic, partition, offset))
+
+
+def _explain_absence(point: RecoveryPoint | None, topic: str, partition: int, offset: int) -> str:
+    """Say why no snapshot holds an offset."""
+    known = point.state.offsets.get(topic, ()) if point else ()
+    if partition >= len(known):
+        read = point.state.offsets.items() if point else ()
+        told = ", ".join(f"{name} ({len(offsets)})" for name, offsets in read) or "none"
+        return f"the stream reads no such partition; its topics and their partitions: {told}"
+    if offset >= known[partition]:
+        return f"not read yet: the next offset of {topic}-{partition} is {known[partition]}"
+    return "before the offset where the stream began, or in a gap"
+
+
+def _warn_of_move(history: History, stream: str, found: LedgerEntry) -> str:
+    """Say that an offset is another cluster's than the one that is read now."""
+    for entry in walk_ancestors(history):
+        if entry.snapshot_id == found.snapshot_id:
+            return ""
+        is_own = entry.summary.get(keys.STREAM) == stream
+        if is_own and entry.summary.get(keys.KIND) == keys.MOVE:
+            old = json.loads(entry.summary[keys.MOVED])["from"]
+            return (
+                f"an offset of cluster {old}, which the stream left by snapshot {entry.snapshot_id}"
+            )
+    return ""
+
+
+def _warn_of_skipped(report: SnapshotReport) -> str:
+    """Say that a batch left records out: its range alone does not prove a row."""
+    if not report.rows_skipped:
+        return ""
+    return (
+        f"the batch skipped {report.rows_skipped} of its records: they are in other tables of the "
+        "route, or nowhere by errors.tolerance; the column _kafka tells which rows are there"
+    )
+
+
+def _iterate_ranges(
+    history: History, topic: str, partition: int, stream: str
+) -> Iterator[tuple[LedgerEntry, list[tuple[int, int]]]]:
+    """Yield what each snapshot holds of a partition, newest first; a redrive holds single rows."""
+    for entry in walk_ancestors(history):
+        if entry.summary.get(keys.STREAM, stream) != stream:
+            continue
+        if keys.RANGES in entry.summary:
+            found = parse_ranges(entry.summary[keys.RANGES]).get(topic, {}).get(partition)
+            if found is not None:
+                yield entry, [(found.start, found.end)]
+        if keys.COORDINATES in entry.summary and not is_deletion(entry.summary):
+            taken = parse_coordinates(entry.summary[keys.COORDINATES])
+            yield entry, find_runs(taken.get((topic, partition), NO_OFFSETS))
+
+
+def read_status(work: Workspace) -> StreamStatus:
+    """Compare table and topic; a problem is part of the answer, never an exception."""
+    stream = work.stream
+    facts = gather_facts(work)
+    state, obstacle = facts.state, facts.obstacle
+    lag = sum(p.lag for p in facts.partitions) if facts.partitions else None
+    now = datetime.now(UTC)
+    losses = forecast_losses(facts, now)
+    status = StreamStatus(
+        stream=stream.stream,
+        table=stream.table.name,
+        state="behind" if lag else "up to date",
+        epoch=state.epoch if state else None,
+        batch_id=state.batch if state else None,
+        lag=lag,
+        rows=facts.rows,
+        newest_ingest_at=facts.newest_ingest_at,
+        newest_redrive_at=facts.newest_redrive_at,
+        partitions=tuple(
+            _report_partition(p, losses[p.topic, p.partition]) for p in facts.partitions
+        ),
+        freshness=judge_freshness(facts, stream.freshness, now),
+    )
+    return _add_problem(status, obstacle) if obstacle else status
+
+
+def sort_by_loss(partitions: Iterable[PartitionStatus]) -> list[PartitionStatus]:
+    """Sort partitions by how soon they lose records, if the stream stands still from now on."""
+    never = float("inf")
+    return sorted(
+        partitions, key=lambda p: never if (s := p.retention_covers_seconds) is None else s
+    )
+
+
+def _report_partition(facts: PartitionFacts, covers: float | None) -> PartitionStatus:
+    return PartitionStatus(
+        topic=facts.topic,
+        partition=facts.partition,
+        earliest=facts.earliest,
+        next_offset=facts.next_offset,
+        end=facts.end,
+        retention_covers_seconds=int(covers) if covers is not None else None,
+    )
+
+
+def _add_problem(status: StreamStatus, obstacle: Obstacle) -> StreamStatus:
+    """Add what stands in the way; a stream that has not begun has no problem, only a next step."""
+    if obstacle.cause == "not_started":
+        begin = {"state": "not started", "next_step": f"frazil run {status.stream}"}
+        return status.model_copy(update=begin)
+    state = obstacle.cause if obstacle.cause in {"blocked", "review"} else obstacle.code
+    problem = {"state": state, "problem": obstacle.text, "next_step": obstacle.next_step}
+    return status.model_copy(update=problem)

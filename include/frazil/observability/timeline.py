@@ -1,0 +1,142 @@
+"""One line of time: what happened to a stream and its table, each event once.
+
+Most events can be read from the table at any moment: snapshots, the ledger archive, decisions in
+properties. What leaves no trace there, a failure, a drill, what a maintenance step said and used,
+is noted when it happens (`event_notes`).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from frazil.events import Event
+from frazil.iceberg.branches import parse_branch
+from frazil.ingest.snapshot_summaries import describe_late
+from frazil.ledger import keys
+from frazil.ledger.offsets import parse_ranges
+from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+from frazil.observability.status import name_foreign
+
+_WORDS: Mapping[str, str] = {
+    keys.ROWS_WRITTEN: "rows",
+    keys.ROWS_QUARANTINED: "dead letters",
+    keys.ROWS_SKIPPED: "skipped",
+    keys.ROWS_DELETED: "deleted",
+}
+
+
+_GROWTH: Mapping[str, str] = {
+    "added-files-size": "bytes_added",
+    "removed-files-size": "bytes_removed",
+    "total-files-size": "bytes_total",
+    "total-data-files": "files_total",
+    "total-records": "rows_total",
+}
+
+
+def join_events(*groups: Iterable[Event]) -> list[Event]:
+    """Put groups in the order of time, each event once; the first group's form counts."""
+    found: dict[str, Event] = {}
+    for group in groups:
+        for event in group:
+            found.setdefault(event.event_id, event)
+    return sorted(found.values(), key=lambda event: (event.at, event.event_id))
+
+
+def derive_events(history: History, stream: str) -> Iterator[Event]:
+    """Read events from main's ancestry, from the archive and from properties.
+
+    The archive holds what ever was on main, so also what was rolled back, by whomever.
+    """
+    found = dict(history.load_archive().entries)
+    found |= {entry.snapshot_id: entry for entry in walk_ancestors(history)}
+    for entry in found.values():
+        yield _describe_snapshot(history, entry, stream)
+    for name, text in history.properties.items():
+        if name.startswith(keys.SCHEMA_CHANGE_PREFIX):
+            yield _describe_schema_change(history, name, json.loads(text))
+
+
+def _describe_snapshot(history: History, entry: LedgerEntry, stream: str) -> Event:
+    summary = entry.summary
+    facts: dict[str, str | int] = {"snapshot_id": entry.snapshot_id}
+    facts |= {name: int(summary[key]) for key, name in _GROWTH.items() if key in summary}
+    facts |= _measure_phases(entry)
+    if keys.BATCH_ID in summary:
+        facts["batch_id"] = summary[keys.BATCH_ID]
+    return Event(
+        event_id=f"{history.table_uuid}:{entry.snapshot_id}",
+        at=_instant(entry.committed_at_ms),
+        stream=summary.get(keys.STREAM, stream if keys.KIND in summary else ""),
+        table=history.table,
+        kind=summary.get(keys.KIND) or name_foreign(summary.get("operation", "")),
+        text=", ".join(_list_texts(summary)),
+        run_id=summary.get(keys.RUN_ID),
+        facts=facts,
+    )
+
+
+def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
+    counts = [
+        f"{int(summary[k]):,} {word}" for k, word in _WORDS.items() if summary.get(k, "0") != "0"
+    ]
+    yield from counts
+    if keys.RANGES in summary:
+        yield from (
+            f"{topic}-{partition} [{r.start}, {r.end})"
+            for topic, parts in parse_ranges(summary[keys.RANGES]).items()
+            for partition, r in parts.items()
+        )
+    if keys.ROWS_LATE in summary:
+        rows, by_ms = int(summary[keys.ROWS_LATE]), int(summary[keys.LATE_BY_MS])
+        yield f"late: {describe_late(rows, by_ms)}"
+    if keys.UNNAMED_FIELDS in summary:
+        yield f"fields that no column names: {', '.join(json.loads(summary[keys.UNNAMED_FIELDS]))}"
+    if keys.BY in summary:
+        yield f"{summary[keys.BY]}: {summary.get(keys.REASON, '')}"
+
+
+def _measure_phases(entry: LedgerEntry) -> dict[str, int]:
+    """Give milliseconds of plan, stage, check (with the wait for it) and publish, where known.
+
+    A branch is born as its stage begins, and carries that instant in its name. What ranges a person
+    gave, and what older versions wrote, has no plan's clock.
+    """
+    branch = parse_branch(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
+    clock = json.loads(entry.summary.get(keys.CLOCK, "{}"))
+    if branch is None or not {"staged", "checked"} <= clock.keys():
+        return {}
+    born = entry.committed_at_ms - branch.age_ms
+    is_planned = {"planning", "planned"} <= clock.keys()
+    planned = {"plan_ms": clock["planned"] - clock["planning"]} if is_planned else {}
+    return planned | {
+        "stage_ms": clock["staged"] - born,
+        "check_ms": clock["checked"] - clock["staged"],
+        "publish_ms": entry.committed_at_ms - clock["checked"],
+    }
+
+
+def _describe_schema_change(history: History, name: str, record: Mapping[str, str]) -> Event:
+    changes = "; ".join(record["changes"])
+    answer = record.get("answer", "accept")
+    told = changes if answer == "accept" else f"{answer}: {changes}"
+    return Event(
+        event_id=f"{history.table_uuid}:{name}",
+        at=datetime.fromisoformat(record["at"]),
+        stream=record["stream"],
+        table=history.table,
+        kind="schema_change",
+        text=f"{told}, {record['by']}: {record['reason']}",
+        facts={"schema_id": record["schema-id"]},
+    )
+
+
+def describe_phases(facts: Mapping[str, str | int]) -> str:
+    """Write the phases of a batch in seconds."""
+    phases = ("plan", "stage", "check", "publish")
+    known = [(phase, facts[f"{phase}_ms"]) for phase in phases if f"{phase}_ms" in facts]
+    return " ".join(f"{phase} {int(ms) / 1000:.1f}" for phase, ms in known)
+
+
+def _instant(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)

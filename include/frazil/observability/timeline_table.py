@@ -1,0 +1,137 @@
+"""The Iceberg table `frazil.timeline`: events written after the fact, for SQL and for other hosts.
+
+It is never asked for a decision, and what was derived can be derived again: drop it, and
+`frazil timeline --record` writes it anew, all but what was noted and what another table of the same
+name did before.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType, TimestamptzType
+
+from frazil.events import Event, close_notes, read_notes
+from frazil.iceberg.catalog import NewTable, TableStore, translated_errors
+from frazil.iceberg.commit_retry import lose_on_conflict, take_turns
+from frazil.iceberg.commits import append_rows
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.ledger import keys
+from frazil.observability.timeline import derive_events, join_events
+from frazil.workspace import Workspace
+
+SCHEMA = Schema(
+    NestedField(1, "event_id", StringType(), required=True),
+    NestedField(2, "at", TimestamptzType(), required=True),
+    NestedField(3, "stream", StringType(), required=True),
+    NestedField(4, "table_name", StringType(), required=True),
+    NestedField(5, "kind", StringType(), required=True),
+    NestedField(6, "text", StringType(), required=True),
+    NestedField(7, "run_id", StringType()),
+    NestedField(8, "facts", StringType(), required=True),
+)
+
+
+def read_timeline(work: Workspace, since: datetime) -> list[Event]:
+    """Give the stream's events since an instant: derived, recorded and noted ones.
+
+    Raises:
+        CatalogUnavailableError: the catalog did not answer.
+    """
+    stream, name = work.stream.stream, work.stream.table.name
+    derived: list[Event] = []
+    if work.store.find(name) is not None:
+        derived = list(derive_events(load_with_history(work.store, name)[1], stream))
+    events = join_events(derived, read_recorded(work.store, since), read_notes())
+    return [event for event in events if event.at >= since and _concerns(event, work)]
+
+
+def read_own_notes(work: Workspace, since: datetime) -> list[Event]:
+    """Read what is noted on this machine of a stream and its table; no catalog is asked."""
+    return [event for event in read_notes() if event.at >= since and _concerns(event, work)]
+
+
+def read_recorded(store: TableStore, since: datetime, only: str = "") -> list[Event]:
+    """Read the table's events since an instant; `only` is another condition on its columns."""
+    table = store.find(keys.TIMELINE_TABLE)
+    if table is None:
+        return []
+    wanted = f"at >= '{since.isoformat()}'" + (f" and {only}" if only else "")
+    with translated_errors("reading the timeline"):
+        rows = table.scan(row_filter=wanted).to_arrow()
+    return [
+        Event(
+            **{name: row[name] for name in ("event_id", "at", "stream", "kind", "text", "run_id")},
+            table=row["table_name"],
+            facts=json.loads(row["facts"]),
+        )
+        for row in rows.to_pylist()
+    ]
+
+
+def find_drills(work: Workspace, since: datetime) -> dict[str, Event]:
+    """Find how each drill beside the stream ended last, recorded or noted, since an instant."""
+    recorded = read_recorded(work.store, since, f"kind = 'drill' and ({_own(work)})")
+    known = join_events(recorded, read_notes())
+    found = [e for e in known if e.kind == "drill" and e.at >= since and _concerns(e, work)]
+    return {e.event_id.split(":")[1]: e for e in sorted(found, key=lambda event: event.at)}
+
+
+def record_timeline(work: Workspace) -> int:
+    """Append the stream's events and notes that the table does not hold; give their number."""
+    name = work.stream.table.name
+    if work.store.find(name) is None:
+        return 0
+    noted = [event for event in read_notes() if _concerns(event, work)]
+    _, history = load_with_history(work.store, name)
+    known = _read_known_ids(work)
+    events = join_events(derive_events(history, work.stream.stream), noted)
+    events = [event for event in events if event.event_id not in known]
+    if events:
+        _append(work.store, events)
+    close_notes(noted)
+    return len(events)
+
+
+def _own(work: Workspace) -> str:
+    """Write the condition for what concerns a stream or its table."""
+    return f"stream = '{work.stream.stream}' or table_name = '{work.stream.table.name}'"
+
+
+def _concerns(event: Event, work: Workspace) -> bool:
+    return event.stream == work.stream.stream or event.table == work.stream.table.name
+
+
+def _read_known_ids(work: Workspace) -> set[str]:
+    """Read the ids of what is recorded of the stream and its table."""
+    table = work.store.find(keys.TIMELINE_TABLE)
+    if table is None:
+        return set()
+    own = _own(work)
+    with translated_errors("reading the timeline"):
+        return set(
+            table.scan(own, selected_fields=("event_id",)).to_arrow()["event_id"].to_pylist()
+        )
+
+
+def _append(store: TableStore, events: Sequence[Event]) -> None:
+    """Append rows; a repetition is harmless, events count once by their id."""
+    rows = [
+        {
+            **event.model_dump(include={"event_id", "at", "stream", "kind", "text", "run_id"}),
+            "table_name": event.table,
+            "facts": json.dumps(event.facts, separators=(",", ":")),
+        }
+        for event in events
+    ]
+
+    def append() -> None:
+        table = store.find(keys.TIMELINE_TABLE) or store.create(
+            keys.TIMELINE_TABLE, NewTable(SCHEMA)
+        )
+        append_rows(store.catalog, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
+
+    with translated_errors("recording the timeline"):
+        take_turns("recording the timeline", lambda: lose_on_conflict(append))

@@ -1,0 +1,289 @@
+"""WATCH: gather what Kafka, the table and its ledger say, and judge the stream's freshness.
+
+It reads and writes nothing else. What does not answer is part of the verdict, never an exception.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyiceberg.table import Table
+
+from frazil.errors import (
+    CatalogUnavailableError,
+    FrazilError,
+    KafkaUnavailableError,
+    MissingTableError,
+    RegistryUnavailableError,
+    SchemaChangeError,
+    SourceError,
+    StorageError,
+    TableError,
+)
+from frazil.iceberg.branches import parse_branch
+from frazil.iceberg.ledger_archive import load_with_history
+from frazil.ingest.blocked_batches import Fingerprint, explain_block, is_standing, read_blocked
+from frazil.ingest.bootstrap import refuse_departed
+from frazil.ingest.planning import check_sources, next_offsets, transform_version
+from frazil.kafka.cluster import KafkaLog, TopicFacts
+from frazil.ledger import keys
+from frazil.ledger.foreign_snapshots import refuse_other_writers
+from frazil.ledger.offsets import count_offsets, parse_ranges
+from frazil.ledger.recovery_point import (
+    History,
+    LedgerEntry,
+    RecoveryPoint,
+    find_recovery_point,
+    walk_ancestors,
+)
+from frazil.observability.freshness import (
+    Cause,
+    FreshnessFacts,
+    FreshnessReport,
+    Obstacle,
+    PartitionFacts,
+    Retention,
+    judge_freshness,
+)
+from frazil.schemas.inferred_columns import with_columns, with_newest_columns
+from frazil.schemas.review import read_put_aside
+from frazil.streams.models import Stream
+from frazil.workspace import Workspace
+
+_COMMITTED = "read_committed"
+_CAUSES: tuple[tuple[type[FrazilError], Cause], ...] = (
+    (MissingTableError, "not_started"),
+    (KafkaUnavailableError, "kafka_down"),
+    (CatalogUnavailableError, "catalog_down"),
+    (StorageError, "catalog_down"),
+    (RegistryUnavailableError, "registry_down"),
+    (TableError, "halted"),
+    (SourceError, "source_error"),
+    (SchemaChangeError, "review"),
+)
+
+
+@dataclass(frozen=True)
+class LedgerClocks:
+    """When the newest batch was published, and when the table last had all that Kafka had."""
+
+    newest_ingest_at: datetime | None
+    read_all_at: datetime | None
+
+
+def watch_stream(
+    work: Workspace, now: datetime | None = None, *, is_paused: bool = False
+) -> FreshnessReport:
+    """Judge a stream by its own limits; `now` is an aware instant, the present one by default.
+
+    Only Airflow knows whether the stream's DAG `is_paused`: the DAG `watch` asks it.
+    """
+    facts = replace(gather_facts(work), is_paused=is_paused)
+    return judge_freshness(facts, work.stream.freshness, now or datetime.now(UTC))
+
+
+def gather_facts(work: Workspace) -> FreshnessFacts:
+    """Gather facts until something stands in the way; what was learnt before is kept."""
+    stream = work.stream
+    facts = FreshnessFacts(stream.stream, stream.table.name)
+    try:
+        table, history = load_with_history(work.store, stream.table.name)
+        clocks = read_ledger_clocks(history, stream.stream, stream.batch.max_records)
+        facts = replace(
+            facts,
+            newest_ingest_at=clocks.newest_ingest_at,
+            newest_redrive_at=find_newest_redrive(history, stream.stream),
+            unnamed=list_unnamed(history, stream.stream),
+            read_all_at=clocks.read_all_at,
+            rows=_count_rows(history),
+        )
+        point = _find_point(history, stream)
+        births = list_attempts(table.metadata.refs, stream.stream, point.state.epoch)
+        facts = replace(facts, state=point.state, staged_at=births)
+        topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)
+        partitions = tuple(p for topic in topics for p in list_partitions(point, topic))
+        facts = replace(facts, partitions=partitions)
+        check_sources(stream.stream, point.state, topics)
+        parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
+        facts = replace(facts, partitions=tuple(p for part in parts for p in part))
+        refuse_other_writers(history, stream.stream, stream.table.other_writers)
+        put_aside = read_put_aside(table, with_newest_columns(work))
+        facts = replace(facts, put_aside=put_aside)
+        refuse_departed(table, stream)
+        return replace(
+            facts, obstacle=_find_block(table, with_columns(work).stream, point, put_aside)
+        )
+    except FrazilError as error:
+        return replace(facts, obstacle=explain_obstacle(error))
+
+
+def explain_obstacle(error: FrazilError) -> Obstacle:
+    """Turn an error into the cause that a watch names."""
+    found = (cause for kind, cause in _CAUSES if isinstance(error, kind))
+    cause: Cause = next(found, "misconfigured")
+    return Obstacle(cause, error.facts, error.next_step, error.code)
+
+
+def _count_rows(history: History) -> int | None:
+    summary = history.entries[history.head].summary if history.head is not None else {}
+    return int(summary["total-records"]) if "total-records" in summary else None
+
+
+def _find_point(history: History, stream: Stream) -> RecoveryPoint:
+    point = find_recovery_point(history, stream.stream)
+    if point is None:
+        raise MissingTableError(
+            f"table {stream.table.name} has no state of stream {stream.stream} yet",
+            f"unpause DAG ingest__{stream.stream}, or `frazil run {stream.stream}`",
+        )
+    return point
+
+
+def read_ledger_clocks(history: History, stream: str, max_records: int) -> LedgerClocks:
+    """Read both moments from main's ancestry; an expired snapshot still tells them (I-2).
+
+    A batch below its cap had everything when it was planned, just before its branch was born. The
+    snapshot that began the stream counts as well: before it the table could have nothing.
+    """
+    newest: datetime | None = None
+    oldest: datetime | None = None
+    for entry in walk_ancestors(history):
+        oldest = _instant(entry.committed_at_ms)
+        if entry.summary.get(keys.STREAM) != stream and keys.state_key(stream) not in entry.summary:
+            continue
+        kind = entry.summary.get(keys.KIND)
+        if kind == keys.INGEST:
+            newest = newest or oldest
+            if count_offsets(parse_ranges(entry.summary[keys.RANGES])) < max_records:
+                return LedgerClocks(newest, _planned_at(entry))
+        if kind in {keys.BOOTSTRAP, keys.ADOPT}:
+            break
+    return LedgerClocks(newest, oldest)
+
+
+def find_newest_redrive(history: History, stream: str) -> datetime | None:
+    """Say when dead letters last came back, as far as snapshots are kept; no news for a clock."""
+    for entry in walk_ancestors(history, beyond_metadata=False):
+        own = entry.summary.get(keys.STREAM) == stream
+        if own and entry.summary.get(keys.KIND) == keys.REDRIVE:
+            return _instant(entry.committed_at_ms)
+    return None
+
+
+def list_unnamed(history: History, stream: str) -> tuple[str, ...]:
+    """List the fields of the newest batch that no column names, as far as it was sampled."""
+    for entry in walk_ancestors(history, beyond_metadata=False):
+        own = entry.summary.get(keys.STREAM) == stream
+        if own and entry.summary.get(keys.KIND) == keys.INGEST:
+            return tuple(json.loads(entry.summary.get(keys.UNNAMED_FIELDS, "[]")))
+    return ()
+
+
+def _planned_at(entry: LedgerEntry) -> datetime:
+    """Take the birth of the batch's branch; its rows may have needed long to be published."""
+    branch = parse_branch(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
+    return _instant(entry.committed_at_ms - (branch.age_ms if branch else 0))
+
+
+def list_attempts(refs: Mapping[str, object], stream: str, epoch: int) -> tuple[datetime, ...]:
+    """List when the staging branches of the next batch were born, newest first.
+
+    Branches of another epoch are what earlier batches left.
+    """
+    parsed = (parse_branch(name, 0) for name in refs)
+    births = (
+        _instant(-branch.age_ms)
+        for branch in parsed
+        if branch and (branch.stream, branch.epoch, branch.is_beside) == (stream, epoch, False)
+    )
+    return tuple(sorted(births, reverse=True))
+
+
+def list_partitions(point: RecoveryPoint, topic: TopicFacts) -> tuple[PartitionFacts, ...]:
+    """Set the recovery point against what Kafka offers, partition by partition."""
+    starts = next_offsets(point.state, topic)
+    return tuple(
+        PartitionFacts(topic.topic, number, offsets.earliest, start, offsets.end, offsets.end)
+        for number, (start, offsets) in enumerate(zip(starts, topic.partitions, strict=False))
+    )
+
+
+Partitions = tuple[PartitionFacts, ...]
+
+
+def _add_records(work: Workspace, topic: str, partitions: Partitions) -> Partitions:
+    """Ask for timestamps only where something waits: a quiet topic costs three requests."""
+    retention = parse_retention(work.kafka.fetch_topic_settings(topic))
+    found = tuple(replace(partition, retention=retention) for partition in partitions)
+    isolation = work.stream.source.isolation
+    if retention.is_by_bytes:
+        found = _add_kept(work.kafka, topic, found, isolation)
+    if any(partition.lag for partition in found):
+        found = _add_unread(work.kafka, topic, found, isolation)
+    is_quiet = not any(partition.is_waiting for partition in found)
+    return _add_held(work.kafka, topic, found) if is_quiet and isolation == _COMMITTED else found
+
+
+def _add_unread(kafka: KafkaLog, topic: str, given: Partitions, isolation: str) -> Partitions:
+    """Add the timestamps of first unread records."""
+    starts = {p.partition: p.next_offset for p in given if p.lag}
+    unread = kafka.fetch_first_timestamps(topic, starts, isolation)
+    return tuple(
+        replace(
+            p,
+            first_unread_ms=unread.get(p.partition),
+            is_drained=p.partition in unread and unread[p.partition] is None,
+        )
+        for p in given
+    )
+
+
+def _add_kept(kafka: KafkaLog, topic: str, given: Partitions, isolation: str) -> Partitions:
+    """Add the timestamps of first kept records, where Kafka deletes by bytes and has begun to."""
+    starts = {p.partition: p.earliest for p in given if 0 < p.earliest < p.end}
+    kept = kafka.fetch_first_timestamps(topic, starts, isolation)
+    return tuple(replace(p, first_kept_ms=kept.get(p.partition)) for p in given)
+
+
+def _add_held(kafka: KafkaLog, topic: str, given: Partitions) -> Partitions:
+    """Look behind the last stable offsets: records of open transactions are not nothing."""
+    marks = kafka.fetch_topic(topic, "read_uncommitted").partitions
+    seen = tuple(replace(p, held_end=mark.end) for p, mark in zip(given, marks, strict=False))
+    starts = {p.partition: p.end for p in seen if p.held}
+    held = kafka.fetch_first_timestamps(topic, starts, "read_uncommitted")
+    return tuple(replace(p, first_held_ms=held.get(p.partition)) for p in seen)
+
+
+def parse_retention(settings: Mapping[str, str]) -> Retention:
+    """Read when Kafka deletes a topic's records; -1 means never, compaction alone deletes none."""
+    if "delete" not in settings.get("cleanup.policy", "delete"):
+        return Retention()
+    ms, size = int(settings.get("retention.ms", "-1")), int(settings.get("retention.bytes", "-1"))
+    return Retention(ms if ms >= 0 else None, is_by_bytes=size >= 0)
+
+
+def _find_block(
+    table: Table, stream: Stream, point: RecoveryPoint, put_aside: tuple[str, ...]
+) -> Obstacle | None:
+    """Find the record of a blocked batch that still stands.
+
+    The suite is not compared: reading it is the run's task, and a run lifts the block.
+    """
+    blocked = read_blocked(table.properties, stream.stream)
+    if blocked is None or blocked.waiver is not None:
+        return None
+    judged = Fingerprint(
+        suite_hash=blocked.plan.suite_hash,
+        stream_hash=stream.content_hash,
+        transform_version=transform_version(stream),
+        put_aside=put_aside,
+    )
+    if not is_standing(blocked, point, judged):
+        return None
+    error = explain_block(blocked)
+    return Obstacle("blocked", error.facts, error.next_step, error.code)
+
+
+def _instant(timestamp_ms: int) -> datetime:
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)

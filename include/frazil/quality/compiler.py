@@ -1,0 +1,272 @@
+"""Compile a suite: what one pass over the rows can count, and what it cannot."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import cast
+
+from frazil.quality.expectations import Expectation, Suite
+from frazil.quality.row_conditions import parse_row_condition, write_condition
+from frazil.quality.rules import (
+    CompiledSuite,
+    CountRule,
+    ExtremeRule,
+    FixedRule,
+    Metric,
+    RowsRule,
+    Rule,
+    Scope,
+    ShareRule,
+    SumRule,
+)
+from frazil.quality.sql import (
+    EXACT_INTEGER,
+    SqlColumn,
+    compare_columns,
+    compare_value,
+    read_sql_column,
+    write_sum,
+)
+from frazil.quality.value_tests import VALUE_TESTS, list_bounds, write_doubt
+
+_MAX_SUM = 10**37
+
+
+def compile_suite(
+    suite: Suite,
+    columns: Mapping[str, str],
+    good: str = "TRUE",
+    paths: Mapping[str, str] | None = None,
+) -> CompiledSuite:
+    """Compile a suite for rows with these columns (name → type as in a stream file).
+
+    `good` is a boolean SQL expression: rows for which it does not hold count nowhere. `paths` gives
+    the SQL that reads a column where that is not its name. The same metric is computed once,
+    however many expectations need it.
+    """
+    sql_columns = {
+        name: replace(read_sql_column(name, text), path=(paths or {}).get(name, ""))
+        for name, text in columns.items()
+    }
+    collected: dict[str, str] = {}
+    rules: list[Rule] = []
+    rest: list[Expectation] = []
+    for expectation in suite.expectations:
+        compiler = _COMPILERS.get(expectation.type)
+        scope = _enter_scope(expectation, sql_columns, good, collected)
+        rule = compiler(expectation, scope) if compiler and scope else None
+        if rule is None:
+            rest.append(_name_query_columns(expectation, tuple(columns)))
+        else:
+            rules.append(rule)
+    metrics = tuple(Metric(name, sql) for sql, name in collected.items())
+    return CompiledSuite(metrics, tuple(rules), tuple(rest))
+
+
+def _enter_scope(
+    expectation: Expectation,
+    columns: Mapping[str, SqlColumn],
+    good: str,
+    collected: dict[str, str],
+) -> Scope | None:
+    given = expectation.kwargs.get("row_condition")
+    if given is None:
+        return Scope(columns, f"({good})", conditional=False, collected=collected)
+    parser = expectation.kwargs.get("condition_parser")
+    condition = parse_row_condition(given, parser if isinstance(parser, str) else None)
+    sql = write_condition(condition, columns) if condition else None
+    where = f"({good}) AND {sql}"
+    return Scope(columns, where, conditional=True, collected=collected) if sql else None
+
+
+def _name_query_columns(expectation: Expectation, columns: tuple[str, ...]) -> Expectation:
+    """Name the columns that a textual row condition may read: too many does no harm."""
+    given = expectation.kwargs.get("row_condition")
+    if isinstance(given, Mapping):
+        given = given.get("pass_through_filter")
+    named = tuple(name for name in columns if isinstance(given, str) and name in given)
+    return replace(expectation, condition_columns=named)
+
+
+def _compile_values(expectation: Expectation, scope: Scope) -> Rule | None:
+    column = scope.column(expectation)
+    test = VALUE_TESTS[expectation.type](expectation, column)
+    if test is None:
+        return None
+    present = f"NOT {column.is_null}"
+    doubt = write_doubt(expectation, column)
+    return CountRule(
+        expectation,
+        scope.count(present),
+        scope.count(present, f"NOT ({test})"),
+        None if doubt is None else scope.count(present, doubt),
+    )
+
+
+def _compile_nulls(expectation: Expectation, scope: Scope) -> Rule:
+    column = scope.column(expectation)
+    wants_null = expectation.type == "expect_column_values_to_be_null"
+    unexpected = f"NOT {column.is_null}" if wants_null else column.is_null
+    return CountRule(expectation, scope.count_rows(), scope.count(unexpected))
+
+
+def _compile_share(expectation: Expectation, scope: Scope) -> Rule:
+    missing = scope.count(scope.column(expectation).is_null)
+    return ShareRule(expectation, missing, scope.count_rows())
+
+
+def _compile_rows(expectation: Expectation, scope: Scope) -> Rule:
+    return RowsRule(expectation, scope.count_rows())
+
+
+def _compile_extreme(expectation: Expectation, scope: Scope) -> Rule | None:
+    column = scope.column(expectation)
+    function = "max" if "_max_" in expectation.type else "min"
+    when = f"{scope.where} AND NOT {column.is_null}"
+    extreme = f"{function}(CASE WHEN {when} THEN {column.value} END)"
+    tests = [
+        compare_value(column, extreme, sign, bound) for sign, bound in list_bounds(expectation)
+    ]
+    if None in tests:
+        return None
+    met = " AND ".join((f"{extreme} IS NOT NULL", *map(str, tests)))
+    complies = f"CASE WHEN {met} THEN 1 ELSE 0 END"
+    if column.kind == "timestamptz":
+        return ExtremeRule(
+            expectation, scope.add(complies), scope.add(f"unix_micros({extreme})"), "micros"
+        )
+    observed = scope.add(f"CAST({extreme} AS STRING)")
+    return ExtremeRule(expectation, scope.add(complies), observed, "text")
+
+
+def _compile_sum(expectation: Expectation, scope: Scope) -> Rule | None:
+    column = scope.column(expectation)
+    if not column.is_number:
+        return None
+    present = f"NOT {column.is_null}"
+    where = f"{scope.where} AND {present}"
+    return SumRule(
+        expectation,
+        scope.count(present),
+        scope.add(write_sum(where, column.sql, is_absolute=False)),
+        scope.add(write_sum(where, column.sql, is_absolute=True)),
+        "integers" if column.is_integer else "no" if column.kind == "decimal" else "doubles",
+    )
+
+
+def _compile_pair(expectation: Expectation, scope: Scope) -> Rule | None:
+    left, right = (scope.column(expectation, name) for name in ("column_A", "column_B"))
+    if expectation.type == "expect_column_pair_values_to_be_equal":
+        test = compare_columns(left, "=", right)
+    else:
+        test = compare_columns(left, ">=" if expectation.flag("or_equal") else ">", right)
+    if test is None:
+        return None
+    unmet = f"({left.is_null} OR {right.is_null} OR NOT ({test}))"
+    ignored = _write_ignored(expectation, (left, right), "both_values_are_missing")
+    return CountRule(expectation, scope.count(*ignored), scope.count(*ignored, unmet))
+
+
+def _compile_equal_columns(expectation: Expectation, scope: Scope) -> Rule | None:
+    first, *others = (scope.columns[name] for name in expectation.texts("column_list"))
+    tests = [(other, compare_columns(first, "=", other)) for other in others]
+    if any(test is None for _, test in tests):
+        return None
+    met = [
+        f"(({first.is_null} AND {other.is_null}) OR "
+        f"(NOT {first.is_null} AND NOT {other.is_null} AND {test}))"
+        for other, test in tests
+    ]
+    ignored = _write_ignored(expectation, (first, *others), "all_values_are_missing")
+    unmet = f"NOT ({' AND '.join(met)})"
+    return CountRule(expectation, scope.count(*ignored), scope.count(*ignored, unmet))
+
+
+def _compile_row_sum(expectation: Expectation, scope: Scope) -> Rule | None:
+    columns = tuple(scope.columns[name] for name in expectation.texts("column_list"))
+    if not all(column.is_integer for column in columns):
+        return None
+    wide = [f"CAST({column.sql} AS DECIMAL(38, 0))" for column in columns]
+    total = cast("float", expectation.kwargs["sum_total"])
+    reachable = total % 1 == 0 and abs(total) < _MAX_SUM
+    met = f"coalesce({' + '.join(wide)} = {int(total)}BD, FALSE)" if reachable else "FALSE"
+    ignored = _write_ignored(expectation, columns, "all_values_are_missing")
+    magnitude = " + ".join(f"coalesce(abs({value}), 0BD)" for value in wide)
+    return CountRule(
+        expectation,
+        scope.count(*ignored),
+        scope.count(*ignored, f"NOT ({met})"),
+        scope.count(*ignored, f"{magnitude} > {EXACT_INTEGER}BD"),
+    )
+
+
+def _write_ignored(
+    expectation: Expectation, columns: tuple[SqlColumn, ...], default: str
+) -> tuple[str, ...]:
+    """Write the test that a row is not ignored, if rows can be."""
+    rule = expectation.kwargs.get("ignore_row_if", default)
+    if rule in ("neither", "never"):
+        return ()
+    word = " OR " if rule in ("either_value_is_missing", "any_value_is_missing") else " AND "
+    return (f"NOT ({word.join(column.is_null for column in columns)})",)
+
+
+def _compile_exists(expectation: Expectation, scope: Scope) -> Rule:
+    names = list(scope.columns)
+    index = expectation.kwargs.get("column_index")
+    # Great Expectations takes index 0 for "not given".
+    if isinstance(index, int | float) and index:
+        inside = -len(names) <= index < len(names)
+        success = inside and names[int(index)] == expectation.text("column")
+    else:
+        success = expectation.text("column") in names
+    return FixedRule(expectation, success, ", ".join(names))
+
+
+def _compile_columns(expectation: Expectation, scope: Scope) -> Rule:
+    names = list(scope.columns)
+    wanted = [*expectation.texts("column_set")] if "column_set" in expectation.kwargs else []
+    exact = expectation.kwargs.get("exact_match", True)
+    success = set(names) == set(wanted) if exact else set(wanted) <= set(names)
+    return FixedRule(expectation, success, ", ".join(names))
+
+
+def _compile_column_order(expectation: Expectation, scope: Scope) -> Rule:
+    names = tuple(scope.columns)
+    given = "column_list" in expectation.kwargs
+    success = not given or expectation.texts("column_list") == names
+    return FixedRule(expectation, success, ", ".join(names))
+
+
+def _compile_column_count(expectation: Expectation, scope: Scope) -> Rule:
+    count = len(scope.columns)
+    value = expectation.kwargs.get("value", count)
+    low = expectation.kwargs.get("min_value", count)
+    high = expectation.kwargs.get("max_value", count)
+    success = value == count and cast("float", low) <= count <= cast("float", high)
+    return FixedRule(expectation, success, str(count))
+
+
+_COMPILERS: Mapping[str, Callable[[Expectation, Scope], Rule | None]] = {
+    **dict.fromkeys(VALUE_TESTS, _compile_values),
+    "expect_column_max_to_be_between": _compile_extreme,
+    "expect_column_mean_to_be_between": _compile_sum,
+    "expect_column_min_to_be_between": _compile_extreme,
+    "expect_column_pair_values_a_to_be_greater_than_b": _compile_pair,
+    "expect_column_pair_values_to_be_equal": _compile_pair,
+    "expect_column_proportion_of_non_null_values_to_be_between": _compile_share,
+    "expect_column_sum_to_be_between": _compile_sum,
+    "expect_column_to_exist": _compile_exists,
+    "expect_column_values_to_be_null": _compile_nulls,
+    "expect_column_values_to_not_be_null": _compile_nulls,
+    "expect_multicolumn_sum_to_equal": _compile_row_sum,
+    "expect_multicolumn_values_to_be_equal": _compile_equal_columns,
+    "expect_table_column_count_to_be_between": _compile_column_count,
+    "expect_table_column_count_to_equal": _compile_column_count,
+    "expect_table_columns_to_match_ordered_list": _compile_column_order,
+    "expect_table_columns_to_match_set": _compile_columns,
+    "expect_table_row_count_to_be_between": _compile_rows,
+    "expect_table_row_count_to_equal": _compile_rows,
+}
+
+ONE_PASS_TYPES = frozenset(_COMPILERS)
+"""Types that one pass answers, where their arguments and columns allow it."""

@@ -1,0 +1,186 @@
+"""Expectation suites as Great Expectations writes them: `{"name": …, "expectations": […]}`.
+
+Reading a suite imports neither Great Expectations (seconds) nor Spark: types and arguments are
+looked up in `expectation_catalogue`, which a test compares with the installed package.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeAlias, cast
+
+from frazil.errors import SuiteError
+from frazil.ledger import keys
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+Bound: TypeAlias = float | date | datetime
+Severity: TypeAlias = Literal["critical", "warning", "info"]
+
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
+ORDERED_TYPES = frozenset(
+    {"expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing"}
+)
+"""Their verdict depends on the order of rows, which is that of topic, partition and offset."""
+
+_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+_ISO_INSTANT = re.compile(
+    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?\Z"
+)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One expectation; `index` counts from 0, `kwargs` are as in the file, nulls left out."""
+
+    index: int
+    type: str
+    kwargs: Mapping[str, Json]
+    severity: Severity = "critical"
+    condition_columns: tuple[str, ...] = ()
+
+    @property
+    def domain(self) -> tuple[str, ...]:
+        """Name the columns that the expectation speaks about."""
+        single = [self.kwargs.get(name) for name in ("column", "column_A", "column_B")]
+        names = [name for name in single if isinstance(name, str)]
+        several = self.kwargs.get("column_list")
+        listed = several if isinstance(several, Sequence) and not isinstance(several, str) else ()
+        return (*names, *(name for name in listed if isinstance(name, str)))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Name every column that must be read: domain, row condition and, if needed, order."""
+        condition = name_condition_columns(self.kwargs.get("row_condition"))
+        order = (keys.KAFKA_COLUMN,) if self.type in ORDERED_TYPES else ()
+        return tuple(dict.fromkeys((*self.domain, *condition, *self.condition_columns, *order)))
+
+    @property
+    def mostly(self) -> float:
+        """Give the share of values that must comply, 1 unless the suite says less."""
+        value = self.kwargs.get("mostly", 1)
+        return float(value) if isinstance(value, int | float) else 1.0
+
+    def text(self, name: str) -> str:
+        """Give an argument that the catalogue says is a text."""
+        return cast("str", self.kwargs[name])
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Give an argument that the catalogue says is a list of texts."""
+        return tuple(cast("Sequence[str]", self.kwargs[name]))
+
+    def flag(self, name: str) -> bool:
+        """Give a true-or-false argument, false unless the suite says so."""
+        return self.kwargs.get(name) is True
+
+    def bound(self, name: str) -> Bound | None:
+        """Give a bound as Great Expectations reads it, or None."""
+        value = self.kwargs.get(name)
+        return None if value is None else parse_bound(value)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite; `hash` is the sha256 of its canonical JSON, 16 hex digits."""
+
+    name: str
+    hash: str
+    expectations: tuple[Expectation, ...]
+    source: str = ""
+
+
+def name_condition_columns(condition: Json) -> tuple[str, ...]:
+    """Name the columns of a row condition that is an object; a text is read elsewhere."""
+    if not isinstance(condition, Mapping):
+        return ()
+    nested = condition.get("conditions")
+    if isinstance(nested, Sequence) and not isinstance(nested, str):
+        return tuple(name for part in nested for name in name_condition_columns(part))
+    column = condition.get("column")
+    name = column.get("name") if isinstance(column, Mapping) else None
+    return (name,) if isinstance(name, str) else ()
+
+
+def parse_bound(value: Json) -> Bound:
+    """Read a bound as Great Expectations does: float, date, or datetime.
+
+    Raises:
+        ValueError: neither, or an integer that a float cannot hold; the text says what is.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value) or float(value) != value:
+            message = f"{value} is not exact as a 64-bit float, and bounds are read as floats"
+            raise ValueError(message)
+        return float(value)
+    if isinstance(value, str) and _ISO_DATE.match(value):
+        return date.fromisoformat(value)
+    if isinstance(value, str) and _ISO_INSTANT.match(value):
+        return datetime.fromisoformat(value)
+    message = f"{value!r} is neither a number nor a date (2013-01-31) or time (2013-01-31T12:00:00)"
+    raise ValueError(message)
+
+
+def kind_of_bound(bound: Bound) -> str:
+    """Name the kind of column that the bound suits: number, date, timestamp or timestamptz."""
+    match bound:
+        case datetime():
+            return "timestamptz" if bound.tzinfo else "timestamp"
+        case date():
+            return "date"
+    return "number"
+
+
+def hash_suite(document: Json) -> str:
+    """Hash the canonical JSON (sorted keys, no spaces): 16 hex digits."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def freeze(kwargs: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Leave out nulls, which mean "not given", and forbid later changes."""
+    return MappingProxyType({name: value for name, value in kwargs.items() if value is not None})
+
+
+def read_document(path: Path) -> Json:
+    """Read the file as strict JSON: no NaN, no key twice.
+
+    Raises:
+        SuiteError: no such file, not UTF-8, or not JSON; names the line.
+    """
+    try:
+        return cast(
+            "Json",
+            json.loads(
+                path.read_text(encoding="utf-8"),
+                parse_constant=_refuse_constant,
+                object_pairs_hook=_refuse_duplicates,
+            ),
+        )
+    except OSError as error:
+        raise SuiteError(
+            f"{path}: {error.strerror}",
+            f"create the file, or correct `quality.suite` ({path.stem})",
+        ) from error
+    except ValueError as error:
+        raise SuiteError(
+            f"{path}: not valid JSON: {error}", "mend the file, then run `frazil streams`"
+        ) from error
+
+
+def _refuse_constant(name: str) -> Json:
+    message = f"{name} is not JSON"
+    raise ValueError(message)
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Json]]) -> Mapping[str, Json]:
+    names = [name for name, _ in pairs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        message = f"key {twice[0]!r} appears twice in one object"
+        raise ValueError(message)
+    return dict(pairs)

@@ -1,0 +1,241 @@
+"""Judge the metrics of one pass: the arithmetic of Great Expectations, on counts."""
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+from frazil.errors import ConservationError
+from frazil.quality.expectations import Expectation
+from frazil.quality.great_expectations import run_great_expectations
+from frazil.quality.rules import (
+    ROWS,
+    CompiledSuite,
+    CountRule,
+    ExpectationResult,
+    ExtremeRule,
+    FixedRule,
+    RowsRule,
+    Rule,
+    ShareRule,
+    SumRule,
+    describe_count,
+    describe_expected,
+)
+from frazil.quality.sql import EXACT_INTEGER, Operator
+from frazil.quality.value_tests import list_bounds
+
+if TYPE_CHECKING:
+    from frazil.quality.great_expectations import Frame
+
+
+MetricValue: TypeAlias = int | float | str | None
+
+
+_ROUNDING = 2.0**-53
+"""Largest relative error of one rounding of a 64-bit float."""
+
+
+_EXACT_TERMS = 2
+"""The sum of two doubles is rounded once, whatever their order."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+_HOLDS: Mapping[Operator, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def list_undecided(
+    compiled: CompiledSuite, results: tuple[ExpectationResult, ...]
+) -> tuple[Expectation, ...]:
+    """List the expectations whose verdict could turn on rounding: Great Expectations decides."""
+    undecided = {result.index for result in results if result.undecided}
+    rules = (rule.expectation for rule in compiled.one_pass)
+    return tuple(expectation for expectation in rules if expectation.index in undecided)
+
+
+def judge(
+    compiled: CompiledSuite, metric_values: Mapping[str, MetricValue], row_count: int
+) -> tuple[ExpectationResult, ...]:
+    """Judge what one pass answered; `row_count` is the number of good rows.
+
+    Raises:
+        ConservationError: there are rows, but a metric of this suite was not counted.
+    """
+    missing = [metric.name for metric in compiled.metrics if metric.name not in metric_values]
+    if missing and row_count > 0:
+        raise ConservationError(
+            f"{row_count} rows were staged without the suite's metrics: {', '.join(missing)}",
+            "nothing is visible; run the batch again, so that it is staged with today's suite",
+        )
+    values = _Values(metric_values, row_count)
+    return tuple(_judge_rule(rule, values) for rule in compiled.one_pass)
+
+
+class _Values:
+    """Metric values by name; over no rows Spark observes nothing, which counts as zero."""
+
+    def __init__(self, metric_values: Mapping[str, MetricValue], row_count: int) -> None:
+        self.metric_values = metric_values
+        self.row_count = row_count
+
+    def count(self, name: str) -> int:
+        if name == ROWS:
+            return self.row_count
+        return int(self.metric_values.get(name) or 0)
+
+    def number(self, name: str) -> float:
+        return float(self.metric_values.get(name) or 0)
+
+    def text(self, name: str) -> str | None:
+        value = self.metric_values.get(name)
+        return None if value is None else str(value)
+
+
+def _judge_rule(rule: Rule, values: _Values) -> ExpectationResult:
+    match rule:
+        case CountRule():
+            return _judge_count(rule, values)
+        case SumRule():
+            return _judge_sum(rule, values)
+    success, observed = _judge_figure(rule, values)
+    return _result(rule.expectation, success=success, observed=observed)
+
+
+def _judge_figure(
+    rule: ExtremeRule | RowsRule | ShareRule | FixedRule, values: _Values
+) -> tuple[bool, str]:
+    match rule:
+        case ExtremeRule():
+            observed = _show_extreme(rule, values.text(rule.observed))
+            return values.count(rule.complies) == 1, observed
+        case RowsRule():
+            rows = values.count(rule.rows)
+            return _is_expected_count(rule.expectation, rows), f"{rows} rows"
+        case ShareRule():
+            rows = values.count(rule.rows)
+            share = (rows - values.count(rule.missing)) / rows if rows else 0.0
+            return _is_between(rule.expectation, share), f"{share:.4f}"
+        case FixedRule():
+            return rule.success, rule.observed
+
+
+def _judge_count(rule: CountRule, values: _Values) -> ExpectationResult:
+    considered, unexpected = values.count(rule.considered), values.count(rule.unexpected)
+    # The very arithmetic of Great Expectations, so that no ratio falls on the other side.
+    ratio = (float(considered) - float(unexpected)) / float(considered) if considered else 1.0
+    return ExpectationResult(
+        index=rule.expectation.index,
+        type=rule.expectation.type,
+        column=", ".join(rule.expectation.domain) or None,
+        success=considered == 0 or ratio >= rule.expectation.mostly,
+        observed=describe_count(unexpected, considered),
+        expected=describe_expected(rule.expectation),
+        severity=rule.expectation.severity,
+        unexpected_count=unexpected,
+        unexpected_percent=unexpected / considered * 100 if considered else None,
+        undecided=rule.doubtful is not None and values.count(rule.doubtful) > 0,
+    )
+
+
+def _judge_sum(rule: SumRule, values: _Values) -> ExpectationResult:
+    count, value = values.count(rule.count), values.number(rule.total)
+    magnitude = values.number(rule.magnitude)
+    margin = _bound_rounding(rule, count, magnitude)
+    if "_mean_" in rule.expectation.type:
+        if count == 0:
+            return _result(rule.expectation, success=False, observed="no values")
+        value, margin = value / count, margin / count
+        margin += 2 * _ROUNDING * abs(value) if margin else 0.0
+    near = any(abs(value - bound) <= margin for bound in _list_numbers(rule.expectation))
+    return _result(
+        rule.expectation,
+        success=_is_between(rule.expectation, value),
+        observed=f"{value:.15g}",
+        undecided=not math.isfinite(magnitude) or (margin > 0 and near),
+    )
+
+
+def _bound_rounding(rule: SumRule, count: int, magnitude: float) -> float:
+    """Bound the difference between two sums of the same values in different orders.
+
+    Adding n values in any order errs by less than (n - 1) · 2⁻⁵³ · Σ|x| (Higham, Accuracy and
+    Stability of Numerical Algorithms, 4.2); Spark and pandas may each err so much, and converting
+    decimals and long integers to doubles adds one rounding per value, and where workers do it two.
+    Of integers a sum below 2⁵³ was exact all along; one of 2⁵³ may have been rounded down to it.
+    """
+    if rule.exact == "integers" and magnitude < EXACT_INTEGER:
+        return 0.0
+    if rule.exact == "doubles" and count <= _EXACT_TERMS:
+        return 0.0
+    return (2 * count + 4) * _ROUNDING * magnitude
+
+
+def _list_numbers(expectation: Expectation) -> list[float]:
+    return [bound for _, bound in list_bounds(expectation) if isinstance(bound, int | float)]
+
+
+def _is_between(expectation: Expectation, value: float) -> bool:
+    return all(
+        isinstance(bound, int | float) and _HOLDS[sign](value, bound)
+        for sign, bound in list_bounds(expectation)
+    )
+
+
+def _is_expected_count(expectation: Expectation, rows: int) -> bool:
+    wanted = expectation.kwargs.get("value")
+    return rows == wanted if wanted is not None else _is_between(expectation, rows)
+
+
+def _show_extreme(rule: ExtremeRule, observed: str | None) -> str:
+    if observed is None:
+        return "no values"
+    if rule.unit == "text":
+        return observed
+    return (_EPOCH + timedelta(microseconds=int(observed))).isoformat()
+
+
+def _result(
+    expectation: Expectation, *, success: bool, observed: str, undecided: bool = False
+) -> ExpectationResult:
+    return ExpectationResult(
+        index=expectation.index,
+        type=expectation.type,
+        column=", ".join(expectation.domain) or None,
+        success=success,
+        observed=observed,
+        expected=describe_expected(expectation),
+        severity=expectation.severity,
+        undecided=undecided,
+    )
+
+
+ReadRows: TypeAlias = "Callable[[tuple[Expectation, ...]], Frame]"
+
+
+def judge_suite(
+    compiled: CompiledSuite,
+    metric_values: Mapping[str, MetricValue],
+    row_count: int,
+    read_rows: ReadRows,
+) -> tuple[ExpectationResult, ...]:
+    """Judge every expectation, in the suite's order.
+
+    `read_rows` gives the rows with at least the columns that the expectations name; it is called
+    at most once, and not at all if one pass answered everything.
+    """
+    results = judge(compiled, metric_values, row_count)
+    undecided = list_undecided(compiled, results)
+    open_questions = (*compiled.rest, *undecided)
+    if not open_questions:
+        return results
+    answered = run_great_expectations(open_questions, read_rows(open_questions))
+    kept = [result for result in results if not result.undecided]
+    return tuple(sorted((*kept, *answered), key=lambda result: result.index))

@@ -1,0 +1,177 @@
+"""Landmarks: the constants that tell apart rows which a batch's counters may count differently.
+
+Two rows that stand alike to every landmark of every counted column, above or below or at it, are
+counted alike by every metric, and so are two texts that the same patterns match. So of rows that
+stand alike, one with their number, and their sum, is enough.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from math import ceil, floor
+from typing import TypeAlias, cast
+
+from frazil.quality.catalogue import list_items
+from frazil.quality.compiler import compile_suite
+from frazil.quality.expectations import Bound, Expectation, Json, Suite
+from frazil.quality.messages import Landmarks, Point
+from frazil.quality.regex import to_re2_regex
+from frazil.quality.row_conditions import (
+    Comparison,
+    Condition,
+    Group,
+    Membership,
+    parse_row_condition,
+)
+from frazil.quality.rules import CountRule, ExtremeRule, Rule, SumRule
+from frazil.quality.sql import SqlColumn, read_sql_column
+from frazil.quality.value_tests import PATTERN_TYPES, list_bounds, list_patterns
+
+Constant: TypeAlias = "Bound | Json"
+
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FLOATS = frozenset({"float", "double"})
+_RANGES = frozenset(
+    {"expect_column_values_to_be_between", "expect_column_max_to_be_between"}
+    | {"expect_column_min_to_be_between"}
+)
+_SETS = frozenset({"expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"})
+_NULLS = frozenset({"expect_column_values_to_be_null", "expect_column_values_to_not_be_null"})
+_LENGTHS = frozenset(
+    {"expect_column_value_lengths_to_be_between", "expect_column_value_lengths_to_equal"}
+)
+_INSTANTS = frozenset({"timestamp", "timestamptz"})
+_ORDERED = frozenset({"int", "long", "decimal", "date"}) | _FLOATS | _INSTANTS
+
+
+def find_landmarks(suite: Suite | None, columns: Mapping[str, str]) -> Landmarks | None:
+    """Find the landmarks of what one pass counts, or None where a metric looks at more.
+
+    Comparisons of two columns do, and patterns that RE2 cannot or should not search for.
+    """
+    if suite is None:
+        return Landmarks()
+    sql_columns = {name: read_sql_column(name, text) for name, text in columns.items()}
+    rules = compile_suite(suite, columns).one_pass
+    if not all(_is_by_landmarks(rule, sql_columns) for rule in rules):
+        return None
+    values: dict[str, set[Point]] = defaultdict(set)
+    lengths: dict[str, set[int]] = defaultdict(set)
+    patterns: dict[str, dict[str, None]] = defaultdict(dict)
+    for rule in rules:
+        expectation = rule.expectation
+        for name, constant in _list_constants(expectation):
+            values[name] |= {*locate(sql_columns[name], constant)}
+        if expectation.type in _LENGTHS:
+            lengths[expectation.text("column")] |= {*_list_lengths(expectation)}
+        if expectation.type in PATTERN_TYPES:
+            found = map(to_re2_regex, list_patterns(expectation))
+            patterns[expectation.text("column")] |= {
+                each: None for each in found if each is not None
+            }
+    return Landmarks(
+        values={name: _sort(points) for name, points in values.items() if points},
+        lengths={name: tuple(sorted(points)) for name, points in lengths.items()},
+        patterns={name: tuple(each) for name, each in patterns.items()},
+        extremes=_list_columns(rules, ExtremeRule),
+        sums=_list_columns(rules, SumRule),
+    )
+
+
+def _list_columns(rules: tuple[Rule, ...], kind: type[Rule]) -> tuple[str, ...]:
+    found = (rule.expectation.text("column") for rule in rules if isinstance(rule, kind))
+    return tuple(dict.fromkeys(found))
+
+
+def _is_by_landmarks(rule: Rule, columns: Mapping[str, SqlColumn]) -> bool:
+    """Say whether landmarks decide how a row is counted."""
+    expectation = rule.expectation
+    # Texts have no order here: they are equal to a landmark or not.
+    if any(
+        isinstance(c.value, str) and c.operator not in ("=", "!=")
+        for c in _list_leaves(_read_condition(expectation))
+        if isinstance(c, Comparison)
+    ):
+        return False
+    match rule:
+        case ExtremeRule():
+            is_ordered = columns[expectation.text("column")].kind in _ORDERED
+            return is_ordered and "row_condition" not in expectation.kwargs
+        case CountRule() if expectation.type in PATTERN_TYPES:
+            return None not in map(to_re2_regex, list_patterns(expectation))
+        case CountRule():
+            return expectation.type in _RANGES | _SETS | _NULLS | _LENGTHS
+    return True
+
+
+def _list_constants(expectation: Expectation) -> Iterator[tuple[str, Constant]]:
+    """List what columns are compared with, those of a row condition included."""
+    if expectation.type in _RANGES:
+        yield from ((expectation.text("column"), bound) for _, bound in list_bounds(expectation))
+    if expectation.type in _SETS:
+        members = list_items(expectation.kwargs["value_set"]) or ()
+        yield from ((expectation.text("column"), member) for member in members)
+    for leaf in _list_leaves(_read_condition(expectation)):
+        match leaf:
+            case Comparison(column, _, value):
+                yield column, value
+            case Membership(column, values, _):
+                yield from ((column, value) for value in values)
+
+
+def _read_condition(expectation: Expectation) -> Condition | None:
+    given = expectation.kwargs.get("row_condition")
+    parser = expectation.kwargs.get("condition_parser")
+    if given is None:
+        return None
+    return parse_row_condition(given, parser if isinstance(parser, str) else None)
+
+
+def _list_leaves(condition: Condition | None) -> Iterator[Condition]:
+    if isinstance(condition, Group):
+        for part in condition.parts:
+            yield from _list_leaves(part)
+    elif condition is not None:
+        yield condition
+
+
+def _list_lengths(expectation: Expectation) -> Iterator[int]:
+    for name in ("min_value", "max_value", "value"):
+        bound = cast("float | None", expectation.kwargs.get(name))
+        if bound is not None:
+            yield from (floor(bound), ceil(bound))
+
+
+def locate(column: SqlColumn, constant: Constant) -> tuple[Point, ...]:
+    """Write a constant as the column's type holds it: on both sides where it lies between two.
+
+    Days since 1970, microseconds since 1970, and decimals without their point. What no value of
+    the column can be told apart by gives none.
+    """
+    match constant:
+        case bool() | None:
+            return ()
+        case str() if column.kind == "string":
+            return (constant,)
+        case datetime() if column.kind in _INSTANTS:
+            since = constant.replace(tzinfo=constant.tzinfo or UTC) - _EPOCH
+            return (since // timedelta(microseconds=1),)
+        case date() if column.kind == "date":
+            return ((constant - _EPOCH.date()).days,)
+        case int() | float() if column.is_number:
+            return _locate_number(column, constant)
+    return ()
+
+
+def _locate_number(column: SqlColumn, constant: float) -> tuple[Point, ...]:
+    if column.kind in _FLOATS:
+        return (float(constant),)
+    scaled = Fraction(constant) * 10**column.scale
+    points = {floor(scaled), ceil(scaled)}
+    return tuple(p for p in points if _LONG_MIN <= p <= _LONG_MAX)
+
+
+def _sort(points: set[Point]) -> tuple[Point, ...]:
+    return tuple(sorted(points, key=lambda point: (isinstance(point, str), point)))

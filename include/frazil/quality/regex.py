@@ -1,0 +1,321 @@
+r"""Regular expressions of Python, written for Java where both mean the same.
+
+Spark matches with Java's engine, Great Expectations with Python's `re`. They differ in `\w`, `\d`,
+`.`, `$`, in flags and in what a brace means. So the pattern is parsed by Python itself, and its
+tree is written in the few constructs that mean one thing only. Everything else is None.
+
+In texts of ASCII more means the same, and of printable ASCII to RE2 too, which is Arrow's engine.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from itertools import dropwhile
+from typing import Any, TypeAlias, cast
+
+Node: TypeAlias = tuple[object, object]
+
+
+Tree: TypeAlias = Sequence[Node]
+
+
+_MAX_REPEATS = 1000
+
+
+_MAX_GROUP_REPEATS = 64
+"""Java recurses once per repetition of a group: unbounded ones overflow its stack."""
+
+
+_UNIX_LINES = "(?d)"
+
+
+_UNICODE_FLAG, _DOTALL_FLAG, _VERBOSE_FLAG = 32, 16, 64
+
+
+_MAX_POINT, _MAX_ASCII = 0x10FFFF, 0x7F
+
+
+_SURROGATES = range(0xD800, 0xE000)
+
+
+SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
+
+
+_ANCHORS = {
+    "AT_BEGINNING": "^",
+    "AT_BEGINNING_STRING": r"\A",
+    "AT_END": "$",
+    "AT_END_STRING": r"\z",
+}
+
+
+class UntranslatableError(Exception):
+    """The pattern holds something that Java reads differently."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What surrounds a node: the flag `s`, and how often groups around it may repeat it.
+
+    `last` is the last character that a text may hold.
+    """
+
+    dotall: bool
+    repeats: int = 1
+    last: int = _MAX_POINT
+
+
+def to_java_regex(pattern: str, *, ascii_only: bool = False) -> str | None:
+    """Write a Python pattern for Java's `find()`, or None if it cannot be done exactly."""
+    written = to_ascii_regex(pattern) if ascii_only else _write(pattern, _MAX_POINT)
+    return None if written is None else _UNIX_LINES + written
+
+
+def to_ascii_regex(pattern: str) -> str | None:
+    """Write a Python pattern to search texts of ASCII, or None if it cannot be done exactly."""
+    return _write(pattern, _MAX_ASCII)
+
+
+def parse_pattern(pattern: str) -> Tree:
+    """Parse a pattern as Python does."""
+    # The tree is private to `re`; a test fails if it ever changes.
+    tree: Tree = import_module("re._parser").parse(pattern)
+    return tree
+
+
+def _write(pattern: str, last: int) -> str | None:
+    tree = parse_pattern(pattern)
+    flags = int(cast("Any", tree).state.flags)
+    if flags & ~(_UNICODE_FLAG | _DOTALL_FLAG | _VERBOSE_FLAG):
+        return None
+    try:
+        return _write_sequence(tree, Scope(bool(flags & _DOTALL_FLAG), last=last))
+    except UntranslatableError:
+        return None
+
+
+def _write_sequence(nodes: Tree, scope: Scope) -> str:
+    return "".join(_write_node(node, scope) for node in nodes)
+
+
+def _write_node(node: Node, scope: Scope) -> str:
+    write = _WRITERS.get(str(node[0]))
+    if write is None:
+        raise UntranslatableError
+    return write(node[1], scope)
+
+
+def _write_any(_: object, scope: Scope) -> str:
+    return f"[\\x{{0}}-\\x{{{scope.last:x}}}]" if scope.dotall else "."
+
+
+def _write_anchor(where: object, scope: Scope) -> str:
+    if str(where) == "AT_BOUNDARY" and scope.last == _MAX_ASCII:
+        return r"\b"
+    if str(where) not in _ANCHORS:
+        raise UntranslatableError
+    return _ANCHORS[str(where)]
+
+
+def _write_branch(argument: object, scope: Scope) -> str:
+    _, branches = cast("tuple[object, list[Tree]]", argument)
+    return f"(?:{'|'.join(_write_sequence(branch, scope) for branch in branches)})"
+
+
+def _write_group(argument: object, scope: Scope) -> str:
+    _, added, removed, inner = cast("tuple[object, int, int, Tree]", argument)
+    if added or removed:
+        raise UntranslatableError
+    return f"(?:{_write_sequence(inner, scope)})"
+
+
+def _write_lookahead(argument: object, scope: Scope, sign: str) -> str:
+    direction, inner = cast("tuple[int, Tree]", argument)
+    if direction < 0 or scope.last == _MAX_ASCII:  # RE2 looks in no direction
+        raise UntranslatableError
+    return f"(?{sign}{_write_sequence(inner, scope)})"
+
+
+def _write_repeat(argument: object, scope: Scope, lazy: str) -> str:
+    low, most, inner = read_repeat(argument)
+    if max(low, most or 0) > _MAX_REPEATS:
+        raise UntranslatableError
+    if len(inner) == 1 and str(inner[0][0]) in SINGLE:
+        return _repeat(_write_sequence(inner, scope), low, most) + lazy
+    repeats = scope.repeats * (_MAX_GROUP_REPEATS + 1 if most is None else max(most, 1))
+    if repeats > _MAX_GROUP_REPEATS:
+        raise UntranslatableError
+    # Java leaves a group at once that matched nothing, though it should come twice.
+    if low > 1 and cast("Any", inner).getwidth()[0] == 0:
+        raise UntranslatableError
+    return f"(?:{_write_sequence(inner, replace(scope, repeats=repeats))}){{{low},{most}}}{lazy}"
+
+
+def read_repeat(argument: object) -> tuple[int, int | None, Tree]:
+    """Read how often at least and at most, None without a limit, and what is repeated."""
+    low, high, inner = cast("tuple[int, int, Tree]", argument)
+    return low, None if str(high) == "MAXREPEAT" else int(high), inner
+
+
+def _repeat(atom: str, low: int, most: int | None) -> str:
+    """Prefer `*` and `+`: Java repeats a single character so without recursion."""
+    if most is not None:
+        return f"{atom}{{{low},{most}}}"
+    return f"{atom}+" if low == 1 else f"{atom}{{{low}}}{atom}*" if low else f"{atom}*"
+
+
+def _write_class(argument: object, scope: Scope) -> str:
+    items = cast("list[Node]", argument)
+    negated = str(items[0][0]) == "NEGATE"
+    rest = items[1:] if negated else items
+    if len(rest) == 1 and str(rest[0][0]) == "CATEGORY" and "_NOT_" in str(rest[0][1]):
+        if negated:
+            raise UntranslatableError
+        return f"[^{_write_category(str(rest[0][1]).replace('_NOT', ''), scope)}]"
+    return f"[{'^' if negated else ''}{''.join(_write_member(item, scope) for item in rest)}]"
+
+
+def _write_member(item: Node, scope: Scope) -> str:
+    match str(item[0]), item[1]:
+        case "LITERAL", int(point):
+            return _write_point(point)
+        case "RANGE", (int(first), int(last)):
+            return f"{_write_point(first)}-{_write_point(last)}"
+        case "CATEGORY", category:
+            return _write_category(str(category), scope)
+    raise UntranslatableError
+
+
+def _write_category(category: str, scope: Scope) -> str:
+    r"""Spell `\d`, `\s` and `\w` out as Python's own character tables have them."""
+    test = _CATEGORIES.get(category)
+    if test is None or (test is _is_word and scope.last != _MAX_ASCII):  # it is hundreds of ranges
+        raise UntranslatableError
+    return _spell_out(test, scope.last)
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+@cache
+def _spell_out(test: Callable[[str], bool], most: int) -> str:
+    ranges = _list_ranges(test, most)
+    return "".join(f"{_write_point(first)}-{_write_point(last)}" for first, last in ranges)
+
+
+def _list_ranges(test: Callable[[str], bool], most: int) -> Iterator[tuple[int, int]]:
+    start: int | None = None
+    for point in range(most + 2):
+        inside = point <= most and test(chr(point))
+        if inside and start is None:
+            start = point
+        elif not inside and start is not None:
+            yield start, point - 1
+            start = None
+
+
+def _write_point(point: int) -> str:
+    if point in _SURROGATES:
+        raise UntranslatableError
+    character = chr(point)
+    return character if character.isascii() and character.isalnum() else f"\\x{{{point:x}}}"
+
+
+_CATEGORIES: Mapping[str, Callable[[str], bool]] = {
+    "CATEGORY_DIGIT": str.isdecimal,
+    "CATEGORY_SPACE": str.isspace,
+    "CATEGORY_WORD": _is_word,
+}
+
+
+_WRITERS: Mapping[str, Callable[[object, Scope], str]] = {
+    "LITERAL": lambda point, _: _write_point(cast("int", point)),
+    "NOT_LITERAL": lambda point, _: f"[^{_write_point(cast('int', point))}]",
+    "ANY": _write_any,
+    "IN": _write_class,
+    "AT": _write_anchor,
+    "BRANCH": _write_branch,
+    "SUBPATTERN": _write_group,
+    "ASSERT": lambda argument, scope: _write_lookahead(argument, scope, "="),
+    "ASSERT_NOT": lambda argument, scope: _write_lookahead(argument, scope, "!"),
+    "MAX_REPEAT": lambda argument, scope: _write_repeat(argument, scope, ""),
+    "MIN_REPEAT": lambda argument, scope: _write_repeat(argument, scope, "?"),
+}
+
+
+_MOST, _MOST_UNSURE = 256, 12
+"""Places. With these a million texts of 300 characters took 1.4 seconds of CPU at most."""
+
+
+_BEGINNINGS = frozenset({"AT_BEGINNING", "AT_BEGINNING_STRING"})
+
+
+def to_re2_regex(pattern: str) -> str | None:
+    """Write a Python pattern for RE2, to search texts of printable ASCII, or None."""
+    return to_ascii_regex(pattern) if _is_cheap(parse_pattern(pattern)) else None
+
+
+def _is_cheap(tree: Tree) -> bool:
+    places = _count(tree)
+    if places <= _MOST_UNSURE or places > _MOST:
+        return places <= _MOST_UNSURE
+    if _is_text(tree):
+        return True
+    if str(tree[0][1]) not in _BEGINNINGS:
+        return False
+    rest = [node for node in dropwhile(_is_fixed, tree) if str(node[0]) != "AT"]
+    return _count(rest) <= _MOST_UNSURE or (len(rest) == 1 and _repeats_one(rest[0]))
+
+
+def _count(nodes: Iterable[Node]) -> int:
+    """Count the characters that a pattern spells out, as often as they may come."""
+    return sum(map(_count_node, nodes))
+
+
+def _count_node(node: Node) -> int:
+    match str(node[0]):
+        case "AT":
+            return 0
+        case "BRANCH":
+            return sum(map(_count, _list_branches(node)))
+        case "SUBPATTERN":
+            return _count(_enter_group(node))
+        case "MAX_REPEAT" | "MIN_REPEAT":
+            low, high, inner = read_repeat(node[1])
+            return max(low + 1 if high is None else high, 1) * _count(inner)
+    return 1
+
+
+def _is_text(nodes: Iterable[Node]) -> bool:
+    """Say whether a pattern is nothing but texts, of which one has to be there."""
+    return all(
+        str(node[0]) in ("LITERAL", "AT")
+        or (str(node[0]) == "BRANCH" and all(map(_is_text, _list_branches(node))))
+        or (str(node[0]) == "SUBPATTERN" and _is_text(_enter_group(node)))
+        for node in nodes
+    )
+
+
+def _is_fixed(node: Node) -> bool:
+    """Say whether a node takes a fixed number of single characters."""
+    if str(node[0]) in SINGLE | {"AT"}:
+        return True
+    return _repeats_one(node) and read_repeat(node[1])[0] == read_repeat(node[1])[1]
+
+
+def _repeats_one(node: Node) -> bool:
+    """Say whether a node repeats a single character."""
+    if str(node[0]) not in ("MAX_REPEAT", "MIN_REPEAT"):
+        return False
+    inner = read_repeat(node[1])[2]
+    return len(inner) == 1 and str(inner[0][0]) in SINGLE
+
+
+def _list_branches(node: Node) -> list[Tree]:
+    return cast("tuple[object, list[Tree]]", node[1])[1]
+
+
+def _enter_group(node: Node) -> Tree:
+    return cast("tuple[Tree, ...]", node[1])[-1]

@@ -1,0 +1,198 @@
+"""Rules: how the metrics of one pass answer an expectation, as values.
+
+A rule exists only where its verdict is that of Great Expectations on the same rows
+(docs/quality.md); `tests/spark/test_quality_parity.py` compares both.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from frazil.quality.expectations import Expectation, Severity
+from frazil.quality.sql import SqlColumn, write_count
+
+ROWS = ""
+"""Stands for the count of all good rows, which the stage knows anyway."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One aggregate expression of Spark SQL, to be computed under this name."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class CountRule:
+    """Of `considered` values so many are `unexpected`; in doubt if `doubtful` counts any."""
+
+    expectation: Expectation
+    considered: str
+    unexpected: str
+    doubtful: str | None = None
+
+
+@dataclass(frozen=True)
+class ExtremeRule:
+    """A smallest or largest value; `complies` is 1 or 0."""
+
+    expectation: Expectation
+    complies: str
+    observed: str
+    unit: Literal["text", "micros"]
+
+
+@dataclass(frozen=True)
+class SumRule:
+    """A sum, or a mean, of `count` values; `magnitude` is the sum of absolute values."""
+
+    expectation: Expectation
+    count: str
+    total: str
+    magnitude: str
+    exact: Literal["integers", "doubles", "no"]
+
+
+@dataclass(frozen=True)
+class RowsRule:
+    """A count of rows."""
+
+    expectation: Expectation
+    rows: str
+
+
+@dataclass(frozen=True)
+class ShareRule:
+    """The share of values that are there."""
+
+    expectation: Expectation
+    missing: str
+    rows: str
+
+
+@dataclass(frozen=True)
+class FixedRule:
+    """A verdict on the columns alone, which no row changes."""
+
+    expectation: Expectation
+    success: bool
+    observed: str
+
+
+Rule: TypeAlias = CountRule | ExtremeRule | SumRule | RowsRule | ShareRule | FixedRule
+
+
+@dataclass(frozen=True)
+class CompiledSuite:
+    """A suite split in two: `metrics` answer `one_pass`, Great Expectations answers `rest`."""
+
+    metrics: tuple[Metric, ...]
+    one_pass: tuple[Rule, ...]
+    rest: tuple[Expectation, ...]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where an expectation looks: columns, and the condition under which a row counts."""
+
+    columns: Mapping[str, SqlColumn]
+    where: str
+    conditional: bool
+    collected: dict[str, str] = field(repr=False)
+
+    def add(self, sql: str) -> str:
+        """Name a metric by its SQL, so that metrics of another suite are never mistaken for it."""
+        digest = hashlib.sha256(sql.encode()).hexdigest()[:12]
+        return self.collected.setdefault(sql, f"quality_{digest}")
+
+    def count(self, *tests: str) -> str:
+        """Name the count of rows that meet all tests."""
+        return self.add(write_count(self.where, *tests))
+
+    def count_rows(self) -> str:
+        """Name the count of rows in scope."""
+        return self.count() if self.conditional else ROWS
+
+    def column(self, expectation: Expectation, name: str = "column") -> SqlColumn:
+        """Look up the column that an argument names."""
+        return self.columns[expectation.text(name)]
+
+
+_SIGNS = {"min_value": ("≥", ">", "strict_min"), "max_value": ("≤", "<", "strict_max")}
+
+
+_QUIET = frozenset(
+    {"column", "column_A", "column_B", "column_list", "condition_parser"}
+    | {"strict_min", "strict_max"}
+)
+
+
+_MAX_VALUES = 10
+
+
+@dataclass(frozen=True)
+class ExpectationResult:
+    """The verdict on one expectation.
+
+    `unexpected_percent` is of the values considered, as Great Expectations gives it. `undecided`
+    marks a figure so near its bound that rounding could turn the verdict.
+    """
+
+    index: int
+    type: str
+    column: str | None
+    success: bool
+    observed: str
+    expected: str
+    severity: Severity = "critical"
+    unexpected_count: int | None = None
+    unexpected_percent: float | None = None
+    undecided: bool = False
+    error: str = ""
+
+    @property
+    def blocking(self) -> bool:
+        """Say whether a failure may block: warnings and infos are only reported."""
+        return self.severity == "critical"
+
+    @property
+    def line(self) -> str:
+        """Say it in one line for people."""
+        about = f"{self.type}({self.column})" if self.column else self.type
+        mark = "ok" if self.success else "FAILED" if self.blocking else f"failed ({self.severity})"
+        outcome = self.error or self.observed
+        expected = f" expected {self.expected};" if self.expected else ""
+        return f"{mark}: {about}:{expected} observed {outcome}"
+
+
+def describe_expected(expectation: Expectation) -> str:
+    """Say what is expected: bounds as signs, other arguments as they are in the suite."""
+    parts = [_describe_argument(expectation, name) for name in expectation.kwargs]
+    return ", ".join(part for part in parts if part)
+
+
+def _describe_argument(expectation: Expectation, name: str) -> str:
+    value = expectation.kwargs[name]
+    if name in _SIGNS:
+        plain, strict, flag = _SIGNS[name]
+        return f"{strict if expectation.flag(flag) else plain} {value}"
+    if name in _QUIET:
+        return ""
+    if name == "mostly":
+        return f"in at least {expectation.mostly * 100:.6g}%"
+    if name == "value_set" and isinstance(value, list | tuple):
+        more = f", … ({len(value)} in all)" if len(value) > _MAX_VALUES else ""
+        word = "none of" if "_not_" in expectation.type else "one of"
+        return f"{word} {', '.join(map(str, value[:_MAX_VALUES]))}{more}"
+    text = json.dumps(value, ensure_ascii=False, default=dict)
+    return f"{name.replace('_', ' ')} {text}"
+
+
+def describe_count(unexpected: int, considered: int) -> str:
+    """Say how many values did not comply."""
+    if considered == 0:
+        return "no values"
+    return f"{unexpected} of {considered} unexpected ({unexpected / considered:.2%})"

@@ -1,0 +1,254 @@
+"""SQL that compares column values with the constants of a suite, exactly as Python would.
+
+Spark widens, rounds and raises where Python does not: a bigint beside a double loses digits, a
+text beside a number fails the job. So each constant is written in the column's own type, and
+what cannot be said exactly is not said at all (None): Great Expectations answers it then.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from frazil.quality.expectations import Bound, Json
+from frazil.streams.column_types import Primitive, parse_column
+
+Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "!="]
+
+EXACT_INTEGER = 2**53
+"""Integers up to here are exact as 64-bit floats, in which pandas keeps integers beside nulls."""
+
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+_DECIMAL_MAX = 10**38 - 1
+_MAX_PRECISION = 38
+_INTEGER_DIGITS = {"int": 10, "long": 19}
+_FLOATS = frozenset({"float", "double"})
+_INTEGERS = frozenset({"int", "long"})
+_SAME_KIND = frozenset({"date", "timestamp", "timestamptz", "string"})
+_TRUE, _FALSE = "TRUE", "FALSE"
+_SUM = "CAST(coalesce(sum("
+
+
+@dataclass(frozen=True)
+class SqlColumn:
+    """A column of the rows: `kind` is its primitive type, or `nested`; `scale` of decimals.
+
+    `path` is the SQL that reads it, where that is not its name.
+    """
+
+    name: str
+    kind: str
+    precision: int = 0
+    scale: int = 0
+    path: str = ""
+
+    @property
+    def sql(self) -> str:
+        """Read the column in Spark SQL."""
+        return self.path or quote_name(self.name)
+
+    @property
+    def is_number(self) -> bool:
+        """Say whether values are numbers."""
+        return self.kind in _INTEGERS | _FLOATS or self.kind == "decimal"
+
+    @property
+    def is_integer(self) -> bool:
+        """Say whether values are integers."""
+        return self.kind in _INTEGERS
+
+    @property
+    def is_null(self) -> str:
+        """Say in SQL when a value is missing: as in pandas, NaN is no value."""
+        test = f"{self.sql} IS NULL"
+        return f"({test} OR isnan({self.sql}))" if self.kind in _FLOATS else f"({test})"
+
+    @property
+    def value(self) -> str:
+        """Give the value for comparisons: floats as doubles, which is exact."""
+        return f"CAST({self.sql} AS DOUBLE)" if self.kind == "float" else self.sql
+
+
+def read_sql_column(name: str, type_text: str) -> SqlColumn:
+    """Read a column's type as the stream file or the table says it; unknown ones are `nested`."""
+    try:
+        parsed = parse_column("column", type_text).type
+    except ValueError:
+        return SqlColumn(name, "nested")
+    match parsed:
+        case Primitive("decimal", (precision, scale)):
+            return SqlColumn(name, "decimal", precision, scale)
+        case Primitive(kind, _):
+            return SqlColumn(name, kind)
+    return SqlColumn(name, "nested")
+
+
+def quote_name(name: str) -> str:
+    """Quote an identifier for Spark."""
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def write_count(*tests: str) -> str:
+    """Count the rows that meet all tests.
+
+    Not `count_if`: its condition becomes a column of its own, copied for every row.
+    """
+    return f"count(CASE WHEN {' AND '.join(tests)} THEN 1 END)"
+
+
+def weigh_count(sql: str, weight: str) -> str:
+    """Let a count that `write_count` wrote count a row as often as `weight` says; others stay."""
+    inner = sql.removeprefix("count(").removesuffix("1 END)")
+    if inner == sql:
+        return sql
+    return f"coalesce(sum({inner}{weight} END), 0)"
+
+
+def write_sum(where: str, column: str, *, is_absolute: bool) -> str:
+    """Sum the doubles, or their absolute values, of rows that meet a test."""
+    value = f"CASE WHEN {where} THEN CAST({column} AS DOUBLE) END"
+    return f"{_SUM}{f'abs({value})' if is_absolute else value}), 0D) AS STRING)"
+
+
+def weigh_sum(sql: str, column: str, total: str, magnitude: str) -> str:
+    """Let a sum that `write_sum` wrote take what a row brings along, if it does; others stay."""
+    value = f"CAST({column} AS DOUBLE)"
+    before, found, after = sql.rpartition(f"THEN {value} END")
+    if not found or not is_sum(sql):
+        return sql
+    carried = magnitude if sql.startswith(f"{_SUM}abs(") else total
+    return f"{before}THEN coalesce({carried}, {value}) END{after}"
+
+
+def is_sum(sql: str) -> bool:
+    """Say whether `write_sum` wrote this."""
+    return sql.startswith(_SUM)
+
+
+def write_text(text: str) -> str:
+    """Write a text as a literal that no setting of Spark's parser reads differently.
+
+    Backslashes, quotes, `${…}` and control characters all depend on settings: such texts go as
+    UTF-8 in hexadecimal.
+    """
+    plain = text.isprintable() and not set(text) & set("'\\$")
+    return f"'{text}'" if plain else f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+def write_double(value: float) -> str:
+    """Write a finite double."""
+    return f"{value!r}D"
+
+
+def compare(column: SqlColumn, operator: Operator, bound: Bound | str) -> str | None:
+    """Compare a value that is not missing with a constant, or None if kinds do not match."""
+    return compare_value(column, column.value, operator, bound)
+
+
+def compare_value(
+    column: SqlColumn, value: str, operator: Operator, bound: Bound | str
+) -> str | None:
+    """Compare `value`, an expression of the column's type such as its maximum."""
+    match bound:
+        case str():
+            return f"{value} {operator} {write_text(bound)}" if column.kind == "string" else None
+        case datetime():
+            return _compare_instant(column, value, operator, bound)
+        case date():
+            is_date = column.kind == "date"
+            return f"{value} {operator} DATE'{bound.isoformat()}'" if is_date else None
+    if column.kind in _FLOATS:
+        return f"{value} {operator} {write_double(float(bound))}"
+    if column.is_number:
+        return _compare_exact(column, value, operator, Fraction(bound))
+    return None
+
+
+def _compare_instant(
+    column: SqlColumn, value: str, operator: Operator, bound: datetime
+) -> str | None:
+    if column.kind == "timestamp" and bound.tzinfo is None:
+        return f"{value} {operator} TIMESTAMP_NTZ'{bound.isoformat(sep=' ')}'"
+    if column.kind == "timestamptz" and bound.tzinfo is not None:
+        in_utc = bound.astimezone(UTC).replace(tzinfo=None)
+        return f"{value} {operator} TIMESTAMP'{in_utc.isoformat(sep=' ')}Z'"
+    return None
+
+
+def _compare_exact(column: SqlColumn, value: str, operator: Operator, bound: Fraction) -> str:
+    """Compare integers and decimals with a float's exact value, rounded to the column's scale.
+
+    A multiple of 10⁻ˢ is ≥ b iff it is ≥ b rounded up to such a multiple; likewise the others.
+    """
+    scaled = bound * 10**column.scale
+    if operator in ("=", "!=") and scaled.denominator != 1:
+        return _FALSE if operator == "=" else _TRUE
+    number = math.ceil(scaled) if operator in (">=", "<") else math.floor(scaled)
+    low, high = (_LONG_MIN, _LONG_MAX) if column.is_integer else (-_DECIMAL_MAX, _DECIMAL_MAX)
+    if number > high:
+        return _TRUE if operator in ("<", "<=", "!=") else _FALSE
+    if number < low:
+        return _TRUE if operator in (">", ">=", "!=") else _FALSE
+    return f"{value} {operator} {_write_exact(column, number)}"
+
+
+def _write_exact(column: SqlColumn, number: int) -> str:
+    if not column.is_integer:
+        digits = f"{abs(number):0{column.scale + 1}d}"
+        split = len(digits) - column.scale
+        return f"{'-' * (number < 0)}{digits[:split]}.{digits[split:]}BD"
+    return f"({_LONG_MIN + 1}L - 1L)" if number == _LONG_MIN else f"{number}L"
+
+
+def compare_columns(left: SqlColumn, operator: Operator, right: SqlColumn) -> str | None:
+    """Compare two values that are not missing, or None if Spark would round one of them."""
+    kinds = {left.kind, right.kind}
+    if len(kinds) == 1 and kinds <= _SAME_KIND:
+        return f"{left.value} {operator} {right.value}"
+    if kinds <= _INTEGERS or kinds <= _FLOATS:
+        return f"{left.value} {operator} {right.value}"
+    if kinds <= {"int", *_FLOATS}:
+        return f"CAST({left.sql} AS DOUBLE) {operator} CAST({right.sql} AS DOUBLE)"
+    if kinds <= {"decimal", *_INTEGERS} and _fit_one_decimal(left, right):
+        return f"{left.value} {operator} {right.value}"
+    return None
+
+
+def _fit_one_decimal(left: SqlColumn, right: SqlColumn) -> bool:
+    whole = [
+        _INTEGER_DIGITS.get(column.kind, column.precision - column.scale)
+        for column in (left, right)
+    ]
+    # Spark reads a bigint as decimal(20, 0).
+    return max(*whole, 20) + max(left.scale, right.scale) <= _MAX_PRECISION
+
+
+def find_among(column: SqlColumn, values: Sequence[Json]) -> str | None:
+    """Say in SQL whether a value that is not missing is in the set, as pandas' `isin` does.
+
+    None if the set mixes kinds or holds numbers that pandas itself would round.
+    """
+    members = [value for value in values if value is not None]
+    literals = [_write_member(column, value) for value in members]
+    if None in literals:
+        return None
+    written = [literal for literal in literals if literal]
+    return f"{column.value} IN ({', '.join(written)})" if written else _FALSE
+
+
+def _write_member(column: SqlColumn, value: Json) -> str | None:
+    """Write one member; an empty text if no value of the column can equal it."""
+    if isinstance(value, bool):
+        return str(value).upper() if column.kind == "boolean" else None
+    if isinstance(value, str):
+        return write_text(value) if column.kind == "string" else None
+    if not isinstance(value, int | float) or abs(value) > EXACT_INTEGER:
+        return None
+    if column.kind in _FLOATS:
+        return write_double(float(value))
+    if column.is_integer:
+        return f"{int(value)}L" if value % 1 == 0 else ""
+    return None

@@ -1,0 +1,340 @@
+"""A batch over given ranges that moves no offset: what replays and backfills share.
+
+The range is staged and judged by the same functions as every batch, and its rows come in the place
+of those that are there, in one commit (decision record 14).
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.update import TableUpdate
+
+from frazil.errors import (
+    BudgetExceededError,
+    IncompatibleTableError,
+    MissingTableError,
+    NotReplayableError,
+    QualityFailedError,
+    TableRecreatedError,
+)
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg import commits
+from frazil.iceberg.catalog import translated_errors
+from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.data_files import iterate_coordinates, read_files, split_coordinates
+from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.row_changes import (
+    COORDINATE,
+    Affected,
+    Survivors,
+    collect_offsets,
+    count_rows,
+    write_survivors,
+)
+from frazil.iceberg.table_schema import list_misfits
+from frazil.ingest.batch_schemas import find_latest_ids, read_met_ids
+from frazil.ingest.blocked_batches import read_fingerprint
+from frazil.ingest.checking import judge_batch
+from frazil.ingest.dead_letters import ensure_dead_letters_table, publish_dead_letters
+from frazil.ingest.messages import BatchPlan, Staged, Verdict
+from frazil.ingest.planning import name_rules, refuse_other_source
+from frazil.ingest.publishing import drop_stage, refuse_incomplete, refuse_lost_stage
+from frazil.ingest.snapshot_summaries import summarize_ranges
+from frazil.ingest.staging import fill_branch
+from frazil.kafka.consumer import KafkaAuditedLog
+from frazil.ledger import keys
+from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
+from frazil.ledger.history import Step, is_history_cut, trace_steps
+from frazil.ledger.offsets import OffsetRange, Ranges, iterate_ranges, plain_offsets, plain_ranges
+from frazil.ledger.recovery_point import (
+    History,
+    Landed,
+    LedgerEntry,
+    RecoveryPoint,
+    find_batch,
+    find_recovery_point,
+)
+from frazil.recovery.backfill_rules import refuse_filled
+from frazil.recovery.replay_rules import (
+    choose_left_out,
+    refuse_above,
+    refuse_ambiguous,
+    refuse_newly_erased,
+    refuse_other_topic,
+    refuse_rewound,
+    refuse_unkept,
+    replay_id,
+)
+from frazil.workspace import Workspace
+
+
+def open_ledger(work: Workspace, what: str) -> tuple[History, RecoveryPoint]:
+    """Load the ledger of a stream that has begun, and whose table fits it.
+
+    Raises:
+        MissingTableError: there is nothing to `what` before the first batch.
+        IncompatibleTableError: the stream file no longer fits the table.
+    """
+    name = work.stream.stream
+    table, history = load_with_history(work.store, work.stream.table.name)
+    point = find_recovery_point(history, name)
+    if point is None:
+        raise MissingTableError(
+            f"stream {name} has not begun: there is nothing to {what}",
+            f"`frazil run {name}` begins at source.start",
+        )
+    misfits = list_misfits(table.schema(), work.stream.parsed_columns)
+    if misfits:
+        raise IncompatibleTableError(
+            f"stream {name}: table {work.stream.table.name} does not fit: {'; '.join(misfits)}",
+            "change value.columns in the stream file",
+        )
+    return history, point
+
+
+def freeze_ranges(
+    work: Workspace, history: History, point: RecoveryPoint, ranges: Ranges, run_id: str
+) -> BatchPlan:
+    """Write the plan down; `run_id` is what tells it from another plan of the same ranges."""
+    table, rules = work.store.load(work.stream.table.name), read_fingerprint(work)
+    state, latest = point.state, find_latest_ids(work)
+    return BatchPlan(
+        stream=work.stream.stream,
+        table=work.stream.table.name,
+        table_uuid=history.table_uuid,
+        base_epoch=state.epoch,
+        base_batch=state.batch,
+        batch_id=replay_id(
+            history.table_uuid,
+            work.stream.stream,
+            ranges,
+            name_rules(rules.transform_version, latest),
+            run_id,
+        ),
+        ranges=plain_ranges(ranges),
+        topic_ids=dict(state.topic_ids),
+        cluster_id=state.cluster_id,
+        next_offsets=plain_offsets(state.offsets),
+        schema_id=table.metadata.current_schema_id,
+        spec_id=table.metadata.default_spec_id,
+        suite_hash=rules.suite_hash,
+        stream_hash=rules.stream_hash,
+        transform_version=rules.transform_version,
+        latest_schemas=latest,
+        left_out=choose_left_out(trace_steps(history, work.stream.stream), ranges),
+    )
+
+
+def refuse_unkept_ranges(
+    work: Workspace, ranges: Ranges, point: RecoveryPoint, *, compacted: bool = False
+) -> None:
+    """Ask Kafka, before a stage and after it, whether it delivers all of the ranges.
+
+    `compacted` allows a topic of which compaction took records: where no row is at stake.
+    """
+    for topic in ranges:
+        facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
+        refuse_other_source(work.stream.stream, point.state, [facts])
+        policy = work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
+        refuse_unkept(work.stream.stream, ranges, facts, point.state, "" if compacted else policy)
+
+
+def put_in_place(
+    work: Workspace, batch: BatchPlan, point: RecoveryPoint, kind: str, failed_step: str
+) -> Landed:
+    """Stage, judge and publish given ranges; a repetition finds them there.
+
+    Raises:
+        BudgetExceededError, QualityFailedError: nothing was written, and no stream is blocked;
+            `failed_step` is what to do.
+        StageStaleError, StageLostError, NotReplayableError, TableError: nothing was written.
+        CommitContentionError, JobFailedError, UnavailableError: run again.
+    """
+
+    def refuse_source() -> None:
+        is_new = kind == keys.BACKFILL
+        refuse_unkept_ranges(work, batch.offset_ranges, point, compacted=is_new)
+
+    _, history = load_with_history(work.store, batch.table)
+    found = find_batch(history, batch.batch_id)
+    if found is not None:
+        return Landed(found, was_there=True)
+    refuse_source()
+    if work.stream.errors.tolerance == "quarantine":
+        ensure_dead_letters_table(work.store, batch.table)
+    remembered = read_met_ids(history, batch.stream)
+    staged = fill_branch(work, batch, refuse_source, remembered, beside=True)
+    reach_failpoint("replay.after-stage")
+    try:
+        verdict = judge_batch(work, batch, staged)
+    except (BudgetExceededError, QualityFailedError) as error:
+        drop_stage(work.store, batch.table, staged)
+        raise type(error)(error.facts, failed_step) from error
+    refuse_incomplete(batch, staged, verdict)
+    _, history = load_with_history(work.store, batch.table)
+    refuse_newly_erased(trace_steps(history, batch.stream), batch)
+    publish_dead_letters(work.store, batch, staged)
+    landed = publish_replacement(work, batch, staged, verdict, kind)
+    reach_failpoint("replay.after-commit")
+    archive_new_entries(work.store, load_with_history(work.store, batch.table)[1])
+    return landed
+
+
+def publish_replacement(
+    work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict, kind: str = keys.REPLAY
+) -> Landed:
+    """Publish staged and judged ranges; any repetition finds them there.
+
+    Raises:
+        TargetError: the range ends above the recovery point now, or a file is of an older spec.
+        NotReplayableError: rows would go that Kafka no longer delivers.
+        StageLostError, StageStaleError: nothing was written.
+        TableError: the ledger halts.
+    """
+    summary = summarize_ranges(kind, plan, staged, verdict, work.run_id)
+    known = Survivors(plan.stream)
+    return take_turns(
+        f"publishing {kind} {plan.batch_id} of stream {plan.stream}",
+        lambda: _publish_turn(work, plan, staged, summary, known),
+    )
+
+
+def _publish_turn(
+    work: Workspace,
+    plan: BatchPlan,
+    staged: Staged,
+    told: Mapping[str, str],
+    known: Survivors,
+) -> Landed:
+    """Take one turn; its first line decides whether an earlier one with no answer landed."""
+    table, history = load_with_history(work.store, plan.table)
+    found = find_batch(history, plan.batch_id)
+    if found is not None:
+        return Landed(found, was_there=True)
+    _refuse_recreated(history, plan)
+    steps = _refuse_overtaken(history, plan, told[keys.KIND])
+    refuse_lost_stage(table, plan, staged)
+    # What the ledger proved to be free has no rows, unless a part of the ledger is lost.
+    is_free = told[keys.KIND] == keys.BACKFILL and not is_history_cut(steps)
+    affected = () if is_free else find_affected(table, plan.offset_ranges)
+    _refuse_undelivered(work, plan, collect_gone(table, staged, affected))
+    summary = {**told, keys.ROWS_DELETED: str(count_rows(affected))}
+    files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
+    files += write_survivors(table, affected, known)
+    with translated_errors(f"writing the manifests of replay {plan.batch_id}"):
+        removed = [file.task.file for file in affected]
+        added = commits.build_overwrite(table, summary, files, removed)
+    updates: list[TableUpdate] = [
+        added,
+        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+        *commits.drop_branch(staged.attempt, staged.snapshot_id),
+    ]
+    heads = {commits.MAIN: history.head, staged.attempt: staged.snapshot_id or staged.base_head}
+    reach_failpoint("replay.before-commit")
+    commit_turn(work.store, table, heads, updates)
+    entry = LedgerEntry(
+        added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
+    )
+    return Landed(entry, was_there=False)
+
+
+def _refuse_recreated(history: History, plan: BatchPlan) -> None:
+    if history.table_uuid != plan.table_uuid:
+        raise TableRecreatedError(
+            f"table {plan.table} has uuid {history.table_uuid}, replay {plan.batch_id} was planned "
+            f"for uuid {plan.table_uuid}",
+            f"`frazil replay {plan.stream}` shows what would change in the table that is there",
+        )
+
+
+def _refuse_overtaken(history: History, plan: BatchPlan, kind: str) -> tuple[Step, ...]:
+    """Refuse what the ledger no longer allows; give what it says."""
+    point, steps = find_recovery_point(history, plan.stream), trace_steps(history, plan.stream)
+    refuse_rewound(plan, steps)
+    if point is not None:
+        refuse_above(plan.stream, plan.offset_ranges, point.state)
+        refuse_other_topic(plan, point.state)
+    refuse_ambiguous(plan.stream, plan.offset_ranges, steps)
+    refuse_newly_erased(steps, plan)
+    if kind == keys.BACKFILL:
+        refuse_filled(plan.stream, plan.offset_ranges, steps)
+    return steps
+
+
+def collect_gone(
+    table: Table, staged: Staged, affected: Iterable[Affected]
+) -> dict[Partition, Offsets]:
+    """Collect the offsets that have a row now and none in the stage."""
+    coming: dict[Partition, list[Offsets]] = {}
+    if staged.snapshot_id is not None:
+        for coordinates in iterate_coordinates(table, staged.snapshot_id):
+            for topic, partition, offsets in split_coordinates(coordinates):
+                coming.setdefault((topic, partition), []).append(offsets)
+    gone = {
+        partition: np.setdiff1d(now, np.concatenate(coming.get(partition, [NO_OFFSETS])))
+        for partition, now in collect_offsets(affected).items()
+    }
+    return {partition: offsets for partition, offsets in gone.items() if len(offsets)}
+
+
+def _refuse_undelivered(
+    work: Workspace, plan: BatchPlan, gone: Mapping[Partition, Offsets]
+) -> None:
+    """See that Kafka delivers each record whose row goes: it is bad today, not lost."""
+    log = KafkaAuditedLog(work.kafka, work.kafka_config)
+    for (topic, partition), offsets in gone.items():
+        spans = {partition: OffsetRange(int(offsets.min()), int(offsets.max()) + 1)}
+        delivered = log.fetch_delivered(topic, spans, work.stream.source.isolation)[partition]
+        lost = np.setdiff1d(offsets, delivered)
+        if len(lost):
+            raise NotReplayableError(
+                f"stream {plan.stream}: {plan.table} has {len(lost)} rows of {topic}-{partition} "
+                f"that Kafka no longer delivers, the first at offset {lost[0]}; a replay would "
+                "take them for good",
+                f"leave their offsets out: `frazil replay {plan.stream} --offsets …`; nothing was "
+                "written",
+            )
+
+
+def find_affected(table: Table, ranges: Ranges) -> tuple[Affected, ...]:
+    """Find the files of main's head that hold rows of the ranges.
+
+    Raises:
+        StorageError, CatalogUnavailableError: a file cannot be read.
+    """
+    with translated_errors(f"looking for rows of a range in {'.'.join(table.name())}"):
+        tasks = list(table.scan(row_filter=_filter(ranges)).plan_files())
+        found = [_look_into(table, task, ranges) for task in tasks]
+    return tuple(affected for affected in found if affected is not None)
+
+
+def _filter(ranges: Ranges) -> str:
+    """Write the condition that prunes files by their bounds."""
+    topic, partition, offset = COORDINATE
+    return " or ".join(
+        f"({topic} = '{name}' and {partition} = {number} "
+        f"and {offset} >= {span.start} and {offset} < {span.end})"
+        for name, number, span in iterate_ranges(ranges)
+    )
+
+
+def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> Affected | None:
+    """Read a file's coordinates and mark those in a range; None where there are none."""
+    rows = read_files(table, table.schema().select(*COORDINATE), [task])
+    kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
+    topics = kafka.field("topic").dictionary_encode()
+    codes = topics.indices.to_numpy(zero_copy_only=False)
+    names = {name: code for code, name in enumerate(topics.dictionary.to_pylist())}
+    numbers = kafka.field("partition").to_numpy(zero_copy_only=False)
+    offsets = kafka.field("offset").to_numpy(zero_copy_only=False)
+    is_inside = np.zeros(len(offsets), dtype=np.bool_)
+    inside: dict[Partition, Offsets] = {}
+    for topic, partition, span in iterate_ranges(ranges):
+        own = (codes == names.get(topic, -1)) & (numbers == partition)
+        own &= (offsets >= span.start) & (offsets < span.end)
+        if own.any():
+            is_inside |= own
+            # With rows of an earlier writer among them, which have none, they are floats.
+            inside[topic, partition] = offsets[own].astype(np.int64)
+    return Affected(task, is_inside, inside) if inside else None

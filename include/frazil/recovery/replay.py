@@ -1,0 +1,153 @@
+"""REPLAY: read exact offsets again and put what they are today in place of what is there.
+
+`plan_replay` looks and compares, `replay` stages, checks and publishes by the same functions as a
+batch. Offsets do not move; the snapshot has an id of its own, by which a repetition finds it.
+"""
+
+from collections.abc import Mapping
+
+from frazil.errors import NotReplayableError
+from frazil.ingest.batch_schemas import read_met_ids, select_batch_schemas
+from frazil.ingest.blocked_batches import refuse_other_rules
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.staging import build_request
+from frazil.ledger import keys
+from frazil.ledger.authors import refuse_dry_run
+from frazil.ledger.coordinates import Partition
+from frazil.ledger.history import trace_steps
+from frazil.ledger.offsets import Ranges, choose_offsets, describe_ranges
+from frazil.ledger.recovery_point import History, Landed, RecoveryPoint, find_adopted, find_batch
+from frazil.recovery.backfill_rules import find_first
+from frazil.recovery.messages import Differences, Replayed, ReplayPlan, ReplayRequest
+from frazil.recovery.range_overwrite import (
+    freeze_ranges,
+    open_ledger,
+    put_in_place,
+    refuse_unkept_ranges,
+)
+from frazil.recovery.replay_rules import (
+    choose_between,
+    choose_left_out,
+    refuse_above,
+    refuse_adopted,
+    refuse_ambiguous,
+    refuse_below,
+    refuse_unclear,
+)
+from frazil.schemas.inferred_columns import with_columns
+from frazil.schemas.review import open_settled
+from frazil.streams.timestamps import read_span
+from frazil.workspace import Workspace
+
+_FAILED_STEP = "nothing was written; mend the suite, the budget or the records, then replay again"
+
+
+def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
+    """Freeze ranges and rules, and compare the table with what Kafka's records would be today.
+
+    Raises:
+        ConfigurationError: the request is unclear.
+        TargetError: a range ends above the recovery point, or was never read.
+        SchemaChangeError: a person or the next run changes the table first.
+        NotReplayableError: Kafka no longer delivers every record of it.
+        TableError, SourceError, UnavailableError: nothing was written.
+    """
+    refuse_unclear(request)
+    work = open_settled(work)
+    history, point = open_ledger(work, "replay")
+    name = work.stream.stream
+    steps = trace_steps(history, name)
+    ranges = _choose_ranges(work, request, point, find_first(steps))
+    refuse_above(name, ranges, point.state)
+    refuse_adopted(name, ranges, find_adopted(history, name))
+    refuse_ambiguous(name, ranges, steps)
+    refuse_below(name, ranges, steps)
+    refuse_unkept_ranges(work, ranges, point)
+    batch = freeze_ranges(work, history, point, ranges, work.run_id)
+    return _compare(work, history, batch, dry_run=request.dry_run)
+
+
+def _choose_ranges(
+    work: Workspace, request: ReplayRequest, point: RecoveryPoint, first: Mapping[Partition, int]
+) -> Ranges:
+    if request.offsets:
+        return choose_offsets(request.offsets)
+    isolation = work.stream.source.isolation
+    since_ms, until_ms = read_span(request.since, request.until)
+    ranges: Ranges = {}
+    for topic in work.stream.source.names:
+        below = point.state.offsets.get(topic, ())
+        if not below:
+            continue  # it joined the list and was not read yet
+        since = work.kafka.fetch_offsets_at(topic, len(below), since_ms or 0, isolation)
+        until = below
+        if until_ms is not None:
+            until = work.kafka.fetch_offsets_at(topic, len(below), until_ms, isolation)
+        ranges = {**ranges, **choose_between(topic, since, until, below, first)}
+    return ranges
+
+
+def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
+    schemas = select_batch_schemas(work, batch, read_met_ids(history, batch.stream))
+    request = build_request(work, batch, "", schemas).model_copy(update={"direct": None})
+    found = work.engine.run_job("compare_range", request, Differences)
+    if found.undelivered:
+        raise NotReplayableError(
+            f"stream {batch.stream}: {batch.table} has {found.undelivered} rows of "
+            f"{describe_ranges(batch.offset_ranges)} that Kafka no longer delivers; a replay would "
+            "take them for good",
+            f"leave their offsets out: `frazil replay {batch.stream} --offsets …`; nothing was "
+            "written",
+        )
+    return ReplayPlan(
+        stream=batch.stream,
+        table=batch.table,
+        dry_run=dry_run,
+        batch=batch,
+        differences=found,
+        text=f"{describe_ranges(batch.offset_ranges)}: {found.text}{_say_left_out(batch)}",
+    )
+
+
+def _say_left_out(batch: BatchPlan) -> str:
+    runs = [run for parts in batch.left_out.values() for each in parts.values() for run in each]
+    erased = sum(end - start for start, end in runs)
+    return f"; {erased} erased records are left out" if erased else ""
+
+
+def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
+    """Stage, check and publish what was planned; any repetition finds it there.
+
+    Raises:
+        ConfigurationError: the plan is a dry run.
+        BudgetExceededError, QualityFailedError: nothing was written, and no stream is blocked.
+        StageStaleError, StageLostError, NotReplayableError, TableError: nothing was written.
+        CommitContentionError, JobFailedError, UnavailableError: run again.
+    """
+    refuse_dry_run(plan.stream, dry_run=plan.dry_run)
+    work, batch = with_columns(work), plan.batch
+    history, point = open_ledger(work, "replay")
+    found = find_batch(history, batch.batch_id)
+    if found is not None:
+        return _describe(batch, Landed(found, was_there=True))
+    refuse_other_rules(work, batch)
+    left_out = choose_left_out(trace_steps(history, batch.stream), batch.offset_ranges)
+    batch = batch.model_copy(update={"left_out": left_out})
+    return _describe(batch, put_in_place(work, batch, point, keys.REPLAY, _FAILED_STEP))
+
+
+def _describe(batch: BatchPlan, landed: Landed) -> Replayed:
+    """Say what is on main now, from its own summary."""
+    summary = landed.entry.summary
+    return Replayed(
+        stream=batch.stream,
+        table=batch.table,
+        batch_id=batch.batch_id,
+        outcome="ALREADY" if landed.was_there else "REPLAYED",
+        snapshot_id=landed.entry.snapshot_id,
+        rows_written=int(summary["frazil.rows-written"]),
+        rows_deleted=int(summary["frazil.rows-deleted"]),
+        rows_quarantined=int(summary["frazil.rows-quarantined"]),
+        rows_skipped=int(summary["frazil.rows-skipped"]),
+        ranges=batch.ranges,
+    )

@@ -1,0 +1,237 @@
+"""How Python workers read Avro payloads by themselves: a layout for one schema and the columns.
+
+A layout holds only what has the same value by Spark's reader; a schema with any other field has
+none, and Spark decodes it. It is JSON, read by `frazil_spark.fast_path.avro_reader`:
+
+| layout | on the wire |
+|---|---|
+| a word | a value of that type; `micros`, `millis`: an instant |
+| `{"null": place, "of": layout}` | a union with null at that place |
+| `{"items": layout}` | an array |
+| `{"fields": [[name, layout], …]}` | a record |
+| `{"symbols": […]}` | an enum |
+| `{"decimal": size}` | an unscaled number of so many bytes; 0: its length stands before it |
+| `{"fixed": size}` | so many bytes |
+"""
+
+import json
+from dataclasses import dataclass, field
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from frazil.schemas.avro import AvroSchema, Json
+from frazil.schemas.protobuf import ProtobufSchema
+from frazil.schemas.source_types import Record, Scalar, Sequence, Source
+from frazil.streams.column_types import Column, ColumnType, ListType, Primitive, StructType
+
+MAX_PRECISION, MAX_BYTES = 18, 8
+"""Of decimals: what fits 64 bits."""
+
+
+_EXACT = frozenset({"boolean", "int", "long", "float", "double", "string", "binary", "fixed"})
+
+
+_TEMPORAL = frozenset({"date", "timestamp", "timestamptz"})
+
+
+_WIDENINGS = {
+    ("int", "long"),
+    ("int", "double"),
+    ("float", "double"),
+    ("fixed", "binary"),
+    ("uuid", "string"),
+}
+
+
+_PLAIN_FORMS = frozenset({"", "nanos-utc", "nanos-local"})
+"""Forms that are the value of a column of their own type."""
+
+
+_LOGICAL = {
+    ("int", "date"): "date",
+    ("long", "timestamp-millis"): "millis",
+    ("long", "timestamp-micros"): "micros",
+    ("long", "local-timestamp-millis"): "millis",
+    ("long", "local-timestamp-micros"): "micros",
+}
+
+
+_WORDS = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
+
+
+class NotSureError(ValueError):
+    """A part of a schema is for Spark alone."""
+
+
+def lay_out_avro(avro: AvroSchema, columns: tuple[Column, ...]) -> str:
+    """Write the layout of a record's payloads; empty where Spark has to decode them."""
+    node = json.loads(avro.reader)["fields"][0]["type"]
+    try:
+        return json.dumps(_Layouts().lay_out(node, avro.root, StructType(columns)))
+    except NotSureError:
+        return ""
+
+
+def is_exact_type(column_type: ColumnType) -> bool:
+    """Name the types that workers write from a binary format; nothing required below the top."""
+    match column_type:
+        case Primitive("decimal", (precision, _)):
+            return precision <= MAX_PRECISION
+        case Primitive(name, _):
+            return name in _EXACT | _TEMPORAL
+        case ListType(element, required):
+            return not required and is_exact_type(element)
+        case StructType(fields):
+            return all(not f.required and is_exact_type(f.type) for f in fields)
+    return False
+
+
+@dataclass
+class _Layouts:
+    """Walk a schema once; a type that was met is found again by its name."""
+
+    _named: dict[str, Json] = field(default_factory=dict)
+
+    def lay_out(self, node: Json, source: Source, target: ColumnType | None) -> Json:
+        """Lay out one value; without a target it is read only to come behind it.
+
+        Raises:
+            NotSureError: it is for Spark alone.
+        """
+        if isinstance(node, dict) and isinstance(node.get("name"), str):
+            self._named[str(node["name"])] = node
+        match node, source, target:
+            case str(name), _, _ if name in self._named:
+                return self.lay_out(self._named[name], source, target)
+            case list([first, second]), _, _ if "null" in (first, second):
+                place = 0 if first == "null" else 1
+                return {"null": place, "of": self.lay_out((second, first)[place], source, target)}
+            case {"type": "array", "items": items}, Sequence(element), ListType(wanted):
+                return {"items": self.lay_out(items, element, wanted)}
+            case {"type": "array", "items": items}, Sequence(element), None:
+                return {"items": self.lay_out(items, element, None)}
+            case {"type": "record", "fields": list(fields)}, Record(), StructType() | None:
+                columns = target.fields if target else ()
+                return {"fields": self._lay_out_fields(fields, source, columns)}
+            case _, Scalar(), Primitive() | None if is_exact(source, target):
+                return _lay_out_scalar(node, is_asked=target is not None)
+        raise NotSureError
+
+    def _lay_out_fields(
+        self, fields: list[Json], source: Record, columns: tuple[Column, ...]
+    ) -> list[Json]:
+        """Lay out all fields in the schema's order; those without a column too."""
+        wanted = {column.name: column.type for column in columns}
+        nodes = [each["type"] for each in fields if isinstance(each, dict)]
+        return [
+            [name, self.lay_out(node, inner, wanted.get(name))]
+            for (name, inner), node in zip(source.fields, nodes, strict=True)
+        ]
+
+
+def is_exact(source: Scalar, target: Primitive | None) -> bool:
+    """Say whether a value is its column's value as it stands."""
+    if target is None:
+        return True
+    if source.form == "decimal":
+        precision, scale = target.parameters if target.name == "decimal" else (0, -1)
+        return precision <= MAX_PRECISION and scale == source.type.parameters[1]
+    if source.form not in _PLAIN_FORMS or target.name not in _EXACT | _TEMPORAL:
+        return False
+    return source.type == target or (source.type.name, target.name) in _WIDENINGS
+
+
+def _lay_out_scalar(node: Json, *, is_asked: bool) -> Json:  # noqa: PLR0911 - one for each kind
+    match node:
+        case "string" if not is_asked:
+            return "bytes"  # Spark's reader does not look into a text that no column takes
+        case str(word) if word in _WORDS:
+            return word
+        case {"type": "enum", "symbols": list(symbols)}:
+            return {"symbols": symbols}
+        case {"type": "bytes", "logicalType": "decimal"}:
+            return {"decimal": 0}
+        case {"type": "fixed", "size": int(size), "logicalType": "decimal"}:
+            if size <= MAX_BYTES:
+                return {"decimal": size}
+        case {"type": "fixed", "size": int(size)}:
+            return {"fixed": size}
+        case {"type": str(word), "logicalType": str(logical)} if (word, logical) in _LOGICAL:
+            return _LOGICAL[word, logical]
+    raise NotSureError
+
+
+_SCALARS = {
+    FieldDescriptor.TYPE_BOOL: "bool",
+    FieldDescriptor.TYPE_INT32: "int32",
+    FieldDescriptor.TYPE_SINT32: "sint32",
+    FieldDescriptor.TYPE_SFIXED32: "sfixed32",
+    FieldDescriptor.TYPE_UINT32: "uint32",
+    FieldDescriptor.TYPE_FIXED32: "fixed32",
+    FieldDescriptor.TYPE_INT64: "int64",
+    FieldDescriptor.TYPE_SINT64: "sint64",
+    FieldDescriptor.TYPE_SFIXED64: "sfixed64",
+    FieldDescriptor.TYPE_FLOAT: "float",
+    FieldDescriptor.TYPE_DOUBLE: "double",
+    FieldDescriptor.TYPE_STRING: "string",
+    FieldDescriptor.TYPE_BYTES: "bytes",
+}
+
+
+def lay_out_protobuf(found: ProtobufSchema, columns: tuple[Column, ...]) -> str:
+    """Write the layout of a message; empty where Google's library has to read it."""
+    files = FileDescriptorSet.FromString(found.descriptor_set)
+    if any(each.syntax != "proto3" for each in files.file):
+        return ""
+    pool = DescriptorPool()
+    for each in files.file:
+        pool.AddSerializedFile(each.SerializeToString())
+    message = pool.FindMessageTypeByName(found.message)
+    try:
+        return json.dumps(_lay_out_message(message, found.root, columns))
+    except NotSureError:
+        return ""
+
+
+def _lay_out_message(message: Descriptor, source: Record, columns: tuple[Column, ...]) -> Json:
+    """Lay out all fields; those without a column are read too, since they may be broken."""
+    sources = dict(source.fields)
+    wanted = {column.name: column.type for column in columns}
+    fields = sorted(message.fields, key=lambda field: field.number)
+    return {"fields": [_lay_out_field(f, sources[f.name], wanted.get(f.name)) for f in fields]}
+
+
+def _lay_out_field(field: FieldDescriptor, source: Source, target: ColumnType | None) -> Json:
+    if field.containing_oneof is not None and len(field.containing_oneof.fields) > 1:
+        raise NotSureError  # the one that comes last empties the others
+    if not field.is_repeated:
+        label = "maybe" if field.has_presence else "one"
+        return [field.number, field.name, label, _lay_out_value(field, source, target)]
+    match source, target:
+        case Sequence(element), ListType(wanted):
+            inner = _lay_out_value(field, element, wanted)
+        case Sequence(element), None:
+            inner = _lay_out_value(field, element, None)
+        case _:
+            raise NotSureError
+    return [field.number, field.name, "packed" if field.is_packed else "many", inner]
+
+
+def _lay_out_value(field: FieldDescriptor, source: Source, target: ColumnType | None) -> Json:
+    kind = field.message_type
+    match source, target:
+        case Record(), StructType() | None:
+            return _lay_out_message(kind, source, target.fields if target else ())
+        case Scalar(_, "instant"), Primitive("timestamptz") | None:
+            return "instant"
+        case Scalar(_, "enum", symbols), Primitive("string") | None:
+            return {"names": [[number, name] for number, name in symbols]}
+        case Scalar(own, "wrapped"), Primitive() | None:
+            return {"wrapped": _lay_out_field(kind.fields_by_name["value"], Scalar(own), target)}
+        case Scalar(_, ""), Primitive() | None if field.type in _SCALARS and is_exact(
+            source, target
+        ):
+            return _SCALARS[field.type]
+    raise NotSureError

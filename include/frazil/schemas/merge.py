@@ -1,0 +1,128 @@
+"""An Iceberg schema that follows a stream's columns: ids stay, nothing is deleted.
+
+A change that the table cannot follow in place sets the old column aside under another name.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from frazil.iceberg.table_schema import to_iceberg_type
+from frazil.streams import column_types as language
+from frazil.streams.column_types import Column, ColumnType
+from frazil.streams.schema_changes import SchemaChange
+
+_SET_ASIDE = frozenset({"narrow", "change_type"})
+
+
+def merge_schema(
+    schema: Schema, last_column_id: int, want: Sequence[Column], changes: Sequence[SchemaChange]
+) -> Schema:
+    """Build the schema after the changes; the table's other columns stay where they are.
+
+    New columns stand behind the one that the stream file has before them.
+    """
+    merge = _Merge(count(last_column_id + 1), changes, f"_v{schema.schema_id}")
+    fields = merge.fields(schema.fields, want, "")
+    return Schema(*fields, identifier_field_ids=list(schema.identifier_field_ids))
+
+
+class _Merge:
+    """One merge: fresh ids, and what the changes say of each path."""
+
+    def __init__(self, ids: Iterator[int], changes: Sequence[SchemaChange], suffix: str) -> None:
+        self._ids = ids
+        self._suffix = suffix
+        self._aside = {change.path for change in changes if change.kind in _SET_ASIDE}
+        self._dropped = {change.path for change in changes if change.kind == "drop"}
+        self._old_names = {
+            _parent(change.path) + change.after: change.path.removeprefix(_parent(change.path))
+            for change in changes
+            if change.kind == "rename"
+        }
+
+    def fields(
+        self, have: Sequence[NestedField], want: Sequence[Column], prefix: str
+    ) -> list[NestedField]:
+        """Merge the fields of one level."""
+        there = {field.name: field for field in have}
+        taken = {f.name for f in have} | {column.name for column in want}
+        replaced: dict[str, NestedField] = {}
+        added: dict[str, NestedField] = {}
+        for column in want:
+            path = prefix + column.name
+            old = there.get(self._old_names.get(path, column.name))
+            if old is None:
+                added[column.name] = self._add(column)
+            elif path in self._aside:
+                aside = _free_name(column.name + self._suffix, taken)
+                replaced[old.name] = _rewrite(old, aside, old.field_type, required=False)
+                added[column.name] = self._add(column)
+            else:
+                merged = self._type(old.field_type, column.type, path)
+                required = old.required and column.required
+                replaced[old.name] = _rewrite(old, column.name, merged, required=required)
+        for field in have:
+            if prefix + field.name in self._dropped:
+                replaced[field.name] = _rewrite(field, field.name, field.field_type, required=False)
+        result = [replaced.get(field.name, field) for field in have]
+        return _insert(result, added, [column.name for column in want])
+
+    def _add(self, column: Column) -> NestedField:
+        """Add as optional, whatever the stream demands: rows that are there have no value."""
+        field_id = next(self._ids)
+        field_type = to_iceberg_type(column.type, self._ids)
+        return NestedField(field_id, column.name, field_type, required=False)
+
+    def _type(self, old: IcebergType, new: ColumnType, path: str) -> IcebergType:
+        match old, new:
+            case StructType(), language.StructType(fields):
+                return StructType(*self.fields(old.fields, fields, f"{path}."))
+            case ListType(), language.ListType(element, required):
+                return ListType(
+                    old.element_id,
+                    self._type(old.element_type, element, f"{path}.element"),
+                    element_required=old.element_required and required,
+                )
+            case MapType(), language.MapType(_, value, required):
+                return MapType(
+                    old.key_id,
+                    old.key_type,
+                    old.value_id,
+                    self._type(old.value_type, value, f"{path}.value"),
+                    value_required=old.value_required and required,
+                )
+        return to_iceberg_type(new, self._ids)
+
+
+def _rewrite(
+    field: NestedField, name: str, field_type: IcebergType, *, required: bool
+) -> NestedField:
+    return field.model_copy(update={"name": name, "field_type": field_type, "required": required})
+
+
+def _insert(
+    fields: list[NestedField], added: Mapping[str, NestedField], order: Sequence[str]
+) -> list[NestedField]:
+    """Put each new field behind its nearest neighbour in the stream file."""
+    result = list(fields)
+    before: set[str] = set()
+    for name in order:
+        if name in added:
+            places = [index for index, field in enumerate(result) if field.name in before]
+            result.insert(max(places, default=-1) + 1, added[name])
+        before.add(name)
+    return result
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """Find a name that no column has."""
+    names = (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
+    return next(candidate for candidate in names if candidate not in taken)
+
+
+def _parent(path: str) -> str:
+    """Give the path of the struct with its dot; empty at the top."""
+    return path[: path.rfind(".") + 1]

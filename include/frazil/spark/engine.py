@@ -1,0 +1,251 @@
+"""Spark jobs as processes of their own: a request goes in as JSON, a result comes out.
+
+The product itself never imports PySpark. A job is the same file for Spark Connect and for
+spark-submit; here it runs as a client of the long-lived Spark Connect server.
+"""
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlparse
+
+import psutil  # type: ignore[import-untyped]
+
+from frazil.connections import fork_server_address
+from frazil.errors import JobFailedError, SparkUnavailableError
+from frazil.ledger.usage import count_job
+from frazil.messages import Message
+from frazil.spark.fork_server import ForkedScript
+from frazil.spark.job_errors import parse_job_error
+
+JOBS_DIR = Path(__file__).parents[3] / "spark_jobs"
+
+
+CONNECT_TIMEOUT_SECONDS = 3.0
+
+
+_TAIL_LINES = 15
+
+
+ResultMessage = TypeVar("ResultMessage", bound=Message)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job's process ended: exit code (below zero for a signal), what it said, its CPU."""
+
+    code: int
+    output: str
+    cpu_ms: int
+
+
+class Engine(ABC):
+    """Run jobs somewhere; how their processes start is what engines differ in."""
+
+    def run_job(self, job: str, request: Message, result: type[ResultMessage]) -> ResultMessage:
+        """Run `spark_jobs/<job>.py` and give its result.
+
+        Raises:
+            SparkUnavailableError: Spark does not listen, went away, or gives no executor.
+            JobFailedError: the job ended with an error, or was killed.
+        """
+        self._refuse_silence()
+        with tempfile.TemporaryDirectory(prefix="frazil-job-") as folder:
+            request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
+            request_path.write_text(request.encode())
+            command = [
+                sys.executable,
+                str(JOBS_DIR / f"{job}.py"),
+                str(request_path),
+                str(result_path),
+            ]
+            code, log = self._run(command)
+            if code == 0 and result_path.is_file():
+                return result.parse(result_path.read_text())
+            text = result_path.read_text() if result_path.is_file() else ""
+        stream: str | None = getattr(request, "stream", None)
+        error = parse_job_error(job, text, stream)
+        if error is not None:
+            raise error
+        ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+        raise JobFailedError(
+            f"Spark job {job} ended without a result ({ending})\n{log}",
+            "run again: what it staged is on a branch that nobody sees; `frazil doctor` checks "
+            "the Spark server",
+        )
+
+    @abstractmethod
+    def _refuse_silence(self) -> None:
+        """Ask for the port before a client waits for minutes."""
+
+    @abstractmethod
+    def _run(self, command: list[str]) -> tuple[int, str]:
+        """Run `python script request result`; give its exit code and the end of what it said."""
+
+
+class SparkEngine(Engine):
+    """Run jobs against one Spark Connect server."""
+
+    def __init__(self, remote: str, environment: Mapping[str, str] | None = None) -> None:
+        """Keep the address, `sc://host:port`."""
+        self.remote = remote
+        self._environment = dict(environment or {})
+
+    def _run(self, command: list[str]) -> tuple[int, str]:
+        """Run the client in a process group of its own, which ends with this task."""
+        environment = {**os.environ, **self._environment, "SPARK_REMOTE": self.remote}
+        clock = _ServerClock(self.remote)
+        ended = _run_forked(command, environment, clock.begin) or run_process(
+            command, environment, clock.begin
+        )
+        count_job(ended.cpu_ms, clock.read_ms())
+        return show(ended)
+
+    def _refuse_silence(self) -> None:
+        """Ask the port first: the Connect client would retry for minutes."""
+        plain = self.remote.partition(";")[0]  # what follows may be a token
+        address = urlparse(plain)
+        try:
+            knock(address.hostname or "127.0.0.1", address.port or 15002)
+        except OSError as error:
+            raise SparkUnavailableError(
+                f"Spark Connect at {plain}: {error}",
+                "`frazil stack status` shows the server, `frazil stack up` starts it; nothing was "
+                "staged, the next run tries the same range again",
+            ) from error
+
+
+def knock(host: str, port: int) -> None:
+    """See that somebody listens.
+
+    Raises:
+        OSError: nobody does.
+    """
+    socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
+
+
+def show(ended: Ended) -> tuple[int, str]:
+    """Pass on what a job's process said; give its exit code and its last lines."""
+    sys.stderr.write(ended.output)
+    return ended.code, "\n".join(ended.output.splitlines()[-_TAIL_LINES:])
+
+
+class _ServerClock:
+    """What the stack's own server does while a job runs; of another server nobody knows."""
+
+    def __init__(self, remote: str) -> None:
+        """Keep the server's address."""
+        self._remote = remote
+        self._began_ms: int | None = None
+
+    def begin(self) -> None:
+        """Begin, once the job's process is on its way: this takes a tenth of a second."""
+        self._began_ms = self._look()
+
+    def read_ms(self) -> int | None:
+        """Give the server's CPU time since the beginning."""
+        now_ms = self._look() if self._began_ms is not None else None
+        if now_ms is None or self._began_ms is None or now_ms < self._began_ms:
+            return None  # gone, or started again meanwhile
+        return now_ms - self._began_ms
+
+    def _look(self) -> int | None:
+        return read_server_cpu_ms(self._remote)
+
+
+def _run_forked(
+    command: list[str], environment: Mapping[str, str], started: Callable[[], None]
+) -> Ended | None:
+    """Let the stack's fork server run it, without the imports; None where there is none."""
+    address = fork_server_address()
+    if address is None or not address.is_socket():
+        return None
+    reader, writer = os.pipe()
+    with open(reader, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - a pipe
+        try:
+            process = ForkedScript(address, command, environment, (writer, writer))
+        except OSError:
+            return None
+        finally:
+            os.close(writer)
+        with process:
+            started()
+            output = lines.read()
+            return Ended(process.wait(), output, process.cpu_ms)
+
+
+def run_process(
+    command: list[str],
+    environment: Mapping[str, str],
+    started: Callable[[], None] = lambda: None,
+    stdin: int | None = None,
+) -> Ended:
+    """Run a command in a new process group, which does not outlive this call."""
+    before_ms = _children_cpu_ms()
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            started()
+            output, _ = process.communicate()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(timeout=30)
+    return Ended(process.returncode, output, _children_cpu_ms() - before_ms)
+
+
+def _children_cpu_ms() -> int:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round((used.ru_utime + used.ru_stime) * 1000)
+
+
+_LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def read_server_cpu_ms(remote: str) -> int | None:
+    """Return the CPU time in ms of the server at `remote` and its Python workers since their start.
+
+    None if the server runs on another machine or its process cannot be found.
+    """
+    address = urlparse(remote.partition(";")[0])
+    if address.hostname not in _LOCAL_HOSTS:
+        return None
+    try:
+        server = _find_listener(address.port or 15002)
+        if server is None:
+            return None
+        family = [server, *server.children(recursive=True)]
+        return sum(_cpu_ms(member) for member in family)
+    except psutil.Error:
+        return None
+
+
+def _find_listener(port: int) -> psutil.Process | None:
+    """Find the process that listens on a TCP port of this machine."""
+    for connection in psutil.net_connections("tcp"):
+        listens = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+        if listens and connection.pid is not None:
+            return psutil.Process(connection.pid)
+    return None
+
+
+def _cpu_ms(process: psutil.Process) -> int:
+    """Return one process's CPU time in ms, with that of its children that have ended."""
+    times: tuple[float, ...] = process.cpu_times()[:4]  # own and children's, user and system
+    return round(sum(times) * 1000)

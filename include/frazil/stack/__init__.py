@@ -1,1 +1,0 @@
-"""The embedded stack: real Kafka, Spark, Airflow and a catalog on one machine, no containers."""

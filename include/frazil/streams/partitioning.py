@@ -1,0 +1,115 @@
+"""Partition transforms in Table Topic's grammar: `day(ts)`, `bucket(id, 16)`, `carrier`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from frazil.streams.column_types import Column, Primitive, StructType
+
+_CALL = re.compile(r"\s*(?:(\w+)\s*\(\s*([\w.]+)\s*(?:,\s*(\d+)\s*)?\)|([\w.]+))\s*\Z")
+_TIME_TYPES = frozenset({"date", "timestamp", "timestamptz"})
+_HOUR_TYPES = frozenset({"timestamp", "timestamptz"})
+_BUCKET_TYPES = frozenset(
+    {"int", "long", "decimal", "date", "timestamp", "timestamptz"}
+    | {"string", "uuid", "fixed", "binary"}
+)
+_TRUNCATE_TYPES = frozenset({"int", "long", "decimal", "string", "binary"})
+_ALL_TYPES = _BUCKET_TYPES | {"boolean", "float", "double"}
+
+ALLOWED_TYPES: Mapping[str, frozenset[str]] = {
+    "identity": _ALL_TYPES - {"float", "double"},
+    "year": _TIME_TYPES,
+    "month": _TIME_TYPES,
+    "day": _TIME_TYPES,
+    "hour": _HOUR_TYPES,
+    "bucket": _BUCKET_TYPES,
+    "truncate": _TRUNCATE_TYPES,
+}
+"""Transform → the types that it fits (Iceberg spec, Partition Transforms)."""
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One partition transform; `width` of bucket and truncate."""
+
+    transform: str
+    column: str
+    width: int | None = None
+
+    @property
+    def iceberg_transform(self) -> str:
+        """Write the transform as Iceberg's metadata does."""
+        return self.transform if self.width is None else f"{self.transform}[{self.width}]"
+
+    @property
+    def text(self) -> str:
+        """Write the transform as stream files do."""
+        if self.transform == "identity":
+            return self.column
+        width = "" if self.width is None else f", {self.width}"
+        return f"{self.transform}({self.column}{width})"
+
+    @property
+    def name(self) -> str:
+        """Name the partition column as Spark does."""
+        column = self.column.replace(".", "_")
+        match self.transform:
+            case "identity":
+                return column
+            case "bucket" | "truncate":
+                return f"{column}_{'bucket' if self.transform == 'bucket' else 'trunc'}"
+        return f"{column}_{self.transform}"
+
+
+def parse_partition_field(
+    text: str, columns: tuple[Column, ...], before: Sequence[PartitionField] = ()
+) -> PartitionField:
+    """Read one entry of `partition_by` and see that it fits its column and those before it.
+
+    Raises:
+        ValueError: grammar, unknown column, a transform that does not fit the type (E16), or a
+            name that is taken: Spark could load no such table.
+    """
+    match = _CALL.match(text)
+    if match is None:
+        message = f"{text!r} is no partition transform; examples: day(ts), bucket(id, 16), carrier"
+        raise ValueError(message)
+    transform, argument, width, bare = match.groups()
+    field = PartitionField(
+        (transform or "identity").lower(), argument or bare, int(width) if width else None
+    )
+    if field.transform not in ALLOWED_TYPES:
+        message = f"unknown transform {transform!r}; known: {', '.join(ALLOWED_TYPES)}"
+        raise ValueError(message)
+    if (field.width is not None) != (field.transform in {"bucket", "truncate"}):
+        message = f"{text!r}: bucket and truncate take a width, the others take none"
+        raise ValueError(message)
+    if field.width == 0:
+        message = f"{text!r}: the width must be above 0"
+        raise ValueError(message)
+    type_name = _primitive_name(field.column, columns)
+    if type_name not in ALLOWED_TYPES[field.transform]:
+        fitting = ", ".join(sorted(ALLOWED_TYPES[field.transform]))
+        message = f"{text!r}: {field.column} is {type_name}; {field.transform} fits {fitting}"
+        raise ValueError(message)
+    same = next((each.text for each in before if each.name == field.name), None)
+    if same is not None:
+        message = f"{text!r} and {same!r} would both be named {field.name}"
+        raise ValueError(message)
+    return field
+
+
+def _primitive_name(path: str, columns: tuple[Column, ...]) -> str:
+    """Find the primitive type at a dotted path."""
+    head, _, rest = path.partition(".")
+    column = next((c for c in columns if c.name == head), None)
+    if column is None:
+        known = ", ".join(c.name for c in columns)
+        message = f"column {head!r} is not among {known}"
+        raise ValueError(message)
+    if rest and isinstance(column.type, StructType):
+        return _primitive_name(rest, column.type.fields)
+    if rest or not isinstance(column.type, Primitive):
+        message = f"{path!r} is not a primitive column"
+        raise ValueError(message)
+    return column.type.name

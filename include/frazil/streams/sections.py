@@ -1,0 +1,286 @@
+"""How a record's value and key become columns: two sections of a stream file."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from frazil.ledger.keys import KAFKA_COLUMN
+from frazil.streams.column_types import Column, FieldError, parse_column, refuse_name_clashes
+from frazil.streams.timestamps import parse_instant
+
+Convert = Literal["json", "string", "raw", "by_schema_id", "by_latest_schema"]
+
+
+BY_REGISTRY = frozenset({"by_schema_id", "by_latest_schema"})
+
+
+VALUE_COLUMN = "value"
+
+
+_WHOLE = {"string": "string", "raw": "binary"}
+"""What keeps a payload whole, and the type of its one column."""
+
+
+_REGISTRY = "schema_registry_default"
+
+
+class Section(BaseModel):
+    """A part of a stream file; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Value(Section):
+    """How a record's value becomes columns."""
+
+    convert: Convert = Field(
+        "json",
+        description="`json` decodes to columns; `string` and `raw` keep the value whole; "
+        "`by_schema_id` decodes Avro, Protobuf or JSON Schema by the id in front of each value; "
+        "`by_latest_schema` decodes bare values by the newest version of the subject",
+    )
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="name → type; `!` means required. `string` and `raw` have one column, `value`; "
+        "with a registry they may be left out: then the registered schema gives them",
+    )
+    transform: Literal["none", "flatten"] | None = Field(
+        None,
+        description="`flatten` makes a column of each field, `none` keeps the value in one column, "
+        "`value`; left out, `string` and `raw` are `none`, all others `flatten`",
+    )
+    registry: str = Field(_REGISTRY, description="Airflow connection of the schema registry")
+    subject: str | None = Field(
+        None, min_length=1, description="subject in the registry; left out, `<topic>-value`"
+    )
+    message: str | None = Field(
+        None, min_length=1, description="Protobuf message; left out, the first of its file"
+    )
+    unknown_id: Literal["wait", "quarantine"] = Field(
+        "wait", description="a schema id that the registry does not know: the batch waits, or not"
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
+        if KAFKA_COLUMN in columns:
+            raise FieldError((KAFKA_COLUMN,), "is added to every table; remove it from columns")
+        refuse_name_clashes(tuple(_parse_column(*entry) for entry in columns.items()))
+        return columns
+
+    @model_validator(mode="after")
+    def _columns_fit_convert(self) -> "Value":
+        if self.convert == "json" and not self.columns:
+            message = "convert: json needs columns, for example `columns: {id: long!}`"
+            raise ValueError(message)
+        word = _WHOLE.get(self.convert)
+        if word and self.columns and set(self.columns) != {VALUE_COLUMN}:
+            message = f"convert: {self.convert} has one column: `columns: {{value: {word}}}`"
+            raise ValueError(message)
+        if word and self.columns and self.columns[VALUE_COLUMN].rstrip("!") != word:
+            message = f"convert: {self.convert} gives `value: {word}`"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _transform_fits_convert(self) -> "Value":
+        if self.transform == "flatten" and self.convert in _WHOLE:
+            message = f"convert: {self.convert} has no fields to flatten; leave transform out"
+            raise FieldError(("transform",), message)
+        if self.transform == "none" and self.columns and set(self.columns) != {VALUE_COLUMN}:
+            message = "transform: none has one column, `value`, as `value: struct<id: long>`"
+            raise FieldError(("columns",), message)
+        if self.transform == "none" and self.convert == "json":
+            word = self.columns[VALUE_COLUMN]
+            if not word.lstrip().startswith("struct"):
+                message = f"convert: json gives `value: struct<…>`, not {word}"
+                raise FieldError(("columns", VALUE_COLUMN), message)
+        return self
+
+    @model_validator(mode="after")
+    def _registry_fits_convert(self) -> "Value":
+        _refuse_idle_options(self, self.convert)
+        return self
+
+    @property
+    def is_flat(self) -> bool:
+        """Say whether the fields of a value are columns of their own."""
+        return self.transform != "none" and self.convert not in _WHOLE
+
+    @property
+    def needs_columns(self) -> bool:
+        """Say whether the registered schema, or the table that it made, has to give the columns."""
+        return self.convert in BY_REGISTRY and not self.columns
+
+    @property
+    def typed_columns(self) -> dict[str, str]:
+        """Give name → type, with the one column of `string` and `raw` filled in."""
+        return self.columns or (
+            {VALUE_COLUMN: _WHOLE[self.convert]} if self.convert in _WHOLE else {}
+        )
+
+    @cached_property
+    def parsed_columns(self) -> tuple[Column, ...]:
+        """Give the columns as types."""
+        return tuple(parse_column(name, text) for name, text in self.typed_columns.items())
+
+
+class Key(Section):
+    """How a record's key becomes a column; `_kafka.key` has its bytes in any case."""
+
+    convert: Convert | None = Field(
+        None, description="as `value.convert`; left out, the key has no column"
+    )
+    column: str = Field("key", description="name of the key's column")
+    type: str | None = Field(
+        None,
+        min_length=1,
+        description="type of the column, as `struct<id: long!>`; left out, `string` for `string`, "
+        "`binary` for `raw`, and with a registry what the registered schema gives",
+    )
+    registry: str = Field(_REGISTRY, description="Airflow connection of the schema registry")
+    subject: str | None = Field(
+        None, min_length=1, description="subject in the registry; left out, `<topic>-key`"
+    )
+    message: str | None = Field(
+        None, min_length=1, description="Protobuf message; left out, the first of its file"
+    )
+    unknown_id: Literal["wait", "quarantine"] = Field(
+        "wait", description="a schema id that the registry does not know: the batch waits, or not"
+    )
+
+    @model_validator(mode="after")
+    def _type_fits_convert(self) -> "Key":
+        if self.convert is None:
+            if list_chosen(self):
+                message = "key needs convert, for example `key: {convert: string}`"
+                raise ValueError(message)
+            return self
+        if self.convert == "json" and not (self.type or "").lstrip().startswith("struct"):
+            message = "convert: json needs a struct, for example `type: struct<id: long!>`"
+            raise FieldError(("type",), message)
+        word = _WHOLE.get(self.convert)
+        if word and (self.type or word).rstrip("!") != word:
+            message = f"convert: {self.convert} gives `type: {word}`"
+            raise FieldError(("type",), message)
+        _refuse_idle_options(self, self.convert)
+        if self.column == KAFKA_COLUMN:
+            raise FieldError(("column",), f"{KAFKA_COLUMN} is added to every table")
+        try:
+            parse_column(self.column, self.type or "string")
+        except ValueError as error:
+            raise FieldError(("type",), str(error)) from error
+        return self
+
+    @property
+    def needs_type(self) -> bool:
+        """Say whether the registered schema, or the table that it made, has to give the type."""
+        return self.convert in BY_REGISTRY and self.type is None
+
+    @property
+    def typed_columns(self) -> dict[str, str]:
+        """Give name → type of the key's column; empty where there is none."""
+        if self.convert is None or self.needs_type:
+            return {}
+        return {self.column: self.type or _WHOLE[self.convert]}
+
+
+def _refuse_idle_options(section: Value | Key, convert: str) -> None:
+    """Refuse options of a registry where none is asked."""
+    if convert in BY_REGISTRY:
+        return
+    chosen = list_chosen(section)
+    for name in ("registry", "subject", "message", "unknown_id"):
+        if name in chosen:
+            message = f"convert: {convert} asks no schema registry; leave {name} out"
+            raise FieldError((name,), message)
+
+
+def list_chosen(section: Section) -> set[str]:
+    """List options that say something else than their default: a stream written out whole loads."""
+    fields, given = type(section).model_fields, section.model_fields_set
+    return {name for name in given if getattr(section, name) != fields[name].get_default()}
+
+
+def _parse_column(name: str, text: str) -> Column:
+    try:
+        return parse_column(name, text)
+    except ValueError as error:
+        raise FieldError((name,), str(error)) from error
+
+
+TopicName = Annotated[str, Field(min_length=1, max_length=249)]
+
+
+class StartAtTime(Section):
+    """Begin at the first record at or after an instant."""
+
+    timestamp: Annotated[str, BeforeValidator(parse_instant)] = Field(
+        description="ISO 8601 instant with zone, as `2026-01-31T00:00:00Z`"
+    )
+
+
+class StartAtOffsets(Section):
+    """Begin at exact offsets."""
+
+    offsets: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
+        description="partition → first offset to read; the others begin at the earliest"
+    )
+
+
+def _kind_of_start(start: object) -> str:
+    """Choose one form by its key, so that a mistake is not told once for each form."""
+    if isinstance(start, Mapping):
+        return "StartAtTime" if "timestamp" in start else "StartAtOffsets"
+    return type(start).__name__ if isinstance(start, Section) else "literal[]"
+
+
+Start = (
+    Annotated[Literal["earliest", "latest"], Tag("literal[]")]
+    | Annotated[StartAtTime, Tag("StartAtTime")]
+    | Annotated[StartAtOffsets, Tag("StartAtOffsets")]
+)
+
+
+class Source(Section):
+    """Where records come from."""
+
+    connection: str = Field("kafka_default", description="Airflow connection of the Kafka cluster")
+    topic: TopicName | None = Field(None, description="topic to read; this or `topics`")
+    topics: tuple[TopicName, ...] = Field(
+        (),
+        description="several topics for one table, read together; one that is added later is "
+        "read from its first offset",
+    )
+    start: Annotated[Start, Discriminator(_kind_of_start)] = Field(
+        "earliest", description="where the first batch begins; later ones follow the ledger"
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = Field(
+        "read_committed", description="Kafka isolation level"
+    )
+
+    @model_validator(mode="after")
+    def _topics_are_named_once(self) -> "Source":
+        if (self.topic is None) == (not self.topics):
+            raise FieldError(("topic",), "name one `topic`, or several under `topics`")
+        if len(set(self.topics)) < len(self.topics):
+            raise FieldError(("topics",), "a topic is there twice")
+        if len(self.topics) > 1 and isinstance(self.start, StartAtOffsets):
+            raise FieldError(("start", "offsets"), "offsets of one topic say nothing of another's")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name all topics, in a fixed order."""
+        return (self.topic,) if self.topic is not None else tuple(sorted(self.topics))

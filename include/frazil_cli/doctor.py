@@ -1,0 +1,277 @@
+"""What `frazil doctor` looks at: the machine, the installation, the running stack."""
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import typer
+
+from frazil.connections import (
+    find_catalog,
+    find_kafka_config,
+    find_registry_config,
+    is_in_environment,
+)
+from frazil.errors import FrazilError, StreamFileError
+from frazil.streams.loading import load_readable_streams
+from frazil_cli.output import Json, console, print_json, print_table
+from frazil_stack.health import probe_catalog, probe_part
+from frazil_stack.jars import CONFIGURATIONS, has_jars, has_registry, jar_files
+from frazil_stack.java import find_java
+from frazil_stack.ports import PORT_VARIABLES, Ports, find_holder, is_free, load_ports
+from frazil_stack.processes import find_processes
+from frazil_stack.services import SERVICE_PARTS, ports_of
+from frazil_stack.settings import PARTS, PartName, StackSettings, load_settings
+from frazil_stack.supervisor import ServiceInfo, connect_supervisor
+
+NEEDED_DISK_GB = 5
+
+
+NEEDED_MEMORY_GB = 5
+
+
+_GB = 1024**3
+
+
+_PYTHONS = ((3, 11), (3, 12))
+
+
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at; `fix` is the next step when it is not as it should be."""
+
+    name: str
+    is_good: bool
+    detail: str
+    fix: str = ""
+
+
+def examine(settings: StackSettings) -> tuple[Check, ...]:
+    """Look at everything; one failed look stops no other."""
+    ports = load_ports(settings.stack / "ports.json") or Ports()
+    return (
+        _check_python(),
+        _check_java(),
+        _check_make(),
+        _check_disk(settings.home),
+        _check_memory(settings.home),
+        _check_packages(settings.project / "requirements.txt"),
+        _check_spark_versions(),
+        _check_jars(settings),
+        *_check_ports(settings, ports),
+        _check_streams(settings.streams),
+        *_check_connections(settings.streams),
+        *_check_running(settings, ports),
+    )
+
+
+def _check_python() -> Check:
+    """Look at the Python that runs this."""
+    return Check(
+        "Python",
+        sys.version_info[:2] in _PYTHONS,
+        sys.version.split()[0],
+        "install Python 3.11, then `make setup`",
+    )
+
+
+def _check_java() -> Check:
+    """Look for a Java that both Spark and Kafka run on."""
+    try:
+        java = find_java()
+    except FrazilError as error:
+        return Check("Java", is_good=False, detail=error.facts, fix=error.next_step)
+    return Check("Java", is_good=True, detail=f"{java.version} at {java.home}")
+
+
+def _check_make() -> Check:
+    """Look for make."""
+    found = shutil.which("make")
+    fix = "install make (Debian, Ubuntu: `apt install make`; macOS: `xcode-select --install`)"
+    return Check("make", found is not None, found or "not on PATH", fix)
+
+
+def _check_disk(home: Path) -> Check:
+    """Look at the room below the home, or below its nearest folder that exists."""
+    folder = next(path for path in (home, *home.parents) if path.exists())
+    free_gb = shutil.disk_usage(folder).free / _GB
+    return Check(
+        "Disk",
+        free_gb >= NEEDED_DISK_GB,
+        f"{free_gb:.1f} GiB free at {folder}",
+        f"free {NEEDED_DISK_GB} GiB, or point FRAZIL_HOME to another disk",
+    )
+
+
+def _check_memory(home: Path) -> Check:
+    """Look at the memory left; a stack that runs already has what it needs."""
+    free_gb = psutil.virtual_memory().available / _GB
+    is_running = bool(find_processes(home))
+    return Check(
+        "Memory",
+        is_running or free_gb >= NEEDED_MEMORY_GB,
+        f"{free_gb:.1f} GiB available" + (" beside the running stack" if is_running else ""),
+        f"close programs until {NEEDED_MEMORY_GB} GiB are available, or start less:"
+        " FRAZIL_SPARK_MEMORY=1500m frazil stack up",
+    )
+
+
+def _check_packages(requirements: Path) -> Check:
+    """Compare the installed packages with the pinned ones."""
+    pins = dict(_PIN.findall(requirements.read_text())) if requirements.is_file() else {}
+    found = {name: _installed(name) for name in pins}
+    wrong = [
+        f"{n} {found[n] or 'missing'}, not {pin}" for n, pin in pins.items() if found[n] != pin
+    ]
+    detail = "; ".join(wrong) if wrong else f"{len(pins)} packages as pinned"
+    return Check("Packages", not wrong, detail, "`make setup`")
+
+
+def _check_spark_versions() -> Check:
+    """Look whether Spark's client and server are the same release."""
+    server, client = _installed("pyspark"), _installed("pyspark-client")
+    return Check(
+        "Spark client",
+        server is not None and server == client,
+        f"pyspark {server or 'missing'}, pyspark-client {client or 'missing'}",
+        "pin both to the same version in requirements.txt, then `make setup`",
+    )
+
+
+def _installed(name: str) -> str | None:
+    """Give the installed version of a package."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _check_jars(settings: StackSettings) -> Check:
+    """Look whether all jars are there; before the first `up` there need not be any."""
+    count = sum(len(jar_files(settings, configuration)) for configuration in CONFIGURATIONS)
+    is_good = has_jars(settings) or not settings.jars.exists()
+    detail = f"{count} in {settings.jars}" if count else "none yet; the first `up` fetches them"
+    if not is_good:
+        detail = f"{settings.jars} does not hold what include/stack/ivy.xml asks for"
+    return Check("Jars", is_good, detail, "`frazil stack up` fetches them again")
+
+
+def _check_ports(settings: StackSettings, ports: Ports) -> Iterator[Check]:
+    """Look whether each port is free or held by this home's stack."""
+    own = {process.pid for process in find_processes(settings.home)}
+    for name, variable in PORT_VARIABLES.items():
+        port = getattr(ports, name)
+        if name == "registry" and not has_registry(settings):
+            continue
+        title, fix = f"Port {port}", f"end that process, or {variable}=0 frazil stack up"
+        if is_free(port):
+            yield Check(title, is_good=True, detail=f"free for {name}")
+            continue
+        holder = find_holder(port)
+        is_own = holder.pid in own
+        detail = f"held by this stack ({name})" if is_own else f"{name} wants it; taken by {holder}"
+        yield Check(title, is_own, detail, fix)
+
+
+def _check_streams(streams: Path) -> Check:
+    """Read every stream file."""
+    fix = "mend them; `frazil streams` checks again"
+    try:
+        good, errors = load_readable_streams(streams)
+    except StreamFileError as error:
+        return Check("Streams", is_good=False, detail=error.facts, fix=error.next_step)
+    detail = "; ".join(error.facts for error in errors) or f"{len(good)} files in {streams}"
+    return Check("Streams", not errors, detail, fix)
+
+
+def _check_connections(streams: Path) -> Iterator[Check]:
+    """Ask the servers that the environment's connections name; the embedded parts come below."""
+    from frazil.iceberg.catalog import TableStore
+    from frazil.kafka.cluster import KafkaLog
+    from frazil.kafka.schema_registry import SchemaRegistry
+    from frazil.schemas.payloads import list_payloads
+
+    try:
+        good, _ = load_readable_streams(streams)
+    except StreamFileError:
+        return
+    sources = {stream.source.connection for stream in good}
+    catalogs = {stream.table.connection for stream in good}
+    for connection_id in sorted(filter(is_in_environment, sources)):
+        log = KafkaLog(find_kafka_config(connection_id))
+        yield _probe_connection(connection_id, log.fetch_cluster_id)
+    for connection_id in sorted(filter(is_in_environment, catalogs)):
+        yield _probe_connection(connection_id, TableStore(find_catalog(connection_id)).probe)
+    registries = {p.options.registry for stream in good for p in list_payloads(stream)}
+    for connection_id in sorted(filter(is_in_environment, registries)):
+        registry = SchemaRegistry(find_registry_config(connection_id))
+        yield _probe_connection(connection_id, registry.probe)
+
+
+def _probe_connection(connection_id: str, probe: Callable[[], str]) -> Check:
+    """Ask one server; how it answers, or does not, is the detail."""
+    name = f"Connection {connection_id}"
+    try:
+        return Check(name, is_good=True, detail=f"answers: {probe()}")
+    except FrazilError as error:
+        fix = f"mend the server, or AIRFLOW_CONN_{connection_id.upper()} in the environment"
+        return Check(name, is_good=False, detail=error.facts, fix=fix)
+
+
+def _check_running(settings: StackSettings, ports: Ports) -> Iterator[Check]:
+    """Ask each part that runs whether it answers; a stack that is down is no fault."""
+    supervisor = connect_supervisor(settings.stack)
+    if supervisor is None:
+        orphans = find_processes(settings.home)
+        detail = f"supervisor is gone, {len(orphans)} processes are left"
+        if not orphans:
+            detail = "down; `frazil stack up` starts it"
+        yield Check("Stack", not orphans, detail, "`frazil stack down`, then `frazil stack up`")
+        return
+    infos = supervisor.services()
+    for part in PARTS:
+        own = {n: i for n, i in infos.items() if SERVICE_PARTS.get(n) == part}
+        if any(info.state != "STOPPED" for info in own.values()):
+            yield _check_part(part, ports, own)
+    reason = probe_catalog(settings.catalog_file)
+    yield Check(
+        "Catalog", reason is None, reason or str(settings.catalog_file), "`frazil stack up`"
+    )
+
+
+def _check_part(part: PartName, ports: Ports, infos: dict[str, ServiceInfo]) -> Check:
+    """Probe one running part."""
+    reason = probe_part(part, ports, infos)
+    numbers = ", ".join(str(getattr(ports, p)) for name in infos for p in sorted(ports_of(name)))
+    return Check(
+        part.capitalize(),
+        reason is None,
+        reason or f"answers on {numbers}",
+        f"read {next(iter(infos.values())).log}, then `frazil stack up`",
+    )
+
+
+def doctor(as_json: Json = False) -> None:
+    """Check machine, installation and running stack; exit 1 when something needs a fix.
+
+    Example: frazil doctor
+    """
+    checks = examine(load_settings())
+    bad = [check for check in checks if not check.is_good]
+    if as_json:
+        print_json({"is_good": not bad, "checks": [asdict(check) for check in checks]})
+    else:
+        rows = [(check.name, "ok" if check.is_good else "FIX", check.detail) for check in checks]
+        print_table("frazil doctor", ("check", "", "found"), rows)
+        for check in bad:
+            console.print(f"{check.name}: {check.fix}", markup=False)
+    if bad:
+        raise typer.Exit(1)

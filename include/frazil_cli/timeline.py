@@ -1,0 +1,95 @@
+"""`timeline`: what happened, in order."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.errors import ConfigurationError, FrazilError
+from frazil_cli.output import (
+    Json,
+    choose_streams,
+    print_error,
+    print_json,
+    print_table,
+    progress_console,
+)
+
+if TYPE_CHECKING:
+    from frazil.events import Event
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def timeline(
+    stream: Annotated[str | None, typer.Option(help="One stream; all without it.")] = None,
+    since: Annotated[
+        str, typer.Option(help="`30m`, `24h`, `7d`, or an ISO 8601 instant with a zone.")
+    ] = "24h",
+    record: Annotated[
+        bool, typer.Option("--record", help="Also write what is new into frazil.timeline.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what happened in order: batches with their phases, failures, decisions, maintenance.
+
+    Example: frazil timeline --stream flights --since 7d
+    """
+    from frazil.observability.timeline import join_events
+    from frazil.observability.timeline_table import read_own_notes, read_timeline, record_timeline
+
+    begin = parse_since(since, datetime.now(UTC))
+    works, errors = choose_streams(stream)
+    groups, added = [], 0
+    for work in works:
+        try:
+            groups.append(read_timeline(work, begin))
+            added += record_timeline(work) if record else 0
+        except FrazilError as error:  # one catalog that is gone hides neither notes nor others
+            errors.append(error)
+            groups.append(read_own_notes(work, begin))
+    events = join_events(*groups)
+    if record:
+        progress_console.print(f"{added} events recorded in frazil.timeline", markup=False)
+    for each in errors:
+        print_error(each)
+    if as_json:
+        print_json(events)
+    else:
+        _show(events, begin)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _show(events: "Sequence[Event]", begin: datetime) -> None:
+    from frazil.observability.timeline import describe_phases
+
+    rows = [
+        (f"{e.at:%Y-%m-%d %H:%M:%S}", e.stream, e.kind, e.text, describe_phases(e.facts))
+        for e in events
+    ]
+    print_table(f"Since {begin:%Y-%m-%d %H:%M} UTC", ("at", "stream", "what", "", "seconds"), rows)
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Read an age or an instant.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if match := re.fullmatch(r"(\d{1,4})([mhd])", text):
+        return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is not None and instant.tzinfo is not None and instant > now:
+        raise ConfigurationError(f"--since {text} lies in the future", "give an instant before now")
+    if instant is None or instant.tzinfo is None:
+        raise ConfigurationError(
+            f"--since {text!r} is neither an age nor an ISO 8601 instant with a zone",
+            "write it as 30m, 24h, 7d or 2026-01-31T00:00:00Z",
+        )
+    return instant.astimezone(UTC)

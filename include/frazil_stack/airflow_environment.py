@@ -1,0 +1,153 @@
+"""Airflow's whole configuration as environment variables: no file to keep in step."""
+
+import json
+from collections.abc import Mapping
+
+from frazil_stack.credentials import LOGINS_FILE, AirflowKeys, list_users
+from frazil_stack.ports import LOOPBACK, Ports
+from frazil_stack.settings import CATALOG_NAME, StackSettings
+
+_NO_PORT = "1"
+
+
+def airflow_environment(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
+    """Give every variable that Airflow's four processes and their tasks need."""
+    return {
+        "AIRFLOW_HOME": str(settings.airflow),
+        "PYTHONUNBUFFERED": "1",
+        # Without it setproctitle overwrites /proc/<pid>/environ, by which `down` knows its own.
+        "SPT_NOENV": "1",
+        # glibc keeps an arena per thread otherwise: some 100 MB over the four processes.
+        "MALLOC_ARENA_MAX": "2",
+        "GX_ANALYTICS_ENABLED": "false",
+        "SCARF_ANALYTICS": "false",
+        **_core(settings, ports, keys),
+        **_pace(settings),
+        **_logging(settings),
+        **connection_environment(settings, ports),
+    }
+
+
+def airflow_url(ports: Ports) -> str:
+    """Give the address of the UI and the REST API."""
+    return f"http://{LOOPBACK}:{ports.airflow}"
+
+
+def registry_url(ports: Ports) -> str:
+    """Give the address of the schema registry's Confluent API."""
+    return f"http://{LOOPBACK}:{ports.registry}/apis/ccompat/v7"
+
+
+def catalog_properties(settings: StackSettings) -> dict[str, str]:
+    """Give what `pyiceberg.catalog.load_catalog` takes."""
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{settings.catalog_file}",
+        "warehouse": settings.warehouse,
+    }
+
+
+def connection_environment(settings: StackSettings, ports: Ports) -> dict[str, str]:
+    """Define the default connections in Airflow's JSON form."""
+    connections: Mapping[str, Mapping[str, object]] = {
+        "KAFKA": {
+            "conn_type": "kafka",
+            "extra": {"bootstrap.servers": f"{LOOPBACK}:{ports.kafka}"},
+        },
+        "ICEBERG": {
+            "conn_type": "iceberg",
+            "extra": {"catalog": CATALOG_NAME, **catalog_properties(settings)},
+        },
+        "SCHEMA_REGISTRY": {"conn_type": "http", "host": registry_url(ports)},
+        "SPARK_CONNECT": {
+            "conn_type": "spark_connect",
+            "host": f"sc://{LOOPBACK}",
+            "port": ports.spark_connect,
+        },
+        "SPARK": {
+            "conn_type": "spark",
+            "host": "local[2]",
+            "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
+        },
+    }
+    return {
+        f"AIRFLOW_CONN_{name}_DEFAULT": json.dumps(content) for name, content in connections.items()
+    }
+
+
+API_SERVER_SETTINGS = dict.fromkeys(
+    (
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC",
+    ),
+    "frazil_stack.airflow_local.API_DATABASE_ARGUMENTS",
+)
+"""What the API server has otherwise than the rest of Airflow."""
+
+
+def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
+    """Give what says who Airflow is: folders, database, addresses, keys."""
+    home = settings.airflow
+    arguments = "frazil_stack.airflow_local.DATABASE_ARGUMENTS"
+    return {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(settings.project / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(settings.project / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__EXECUTOR": "frazil_airflow.executor.WarmLocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "12",
+        "AIRFLOW__CORE__FERNET_KEY": keys.fernet,
+        "AIRFLOW__CORE__AUTH_MANAGER": (
+            "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
+        ),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": list_users(),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / LOGINS_FILE),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{airflow_url(ports)}/execution/",
+        "AIRFLOW__CORE__HOSTNAME_CALLABLE": "frazil_stack.airflow_local.local_host_name",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": arguments,
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": arguments,
+        "AIRFLOW__API__HOST": LOOPBACK,
+        "AIRFLOW__API__PORT": str(ports.airflow),
+        "AIRFLOW__API__BASE_URL": airflow_url(ports),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__SECRET_KEY": keys.api,
+        "AIRFLOW__API_AUTH__JWT_SECRET": keys.jwt,
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(home / "bundles"),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+
+
+def _pace(settings: StackSettings) -> dict[str, str]:
+    """Give how often Airflow's parts look, and at how much."""
+    return {
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        # Those in which a task has ended come before those that wait: see the executor.
+        "AIRFLOW__SCHEDULER__MAX_DAGRUNS_PER_LOOP_TO_SCHEDULE": "8",
+        # After a crash its tasks run again within a minute, not after five.
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        # A new stream file adds DAGs to a file that has not changed: parse it again and again.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": settings.dag_scan_seconds,
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": settings.dag_scan_seconds,
+        "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+    }
+
+
+def _logging(settings: StackSettings) -> dict[str, str]:
+    """Give where logs go, and where no log server is.
+
+    The two log servers are off: they would listen on every interface, and all processes share
+    one folder of logs anyway. For a running task the API server asks all the same, so it is sent
+    to a port on which nobody listens: on the default one another Airflow may answer.
+    """
+    logs = settings.airflow / "logs"
+    return {
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
+        "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(logs / "dag_processor"),
+        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": _NO_PORT,
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": _NO_PORT,
+        "AIRFLOW__DAG_PROCESSOR__PRINT_STATS_INTERVAL": "0",
+    }

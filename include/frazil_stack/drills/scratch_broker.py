@@ -1,0 +1,91 @@
+"""A broker of a drill's own: a second cluster, and one that may be killed."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlparse
+
+from frazil.connections import find_spark_remote
+from frazil.errors import DrillError, KafkaUnavailableError
+from frazil.kafka.cluster import KafkaLog
+from frazil_stack.jars import has_jars
+from frazil_stack.ports import PORT_VARIABLES
+from frazil_stack.settings import HOME_VARIABLE, JARS_VARIABLE, load_settings
+
+_TIMEOUT_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A running broker; its supervisor starts it again when it dies."""
+
+    home: Path
+    cluster: dict[str, str]
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        found = json.loads(_run_stack(self.home, "status", "--json").stdout)
+        os.kill(found["parts"]["kafka"]["pid"], signal.SIGKILL)
+
+    def wait(self) -> None:
+        """Wait until it answers.
+
+        Raises:
+            DrillError: it does not.
+        """
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(KafkaUnavailableError):
+                KafkaLog(self.cluster).fetch_cluster_id()
+                return
+        raise DrillError("the drill's own broker does not answer", "run the drill again")
+
+
+def explain_no_broker() -> str | None:
+    """Say why no broker can be started that the stream's Spark could read; None if one can."""
+    settings = load_settings()
+    if not has_jars(settings):
+        return f"it needs a broker of its own, and {settings.jars} has no jars of the stack"
+    host = urlparse(find_spark_remote()).hostname
+    if host not in {"127.0.0.1", "localhost", "::1"}:
+        return f"it needs a broker of its own on this machine, and Spark runs elsewhere ({host})"
+    return None
+
+
+@contextlib.contextmanager
+def opened_broker(folder: Path) -> Iterator[Broker]:
+    """Run a broker by the embedded stack's means, with its own folder and ports.
+
+    Raises:
+        DrillError: it does not start.
+    """
+    home = folder / "broker"
+    try:
+        done = _run_stack(home, "up", "--only", "kafka", "--json")
+        if done.returncode:
+            raise DrillError(
+                f"the drill's own broker did not start: {done.stderr.strip()[-300:]}",
+                "`frazil doctor` says what is missing on this machine",
+            )
+        yield Broker(home, {"bootstrap.servers": json.loads(done.stdout)["kafka"]["bootstrap"]})
+    finally:
+        _run_stack(home, "down")
+
+
+def _run_stack(home: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    own = {HOME_VARIABLE: str(home), JARS_VARIABLE: str(load_settings().jars)}
+    return subprocess.run(
+        [sys.executable, "-m", "frazil_cli.main", "stack", *words],
+        env={**os.environ, **dict.fromkeys(PORT_VARIABLES.values(), "0"), **own},
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )

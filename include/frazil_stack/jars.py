@@ -1,0 +1,242 @@
+"""The jars of Kafka and Spark, fetched by the Ivy that ships inside the PySpark wheel."""
+
+import fcntl
+import hashlib
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from frazil.errors import StackError
+from frazil_stack.java import Java
+from frazil_stack.settings import JARS_VARIABLE, StackSettings
+
+CONFIGURATIONS = ("spark", "kafka")
+
+
+_STAMP = "fetched.json"
+
+
+_TIMEOUT_SECONDS = 1800
+
+
+def has_jars(settings: StackSettings) -> bool:
+    """Say whether the jar folder holds exactly what the present ivy.xml asked for."""
+    try:
+        stamp = json.loads((settings.jars / _STAMP).read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(stamp.get("ivy_sha256") == _ivy_hash(settings)) and all(
+        (settings.jars / name).stat().st_size == size if (settings.jars / name).is_file() else False
+        for name, size in stamp["files"].items()
+    )
+
+
+def ensure_jars(settings: StackSettings, java: Java, say: Callable[[str], None]) -> None:
+    """Fetch the jars unless they are there; running it again changes nothing.
+
+    Raises:
+        StackError: Ivy failed, or the folder cannot be written.
+    """
+    if has_jars(settings):
+        return
+    with hold_jars(settings):
+        if not has_jars(settings):
+            say("jars: fetching about 115 MB of Kafka and Spark jars, once")
+            _fetch(settings, java)
+
+
+@contextmanager
+def hold_jars(settings: StackSettings) -> Iterator[None]:
+    """Hold the jar folder: several homes may share it, and their stacks start at one time.
+
+    Raises:
+        StackError: the folder cannot be written.
+    """
+    try:
+        settings.jars.mkdir(parents=True, exist_ok=True)
+        with (settings.jars / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise StackError(
+            f"the jar folder {settings.jars} cannot be written: {error}",
+            f"point {JARS_VARIABLE} to a folder that holds the jars of this ivy.xml, or unset it",
+        ) from error
+
+
+def jar_files(settings: StackSettings, configuration: str) -> tuple[Path, ...]:
+    """List the jars of one configuration."""
+    return tuple(sorted((settings.jars / configuration).glob("*.jar")))
+
+
+def _fetch(settings: StackSettings, java: Java) -> None:
+    """Let Ivy retrieve into a fresh folder, then put it in place of the old jars."""
+    incoming = settings.jars / "incoming"
+    shutil.rmtree(incoming, ignore_errors=True)
+    run_ivy(settings, ivy_command(settings, java, incoming))
+    for configuration in CONFIGURATIONS:
+        target = settings.jars / configuration
+        shutil.rmtree(target, ignore_errors=True)
+        (incoming / configuration).rename(target)
+    shutil.rmtree(incoming, ignore_errors=True)
+    _write_stamp(settings)
+
+
+def run_ivy(settings: StackSettings, command: list[str]) -> None:
+    """Run Ivy to its end, its words in a log.
+
+    Raises:
+        StackError: it could not fetch something; carries the line that says what.
+    """
+    log = settings.logs / "ivy.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+        done = subprocess.run(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise StackError(
+            f"Ivy could not fetch the jars: {_first_problem(log)} (log: {log})",
+            "check the network (a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; a mirror:"
+            " FRAZIL_IVY_SETTINGS=ivysettings.xml), then `frazil stack up`",
+        )
+
+
+def ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
+    """Build the command line for Kafka's and Spark's jars."""
+    return [
+        *ivy_start(settings, java, settings.ivy_settings),
+        "-ivy",
+        str(settings.templates / "ivy.xml"),
+        "-confs",
+        *CONFIGURATIONS,
+        "-types",
+        "jar",
+        "bundle",
+        "-retrieve",
+        f"{into}/[conf]/[artifact]-[revision].[ext]",
+    ]
+
+
+def ivy_start(settings: StackSettings, java: Java, own_settings: Path | None) -> list[str]:
+    """Begin a command line of Ivy; neither Maven nor a home folder is needed."""
+    ivy_home = settings.home / "ivy"
+    return [
+        str(java.executable),
+        f"-Duser.home={ivy_home}",
+        "-jar",
+        str(_ivy_jar()),
+        *(["-settings", str(own_settings)] if own_settings else []),
+        "-cache",
+        str(ivy_home),
+    ]
+
+
+def _ivy_jar() -> Path:
+    """Find Ivy inside the installed PySpark, without importing PySpark."""
+    spec = find_spec("pyspark")
+    folders = spec.submodule_search_locations if spec else None
+    found = sorted(Path(folders[0]).glob("jars/ivy-*.jar")) if folders else []
+    if not found:
+        missing = "PySpark with its jars is not installed here"
+        raise StackError(missing, "run `make setup`")
+    return found[-1]
+
+
+def _write_stamp(settings: StackSettings) -> None:
+    """Record what was fetched, last, so that an interrupted fetch starts over."""
+    files = {
+        str(path.relative_to(settings.jars)): path.stat().st_size
+        for configuration in CONFIGURATIONS
+        for path in jar_files(settings, configuration)
+    }
+    stamp = {"ivy_sha256": _ivy_hash(settings), "files": files}
+    (settings.jars / _STAMP).write_text(json.dumps(stamp, indent=2) + "\n")
+
+
+def _ivy_hash(settings: StackSettings) -> str:
+    """Hash the list of artifacts, not the comments, so that a new list fetches again."""
+    root = ET.parse(settings.templates / "ivy.xml")  # noqa: S314 - our own file
+    wanted = sorted(sorted(item.attrib.items()) for item in root.iter("dependency"))
+    return hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
+
+
+def _first_problem(log: Path) -> str:
+    """Pick the line that says why."""
+    words = ("not found", "UNRESOLVED", "Server access error", "FAILED", "Exception")
+    lines = log.read_text(errors="replace").splitlines()
+    told = [line.strip() for line in lines if any(word in line for word in words)]
+    return told[0] if told else "no reason given"
+
+
+VERSION = "3.0.9"
+
+
+_ARCHIVE = "apicurio-registry-app"
+
+
+_PROGRAM = f"{_ARCHIVE}-{VERSION}-runner.jar"
+
+
+def registry_program(settings: StackSettings) -> Path:
+    """Locate the registry's jar; its libraries lie beside it."""
+    return settings.jars / f"registry-{VERSION}" / _PROGRAM
+
+
+def has_registry(settings: StackSettings) -> bool:
+    """Say whether the registry was fetched."""
+    return registry_program(settings).is_file()
+
+
+def ensure_registry(settings: StackSettings, java: Java, say: Callable[[str], None]) -> None:
+    """Fetch the registry unless it is there.
+
+    Raises:
+        StackError: Ivy failed, or the folder cannot be written.
+    """
+    if has_registry(settings):
+        return
+    with hold_jars(settings):
+        if not has_registry(settings):
+            say("registry: fetching about 104 MB, once")
+            _fetch_registry(settings, java)
+
+
+def _fetch_registry(settings: StackSettings, java: Java) -> None:
+    """Let Ivy retrieve the archive; one rename at the end, so what was interrupted starts over."""
+    incoming = settings.jars / "incoming-registry"
+    shutil.rmtree(incoming, ignore_errors=True)
+    incoming.mkdir()
+    run_ivy(settings, _ivy_command(settings, java, incoming))
+    unpacked = incoming / "unpacked"
+    with tarfile.open(incoming / f"{_ARCHIVE}.tar.gz") as archive:
+        archive.extractall(unpacked, filter="data")
+    shutil.rmtree(registry_program(settings).parent, ignore_errors=True)
+    unpacked.rename(registry_program(settings).parent)
+    shutil.rmtree(incoming, ignore_errors=True)
+
+
+def _ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
+    own = settings.ivy_settings or settings.templates / "ivysettings-registry.xml"
+    return [
+        *ivy_start(settings, java, own),
+        "-ivy",
+        str(settings.templates / "ivy-registry.xml"),
+        "-confs",
+        "registry",
+        "-types",
+        "tar.gz",
+        "-retrieve",
+        f"{into}/[artifact].[ext]",
+    ]

@@ -1,0 +1,277 @@
+"""The services of the stack: what each runs, with which environment, in which order."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from frazil.connections import FORK_SOCKET, place_socket
+from frazil.failpoints import VARIABLE as FAILPOINT_VARIABLE
+from frazil_stack.airflow_environment import API_SERVER_SETTINGS, airflow_environment
+from frazil_stack.credentials import AirflowKeys
+from frazil_stack.jars import jar_files, registry_program
+from frazil_stack.java import Java, archive_option
+from frazil_stack.ports import LOOPBACK, Ports
+from frazil_stack.settings import HOME_VARIABLE, STREAMS_VARIABLE, PartName, StackSettings
+
+SERVICE_VARIABLE = "FRAZIL_STACK_SERVICE"
+"""Set in every process of a stack, with FRAZIL_HOME: the mark by which `down` knows its own."""
+
+SUPERVISOR_SERVICE = "supervisor"
+
+# Settings of another Airflow or Spark on this machine must not leak into this one, and a failpoint
+# that a shell still exports must not kill every run.
+_FOREIGN_PREFIXES = (
+    "AIRFLOW__",
+    "AIRFLOW_HOME",
+    "SPARK_",
+    "PYSPARK_",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    FAILPOINT_VARIABLE,
+)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One supervised program."""
+
+    name: str
+    part: PartName
+    priority: int
+    directory: Path
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    stop_seconds: int
+
+
+@dataclass(frozen=True)
+class StackPlan:
+    """Everything that rendering needs to know."""
+
+    settings: StackSettings
+    ports: Ports
+    java: Java
+    keys: AirflowKeys
+
+
+SERVICE_PARTS: Mapping[str, PartName] = {
+    "kafka": "kafka",
+    "registry": "registry",
+    "spark_connect": "spark",
+    "spark_clients": "spark",
+    "airflow_api_server": "airflow",
+    "airflow_scheduler": "airflow",
+    "airflow_dag_processor": "airflow",
+    "airflow_triggerer": "airflow",
+    "airflow_pools": "airflow",
+}
+"""Every service and its part, in the order of starting."""
+
+_PORTS: Mapping[str, frozenset[str]] = {
+    "kafka": frozenset({"kafka", "kafka_controller"}),
+    "registry": frozenset({"registry"}),
+    "spark_connect": frozenset({"spark_connect"}),
+    "airflow_api_server": frozenset({"airflow"}),
+}
+
+
+CLIENT_LIBRARIES = (
+    "fastavro",
+    "frazil.ingest.error_budget",
+    "frazil.ingest.messages",
+    "frazil.ingest.messages",
+    "frazil.failpoints",
+    "frazil.quality.sql",
+    "frazil.streams.routes",
+    "google.protobuf.json_format",
+    "numpy.typing",
+    "pandas",
+    "pyarrow.json",
+    "pyarrow.parquet",
+    "pydantic",
+    "pyspark.sql.connect.functions",
+    "pyspark.sql.connect.observation",
+    "pyspark.sql.connect.readwriter",
+    "pyspark.sql.connect.session",
+    "pyspark.sql.functions",
+    "yaml",
+)
+"""What a Spark job imports before it does anything."""
+
+# Else setproctitle overwrites /proc/<pid>/environ, by which `down` knows its own; no threads.
+_CLIENTS_ENVIRONMENT = {"SPT_NOENV": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+_DEFAULT_STOP_SECONDS = 20
+# The scheduler would wait for its running tasks, however long. Killing a task is safe: nothing
+# of a batch is visible before its one commit, and the next `up` runs the task again.
+# A home's first Spark server writes its archive of classes when it ends (`class_archive`).
+_STOP_SECONDS: Mapping[str, int] = {"airflow_scheduler": 8, "spark_connect": 60}
+LONGEST_STOP_SECONDS = max(_DEFAULT_STOP_SECONDS, *_STOP_SECONDS.values())
+
+
+def ports_of(service: str) -> frozenset[str]:
+    """Name the ports on which a service listens."""
+    return _PORTS.get(service, frozenset())
+
+
+def build_services(plan: StackPlan) -> tuple[Service, ...]:
+    """Describe all services in the order of starting."""
+    settings = plan.settings
+    airflow = airflow_environment(settings, plan.ports, plan.keys)
+    commands: Mapping[str, tuple[Path, tuple[str, ...], Mapping[str, str]]] = {
+        "kafka": (settings.kafka, kafka_command(plan, "kafka.Kafka"), {}),
+        "registry": (settings.registry, registry_command(plan), registry_environment(plan)),
+        "spark_connect": (settings.spark, _spark_command(plan), _spark_environment(settings)),
+        "spark_clients": (settings.spark, _clients_command(settings), _CLIENTS_ENVIRONMENT),
+        "airflow_api_server": (
+            settings.airflow,
+            _airflow(settings, "api-server"),
+            {**airflow, **API_SERVER_SETTINGS},
+        ),
+        "airflow_scheduler": (
+            settings.airflow,
+            _airflow(settings, "scheduler", "--skip-serve-logs"),
+            airflow,
+        ),
+        "airflow_dag_processor": (settings.airflow, _airflow(settings, "dag-processor"), airflow),
+        "airflow_triggerer": (
+            settings.airflow,
+            _airflow(settings, "triggerer", "--skip-serve-logs"),
+            airflow,
+        ),
+        "airflow_pools": (settings.airflow, _pool_command(settings), {}),
+    }
+    base = service_environment(plan)
+    return tuple(
+        Service(
+            name=name,
+            part=part,
+            priority=10 * (index + 1),
+            directory=commands[name][0],
+            command=commands[name][1],
+            environment={**base, **commands[name][2], SERVICE_VARIABLE: name},
+            stop_seconds=_STOP_SECONDS.get(name, _DEFAULT_STOP_SECONDS),
+        )
+        for index, (name, part) in enumerate(SERVICE_PARTS.items())
+    )
+
+
+def service_environment(plan: StackPlan) -> dict[str, str]:
+    """Give what every service needs to find the stack, Java and Spark's settings."""
+    settings = plan.settings
+    local = ",".join(filter(None, (os.environ.get("no_proxy"), LOOPBACK, "localhost")))
+    return {
+        HOME_VARIABLE: str(settings.home),
+        STREAMS_VARIABLE: str(settings.streams),
+        "PATH": f"{settings.bin}:{plan.java.home / 'bin'}:{os.environ.get('PATH', os.defpath)}",
+        "JAVA_HOME": str(plan.java.home),
+        "SPARK_CONF_DIR": str(settings.stack / "spark"),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_LOCAL_DIRS": str(settings.spark),
+        # Spark's Python workers, Airflow and the pool program import the project's own modules.
+        "PYTHONPATH": f"{settings.project / 'include'}:{settings.project / 'spark_jobs'}",
+        "no_proxy": local,
+        "NO_PROXY": local,
+    }
+
+
+def supervisor_environment(settings: StackSettings) -> dict[str, str]:
+    """Give the user's environment, less what belongs to other Airflows and Sparks."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN_PREFIXES)}
+    mark = {HOME_VARIABLE: str(settings.home), SERVICE_VARIABLE: SUPERVISOR_SERVICE}
+    return {**kept, **mark}
+
+
+def kafka_command(plan: StackPlan, main_class: str, *arguments: str) -> tuple[str, ...]:
+    """Run a class of Kafka with the stack's class path and settings."""
+    settings = plan.settings
+    return (
+        str(plan.java.executable),
+        "-Xmx512m",
+        "-Xms64m",
+        "-XX:+UseG1GC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        f"-Djava.io.tmpdir={settings.home / 'tmp'}",
+        f"-Dlog4j2.configurationFile=file:{settings.templates / 'kafka-log4j2.properties'}",
+        "-cp",
+        f"{settings.jars / 'kafka'}/*",
+        main_class,
+        *(arguments or (str(settings.stack / "kafka.properties"),)),
+    )
+
+
+def registry_command(plan: StackPlan) -> tuple[str, ...]:
+    """Run the schema registry."""
+    return (
+        str(plan.java.executable),
+        "-Xmx384m",
+        "-XX:+UseSerialGC",
+        "-XX:+ExitOnOutOfMemoryError",
+        f"-Djava.io.tmpdir={plan.settings.home / 'tmp'}",
+        "-jar",
+        str(registry_program(plan.settings)),
+    )
+
+
+def registry_environment(plan: StackPlan) -> dict[str, str]:
+    """Keep the registry on this machine, and its schemas on disk: by default they are in memory."""
+    return {
+        "QUARKUS_HTTP_HOST": LOOPBACK,
+        "QUARKUS_HTTP_PORT": str(plan.ports.registry),
+        "QUARKUS_LOG_LEVEL": "WARN",
+        "APICURIO_DATASOURCE_URL": f"jdbc:h2:file:{plan.settings.registry / 'schemas'}",
+    }
+
+
+def _spark_command(plan: StackPlan) -> tuple[str, ...]:
+    """Run the Connect server; spark-submit since the wheel has no start script for it.
+
+    An archive of classes holds those of the class path, on which no folder may have files.
+    """
+    settings = plan.settings
+    jars = jar_files(settings, "spark")
+    return (
+        str(settings.bin / "spark-submit"),
+        "--properties-file",
+        str(settings.stack / "spark" / "spark-defaults.conf"),
+        "--driver-class-path",
+        ":".join(map(str, jars)),
+        "--conf",
+        f"spark.driver.defaultJavaOptions={archive_option(settings, plan.java, jars)}",
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "--name",
+        "frazil",
+        "--driver-memory",
+        settings.spark_memory,
+        "spark-internal",
+    )
+
+
+def _spark_environment(settings: StackSettings) -> dict[str, str]:
+    """Name a folder of settings that is not there: the command names the file."""
+    return {"SPARK_CONF_DIR": str(settings.stack / "spark" / "none")}
+
+
+def _clients_command(settings: StackSettings) -> tuple[str, ...]:
+    """Run the fork server of Spark's clients."""
+    socket = str(place_socket(settings.stack, FORK_SOCKET))
+    return (
+        str(settings.bin / "python"),
+        "-m",
+        "frazil.spark.fork_server",
+        socket,
+        *CLIENT_LIBRARIES,
+    )
+
+
+def _airflow(settings: StackSettings, *words: str) -> tuple[str, ...]:
+    """Run one of Airflow's components."""
+    return (str(settings.bin / "airflow"), *words)
+
+
+def _pool_command(settings: StackSettings) -> tuple[str, ...]:
+    """Run the program that keeps one pool per table."""
+    return (str(settings.bin / "python"), "-m", "frazil_stack.pools")

@@ -1,0 +1,44 @@
+"""Keep the records of a topic that belong to this stream by its route."""
+
+from dataclasses import replace
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from frazil.quality.sql import write_text
+from frazil.schemas.column_decoding import value_path
+from frazil.streams.routes import Route
+from frazil_spark.decode.frame import GOOD, Decoded
+
+ELSEWHERE = "_frazil_elsewhere"
+
+
+def keep_own(decoded: Decoded, route: Route | None) -> Decoded:
+    """Mark what other streams take; in the stream of the rest nothing is good.
+
+    A record that does not decode belongs to the rest: nobody knows its field.
+    """
+    if route is None:
+        return decoded
+    path = value_path(next(c for c in decoded.columns if c.name == route.field))
+    if route.takes is None:
+        known = ", ".join(write_text(value) for value in route.tables)
+        elsewhere, good = f"coalesce({path} IN ({known}), false)", "false"
+        elsewhere = f"NOT ({decoded.invalid}) AND {elsewhere}"
+    else:
+        mine = f"NOT ({decoded.invalid}) AND coalesce({path} = {write_text(route.takes)}, false)"
+        elsewhere, good = f"NOT ({mine})", f"{GOOD} AND NOT {ELSEWHERE}"
+    marked = decoded.frame.withColumn(ELSEWHERE, F.expr(elsewhere))
+    return replace(
+        decoded,
+        frame=marked.withColumn(GOOD, F.expr(good)),
+        elsewhere=ELSEWHERE,
+        reason=_explain(decoded, route, "'unknown_route'", decoded.reason),
+        detail=_explain(decoded, route, f"'no table for this {route.field}'", decoded.detail),
+    )
+
+
+def _explain(decoded: Decoded, route: Route, unknown: str, other: str) -> str:
+    """Say of what decodes and has no table that it has none; of the rest what the decode says."""
+    if route.takes is not None:
+        return other
+    return f"CASE WHEN NOT ({decoded.invalid}) THEN {unknown} ELSE {other} END"

@@ -1,0 +1,148 @@
+"""Bounded reads of Kafka: exact offsets in, exactly those records out."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from frazil.ingest.messages import StageRequest
+from frazil.ledger.offsets import Runs
+from frazil.recovery.messages import RedriveRequest
+
+FETCH_OPTIONS = {
+    "kafka.max.partition.fetch.bytes": "8388608",
+    "kafka.fetch.max.bytes": "52428800",
+    "kafka.max.poll.records": "5000",
+    # A range mostly ends where the log does. There the consumer already waits for records to come,
+    # half a second by default; where the log ends, which Spark asks after each poll, is answered
+    # behind that wait, on the same connection.
+    "kafka.fetch.max.wait.ms": "10",
+}
+
+
+_V1_SOURCES = "spark.sql.sources.useV1SourceList"
+"""Without `kafka` in it: its older reader makes each record a row of objects first."""
+
+
+_PLACE = ("topic", "partition", "offset")
+
+
+def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
+    """Read the request's ranges; offsets that Kafka no longer has fail the job.
+
+    What the request leaves out was erased, and nobody sees it. `assign`, not `subscribe`: a
+    partition that appears between plan and read must not break it.
+    """
+    pairs = {
+        topic: {str(p): pair for p, pair in by_partition.items()}
+        for topic, by_partition in request.ranges.items()
+    }
+    assigned = {topic: sorted(map(int, parts)) for topic, parts in pairs.items()}
+    starts = {t: {p: pair[0] for p, pair in parts.items()} for t, parts in pairs.items()}
+    ends = {t: {p: pair[1] for p, pair in parts.items()} for t, parts in pairs.items()}
+    older = (spark.conf.get(_V1_SOURCES) or "").split(",")
+    if "kafka" in older:
+        spark.conf.set(_V1_SOURCES, ",".join(name for name in older if name != "kafka"))
+    records = (
+        spark.read.format("kafka")
+        .options(**FETCH_OPTIONS)
+        .options(**request.kafka_options)
+        .option("kafka.isolation.level", request.isolation)
+        .option("assign", json.dumps(assigned))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+    )
+    if not request.left_out:
+        return records
+    erased = name_letters(spark, {"": {"": request.left_out}}).select(*_PLACE)
+    return records.join(F.broadcast(erased), list(_PLACE), "left_anti")
+
+
+def kafka_struct(schema_id: Column | None = None) -> Column:
+    """Build the `_kafka` column (features A3); a record without timestamp gets null, not 1969.
+
+    Kafka writes -1 where a producer sent none; its kind says nothing about that.
+    """
+    return F.struct(
+        F.col("topic").alias("topic"),
+        F.col("partition").alias("partition"),
+        F.col("offset").alias("offset"),
+        F.when(F.unix_millis("timestamp") != F.lit(-1), F.col("timestamp")).alias("timestamp"),
+        F.col("timestampType").alias("timestamp_type"),
+        F.col("key").alias("key"),
+        F.col("headers").alias("headers"),
+        (F.lit(None) if schema_id is None else schema_id).cast("int").alias("schema_id"),
+    )
+
+
+NAME = ("attempt", "topic", "partition", "offset")
+"""What names a letter."""
+
+
+TASK_LETTERS = 25_000
+"""Letters that one task decodes."""
+
+
+_RUNS = pa.schema(
+    [
+        ("mark", pa.string()),
+        ("attempt", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
+
+
+def read_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame:
+    """Read the request's letters with the columns that Spark's Kafka source has."""
+    letters = spark.table(f"{request.catalog}.{request.dead_letters_table}").select(
+        "attempt",
+        "value",
+        F.col("_kafka.key").alias("key"),
+        F.col("_kafka.topic").alias("topic"),
+        F.col("_kafka.partition").alias("partition"),
+        F.col("_kafka.offset").alias("offset"),
+        F.col("_kafka.timestamp").alias("timestamp"),
+        F.col("_kafka.timestamp_type").alias("timestampType"),
+        F.col("_kafka.headers").alias("headers"),
+    )
+    wanted = name_letters(spark, {"": request.letters}).drop("mark")
+    # Small files are read together: without this one core alone would decode.
+    portions = -(-count_letters(request.letters) // TASK_LETTERS)
+    return letters.join(F.broadcast(wanted), list(NAME), "left_semi").repartition(portions)
+
+
+def count_letters(letters: Mapping[str, Runs]) -> int:
+    """Count what runs name."""
+    return sum(end - start for _, _, _, _, start, end in _list_runs({"": letters}))
+
+
+def name_letters(spark: SparkSession, marks: Mapping[str, Mapping[str, Runs]]) -> DataFrame:
+    """Make one row for each named letter, with the mark that it stands under."""
+    rows = [dict(zip(_RUNS.names, row, strict=True)) for row in _list_runs(marks)]
+    runs = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_RUNS))
+    return runs.select(
+        "mark",
+        "attempt",
+        "topic",
+        "partition",
+        F.explode(F.sequence(F.col("start"), F.col("end") - 1)).alias("offset"),
+    )
+
+
+def _list_runs(
+    marks: Mapping[str, Mapping[str, Runs]],
+) -> Iterator[tuple[str, str, str, int, int, int]]:
+    for mark, attempts in marks.items():
+        for attempt, topics in attempts.items():
+            for topic, partitions in topics.items():
+                for partition, runs in partitions.items():
+                    for start, end in runs:
+                        yield mark, attempt, topic, partition, start, end

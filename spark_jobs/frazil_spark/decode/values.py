@@ -1,0 +1,312 @@
+"""Decode values once, and say in SQL which records are good and why others are not.
+
+The rules here are the transform: when the same bytes would give other rows, raise
+`frazil.ingest.planning.TRANSFORM_CODE`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from frazil.quality.sql import write_text
+from frazil.schemas.column_decoding import (
+    RECORD,
+    convert_sql,
+    converted_name,
+    misfit_condition,
+    missing_condition,
+    value_path,
+    wire_ddl,
+    wire_path,
+)
+from frazil.streams.column_types import Column, StructType, parse_column, to_spark_ddl
+from frazil_spark.decode.frame import GOOD, INVALID, KAFKA, PLAIN, VALUE, Decoded, Forms, join_any
+from frazil_spark.decode.keys import decode_key, include_key
+from frazil_spark.decode.registered import decode_registered
+from frazil_spark.decode.routes import keep_own
+from frazil_spark.decode.sources import kafka_struct
+from frazil_spark.decode.wire_format import PAYLOAD, WireFrame, add_payload
+
+LEGIBLE = "_frazil_legible"
+
+
+WHOLE = "_frazil_whole"
+
+
+_DECODED = "_frazil_decoded"
+
+
+_RECORDS = "_frazil_records"
+
+
+_CLOSING = r"null[ \t\r\n]*\]"
+
+
+_CORRUPT = "_frazil_corrupt"
+
+
+_BLANKS = r"' \t\r\n'"
+
+
+_ESCAPE = r"(?<!\\)(?:\\\\)*"
+
+
+_HALF_PAIR = (
+    rf"{_ESCAPE}\\u[dD][89abAB][0-9a-fA-F]{{2}}(?!\\u[dD][c-fC-F])"
+    rf"|{_ESCAPE}(?<!\\u[dD][89abAB][0-9a-fA-F]{{2}})\\u[dD][c-fC-F][0-9a-fA-F]{{2}}"
+)
+
+
+def _has_half_pair(value: str) -> str:
+    """Write the SQL that finds half of a surrogate pair, which Spark would read as `?`.
+
+    Its prefix is looked for among the bytes, which costs next to nothing.
+    """
+    return f"(contains({value}, X'5C75') AND CAST({value} AS STRING) RLIKE r'{_HALF_PAIR}')"
+
+
+def _write_legible(payload: str) -> str:
+    """Write the SQL that finds text which Spark would read with replacement characters in it."""
+    is_text = f"is_valid_utf8(CAST({payload} AS STRING))"
+    return f"coalesce({is_text} AND NOT {_has_half_pair(payload)}, false)"
+
+
+_PARSER_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    # A thousand levels, as everywhere in Spark, of the record's own: `_parse_records` adds two.
+    "maxNestingDepth": "1002",
+}
+
+
+def _write_json_reason(payload: str, header: str) -> str:
+    """Write the reason, one of the closed set of docs/formats.md; read only for bad records."""
+    kept = f"CAST({payload} AS STRING)"
+    return (
+        f"CASE WHEN {VALUE} IS NULL THEN 'null_value' "
+        f"WHEN length({VALUE}) = 0 THEN 'empty_value' {header}"
+        f"WHEN NOT {LEGIBLE} THEN 'invalid_utf8' "
+        f"WHEN {WHOLE} AND NOT {INVALID} THEN 'required_missing' "
+        f"WHEN {WHOLE} THEN 'type_mismatch' "
+        f"WHEN try_parse_json({kept}) IS NULL THEN 'malformed_json' "
+        f"WHEN coalesce(json_array_length(concat('[', {kept}, ',null]')), 0) != 2 "
+        f"OR {_is_more(kept)} THEN 'malformed_json' "
+        f"WHEN NOT startswith(ltrim({_BLANKS}, {kept}), '{{') THEN 'not_an_object' "
+        "ELSE 'type_mismatch' END"
+    )
+
+
+def decode(
+    records: DataFrame,
+    convert: str,
+    columns: dict[str, str],
+    carried: Sequence[str] = (),
+    forms: Forms = PLAIN,
+) -> Decoded:
+    """Turn values into columns; exactly one decode per record and schema is in the plan.
+
+    `carried` names columns of the records that the frame keeps beside its own.
+    """
+    parsed = tuple(parse_column(name, text) for name, text in columns.items())
+    if forms.key is None:
+        return keep_own(_decode_value(records, convert, parsed, carried, forms), forms.route)
+    key = next(column for column in parsed if column.name == forms.key.column)
+    as_key = Forms(is_flat=False, wire=forms.key.wire, part="key")
+    keyed = decode_key(records, forms.key, key, as_key, _decode_value)
+    others = tuple(column for column in parsed if column is not key)
+    values = _decode_value(keyed.frame, convert, others, (*carried, *keyed.carried), forms)
+    return keep_own(include_key(values, keyed), forms.route)
+
+
+def _decode_value(
+    records: DataFrame,
+    convert: str,
+    columns: tuple[Column, ...],
+    carried: Sequence[str],
+    forms: Forms,
+) -> Decoded:
+    if forms.wire is not None:
+        frame = WireFrame(forms.part, forms.wire)
+        if forms.wire.format != "json_schema":
+            return decode_registered(records, frame, columns, carried)
+        return _decode_json(add_payload(records, frame), columns, carried, forms)
+    if convert == "json":
+        return _decode_json(records, columns, carried, forms)
+    return _decode_whole(records, columns, carried)
+
+
+def _decode_json(
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], forms: Forms
+) -> Decoded:
+    missing = [missing_condition(c, value_path(c)) for c in columns]
+    misfits = [misfit_condition(c.type, wire_path(c), value_path(c)) for c in columns]
+    wire = None if forms.wire is None else WireFrame(forms.part, forms.wire)
+    payload = PAYLOAD if wire else VALUE
+    kept = [wire.id_column, PAYLOAD] if wire else []
+    frame = _parse_records(records, columns, [*carried, *kept], forms)
+    frame = frame.withColumn(
+        INVALID, F.expr(f"NOT {LEGIBLE} OR NOT {WHOLE} OR {join_any(misfits)}")
+    )
+    header = wire.header_reason_sql() if wire else ""
+    detail = _json_detail(columns, missing, misfits)
+    fields = columns if forms.is_flat else _fields_of(columns[0])
+    return Decoded(
+        frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({join_any(missing)})")),
+        columns=columns,
+        invalid=INVALID,
+        reason=_write_json_reason(payload, header),
+        detail=wire.header_detail_sql(detail) if wire else detail,
+        wires=(wire,) if wire else (),
+        unnamed=write_unnamed(payload, fields) if fields else "",
+    )
+
+
+def _parse_records(
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], forms: Forms
+) -> DataFrame:
+    """Parse each value once, as the only element before a null in an array of ours.
+
+    Spark's parser stops where the first object ends and would not see what follows it, and takes
+    the first element of a top-level array for the record; inside an array any further text is an
+    element too many or an error. `_closes` finds what closes our array itself.
+    """
+    payload, kept = ("value", VALUE) if forms.wire is None else (PAYLOAD, PAYLOAD)
+    parsed_columns = columns if forms.is_flat else _fields_of(columns[0])
+    fields = ", ".join(f"`{column.name}` {wire_ddl(column.type)}" for column in parsed_columns)
+    wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
+    decoded = F.from_json(
+        F.expr(wrapped), f"{_RECORDS} ARRAY<STRUCT<{fields}>>, {_CORRUPT} STRING", _PARSER_OPTIONS
+    )
+    # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
+    first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {place})" for place in (1, 2))
+    whole = f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2"
+    whole += f" AND {first} IS NOT NULL AND {second} IS NULL AND NOT {_closes(kept)}"
+    schema_id = None
+    if forms.wire is not None:
+        schema_id = F.col(WireFrame(forms.part, forms.wire).id_column)
+    parsed = records.select(
+        decoded.alias(_DECODED),
+        kafka_struct(schema_id).alias(KAFKA),
+        F.col("value").alias(VALUE),
+        F.expr(_write_legible(payload)).alias(LEGIBLE),
+        *carried,
+    )
+    whole_record = first if forms.is_flat else f"named_struct('{columns[0].name}', {first})"
+    record = parsed.select(
+        F.expr(whole_record).alias(RECORD),
+        F.expr(f"coalesce({whole}, false)").alias(WHOLE),
+        KAFKA,
+        VALUE,
+        LEGIBLE,
+        *carried,
+    )
+    return record.select("*", *_convert(columns))
+
+
+def _closes(payload: str) -> str:
+    """Write the SQL that finds text which closes our array; few texts are looked at twice.
+
+    It ends the array behind a null, or names it anew. What is looked for first is cheap: a pattern
+    in each text would be a fifth of the decode.
+    """
+    text = f"CAST({payload} AS STRING)"
+    ends = f"(contains({text}, 'null') AND {text} RLIKE r'{_CLOSING}')"
+    names = f"contains({text}, '{_RECORDS}') OR contains({text}, r'\\u')"
+    return f"coalesce(contains({text}, ']') AND ({ends} OR {names}) AND {_is_more(text)}, false)"
+
+
+def _is_more(text: str) -> str:
+    """Write the SQL that finds more than values: what closes an array and goes on.
+
+    Behind our array it goes on inside an object; inside an array, as here, that is an error.
+    """
+    return f"coalesce(json_array_length(concat('[[', {text}, '],0]')), 0) != 2"
+
+
+def _convert(columns: tuple[Column, ...]) -> list[SparkColumn]:
+    """Write the columns of the values that travel in another form."""
+    return [
+        F.expr(sql).alias(converted_name(column.name))
+        for column in columns
+        if (sql := convert_sql(column.type, wire_path(column)))
+    ]
+
+
+def _fields_of(column: Column) -> tuple[Column, ...]:
+    """Give the fields of a value that is kept in one column."""
+    return column.type.fields if isinstance(column.type, StructType) else ()
+
+
+def _json_detail(
+    columns: tuple[Column, ...], missing: list[str | None], misfits: list[str | None]
+) -> str:
+    """Name the columns at fault, never their values; a wrong value is no missing one."""
+    parts = [
+        f"CASE WHEN {misfit or 'false'} THEN '{column.name} has a wrong form' "
+        f"WHEN {required or 'false'} THEN '{column.name} is required' END"
+        for column, required, misfit in zip(columns, missing, misfits, strict=True)
+        if required or misfit
+    ]
+    named = f"concat_ws(', ', {', '.join(parts)})" if parts else "''"
+    return (
+        f"CASE WHEN NOT {LEGIBLE} THEN 'the value is no text in UTF-8' "
+        f"WHEN NOT {WHOLE} THEN 'no JSON object, or a value that does not fit its column' "
+        f"ELSE {named} END"
+    )
+
+
+def _decode_whole(
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str]
+) -> Decoded:
+    """Keep the value whole; null and empty stay apart."""
+    column = columns[0]
+    is_text = to_spark_ddl(column.type) == "STRING"
+    value = F.col("value").cast("string") if is_text else F.col("value")
+    legible = "coalesce(is_valid_utf8(CAST(value AS STRING)), true)" if is_text else "true"
+    flat = records.select(
+        F.struct(value.alias(column.name)).alias(RECORD),
+        kafka_struct().alias(KAFKA),
+        F.col("value").alias(VALUE),
+        F.expr(legible).alias(LEGIBLE),
+        *carried,
+    )
+    missing = f"{VALUE} IS NULL" if column.required else "false"
+    return Decoded(
+        frame=flat.withColumn(GOOD, F.expr(f"{LEGIBLE} AND NOT ({missing})")),
+        columns=columns,
+        invalid=f"NOT {GOOD}",
+        reason=f"CASE WHEN NOT {LEGIBLE} THEN 'invalid_utf8' ELSE 'null_value' END",
+        detail=f"CASE WHEN NOT {LEGIBLE} THEN 'not UTF-8' ELSE 'value is required' END",
+    )
+
+
+def write_unnamed(payload: str, columns: tuple[Column, ...]) -> str:
+    """Write the SQL that lists a record's first fields without a column, in structs as `a.b`."""
+    levels = ", ".join(_write_levels(f"CAST({payload} AS STRING)", columns, ""))
+    found = f"slice(array_sort(array_distinct(concat({levels}))), 1, {MAX_NAMES})"
+    return f"CASE WHEN length({payload}) <= {MAX_BYTES} THEN {found} END"
+
+
+def _write_levels(text: str, columns: tuple[Column, ...], path: str) -> Iterator[str]:
+    named = ", ".join(write_text(column.name) for column in columns)
+    others = f"array_except(json_object_keys({text}), array({named}))"
+    plain = f"filter({others}, name -> name RLIKE '{_NAME}')"
+    yield f"coalesce(transform({plain}, name -> concat('{path}', name)), array())"
+    for column in columns:
+        if isinstance(column.type, StructType):
+            inner = f"get_json_object({text}, '$.{column.name}')"
+            yield from _write_levels(inner, column.type.fields, f"{path}{column.name}.")
+
+
+_NAME = "^[A-Za-z_][A-Za-z0-9_]{0,59}$"
+
+
+MAX_BYTES = 20_000
+"""Longer records are not looked through: a name is not worth the time."""
+
+
+MAX_NAMES = 10

@@ -1,0 +1,5 @@
+"""Python workers that write a batch's Parquet files themselves.
+
+What travels to the workers by value (`worker`, `parquet_files`, `partitions`, the readers,
+`cursors`, `preaggregation`) imports only itself, NumPy and PyArrow. May import: `decode`, `frazil`.
+"""

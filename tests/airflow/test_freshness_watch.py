@@ -1,0 +1,92 @@
+"""One task looks at all streams; those that fail get a task of their own."""
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.airflow
+
+WriteStream = Callable[..., Path]
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, **extra: str) -> None:
+    """Point the streams to a catalog; there is no Kafka."""
+    connection = {"conn_type": "generic", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka"}))
+
+
+def list_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """List what the watch said, line by line."""
+    return [r.getMessage() for r in caplog.records if r.name == "frazil_airflow.freshness_watch"]
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Listen where nobody ever answers; at the end nobody waits there who would be seen later."""
+    before = threading.enumerate()
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(16)
+        yield server.getsockname()[1]
+    for thread in threading.enumerate():
+        if thread not in before:
+            thread.join(20)
+
+
+def test_streams_behind_a_catalog_that_is_down_are_named_after_two_waits_and_so_is_a_broken_file(
+    write_stream: WriteStream,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    from frazil_airflow import freshness_watch  # noqa: PLC0415 - Airflow is imported late
+
+    uri = f"sqlite:///{tmp_path}/no/such/catalog.db"
+    connect(monkeypatch, type="sql", uri=uri, warehouse=str(tmp_path))
+    monkeypatch.setattr(freshness_watch, "AT_ONCE", 1)
+    names = ["orders", "refunds", "returns", "sales"]
+    for name in names:
+        write_stream(name)
+    write_stream("sales").write_text("stream: [")
+
+    with caplog.at_level(logging.INFO):
+        failing = freshness_watch.find_failing(names, "test")
+
+    told = list_told(caplog)
+    assert failing == names
+    assert [line.partition(" ")[0] for line in told] == ["orders:", "refunds:", "sales:", "4"]
+    assert "catalog" in told[0]
+    assert "sales.yaml" in told[2]
+
+
+def test_streams_that_are_not_seen_in_time_are_named_and_hide_no_other(
+    write_stream: WriteStream,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    silent_port: int,
+) -> None:
+    from frazil_airflow import freshness_watch  # noqa: PLC0415 - see above
+
+    connect(monkeypatch, type="rest", uri=f"http://127.0.0.1:{silent_port}")
+    monkeypatch.setattr(freshness_watch, "LOOK_SECONDS", 2.0)
+    write_stream("orders")
+    write_stream("sales").write_text("stream: [")
+
+    failing = freshness_watch.find_failing(["orders", "sales"], "test")
+
+    told = list_told(caplog)
+    assert failing == ["orders", "sales"]
+    assert any("sales.yaml" in line for line in told)
+    assert "not seen within 2 s: orders" in told
+
+
+def test_a_watch_of_no_streams_finds_none() -> None:
+    from frazil_airflow.freshness_watch import find_failing  # noqa: PLC0415 - see above
+
+    assert find_failing([], "test") == []

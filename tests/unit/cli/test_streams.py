@@ -1,0 +1,90 @@
+"""What is wrong with stream files is told by `frazil streams` and `frazil status`, with exit 1."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from frazil_cli.main import main
+
+GOOD = """\
+stream: orders
+owner: data-platform@example.org
+source: {topic: orders}
+value: {columns: {id: long!}}
+table: {name: demo.orders}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a folder with a good stream file and two broken ones; its table's catalog is empty."""
+    for name, text in (("orders", GOOD), ("refunds", "stream: ["), ("sales", "- a")):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/c.db",
+        "warehouse": f"file://{tmp_path}",
+    }
+    monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path))
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps({"extra": catalog}))
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka"}))
+    return tmp_path
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """Run the command as a shell does, and give its exit code."""
+    monkeypatch.setattr("sys.argv", ["frazil", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", ["streams", "status"])
+def test_every_broken_file_is_named_beside_the_good_ones(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    code = run(monkeypatch, command)
+
+    told = capsys.readouterr()
+    assert code == 1
+    assert "demo.orders" in told.out
+    assert "refunds.yaml: no valid YAML" in told.err
+    assert "sales.yaml: a stream file is a mapping" in told.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_programs_read_the_broken_files_after_the_streams(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(monkeypatch, "status", "--json")
+
+    good, *broken = json.loads(capsys.readouterr().out)
+    assert (code, good["stream"]) == (1, "orders")
+    assert [each["error"] for each in broken] == ["StreamFile", "StreamFile"]
+    assert "refunds.yaml" in broken[0]["facts"]
+
+
+def test_a_status_without_broken_files_is_done(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    for name in ("refunds", "sales"):
+        (folder / f"{name}.yaml").unlink()
+
+    assert run(monkeypatch, "status") == 0
+
+
+@pytest.mark.parametrize("command", ["streams", "status"])
+def test_a_folder_that_is_not_there_is_no_empty_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setenv("FRAZIL_STREAMS", "/nope")
+
+    code = run(monkeypatch, command)
+
+    told = capsys.readouterr()
+    assert (code, told.out) == (1, "")
+    assert "/nope: no such folder of stream files" in told.err
+    assert "FRAZIL_STREAMS" in told.err

@@ -1,0 +1,330 @@
+"""Rows that stand alike to a suite's landmarks are counted alike, whatever the suite asks of them.
+
+Python says what each expectation asks of a row; no test here reads the SQL.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from frazil.quality.expectations import Expectation, Json, Suite
+from frazil.quality.messages import Landmarks
+from frazil.quality.preaggregation import find_landmarks
+from frazil_spark.fast_path import preaggregation
+from frazil_spark.fast_path.parquet_files import DirectOrder
+from frazil_spark.fast_path.preaggregation import AlikeOrder, name_sums, weigh
+from frazil_spark.fast_path.readers import ValueOrder
+from frazil_spark.fast_path.worker import BIG, FILE, WEIGHT, write_sure_rows
+
+COLUMNS = {
+    "n": "long",
+    "x": "double",
+    "d": "decimal(9,2)",
+    "s": "string",
+    "b": "boolean",
+    "on": "date",
+    "at": "timestamptz",
+}
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("x", pa.float64()),
+        ("d", pa.decimal128(9, 2)),
+        ("s", pa.string()),
+        ("b", pa.bool_()),
+        ("on", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+BETWEEN = "expect_column_values_to_be_between"
+IN_SET = "expect_column_values_to_be_in_set"
+LENGTHS = "expect_column_value_lengths_to_be_between"
+REGEX = "expect_column_values_to_match_regex"
+NO_REGEX = "expect_column_values_to_not_match_regex_list"
+NOT_NULL = "expect_column_values_to_not_be_null"
+NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
+
+Row = Mapping[str, object]
+Asked = tuple[str, Mapping[str, Json], Callable[[Row], bool]]
+
+
+def has(row: Row, name: str) -> bool:
+    """Say whether a value is there; NaN is none, as everywhere in suites."""
+    return row[name] is not None and row[name] == row[name]
+
+
+def there(name: str, test: Callable[[Any], object]) -> Callable[[Row], bool]:
+    return lambda row: has(row, name) and bool(test(row[name]))
+
+
+ASKED: list[Asked] = [
+    (NOT_NULL, {"column": "x"}, there("x", lambda _: True)),
+    (BETWEEN, {"column": "n", "min_value": 0.5}, there("n", lambda n: n >= 0.5)),
+    (
+        BETWEEN,
+        {"column": "n", "max_value": 2, "strict_max": True},
+        there("n", lambda n: n < 2),
+    ),
+    (BETWEEN, {"column": "n", "max_value": 1e300}, there("n", lambda n: n <= 1e300)),
+    (BETWEEN, {"column": "x", "min_value": -1.5}, there("x", lambda x: x >= -1.5)),
+    (BETWEEN, {"column": "d", "max_value": 0.005}, there("d", lambda d: d <= Decimal("0.005"))),
+    (
+        BETWEEN,
+        {"column": "on", "min_value": "2024-01-01"},
+        there("on", lambda on: on >= date(2024, 1, 1)),
+    ),
+    (
+        BETWEEN,
+        {"column": "at", "min_value": "2024-01-01T00:00:00Z"},
+        there("at", lambda at: at >= NEW_YEAR),
+    ),
+    (
+        IN_SET,
+        {"column": "s", "value_set": ["a", "é", ""]},
+        there("s", lambda s: s in ("a", "é", "")),
+    ),
+    (IN_SET, {"column": "n", "value_set": [1, -1]}, there("n", lambda n: n in (1, -1))),
+    (IN_SET, {"column": "b", "value_set": [True]}, there("b", lambda b: b is True)),
+    (LENGTHS, {"column": "s", "min_value": 2}, there("s", lambda s: len(s) >= 2)),
+    (
+        "expect_column_value_lengths_to_equal",
+        {"column": "s", "value": 1},
+        there("s", lambda s: len(s) == 1),
+    ),
+    (REGEX, {"column": "s", "regex": r"^\d$"}, there("s", re.compile(r"^\d$").search)),
+    (
+        REGEX,
+        {"column": "s", "regex": "^(?:a|b){2}$"},
+        there("s", re.compile("^(?:a|b){2}$").search),
+    ),
+    (REGEX, {"column": "s", "regex": r"\b\w$"}, there("s", re.compile(r"\b\w$").search)),
+    (REGEX, {"column": "s"}, there("s", lambda _: True)),
+    (
+        NO_REGEX,
+        {"column": "s", "regex_list": ["b.", "^$"]},
+        there("s", lambda s: not re.search("b.|^$", s)),
+    ),
+    (
+        NOT_NULL,
+        {"column": "x", "row_condition": 'col("n") > 1', "condition_parser": "great_expectations"},
+        lambda row: row["n"] is not None and row["n"] > 1 and has(row, "x"),
+    ),
+    (
+        NOT_NULL,
+        {"column": "b", "row_condition": "s == 'bb' or n in [3]", "condition_parser": "pandas"},
+        lambda row: (row["s"] == "bb" or row["n"] == 3) and row["b"] is not None,
+    ),
+]
+EXTREMES = [
+    ("expect_column_max_to_be_between", {"column": "n", "min_value": 0}),
+    ("expect_column_min_to_be_between", {"column": "d", "min_value": 0}),
+    ("expect_column_min_to_be_between", {"column": "x", "min_value": 0}),
+    ("expect_column_sum_to_be_between", {"column": "n", "min_value": 0}),
+    ("expect_column_mean_to_be_between", {"column": "n", "min_value": 0}),
+    ("expect_column_mean_to_be_between", {"column": "x", "min_value": 0}),
+    ("expect_column_sum_to_be_between", {"column": "d", "min_value": 0}),
+    ("expect_column_max_to_be_between", {"column": "at", "min_value": "2024-01-01T00:00:00Z"}),
+]
+ROWS = st.fixed_dictionaries(
+    {
+        "n": st.none() | st.integers(-2, 4) | st.sampled_from([2**63 - 1, -(2**63)]),
+        "x": st.none() | st.sampled_from([-1.5, -1.6, 0.0, -0.0, 7.0, float("inf"), float("nan")]),
+        "d": st.none() | st.integers(-3, 3).map(lambda n: Decimal(n).scaleb(-2)),
+        "s": st.none() | st.sampled_from(["", "a", "é", "b", "bb", "bb\n", "7", "٣", "😀"]),
+        "b": st.none() | st.booleans(),
+        "on": st.none() | st.dates(date(2023, 12, 30), date(2024, 1, 3)),
+        "at": st.none() | st.integers(-2, 2).map(lambda n: NEW_YEAR + timedelta(microseconds=n)),
+    }
+)
+
+
+def find(*expectations: tuple[str, Mapping[str, Json]]) -> Landmarks | None:
+    listed = [Expectation(i, kind, kwargs) for i, (kind, kwargs) in enumerate(expectations)]
+    return find_landmarks(Suite("suite", "0" * 16, tuple(listed)), COLUMNS)
+
+
+def order_of(landmarks: Landmarks | None) -> AlikeOrder:
+    assert landmarks is not None
+    return AlikeOrder(**{name: getattr(landmarks, name) for name in Landmarks.model_fields})
+
+
+ORDER = order_of(find(*[(kind, kwargs) for kind, kwargs, _ in ASKED], *EXTREMES))
+
+
+def weigh_rows(
+    rows: list[Row], order: AlikeOrder = ORDER
+) -> tuple[list[int], list[bool], Mapping[str, NDArray[np.float64]]]:
+    # A slice, as a filter or a batch of Arrow's may be: what lies before it counts for nothing.
+    first = {"n": -1, "x": 9.0, "d": Decimal("9.99"), "s": "a", "b": True}
+    columns = pa.RecordBatch.from_pylist([first, *({**row} for row in rows)], SCHEMA).slice(1)
+    shown = {name: columns[name] for name in COLUMNS}
+    found = weigh(order, shown, pa.nulls(len(rows), pa.timestamp("us", "UTC")), [])
+    return found.weights.tolist(), found.marks.tolist(), found.sums
+
+
+@given(st.lists(ROWS, min_size=1, max_size=60))
+def test_the_rows_that_are_left_count_what_all_rows_count(rows: list[Row]) -> None:
+    weights, marks, sums = weigh_rows(rows)
+
+    assert sum(weights) == len(rows)
+    for name in ORDER.sums:
+        held = [float(row[name]) if has(row, name) else 0.0 for row in rows]
+        total, magnitude = (sums[each] for each in name_sums(name))
+        largest = sum(map(abs, held))
+        assert sum(total) == pytest.approx(sum(held), abs=1e-12 * largest)
+        assert sum(magnitude) == pytest.approx(largest)
+        assert not any(m for m, weight in zip(magnitude, weights, strict=True) if not weight)
+    for kind, kwargs, asks in ASKED:
+        counted = sum(w for row, w in zip(rows, weights, strict=True) if asks(row))
+        assert counted == sum(map(asks, rows)), (kind, kwargs)
+    for name in ORDER.extremes:
+        held = [row[name] for row in rows if has(row, name)]
+        marked = [r[name] for r, m in zip(rows, marks, strict=True) if m and has(r, name)]
+        assert (min(held, default=None), max(held, default=None)) == (
+            min(marked, default=None),
+            max(marked, default=None),
+        )
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: f"{asked[0]}-{asked[1]}")
+def test_each_expectation_tells_apart_what_it_counts_apart(asked: Asked) -> None:
+    kind, kwargs, asks = asked
+    order = order_of(find((kind, kwargs)))
+    rows = [
+        {"n": n, "x": n, "d": n, "s": s, "b": n == 1, "on": date(2023 + n, 1, 1), "at": at}
+        for n, s, at in [
+            (0, "", datetime(2023, 12, 31, tzinfo=UTC)),
+            (1, "a", NEW_YEAR),
+            (2, "bb", NEW_YEAR),
+            (3, "7", NEW_YEAR),
+        ]
+    ]
+    rows += [dict.fromkeys(COLUMNS), {**rows[0], "x": -2}, {**rows[2], "b": None}]
+    rows += [{**rows[3], "x": float("nan")}]
+
+    weights, _, _ = weigh_rows(rows, order)
+
+    assert sum(w for row, w in zip(rows, weights, strict=True) if asks(row)) == sum(map(asks, rows))
+
+
+def test_many_rows_that_are_alike_become_one() -> None:
+    rows = [{"n": 5 + n, "x": 1.0, "d": None, "s": "zz", "b": None} for n in range(1000)]
+
+    weights, marks, _ = weigh_rows([{**row, "on": None, "at": None} for row in rows])
+
+    assert sorted(weights)[-2:] == [0, 1000]
+    assert [n for n, mark in enumerate(marks) if mark] == [0, 999]
+
+
+def test_records_of_two_partitions_are_never_alike_and_late_ones_stand_apart() -> None:
+    times = pa.array([5, 5, 9, None, 9], pa.timestamp("us", "UTC"))
+    partitions = pa.array([0, 1, 0, 0, 0], pa.int32())
+
+    found = weigh(AlikeOrder(timestamps=(7,)), {}, times, [partitions])
+
+    assert found.weights.tolist() == [1, 1, 2, 1, 0]
+    assert found.marks.tolist() == [True, False, True, False, False]
+
+
+def test_more_combinations_than_a_number_holds_are_told_apart_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [{"n": n % 3, "x": n % 2, "s": "ab"[n % 2]} for n in range(12)]
+    expected, _, _ = weigh_rows(rows)
+
+    monkeypatch.setattr(preaggregation, "_ROOM", 4)
+
+    assert weigh_rows(rows)[0] == expected
+    assert sum(w > 0 for w in expected) == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs"),
+    [
+        (REGEX, {"column": "s", "regex": "^(?=a)"}),
+        (NO_REGEX, {"column": "s", "regex_list": ["a", "(?:a{1000}){64}"]}),
+        ("expect_column_pair_values_to_be_equal", {"column_A": "n", "column_B": "n"}),
+        (
+            "expect_column_max_to_be_between",
+            {"column": "n", "min_value": 0, "row_condition": "x > 1", "condition_parser": "pandas"},
+        ),
+        (NOT_NULL, {"column": "n", "row_condition": "s > 'a'", "condition_parser": "pandas"}),
+        ("expect_multicolumn_sum_to_equal", {"column_list": ["n", "n"], "sum_total": 4}),
+    ],
+)
+def test_what_looks_at_more_than_landmarks_lets_spark_see_every_row(
+    kind: str, kwargs: Mapping[str, Json]
+) -> None:
+    assert find((NOT_NULL, {"column": "n"})) is not None
+    assert find((NOT_NULL, {"column": "n"}), (kind, kwargs)) is None
+
+
+def test_what_no_pass_counts_needs_no_landmarks() -> None:
+    assert find(("expect_column_values_to_be_unique", {"column": "n"})) == Landmarks()
+    assert find_landmarks(None, COLUMNS) == Landmarks()
+
+
+def test_workers_show_spark_one_row_of_those_that_are_alike(tmp_path: Path) -> None:
+    count = 5000
+    text = [b'{"n":%d,"s":"%s"}' % (n, b"ab"[n % 2 : n % 2 + 1]) for n in range(count)]
+    kafka = pa.struct(
+        {
+            "topic": pa.string(),
+            "partition": pa.int32(),
+            "offset": pa.int64(),
+            "timestamp": pa.timestamp("us", "UTC"),
+        }.items()
+    )
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("_kafka", kafka)])
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    records = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.nulls(count, pa.binary()),
+            "value": pa.array(text, pa.binary()),
+            "topic": pa.array(["orders"] * count),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(np.arange(count)),
+            "timestamp": pa.array(range(count), pa.timestamp("us", "UTC")),
+            "timestampType": pa.array([0] * count, pa.int32()),
+            "headers": pa.nulls(count, headers),
+            BIG: pa.array([False] * count),
+        }
+    )
+    landmarks = find((IN_SET, {"column": "s", "value_set": ["a"]}), *EXTREMES[:1])
+    order = DirectOrder(
+        ValueOrder("json"),
+        schema,
+        str(tmp_path),
+        "batch",
+        2**30,
+        {},
+        ("n", "s"),
+        step=10**9,
+        alike=order_of(landmarks),
+    )
+
+    halves = [records.slice(0, count // 2), records.slice(count // 2)]
+    (shown,) = write_sure_rows(order, iter(halves))
+
+    assert shown.num_rows <= 5
+    assert sum(shown[WEIGHT].to_pylist()) == count
+    # Zero stands at a landmark, the others above it.
+    assert sorted(w for w in shown[WEIGHT].to_pylist() if w) == [1, count // 2 - 1, count // 2]
+    assert max(shown["_frazil_shown_n"].to_pylist()) == count - 1
+    assert [bool(path) for path in shown[FILE].to_pylist()] == [True] + [False] * (
+        shown.num_rows - 1
+    )
+    (file,) = tmp_path.iterdir()
+    assert f"file://{file}" == shown[FILE][0].as_py()
+    assert pq.read_metadata(file).num_rows == count

@@ -1,0 +1,187 @@
+"""A blocked batch holds its stream until base, rules or a person's word change."""
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from support.lake import Lake, make_state, make_stream, make_topic, passed
+
+from frazil.errors import BudgetExceededError, FrazilError, StageLostError, StageStaleError
+from frazil.ingest.blocked_batches import (
+    BlockedBatch,
+    Fingerprint,
+    Waiver,
+    encode_blocked,
+    explain_block,
+    is_standing,
+    read_blocked,
+)
+from frazil.ingest.checking import check_batch, record_block
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.pipeline import publish_staged
+from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
+from frazil.ingest.staging import choose_write_options, stage_batch
+from frazil.ledger.authors import Author
+from frazil.ledger.recovery_point import RecoveryPoint
+from frazil.recovery.decisions import waive_batch
+from frazil.streams.models import Stream
+from frazil.workspace import Workspace
+
+
+def block(lake: Lake, waiver: Waiver | None = None) -> BlockedBatch:
+    """Record that the next batch of the lake's stream failed its check."""
+    plan = lake.plan(3, 2, suite_hash="suite-1")
+    return BlockedBatch(
+        plan=plan,
+        error="QualityFailed",
+        failures=("2 of 5 values are missing",),
+        branch="frazil_orders_0_x",
+        blocked_at="2026-01-31T00:00:00+00:00",
+        waiver=waiver,
+    )
+
+
+def test_the_record_survives_a_table_property(lake: Lake) -> None:
+    blocked = block(lake, Waiver(by="jane", reason="known", at="2026-01-31T00:00:00+00:00"))
+
+    assert read_blocked(encode_blocked(blocked), "orders") == blocked
+    assert read_blocked(encode_blocked(blocked), "sales") is None
+
+
+def test_a_block_stands_while_base_and_rules_stay(lake: Lake) -> None:
+    blocked, point = block(lake), lake.point
+
+    assert point is not None
+    assert is_standing(blocked, point, Fingerprint.of(blocked.plan))
+
+
+@pytest.mark.parametrize("part", ["suite_hash", "stream_hash", "transform_version", "put_aside"])
+def test_a_block_falls_when_this_changes(lake: Lake, part: str) -> None:
+    blocked, point = block(lake), lake.point
+    changed = Fingerprint.of(blocked.plan).model_copy(update={part: "changed"})
+
+    assert point is not None
+    assert not is_standing(blocked, point, changed)
+
+
+@pytest.mark.parametrize(("epoch", "batch"), [(1, "bootstrap of orders"), (0, "another")])
+def test_a_block_falls_when_the_recovery_point_moves(lake: Lake, epoch: int, batch: str) -> None:
+    blocked = block(lake)
+    moved = RecoveryPoint(make_state(epoch=epoch, batch=batch), 1)
+
+    assert not is_standing(blocked, moved, Fingerprint.of(blocked.plan))
+
+
+def test_the_answer_names_reason_branch_and_both_ways_on(lake: Lake) -> None:
+    blocked = block(lake)
+
+    error = explain_block(blocked)
+
+    assert "2 of 5 values are missing" in error.facts
+    assert "VERSION AS OF 'frazil_orders_0_x'" in error.next_step
+    assert f"frazil waive orders --batch {blocked.plan.batch_id} --by" in error.next_step
+
+
+def with_budget(work: Workspace, ratio: float) -> Workspace:
+    """Open the same stream after somebody has changed its file."""
+    return replace(work, stream=make_stream(errors={"max_bad_ratio": ratio}))
+
+
+def test_a_step_refuses_a_stream_file_that_changed_since_the_plan(
+    lake: Lake, work: Workspace
+) -> None:
+    plan = lake.plan(3, 2)
+    staged = lake.stage(plan)
+
+    for step in (lambda w: stage_batch(w, plan), lambda w: check_batch(w, plan, staged)):
+        with pytest.raises(StageStaleError, match="the stream file changed since batch"):
+            step(with_budget(work, 0.9))
+    assert check_batch(work, plan, staged).outcome == "passed"
+
+
+def test_a_step_refuses_a_suite_that_changed_since_the_plan(lake: Lake, work: Workspace) -> None:
+    plan = lake.plan(3, 2, suite_hash="0123456789abcdef")
+
+    with pytest.raises(StageStaleError, match="the suite changed since batch"):
+        check_batch(work, plan, lake.stage(plan))
+
+
+def test_a_verdict_on_another_attempt_publishes_nothing(lake: Lake, work: Workspace) -> None:
+    plan = lake.plan(3, 2)
+    first, second = lake.stage(plan), lake.stage(plan)
+
+    with pytest.raises(StageStaleError, match=f"the verdict is on attempt {first.attempt}"):
+        publish_staged(work, plan, second, passed(plan, first))
+
+    assert lake.coordinates() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost"),
+    [
+        ({"snapshot_id": None}, "counts 5 rows that no branch"),
+        ({"rows_written": 3, "rows_quarantined": 2}, "counts 2 letters that no branch"),
+    ],
+    ids=["rows", "dead letters"],
+)
+def test_what_is_counted_and_not_staged_is_never_published(
+    lake: Lake, work: Workspace, changes: dict[str, object], lost: str
+) -> None:
+    plan = lake.plan(3, 2)
+    staged = lake.stage(plan).model_copy(update=changes)
+
+    with pytest.raises(StageLostError, match=lost):
+        publish_staged(work, plan, staged, passed(plan, staged))
+
+    assert lake.coordinates() == []
+    assert lake.point is not None
+    assert lake.point.state.epoch == plan.base_epoch
+
+
+def test_a_waiver_outlives_the_next_failure_of_the_same_batch(lake: Lake, work: Workspace) -> None:
+    plan = lake.plan(3, 2)
+    staged = lake.stage(plan)
+    error = BudgetExceededError("2 of 5 are bad", "mend them")
+    record_block(work, plan, staged, error)
+    waive_batch(work, plan.batch_id, Author("jane@example.org", "known and harmless"))
+
+    record_block(work, plan, staged, error)
+
+    blocked = read_blocked(lake.table.properties, plan.stream)
+    assert blocked is not None
+    assert blocked.waiver is not None
+    assert blocked.waiver.by == "jane@example.org"
+    other = plan.model_copy(update={"batch_id": "another"})
+    record_block(work, other, staged, error)
+    assert cast("BlockedBatch", read_blocked(lake.table.properties, plan.stream)).waiver is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "mode"),
+    [({}, "hash"), ({"write.distribution-mode": "none"}, "none")],
+    ids=["a sorted table would be sampled", "the table's own word"],
+)
+def test_no_write_samples_the_rows(properties: dict[str, str], mode: str) -> None:
+    stream: Stream = make_stream(table={"name": "demo.orders", "properties": properties})
+
+    assert choose_write_options(stream) == {"distribution-mode": mode}
+
+
+def test_the_plan_keeps_the_ids_of_topics_that_it_does_not_read(lake: Lake) -> None:
+    point = lake.point
+    assert point is not None
+    state = replace(point.state, topic_ids={**point.state.topic_ids, "old": "id-of-old"})
+    given = PlanInput(lake.stream, state, [make_topic((3, 2))], TableFacts("uuid", 0, 0), "")
+
+    plan = cast("BatchPlan", plan_batch(given))
+
+    assert plan.topic_ids == {"orders": "topic-id-1", "old": "id-of-old"}
+
+
+def test_the_errors_name_the_next_step(lake: Lake, work: Workspace) -> None:
+    plan = lake.plan(3, 2)
+
+    with pytest.raises(FrazilError) as caught:
+        check_batch(with_budget(work, 0.9), plan, lake.stage(plan))
+
+    assert "run again" in caught.value.next_step

@@ -1,0 +1,115 @@
+"""A new stream begins only at offsets that Kafka has; until then nothing is written."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from support.lake import Lake, make_stream, make_topic
+
+from frazil.errors import StreamFileError
+from frazil.ingest.bootstrap import ensure_table, refuse_unkept_start
+from frazil.kafka.cluster import TopicFacts
+from frazil.streams.models import Stream
+from frazil.workspace import Workspace
+
+TOPIC = make_topic((20, 30), earliest=10)
+
+
+def start_at(offsets: Mapping[int, int]) -> Stream:
+    """Make a stream that begins at exact offsets."""
+    return make_stream(source={"topic": "orders", "start": {"offsets": offsets}})
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Lake]:
+    """Give a catalog without tables, and a stream that asks for what retention took."""
+    lake = Lake(tmp_path, start_at({0: 5}))
+    yield lake
+    lake.catalog.close()
+
+
+def tables_of(lake: Lake) -> list[object]:
+    """List every table of the catalog."""
+    return [
+        table
+        for namespace in lake.catalog.list_namespaces()
+        for table in lake.catalog.list_tables(namespace)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the lake's catalog, and a broker that exact offsets never ask."""
+    extra = Lake(tmp_path, make_stream()).store.preset.properties
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps({"extra": dict(extra)}))
+    kafka = {"extra": {"bootstrap.servers": "127.0.0.1:1"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+
+
+def begin(lake: Lake, topic: TopicFacts = TOPIC) -> tuple[int, ...]:
+    """Begin the lake's stream and give its next offsets."""
+    work = Workspace(lake.stream, lake.folder, "test")
+    try:
+        return ensure_table(work, [topic]).state.offsets[topic.topic]
+    finally:
+        work.store.catalog.close()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "facts"),
+    [
+        ({0: 9}, ["offset 9 of orders-0", "[10, 20)", "source.start.offsets.0"]),
+        ({1: 31}, ["offset 31 of orders-1", "[10, 30)", "source.start.offsets.1"]),
+        ({2: 10}, ["source.start.offsets.2 names a partition", "it has 2, from 0 on"]),
+    ],
+    ids=["retention took it", "it is still to come", "there is no such partition"],
+)
+def test_a_start_that_kafka_does_not_have_is_refused_with_the_facts(
+    offsets: dict[int, int], facts: list[str]
+) -> None:
+    with pytest.raises(StreamFileError) as caught:
+        refuse_unkept_start(start_at(offsets), [TOPIC])
+
+    assert [fact for fact in facts if fact not in caught.value.facts] == []
+    assert f"source.start.offsets.{min(offsets)}" in caught.value.next_step
+    assert "orders.yaml" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("offsets", "begun"),
+    [({0: 10}, (10, 10)), ({0: 20, 1: 30}, (20, 30)), ({}, (10, 10))],
+    ids=["earliest", "end", "none"],
+)
+def test_a_start_that_kafka_has_is_where_the_stream_begins(
+    tmp_path: Path, offsets: dict[int, int], begun: tuple[int, ...]
+) -> None:
+    assert begin(Lake(tmp_path, start_at(offsets))) == begun
+
+
+def test_a_refused_start_leaves_no_table(empty: Lake) -> None:
+    with pytest.raises(StreamFileError):
+        begin(empty)
+
+    assert tables_of(empty) == []
+
+
+def test_a_refused_start_in_a_table_of_another_stream_changes_nothing(lake: Lake) -> None:
+    before = tables_of(lake)
+    topic = make_topic((20,), "sales", earliest=10)
+    source = {"topic": "sales", "start": {"offsets": {0: 5}}}
+    other = Lake(lake.folder, make_stream("sales", source=source))
+
+    with pytest.raises(StreamFileError):
+        begin(other, topic)
+
+    assert tables_of(other) == before
+    assert other.point is None
+    other.catalog.close()
+
+
+def test_a_stream_that_has_begun_outlives_its_first_offsets(empty: Lake) -> None:
+    assert begin(empty, make_topic((20, 30))) == (5, 0)
+
+    assert begin(empty, TOPIC) == (5, 0)
+    assert len(tables_of(empty)) == 2

@@ -1,0 +1,263 @@
+"""The registry's client: how a connection becomes its settings, and what it says when refused."""
+
+import base64
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from frazil.connections import find_registry_config
+from frazil.errors import ConfigurationError, ConnectionMissingError, RegistryUnavailableError
+from frazil.kafka.schema_registry import SchemaRegistry
+
+Seen = list[str | None]
+
+
+@pytest.fixture
+def picky_registry() -> Iterator[tuple[str, Seen]]:
+    """Serve one subject to whoever sends the right credentials, and note what was sent."""
+    seen: Seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            is_welcome = (seen[-1] or "") in {"Bearer sesame", f"Basic {_basic('me', 's3cret')}"}
+            body = json.dumps(["a"] if is_welcome else {"error_code": 40101, "message": "s3cret?"})
+            self.send_response(200 if is_welcome else 401)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", seen
+        server.shutdown()
+
+
+def _basic(user: str, password: str) -> str:
+    return base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, **content: object) -> dict[str, str]:
+    monkeypatch.setenv("AIRFLOW_CONN_REG", json.dumps({"conn_type": "http", **content}))
+    return find_registry_config("reg")
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [{"login": "me", "password": "s3cret"}, {"extra": {"token": "sesame"}}],
+    ids=["basic", "bearer"],
+)
+def test_a_connection_s_credentials_reach_the_registry(
+    picky_registry: tuple[str, Seen], monkeypatch: pytest.MonkeyPatch, credentials: object
+) -> None:
+    url, _ = picky_registry
+    assert isinstance(credentials, dict)
+
+    registry = SchemaRegistry(connect(monkeypatch, host=url, **credentials))
+
+    assert registry.probe() == "1 subjects"
+
+
+def test_a_registry_that_refuses_is_named_and_nothing_secret_is_said(
+    picky_registry: tuple[str, Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, seen = picky_registry
+    config = connect(monkeypatch, host=url, login="me", password="wr0ng")  # noqa: S106 - made up
+
+    with pytest.raises(RegistryUnavailableError, match="it answered 401") as refusal:
+        SchemaRegistry(config).probe()
+
+    assert "wr0ng" not in str(refusal.value)
+    assert "s3cret" not in str(refusal.value)
+    assert "login, password or token" in refusal.value.next_step
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "url"),
+    [
+        ({"host": "registry.example.org"}, "http://registry.example.org"),
+        ({"host": "https://registry.example.org", "port": 8081}, "https://registry.example.org:8081"),
+        ({"extra": {"url": "https://r.example.org/api"}}, "https://r.example.org/api"),
+    ],
+)  # fmt: skip
+def test_a_connection_s_address(
+    content: dict[str, object], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert connect(monkeypatch, **content)["url"] == url
+
+
+def test_a_connection_without_address_or_with_a_wrong_setting_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ConnectionMissingError, match="has no host"):
+        connect(monkeypatch)
+    with pytest.raises(ConfigurationError, match=r"ssl\.colour"):
+        SchemaRegistry(connect(monkeypatch, host="http://x", extra={"ssl.colour": "red"}))
+
+
+HOST = "127.0.0.1"
+
+
+SCHEMA = {"schema": '"string"', "schemaType": "AVRO"}
+
+
+@dataclass
+class Server:
+    """A registry that knows schema 7, and stumbles over as many requests as it is told to."""
+
+    stumbles: int = 0
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+    def answer(self, path: str) -> tuple[int, object]:
+        """Answer one request."""
+        self.asked.append(path)
+        if len(self.asked) <= self.stumbles:
+            return 503, {"error_code": 50300, "message": "starting"}
+        if path.startswith("/elsewhere"):
+            return 404, {"detail": "no such route"}
+        if "/schemas/ids/8" in path:
+            return 404, {"error_code": 40403, "message": "no such schema"}
+        return 200, SCHEMA if "/schemas/ids/7" in path else ["orders-value"]
+
+
+@contextmanager
+def serve(tls: ssl.SSLContext | None = None, stumbles: int = 0) -> Iterator[Server]:
+    """Serve on a free port, over TLS where a context is given."""
+    registry = Server(stumbles)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, content = registry.answer(self.path)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer((HOST, 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        registry.url = f"http{'s' if tls else ''}://{HOST}:{server.server_port}"
+        yield registry
+        server.shutdown()
+
+
+def write_identity(folder: Path, name: str, address: str = HOST) -> tuple[Path, Path]:
+    """Write a certificate that vouches for itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(called, called, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    certificate, secret = folder / f"{name}.pem", folder / f"{name}.key"
+    certificate.write_bytes(made.public_bytes(Encoding.PEM))
+    secret.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return certificate, secret
+
+
+def tls_of(certificate: Path, key: Path, wants: Path | None = None) -> ssl.SSLContext:
+    """Make a server's side of TLS; `wants` is whom it asks its clients to be."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=wants)
+    context.load_cert_chain(certificate, key)
+    context.verify_mode = ssl.CERT_REQUIRED if wants else ssl.CERT_NONE
+    return context
+
+
+def test_a_registry_behind_tls_is_asked_if_its_certificate_is_trusted(tmp_path: Path) -> None:
+    certificate, key = write_identity(tmp_path, "registry")
+
+    with serve(tls_of(certificate, key)) as server:
+        trusted = {"url": server.url, "ssl.ca.location": str(certificate)}
+        assert SchemaRegistry(trusted).probe() == "1 subjects"
+        with pytest.raises(RegistryUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            SchemaRegistry({"url": server.url, "max.retries": 0}).probe()  # type: ignore[dict-item]
+
+    assert len(server.asked) == 1
+
+
+def test_a_certificate_of_another_host_is_not_believed(tmp_path: Path) -> None:
+    certificate, key = write_identity(tmp_path, "registry", "192.0.2.1")
+
+    with serve(tls_of(certificate, key)) as server:
+        config = {"url": server.url, "ssl.ca.location": str(certificate)}
+        with pytest.raises(RegistryUnavailableError, match=r"not valid for '127\.0\.0\.1'"):
+            SchemaRegistry(config).probe()
+
+    assert server.asked == []
+
+
+def test_a_registry_that_asks_who_is_there_gets_the_client_s_certificate(tmp_path: Path) -> None:
+    certificate, key = write_identity(tmp_path, "registry")
+    own, own_key = write_identity(tmp_path, "client")
+
+    with serve(tls_of(certificate, key, wants=own)) as server:
+        config = {"url": server.url, "ssl.ca.location": str(certificate)}
+        known = {"ssl.certificate.location": str(own), "ssl.key.location": str(own_key)}
+        assert SchemaRegistry(config | known).probe() == "1 subjects"
+        with pytest.raises(RegistryUnavailableError):
+            SchemaRegistry(config).probe()
+
+
+def test_a_registry_that_stumbles_is_asked_again() -> None:
+    with serve(stumbles=2) as server:
+        found = SchemaRegistry({"url": server.url}).find_schema(7)
+
+    assert found is not None
+    assert len(server.asked) == 3
+
+
+def test_a_registry_that_stays_away_is_named_after_four_questions() -> None:
+    with serve(stumbles=99) as server, pytest.raises(RegistryUnavailableError, match="503"):
+        SchemaRegistry({"url": server.url}).find_schema(7)
+
+    assert len(server.asked) == 4
+
+
+def test_only_the_api_s_own_words_make_a_schema_unknown() -> None:
+    with serve() as server:
+        assert SchemaRegistry({"url": server.url}).find_schema(8) is None
+        elsewhere = SchemaRegistry({"url": f"{server.url}/elsewhere"})
+        for ask in (
+            lambda: elsewhere.find_schema(8),
+            lambda: elsewhere.find_latest("orders-value"),
+            lambda: elsewhere.list_schemas("orders-value"),
+        ):
+            with pytest.raises(RegistryUnavailableError, match="it answered 404"):
+                ask()
+
+
+def test_a_schema_is_asked_for_once() -> None:
+    with serve() as server:
+        registry = SchemaRegistry({"url": server.url})
+        found = [registry.find_schema(7) for _ in range(3)]
+
+    assert [schema.text if schema else None for schema in found] == ['"string"'] * 3
+    assert len(server.asked) == 1

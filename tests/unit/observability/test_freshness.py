@@ -1,0 +1,556 @@
+"""Freshness: which clock shows what, what causes a delay, when somebody is called."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.lake import Lake, make_stream
+
+from frazil.errors import (
+    CatalogUnavailableError,
+    ConnectionMissingError,
+    ForeignRollbackError,
+    FrazilError,
+    KafkaUnavailableError,
+    MissingTableError,
+    RegistryUnavailableError,
+    RetentionGapError,
+    StorageError,
+    UnknownTopicError,
+)
+from frazil.iceberg.branches import name_branch, parse_branch
+from frazil.kafka.cluster import PartitionOffsets, TopicFacts
+from frazil.ledger.offsets import OffsetRange, encode_ranges
+from frazil.ledger.recovery_point import Archive, History, LedgerEntry, RecoveryPoint, keys
+from frazil.ledger.state import StreamState, encode_state
+from frazil.observability.freshness import (
+    FreshnessFacts,
+    FreshnessReport,
+    Obstacle,
+    PartitionFacts,
+    Retention,
+    judge_freshness,
+)
+from frazil.observability.watch import (
+    explain_obstacle,
+    list_attempts,
+    list_partitions,
+    parse_retention,
+    read_ledger_clocks,
+    watch_stream,
+)
+from frazil.streams.models import Freshness
+from frazil.streams.timestamps import describe_seconds
+from frazil.workspace import Workspace
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+LIMITS = Freshness(warn_seconds=180, fail_seconds=600)
+MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 31_536_000
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def ago_ms(seconds: float) -> int:
+    return int(ago(seconds).timestamp() * 1000)
+
+
+def caught_up(partition: int = 0) -> PartitionFacts:
+    return PartitionFacts("orders", partition, 0, 50, 50, 50)
+
+
+def behind(record_age: float | None, partition: int = 0) -> PartitionFacts:
+    """Ten offsets wait, the first stamped so many seconds ago."""
+    stamped = ago_ms(record_age) if record_age is not None else None
+    return PartitionFacts("orders", partition, 0, 40, 50, 50, first_unread_ms=stamped)
+
+
+def facts_of(
+    *partitions: PartitionFacts, ingest: float | None = 60, read_all: float | None = None
+) -> FreshnessFacts:
+    """Make facts; the newest ingest took everything unless `read_all` says otherwise."""
+    newest = ago(ingest) if ingest is not None else None
+    complete = read_all if read_all is not None else ingest
+    read_all_at = ago(complete) if complete is not None else None
+    return FreshnessFacts("orders", "demo.orders", partitions, newest, read_all_at)
+
+
+def judge(facts: FreshnessFacts) -> FreshnessReport:
+    return judge_freshness(facts, LIMITS, NOW)
+
+
+@pytest.mark.parametrize(
+    ("facts", "clocks"),
+    [
+        pytest.param(facts_of(caught_up()), (None, 60), id="nothing waits, so nothing is old"),
+        pytest.param(
+            facts_of(caught_up(), ingest=3 * DAY), (None, 3 * DAY), id="an idle stream has no wait"
+        ),
+        pytest.param(
+            facts_of(behind(45)), (45, 60), id="a record waits as long as its timestamp says"
+        ),
+        pytest.param(
+            facts_of(behind(45), behind(50, 1), caught_up(2)), (50, 60), id="the oldest one counts"
+        ),
+        pytest.param(
+            facts_of(behind(13 * YEAR)),
+            (60, 60),
+            id="an old event time waits no longer than since the table had everything",
+        ),
+        pytest.param(
+            facts_of(behind(13 * YEAR), ingest=60, read_all=2 * HOUR),
+            (2 * HOUR, 60),
+            id="capped batches do not turn the clock back while they catch up",
+        ),
+        pytest.param(
+            facts_of(behind(20), ingest=3 * DAY),
+            (20, 3 * DAY),
+            id="a record after three idle days has waited since it came",
+        ),
+        pytest.param(
+            facts_of(behind(13 * YEAR), ingest=3 * DAY),
+            (3 * DAY, 3 * DAY),
+            id="an old event time after idle days is taken for the longest possible wait",
+        ),
+        pytest.param(
+            facts_of(behind(None), ingest=700),
+            (700, 700),
+            id="an unknown timestamp is not an age of zero",
+        ),
+        pytest.param(
+            facts_of(behind(-30)), (0, 60), id="a producer's clock may run a little ahead"
+        ),
+        pytest.param(
+            facts_of(behind(-YEAR), ingest=700),
+            (700, 700),
+            id="a timestamp from the future hides no stall",
+        ),
+        pytest.param(
+            facts_of(behind(100), ingest=None, read_all=90),
+            (90, None),
+            id="before the first batch the stream's beginning bounds the wait",
+        ),
+    ],
+)
+def test_i3_two_clocks(facts: FreshnessFacts, clocks: tuple[int | None, int | None]) -> None:
+    report = judge(facts)
+
+    assert (report.stream_clock_seconds, report.table_clock_seconds) == clocks
+
+
+RUNNING = facts_of(behind(400), ingest=500)
+BLOCKED = Obstacle("blocked", "batch b is blocked", "frazil waive orders")
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause", "level"),
+    [
+        pytest.param(facts_of(caught_up()), "up_to_date", "ok", id="read to the end just now"),
+        pytest.param(facts_of(behind(45)), "up_to_date", "ok", id="behind within the limits"),
+        pytest.param(facts_of(caught_up(), ingest=DAY), "idle", "ok", id="idle is not stale"),
+        pytest.param(
+            facts_of(replace(behind(None), is_drained=True), ingest=DAY),
+            "idle",
+            "ok",
+            id="marks of transactions are no records that wait",
+        ),
+        pytest.param(
+            facts_of(caught_up(), ingest=None, read_all=DAY), "idle", "ok", id="nothing came ever"
+        ),
+        pytest.param(
+            facts_of(behind(200), ingest=60, read_all=HOUR), "behind", "warn", id="slow batches"
+        ),
+        pytest.param(
+            facts_of(behind(700), ingest=60, read_all=HOUR),
+            "behind",
+            "fail",
+            id="batches too slow for the limit",
+        ),
+        pytest.param(facts_of(behind(400), ingest=500), "not_planned", "warn", id="nothing runs"),
+        pytest.param(
+            facts_of(behind(700), ingest=800), "not_planned", "fail", id="nothing runs for long"
+        ),
+        pytest.param(
+            replace(facts_of(behind(700), ingest=800), is_paused=True),
+            "paused",
+            "fail",
+            id="paused too long",
+        ),
+        pytest.param(
+            replace(facts_of(behind(200), ingest=60, read_all=HOUR), is_paused=True),
+            "paused",
+            "warn",
+            id="paused just now",
+        ),
+        pytest.param(
+            replace(facts_of(caught_up(), ingest=800), is_paused=True),
+            "idle",
+            "ok",
+            id="paused while nothing waits",
+        ),
+        pytest.param(
+            replace(RUNNING, staged_at=(ago(30),)), "running", "warn", id="a batch is being staged"
+        ),
+        pytest.param(
+            replace(RUNNING, staged_at=(ago(HOUR),)),
+            "not_planned",
+            "warn",
+            id="an old branch is what a killed run left",
+        ),
+        pytest.param(
+            replace(facts_of(behind(20)), obstacle=BLOCKED), "blocked", "warn", id="just blocked"
+        ),
+        pytest.param(
+            replace(facts_of(behind(700), ingest=800), obstacle=BLOCKED),
+            "blocked",
+            "fail",
+            id="blocked beyond the limit",
+        ),
+        pytest.param(
+            facts_of(caught_up(), behind(601, 1), ingest=700),
+            "not_planned",
+            "fail",
+            id="an idle partition does not hide another",
+        ),
+    ],
+)
+def test_i2_cause_and_level(facts: FreshnessFacts, cause: str, level: str) -> None:
+    report = judge(facts)
+
+    assert (report.cause, report.level) == (cause, level)
+    assert (report.next_step is None) == (level == "ok")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "level"),
+    [
+        (KafkaUnavailableError("down", "wait"), "kafka_down", "fail"),
+        (CatalogUnavailableError("down", "wait"), "catalog_down", "fail"),
+        (RegistryUnavailableError("down", "wait"), "registry_down", "fail"),
+        (StorageError("full", "free space"), "catalog_down", "fail"),
+        (ForeignRollbackError("rolled back", "recover"), "halted", "fail"),
+        (RetentionGapError("lost", "accept"), "source_error", "fail"),
+        (UnknownTopicError("no topic", "create"), "source_error", "fail"),
+        (MissingTableError("no table", "run"), "not_started", "warn"),
+        (ConnectionMissingError("no connection", "define"), "misconfigured", "fail"),
+    ],
+)
+def test_what_does_not_answer_is_a_cause(error: FrazilError, cause: str, level: str) -> None:
+    facts = replace(facts_of(), obstacle=explain_obstacle(error))
+
+    report = judge(facts)
+
+    assert (report.cause, report.level) == (cause, level)
+    assert error.facts in report.text
+    assert report.next_step == error.next_step
+
+
+WEEK = Retention(ms=7 * DAY * 1000)
+
+
+def kept_since(record_age: float, kept_age: float, earliest: int) -> PartitionFacts:
+    return replace(behind(record_age), earliest=earliest, first_kept_ms=ago_ms(kept_age))
+
+
+@pytest.mark.parametrize(
+    ("partition", "retention", "seconds", "level"),
+    [
+        pytest.param(behind(60), WEEK, 7 * DAY - 60, "ok", id="a week of retention"),
+        pytest.param(caught_up(), WEEK, None, "ok", id="what is read cannot be lost"),
+        pytest.param(behind(60), Retention(), None, "ok", id="retention without end"),
+        pytest.param(
+            behind(60), Retention(ms=1_000_000), 940, "warn", id="lost before a second alarm"
+        ),
+        pytest.param(
+            behind(13 * YEAR), WEEK, 0, "warn", id="Kafka deletes old event times at once"
+        ),
+        pytest.param(
+            behind(None), Retention(ms=DAY * 1000), DAY - 60, "ok", id="an unknown timestamp"
+        ),
+        pytest.param(
+            kept_since(60, 7260, earliest=30),
+            Retention(is_by_bytes=True),
+            7200,
+            "ok",
+            id="retention by bytes takes as long as the kept span before the record",
+        ),
+        pytest.param(
+            kept_since(60, 60, earliest=0),
+            Retention(is_by_bytes=True),
+            None,
+            "ok",
+            id="retention by bytes that has not deleted yet",
+        ),
+        pytest.param(
+            kept_since(60, 360, earliest=30),
+            Retention(ms=DAY * 1000, is_by_bytes=True),
+            300,
+            "warn",
+            id="the nearer of both retentions",
+        ),
+    ],
+)
+def test_d21_time_to_loss(
+    partition: PartitionFacts, retention: Retention, seconds: int | None, level: str
+) -> None:
+    report = judge(facts_of(replace(partition, retention=retention)))
+
+    assert report.time_to_loss_seconds == seconds
+    assert report.level == level
+    assert (report.next_step is None) == (level == "ok")
+
+
+@pytest.mark.parametrize(
+    ("held_age", "ingest", "cause", "level"),
+    [
+        pytest.param(5, DAY, "idle", "ok", id="a transaction of seconds is ordinary"),
+        pytest.param(200, DAY, "open_transaction", "warn", id="one that stays open"),
+        pytest.param(700, DAY, "open_transaction", "fail", id="one that hangs"),
+        pytest.param(YEAR, 30, "up_to_date", "ok", id="an old event time in an open one"),
+    ],
+)
+def test_records_behind_an_open_transaction_are_not_nothing(
+    held_age: float, ingest: float, cause: str, level: str
+) -> None:
+    held = replace(caught_up(), held_end=53, first_held_ms=ago_ms(held_age))
+
+    report = judge(facts_of(held, ingest=ingest))
+
+    assert (report.cause, report.level) == (cause, level)
+    assert "3 offsets wait behind open transactions" in report.text
+
+
+def test_the_text_says_what_waits_since_when_and_by_which_limit() -> None:
+    report = judge(facts_of(behind(13 * YEAR), ingest=700))
+
+    assert report.text == (
+        "orders: not planned; 10 offsets wait, the oldest for 11 min 40 s (warn 3 min, fail "
+        "10 min); its own timestamp is 4745 d old, older than its arrival can be; newest ingest "
+        "11 min 40 s ago"
+    )
+    assert report.lag_offsets == 10
+    assert report.record_age_seconds == 13 * YEAR
+
+
+def test_repeated_attempts_are_named() -> None:
+    report = judge(replace(RUNNING, staged_at=(ago(30), ago(90), ago(150))))
+
+    assert "attempt 3 of this batch, the others did not finish" in report.text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (185, "3 min 5 s"), (7800, "2 h 10 min")],
+)
+def test_spans_of_time_read_as_people_say_them(seconds: float, text: str) -> None:
+    assert describe_seconds(seconds) == text
+
+
+def state_text(epoch: int) -> str:
+    return encode_state(StreamState(epoch, f"batch-{epoch}", {"orders": (0,)}, {}, "cluster"))
+
+
+def entry_of(number: int, age: float, kind: str, width: int = 0, **more: str) -> LedgerEntry:
+    """Make an entry of the stream; compaction has neither kind nor stream."""
+    summary = {
+        keys.KIND: kind,
+        keys.STREAM: "orders",
+        keys.state_key("orders"): state_text(number),
+        keys.RANGES: encode_ranges({"orders": {0: OffsetRange(0, width)}}),
+        **more,
+    }
+    parent = number - 1 if number > 1 else None
+    return LedgerEntry(number, parent, ago_ms(age), summary if kind else {"operation": "replace"})
+
+
+def history_of(*entries: LedgerEntry, archived: tuple[LedgerEntry, ...] = ()) -> History:
+    return History(
+        "demo.orders",
+        "uuid",
+        entries[-1].snapshot_id,
+        {entry.snapshot_id: entry for entry in entries},
+        {},
+        lambda: Archive({entry.snapshot_id: entry for entry in archived}),
+    )
+
+
+BEGIN = entry_of(1, 9000, keys.BOOTSTRAP)
+PAYMENTS = LedgerEntry(3, 2, ago_ms(50), {keys.KIND: keys.INGEST, keys.STREAM: "payments"})
+ATTEMPT = f"frazil_orders_3_{ago_ms(400):011x}deadbeef"
+
+
+@pytest.mark.parametrize(
+    ("history", "newest", "read_all"),
+    [
+        pytest.param(history_of(BEGIN), None, 9000, id="a stream that has just begun"),
+        pytest.param(
+            history_of(BEGIN, entry_of(2, 500, keys.INGEST, 70)), 500, 500, id="one small batch"
+        ),
+        pytest.param(
+            history_of(BEGIN, entry_of(2, 500, keys.INGEST, 70), entry_of(3, 20, "")),
+            500,
+            500,
+            id="compaction is no ingest",
+        ),
+        pytest.param(
+            history_of(BEGIN, entry_of(2, 500, keys.INGEST, 70), entry_of(3, 50, keys.INGEST, 100)),
+            50,
+            500,
+            id="a full batch may have left records",
+        ),
+        pytest.param(
+            history_of(BEGIN, entry_of(2, 300, keys.INGEST, 70, **{keys.ATTEMPT: ATTEMPT})),
+            300,
+            400,
+            id="everything was read when the batch was planned",
+        ),
+        pytest.param(
+            history_of(entry_of(3, 20, keys.CARRY), archived=(BEGIN, entry_of(2, 90, "ingest", 7))),
+            90,
+            90,
+            id="an expired batch still tells the time",
+        ),
+        pytest.param(
+            history_of(BEGIN, entry_of(2, 500, keys.INGEST, 70), PAYMENTS),
+            500,
+            500,
+            id="another stream's batch is not this one's",
+        ),
+    ],
+)
+def test_f12_clocks_are_read_from_ingest_snapshots_alone(
+    history: History, newest: float | None, read_all: float
+) -> None:
+    clocks = read_ledger_clocks(history, "orders", max_records=100)
+
+    assert clocks.newest_ingest_at == (ago(newest) if newest is not None else None)
+    assert clocks.read_all_at == ago(read_all)
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, lake: Lake, **extra: str) -> Workspace:
+    """Open the lake's stream through a connection, as any caller does; there is no Kafka."""
+    connection = {"conn_type": "generic", "extra": {**lake.store.preset.properties, **extra}}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka"}))
+    return Workspace(lake.stream, lake.folder, "test")
+
+
+def test_a_halted_ledger_fails_the_watch_and_keeps_the_table_clock(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ingest(3, 2)
+    first = lake.table.current_snapshot()
+    lake.ingest(5, 5)
+    assert first is not None
+    lake.table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+
+    report = watch_stream(connect(monkeypatch, lake))
+
+    assert (report.cause, report.level) == ("halted", "fail")
+    assert report.table_clock_seconds is not None
+    assert "frazil recover orders" in (report.next_step or "")
+
+
+def test_a_connection_without_brokers_fails_the_watch_by_name(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = watch_stream(connect(monkeypatch, lake))
+
+    assert (report.cause, report.level) == ("misconfigured", "fail")
+    assert "bootstrap.servers" in report.text
+
+
+def test_a_catalog_that_does_not_answer_fails_the_watch_by_name(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = f"sqlite:///{lake.folder}/no/such/folder/catalog.db"
+
+    report = watch_stream(connect(monkeypatch, lake, uri=nowhere))
+
+    assert (report.cause, report.level) == ("catalog_down", "fail")
+
+
+def test_a_stream_without_a_table_has_not_started(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = connect(monkeypatch, lake)
+    other = make_stream(table={"name": "demo.nothing_yet"})
+
+    report = watch_stream(replace(work, stream=other))
+
+    assert (report.cause, report.level) == ("not_started", "warn")
+    assert "frazil run" in (report.next_step or "")
+
+
+def test_only_branches_of_the_next_batch_are_attempts_at_it() -> None:
+    born = f"{ago_ms(30):011x}deadbeef"
+    names = ["main", f"frazil_orders_4_{born}", f"frazil_orders_3_{born}"]
+    names += [f"frazil_orders_4_9_{born}", f"frazil_orders_2_4_{born}", "frazil_orders_4_mine"]
+    names.append(name_branch("orders", 4, beside=True))
+
+    attempts = list_attempts(dict.fromkeys(names), "orders", 4)
+
+    assert attempts == (ago(30),)
+    assert parse_branch(names[-1], 0) is not None
+
+
+def test_each_partition_has_its_own_time_and_the_text_names_the_one_that_loses_first() -> None:
+    partitions = (behind(60), behind(3 * DAY, 1), caught_up(2))
+
+    report = judge(facts_of(*(replace(p, retention=WEEK) for p in partitions)))
+
+    assert report.partitions_covered_seconds == {
+        "orders-0": 7 * DAY - 60,
+        "orders-1": 4 * DAY,
+        "orders-2": 7 * DAY,
+    }
+    assert "Kafka may delete orders-1 first, in 4 d" in report.text
+
+
+def test_a_new_partition_waits_from_its_first_offset() -> None:
+    point = RecoveryPoint(StreamState(1, "b", {"orders": (40,)}, {}, "c"), 7)
+    topic = TopicFacts("orders", "t", "c", (PartitionOffsets(5, 50), PartitionOffsets(0, 8)))
+
+    partitions = list_partitions(point, topic)
+
+    assert [(p.next_offset, p.lag) for p in partitions] == [(40, 10), (0, 8)]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "retention", "seconds"),
+    [
+        pytest.param((caught_up(),), WEEK, 7 * DAY, id="nothing waits: all of the retention"),
+        pytest.param((caught_up(), behind(60)), WEEK, 7 * DAY - 60, id="what waits goes first"),
+        pytest.param((caught_up(),), Retention(), None, id="nothing is ever deleted"),
+        pytest.param(
+            (replace(caught_up(), first_kept_ms=ago_ms(HOUR)),),
+            Retention(is_by_bytes=True),
+            HOUR,
+            id="by bytes about as long as the kept records are apart",
+        ),
+    ],
+)
+def test_how_long_a_stream_may_stand_still(
+    partitions: tuple[PartitionFacts, ...], retention: Retention, seconds: int | None
+) -> None:
+    report = judge(facts_of(*(replace(p, retention=retention) for p in partitions)))
+
+    assert report.retention_covers_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("settings", "retention"),
+    [
+        ({"retention.ms": "604800000", "retention.bytes": "-1"}, Retention(604_800_000)),
+        ({"retention.ms": "-1", "retention.bytes": "1000"}, Retention(None, is_by_bytes=True)),
+        ({"retention.ms": "1000", "cleanup.policy": "compact"}, Retention()),
+        ({"retention.ms": "1000", "cleanup.policy": "compact,delete"}, Retention(1000)),
+        ({}, Retention()),
+    ],
+)
+def test_retention_is_read_from_the_topics_settings(
+    settings: dict[str, str], retention: Retention
+) -> None:
+    assert parse_retention(settings) == retention

@@ -1,0 +1,142 @@
+"""What a registered schema cannot be as columns is refused with the field's name."""
+
+import json
+
+import pytest
+
+from frazil.kafka.schema_registry import Registered, SchemaType
+from frazil.schemas.avro import read_avro
+from frazil.schemas.column_conversion import fit_columns
+from frazil.schemas.json_schema import read_json_schema
+from frazil.schemas.protobuf import read_protobuf
+from frazil.schemas.source_types import NoExactFormError, Source, derive_columns
+from frazil.streams.column_types import Column, format_type, parse_column
+
+NODE = {
+    "type": "record",
+    "name": "Node",
+    "fields": [{"name": "next", "type": ["null", "Node"]}, {"name": "id", "type": "long"}],
+}
+
+
+def read(kind: SchemaType, text: str) -> Source:
+    schema = Registered(1, kind, text)
+    if kind == "PROTOBUF":
+        return read_protobuf(schema, None).root
+    return read_avro(schema).root if kind == "AVRO" else read_json_schema(schema)
+
+
+def avro(field: object) -> str:
+    fields = [{"name": "x", "type": field}]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+def derive(kind: SchemaType, text: str) -> tuple[Column, ...]:
+    return derive_columns(read(kind, text), is_flat=True, whole="value")
+
+
+DIGITS = {"type": "bytes", "logicalType": "decimal", "precision": 39, "scale": 0}
+DAY = {"type": "int", "logicalType": "date"}
+PROTO = 'syntax = "proto2"; message M { optional group G = 1 { optional int32 a = 2; } }'
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        pytest.param("AVRO", avro(DIGITS), "x has 39 digits", id="too many digits"),
+        pytest.param("AVRO", avro("null"), "x is always null", id="a null type"),
+        pytest.param("AVRO", json.dumps(NODE), "next is recursive", id="recursion"),
+        pytest.param("AVRO", avro([DAY, "long"]), "x mixes logical types", id="a mixed union"),
+        pytest.param("AVRO", "{}", "no Avro", id="no schema"),
+        pytest.param("AVRO", avro({"type": "record", "name": "E", "fields": []}),
+                     "x is a record without fields", id="an empty record"),
+        pytest.param("PROTOBUF", PROTO, "g is a group", id="a group"),
+        pytest.param("PROTOBUF", "message {", "no Protobuf schema", id="no proto"),
+        pytest.param("JSON", '{"type": "string"}', "does not describe", id="no object"),
+        pytest.param("JSON", '{"properties": {"a b": {"type": "string"}}}', "'a b'", id="a name"),
+        pytest.param("JSON", '{"properties": {"x": {"type": ["string", "integer"]}}}',
+                     "x has several types", id="two types"),
+        pytest.param("JSON", '{"properties": {"x": {"$ref": "#/x"}}}', "not there", id="a gap"),
+    ],
+)  # fmt: skip
+def test_what_has_no_exact_column_is_refused_by_name(
+    kind: SchemaType, text: str, reason: str
+) -> None:
+    with pytest.raises(NoExactFormError, match=reason):
+        derive(kind, text)
+
+
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
+MILLIS_OF_DAY = {"type": "int", "logicalType": "time-millis"}
+INTS = {"type": "array", "items": "int"}
+
+
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [
+        ("int", "long"),
+        ("int", "decimal(10,0)"),
+        ("float", "double"),
+        ("bytes", "fixed(4)"),
+        ("string", "uuid"),
+        (NANOS, "timestamptz"),
+        (INTS, "list<long>"),
+    ],
+)
+def test_a_column_takes_a_field_that_it_holds_exactly(field: object, column: str) -> None:
+    source, wanted = read("AVRO", avro(field)), (parse_column("x", column),)
+
+    fitted = fit_columns(source, wanted, "d.value", is_flat=True, whole="value")
+
+    assert "d.value.`x`" in fitted["x"].value
+
+
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [
+        ("long", "int"),
+        ("long", "double"),
+        ("int", "decimal(9,0)"),
+        ("string", "long"),
+        (MICROS, "timestamp"),
+        (NANOS, "timestamp"),
+        (MILLIS_OF_DAY, "int"),
+        (INTS, "list<string>"),
+        ({"type": "map", "values": "int"}, "struct<a: int>"),
+    ],
+)
+def test_a_column_refuses_a_field_that_it_does_not_hold_exactly(field: object, column: str) -> None:
+    source, wanted = read("AVRO", avro(field)), (parse_column("x", column),)
+
+    with pytest.raises(NoExactFormError, match="which is not exactly"):
+        fit_columns(source, wanted, "d.value", is_flat=True, whole="value")
+
+
+def test_a_schema_without_any_of_the_columns_is_refused() -> None:
+    source, wanted = read("AVRO", avro("int")), (parse_column("y", "int"),)
+
+    with pytest.raises(NoExactFormError, match="has no field of y"):
+        fit_columns(source, wanted, "d.value", is_flat=True, whole="value")
+
+
+def test_columns_of_a_json_schema() -> None:
+    text = json.dumps(
+        {
+            "properties": {
+                "n": {"type": "number"},
+                "day": {"type": ["null", "string"], "format": "date"},
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+            }
+        }
+    )
+
+    found = {column.name: format_type(column.type) for column in derive("JSON", text)}
+
+    assert found == {
+        "n": "double",
+        "day": "date",
+        "tags": "list<string>",
+        "counts": "map<string,long>",
+    }

@@ -1,0 +1,57 @@
+"""`frazil doctor` asks the servers that the environment's connections name."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from frazil_cli.doctor import Check, examine
+from frazil_stack.settings import load_settings
+
+
+@pytest.fixture
+def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a home and one stream file of its own."""
+    folder = tmp_path / "streams"
+    folder.mkdir()
+    stream = {
+        "stream": "orders",
+        "owner": "data-platform@example.org",
+        "source": {"topic": "orders"},
+        "value": {"columns": {"id": "long!"}},
+        "table": {"name": "demo.orders"},
+    }
+    (folder / "orders.yaml").write_text(yaml.safe_dump(stream))
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FRAZIL_STREAMS", str(folder))
+    return folder
+
+
+def connections_of() -> dict[str, Check]:
+    checks = examine(load_settings())
+    return {c.name: c for c in checks if c.name.startswith("Connection ")}
+
+
+@pytest.mark.usefixtures("streams")
+def test_connections_that_the_environment_leaves_to_the_stack_are_not_asked() -> None:
+    assert connections_of() == {}
+
+
+@pytest.mark.usefixtures("streams")
+def test_a_broker_that_does_not_answer_is_named_and_a_catalog_that_does_is_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frazil.kafka.cluster.PROBE_TIMEOUT_SECONDS", 0.5)
+    broker = {"extra": {"bootstrap.servers": "127.0.0.1:9"}}
+    catalog = {"extra": {"catalog": "lake", "type": "sql", "uri": f"sqlite:///{tmp_path}/c.db"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(broker))
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(catalog))
+
+    found = connections_of()
+
+    kafka, lake = found["Connection kafka_default"], found["Connection iceberg_default"]
+    assert (kafka.is_good, lake.is_good) == (False, True)
+    assert "127.0.0.1:9" in kafka.detail
+    assert "AIRFLOW_CONN_KAFKA_DEFAULT" in kafka.fix
+    assert lake.detail == "answers: 0 namespaces"

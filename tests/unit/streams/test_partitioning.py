@@ -1,0 +1,93 @@
+"""Partition transforms fit their columns, or the stream file is refused (E16)."""
+
+import re
+
+import pytest
+from pyiceberg.transforms import parse_transform
+
+from frazil.iceberg.table_schema import build_partition_spec, build_table_schema
+from frazil.streams.column_types import parse_column
+from frazil.streams.partitioning import ALLOWED_TYPES, parse_partition_field
+
+TYPES = {
+    **{name: name for name in ("boolean", "int", "long", "float", "double", "date")},
+    **{name: name for name in ("timestamp", "timestamptz", "string", "uuid", "binary")},
+    "decimal": "decimal(9,2)",
+    "fixed": "fixed(4)",
+}
+COLUMNS = tuple(parse_column(f"c_{name}", text) for name, text in TYPES.items())
+OURS = {("identity", "float"), ("identity", "double")}
+"""Iceberg allows them; a partition per floating number helps nobody, so Frazil refuses."""
+WIDTHS = {"bucket": ", 16", "truncate": ", 16"}
+ROWS = (
+    parse_column("id", "long!"),
+    parse_column("at", "timestamp"),
+    parse_column("shop", "struct<city: string, at: struct<day: date>>"),
+    parse_column("tags", "list<string>"),
+)
+
+
+@pytest.mark.parametrize("transform", ALLOWED_TYPES)
+@pytest.mark.parametrize("name", TYPES)
+def test_a_transform_fits_a_type_exactly_where_iceberg_says_so(transform: str, name: str) -> None:
+    text = f"{transform}(c_{name}{WIDTHS.get(transform, '')})"
+    source = build_table_schema(COLUMNS).find_field(f"c_{name}").field_type
+    written = f"{transform}[16]" if transform in WIDTHS else transform
+    fits = parse_transform(written).can_transform(source) and (transform, name) not in OURS
+
+    if not fits:
+        with pytest.raises(ValueError, match=f"c_{name} is {name}; {transform} fits"):
+            parse_partition_field(text, COLUMNS)
+    else:
+        assert parse_partition_field(text, COLUMNS).iceberg_transform == written
+
+
+def test_a_partition_field_becomes_one_of_the_tables_spec() -> None:
+    schema = build_table_schema(ROWS)
+    fields = tuple(parse_partition_field(text, ROWS) for text in ("day(at)", "bucket(id, 16)"))
+
+    spec = build_partition_spec(schema, fields)
+
+    assert [str(f) for f in spec.fields] == [
+        "1000: at_day: day(2)",
+        "1001: id_bucket: bucket[16](1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "transform", "name"),
+    [
+        ("id", "identity", "id"),
+        (" day( at ) ", "day", "at_day"),
+        ("HOUR(at)", "hour", "at_hour"),
+        ("bucket(id, 16)", "bucket[16]", "id_bucket"),
+        ("truncate(shop.city, 3)", "truncate[3]", "shop_city_trunc"),
+        ("month(shop.at.day)", "month", "shop_at_day_month"),
+    ],
+)
+def test_a_transform_is_written_as_iceberg_and_named_as_spark(
+    text: str, transform: str, name: str
+) -> None:
+    field = parse_partition_field(text, ROWS)
+
+    assert (field.iceberg_transform, field.name) == (transform, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("day(", "is no partition transform; examples: day(ts)"),
+        ("void(id)", "unknown transform 'void'; known: identity"),
+        ("bucket(id)", "bucket and truncate take a width"),
+        ("day(at, 3)", "the others take none"),
+        ("bucket(id, 0)", "the width must be above 0"),
+        ("day(id)", "id is long; day fits date, timestamp, timestamptz"),
+        ("day(when)", "column 'when' is not among id, at, shop, tags"),
+        ("identity(tags)", "'tags' is not a primitive column"),
+        ("identity(id.x)", "'id.x' is not a primitive column"),
+        ("identity(shop)", "'shop' is not a primitive column"),
+    ],
+)
+def test_a_transform_that_cannot_be_says_why(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        parse_partition_field(text, ROWS)
