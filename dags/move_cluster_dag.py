@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.ledger.offsets import PLACE_PATTERN
+from frazil.ledger.offsets import OFFSET_LOCATION_PATTERN
 from frazil.migration.messages import MovePlan, MoveRequest
 from frazil_airflow.params import ask_dry_run, ask_person, ask_stream, read_form
 from frazil_airflow.tasks import frazil_task, task_defaults
@@ -79,7 +79,7 @@ def move(planned: str, run_id: str) -> "Moved":
         "next": Param(
             default=None,
             type=["null", "array"],
-            items={"type": "string", "pattern": PLACE_PATTERN},
+            items={"type": "string", "pattern": OFFSET_LOCATION_PATTERN},
             title="Next offsets",
             description="Only where the look asks for it, one per line: `flights:0:4711`, the next "
             "offset to read on the new cluster.",

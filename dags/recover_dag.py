@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.ledger.offsets import PLACE_PATTERN
+from frazil.ledger.offsets import OFFSET_LOCATION_PATTERN
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
 from frazil_airflow.approval import Approval, ApproveLargeRecovery, refuse_unapproved
 from frazil_airflow.params import ask_dry_run, ask_person, ask_stream, read_form
@@ -93,7 +93,7 @@ def rewind(
         "to_offset": Param(
             default=None,
             type=["null", "string"],
-            pattern=PLACE_PATTERN,
+            pattern=OFFSET_LOCATION_PATTERN,
             title="To before an offset",
             description="The table before this record was read: `flights:0:4711`.",
         ),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param, dag
 
 from frazil.ledger.keys import LETTER_REASONS
-from frazil.recovery.messages import LetterChoice, parse_choice
+from frazil.recovery.messages import DeadLetterChoice, parse_choice
 from frazil_airflow.params import ask_dry_run, ask_instant, ask_offsets, ask_stream
 from frazil_airflow.tasks import frazil_task, task_defaults
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @frazil_task
-def check_parameters(params: "Mapping[str, object]", run_id: str) -> LetterChoice:
+def check_parameters(params: "Mapping[str, object]", run_id: str) -> DeadLetterChoice:
     """Refuse what the form let through: an unknown stream, an unknown field, an empty range."""
     from frazil.workspace import open_workspace
 
@@ -51,7 +51,7 @@ def redrive(choice: str, run_id: str) -> "RedriveAnswer":
     from frazil.recovery.redrive import redrive_letters
     from frazil.workspace import open_workspace
 
-    chosen = LetterChoice.parse(choice)
+    chosen = DeadLetterChoice.parse(choice)
     return redrive_letters(open_workspace(chosen.stream, run_id), chosen)
 
 

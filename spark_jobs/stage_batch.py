@@ -18,7 +18,7 @@ from frazil.ingest.messages import StageRequest, StageResult
 from frazil.quality.sql import write_count
 from frazil.schemas.wire_format import Part
 from frazil.streams.models import Errors
-from frazil.streams.routes import count_own
+from frazil.streams.routes import count_own_records
 from frazil_spark.decode.frame import KAFKA, VALUE, Decoded, forms_of
 from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
@@ -47,7 +47,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     reach_failpoint("stage.after-write")
     read, good, elsewhere = (int(observed[name] or 0) for name in ("read", "good", "elsewhere"))
     records = BadRecords(
-        read=count_own(request.route, read, elsewhere),
+        read=count_own_records(request.route, read, elsewhere),
         bad=read - good - elsewhere,
         invalid=int(observed["invalid"] or 0),
         put_aside=int(observed.get("put_aside") or 0),

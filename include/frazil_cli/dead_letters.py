@@ -12,10 +12,10 @@ def dead_letters(stream: StreamName, as_json: Json = False) -> None:
 
     Example: frazil dead-letters flights
     """
-    from frazil.observability.dead_letter_report import report_letters
+    from frazil.observability.dead_letter_report import report_dead_letters
     from frazil.workspace import open_workspace
 
-    answer = report_letters(open_workspace(stream, cli_run_id()))
+    answer = report_dead_letters(open_workspace(stream, cli_run_id()))
     if as_json:
         print_json(answer)
         return

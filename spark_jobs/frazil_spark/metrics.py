@@ -7,7 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.ingest.messages import PartitionCount, StageRequest
-from frazil.quality.sql import quote_name, weigh_count, weigh_sum, write_count
+from frazil.quality.sql import quote_name, write_count, write_weighted_count, write_weighted_sum
 from frazil.schemas.column_decoding import value_path
 from frazil.streams.column_types import parse_column
 from frazil_spark.decode.frame import GOOD, Decoded
@@ -54,8 +54,8 @@ def _weigh(sql: str, request: StageRequest) -> str:
     landmarks = request.direct.landmarks if request.direct else None
     for name in landmarks.sums if landmarks else ():
         path = value_path(parse_column(name, request.columns[name]))
-        sql = weigh_sum(sql, path, *map(quote_name, name_sums(name)))
-    return weigh_count(sql, WEIGHT)
+        sql = write_weighted_sum(sql, path, *map(quote_name, name_sums(name)))
+    return write_weighted_count(sql, WEIGHT)
 
 
 def _partition_conditions(request: StageRequest) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from support.lake import Lake, make_stream
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import keys
 from frazil.maintenance.erasure_keys import ErasedKeys, find_wanted
-from frazil.maintenance.row_deletion import Wanted, delete_rows, find_no_letters
+from frazil.maintenance.row_deletion import RowsToDelete, delete_rows, find_no_letters
 from frazil.maintenance.row_expiry import find_too_old
 from frazil.streams.models import ExpireRows
 from frazil.workspace import Workspace
@@ -60,7 +60,7 @@ def fill(lake: Lake, rows: int, files: int) -> None:
         lake.table.append(pa.table([offsets, names, at, kafka], schema=schema))
 
 
-def measure(work: Workspace, kind: str, wanted: Wanted) -> dict[str, object]:
+def measure(work: Workspace, kind: str, wanted: RowsToDelete) -> dict[str, object]:
     """Take out rows; give seconds, snapshots and the largest summary."""
     started = time.monotonic()
     landed = delete_rows(

@@ -12,7 +12,7 @@ from faults.batches import Batches, EventfulEngine
 from faults.gates import Gate
 from faults.rest_catalog import run_rest_catalog
 from frazil.errors import CatalogUnavailableError
-from frazil.iceberg.commit_retry import MAX_TURNS
+from frazil.iceberg.commit_retry import MAX_ATTEMPTS
 from frazil.ingest.checking import check_batch
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import plan_next_batch, publish_staged
@@ -40,7 +40,7 @@ def gate(catalog_port: int, batches: Batches, monkeypatch: pytest.MonkeyPatch) -
     batches.lab.produce(good_values(8))
     batches.publish()
     batches.lab.produce(good_values(6))
-    with stamina.set_testing(True, attempts=MAX_TURNS, cap=True):
+    with stamina.set_testing(True, attempts=MAX_ATTEMPTS, cap=True):
         yield gate
     gate.shut()
 

@@ -17,7 +17,7 @@ from support.stack_lake import point_catalog_to
 
 from faults.imagined_kafka import find_broken, find_faults, list_files
 from frazil.errors import CatalogUnavailableError, SupersededError, UnavailableError
-from frazil.iceberg.commit_retry import MAX_TURNS
+from frazil.iceberg.commit_retry import MAX_ATTEMPTS
 from frazil.iceberg.ledger_archive import read_archive
 from frazil.ingest.messages import BatchPlan, Published, Staged
 from frazil.ingest.pipeline import publish_staged
@@ -145,7 +145,7 @@ def test_a6_a_publish_that_never_learns_its_outcome_deletes_nothing(
     assert find_faults(lake, 3, 2) == ()
 
 
-def lose_reads_after_commit(work: Workspace, reads: int = 2 * MAX_TURNS) -> None:
+def lose_reads_after_commit(work: Workspace, reads: int = 2 * MAX_ATTEMPTS) -> None:
     """Let the catalog fall silent for reads as soon as the first commit was answered."""
     catalog = work.store.catalog
     first = catalog.script[0]  # type: ignore[attr-defined]
@@ -175,7 +175,7 @@ def test_a8_a_compaction_that_overtakes_again_and_again_does_not_starve_the_batc
     assert lake.coordinates() == FIVE
 
 
-@pytest.mark.parametrize("reads", [1, 3, 2 * MAX_TURNS], ids=["one", "some", "all"])
+@pytest.mark.parametrize("reads", [1, 3, 2 * MAX_ATTEMPTS], ids=["one", "some", "all"])
 def test_a9_reads_that_fail_after_the_commit_lose_nothing_and_the_next_batch_is_not_stale(
     lake: Lake, work: Workspace, reads: int
 ) -> None:
@@ -200,7 +200,7 @@ def test_a10_unknown_then_conflict_then_forbidden_keeps_the_stage_for_the_late_c
     staged = lake.stage(plan)
     before = list_files(lake)
     lost = wire.hold_then(ReadTimeout("no answer"))
-    forbidden = [refused(ForbiddenError("no WRITE"))] * MAX_TURNS
+    forbidden = [refused(ForbiddenError("no WRITE"))] * MAX_ATTEMPTS
     lake.catalog.script = [lost, refused(RACE), *forbidden]
     with pytest.raises(UnavailableError, match="no WRITE"):
         lake.publish(plan, staged)

@@ -23,7 +23,7 @@ from faults.wires import Wire, landed_then, overtaken_by, refused, run_wire, sen
 from frazil.connections import find_catalog, find_connection
 from frazil.errors import CatalogUnavailableError, FrazilError, SupersededError
 from frazil.iceberg.catalog import TableStore
-from frazil.iceberg.commit_retry import MAX_TURNS
+from frazil.iceberg.commit_retry import MAX_ATTEMPTS
 from frazil.iceberg.ledger_archive import read_archive
 from frazil.ingest.messages import BatchPlan, Published, Staged
 from frazil.ingest.pipeline import publish_staged
@@ -89,7 +89,7 @@ def rest(server: tuple[int, Path], wire: Wire) -> Iterator[RestLake]:
     table = f"lost.t{secrets.token_hex(4)}"
     lake = RestLake(server[1], make_stream(table={"name": table}))
     lake.begin()
-    with stamina.set_testing(True, attempts=MAX_TURNS, cap=True):
+    with stamina.set_testing(True, attempts=MAX_ATTEMPTS, cap=True):
         yield lake
     lake.close()
 
@@ -188,7 +188,9 @@ def test_j2_a_commit_that_the_server_forbids_leaves_the_stage_for_the_next_try(
     plan = rest.plan(3, 2)
     staged = rest.stage(plan)
     files, head = list_files(rest), rest.history.head
-    wire.script = [refused(status)] * 4 * MAX_TURNS  # some clients log in again and send it twice
+    wire.script = (
+        [refused(status)] * 4 * MAX_ATTEMPTS
+    )  # some clients log in again and send it twice
 
     with pytest.raises(FrazilError, match="said by the wire"):
         rest.publish_all(plan, staged)

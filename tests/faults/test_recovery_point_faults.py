@@ -16,7 +16,7 @@ from faults.imagined_kafka import find_broken, find_faults
 from frazil.errors import ForeignRollbackError, SupersededError
 from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branch
-from frazil.iceberg.commit_retry import commit_turn
+from frazil.iceberg.commit_retry import commit_once
 from frazil.ingest.bootstrap import ensure_table, read_point
 from frazil.ledger.authors import Author
 from frazil.ledger.keys import unpack
@@ -124,7 +124,7 @@ def test_c7_a_state_that_is_only_on_a_branch_or_tag_is_no_recovery_point(
     ahead = {STATE: encode_state(make_state({"orders": (9, 9)}, epoch=9, batch="side"))}
     added = commits.build_append(table, ahead)
     side = commits.set_branch("side", added.snapshot.snapshot_id)
-    commit_turn(lake.store, table, {"side": lake.history.head}, [added, side])
+    commit_once(lake.store, table, {"side": lake.history.head}, [added, side])
     if kind == "tag":
         lake.table.manage_snapshots().create_tag(added.snapshot.snapshot_id, "kept").commit()
         lake.table.manage_snapshots().remove_branch("side").commit()

@@ -12,13 +12,13 @@ from faults.batches import Batches, EventfulEngine
 from frazil.errors import QualityFailedError, StageStaleError
 from frazil.failpoints import FAILPOINTS
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.ingest.dead_letters import read_book
+from frazil.ingest.dead_letters import read_dead_letter_index
 from frazil.ledger.authors import Author
 from frazil.ledger.recovery_point import keys, walk_ancestors
 from frazil.maintenance.compaction import compact_table
-from frazil.observability.dead_letter_report import report_letters
+from frazil.observability.dead_letter_report import report_dead_letters
 from frazil.recovery.decisions import accept_gap
-from frazil.recovery.messages import LetterChoice, RedriveAnswer
+from frazil.recovery.messages import DeadLetterChoice, RedriveAnswer
 from frazil.recovery.redrive import redrive_letters
 from frazil.workspace import Workspace
 
@@ -53,7 +53,7 @@ def quarantine(batches: Batches) -> None:
 def redrive(work: Workspace, **chosen: object) -> RedriveAnswer:
     """Bring letters back in this process."""
     choice = {"stream": work.stream.stream, "dry_run": False, **chosen}
-    return redrive_letters(work, LetterChoice.model_validate(choice))
+    return redrive_letters(work, DeadLetterChoice.model_validate(choice))
 
 
 def assert_exactly_once(lab: Lab) -> None:
@@ -75,7 +75,7 @@ def count_marked(batches: Batches) -> int:
     """Count the letters that say what resolved them."""
     work = batches.open()
     letters = work.store.load(work.stream.dead_letters_table)
-    marks = read_book(letters, work.stream.stream, ()).rows["resolved_by"]
+    marks = read_dead_letter_index(letters, work.stream.stream, ()).rows["resolved_by"]
     return len(marks) - marks.null_count
 
 
@@ -116,14 +116,14 @@ def test_letters_of_a_topic_that_was_created_again_come_back_beside_new_ones(
     lab.produce([*good_values(3), again, *good_values(1)], partitions=1)
     accept_gap(batches.open(), Author("tests@example.org", "the topic was created again"))
     batches.publish()
-    counted = report_letters(batches.open()).open
+    counted = report_dead_letters(batches.open()).open
     assert_exactly_once(lab)
     write_columns(lab, MENDED)
 
     answer = redrive(batches.open())
 
     assert (counted, answer.letters, answer.rows, len(answer.redrives)) == (3, 3, rows, redrives)
-    assert report_letters(batches.open()).open == 3 - rows
+    assert report_dead_letters(batches.open()).open == 3 - rows
     assert (count_rows(batches), count_marked(batches)) == (10 + rows, rows)
     assert_exactly_once(lab)
 

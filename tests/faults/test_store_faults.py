@@ -13,7 +13,7 @@ from faults.imagined_kafka import find_faults
 from frazil.connections import CatalogPreset
 from frazil.errors import StorageError
 from frazil.iceberg.catalog import TableStore
-from frazil.iceberg.commit_retry import MAX_TURNS
+from frazil.iceberg.commit_retry import MAX_ATTEMPTS
 
 SLOW_DOWN = "AWS Error SLOW_DOWN during PutObject: 503 Slow Down"
 WRITES = ("manifest", "manifest list", "metadata")
@@ -36,7 +36,7 @@ def store_lake(tmp_path: Path) -> Iterator[StoreLake]:
     lake = StoreLake(tmp_path, make_stream())
     lake.begin()
     lake.ingest(3, 2)
-    with stamina.set_testing(True, attempts=MAX_TURNS, cap=True):
+    with stamina.set_testing(True, attempts=MAX_ATTEMPTS, cap=True):
         yield lake
     ScriptedStore.failures.clear()
     lake.catalog.close()
@@ -66,7 +66,7 @@ def test_j3_a_store_that_refuses_every_write_fails_the_publish_and_the_next_one_
     plan = lake.plan(5, 5)
     staged = lake.stage(plan)
     before = lake.table.metadata_location
-    ScriptedStore.failures[:] = [*[None] * position, OSError(SLOW_DOWN)] * MAX_TURNS
+    ScriptedStore.failures[:] = [*[None] * position, OSError(SLOW_DOWN)] * MAX_ATTEMPTS
 
     with pytest.raises(StorageError, match="503 Slow Down"):
         lake.publish(plan, staged)

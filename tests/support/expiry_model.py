@@ -8,7 +8,7 @@ from frazil.ledger.recovery_point import (
     History,
     LedgerEntry,
     RecoveryPoint,
-    find_points,
+    find_recovery_points,
     keys,
     walk_ancestors,
 )
@@ -51,7 +51,7 @@ class TableModel:
         return self.refs | ({"main": self.head} if self.head is not None else {})
 
     def points(self, *, with_archive: bool = True) -> Mapping[str, RecoveryPoint]:
-        return find_points(self.history(with_archive=with_archive), *STREAMS)
+        return find_recovery_points(self.history(with_archive=with_archive), *STREAMS)
 
     def add(
         self, parent: int | None, states: Mapping[str, StreamState], kind: str, **told: str

@@ -22,7 +22,7 @@ from support.scripted_catalog import ScriptedCatalog
 from frazil.connections import CatalogPreset
 from frazil.iceberg.branches import create_branch, name_branch
 from frazil.iceberg.catalog import TableStore
-from frazil.iceberg.commit_retry import MAX_TURNS
+from frazil.iceberg.commit_retry import MAX_ATTEMPTS
 from frazil.iceberg.commits import (
     MAIN,
     build_append,
@@ -38,7 +38,13 @@ from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
 from frazil.ingest.publishing import Marker, publish_batch, publish_marker
 from frazil.kafka.cluster import PartitionOffsets, TopicFacts
 from frazil.ledger.offsets import NextOffsets, iterate_ranges
-from frazil.ledger.recovery_point import History, Landed, RecoveryPoint, find_recovery_point, keys
+from frazil.ledger.recovery_point import (
+    History,
+    PublishedBatch,
+    RecoveryPoint,
+    find_recovery_point,
+    keys,
+)
 from frazil.ledger.state import StreamState
 from frazil.streams.models import Stream
 
@@ -187,11 +193,11 @@ class Lake:
             partitions=counts,
         )
 
-    def publish(self, plan: BatchPlan, staged: Staged) -> Landed:
+    def publish(self, plan: BatchPlan, staged: Staged) -> PublishedBatch:
         """Publish with a passed verdict."""
         return publish_batch(self.store, plan, staged, passed(plan, staged), "test")
 
-    def ingest(self, *ends: int) -> Landed:
+    def ingest(self, *ends: int) -> PublishedBatch:
         """Plan, stage and publish one batch."""
         plan = self.plan(*ends)
         return self.publish(plan, self.stage(plan))
@@ -244,7 +250,7 @@ class Molds:
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True)
         self.cast(lake, Lake.begin)
-        with stamina.set_testing(True, attempts=MAX_TURNS, cap=True):
+        with stamina.set_testing(True, attempts=MAX_ATTEMPTS, cap=True):
             yield lake
         lake.close()
 

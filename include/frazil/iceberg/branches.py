@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from frazil.errors import CatalogUnavailableError
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 
 PREFIX = "frazil_"
 _NAME = re.compile(
@@ -60,7 +60,7 @@ def create_branch(store: TableStore, table_name: str, branch: str) -> int:
     Raises:
         CatalogUnavailableError: the catalog does not keep branches.
     """
-    head = take_turns(f"creating branch {branch}", lambda: _create_turn(store, table_name, branch))
+    head = retry_commit(f"creating branch {branch}", lambda: _try_create(store, table_name, branch))
     ref = store.load(table_name).metadata.refs.get(branch)
     if ref is None or ref.snapshot_id != head:
         raise CatalogUnavailableError(
@@ -71,7 +71,7 @@ def create_branch(store: TableStore, table_name: str, branch: str) -> int:
     return head
 
 
-def drop_attempt(store: TableStore, table_name: str, branch: str) -> None:
+def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None:
     """Drop the branch of an attempt that is given up; what is gone already is fine.
 
     Raises:
@@ -89,7 +89,7 @@ def drop_attempt(store: TableStore, table_name: str, branch: str) -> None:
             )
 
 
-def _create_turn(store: TableStore, table_name: str, branch: str) -> int:
+def _try_create(store: TableStore, table_name: str, branch: str) -> int:
     table = store.load(table_name)
     landed = table.metadata.refs.get(branch)
     if landed is not None:  # by an earlier turn whose answer was lost: nobody else has this name
@@ -100,17 +100,19 @@ def _create_turn(store: TableStore, table_name: str, branch: str) -> int:
             f"table {table_name} has no snapshot to start a branch from",
             "run again: the first task of the run bootstraps the table",
         )
-    commit_turn(store, table, {branch: None}, [commits.set_branch(branch, head.snapshot_id)])
+    commit_once(store, table, {branch: None}, [commits.set_branch(branch, head.snapshot_id)])
     return head.snapshot_id
 
 
-def forsake_branch(store: TableStore, table_name: str, branch: str) -> None:
+def drop_abandoned_branch(store: TableStore, table_name: str, branch: str) -> None:
     """Drop a branch that nobody will publish; one that is gone already is fine."""
-    take_turns(f"dropping branch {branch}", lambda: _forsake_turn(store, table_name, branch))
+    retry_commit(
+        f"dropping branch {branch}", lambda: _try_drop_abandoned(store, table_name, branch)
+    )
 
 
-def _forsake_turn(store: TableStore, table_name: str, branch: str) -> None:
+def _try_drop_abandoned(store: TableStore, table_name: str, branch: str) -> None:
     table = store.load(table_name)
     ref = table.metadata.refs.get(branch)
     if ref is not None:
-        commit_turn(store, table, {branch: ref.snapshot_id}, commits.drop_branch(branch))
+        commit_once(store, table, {branch: ref.snapshot_id}, commits.drop_branch(branch))

@@ -12,17 +12,17 @@ from frazil.errors import ClockBehindError, CommitContentionError, UnavailableEr
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
 
-MAX_TURNS = 12
+MAX_ATTEMPTS = 12
 
 
 Result = TypeVar("Result")
 
 
-class LostTurnError(Exception):
+class CommitConflictError(Exception):
     """This turn did not decide anything; look again."""
 
 
-def take_turns(doing: str, turn: Callable[[], Result]) -> Result:
+def retry_commit(doing: str, turn: Callable[[], Result]) -> Result:
     """Run turns with jitter until one decides.
 
     Raises:
@@ -31,8 +31,8 @@ def take_turns(doing: str, turn: Callable[[], Result]) -> Result:
     """
     try:
         for attempt in stamina.retry_context(
-            on=(LostTurnError, UnavailableError),
-            attempts=MAX_TURNS,
+            on=(CommitConflictError, UnavailableError),
+            attempts=MAX_ATTEMPTS,
             timeout=90.0,
             wait_initial=0.05,
             wait_max=2.0,
@@ -40,9 +40,9 @@ def take_turns(doing: str, turn: Callable[[], Result]) -> Result:
         ):
             with attempt:
                 return turn()
-    except LostTurnError as error:
+    except CommitConflictError as error:
         raise CommitContentionError(
-            f"{doing}: other writers or an unsure catalog won {MAX_TURNS} turns; the last said: "
+            f"{doing}: other writers or an unsure catalog won {MAX_ATTEMPTS} turns; the last said: "
             f"{error}",
             "run again: the step first looks whether its commit landed",
         ) from error
@@ -50,7 +50,7 @@ def take_turns(doing: str, turn: Callable[[], Result]) -> Result:
     raise AssertionError(message)
 
 
-def lose_on_conflict(doing: Callable[[], Result]) -> Result:
+def raise_on_conflict(doing: Callable[[], Result]) -> Result:
     """Do it; a lost race ends the turn, anything else is an error.
 
     Raises:
@@ -60,11 +60,11 @@ def lose_on_conflict(doing: Callable[[], Result]) -> Result:
         return doing()
     except Exception as error:
         if commits.is_definite_conflict(error):
-            raise LostTurnError(str(error)[:200]) from error
+            raise CommitConflictError(str(error)[:200]) from error
         raise
 
 
-def commit_turn(
+def commit_once(
     store: TableStore, table: Table, ref_heads: Mapping[str, int | None], updates: list[TableUpdate]
 ) -> None:
     """Commit once; a conflict or an unknown outcome ends the turn.
@@ -86,4 +86,4 @@ def commit_turn(
             raise
     except Exception as error:
         kind = "conflict" if commits.is_definite_conflict(error) else "unknown outcome"
-        raise LostTurnError(f"{kind}: {type(error).__name__}: {str(error)[:200]}") from error
+        raise CommitConflictError(f"{kind}: {type(error).__name__}: {str(error)[:200]}") from error

@@ -53,7 +53,7 @@ def read_rows(table: Table) -> dict[Partition, Offsets]:
     return {(topic, number): offsets for (_, topic, number), offsets in grouped.items()}
 
 
-def read_letters(table: Table | None) -> dict[Partition, dict[str, Offsets]]:
+def read_dead_letters(table: Table | None) -> dict[Partition, dict[str, Offsets]]:
     """Read the coordinates of every dead letter, by partition and attempt."""
     letters: defaultdict[Partition, dict[str, Offsets]] = defaultdict(dict)
     if table is not None:

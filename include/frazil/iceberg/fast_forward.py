@@ -15,10 +15,10 @@ from frazil.errors import CatalogUnavailableError, StageLostError, StageStaleErr
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ledger import keys
-from frazil.ledger.recovery_point import History, Landed, LedgerEntry, find_batch
+from frazil.ledger.recovery_point import History, LedgerEntry, PublishedBatch, find_batch
 from frazil.ledger.state import StreamState, hint_properties
 
 Refusal = Callable[[Table, History], None]
@@ -26,7 +26,7 @@ Refusal = Callable[[Table, History], None]
 
 
 @dataclass(frozen=True)
-class Seal:
+class FastForward:
     """A staged branch and what its snapshot will say; `states` are those that it moves, if any.
 
     The summary's `frazil.batch-id` is the seal's own id, by which a repetition finds it.
@@ -44,7 +44,7 @@ class Seal:
         return self.summary[keys.BATCH_ID]
 
 
-def publish_seal(store: TableStore, seal: Seal, refuse: Refusal) -> Landed:
+def fast_forward_main(store: TableStore, seal: FastForward, refuse: Refusal) -> PublishedBatch:
     """Publish a staged branch on exactly the head that it was staged on.
 
     Raises:
@@ -54,7 +54,7 @@ def publish_seal(store: TableStore, seal: Seal, refuse: Refusal) -> Landed:
         FrazilError: whatever `refuse` raises; nothing was written.
     """
     doing = f"sealing {seal.summary[keys.KIND]} {seal.own_id} on {seal.table}"
-    landed = take_turns(doing, lambda: _seal_turn(store, seal, refuse))
+    landed = retry_commit(doing, lambda: _try_fast_forward(store, seal, refuse))
     _, history = load_with_history(store, seal.table)
     if find_batch(history, seal.own_id) is None:  # some catalogs do not compare and set (A13)
         raise CatalogUnavailableError(
@@ -65,14 +65,14 @@ def publish_seal(store: TableStore, seal: Seal, refuse: Refusal) -> Landed:
     return landed
 
 
-def _seal_turn(store: TableStore, seal: Seal, refuse: Refusal) -> Landed:
+def _try_fast_forward(store: TableStore, seal: FastForward, refuse: Refusal) -> PublishedBatch:
     """Take one turn; its first line decides whether an earlier one with no answer landed."""
     table, history = load_with_history(store, seal.table)
     found = find_batch(history, seal.own_id)
     if found is not None:
-        return Landed(found, was_there=True)
+        return PublishedBatch(found, was_there=True)
     refuse(table, history)
-    refuse_moved(table, history, seal)
+    require_unmoved_branch(table, history, seal)
     reach_failpoint("seal.before-commit")
     summary = {**seal.summary, keys.SOURCE_SNAPSHOT_ID: str(seal.staged_id)}
     with translated_errors(f"writing the seal of {seal.branch}"):
@@ -82,13 +82,13 @@ def _seal_turn(store: TableStore, seal: Seal, refuse: Refusal) -> Landed:
     if seal.states:
         updates.append(commits.set_properties(hint_properties(seal.states, new_id)))
     updates += commits.drop_branch(seal.branch)
-    commit_turn(store, table, {commits.MAIN: history.head, seal.branch: seal.staged_id}, updates)
+    commit_once(store, table, {commits.MAIN: history.head, seal.branch: seal.staged_id}, updates)
     reach_failpoint("seal.after-commit")
     entry = LedgerEntry(new_id, seal.staged_id, added.snapshot.timestamp_ms, summary)
-    return Landed(entry, was_there=False)
+    return PublishedBatch(entry, was_there=False)
 
 
-def refuse_moved(table: Table, history: History, seal: Seal) -> None:
+def require_unmoved_branch(table: Table, history: History, seal: FastForward) -> None:
     """Refuse a branch that is not where it was staged, and a head that is not its parent."""
     what = f"{seal.summary[keys.KIND]} {seal.own_id}: branch {seal.branch} of {seal.table}"
     ref = table.metadata.refs.get(seal.branch)

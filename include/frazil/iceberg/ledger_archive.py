@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from frazil.iceberg.catalog import NewTable, TableStore, read_history, translated_errors
-from frazil.iceberg.commit_retry import lose_on_conflict, take_turns
+from frazil.iceberg.commit_retry import raise_on_conflict, retry_commit
 from frazil.iceberg.commits import Retained, append_rows
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import Archive, History, LedgerEntry, walk_ancestors
@@ -147,7 +147,7 @@ def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry])
         append_rows(store.catalog, _ledger_table(store), content, RETAINED)
 
     with translated_errors(f"archiving the ledger of {history.table}"):
-        take_turns(f"archiving {history.table}", lambda: lose_on_conflict(append))
+        retry_commit(f"archiving {history.table}", lambda: raise_on_conflict(append))
 
 
 def _ledger_table(store: TableStore) -> Table:

@@ -25,7 +25,7 @@ COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in ("topic", "partitio
 
 
 @dataclass(frozen=True)
-class Affected:
+class ChangedFile:
     """One file with rows that go: which of its rows they are, and their coordinates."""
 
     task: FileScanTask
@@ -44,14 +44,14 @@ class Affected:
 
 
 @dataclass
-class Survivors:
+class RetainedRows:
     """Files written for rows that stay, by the file they come from: one turn serves the next."""
 
     stream: str
     by_name: dict[tuple[str, ...], list[DataFile]] = field(default_factory=dict)
 
 
-def collect_offsets(affected: Iterable[Affected]) -> dict[Partition, Offsets]:
+def collect_offsets(affected: Iterable[ChangedFile]) -> dict[Partition, Offsets]:
     """Join the coordinates of all files, by partition."""
     parts: dict[Partition, list[Offsets]] = {}
     for file in affected:
@@ -60,13 +60,13 @@ def collect_offsets(affected: Iterable[Affected]) -> dict[Partition, Offsets]:
     return {partition: np.concatenate(offsets) for partition, offsets in parts.items()}
 
 
-def count_rows(affected: Iterable[Affected]) -> int:
+def count_rows(affected: Iterable[ChangedFile]) -> int:
     """Count the rows that go."""
     return sum(int(np.count_nonzero(file.is_inside)) for file in affected)
 
 
-def write_survivors(
-    table: Table, affected: Iterable[Affected], known: Survivors
+def write_retained_rows(
+    table: Table, affected: Iterable[ChangedFile], known: RetainedRows
 ) -> Iterator[DataFile]:
     """Write again what stays of files that lose only some of their rows, in their own partition.
 
@@ -74,16 +74,16 @@ def write_survivors(
         TargetError: such a file belongs to an older partition spec.
     """
     affected = tuple(affected)
-    refuse_older_specs(table, affected, known.stream)
+    require_current_spec(table, affected, known.stream)
     for file in affected:
         if file.is_inside.all():
             continue
         if file.name not in known.by_name:
-            known.by_name[file.name] = list(_write_rest(table, file))
+            known.by_name[file.name] = list(_write_retained(table, file))
         yield from known.by_name[file.name]
 
 
-def refuse_older_specs(table: Table, affected: Iterable[Affected], stream: str) -> None:
+def require_current_spec(table: Table, affected: Iterable[ChangedFile], stream: str) -> None:
     """Refuse to write a file again by another partition spec than its own.
 
     Raises:
@@ -101,7 +101,7 @@ def refuse_older_specs(table: Table, affected: Iterable[Affected], stream: str) 
         )
 
 
-def _write_rest(table: Table, affected: Affected) -> Iterator[DataFile]:
+def _write_retained(table: Table, affected: ChangedFile) -> Iterator[DataFile]:
     spec = table.spec()
     rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_inside))
     key = PartitionKey(field_values=[], partition_spec=spec, schema=table.schema())

@@ -174,7 +174,7 @@ def _write_type(field_type: IcebergType, name: str) -> str:
     return text
 
 
-def list_misfits(schema: Schema, columns: tuple[Column, ...]) -> list[str]:
+def list_schema_differences(schema: Schema, columns: tuple[Column, ...]) -> list[str]:
     """List what keeps an existing table from taking these columns, one line each."""
     wanted = build_table_schema(columns)
     have = {field.name: field for field in schema.fields}

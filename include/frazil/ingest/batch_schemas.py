@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from frazil.errors import SchemaMisfitError, StageStaleError
-from frazil.iceberg.commit_retry import take_turns
+from frazil.iceberg.commit_retry import retry_commit
 from frazil.ingest.messages import BatchPlan, StageResult
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, walk_ancestors
-from frazil.schemas.evolution import keep_question
+from frazil.schemas.evolution import store_question
 from frazil.schemas.payloads import (
     Payload,
     add_schemas,
@@ -25,7 +25,7 @@ from frazil.workspace import Workspace
 BatchSchemas = dict[Part, WireFormat]
 
 
-def find_latest_ids(work: Workspace) -> dict[Part, int]:
+def find_latest_schema_ids(work: Workspace) -> dict[Part, int]:
     """Find the newest schema of each part that is decoded by it, for the plan to name.
 
     Raises:
@@ -38,12 +38,12 @@ def find_latest_ids(work: Workspace) -> dict[Part, int]:
     }
 
 
-def read_remembered_ids(history: History, stream: str) -> tuple[int, ...]:
+def read_known_schema_ids(history: History, stream: str) -> tuple[int, ...]:
     """Read the schemas that the stream's last batch met, as its snapshot says."""
     return next(_iterate_ids(history, stream, beyond_metadata=False), ())
 
 
-def read_met_ids(history: History, stream: str) -> tuple[int, ...]:
+def read_seen_schema_ids(history: History, stream: str) -> tuple[int, ...]:
     """Read every schema that a stream's batches met, for what reads their records again."""
     met = _iterate_ids(history, stream, beyond_metadata=True)
     return tuple(sorted({schema_id for ids in met for schema_id in ids}))
@@ -130,7 +130,7 @@ def describe_key(work: Workspace, schemas: BatchSchemas) -> KeyDecode | None:
     return KeyDecode(convert=key.convert, column=column, type=text, wire=schemas.get("key"))
 
 
-def refuse_unasked(work: Workspace, plan: BatchPlan, met: Iterable[int]) -> None:
+def require_reviewed_schemas(work: Workspace, plan: BatchPlan, met: Iterable[int]) -> None:
     """Refuse a batch of which a schema asks for more than the table has.
 
     Its fields would be left out without a word. Who asks is noted in the table, so that the next
@@ -153,7 +153,7 @@ def refuse_unasked(work: Workspace, plan: BatchPlan, met: Iterable[int]) -> None
         for payload in list_payloads(work.stream, plan.put_aside)
         if payload.part == "value" and payload.is_framed
         for number in met
-        if (asked := _list_asked(work, payload, number))
+        if (asked := _list_reviewed_ids(work, payload, number))
     }
     if not asking:
         return
@@ -166,7 +166,7 @@ def refuse_unasked(work: Workspace, plan: BatchPlan, met: Iterable[int]) -> None
     )
 
 
-def _list_asked(work: Workspace, payload: Payload, number: int) -> str:
+def _list_reviewed_ids(work: Workspace, payload: Payload, number: int) -> str:
     """Say what a schema asks for beyond the columns; empty if nothing, or if it is put aside."""
     schema = work.registry(payload.options.registry).find_schema(number)
     if schema is None:
@@ -186,6 +186,6 @@ def _note(work: Workspace, ids: Iterable[int]) -> None:
     asking = replace(work, asked_by=tuple(ids))
 
     def turn() -> None:
-        keep_question(asking, work.store.load(work.stream.table.name))
+        store_question(asking, work.store.load(work.stream.table.name))
 
-    take_turns(f"noting what schemas of {work.stream.stream} ask for", turn)
+    retry_commit(f"noting what schemas of {work.stream.stream} ask for", turn)

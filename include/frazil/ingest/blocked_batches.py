@@ -41,7 +41,7 @@ class BlockedBatch(BaseModel):
     waiver: Waiver | None = None
 
 
-class Fingerprint(BaseModel):
+class RulesFingerprint(BaseModel):
     """What a blocked batch was judged with; any change opens the stream again."""
 
     model_config = ConfigDict(frozen=True)
@@ -73,11 +73,11 @@ def encode_blocked(blocked: BlockedBatch) -> dict[str, str]:
     return {keys.blocked_key(blocked.plan.stream): json.dumps(blocked.model_dump(mode="json"))}
 
 
-def is_standing(blocked: BlockedBatch, point: RecoveryPoint, judged: Fingerprint) -> bool:
+def is_standing(blocked: BlockedBatch, point: RecoveryPoint, judged: RulesFingerprint) -> bool:
     """Say whether the record still speaks of the next batch and of today's rules."""
     plan = blocked.plan
     same_base = (plan.base_epoch, plan.base_batch) == (point.state.epoch, point.state.batch)
-    return same_base and judged == Fingerprint.of(plan)
+    return same_base and judged == RulesFingerprint.of(plan)
 
 
 def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
@@ -93,13 +93,13 @@ def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
     )
 
 
-def read_fingerprint(work: Workspace) -> Fingerprint:
+def read_rules_fingerprint(work: Workspace) -> RulesFingerprint:
     """Read the rules as they stand now.
 
     Raises:
         SuiteError: the suite cannot be read, or does not fit the columns.
     """
-    return Fingerprint(
+    return RulesFingerprint(
         suite_hash=_load_suite_hash(work),
         stream_hash=work.stream.content_hash,
         transform_version=transform_version(work.stream),
@@ -115,7 +115,7 @@ def _load_suite_hash(work: Workspace) -> str:
     return suite.hash
 
 
-def refuse_other_rules(work: Workspace, plan: BatchPlan) -> None:
+def require_same_rules(work: Workspace, plan: BatchPlan) -> None:
     """See that a step works by the rules that the plan was made with.
 
     Each task opens the files afresh, and the snapshot is signed with the plan's hashes: a file that
@@ -124,7 +124,7 @@ def refuse_other_rules(work: Workspace, plan: BatchPlan) -> None:
     Raises:
         StageStaleError: the stream file, the suite or the transform changed since the plan.
     """
-    now = read_fingerprint(work)
+    now = read_rules_fingerprint(work)
     pairs = {
         "the stream file": (plan.stream_hash, now.stream_hash),
         "the suite": (plan.suite_hash, now.suite_hash),

@@ -10,13 +10,13 @@ from frazil.errors import IncompatibleTableError, StreamFileError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import HOT_DICTIONARY, NewTable, TableStore
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.table_schema import (
     build_partition_spec,
     build_sort_order,
     build_table_schema,
-    list_misfits,
+    list_schema_differences,
 )
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ingest.fast_path import list_partitions
@@ -47,16 +47,16 @@ def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint
     reach_failpoint("plan.before-create-table")
     table = work.store.find(stream.table.name)
     if table is None:
-        refuse_unkept_start(stream, topics)
+        require_retained_start(stream, topics)
         table = work.store.create(stream.table.name, new_table(stream))
     elif has_begun(table.properties, stream.stream):
         work = settle_schema(work)
         stream, table = work.stream, work.store.load(stream.table.name)
-    refuse_misfits(stream, table.schema())
+    require_matching_schema(stream, table.schema())
     remember_route(work)
     reach_failpoint("plan.before-bootstrap")
-    point = take_turns(
-        f"bootstrapping stream {stream.stream}", lambda: _bootstrap_turn(work, topics)
+    point = retry_commit(
+        f"bootstrapping stream {stream.stream}", lambda: _try_bootstrap(work, topics)
     )
     reach_failpoint("plan.after-bootstrap")
     if stream.errors.tolerance == "quarantine":
@@ -64,13 +64,13 @@ def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint
     return point
 
 
-def refuse_misfits(stream: Stream, schema: Schema) -> None:
+def require_matching_schema(stream: Stream, schema: Schema) -> None:
     """Refuse a table that cannot hold the stream's columns.
 
     Raises:
         IncompatibleTableError: with every misfit.
     """
-    misfits = list_misfits(schema, stream.parsed_columns)
+    misfits = list_schema_differences(schema, stream.parsed_columns)
     if misfits:
         next_step = (
             "change value.columns in the stream file, relax the table's column, or name another "
@@ -104,12 +104,12 @@ def new_table(stream: Stream) -> NewTable:
     )
 
 
-def _bootstrap_turn(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint:
+def _try_bootstrap(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint:
     table, history = load_with_history(work.store, work.stream.table.name)
     point = find_recovery_point(history, work.stream.stream)
     if point is not None:
         return point
-    refuse_second_owner(history, work.stream)
+    require_sole_owner(history, work.stream)
     state = initial_state(work.stream, topics, work.kafka)
     marker = Marker(
         kind=keys.BOOTSTRAP,
@@ -121,7 +121,7 @@ def _bootstrap_turn(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPo
     return RecoveryPoint(state, publish_marker(work.store, table, marker))
 
 
-def refuse_second_owner(history: History, stream: Stream) -> None:
+def require_sole_owner(history: History, stream: Stream) -> None:
     """Refuse a new stream where another one has read the same topic into the table (B6, B9).
 
     Every record would be there twice, and no recovery point would show it.
@@ -171,11 +171,11 @@ def _start_offsets(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> tuple[
             instant_ms, isolation = to_epoch_ms(text), stream.source.isolation
             return kafka.fetch_offsets_at(topic.topic, count, instant_ms, isolation)
         case StartAtOffsets(offsets=offsets):
-            refuse_unkept_start(stream, [topic])
+            require_retained_start(stream, [topic])
             return tuple(offsets.get(p, start) for p, start in enumerate(earliest))
 
 
-def refuse_unkept_start(stream: Stream, topics: Sequence[TopicFacts]) -> None:
+def require_retained_start(stream: Stream, topics: Sequence[TopicFacts]) -> None:
     """Refuse start offsets that Kafka does not have, while nothing is written yet.
 
     Raises:
@@ -210,7 +210,7 @@ def read_point(store: TableStore, stream: Stream) -> RecoveryPoint | None:
     return find_recovery_point(history, stream.stream)
 
 
-def refuse_departed(table: Table, stream: Stream) -> None:
+def require_unchanged_route(table: Table, stream: Stream) -> None:
     """Refuse a route that lost a value or another field decides; write nothing.
 
     Raises:
@@ -237,19 +237,19 @@ def remember_route(work: Workspace) -> None:
     """Write down the values that the stream of the rest leaves to others.
 
     Raises:
-        StreamFileError: see `refuse_departed`; nothing was written.
+        StreamFileError: see `require_unchanged_route`; nothing was written.
     """
     stream = work.stream
 
     def turn() -> None:
         table = work.store.load(stream.table.name)
-        refuse_departed(table, stream)
+        require_unchanged_route(table, stream)
         route = stream.route
         if route is None or route.takes is not None:
             return
         text = json.dumps({"field": route.field, "values": sorted(route.tables)})
         if table.properties.get(keys.route_key(stream.stream)) != text:
             update = commits.set_properties({keys.route_key(stream.stream): text})
-            commit_turn(work.store, table, {}, [update])
+            commit_once(work.store, table, {}, [update])
 
-    take_turns(f"writing down the route of stream {stream.stream}", turn)
+    retry_commit(f"writing down the route of stream {stream.stream}", turn)

@@ -8,13 +8,13 @@ import pyarrow as pa
 from frazil.errors import BatchError, BudgetExceededError, ConservationError, QualityFailedError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.data_files import read_staged_frame
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
     encode_blocked,
     read_blocked,
-    refuse_other_rules,
+    require_same_rules,
 )
 from frazil.ingest.error_budget import BadRecords, explain_excess
 from frazil.ingest.messages import BatchPlan, ExpectationOutcome, Staged, Verdict
@@ -23,7 +23,7 @@ from frazil.ledger.usage import take_usage
 from frazil.quality.expectations import Expectation
 from frazil.quality.judge import judge_suite
 from frazil.schemas.inferred_columns import with_columns
-from frazil.streams.routes import count_own
+from frazil.streams.routes import count_own_records
 from frazil.workspace import Workspace
 
 
@@ -53,9 +53,9 @@ def judge_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
     """
     if staged.already_published or staged.rows_read == 0:
         return _verdict(plan, staged, "empty", ())
-    refuse_other_rules(work, plan)
-    refuse_imbalance(plan, staged)
-    refuse_excess(work, plan, staged)
+    require_same_rules(work, plan)
+    require_conservation(plan, staged)
+    require_within_budget(work, plan, staged)
     results = judge_rows(work, plan, staged)
     reach_failpoint("check.before-verdict")
     failed = [r for r in results if not r.success and r.blocking]
@@ -67,7 +67,7 @@ def judge_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
     return _verdict(plan, staged, outcome, results, work)
 
 
-def refuse_imbalance(plan: BatchPlan, staged: Staged) -> None:
+def require_conservation(plan: BatchPlan, staged: Staged) -> None:
     """See that read = written + quarantined + skipped, in total and per partition (E3)."""
     parts = staged.rows_written + staged.rows_quarantined + staged.rows_skipped
     by_partition = sum(p.rows_read for p in staged.partitions)
@@ -83,10 +83,10 @@ def refuse_imbalance(plan: BatchPlan, staged: Staged) -> None:
         )
 
 
-def refuse_excess(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
+def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
     """Stop a bad rollout before anything of it is visible (A11, E5)."""
     bad = staged.rows_read - staged.rows_written - staged.rows_elsewhere
-    own = count_own(work.stream.route, staged.rows_read, staged.rows_elsewhere)
+    own = count_own_records(work.stream.route, staged.rows_read, staged.rows_elsewhere)
     records = BadRecords(own, bad, staged.rows_invalid, staged.rows_put_aside)
     excess = explain_excess(work.stream.errors, records)
     if excess is not None and plan.waived is None:
@@ -132,9 +132,9 @@ def record_block(work: Workspace, plan: BatchPlan, staged: Staged, error: BatchE
         # A named person's word stays, also when an older run fails the same batch again.
         waiver = stored.waiver if stored and stored.plan.batch_id == plan.batch_id else None
         record = encode_blocked(blocked.model_copy(update={"waiver": waiver}))
-        commit_turn(work.store, table, {}, [commits.set_properties(record)])
+        commit_once(work.store, table, {}, [commits.set_properties(record)])
 
-    take_turns(f"recording that batch {plan.batch_id} is blocked", turn)
+    retry_commit(f"recording that batch {plan.batch_id} is blocked", turn)
 
 
 def _quality_error(

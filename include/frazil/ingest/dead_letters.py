@@ -18,12 +18,12 @@ from pyiceberg.table.update import TableUpdate
 from frazil.errors import StageLostError
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import NewTable, TableStore, dead_letters_name, translated_errors
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.table_schema import build_dead_letters_schema
 from frazil.ingest.messages import BatchPlan, Staged
 from frazil.ledger import keys
-from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, Offsets, Partition, join_letters
-from frazil.ledger.history import NOBODY, Spans, Step, find_owners, list_attempts, list_spans
+from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, Offsets, Partition, join_dead_letters
+from frazil.ledger.history import UNCLAIMED, Spans, Step, find_owners, list_attempts, list_spans
 
 
 def ensure_dead_letters_table(store: TableStore, table_name: str) -> None:
@@ -32,7 +32,7 @@ def ensure_dead_letters_table(store: TableStore, table_name: str) -> None:
     table = store.find(name) or store.create(name, NewTable(build_dead_letters_schema()))
     if table.current_snapshot() is not None:
         return
-    take_turns(f"preparing {name}", lambda: _first_snapshot(store, name))
+    retry_commit(f"preparing {name}", lambda: _first_snapshot(store, name))
 
 
 def _first_snapshot(store: TableStore, name: str) -> None:
@@ -44,7 +44,7 @@ def _first_snapshot(store: TableStore, name: str) -> None:
         added,
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
     ]
-    commit_turn(store, table, {commits.MAIN: None}, updates)
+    commit_once(store, table, {commits.MAIN: None}, updates)
 
 
 def publish_dead_letters(store: TableStore, plan: BatchPlan, staged: Staged) -> None:
@@ -56,7 +56,7 @@ def publish_dead_letters(store: TableStore, plan: BatchPlan, staged: Staged) -> 
     if staged.dead_letters_snapshot_id is None:
         return
     name = dead_letters_name(plan.table)
-    take_turns(
+    retry_commit(
         f"publishing dead letters of batch {plan.batch_id}",
         lambda: _publish_turn(store, name, plan, staged),
     )
@@ -64,7 +64,7 @@ def publish_dead_letters(store: TableStore, plan: BatchPlan, staged: Staged) -> 
 
 def _publish_turn(store: TableStore, name: str, plan: BatchPlan, staged: Staged) -> None:
     table = store.load(name)
-    if has_letters_of(table, staged.attempt):
+    if has_dead_letters(table, staged.attempt):
         return
     snapshot_id = staged.dead_letters_snapshot_id
     branch = table.metadata.refs.get(staged.attempt)
@@ -90,10 +90,10 @@ def _publish_turn(store: TableStore, name: str, plan: BatchPlan, staged: Staged)
         *commits.drop_branch(staged.attempt, snapshot_id),
     ]
     heads = {commits.MAIN: head.snapshot_id if head else None, staged.attempt: snapshot_id}
-    commit_turn(store, table, heads, updates)
+    commit_once(store, table, heads, updates)
 
 
-def has_letters_of(table: Table, attempt: str) -> bool:
+def has_dead_letters(table: Table, attempt: str) -> bool:
     """Decide by rows whether an attempt's letters are in the table: its snapshots may expire."""
     with translated_errors("looking for dead letters"):
         scan = table.scan(
@@ -102,7 +102,7 @@ def has_letters_of(table: Table, attempt: str) -> bool:
         return bool(scan.to_arrow().num_rows)
 
 
-def count_letters(table: Table, attempts: frozenset[str]) -> int:
+def count_dead_letters(table: Table, attempts: frozenset[str]) -> int:
     """Count the letters of these attempts."""
     with translated_errors("counting dead letters"):
         rows = table.scan(selected_fields=("attempt",)).to_arrow()
@@ -123,7 +123,7 @@ _PLAIN = ("attempt", "reason", "quarantined_at", "resolved_by")
 
 
 @dataclass(frozen=True)
-class Taken:
+class Resolved:
     """Letters of one partition that a redrive brought back, of the last batches before a step."""
 
     offsets: Offsets
@@ -131,7 +131,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Lots:
+class Resolution:
     """What became of letters, each by its place: does it count, and which redrive took it.
 
     `ends` are the steps that ended the log that it was read from, `NOBODY` for the log of today.
@@ -142,11 +142,11 @@ class Lots:
     ends: Indexes
 
 
-def list_taken(steps: tuple[Step, ...], partition: Partition) -> dict[int, Taken]:
+def list_resolved(steps: tuple[Step, ...], partition: Partition) -> dict[int, Resolved]:
     """Give what each redrive lists of a partition, by the redrive's index."""
     indexes: dict[int | None, int] = {s.entry.snapshot_id: i for i, s in enumerate(steps)}
     return {
-        index: Taken(
+        index: Resolved(
             step.taken[partition],
             index if step.taken_before is None else indexes.get(step.taken_before, 0),
         )
@@ -155,9 +155,9 @@ def list_taken(steps: tuple[Step, ...], partition: Partition) -> dict[int, Taken
     }
 
 
-def judge_letters(
-    offsets: Offsets, indexes: Indexes, spans: Spans, taken: Mapping[int, Taken]
-) -> Lots:
+def resolve_dead_letters(
+    offsets: Offsets, indexes: Indexes, spans: Spans, taken: Mapping[int, Resolved]
+) -> Resolution:
     """Decide which letters of one partition count (protocol.md, Dead letters).
 
     A letter counts if its attempt is the last of its log that covers its coordinate, and no redrive
@@ -167,22 +167,22 @@ def judge_letters(
     """
     is_last = np.zeros(len(offsets), dtype=np.bool_)
     for own in spans.generations:
-        is_last |= (indexes != NOBODY) & (find_owners(offsets, own) == indexes)
-    takers = np.full(len(offsets), NOBODY, dtype=np.int64)
+        is_last |= (indexes != UNCLAIMED) & (find_owners(offsets, own) == indexes)
+    takers = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
     for position, listed in sorted(taken.items()):
         known = [span for span in spans.every if span.index < listed.before]
-        is_listed = is_last & (find_owners(offsets, known) == indexes) & (takers == NOBODY)
+        is_listed = is_last & (find_owners(offsets, known) == indexes) & (takers == UNCLAIMED)
         takers[is_listed & np.isin(offsets, listed.offsets)] = position
-    restarts = np.array([*spans.restarts, NOBODY], dtype=np.int64)
+    restarts = np.array([*spans.restarts, UNCLAIMED], dtype=np.int64)
     ends = restarts[np.searchsorted(restarts[:-1], indexes)]
-    return Lots(is_open=is_last & (takers == NOBODY), takers=takers, ends=ends)
+    return Resolution(is_open=is_last & (takers == UNCLAIMED), takers=takers, ends=ends)
 
 
-def select_counting(
+def select_open(
     letters: Mapping[str, Offsets],
     spans: Spans,
     attempts: Mapping[int, str],
-    taken: Mapping[int, Taken],
+    taken: Mapping[int, Resolved],
 ) -> tuple[Offsets, Offsets]:
     """Select the letters of a partition that count, and those that a redrive brought back.
 
@@ -196,12 +196,15 @@ def select_counting(
         [NO_OFFSETS, *(np.full(len(each), by_attempt[name]) for name, each in known.items())]
     )
     order = np.argsort(offsets, kind="stable")
-    offsets, lots = offsets[order], judge_letters(offsets[order], indexes[order], spans, taken)
-    return offsets[lots.is_open], offsets[lots.takers != NOBODY]
+    offsets, lots = (
+        offsets[order],
+        resolve_dead_letters(offsets[order], indexes[order], spans, taken),
+    )
+    return offsets[lots.is_open], offsets[lots.takers != UNCLAIMED]
 
 
 @dataclass(frozen=True)
-class LetterBook:
+class DeadLetterIndex:
     """The letters of one stream, one row each, by partition and offset, and what became of them.
 
     Columns of `rows`: `topic`, `partition`, `offset`, `schema_id`, `attempt`, `reason`,
@@ -209,21 +212,23 @@ class LetterBook:
     """
 
     rows: pa.Table
-    lots: Lots
+    lots: Resolution
 
-    def judged_by(self, steps: tuple[Step, ...]) -> "LetterBook":
+    def judged_by(self, steps: tuple[Step, ...]) -> "DeadLetterIndex":
         """Judge the same letters by another look at main's ancestry."""
         return replace(self, lots=_judge_rows(self.rows, steps))
 
 
-def read_book(table: Table | None, stream: str, steps: tuple[Step, ...]) -> LetterBook:
+def read_dead_letter_index(
+    table: Table | None, stream: str, steps: tuple[Step, ...]
+) -> DeadLetterIndex:
     """Read a stream's letters without their values, and judge them by main's ancestry.
 
     Raises:
         CatalogUnavailableError, StorageError: the letters cannot be read.
     """
     rows = _sort_rows(_read_rows(table, stream))
-    return LetterBook(rows, _judge_rows(rows, steps))
+    return DeadLetterIndex(rows, _judge_rows(rows, steps))
 
 
 def _read_rows(table: Table | None, stream: str) -> pa.Table:
@@ -257,24 +262,26 @@ def _sort_rows(rows: pa.Table) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in names]).combine_chunks()
 
 
-def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Lots:
+def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
     spans = list_spans(steps)
     by_attempt = {attempt: index for index, attempt in list_attempts(steps).items()}
     codes = rows["attempt"].combine_chunks().fill_null("").dictionary_encode()
-    places = np.array([by_attempt.get(a, NOBODY) for a in codes.dictionary.to_pylist()], np.int64)
+    places = np.array(
+        [by_attempt.get(a, UNCLAIMED) for a in codes.dictionary.to_pylist()], np.int64
+    )
     indexes = places[codes.indices.to_numpy()] if len(rows) else NO_OFFSETS
     offsets = rows["offset"].to_numpy()
     lots = [
-        judge_letters(
+        resolve_dead_letters(
             offsets[low:high],
             indexes[low:high],
             spans.get(partition, Spans()),
-            list_taken(steps, partition),
+            list_resolved(steps, partition),
         )
         for partition, low, high in list_slices(rows)
     ]
     is_open = np.concatenate([np.empty(0, np.bool_), *(lot.is_open for lot in lots)])
-    return Lots(
+    return Resolution(
         is_open=is_open & ~_flag_gone(rows, steps),
         takers=np.concatenate([NO_OFFSETS, *(lot.takers for lot in lots)]),
         ends=np.concatenate([NO_OFFSETS, *(lot.ends for lot in lots)]),
@@ -284,7 +291,7 @@ def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Lots:
 def _flag_gone(rows: pa.Table, steps: tuple[Step, ...]) -> Flags:
     """Flag the letters that an erasure lists, though they may not have left their table yet."""
     flags = np.zeros(len(rows), dtype=np.bool_)
-    listed = join_letters(step.gone_letters for step in steps)
+    listed = join_dead_letters(step.gone_letters for step in steps)
     if not listed:
         return flags
     attempts = rows["attempt"].to_numpy()
@@ -313,7 +320,7 @@ def list_slices(rows: pa.Table) -> list[tuple[Partition, int, int]]:
     ]
 
 
-def group_letters(rows: pa.Table) -> dict[str, Coordinates]:
+def group_dead_letters(rows: pa.Table) -> dict[str, Coordinates]:
     """Group letters, sorted by partition and offset, by their attempt."""
     grouped: dict[str, Coordinates] = {}
     for attempt in pc.unique(rows["attempt"]).to_pylist():

@@ -32,9 +32,9 @@ from pyiceberg.utils.properties import property_as_int
 
 from frazil.connections import read_limit
 from frazil.iceberg.catalog import HOT_DICTIONARY
-from frazil.ingest.messages import BatchPlan, DirectFiles, PartitionBy
+from frazil.ingest.messages import BatchPlan, FastPathSpec, PartitionBy
 from frazil.ledger import keys
-from frazil.quality.preaggregation import find_landmarks
+from frazil.quality.preaggregation import find_cut_points
 from frazil.quality.suite_files import load_suite
 from frazil.schemas.column_decoding import value_path
 from frazil.schemas.fast_path_layouts import is_exact_type
@@ -89,14 +89,14 @@ _ZSTD_LEVEL = 3
 """That of Iceberg's Java writer; PyArrow's own would be 1."""
 
 
-def plan_direct(
+def plan_fast_path(
     table: Table,
     stream: Stream,
     plan: BatchPlan,
     metrics: Mapping[str, str],
     wire: WireFormat | None = None,
     suite_file: Path | None = None,
-) -> DirectFiles | None:
+) -> FastPathSpec | None:
     """Say how workers may write this batch's rows, or None where Spark must.
 
     `wire` names the registered schemas of the values, if a registry has them; `suite_file` says
@@ -108,7 +108,7 @@ def plan_direct(
         metadata.current_schema_id,
         metadata.default_spec_id,
     )
-    if not is_planned or not is_worthwhile(plan) or not fits_direct(table, stream, wire):
+    if not is_planned or not is_worthwhile(plan) or not fits_fast_path(table, stream, wire):
         return None
     partitions = list_partitions(table.schema(), table.spec()) or ()
     most = count_partitions(plan, read_limit(MIN_RECORDS_VARIABLE, MIN_RECORDS) // MOST_FILES)
@@ -117,13 +117,13 @@ def plan_direct(
     properties = table.properties
     suite = None if suite_file is None else load_suite(suite_file)
     schema = narrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=True))
-    return DirectFiles(
+    return FastPathSpec(
         folder=data_folder(table),
         schema_ipc=base64.b64encode(schema.serialize().to_pybytes()).decode(),
         target_bytes=choose_target_bytes(properties),
         parquet=choose_parquet_options(properties),
         shown=tuple(c.name for c in columns if any(value_path(c) in m for m in metrics.values())),
-        landmarks=find_landmarks(suite, stream.typed_columns),
+        landmarks=find_cut_points(suite, stream.typed_columns),
         partitions=partitions,
         most_partitions=most,
     )
@@ -152,7 +152,7 @@ def data_folder(table: Table) -> str:
     return folder if urlparse(folder).scheme else f"file://{folder}"
 
 
-def fits_direct(table: Table, stream: Stream, wire: WireFormat | None = None) -> bool:
+def fits_fast_path(table: Table, stream: Stream, wire: WireFormat | None = None) -> bool:
     """Say whether the stream's values and the table's layout are ones that workers can write."""
     columns = stream.parsed_columns
     return (
@@ -177,11 +177,11 @@ def _fits_values(stream: Stream, wire: WireFormat | None) -> bool:
     if not stream.value.is_flat:
         return False
     if wire is None or wire.format == "json_schema":
-        return all(map(_is_sure_type, types))
+        return all(map(_is_fast_path_type, types))
     return all(map(is_exact_type, types)) and any(schema.layout for schema in wire.schemas)
 
 
-def _is_sure_type(column_type: ColumnType, depth: int = 0) -> bool:
+def _is_fast_path_type(column_type: ColumnType, depth: int = 0) -> bool:
     """Name the types whose JSON form leaves no doubt; nothing required below the top."""
     match column_type:
         case Primitive("decimal", (precision, _)):
@@ -189,9 +189,9 @@ def _is_sure_type(column_type: ColumnType, depth: int = 0) -> bool:
         case Primitive(name, _):
             return name in _PLAIN or (name in _TEMPORAL and depth == 0)
         case ListType(element, required):
-            return not required and _is_sure_type(element, depth + 1)
+            return not required and _is_fast_path_type(element, depth + 1)
         case StructType(fields):
-            return all(not f.required and _is_sure_type(f.type, depth + 1) for f in fields)
+            return all(not f.required and _is_fast_path_type(f.type, depth + 1) for f in fields)
     return False
 
 
@@ -296,7 +296,7 @@ def exceed(partitions: Iterable[PartitionBy], most: int) -> bool:
     return prod(int(width.rstrip("]")) for kind, _, width in widths if kind == "bucket") > most
 
 
-def read_place(table: Table, footer: FileMetaData, statistics: DataFileStatistics) -> Record:
+def read_location(table: Table, footer: FileMetaData, statistics: DataFileStatistics) -> Record:
     """Read a file's partition from its footer, and see that it is that of its smallest value too.
 
     Raises:

@@ -20,12 +20,12 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 from frazil.errors import StageLostError, StageStaleError
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
-from frazil.iceberg.commit_retry import commit_turn, take_turns
-from frazil.ingest.fast_path import read_place
+from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.ingest.fast_path import read_location
 from frazil.ingest.messages import BatchPlan
 
 
-def stage_direct_files(
+def stage_fast_path_files(
     store: TableStore, plan: BatchPlan, branch: tuple[str, int], paths: tuple[str, ...]
 ) -> None:
     """Put the workers' files into the attempt's one staged snapshot, on the head it began from.
@@ -35,13 +35,13 @@ def stage_direct_files(
         StageLostError: a file is no Parquet file.
         CommitContentionError, UnavailableError: nothing is visible; a later run stages afresh.
     """
-    take_turns(
+    retry_commit(
         f"staging {len(paths)} files on branch {branch[0]} of {plan.table}",
-        lambda: _stage_turn(store, plan, branch, paths),
+        lambda: _try_stage(store, plan, branch, paths),
     )
 
 
-def _stage_turn(
+def _try_stage(
     store: TableStore, plan: BatchPlan, branch: tuple[str, int], paths: tuple[str, ...]
 ) -> None:
     attempt, base_head = branch
@@ -49,7 +49,7 @@ def _stage_turn(
     ref = table.metadata.refs.get(attempt)
     if ref is None:
         return  # the stage is lost; who looks for it next says so
-    _refuse_other_layout(table, plan)
+    _require_same_layout(table, plan)
     with translated_errors(f"reading branch {attempt} of {plan.table}"):
         is_begun = ref.snapshot_id != base_head
         written = commits.read_added_files(table, ref.snapshot_id) if is_begun else []
@@ -61,10 +61,10 @@ def _stage_turn(
     updates: list[TableUpdate] = [added, commits.set_branch(attempt, added.snapshot.snapshot_id)]
     if ref.snapshot_id != base_head:
         updates.append(RemoveSnapshotsUpdate(snapshot_ids=[ref.snapshot_id]))
-    commit_turn(store, table, {attempt: ref.snapshot_id}, updates)
+    commit_once(store, table, {attempt: ref.snapshot_id}, updates)
 
 
-def _refuse_other_layout(table: Table, plan: BatchPlan) -> None:
+def _require_same_layout(table: Table, plan: BatchPlan) -> None:
     """Refuse files that were written for another schema or partitioning (E12)."""
     now = table.metadata.current_schema_id, table.metadata.default_spec_id
     if now != (plan.schema_id, plan.spec_id):
@@ -95,7 +95,7 @@ def describe_file(table: Table, path: str) -> DataFile:
             stats_columns=compute_statistics_plan(table.schema(), table.properties),
             parquet_column_mapping=mapping,
         )
-        place = read_place(table, footer, described)
+        place = read_location(table, footer, described)
     except ValueError as error:
         raise StageLostError(
             f"{path} was written for {'.'.join(table.name())} and is no Parquet file of one of its "

@@ -8,7 +8,7 @@ from frazil.ledger.offsets import Ranges, Runs, unpack_ranges
 from frazil.ledger.state import StreamState
 from frazil.ledger.usage import Usage
 from frazil.messages import Message
-from frazil.quality.messages import Landmarks
+from frazil.quality.messages import CutPoints
 from frazil.schemas.wire_format import KeyDecode, Part, WireFormat
 from frazil.streams.routes import Route
 from frazil.streams.sections import Convert
@@ -168,7 +168,7 @@ class PartitionBy(BaseModel):
     transform: str
 
 
-class DirectFiles(BaseModel):
+class FastPathSpec(BaseModel):
     """How Spark's Python workers may write rows themselves: where, and by which schema."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -178,7 +178,7 @@ class DirectFiles(BaseModel):
     target_bytes: int
     parquet: dict[str, str | int]
     shown: tuple[str, ...] = ()
-    landmarks: Landmarks | None = None
+    landmarks: CutPoints | None = None
     """Without, Spark is shown every row."""
     partitions: tuple[PartitionBy, ...] = ()
     most_partitions: int = 1
@@ -205,7 +205,7 @@ class StageRequest(Message):
     dead_letters_table: str | None = None
     write_options: dict[str, str] = {}
     session_conf: dict[str, str] = {}
-    direct: DirectFiles | None = None
+    direct: FastPathSpec | None = None
     is_flat: bool = True
     wire: WireFormat | None = None
     key: KeyDecode | None = None

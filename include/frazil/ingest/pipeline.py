@@ -6,36 +6,41 @@ from collections.abc import Sequence
 from frazil.errors import CatalogUnavailableError, OffsetsWentBackError, SupersededError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
-from frazil.ingest.batch_schemas import find_latest_ids
+from frazil.ingest.batch_schemas import find_latest_schema_ids
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
-    Fingerprint,
+    RulesFingerprint,
     explain_block,
     is_standing,
     read_blocked,
-    read_fingerprint,
+    read_rules_fingerprint,
 )
 from frazil.ingest.bootstrap import (
     ensure_table,
     initial_state,
-    refuse_departed,
-    refuse_second_owner,
+    require_sole_owner,
+    require_unchanged_route,
 )
 from frazil.ingest.checking import check_batch
 from frazil.ingest.dead_letters import publish_dead_letters
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
-from frazil.ingest.publishing import drop_stage, find_published, publish_batch, refuse_incomplete
+from frazil.ingest.publishing import (
+    drop_superseded_stage,
+    find_published,
+    publish_batch,
+    require_complete_stage,
+)
 from frazil.ingest.snapshot_summaries import find_newest
 from frazil.ingest.staging import stage_batch
 from frazil.kafka.cluster import TopicFacts
-from frazil.ledger.foreign_snapshots import refuse_other_writers
+from frazil.ledger.foreign_snapshots import require_sole_writer
 from frazil.ledger.offsets import parse_ranges
-from frazil.ledger.recovery_point import History, Landed, RecoveryPoint, find_recovery_point
+from frazil.ledger.recovery_point import History, PublishedBatch, RecoveryPoint, find_recovery_point
 from frazil.ledger.state import StreamState, parse_state
 from frazil.ledger.usage import take_usage
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
-from frazil.schemas.review import read_put_aside
+from frazil.schemas.review import read_quarantined
 from frazil.workspace import Workspace
 
 __all__ = ["check_batch", "plan_next_batch", "preview_next_batch", "publish_staged", "stage_batch"]
@@ -67,12 +72,12 @@ def _settle_and_plan(work: Workspace) -> BatchPlan | NothingToRead:
     """
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     newest = with_newest_columns(work)
-    rules = read_fingerprint(newest)
+    rules = read_rules_fingerprint(newest)
     point = ensure_table(newest, topics)
     if newest is not work:  # from here on the table's own columns count
-        put_aside = read_put_aside(work.store.load(work.stream.table.name), newest)
+        put_aside = read_quarantined(work.store.load(work.stream.table.name), newest)
         work = with_columns(work)
-        rules = read_fingerprint(work).model_copy(update={"put_aside": put_aside})
+        rules = read_rules_fingerprint(work).model_copy(update={"put_aside": put_aside})
     return _plan_on(work, topics, point, rules)
 
 
@@ -81,19 +86,19 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     newest = with_newest_columns(work)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     if work.store.find(work.stream.table.name) is None:
-        work, rules = newest, read_fingerprint(newest)
+        work, rules = newest, read_rules_fingerprint(newest)
         state = initial_state(work.stream, topics, work.kafka)
         absent = TableFacts("not created yet", 0, 0)
-        latest = find_latest_ids(work)
+        latest = find_latest_schema_ids(work)
         return plan_batch(PlanInput(work.stream, state, topics, absent, rules.suite_hash, latest))
     table, history = load_with_history(work.store, work.stream.table.name)
-    put_aside = read_put_aside(table, newest)
+    put_aside = read_quarantined(table, newest)
     work = with_columns(work) if put_aside else newest
-    rules = read_fingerprint(work).model_copy(update={"put_aside": put_aside})
-    refuse_departed(table, work.stream)
+    rules = read_rules_fingerprint(work).model_copy(update={"put_aside": put_aside})
+    require_unchanged_route(table, work.stream)
     point = find_recovery_point(history, work.stream.stream)
     if point is None:
-        refuse_second_owner(history, work.stream)
+        require_sole_owner(history, work.stream)
         point = RecoveryPoint(initial_state(work.stream, topics, work.kafka), 0)
     return _plan_on(work, topics, point, rules)
 
@@ -113,11 +118,11 @@ def has_begun(work: Workspace) -> bool:
 
 
 def _plan_on(
-    work: Workspace, topics: Sequence[TopicFacts], point: RecoveryPoint, rules: Fingerprint
+    work: Workspace, topics: Sequence[TopicFacts], point: RecoveryPoint, rules: RulesFingerprint
 ) -> BatchPlan | NothingToRead:
     """Plan on a recovery point, unless a blocked batch stands in the way."""
     table, history = load_with_history(work.store, work.stream.table.name)
-    refuse_other_writers(history, work.stream.stream, work.stream.table.other_writers)
+    require_sole_writer(history, work.stream.stream, work.stream.table.other_writers)
     blocked = read_blocked(table.properties, work.stream.stream)
     facts = TableFacts(
         uuid=str(table.metadata.table_uuid),
@@ -126,7 +131,7 @@ def _plan_on(
     )
     if blocked is not None and is_standing(blocked, point, rules):
         return _resume_blocked(blocked, facts)
-    latest = find_latest_ids(work)
+    latest = find_latest_schema_ids(work)
     return plan_batch(
         PlanInput(
             work.stream,
@@ -162,18 +167,18 @@ def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Ve
     """
     reach_failpoint("publish.before-dead-letters")
     try:
-        landed = _land(work, plan, staged, verdict)
+        landed = _publish_once(work, plan, staged, verdict)
     except SupersededError:
-        drop_stage(work.store, plan.table, staged)
+        drop_superseded_stage(work.store, plan.table, staged)
         raise
     _, history = load_with_history(work.store, plan.table)
-    _refuse_lost_commit(history, plan, landed)
+    _require_on_main(history, plan, landed)
     archive_new_entries(work.store, history)
     reach_failpoint("publish.after-archive")
-    return describe_landed(plan, landed)
+    return describe_published(plan, landed)
 
 
-def _refuse_lost_commit(history: History, plan: BatchPlan, landed: Landed) -> None:
+def _require_on_main(history: History, plan: BatchPlan, landed: PublishedBatch) -> None:
     """See the batch on main: some catalogs let a later writer overwrite a commit (A13)."""
     if find_published(history, plan) is None:
         raise CatalogUnavailableError(
@@ -185,18 +190,20 @@ def _refuse_lost_commit(history: History, plan: BatchPlan, landed: Landed) -> No
         )
 
 
-def _land(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict) -> Landed:
+def _publish_once(
+    work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict
+) -> PublishedBatch:
     _, history = load_with_history(work.store, plan.table)
     found = find_published(history, plan)
     if found is not None:
-        return Landed(found, was_there=True)
-    refuse_incomplete(plan, staged, verdict)
+        return PublishedBatch(found, was_there=True)
+    require_complete_stage(plan, staged, verdict)
     publish_dead_letters(work.store, plan, staged)
     reach_failpoint("publish.after-dead-letters")
     return publish_batch(work.store, plan, staged, verdict, work.run_id)
 
 
-def describe_landed(plan: BatchPlan, landed: Landed) -> Published:
+def describe_published(plan: BatchPlan, landed: PublishedBatch) -> Published:
     """Say what is on main now, from its own summary."""
     summary = landed.entry.summary
     state: StreamState | None = None

@@ -77,7 +77,7 @@ def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
 
 def _choose_ranges(given: PlanInput) -> Ranges:
     """Choose what to read next of every partition of every topic."""
-    places = _list_places(given)
+    places = _list_offsets(given)
     starts, ends = [place[2] for place in places], [place[3] for place in places]
     cap = given.stream.batch.choose_cap(sum(ends) - sum(starts))
     ranges: dict[str, dict[int, OffsetRange]] = {}
@@ -89,7 +89,7 @@ def _choose_ranges(given: PlanInput) -> Ranges:
     return ranges
 
 
-def _list_places(given: PlanInput) -> list[tuple[str, int, int, int]]:
+def _list_offsets(given: PlanInput) -> list[tuple[str, int, int, int]]:
     """List topic, partition, next offset and end of all that the stream reads."""
     return [
         (topic.topic, partition, start, offsets.end)
@@ -126,7 +126,7 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         other_writers=given.stream.table.other_writers,
         newest_timestamp_ms=given.newest_ms,
         reads_all=count_offsets(ranges)
-        == sum(end - start for *_, start, end in _list_places(given)),
+        == sum(end - start for *_, start, end in _list_offsets(given)),
     )
 
 
@@ -146,7 +146,7 @@ def next_offsets(state: StreamState, topic: TopicFacts) -> list[int]:
 
 def check_sources(stream: str, state: StreamState, topics: Sequence[TopicFacts]) -> None:
     """Refuse topics that are not those the ledger read (protocol.md, PLAN's typed refusals)."""
-    refuse_other_source(stream, state, topics)
+    require_same_source(stream, state, topics)
     for topic in topics:
         _check_topic(stream, state, topic)
 
@@ -163,7 +163,7 @@ def _check_topic(stream: str, state: StreamState, topic: TopicFacts) -> None:
     _check_partitions(stream, state, topic)
 
 
-def refuse_other_source(stream: str, state: StreamState, topics: Sequence[TopicFacts]) -> None:
+def require_same_source(stream: str, state: StreamState, topics: Sequence[TopicFacts]) -> None:
     """Refuse another cluster or topic, whose offsets say nothing about what the table has.
 
     A topic may join those that the ledger knows; like a new partition it begins at offset 0.

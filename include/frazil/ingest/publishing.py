@@ -24,15 +24,15 @@ from frazil.errors import (
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.iceberg.table_schema import is_compatible_superset
-from frazil.ingest.blocked_batches import Fingerprint, explain_block, is_standing, read_blocked
+from frazil.ingest.blocked_batches import RulesFingerprint, explain_block, is_standing, read_blocked
 from frazil.ingest.messages import BatchPlan, Staged, Verdict
 from frazil.ingest.snapshot_summaries import summarize_batch, summarize_marker
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
-from frazil.ledger.foreign_snapshots import refuse_other_writers
+from frazil.ledger.foreign_snapshots import require_sole_writer
 from frazil.ledger.keys import pack
 from frazil.ledger.offsets import (
     Ranges,
@@ -44,8 +44,8 @@ from frazil.ledger.offsets import (
 )
 from frazil.ledger.recovery_point import (
     History,
-    Landed,
     LedgerEntry,
+    PublishedBatch,
     RecoveryPoint,
     find_batch,
     find_recovery_point,
@@ -58,7 +58,7 @@ from frazil.workspace import Workspace
 
 def publish_batch(
     store: TableStore, plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
-) -> Landed:
+) -> PublishedBatch:
     """Publish a staged and judged batch; any repetition finds it there.
 
     Raises:
@@ -66,24 +66,24 @@ def publish_batch(
         TableError: the ledger halts.
     """
     summary = summarize_batch(plan, staged, verdict, run_id)
-    return take_turns(
+    return retry_commit(
         f"publishing batch {plan.batch_id} of stream {plan.stream}",
-        lambda: _publish_turn(store, plan, staged, summary),
+        lambda: _try_publish(store, plan, staged, summary),
     )
 
 
-def _publish_turn(
+def _try_publish(
     store: TableStore, plan: BatchPlan, staged: Staged, summary: Mapping[str, str]
-) -> Landed:
+) -> PublishedBatch:
     """Take one turn, in the order that protocol.md fixes."""
     table, history = load_with_history(store, plan.table)
     found = find_published(history, plan)
     if found is not None:
-        return Landed(found, was_there=True)
+        return PublishedBatch(found, was_there=True)
     check_base(history, plan)
-    refuse_other_writers(history, plan.stream, plan.other_writers)
-    _refuse_blocked(history, plan)
-    refuse_lost_stage(table, plan, staged)
+    require_sole_writer(history, plan.stream, plan.other_writers)
+    _require_not_blocked(history, plan)
+    require_staging_branch(table, plan, staged)
     reach_failpoint("publish.before-commit")
     head = history.head
     summary = add_publish(summary)
@@ -103,13 +103,13 @@ def _publish_turn(
     if ref := table.metadata.refs.get(staged.attempt):  # where no row is good nobody misses it
         heads[staged.attempt] = seen = ref.snapshot_id  # Spark commits an empty snapshot there
         updates += commits.drop_branch(staged.attempt, None if seen == staged.base_head else seen)
-    commit_turn(store, table, heads, updates)
+    commit_once(store, table, heads, updates)
     reach_failpoint("publish.after-commit")
     entry = LedgerEntry(new_id, head, added.snapshot.timestamp_ms, summary)
-    return Landed(entry, was_there=False)
+    return PublishedBatch(entry, was_there=False)
 
 
-def refuse_incomplete(plan: BatchPlan, staged: Staged, verdict: Verdict) -> None:
+def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) -> None:
     """See that the messages speak of one attempt, and that what they count was staged (I1, E3).
 
     Tasks can be cleared one by one, and a catalog can be restored between two of them.
@@ -186,16 +186,16 @@ def check_base(history: History, plan: BatchPlan) -> RecoveryPoint:
     return point
 
 
-def _refuse_blocked(history: History, plan: BatchPlan) -> None:
+def _require_not_blocked(history: History, plan: BatchPlan) -> None:
     blocked = read_blocked(history.properties, plan.stream)
     if blocked is None or (blocked.waiver and blocked.plan.batch_id == plan.batch_id):
         return
     point = find_recovery_point(history, plan.stream)
-    if point is not None and is_standing(blocked, point, Fingerprint.of(plan)):
+    if point is not None and is_standing(blocked, point, RulesFingerprint.of(plan)):
         raise explain_block(blocked)
 
 
-def refuse_lost_stage(table: Table, plan: BatchPlan, staged: Staged) -> None:
+def require_staging_branch(table: Table, plan: BatchPlan, staged: Staged) -> None:
     """Refuse a stage that is gone or that was written for another layout (E12)."""
     if staged.snapshot_id is None:
         return
@@ -250,11 +250,11 @@ def publish_marker(store: TableStore, table: Table, marker: Marker) -> int:
         commits.set_branch(commits.MAIN, new_id),
         commits.set_properties(hint_properties(marker.states, new_id)),
     ]
-    commit_turn(store, table, {commits.MAIN: marker.base_head}, updates)
+    commit_once(store, table, {commits.MAIN: marker.base_head}, updates)
     return new_id
 
 
-def drop_stage(store: TableStore, table_name: str, staged: Staged) -> None:
+def drop_superseded_stage(store: TableStore, table_name: str, staged: Staged) -> None:
     """Drop the branch of a superseded attempt; what is gone already is fine."""
     table = store.find(table_name)
     seen = table.metadata.refs.get(staged.attempt) if table else None
@@ -330,7 +330,7 @@ def record_decision(
         reach_failpoint("decide.before-commit")
         return LedgerEntry(publish_marker(work.store, table, marker), history.head, 0, summary)
 
-    entry = take_turns(f"recording a {kind}", turn)
+    entry = retry_commit(f"recording a {kind}", turn)
     reach_failpoint("decide.after-commit")
     _, history = load_with_history(work.store, work.stream.table.name)
     archive_new_entries(work.store, history)

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from frazil.connections import to_spark_options
 from frazil.errors import ConservationError, StageLostError, UnknownSchemaIdError
 from frazil.failpoints import reach_failpoint
-from frazil.iceberg.branches import create_branch, drop_attempt, name_branch
+from frazil.iceberg.branches import create_branch, drop_staging_branch, name_branch
 from frazil.iceberg.catalog import dead_letters_name, snapshot_summary, translated_errors
 from frazil.iceberg.data_files import iterate_coordinates, split_coordinates
 from frazil.iceberg.ledger_archive import load_with_history
@@ -18,14 +18,14 @@ from frazil.ingest.batch_schemas import (
     BatchSchemas,
     add_unknown_schemas,
     describe_key,
-    read_remembered_ids,
-    refuse_unasked,
+    read_known_schema_ids,
+    require_reviewed_schemas,
     select_batch_schemas,
 )
-from frazil.ingest.blocked_batches import refuse_other_rules
+from frazil.ingest.blocked_batches import require_same_rules
 from frazil.ingest.error_budget import BadRecords, dispose
-from frazil.ingest.fast_path import choose_evaluation, plan_direct
-from frazil.ingest.fast_path_files import stage_direct_files
+from frazil.ingest.fast_path import choose_evaluation, plan_fast_path
+from frazil.ingest.fast_path_files import stage_fast_path_files
 from frazil.ingest.messages import BatchPlan, Staged, StageRequest, StageResult
 from frazil.ingest.planning import check_sources
 from frazil.ingest.publishing import check_base, find_published
@@ -41,7 +41,7 @@ from frazil.quality.suite_files import load_suite
 from frazil.schemas.column_decoding import value_path
 from frazil.schemas.inferred_columns import with_columns
 from frazil.streams.models import Stream
-from frazil.streams.routes import count_own
+from frazil.streams.routes import count_own_records
 from frazil.workspace import Workspace
 
 GOOD_COLUMN = "_frazil_good"
@@ -70,10 +70,10 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
     published = find_published(history, plan)
     if published is not None:
         return _found_published(plan, published)
-    refuse_other_rules(work, plan)
+    require_same_rules(work, plan)
     check_base(history, plan)
-    remembered = read_remembered_ids(history, plan.stream)
-    return fill_branch(work, plan, lambda: refuse_changed_source(work, plan), remembered)
+    remembered = read_known_schema_ids(history, plan.stream)
+    return fill_branch(work, plan, lambda: require_unchanged_source(work, plan), remembered)
 
 
 def fill_branch(
@@ -95,15 +95,15 @@ def fill_branch(
     for _ in range(MAX_LOOKUPS):
         if not result.unknown_ids:
             break
-        drop_attempt(work.store, plan.table, attempt)
+        drop_staging_branch(work.store, plan.table, attempt)
         schemas = add_unknown_schemas(work, plan, schemas, result)
         attempt, base_head, result = _run_attempt(work, plan, schemas, beside=beside)
-    refuse_unknown_ids(plan, result)
-    refuse_unasked(work, plan, result.value_schema_ids)
+    require_known_schema_ids(plan, result)
+    require_reviewed_schemas(work, plan, result.value_schema_ids)
     refuse_source()
     if result.files:
         reach_failpoint("stage.before-files")
-        stage_direct_files(work.store, plan, (attempt, base_head), result.files)
+        stage_fast_path_files(work.store, plan, (attempt, base_head), result.files)
     staged = assemble_staged(work, plan, result, (attempt, base_head))
     reach_failpoint("stage.before-return")
     return staged
@@ -121,7 +121,7 @@ def _run_attempt(
     return attempt, base_head, work.engine.run_job("stage_batch", request, StageResult)
 
 
-def refuse_unknown_ids(plan: BatchPlan, result: StageResult) -> None:
+def require_known_schema_ids(plan: BatchPlan, result: StageResult) -> None:
     """Refuse a batch that names more unknown ids than a few reads could look up."""
     if result.unknown_ids:
         raise UnknownSchemaIdError(
@@ -157,7 +157,7 @@ def build_request(
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
-        direct=plan_direct(table, stream, plan, metrics, schemas.get("value"), work.suite_file),
+        direct=plan_fast_path(table, stream, plan, metrics, schemas.get("value"), work.suite_file),
         is_flat=stream.value.is_flat,
         wire=schemas.get("value"),
         key=describe_key(work, schemas),
@@ -191,7 +191,7 @@ def assemble_staged(
     """Compare the branch with the counters, and put both into the message."""
     branch, base_head = attempt
     bad = result.rows_read - result.rows_good - result.rows_elsewhere
-    own = count_own(work.stream.route, result.rows_read, result.rows_elsewhere)
+    own = count_own_records(work.stream.route, result.rows_read, result.rows_elsewhere)
     records = BadRecords(own, bad, result.rows_invalid, result.rows_put_aside)
     disposal = dispose(work.stream.errors, records)
     return Staged(
@@ -212,7 +212,7 @@ def assemble_staged(
         metrics=result.metrics,
         min_timestamp_ms=result.min_timestamp_ms,
         max_timestamp_ms=result.max_timestamp_ms,
-        dead_letters_snapshot_id=_letters_snapshot(work, plan, result, branch),
+        dead_letters_snapshot_id=_dead_letters_snapshot(work, plan, result, branch),
         ended_at_ms=time.time_ns() // 1_000_000,
         schema_ids=result.schema_ids,
         unnamed_fields=result.unnamed_fields,
@@ -243,11 +243,11 @@ def find_staged_snapshot(
             f"with {added} added rows on {parent}",
             "nothing is visible; run again, and report this if it comes back",
         )
-    refuse_wrong_offsets(table, ref.snapshot_id, plan)
+    require_exact_offsets(table, ref.snapshot_id, plan)
     return ref.snapshot_id if result.rows_good else None
 
 
-def _letters_snapshot(
+def _dead_letters_snapshot(
     work: Workspace, plan: BatchPlan, result: StageResult, branch: str
 ) -> int | None:
     """See that the dead letters' branch holds exactly the counted letters."""
@@ -268,7 +268,7 @@ def _letters_snapshot(
     return snapshot.snapshot_id
 
 
-def refuse_changed_source(work: Workspace, plan: BatchPlan) -> None:
+def require_unchanged_source(work: Workspace, plan: BatchPlan) -> None:
     """See after the read that topic, cluster and first offsets are still those of the plan (D3)."""
     for topic, ranges in plan.offset_ranges.items():
         facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
@@ -312,7 +312,7 @@ Seen = dict[tuple[str, int], NDArray[np.bool_]]
 """Per partition one flag for each planned offset: is it staged?"""
 
 
-def refuse_wrong_offsets(table: Table, snapshot_id: int, plan: BatchPlan) -> None:
+def require_exact_offsets(table: Table, snapshot_id: int, plan: BatchPlan) -> None:
     """Read the coordinates of the staged rows and refuse what is outside or there twice.
 
     Counters cannot prove it: offsets 0, 0, 3, 3 have the count, ends and sum of 0, 1, 2, 3.

@@ -23,7 +23,7 @@ _FETCH_RECORDS = 10_000
 _FETCH_WAIT_SECONDS = 0.1
 
 
-class AuditedLog(Protocol):
+class OffsetLog(Protocol):
     """A cluster as an audit asks it."""
 
     def fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
@@ -38,7 +38,7 @@ class AuditedLog(Protocol):
         """Read which offsets of the ranges a consumer gets, ascending."""
 
 
-class KafkaAuditedLog:
+class OffsetConsumer:
     """Read a topic as any consumer does, and keep nothing but the offsets."""
 
     def __init__(self, log: KafkaLog, config: Mapping[str, str]) -> None:

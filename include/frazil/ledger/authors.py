@@ -30,7 +30,7 @@ class Decision:
     snapshot_id: int | None = None
 
 
-def refuse_dry_run(stream: str, *, dry_run: bool) -> None:
+def require_not_dry_run(stream: str, *, dry_run: bool) -> None:
     """Keep a plan that only looked from being carried out.
 
     Raises:

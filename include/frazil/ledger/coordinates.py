@@ -94,13 +94,13 @@ def parse_coordinates(text: str) -> dict[Partition, Offsets]:
     return _from_plain(document)
 
 
-def encode_letters(letters: Letters) -> str:
+def encode_dead_letters(letters: Letters) -> str:
     """Write `frazil.letters`: coordinates as above, by attempt."""
     return _write({attempt: _to_plain(held) for attempt, held in sorted(letters.items())})
 
 
-def parse_letters(text: str) -> dict[str, Coordinates]:
-    """Read what `encode_letters` wrote."""
+def parse_dead_letters(text: str) -> dict[str, Coordinates]:
+    """Read what `encode_dead_letters` wrote."""
     documents: Mapping[str, Plain] = json.loads(unpack(text))
     return {attempt: _from_plain(document) for attempt, document in documents.items()}
 
@@ -114,7 +114,7 @@ def join_coordinates(parts: Iterable[Coordinates]) -> dict[Partition, Offsets]:
     return {place: np.unique(np.concatenate(offsets)) for place, offsets in joined.items()}
 
 
-def join_letters(parts: Iterable[Letters]) -> dict[str, Coordinates]:
+def join_dead_letters(parts: Iterable[Letters]) -> dict[str, Coordinates]:
     """Join letters, each once."""
     joined: dict[str, list[Coordinates]] = {}
     for part in parts:

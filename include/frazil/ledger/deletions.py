@@ -20,9 +20,9 @@ from frazil.ledger.coordinates import (
     Partition,
     count_coordinates,
     encode_coordinates,
-    encode_letters,
+    encode_dead_letters,
     parse_coordinates,
-    parse_letters,
+    parse_dead_letters,
 )
 from frazil.ledger.offsets import parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
@@ -60,7 +60,7 @@ class Deletion:
             keys.VERSION: __version__,
             **self.words,
         }
-        return summary | ({keys.LETTERS: encode_letters(letters)} if letters else {})
+        return summary | ({keys.LETTERS: encode_dead_letters(letters)} if letters else {})
 
 
 def is_deletion(summary: Mapping[str, str]) -> bool:
@@ -68,16 +68,16 @@ def is_deletion(summary: Mapping[str, str]) -> bool:
     return summary.get(keys.KIND) in KINDS
 
 
-def parse_gone(summary: Mapping[str, str]) -> Coordinates:
+def parse_deleted(summary: Mapping[str, str]) -> Coordinates:
     """Read which rows a deletion took; none of any other snapshot."""
     text = summary.get(keys.COORDINATES)
     return parse_coordinates(text) if text and is_deletion(summary) else {}
 
 
-def parse_gone_letters(summary: Mapping[str, str]) -> Letters:
+def parse_deleted_letters(summary: Mapping[str, str]) -> Letters:
     """Read which letters left; a rewind says again what it stepped behind."""
     text = summary.get(keys.LETTERS)
-    return parse_letters(text) if text else {}
+    return parse_dead_letters(text) if text else {}
 
 
 def list_deletions(history: History) -> tuple[LedgerEntry, ...]:
@@ -88,14 +88,14 @@ def list_deletions(history: History) -> tuple[LedgerEntry, ...]:
 def count_erased(entries: tuple[LedgerEntry, ...]) -> int:
     """Count the rows that people had erased in these snapshots."""
     return sum(
-        count_coordinates(parse_gone(entry.summary))
+        count_coordinates(parse_deleted(entry.summary))
         for entry in entries
         if entry.summary.get(keys.KIND) == keys.ERASE
     )
 
 
 def find_deletion(history: History, partition: Partition, offset: int) -> LedgerEntry | None:
-    """Find the deletion that took a record which did not come back; see `find_gone`."""
+    """Find the deletion that took a record which did not come back; see `find_deleted`."""
     topic, number = partition
     is_replayed = False
     for entry in walk_ancestors(history):
@@ -106,8 +106,10 @@ def find_deletion(history: History, partition: Partition, offset: int) -> Ledger
             if kind == keys.INGEST:
                 return None
             is_replayed = True
-        letters = parse_gone_letters(entry.summary).values() if is_deletion(entry.summary) else ()
-        parts = (parse_gone(entry.summary), *letters)
+        letters = (
+            parse_deleted_letters(entry.summary).values() if is_deletion(entry.summary) else ()
+        )
+        parts = (parse_deleted(entry.summary), *letters)
         if any(np.isin(offset, part.get(partition, NO_OFFSETS)) for part in parts) and (
             kind == keys.ERASE or not is_replayed
         ):

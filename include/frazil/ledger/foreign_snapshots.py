@@ -10,7 +10,7 @@ from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 OtherWriters = Literal["allow", "refuse"]
 
 
-def list_foreign(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+def list_foreign_snapshots(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     """List the snapshots of others that changed rows: nobody reads their changes again.
 
     Compaction changes none, and a staged merge is ours, told by the seal above it.
@@ -26,17 +26,17 @@ def list_foreign(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     )
 
 
-def count_foreign(history: History) -> int:
+def count_foreign_snapshots(history: History) -> int:
     """Count them since the table was made; what came with one that was taken over is none."""
     entries: list[LedgerEntry] = []
     for entry in walk_ancestors(history):
         if entry.summary.get(keys.KIND) == keys.ADOPT:
             break
         entries.append(entry)
-    return len(list_foreign(entries))
+    return len(list_foreign_snapshots(entries))
 
 
-def refuse_other_writers(history: History, stream: str, policy: OtherWriters) -> None:
+def require_sole_writer(history: History, stream: str, policy: OtherWriters) -> None:
     """Halt a stream that allows none where others changed rows since its newest state.
 
     Raises:
@@ -51,7 +51,7 @@ def refuse_other_writers(history: History, stream: str, policy: OtherWriters) ->
             carrier = entry
             break
         newer.append(entry)
-    foreign = list_foreign(newer)
+    foreign = list_foreign_snapshots(newer)
     if carrier is None or not foreign:
         return
     told = ", ".join(f"{e.snapshot_id} ({e.summary.get('operation')})" for e in reversed(foreign))

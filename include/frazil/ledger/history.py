@@ -21,7 +21,7 @@ from frazil.ledger.coordinates import (
     Partition,
     parse_coordinates,
 )
-from frazil.ledger.deletions import KINDS, is_deletion, parse_gone, parse_gone_letters
+from frazil.ledger.deletions import KINDS, is_deletion, parse_deleted, parse_deleted_letters
 from frazil.ledger.offsets import Ranges, iterate_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.state import StreamState, parse_state
@@ -109,7 +109,7 @@ def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
         has_taken = is_own and kind == keys.REDRIVE and keys.COORDINATES in entry.summary
         taken = parse_coordinates(entry.summary[keys.COORDINATES]) if has_taken else {}
         before = entry.summary.get(keys.LETTERS_BEFORE)
-        gone = (parse_gone(entry.summary), parse_gone_letters(entry.summary))
+        gone = (parse_deleted(entry.summary), parse_deleted_letters(entry.summary))
         taken_before = int(before) if has_taken and before else None
         steps.append(Step(entry, kind, state, after, ranges, taken, *gone, taken_before))
         state = after or state
@@ -233,12 +233,12 @@ def list_topics(history: History) -> frozenset[str]:
     )
 
 
-NOBODY = -1
+UNCLAIMED = -1
 
 
 def find_owners(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
     """Give for each offset the index of the last span that covers it, -1 for none."""
-    owners = np.full(len(offsets), NOBODY, dtype=np.int64)
+    owners = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
     for span in spans:
         low, high = np.searchsorted(offsets, [span.start, span.end])
         owners[low:high] = span.index
@@ -254,7 +254,7 @@ def count_covers(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
     return covers
 
 
-def find_gone(
+def find_deleted(
     steps: tuple[Step, ...], spans: Spans, partition: Partition, kinds: frozenset[str] = KINDS
 ) -> Offsets:
     """Give the offsets of a partition whose records left on purpose and did not come back.
@@ -274,5 +274,5 @@ def find_gone(
             if span.index > index
             and (step.kind == keys.EXPIRE_ROWS or steps[span.index].kind == keys.INGEST)
         ]
-        parts.append(offsets[find_owners(offsets, later) == NOBODY])
+        parts.append(offsets[find_owners(offsets, later) == UNCLAIMED])
     return np.unique(np.concatenate(parts))

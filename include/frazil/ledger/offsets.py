@@ -151,7 +151,7 @@ def plain_offsets(offsets: NextOffsets) -> dict[str, tuple[int, ...]]:
 
 
 @dataclass(frozen=True)
-class Place:
+class OffsetLocation:
     """One record's coordinate."""
 
     topic: str
@@ -159,18 +159,18 @@ class Place:
     offset: int
 
 
-def parse_place(text: str) -> Place:
+def parse_offset_location(text: str) -> OffsetLocation:
     """Read `topic:partition:offset`.
 
     Raises:
         ConfigurationError: the text has another form.
     """
-    if re.match(PLACE_PATTERN, text) is None:
+    if re.match(OFFSET_LOCATION_PATTERN, text) is None:
         raise ConfigurationError(
             f"{text!r} is no place in a topic", "write topic:partition:offset, as flights:0:4711"
         )
     topic, partition, offset = text.split(":")
-    return Place(topic, int(partition), int(offset))
+    return OffsetLocation(topic, int(partition), int(offset))
 
 
-PLACE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
+OFFSET_LOCATION_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"

@@ -115,11 +115,11 @@ def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
                     "--by YOU --reason WHY --no-dry-run",
                 )
             return RecoveryPoint(state, entry.snapshot_id)
-    _refuse_lost_state(history, stream, hint)
+    _require_recoverable_state(history, stream, hint)
     return None
 
 
-def _refuse_lost_state(history: History, stream: str, hint: Hint | None) -> None:
+def _require_recoverable_state(history: History, stream: str, hint: Hint | None) -> None:
     """Halt where a state once was: starting over would double or lose rows (C1, C6)."""
     archive = history.load_archive()
     key = keys.state_key(stream)
@@ -177,7 +177,7 @@ def _names_after(prefix: str, texts: Iterable[str]) -> set[str]:
     return {text.removeprefix(prefix) for text in texts if text.startswith(prefix)}
 
 
-def find_points(history: History, *streams: str) -> dict[str, RecoveryPoint]:
+def find_recovery_points(history: History, *streams: str) -> dict[str, RecoveryPoint]:
     """Find the recovery point of the named streams and of every other one on the table.
 
     Raises:
@@ -189,7 +189,7 @@ def find_points(history: History, *streams: str) -> dict[str, RecoveryPoint]:
 
 
 @dataclass(frozen=True)
-class Landed:
+class PublishedBatch:
     """A batch on main: by this call, or found there."""
 
     entry: LedgerEntry

@@ -69,7 +69,7 @@ def count_job(cpu_ms: int, spark_cpu_ms: int | None) -> None:
         _counters.spark_ms = (_counters.spark_ms or 0) + spark_cpu_ms
 
 
-def look_at_usage() -> Usage:
+def read_usage() -> Usage:
     """Give what this process used since it began or was last asked by `take_usage`."""
     own_ms = (time.process_time() - _counters.told_seconds) * 1000
     return Usage(
@@ -83,7 +83,7 @@ def look_at_usage() -> Usage:
 
 def take_usage() -> Usage:
     """Give what this process used, and begin to count anew."""
-    used = look_at_usage()
+    used = read_usage()
     _begin()
     _counters.told_seconds = time.process_time()
     return used
@@ -113,5 +113,5 @@ def parse_usage(summary: Mapping[str, str]) -> dict[str, Usage]:
 
 def add_publish(summary: Mapping[str, str]) -> dict[str, str]:
     """Add to a summary what publishing has used so far; the commit itself comes after it."""
-    steps = {**parse_usage(summary), "publish": look_at_usage()}
+    steps = {**parse_usage(summary), "publish": read_usage()}
     return {**summary, keys.USAGE: encode_usage(steps)}

@@ -13,16 +13,16 @@ from frazil.maintenance.compaction_rules import (
     Rewrite,
     decide_rewrites,
     needs_partial_progress,
-    refuse_changed_rows,
+    require_same_row_count,
 )
 from frazil.maintenance.messages import CompactReport, TableCompaction, TableReport
 from frazil.maintenance.tables import (
     describe_table,
     list_maintained,
-    look_at_base,
     new_request,
     note_maintenance,
     now_ms,
+    read_base_statistics,
     read_layout,
     run_table_job,
     target_bytes,
@@ -50,7 +50,7 @@ def compact_table(
         JobFailedError, UnavailableError: run again.
     """
     stream = work.stream.stream
-    if look_at_base(work) is None:
+    if read_base_statistics(work) is None:
         missing = TableReport(table=work.stream.table.name, exists=False)
         tables: tuple[TableCompaction, ...] = (TableCompaction(before=missing, after=missing),)
     else:
@@ -83,7 +83,7 @@ def _compact(work: Workspace, name: str, *, dry_run: bool, rewrite_all: bool) ->
         rewritten += ("manifests",)
     table_after, history = load_with_history(work.store, name)
     head = table.current_snapshot()
-    refuse_changed_rows(head.snapshot_id if head else None, history)
+    require_same_row_count(head.snapshot_id if head else None, history)
     after = describe_table(name, table_after, read_layout(table_after), target)
     return TableCompaction(before=before, after=after, rewritten=rewritten, files_failed=failed)
 

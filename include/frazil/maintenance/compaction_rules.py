@@ -96,7 +96,7 @@ def needs_partial_progress(layout: TableLayout, target_bytes: int) -> bool:
     return sum(file.size_bytes for file in inputs) > PARTIAL_PROGRESS_BYTES
 
 
-def refuse_changed_rows(before_head: int | None, after: History) -> None:
+def require_same_row_count(before_head: int | None, after: History) -> None:
     """See that every rewrite since `before_head` kept the number of rows (I8).
 
     Batches may land in between, so each `replace` snapshot is compared with its own parent.

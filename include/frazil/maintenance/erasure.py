@@ -18,32 +18,42 @@ from frazil.errors import FrazilError, MissingTableError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.branches import PREFIX
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.iceberg.row_changes import Survivors, collect_offsets, count_rows, refuse_older_specs
+from frazil.iceberg.row_changes import (
+    RetainedRows,
+    collect_offsets,
+    count_rows,
+    require_current_spec,
+)
 from frazil.ingest.dead_letters import Flags
 from frazil.ledger import keys
-from frazil.ledger.authors import Author, refuse_dry_run
+from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import (
     Coordinates,
     Letters,
     count_coordinates,
     drop_coordinates,
-    join_letters,
+    join_dead_letters,
 )
-from frazil.ledger.deletions import Deletion, parse_gone_letters
-from frazil.ledger.recovery_point import History, Landed, find_recovery_point, walk_ancestors
+from frazil.ledger.deletions import Deletion, parse_deleted_letters
+from frazil.ledger.recovery_point import (
+    History,
+    PublishedBatch,
+    find_recovery_point,
+    walk_ancestors,
+)
 from frazil.maintenance.erasure_keys import (
     RAW_KEY,
     ErasedKeys,
     find_letters,
     find_wanted,
     load_keys,
-    refuse_telling,
+    validate_no_key_in_text,
 )
 from frazil.maintenance.messages import Erased, ErasurePlan, ErasureRequest
 from frazil.maintenance.row_deletion import (
-    Wanted,
+    RowsToDelete,
     build_deletion,
     delete_rows,
     find_rows,
@@ -67,11 +77,11 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     if not request.dry_run:
         Author(request.by, request.reason)
     erased = load_keys(work.stream, request)
-    refuse_telling(request, erased)
+    validate_no_key_in_text(request, erased)
     table, history = load_with_history(work.store, work.stream.table.name)
     _require_begun(work, history)
     affected = tuple(find_rows(table, find_wanted(table.schema(), erased)))
-    refuse_older_specs(table, affected, work.stream.stream)
+    require_current_spec(table, affected, work.stream.stream)
     gone = sort_offsets(collect_offsets(affected))
     letters = find_letters(work.store.find(work.stream.dead_letters_table), erased, gone)
     rows, held = count_rows(affected), _count_letters(letters)
@@ -105,7 +115,7 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
         TableError, CommitContentionError, UnavailableError: what landed is told by the ledger;
             run again.
     """
-    refuse_dry_run(plan.stream, dry_run=plan.dry_run)
+    require_not_dry_run(plan.stream, dry_run=plan.dry_run)
     erased = load_keys(work.stream, request)
     landed = _erase_rows(work, plan, erased)
     reach_failpoint("erase.before-letters")
@@ -124,7 +134,9 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
     )
 
 
-def _erase_rows(work: Workspace, plan: ErasurePlan, erased: ErasedKeys) -> tuple[Landed, ...]:
+def _erase_rows(
+    work: Workspace, plan: ErasurePlan, erased: ErasedKeys
+) -> tuple[PublishedBatch, ...]:
     table, history = load_with_history(work.store, plan.table)
     _require_begun(work, history)
 
@@ -139,7 +151,9 @@ def _erase_rows(work: Workspace, plan: ErasurePlan, erased: ErasedKeys) -> tuple
 
 def _list_letters(history: History) -> Letters:
     """Join the letters that main's ancestry says have left."""
-    return join_letters(parse_gone_letters(entry.summary) for entry in walk_ancestors(history))
+    return join_dead_letters(
+        parse_deleted_letters(entry.summary) for entry in walk_ancestors(history)
+    )
 
 
 def _drop_listed(found: Letters, listed: Letters) -> Letters:
@@ -167,14 +181,16 @@ def remove_listed_letters(work: Workspace, author: Author) -> int:
     total = 0
     while True:
         tried: list[int] = []
-        turn = partial(_letters_turn, work, find_listed(listed), author, tried)
-        gone = take_turns(f"erasing from {name}", turn)
+        turn = partial(_try_remove_letters, work, find_listed(listed), author, tried)
+        gone = retry_commit(f"erasing from {name}", turn)
         if not gone:
             return total
         total += gone
 
 
-def _letters_turn(work: Workspace, wanted: Wanted, author: Author, tried: list[int]) -> int:
+def _try_remove_letters(
+    work: Workspace, wanted: RowsToDelete, author: Author, tried: list[int]
+) -> int:
     """Take one turn; where nothing is left, an earlier one with no answer landed, if any."""
     table = work.store.load(work.stream.dead_letters_table)
     affected = tuple(find_rows(table, wanted))
@@ -191,16 +207,16 @@ def _letters_turn(work: Workspace, wanted: Wanted, author: Author, tried: list[i
         keys.RUN_ID: work.run_id,
     }
     head = table.current_snapshot()
-    added = build_deletion(table, affected, summary, Survivors(work.stream.stream))
+    added = build_deletion(table, affected, summary, RetainedRows(work.stream.stream))
     updates: list[TableUpdate] = [
         added,
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
     ]
-    commit_turn(work.store, table, {commits.MAIN: head.snapshot_id if head else None}, updates)
+    commit_once(work.store, table, {commits.MAIN: head.snapshot_id if head else None}, updates)
     return rows
 
 
-def find_listed(listed: Letters) -> Wanted:
+def find_listed(listed: Letters) -> RowsToDelete:
     """Say which rows of the letters' table are these letters."""
 
     def flag(rows: pa.Table) -> Flags:
@@ -216,7 +232,7 @@ def find_listed(listed: Letters) -> Wanted:
                 flags |= own & np.isin(offsets, gone)
         return flags
 
-    return Wanted(In(term="attempt", literals=set(listed)), ("attempt",), flag)
+    return RowsToDelete(In(term="attempt", literals=set(listed)), ("attempt",), flag)
 
 
 def describe_erasure(work: Workspace, what: str, gone: Coordinates, erased: ErasedKeys) -> str:

@@ -29,11 +29,11 @@ from pyiceberg.types import (
 
 from frazil.errors import ConfigurationError
 from frazil.iceberg.catalog import translated_errors
-from frazil.ingest.dead_letters import Flags, group_letters, list_slices
+from frazil.ingest.dead_letters import Flags, group_dead_letters, list_slices
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, Letters
 from frazil.maintenance.messages import ErasureRequest
-from frazil.maintenance.row_deletion import Wanted, read_column
+from frazil.maintenance.row_deletion import RowsToDelete, read_column
 from frazil.streams.models import Stream
 
 RAW_KEY = f"{keys.KAFKA_COLUMN}.key"
@@ -81,7 +81,7 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
     )
 
 
-def refuse_telling(request: ErasureRequest, erased: ErasedKeys) -> None:
+def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None:
     """Refuse a name or a reason that repeats a key: both stay in the table for ever.
 
     Raises:
@@ -108,7 +108,7 @@ def _read_lines(path: str | None) -> list[str]:
         ) from error
 
 
-def find_wanted(schema: Schema, erased: ErasedKeys) -> Wanted:
+def find_wanted(schema: Schema, erased: ErasedKeys) -> RowsToDelete:
     """Say which rows of a table have one of the keys.
 
     Raises:
@@ -130,7 +130,7 @@ def find_wanted(schema: Schema, erased: ErasedKeys) -> Wanted:
         return is_wanted
 
     condition = conditions[0] if len(conditions) == 1 else Or(*conditions)
-    return Wanted(condition, tuple(found), flag)
+    return RowsToDelete(condition, tuple(found), flag)
 
 
 def _read_values(
@@ -203,4 +203,4 @@ def find_letters(table: Table | None, erased: ErasedKeys, gone: Coordinates) -> 
     for partition, low, high in list_slices(rows):
         offsets = rows["offset"].to_numpy()[low:high]
         wanted[low:high] |= np.isin(offsets, gone.get(partition, NO_OFFSETS))
-    return group_letters(rows.filter(pa.array(wanted)))
+    return group_dead_letters(rows.filter(pa.array(wanted)))

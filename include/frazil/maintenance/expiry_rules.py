@@ -15,7 +15,7 @@ from frazil.ledger.recovery_point import (
     History,
     LedgerEntry,
     RecoveryPoint,
-    find_points,
+    find_recovery_points,
     walk_ancestors,
 )
 from frazil.streams.models import RetentionWindow
@@ -49,7 +49,7 @@ def decide_expiry(
     Raises:
         TableError: a stream halts; nothing may go.
     """
-    points = find_points(history)
+    points = find_recovery_points(history)
     lineage = _walk_as_far_as_needed(history)
     main_ids = {entry.snapshot_id for entry in lineage}
     off_main = [entry for entry in history.entries.values() if entry.snapshot_id not in main_ids]
@@ -134,11 +134,11 @@ def decide_branches(
         for branch in parsed
         if branch is not None
         and branch.age_ms >= DAY_MS
-        and _is_forsaken(branch, points.get(branch.stream), properties)
+        and _is_abandoned(branch, points.get(branch.stream), properties)
     )
 
 
-def _is_forsaken(
+def _is_abandoned(
     branch: StagingBranch, point: RecoveryPoint | None, properties: Mapping[str, str]
 ) -> bool:
     if point is None or branch.epoch < point.state.epoch:
@@ -147,7 +147,7 @@ def _is_forsaken(
     return branch.epoch == point.state.epoch and (blocked is None or blocked.branch != branch.name)
 
 
-def refuse_lost_state(
+def require_kept_states(
     table: str, before: Mapping[str, RecoveryPoint], after: Mapping[str, RecoveryPoint]
 ) -> None:
     """See that every stream is where it was, or further on (I8, C1).
@@ -168,7 +168,7 @@ def refuse_lost_state(
         )
 
 
-def refuse_lost_snapshots(before: History, after: History, expired: Collection[int]) -> None:
+def require_kept_snapshots(before: History, after: History, expired: Collection[int]) -> None:
     """See that nothing else of main's metadata went than what was asked (I9).
 
     Raises:
@@ -189,7 +189,7 @@ def refuse_lost_snapshots(before: History, after: History, expired: Collection[i
         )
 
 
-def refuse_foreign_retention(
+def validate_table_retention(
     table: str, properties: Mapping[str, str], main_max_snapshot_age_ms: int | None
 ) -> None:
     """Refuse retention rules of the table that would take more than was decided.

@@ -9,11 +9,11 @@ from frazil.failpoints import reach_failpoint
 from frazil.maintenance.messages import OrphanReport, TableOrphans
 from frazil.maintenance.tables import (
     list_maintained,
-    look_at_base,
     new_request,
     note_maintenance,
     now_ms,
     orphan_keep_ms,
+    read_base_statistics,
     read_used_files,
     run_table_job,
 )
@@ -55,7 +55,7 @@ def needs_prefix_listing(location: str) -> bool:
     return location.partition(":")[0] in _OBJECT_STORES
 
 
-def refuse_live_files(table: str, candidates: Collection[str], live: Collection[str]) -> None:
+def require_no_live_file(table: str, candidates: Collection[str], live: Collection[str]) -> None:
     """See that no candidate is a file that the table uses, in whatever way it is written.
 
     Raises:
@@ -84,7 +84,7 @@ def remove_orphans(work: Workspace, *, dry_run: bool = False) -> OrphanReport:
     """
     stream = work.stream.stream
     cutoff_ms = decide_cutoff_ms(now_ms(), orphan_keep_ms(work))
-    if look_at_base(work) is None:
+    if read_base_statistics(work) is None:
         tables: tuple[TableOrphans, ...] = (
             TableOrphans(table=work.stream.table.name, exists=False),
         )
@@ -109,8 +109,8 @@ def _remove(work: Workspace, name: str, cutoff_ms: int, *, dry_run: bool) -> Tab
         return TableOrphans(table=name, dry_run=dry_run)
     # Read after Spark's list: what was published meanwhile is in use.
     table = work.store.load(name)
-    refuse_live_files(name, paths, set(read_used_files(table)))
-    size_bytes = sum(_weigh(table.io, path) for path in paths)
+    require_no_live_file(name, paths, set(read_used_files(table)))
+    size_bytes = sum(_sum_bytes(table.io, path) for path in paths)
     if not dry_run:
         reach_failpoint("orphans.before-delete")
         paths = run_table_job(
@@ -121,7 +121,7 @@ def _remove(work: Workspace, name: str, cutoff_ms: int, *, dry_run: bool) -> Tab
     )
 
 
-def _weigh(io: FileIO, path: str) -> int:
+def _sum_bytes(io: FileIO, path: str) -> int:
     """Give a file's size; one that somebody else removed weighs nothing."""
     try:
         return len(io.new_input(path))

@@ -20,16 +20,16 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.data_files import read_files, split_coordinates
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.iceberg.row_changes import (
     COORDINATE,
-    Affected,
-    Survivors,
+    ChangedFile,
+    RetainedRows,
     collect_offsets,
     count_rows,
-    write_survivors,
+    write_retained_rows,
 )
 from frazil.ingest.dead_letters import Flags
 from frazil.ledger import keys
@@ -37,8 +37,8 @@ from frazil.ledger.coordinates import Coordinates, Letters, Offsets, Partition, 
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import (
     History,
-    Landed,
     LedgerEntry,
+    PublishedBatch,
     find_batch,
     find_recovery_point,
 )
@@ -49,7 +49,7 @@ MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowsToDelete:
     """Rows that should go: a condition that prunes files, and the flags of rows that were read."""
 
     condition: BooleanExpression
@@ -62,8 +62,8 @@ FindLetters = Callable[[History, Coordinates], Letters]
 
 
 def delete_rows(
-    work: Workspace, wanted: Wanted, deletion: Deletion, find_letters: FindLetters
-) -> tuple[Landed, ...]:
+    work: Workspace, wanted: RowsToDelete, deletion: Deletion, find_letters: FindLetters
+) -> tuple[PublishedBatch, ...]:
     """Take out the wanted rows, in one snapshot unless it could not list them all; none for none.
 
     Raises:
@@ -71,17 +71,17 @@ def delete_rows(
         TableError: a stream halts; nothing was written.
         CommitContentionError, UnavailableError: what landed is in the ledger; run again.
     """
-    landed: list[Landed] = []
+    landed: list[PublishedBatch] = []
     for number in count():
         turn = partial(
-            _turn,
+            _try_delete,
             work,
             wanted,
             replace(deletion, portion=number),
             find_letters,
-            Survivors(deletion.stream),
+            RetainedRows(deletion.stream),
         )
-        done = take_turns(f"{deletion.kind} of stream {deletion.stream}", turn)
+        done = retry_commit(f"{deletion.kind} of stream {deletion.stream}", turn)
         if done is None:
             break
         landed.append(done)
@@ -96,19 +96,19 @@ def find_no_letters(_history: History, _gone: Coordinates) -> Letters:
     return {}
 
 
-def _turn(
+def _try_delete(
     work: Workspace,
-    wanted: Wanted,
+    wanted: RowsToDelete,
     deletion: Deletion,
     find_letters: FindLetters,
-    known: Survivors,
-) -> Landed | None:
+    known: RetainedRows,
+) -> PublishedBatch | None:
     """Take one turn; its first line decides whether an earlier one with no answer landed."""
     name = work.stream.table.name
     table, history = load_with_history(work.store, name)
     found = find_batch(history, deletion.name(history.table_uuid))
     if found is not None:
-        return Landed(found, was_there=True)
+        return PublishedBatch(found, was_there=True)
     find_recovery_point(history, deletion.stream)
     affected = tuple(choose_portion(find_rows(table, wanted)))
     gone = sort_offsets(collect_offsets(affected))
@@ -122,26 +122,26 @@ def _turn(
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
     ]
     reach_failpoint("delete.before-commit")
-    commit_turn(work.store, table, {commits.MAIN: history.head}, updates)
+    commit_once(work.store, table, {commits.MAIN: history.head}, updates)
     reach_failpoint("delete.after-commit")
     entry = LedgerEntry(
         added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
     )
-    return Landed(entry, was_there=False)
+    return PublishedBatch(entry, was_there=False)
 
 
 def build_deletion(
-    table: Table, affected: tuple[Affected, ...], summary: Mapping[str, str], known: Survivors
+    table: Table, affected: tuple[ChangedFile, ...], summary: Mapping[str, str], known: RetainedRows
 ) -> AddSnapshotUpdate:
     """Build the snapshot, an empty one where no row goes; nothing is committed."""
-    files = list(write_survivors(table, affected, known))
+    files = list(write_retained_rows(table, affected, known))
     with translated_errors(f"writing the manifests of a deletion in {'.'.join(table.name())}"):
         if not affected:
             return commits.build_append(table, summary)
         return commits.build_overwrite(table, summary, files, [file.task.file for file in affected])
 
 
-def find_rows(table: Table, wanted: Wanted) -> Iterator[Affected]:
+def find_rows(table: Table, wanted: RowsToDelete) -> Iterator[ChangedFile]:
     """Find the files of main's head that hold wanted rows, one after the other.
 
     Raises:
@@ -149,12 +149,12 @@ def find_rows(table: Table, wanted: Wanted) -> Iterator[Affected]:
     """
     with translated_errors(f"looking for rows in {'.'.join(table.name())}"):
         for task in table.scan(row_filter=wanted.condition).plan_files():
-            affected = _look_into(table, task, wanted)
+            affected = _search_file(table, task, wanted)
             if affected is not None:
                 yield affected
 
 
-def _look_into(table: Table, task: FileScanTask, wanted: Wanted) -> Affected | None:
+def _search_file(table: Table, task: FileScanTask, wanted: RowsToDelete) -> ChangedFile | None:
     rows = read_files(table, table.schema().select(*COORDINATE, *wanted.columns), [task])
     is_inside = wanted.flag(rows)
     if not is_inside.any():
@@ -164,7 +164,7 @@ def _look_into(table: Table, task: FileScanTask, wanted: Wanted) -> Affected | N
         is_inside = is_inside.copy()
         is_inside[np.flatnonzero(is_inside)[MAX_RUNS:]] = False
         offsets = _group(rows, is_inside)
-    return Affected(task, is_inside, offsets)
+    return ChangedFile(task, is_inside, offsets)
 
 
 def _group(rows: pa.Table, is_inside: Flags) -> dict[Partition, Offsets]:
@@ -181,7 +181,7 @@ def read_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
     return pc.struct_field(column, fields) if fields else column
 
 
-def choose_portion(affected: Iterator[Affected]) -> Iterator[Affected]:
+def choose_portion(affected: Iterator[ChangedFile]) -> Iterator[ChangedFile]:
     """Take files until one snapshot could not list more; the next portion takes the rest."""
     runs = 0
     for file in affected:

@@ -17,7 +17,7 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from frazil.errors import IncompatibleTableError
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.iceberg.row_changes import count_rows, refuse_older_specs
+from frazil.iceberg.row_changes import count_rows, require_current_spec
 from frazil.ingest.dead_letters import Flags
 from frazil.ledger import keys
 from frazil.ledger.deletions import Deletion
@@ -25,13 +25,18 @@ from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.ledger.state import parse_state
 from frazil.maintenance.messages import RowExpiryReport
 from frazil.maintenance.row_deletion import (
-    Wanted,
+    RowsToDelete,
     delete_rows,
     find_no_letters,
     find_rows,
     read_column,
 )
-from frazil.maintenance.tables import look_at_base, note_maintenance, now_ms, summarize_table
+from frazil.maintenance.tables import (
+    note_maintenance,
+    now_ms,
+    read_base_statistics,
+    summarize_table,
+)
 from frazil.streams.models import ExpireRows, Stream
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace
@@ -53,13 +58,13 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
         return empty
     cutoff = decide_cutoff(now_ms(), rule.keep_days)
     told = {"column": rule.column, "before_at": cutoff}
-    if look_at_base(work) is None:
+    if read_base_statistics(work) is None:
         return empty.model_copy(update=told)
     table, history = load_with_history(work.store, stream.table.name)
     wanted = find_too_old(table.schema(), stream, rule, cutoff, list_own(history, stream))
     rows = 0
     for affected in find_rows(table, wanted):  # one at a time: a portion of it may be much
-        refuse_older_specs(table, [affected], stream.stream)
+        require_current_spec(table, [affected], stream.stream)
         rows += count_rows([affected])
     if dry_run:
         return empty.model_copy(update={**told, "rows": rows})
@@ -103,7 +108,7 @@ def list_own(history: History, stream: Stream) -> OwnRows:
 
 def find_too_old(
     schema: Schema, stream: Stream, rule: ExpireRows, cutoff: datetime, own: OwnRows
-) -> Wanted:
+) -> RowsToDelete:
     """Say which of the stream's rows are too old; other streams of the table keep their own.
 
     Raises:
@@ -140,4 +145,4 @@ def find_too_old(
     is_own: BooleanExpression = In(term=topic, literals=set(own.topics))
     if own.adopted:
         is_own = Or(is_own, IsNull(term=topic))
-    return Wanted(And(is_own, LessThan(term=name, value=limit)), (name,), flag)
+    return RowsToDelete(And(is_own, LessThan(term=name, value=limit)), (name,), flag)

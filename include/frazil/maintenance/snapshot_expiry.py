@@ -9,27 +9,27 @@ from pyiceberg.table.refs import SnapshotRef
 
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
-from frazil.iceberg.commit_retry import LostTurnError, commit_turn, take_turns
+from frazil.iceberg.commit_retry import CommitConflictError, commit_once, retry_commit
 from frazil.iceberg.ledger_archive import archive_all_entries, find_archived, load_with_history
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
-from frazil.ledger.recovery_point import History, RecoveryPoint, find_points
+from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_points
 from frazil.maintenance.expiry_rules import (
     ExpiryPlan,
     decide_branches,
     decide_expiry,
-    refuse_foreign_retention,
-    refuse_lost_snapshots,
-    refuse_lost_state,
+    require_kept_snapshots,
+    require_kept_states,
+    validate_table_retention,
 )
 from frazil.maintenance.messages import ExpireReport, TableExpiry
 from frazil.maintenance.tables import (
-    BaseLook,
+    BaseStatistics,
     list_maintained,
-    look_at_base,
     new_request,
     note_maintenance,
     now_ms,
+    read_base_statistics,
     run_table_job,
 )
 from frazil.streams.models import RetentionWindow
@@ -41,14 +41,14 @@ class ExpiryRun:
     """One run of expiry: the stream, what stands on its table, the window and the clock."""
 
     work: Workspace
-    base: BaseLook
+    base: BaseStatistics
     window: RetentionWindow
     at_ms: int
     dry_run: bool
 
 
 @dataclass(frozen=True)
-class Settled:
+class Prepared:
     """A plan that needs no more carrying, on the history that it was decided on."""
 
     plan: ExpiryPlan
@@ -73,7 +73,7 @@ def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
         JobFailedError, UnavailableError: run again; what is done stays done.
     """
     stream, name = work.stream.stream, work.stream.table.name
-    base = look_at_base(work)
+    base = read_base_statistics(work)
     if base is None:
         return ExpireReport(
             stream=stream, dry_run=dry_run, tables=(TableExpiry(table=name, exists=False),)
@@ -89,11 +89,11 @@ def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
 def _expire_table(run: ExpiryRun, name: str) -> TableExpiry:
     table = run.work.store.load(name)
     main_ref = table.metadata.refs.get(commits.MAIN)
-    refuse_foreign_retention(
+    validate_table_retention(
         name, table.properties, main_ref.max_snapshot_age_ms if main_ref else None
     )
     dropped = _drop_branches(run, name)
-    settled = take_turns(f"expiring {name}", partial(_settle_turn, run, name, dropped))
+    settled = retry_commit(f"expiring {name}", partial(_try_prepare, run, name, dropped))
     before = TableExpiry(
         table=name,
         snapshots_before=len(table.metadata.snapshots),
@@ -114,19 +114,19 @@ def _drop_branches(run: ExpiryRun, name: str) -> tuple[str, ...]:
     refs = run.work.store.load(name).metadata.refs
     forsaken = decide_branches(refs, run.at_ms, run.base.points, run.base.properties)
     for branch in () if run.dry_run else forsaken:
-        take_turns(f"dropping branch {branch}", partial(_drop_turn, run, name, branch))
+        retry_commit(f"dropping branch {branch}", partial(_try_drop_branch, run, name, branch))
     return forsaken
 
 
-def _drop_turn(run: ExpiryRun, name: str, branch: str) -> None:
+def _try_drop_branch(run: ExpiryRun, name: str, branch: str) -> None:
     table = run.work.store.load(name)
     ref = table.metadata.refs.get(branch)
     if ref is not None:
         heads = {branch: ref.snapshot_id}
-        commit_turn(run.work.store, table, heads, commits.drop_branch(branch))
+        commit_once(run.work.store, table, heads, commits.drop_branch(branch))
 
 
-def _settle_turn(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Settled:
+def _try_prepare(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Prepared:
     """Decide; where a carrier would go, carry its state to the head and decide again."""
     settled = _decide(run, name, dropped)
     carry = settled.plan.carry
@@ -144,11 +144,11 @@ def _settle_turn(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Settled
         reach_failpoint("expire.after-carry")
         settled = _decide(run, name, dropped)
         if settled.plan.carry:
-            raise LostTurnError("main moved while a state was carried")
+            raise CommitConflictError("main moved while a state was carried")
     return replace(settled, carried=carry)
 
 
-def _decide(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Settled:
+def _decide(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Prepared:
     table, history = load_with_history(run.work.store, name)
     refs = {
         name: ref.snapshot_id
@@ -156,7 +156,7 @@ def _decide(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Settled:
         if name not in dropped and not has_reached_its_age(ref, history, run.at_ms)
     }
     plan = decide_expiry(history, refs, run.at_ms, run.window)
-    return Settled(plan, table, history, find_points(history))
+    return Prepared(plan, table, history, find_recovery_points(history))
 
 
 def has_reached_its_age(ref: SnapshotRef, history: History, at_ms: int) -> bool:
@@ -170,7 +170,7 @@ def has_reached_its_age(ref: SnapshotRef, history: History, at_ms: int) -> bool:
     return at_ms - entry.committed_at_ms > ref.max_ref_age_ms
 
 
-def _expire_decided(run: ExpiryRun, settled: Settled, before: TableExpiry) -> TableExpiry:
+def _expire_decided(run: ExpiryRun, settled: Prepared, before: TableExpiry) -> TableExpiry:
     """Archive, expire exactly the archived ids, and look whether every stream is where it was."""
     work, history = run.work, settled.history
     expired = before.expired_ids
@@ -187,8 +187,8 @@ def _expire_decided(run: ExpiryRun, settled: Settled, before: TableExpiry) -> Ta
     counts = run_table_job(work, "expire_snapshots", request).counts
     reach_failpoint("expire.after-job")
     _, after = load_with_history(work.store, before.table)
-    refuse_lost_state(before.table, settled.points, find_points(after, *settled.points))
-    refuse_lost_snapshots(history, after, ids)
+    require_kept_states(before.table, settled.points, find_recovery_points(after, *settled.points))
+    require_kept_snapshots(history, after, ids)
     return before.model_copy(
         update={
             "expired_ids": expired,

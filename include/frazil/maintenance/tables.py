@@ -16,7 +16,7 @@ from frazil.events import Event, note_event
 from frazil.iceberg.catalog import dead_letters_name, snapshot_summary, translated_errors
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ledger import keys
-from frazil.ledger.recovery_point import RecoveryPoint, find_points
+from frazil.ledger.recovery_point import RecoveryPoint, find_recovery_points
 from frazil.ledger.usage import list_cpu, take_usage
 from frazil.maintenance.compaction_rules import MEBIBYTE, FileSize, TableLayout, count_small
 from frazil.maintenance.messages import (
@@ -35,14 +35,14 @@ SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport, Ro
 
 
 @dataclass(frozen=True)
-class BaseLook:
+class BaseStatistics:
     """What maintenance must know of the stream's own table before it touches any."""
 
     points: Mapping[str, RecoveryPoint]
     properties: Mapping[str, str]
 
 
-def look_at_base(work: Workspace) -> BaseLook | None:
+def read_base_statistics(work: Workspace) -> BaseStatistics | None:
     """Find every stream's recovery point; None if the table is not there or empty.
 
     Raises:
@@ -54,7 +54,7 @@ def look_at_base(work: Workspace) -> BaseLook | None:
     _, history = load_with_history(work.store, name)
     if history.head is None:
         return None
-    return BaseLook(find_points(history, work.stream.stream), history.properties)
+    return BaseStatistics(find_recovery_points(history, work.stream.stream), history.properties)
 
 
 def list_maintained(work: Workspace) -> tuple[str, ...]:

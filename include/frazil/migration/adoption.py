@@ -20,10 +20,10 @@ from frazil.errors import (
 )
 from frazil.iceberg import commits
 from frazil.iceberg.table_schema import kafka_struct
-from frazil.ingest.bootstrap import refuse_misfits, refuse_second_owner
+from frazil.ingest.bootstrap import require_matching_schema, require_sole_owner
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.kafka.cluster import TopicFacts
-from frazil.kafka.consumer import KafkaAuditedLog
+from frazil.kafka.consumer import OffsetConsumer
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
 from frazil.ledger.coordinates import Coordinates, Offsets, cover
@@ -32,16 +32,16 @@ from frazil.ledger.recovery_point import History, find_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.migration.adoption_rules import (
     Adoption,
-    Holes,
+    OffsetHoles,
     decide_adoption,
     describe_adoption,
     list_holes,
-    refuse_other_log,
-    refuse_other_records,
-    refuse_unclear_rows,
+    require_identified_rows,
+    require_same_records,
+    require_same_topic,
     sort_holes,
 )
-from frazil.migration.foreign_rows import OffsetColumns, PlacedTable, TablePlaces, find_columns
+from frazil.migration.foreign_rows import LocatedTable, OffsetColumns, TableOffsets, find_columns
 from frazil.schemas.inferred_columns import with_columns
 from frazil.schemas.review import file_properties
 from frazil.workspace import Workspace
@@ -67,19 +67,19 @@ def adopt_table(
     """
     work = with_columns(work)
     name = work.stream.table.name
-    _refuse_routed(work)
+    _validate_not_routed(work)
     seen: list[int | None] = []
 
     def decide(history: History) -> Choice:
-        _refuse_begun(work, history)
+        _require_not_begun(work, history)
         table = work.store.load(name)
-        _refuse_active(work, seen, history.head, _head_of(table))
+        _require_inactive_writer(work, seen, history.head, _head_of(table))
         columns = find_columns(table.schema(), named_columns, name)
         first, fitted = _add_kafka_column(work, table)
-        refuse_misfits(work.stream, fitted)
+        require_matching_schema(work.stream, fitted)
         topic = work.kafka.fetch_topic(work.stream.only_topic(), "read_uncommitted")
-        adoption = _look(work, table, columns, topic, accept_holes=accept_holes)
-        _refuse_active(work, seen, _head_of(work.store.load(name)))
+        adoption = _read_table(work, table, columns, topic, accept_holes=accept_holes)
+        _require_inactive_writer(work, seen, _head_of(work.store.load(name)))
         text = describe_adoption(topic.topic, adoption, topic.partitions)
         text += _warn_of_partitions(work, table)
         told = {keys.ADOPTED: adoption.encode()}
@@ -88,7 +88,7 @@ def adopt_table(
     return record_decision(work, keys.ADOPT, author, decide)
 
 
-def _refuse_routed(work: Workspace) -> None:
+def _validate_not_routed(work: Workspace) -> None:
     if work.stream.route is not None:
         raise NotAdoptableError(
             f"stream {work.stream.stream} is one of a route: which offsets of "
@@ -109,7 +109,7 @@ def _begin(topic: TopicFacts, adoption: Adoption) -> StreamState:
     )
 
 
-def _refuse_begun(work: Workspace, history: History) -> None:
+def _require_not_begun(work: Workspace, history: History) -> None:
     """Refuse a table that a stream of Frazil fills, this one or another."""
     stream = work.stream
     point = find_recovery_point(history, stream.stream)
@@ -119,10 +119,10 @@ def _refuse_begun(work: Workspace, history: History) -> None:
             f"{point.state.epoch}, snapshot {point.carrier_id}; the table is Frazil's already",
             f"`frazil plan {stream.stream}` shows the next batch",
         )
-    refuse_second_owner(history, stream)
+    require_sole_owner(history, stream)
 
 
-def _refuse_active(work: Workspace, seen: list[int | None], *heads: int | None) -> None:
+def _require_inactive_writer(work: Workspace, seen: list[int | None], *heads: int | None) -> None:
     """Refuse a head that moved since the first look: both would write the next records."""
     seen.extend(heads)
     moved = next((head for head in seen if head != seen[0]), seen[0])
@@ -184,7 +184,7 @@ def _add_kafka_column(work: Workspace, table: Table) -> tuple[tuple[TableUpdate,
     return (*evolve, *remember), added
 
 
-def _look(
+def _read_table(
     work: Workspace,
     table: Table,
     columns: tuple[OffsetColumns, ...],
@@ -194,18 +194,18 @@ def _look(
 ) -> Adoption:
     """Read the table's coordinates, and ask Kafka about what they leave open."""
     stream = work.stream.stream
-    places = PlacedTable(table, columns, topic.topic).read_places()
-    refuse_unclear_rows(stream, topic, places)
-    refuse_other_log(stream, topic, places)
+    places = LocatedTable(table, columns, topic.topic).read_places()
+    require_identified_rows(stream, topic, places)
+    require_same_topic(stream, topic, places)
     settings = work.kafka.fetch_topic_settings(topic.topic)
     is_compacted = "compact" in settings.get("cleanup.policy", "delete")
     if not is_compacted:
-        refuse_other_records(stream, topic, places, _fetch_final(work, topic, places))
-    holes = _ask_holes(work, topic, list_holes(topic, places), is_compacted=is_compacted)
+        require_same_records(stream, topic, places, _fetch_final(work, topic, places))
+    holes = _find_holes(work, topic, list_holes(topic, places), is_compacted=is_compacted)
     return decide_adoption(stream, columns, topic, places, holes, accept_holes=accept_holes)
 
 
-def _fetch_final(work: Workspace, topic: TopicFacts, places: TablePlaces) -> dict[int, int | None]:
+def _fetch_final(work: Workspace, topic: TopicFacts, places: TableOffsets) -> dict[int, int | None]:
     """Fetch Kafka's timestamps at the highest offsets that the table has and Kafka still holds."""
     tops = {
         partition: int(offsets[-1])
@@ -215,9 +215,9 @@ def _fetch_final(work: Workspace, topic: TopicFacts, places: TablePlaces) -> dic
     return dict(work.kafka.fetch_first_timestamps(topic.topic, tops, "read_uncommitted"))
 
 
-def _ask_holes(
+def _find_holes(
     work: Workspace, topic: TopicFacts, holes: Coordinates, *, is_compacted: bool
-) -> Holes:
+) -> OffsetHoles:
     """Read again from Kafka what lies between the first hole and the last one."""
     isolation = work.stream.source.isolation
     # Looked up before the reading: what was stable then has been delivered or never will be.
@@ -229,6 +229,6 @@ def _ask_holes(
     }
     delivered: dict[int, Offsets] = {}
     if wanted:
-        log = KafkaAuditedLog(work.kafka, work.kafka_config)
+        log = OffsetConsumer(work.kafka, work.kafka_config)
         delivered = dict(log.fetch_delivered(topic.topic, wanted, isolation))
     return sort_holes(stable, holes, delivered, is_compacted=is_compacted)

@@ -29,11 +29,11 @@ from frazil.ledger.coordinates import (
     count_coordinates,
 )
 from frazil.ledger.offsets import OffsetRange, describe_ranges
-from frazil.migration.foreign_rows import OffsetColumns, TablePlaces
+from frazil.migration.foreign_rows import OffsetColumns, TableOffsets
 
 
 @dataclass(frozen=True)
-class Holes:
+class OffsetHoles:
     """Offsets between a table's rows that have none: by what Kafka says of them today."""
 
     lost: Coordinates = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Adoption:
     rows: int
     first: tuple[int | None, ...]
     offsets: tuple[int, ...]
-    holes: Holes
+    holes: OffsetHoles
     given_up: Mapping[int, OffsetRange]
 
     def encode(self) -> str:
@@ -77,7 +77,7 @@ class Adoption:
         )
 
 
-def refuse_unclear_rows(stream: str, topic: TopicFacts, places: TablePlaces) -> None:
+def require_identified_rows(stream: str, topic: TopicFacts, places: TableOffsets) -> None:
     """Refuse rows that do not say which record they are, or that are there twice.
 
     Raises:
@@ -106,13 +106,13 @@ def refuse_unclear_rows(stream: str, topic: TopicFacts, places: TablePlaces) -> 
     if doubled:
         raise NotAdoptableError(
             f"stream {stream}: {count_coordinates(doubled)} records are in the table more than "
-            f"once: {say_places(doubled)}",
+            f"once: {describe_offsets(doubled)}",
             "take the doubled rows out first (Spark: MERGE or INSERT OVERWRITE by topic, partition "
             "and offset), then look again",
         )
 
 
-def refuse_other_log(stream: str, topic: TopicFacts, places: TablePlaces) -> None:
+def require_same_topic(stream: str, topic: TopicFacts, places: TableOffsets) -> None:
     """Refuse offsets that are not those of this topic: it was recreated, or it is another one.
 
     Raises:
@@ -136,8 +136,8 @@ def refuse_other_log(stream: str, topic: TopicFacts, places: TablePlaces) -> Non
             )
 
 
-def refuse_other_records(
-    stream: str, topic: TopicFacts, places: TablePlaces, delivered_ms: Mapping[int, int | None]
+def require_same_records(
+    stream: str, topic: TopicFacts, places: TableOffsets, delivered_ms: Mapping[int, int | None]
 ) -> None:
     """Refuse a topic that was recreated and has grown beyond the table (D5).
 
@@ -159,7 +159,7 @@ def refuse_other_records(
         )
 
 
-def list_holes(topic: TopicFacts, places: TablePlaces) -> dict[Partition, Offsets]:
+def list_holes(topic: TopicFacts, places: TableOffsets) -> dict[Partition, Offsets]:
     """List the offsets between a partition's rows that have none."""
     found = {}
     for partition, offsets in _iterate(topic, places):
@@ -175,7 +175,7 @@ def sort_holes(
     delivered: Mapping[int, Offsets],
     *,
     is_compacted: bool,
-) -> Holes:
+) -> OffsetHoles:
     """Sort holes by what Kafka says of them; `topic` is as the stream's isolation level sees it.
 
     Below the earliest offset nobody can say, nor behind the end, where a transaction is open; nor
@@ -190,15 +190,15 @@ def sort_holes(
         lost[name, partition] = offsets[still]
         unknown[name, partition] = offsets[is_open]
         empty[name, partition] = offsets[~still & ~is_open]
-    return Holes(lost, unknown, empty)
+    return OffsetHoles(lost, unknown, empty)
 
 
 def decide_adoption(
     stream: str,
     columns: tuple[OffsetColumns, ...],
     topic: TopicFacts,
-    places: TablePlaces,
-    holes: Holes,
+    places: TableOffsets,
+    holes: OffsetHoles,
     *,
     accept_holes: bool,
 ) -> Adoption:
@@ -213,8 +213,8 @@ def decide_adoption(
     starts = [nexts.get(partition, 0) for partition in range(len(topic.partitions))]
     gaps = list_gaps(starts, topic.partitions)
     if not accept_holes:
-        _refuse_holes(stream, holes)
-        _refuse_gaps(stream, topic, gaps)
+        _require_no_holes(stream, holes)
+        _require_no_gaps(stream, topic, gaps)
     return Adoption(
         columns=columns,
         rows=sum(len(offsets) for offsets in places.offsets.values()),
@@ -228,15 +228,15 @@ def decide_adoption(
     )
 
 
-def _refuse_holes(stream: str, holes: Holes) -> None:
+def _require_no_holes(stream: str, holes: OffsetHoles) -> None:
     if holes.doubtful:
         lost, unknown = count_coordinates(holes.lost), count_coordinates(holes.unknown)
         parts = [
-            f"{lost} are records that Kafka still delivers: {say_places(holes.lost)}"
+            f"{lost} are records that Kafka still delivers: {describe_offsets(holes.lost)}"
             if lost
             else "",
             f"{unknown} may have been control records or compacted ones, or lost rows, and Kafka "
-            f"cannot tell any more: {say_places(holes.unknown)}"
+            f"cannot tell any more: {describe_offsets(holes.unknown)}"
             if unknown
             else "",
         ]
@@ -248,7 +248,7 @@ def _refuse_holes(stream: str, holes: Holes) -> None:
         )
 
 
-def _refuse_gaps(stream: str, topic: TopicFacts, gaps: Mapping[int, OffsetRange]) -> None:
+def _require_no_gaps(stream: str, topic: TopicFacts, gaps: Mapping[int, OffsetRange]) -> None:
     if gaps:
         raise RetentionGapError(
             f"stream {stream}: Kafka no longer holds the next offset: "
@@ -274,11 +274,11 @@ def describe_adoption(
         f"{count_coordinates(holes.empty)} offsets without a row, of which Kafka delivers none",
         (
             f"{count_coordinates(holes.lost)} records given up that Kafka still delivers: "
-            f"{say_places(holes.lost)}"
+            f"{describe_offsets(holes.lost)}"
         ),
         (
             f"{count_coordinates(holes.unknown)} offsets given up of which nobody can tell: "
-            f"{say_places(holes.unknown)}"
+            f"{describe_offsets(holes.unknown)}"
         ),
         f"given up because Kafka lost it: {describe_ranges({topic: adoption.given_up})}",
         f"{waiting} offsets wait in Kafka",
@@ -286,7 +286,7 @@ def describe_adoption(
     return "; ".join(part for part in parts if not part.endswith(": ") and part[:2] != "0 ") + "; "
 
 
-def say_places(places: Coordinates) -> str:
+def describe_offsets(places: Coordinates) -> str:
     """Name the first coordinates."""
     every = [f"{t}-{p}@{o}" for (t, p), offsets in sorted(places.items()) for o in offsets[:20]]
     shown = ", ".join(every[:SHOWN_COORDINATES])
@@ -294,6 +294,6 @@ def say_places(places: Coordinates) -> str:
     return f"{shown} and {left} more" if left > 0 else shown
 
 
-def _iterate(topic: TopicFacts, places: TablePlaces) -> Iterable[tuple[int, Offsets]]:
+def _iterate(topic: TopicFacts, places: TableOffsets) -> Iterable[tuple[int, Offsets]]:
     for partition in range(len(topic.partitions)):
         yield partition, places.offsets.get((topic.topic, partition), NO_OFFSETS)

@@ -21,15 +21,20 @@ from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger import keys
-from frazil.ledger.authors import Author, Decision, refuse_dry_run
+from frazil.ledger.authors import Author, Decision, require_not_dry_run
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import trace_steps
-from frazil.ledger.offsets import parse_place
+from frazil.ledger.offsets import parse_offset_location
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.migration.messages import Moved, MovedPartition, MovePlan, MoveRequest
-from frazil.migration.offset_translation import Boundary, Known, Place, find_boundary
-from frazil.migration.record_fingerprints import LedgerRecords, PrintedLog
+from frazil.migration.offset_translation import (
+    KnownRecord,
+    RecordPosition,
+    TranslatedOffset,
+    translate_offset,
+)
+from frazil.migration.record_fingerprints import FingerprintLog, LedgerRecords
 from frazil.workspace import Workspace
 
 
@@ -63,7 +68,7 @@ def plan_move(work: Workspace, request: MoveRequest) -> MovePlan:
     )
 
 
-def _describe(each: Boundary) -> str:
+def _describe(each: TranslatedOffset) -> str:
     return f"{each.topic}-{each.partition}: {each.old_next} → {each.new_next}: {each.evidence}"
 
 
@@ -76,7 +81,7 @@ def move_cluster(work: Workspace, plan: MovePlan) -> Moved:
         CommitContentionError, UnavailableError: run again.
     """
     request = plan.request
-    refuse_dry_run(plan.stream, dry_run=request.dry_run)
+    require_not_dry_run(plan.stream, dry_run=request.dry_run)
     author = Author(request.by, request.reason)
     done = record_decision(work, keys.MOVE, author, partial(_decide, work, request))
     return _describe_done(plan, done)
@@ -110,15 +115,15 @@ def _find_point(work: Workspace, history: History) -> RecoveryPoint:
 
 def _translate(
     work: Workspace, request: MoveRequest, history: History
-) -> tuple[StreamState, tuple[Boundary, ...]]:
+) -> tuple[StreamState, tuple[TranslatedOffset, ...]]:
     """Give the state on the new cluster, still without a batch id, and each partition's proof."""
     state = _find_point(work, history).state
     stream, source = work.stream.stream, work.stream.source
     names = [name for name in source.names if name in state.offsets]
     topics = work.kafka.fetch_topics(names or source.names, source.isolation)
-    _refuse_unmoved(stream, state, topics, names)
+    _require_movable(stream, state, topics, names)
     given = _parse_next(request.next)
-    _refuse_unknown(stream, state, names, given)
+    _validate_known(stream, state, names, given)
     boundaries = tuple(
         boundary
         for topic in topics
@@ -144,13 +149,13 @@ def _translate_topic(
     state: StreamState,
     topic: TopicFacts,
     given: Mapping[Partition, int],
-) -> list[Boundary]:
+) -> list[TranslatedOffset]:
     nexts = dict(enumerate(state.offsets[topic.topic]))
     settings = work.kafka.fetch_topic_settings(topic.topic)
     is_stamped = settings.get("message.timestamp.type") == "LogAppendTime"
     known = _find_known(work, request, history, state, topic, with_times=not is_stamped)
     own = {number: offset for (name, number), offset in given.items() if name == topic.topic}
-    log = PrintedLog(
+    log = FingerprintLog(
         work.kafka,
         work.kafka_config,
         work.stream.source.isolation,
@@ -159,8 +164,8 @@ def _translate_topic(
     )
     copies = log.read_copies(topic, known, own)
     return [
-        find_boundary(
-            Place(work.stream.stream, topic.topic, number, old_next),
+        translate_offset(
+            RecordPosition(work.stream.stream, topic.topic, number, old_next),
             known[number],
             copies[number],
             own.get(number),
@@ -177,13 +182,13 @@ def _find_known(
     topic: TopicFacts,
     *,
     with_times: bool,
-) -> dict[int, Known]:
+) -> dict[int, KnownRecord]:
     """Find the records around each recovery point: in the old log, else in the table."""
     isolation = work.stream.source.isolation
     if request.old_connection is not None:
         config = find_kafka_config(request.old_connection)
         log = KafkaLog(config)
-        old = PrintedLog(log, config, isolation, with_values=True, with_times=with_times)
+        old = FingerprintLog(log, config, isolation, with_values=True, with_times=with_times)
         return old.find_known(state, old.kafka.fetch_topic(topic.topic, isolation))
     stream = work.stream
     records = LedgerRecords(
@@ -198,7 +203,7 @@ def _find_known(
 def _parse_next(texts: tuple[str, ...]) -> dict[Partition, int]:
     """Read offsets that a person gave, one for each partition."""
     found: dict[Partition, int] = {}
-    for place in map(parse_place, texts):
+    for place in map(parse_offset_location, texts):
         if (place.topic, place.partition) in found:
             raise ConfigurationError(
                 f"{place.topic}-{place.partition} is named twice",
@@ -208,7 +213,7 @@ def _parse_next(texts: tuple[str, ...]) -> dict[Partition, int]:
     return found
 
 
-def _refuse_unmoved(
+def _require_movable(
     stream: str, state: StreamState, topics: tuple[TopicFacts, ...], names: list[str]
 ) -> None:
     """Refuse where there is nothing to move, or no copy to move to."""
@@ -234,7 +239,7 @@ def _refuse_unmoved(
             )
 
 
-def _refuse_unknown(
+def _validate_known(
     stream: str, state: StreamState, names: list[str], given: Mapping[Partition, int]
 ) -> None:
     """Refuse an offset of a partition that the ledger does not know: it begins at 0 anyway."""

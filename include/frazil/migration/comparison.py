@@ -14,9 +14,9 @@ from pyiceberg.table import FileScanTask
 
 from frazil.connections import find_catalog
 from frazil.iceberg.catalog import TableStore
-from frazil.iceberg.data_files import read_letters
+from frazil.iceberg.data_files import read_dead_letters
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.ingest.dead_letters import list_taken, select_counting
+from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.ledger.history import Spans, list_attempts, list_spans, trace_steps
@@ -33,7 +33,7 @@ from frazil.migration.comparison_rules import (
     compare_places,
     compare_values,
 )
-from frazil.migration.foreign_rows import PlacedBatch, PlacedTable, TablePlaces, find_columns
+from frazil.migration.foreign_rows import LocatedBatch, LocatedTable, TableOffsets, find_columns
 from frazil.migration.messages import (
     ColumnReport,
     CompareRequest,
@@ -65,7 +65,7 @@ class Side:
     """One side, opened: its table at one snapshot, and the stream that fills it, if one does."""
 
     name: str
-    placed: PlacedTable
+    placed: LocatedTable
     history: History
     stream: Stream | None
     letters: Mapping[Partition, Mapping[str, Offsets]]
@@ -129,8 +129,8 @@ def _open_side(
     table, history = load_with_history(store, stream.table.name if stream else name)
     columns = find_columns(table.schema(), named, history.table)
     names = stream.source.names if stream else ()
-    placed = PlacedTable(table, columns, names[0] if len(names) == 1 else topic)
-    letters = read_letters(store.find(stream.dead_letters_table)) if stream else {}
+    placed = LocatedTable(table, columns, names[0] if len(names) == 1 else topic)
+    letters = read_dead_letters(store.find(stream.dead_letters_table)) if stream else {}
     return Side(name, placed, history, stream, letters)
 
 
@@ -145,7 +145,7 @@ def _pair_columns(left: Side, right: Side) -> tuple[ColumnPair, ...]:
     return pair_columns(*kept)
 
 
-def _claim(side: Side, places: TablePlaces) -> Claims:
+def _claim(side: Side, places: TableOffsets) -> Claims:
     """Say what a side has read: by its ledger, where a stream has one, else by its rows."""
     stream = side.stream.stream if side.stream else ""
     point = find_recovery_point(side.history, stream) if stream else None
@@ -158,8 +158,8 @@ def _claim(side: Side, places: TablePlaces) -> Claims:
     for partition in {*places.offsets, *ends}:
         offsets = places.offsets.get(partition, NO_OFFSETS)
         held = side.letters.get(partition, {})
-        taken = list_taken(steps, partition)
-        letters, _ = select_counting(held, spans.get(partition, Spans()), attempts, taken)
+        taken = list_resolved(steps, partition)
+        letters, _ = select_open(held, spans.get(partition, Spans()), attempts, taken)
         start = starts.get(partition, 0) if partition in ends else None
         filled = spans.get(partition, Spans()).current if is_filled else ()
         read = claim_range(offsets, start, ends.get(partition), filled)
@@ -195,7 +195,7 @@ def _read_values(
 def _add_batch(
     values: Mapping[Partition, Values],
     every: Mapping[Partition, Places],
-    batch: PlacedBatch,
+    batch: LocatedBatch,
     hashes: Mapping[str, Hashes],
 ) -> None:
     for partition, (indexes, offsets) in batch.places.items():
@@ -226,7 +226,7 @@ def _hash_partition(side: Side, task: FileScanTask, rows: int) -> Hashes:
     return hash_texts([text]).repeat(rows)
 
 
-def _report_side(side: Side, places: TablePlaces) -> SideReport:
+def _report_side(side: Side, places: TableOffsets) -> SideReport:
     adding = (
         entry.committed_at_ms
         for entry in walk_ancestors(side.history, beyond_metadata=False)

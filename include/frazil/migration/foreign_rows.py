@@ -108,7 +108,7 @@ LAYOUTS: tuple[OffsetColumns, ...] = (
 """In the order in which they are recognised: the fuller of two that share names comes first."""
 
 
-def recognise_columns(schema: Schema) -> tuple[OffsetColumns, ...]:
+def recognize_columns(schema: Schema) -> tuple[OffsetColumns, ...]:
     """Recognise the coordinate columns of a table: one layout, or ours and an earlier writer's.
 
     In a table that was taken over, a row has its coordinate in one of both.
@@ -126,7 +126,7 @@ def find_columns(schema: Schema, named: str | None, table: str) -> tuple[OffsetC
     """
     if named is not None:
         return (_read_names(schema, named, table),)
-    found = recognise_columns(schema)
+    found = recognize_columns(schema)
     if found:
         return found
     known = "; ".join(f"{each.writer}: {', '.join(each.names[:-1])}" for each in LAYOUTS)
@@ -185,7 +185,7 @@ def _type_of(schema: Schema, name: str) -> IcebergType | None:
 
 
 @dataclass(frozen=True)
-class PlacedBatch:
+class LocatedBatch:
     """Some rows: `places` are their partitions with the row numbers and offsets of each."""
 
     rows: pa.RecordBatch
@@ -196,7 +196,7 @@ class PlacedBatch:
 
 
 @dataclass(frozen=True)
-class TablePlaces:
+class TableOffsets:
     """The coordinates of all rows, ascending, doubled ones kept; 8 bytes a row.
 
     `unplaced` rows have no coordinate. `final_ms` is per partition the timestamp of its highest
@@ -210,14 +210,14 @@ class TablePlaces:
 
 
 @dataclass(frozen=True)
-class PlacedTable:
+class LocatedTable:
     """A table, its coordinate columns, and the topic of rows that do not name one."""
 
     table: Table
     columns: tuple[OffsetColumns, ...]
     topic: str | None = None
 
-    def read_places(self) -> TablePlaces:
+    def read_places(self) -> TableOffsets:
         """Read nothing but the coordinates.
 
         Raises:
@@ -238,25 +238,25 @@ class PlacedTable:
                 at_top = batch.instants_ms[int(indexes[top])].as_py()
                 final = (int(offsets[top]), at_top)
                 finals[partition] = max(final, finals.get(partition, final), key=lambda f: f[0])
-        return TablePlaces(
+        return TableOffsets(
             offsets={key: np.sort(np.concatenate(parts.pop(key))) for key in sorted(parts)},
             unplaced=unplaced,
             newest_event_at=_instant(newest),
             final_ms={key: at_ms for key, (_, at_ms) in finals.items() if at_ms is not None},
         )
 
-    def iterate(self, names: tuple[str, ...]) -> Iterator[PlacedBatch]:
+    def iterate(self, names: tuple[str, ...]) -> Iterator[LocatedBatch]:
         """Read these top-level columns beside the coordinates, file by file."""
         wanted = [name for each in self.columns for name in each.names]
         schema = self.table.schema().select(*dict.fromkeys([*names, *wanted]))
         scan = ArrowScan(self.table.metadata, self.table.io, schema, AlwaysTrue())
-        refuse_equality_deletes(self.table)
+        require_no_equality_deletes(self.table)
         with translated_errors(f"reading rows of {'.'.join(self.table.name())}"):
             for task in self.table.scan().plan_files():
                 for rows in scan.to_record_batches([task]):
                     yield self._place(rows, task)
 
-    def _place(self, rows: pa.RecordBatch, task: FileScanTask) -> PlacedBatch:
+    def _place(self, rows: pa.RecordBatch, task: FileScanTask) -> LocatedBatch:
         topics = self._coalesce(rows, "topic", pa.string())
         partitions = self._coalesce(rows, "partition", pa.int64())
         offsets = self._coalesce(rows, "offset", pa.int64())
@@ -273,7 +273,7 @@ class PlacedTable:
             indexes
         )
         unplaced = rows.num_rows - len(indexes)
-        return PlacedBatch(rows, _group(known, indexes), unplaced, self._read_instants(rows), task)
+        return LocatedBatch(rows, _group(known, indexes), unplaced, self._read_instants(rows), task)
 
     def _coalesce(self, rows: pa.RecordBatch, part: str, kind: pa.DataType) -> pa.Array:
         """Take a part of the coordinate from the first layout that has it."""
@@ -299,7 +299,7 @@ def _instant(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 
-def refuse_equality_deletes(table: Table) -> None:
+def require_no_equality_deletes(table: Table) -> None:
     """Refuse a table whose rows only an engine that knows equality deletes can tell.
 
     Raises:

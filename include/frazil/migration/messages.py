@@ -71,13 +71,13 @@ class CompareRequest(Message):
     rows_only: bool = False
 
 
-class Answer(BaseModel):
+class AdoptionAnswer(BaseModel):
     """A frozen part of the answer."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Samples(Answer):
+class Samples(AdoptionAnswer):
     """At most twenty offsets of each kind."""
 
     missing: tuple[int, ...] = ()
@@ -87,7 +87,7 @@ class Samples(Answer):
     changed: tuple[int, ...] = ()
 
 
-class PartitionReport(Answer):
+class PartitionReport(AdoptionAnswer):
     """One partition; `judged` is the half-open range that both sides claim to have read.
 
     `missing` records are on the left alone, `extra` ones on the right alone; of them so many are
@@ -125,7 +125,7 @@ class PartitionReport(Answer):
         )
 
 
-class ColumnReport(Answer):
+class ColumnReport(AdoptionAnswer):
     """One column name; a type is null where the side lacks the column."""
 
     name: str
@@ -136,7 +136,7 @@ class ColumnReport(Answer):
     is_difference: bool
 
 
-class SideReport(Answer):
+class SideReport(AdoptionAnswer):
     """One side: what was read, where its coordinates are, and how fresh it is.
 
     `unplaced` rows have no coordinate and are not judged.
@@ -156,7 +156,7 @@ class SideReport(Answer):
 Verdict = Literal["equal", "different", "nothing in common"]
 
 
-class Comparison(Answer):
+class Comparison(AdoptionAnswer):
     """Two tables, offset by offset.
 
     `layout` lists differences of columns and partitioning that a reader meets. With `rows_only`

@@ -23,7 +23,7 @@ WANTED_RECORDS = 100
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRecord:
     """What is known of one partition around its recovery point, oldest first.
 
     `before` are prints of records that were read, `after` of those that come next, where the old
@@ -43,7 +43,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Copy:
+class CopiedRecord:
     """What the new cluster delivers of one partition, from where the boundary may lie to its end.
 
     `is_whole` says that nothing that the partition keeps lies before it.
@@ -57,7 +57,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Boundary:
+class TranslatedOffset:
     """One partition's next offset on both clusters, and what shows that they are one."""
 
     topic: str
@@ -68,7 +68,7 @@ class Boundary:
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordPosition:
     """The partition that is translated, and how its stream is named in an error."""
 
     stream: str
@@ -81,7 +81,7 @@ class Place:
         return f"stream {self.stream}: {self.topic}-{self.partition}"
 
 
-def make_print(timestamp_ms: int, key: bytes | None, value: bytes | None = b"") -> int:
+def fingerprint_record(timestamp_ms: int, key: bytes | None, value: bytes | None = b"") -> int:
     """Hash a record; null and empty stay apart. Without values all are taken for empty."""
     parts = [timestamp_ms.to_bytes(8, "big", signed=True)]
     for part in (key, value):
@@ -91,7 +91,9 @@ def make_print(timestamp_ms: int, key: bytes | None, value: bytes | None = b"") 
     return int.from_bytes(digest, "big", signed=True)
 
 
-def find_boundary(place: Place, known: Known, copy: Copy, given: int | None = None) -> Boundary:
+def translate_offset(
+    place: RecordPosition, known: KnownRecord, copy: CopiedRecord, given: int | None = None
+) -> TranslatedOffset:
     """Translate one partition's next offset, or see that a given one contradicts nothing.
 
     Raises:
@@ -103,9 +105,9 @@ def find_boundary(place: Place, known: Known, copy: Copy, given: int | None = No
     if not len(known.before) and not len(known.after):
         return _begin_without_records(place, known, copy)
     if not known.is_complete:
-        raise _refuse(place, f"{known.source} lacks records that were read: skipped, or deleted")
+        raise _fail(place, f"{known.source} lacks records that were read: skipped, or deleted")
     if not candidates:
-        raise _refuse(
+        raise _fail(
             place,
             f"the {len(known.before)} last records that were read ({known.source}) stand nowhere "
             f"in this order in [{copy.earliest}, {copy.end}) of the new cluster; it lacks some, "
@@ -113,21 +115,21 @@ def find_boundary(place: Place, known: Known, copy: Copy, given: int | None = No
         )
     if len(candidates) > 1 or _is_doubled(known, copy, candidates[0]):
         found = ", ".join(str(_offset_at(copy, index)) for index in candidates[:5])
-        raise _refuse(
+        raise _fail(
             place,
             f"{known.source} cannot tell the records before the boundary from those behind it; it "
             f"may lie at {found}",
         )
     if _is_one_instant(known, copy, candidates[0]):
-        raise _refuse(
+        raise _fail(
             place,
             f"all records before {_offset_at(copy, candidates[0])} that can be compared "
             f"({known.source}) have one timestamp: others that come next may have it, too",
         )
-    return _accept(place, _offset_at(copy, candidates[0]), _tell(known, copy, candidates[0]))
+    return _accept(place, _offset_at(copy, candidates[0]), _describe(known, copy, candidates[0]))
 
 
-def _list_candidates(known: Known, copy: Copy) -> Iterator[int]:
+def _list_candidates(known: KnownRecord, copy: CopiedRecord) -> Iterator[int]:
     """List the indexes before which the copy reads as the old log does before the boundary."""
     before, after, prints = known.before, known.after, copy.prints
     if not known.is_complete:
@@ -146,12 +148,12 @@ def _list_candidates(known: Known, copy: Copy) -> Iterator[int]:
             yield index
 
 
-def _reach(known: Known, copy: Copy, index: int) -> tuple[int, int]:
+def _reach(known: KnownRecord, copy: CopiedRecord, index: int) -> tuple[int, int]:
     """Count the records that can be compared on both sides of an index."""
     return min(len(known.before), index), min(len(known.after), len(copy.prints) - index)
 
 
-def _is_doubled(known: Known, copy: Copy, index: int) -> bool:
+def _is_doubled(known: KnownRecord, copy: CopiedRecord, index: int) -> bool:
     """Say whether something that was read may come again behind an index.
 
     Where the old cluster shows what comes next, equal records there are others.
@@ -160,7 +162,7 @@ def _is_doubled(known: Known, copy: Copy, index: int) -> bool:
     return not right and bool(np.isin(copy.prints[index:], known.before).any())
 
 
-def _is_one_instant(known: Known, copy: Copy, index: int) -> bool:
+def _is_one_instant(known: KnownRecord, copy: CopiedRecord, index: int) -> bool:
     """Say whether what was compared would fit other records of the same instant as well.
 
     Two instants in a row come once in a log that is in the order of time.
@@ -169,61 +171,65 @@ def _is_one_instant(known: Known, copy: Copy, index: int) -> bool:
     return known.instants_ms is not None and len(set(known.instants_ms[-left:].tolist())) == 1
 
 
-def _offset_at(copy: Copy, index: int) -> int:
+def _offset_at(copy: CopiedRecord, index: int) -> int:
     """Give the offset behind the record before an index."""
     return int(copy.offsets[index - 1]) + 1 if index else copy.earliest
 
 
-def _tell(known: Known, copy: Copy, index: int) -> str:
+def _describe(known: KnownRecord, copy: CopiedRecord, index: int) -> str:
     """Say what was compared."""
     left, right = _reach(known, copy, index)
     text = f"{left} records before it are the last ones read ({known.source})"
     return text + (f", {right} behind it are those that come next" if right else "")
 
 
-def _begin_without_records(place: Place, known: Known, copy: Copy) -> Boundary:
+def _begin_without_records(
+    place: RecordPosition, known: KnownRecord, copy: CopiedRecord
+) -> TranslatedOffset:
     """Decide where nothing can be compared: nothing was read, or neither log holds anything."""
     if place.old_next == 0 and copy.earliest == 0:
         return _accept(place, 0, "nothing was read, and nothing has left the copy")
     if known.is_empty and copy.earliest == copy.end:
         return _accept(place, copy.end, "both logs are empty there")
-    raise _refuse(
+    raise _fail(
         place,
         f"no record is known before offset {place.old_next} of the old cluster; the new one keeps "
         f"[{copy.earliest}, {copy.end})",
     )
 
 
-def _judge_given(place: Place, known: Known, copy: Copy, candidates: list[int], given: int) -> str:
+def _judge_given(
+    place: RecordPosition, known: KnownRecord, copy: CopiedRecord, candidates: list[int], given: int
+) -> str:
     """See that a person's offset contradicts nothing that is known; give the evidence."""
     if not copy.earliest <= given <= copy.end:
-        raise _refuse(
+        raise _fail(
             place, f"offset {given} lies outside of [{copy.earliest}, {copy.end}), which it keeps"
         )
     index = int(np.searchsorted(copy.offsets, given))
     if index in candidates:
-        return f"given; {_tell(known, copy, index)}"
+        return f"given; {_describe(known, copy, index)}"
     behind = copy.prints[index : index + len(known.after)]
     doubled = int(np.isin(copy.prints[index:], known.before).sum())
     if doubled and not (len(known.after) and np.array_equal(behind, known.after[: len(behind)])):
-        raise _refuse(
+        raise _fail(
             place, f"{doubled} records at or behind offset {given} were read ({known.source})"
         )
     is_shared = bool(np.isin(copy.prints, known.before).any())
     is_strange = bool(index) and not np.isin(copy.prints[index - 1], known.before)
     if known.is_complete and is_shared and is_strange:
-        raise _refuse(
+        raise _fail(
             place,
             f"the record before offset {given} was not read ({known.source}); it would be lost",
         )
     return "given; nothing contradicts it, and nothing proves it"
 
 
-def _accept(place: Place, new_next: int, evidence: str) -> Boundary:
-    return Boundary(place.topic, place.partition, place.old_next, new_next, evidence)
+def _accept(place: RecordPosition, new_next: int, evidence: str) -> TranslatedOffset:
+    return TranslatedOffset(place.topic, place.partition, place.old_next, new_next, evidence)
 
 
-def _refuse(place: Place, facts: str) -> NotMovableError:
+def _fail(place: RecordPosition, facts: str) -> NotMovableError:
     where = f"{place.topic}:{place.partition}:OFFSET"
     return NotMovableError(
         f"{place}: {facts}",

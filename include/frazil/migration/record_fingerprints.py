@@ -20,7 +20,7 @@ from frazil.errors import NotMovableError
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.data_files import read_files, read_staged_frame
 from frazil.kafka.cluster import KafkaLog, TopicFacts
-from frazil.kafka.consumer import KafkaAuditedLog
+from frazil.kafka.consumer import OffsetConsumer
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition
 from frazil.ledger.history import Step
@@ -30,10 +30,10 @@ from frazil.ledger.state import StreamState
 from frazil.migration.offset_translation import (
     NO_PRINTS,
     WANTED_RECORDS,
-    Copy,
-    Known,
+    CopiedRecord,
+    KnownRecord,
     Prints,
-    make_print,
+    fingerprint_record,
 )
 
 _MAX_BATCHES = 20
@@ -67,7 +67,7 @@ class LedgerRecords:
     steps: tuple[Step, ...]
     _read: dict[int, pa.Table] = field(default_factory=dict)
 
-    def find_known(self, partition: Partition, old_next: int) -> Known:
+    def find_known(self, partition: Partition, old_next: int) -> KnownRecord:
         """Find the last records that were read before an offset, without a gap among them."""
         expected, batches = old_next, 0
         parts: list[pa.Table] = []
@@ -169,7 +169,7 @@ def _is_enough(parts: list[pa.Table]) -> bool:
     return len(pc.unique(pa.concat_tables(parts)["timestamp"])) > 1
 
 
-def _know(parts: list[pa.Table], *, is_complete: bool) -> Known:
+def _know(parts: list[pa.Table], *, is_complete: bool) -> KnownRecord:
     """Print the last of these records, as far back as another instant."""
     rows = pa.concat_tables(parts) if parts else pa.table({"timestamp": [], "key": []})
     times = rows["timestamp"].to_numpy()
@@ -177,8 +177,10 @@ def _know(parts: list[pa.Table], *, is_complete: bool) -> Known:
     start = max(0, len(rows) - WANTED_RECORDS)
     rows = rows.slice(min(start, int(others[-1])) if len(others) else start)
     instants = [-1 if at is None else at for at in rows["timestamp"].to_pylist()]
-    prints = [make_print(*each) for each in zip(instants, rows["key"].to_pylist(), strict=True)]
-    return Known(
+    prints = [
+        fingerprint_record(*each) for each in zip(instants, rows["key"].to_pylist(), strict=True)
+    ]
+    return KnownRecord(
         before=np.array(prints, np.int64),
         after=NO_PRINTS,
         source="rows and dead letters, by timestamp and key",
@@ -189,7 +191,7 @@ def _know(parts: list[pa.Table], *, is_complete: bool) -> Known:
 
 
 @dataclass
-class _Heard:
+class _Consumed:
     """What a consumer was shown of one partition."""
 
     offsets: "array[int]" = field(default_factory=lambda: array("q"))
@@ -204,7 +206,7 @@ class _Heard:
 
 
 @dataclass(frozen=True)
-class PrintedLog:
+class FingerprintLog:
     """A cluster's topic as prints of its records; with values, or by timestamp and key alone.
 
     Without times, where a copy has other ones than its source.
@@ -216,13 +218,13 @@ class PrintedLog:
     with_values: bool
     with_times: bool = True
 
-    def find_known(self, state: StreamState, topic: TopicFacts) -> dict[int, Known]:
+    def find_known(self, state: StreamState, topic: TopicFacts) -> dict[int, KnownRecord]:
         """Find the records around each recovery point on the cluster that the ledger read.
 
         Raises:
             NotMovableError: it is another cluster or topic, or it ends before the recovery point.
         """
-        _refuse_stranger(state, topic)
+        _validate_known_topic(state, topic)
         spans: dict[int, OffsetRange] = {}
         nexts = dict(enumerate(state.offsets.get(topic.topic, ())))
         for number, old_next in nexts.items():
@@ -236,16 +238,16 @@ class PrintedLog:
             start = max(kept.earliest, old_next - WANTED_RECORDS)
             if kept.earliest <= old_next:
                 spans[number] = OffsetRange(start, min(kept.end, old_next + WANTED_RECORDS))
-        heard = self._hear(topic.topic, spans)
+        heard = self._consume(topic.topic, spans)
         return {
-            number: self._know(number, old_next, topic, heard.get(number, _Heard()))
+            number: self._know(number, old_next, topic, heard.get(number, _Consumed()))
             for number, old_next in nexts.items()
         }
 
-    def _know(self, number: int, old_next: int, topic: TopicFacts, heard: _Heard) -> Known:
+    def _know(self, number: int, old_next: int, topic: TopicFacts, heard: _Consumed) -> KnownRecord:
         kept = topic.partitions[number]
         first = max(0, old_next - WANTED_RECORDS)
-        return Known(
+        return KnownRecord(
             before=heard.between(OffsetRange(first, old_next))[1],
             after=heard.between(OffsetRange(old_next, old_next + WANTED_RECORDS))[1],
             source="the old cluster's records, byte by byte",
@@ -254,8 +256,8 @@ class PrintedLog:
         )
 
     def read_copies(
-        self, topic: TopicFacts, known: Mapping[int, Known], given: Mapping[int, int]
-    ) -> dict[int, Copy]:
+        self, topic: TopicFacts, known: Mapping[int, KnownRecord], given: Mapping[int, int]
+    ) -> dict[int, CopiedRecord]:
         """Read each partition from where its boundary may lie to its end."""
         count = len(topic.partitions)
         first = self.kafka.fetch_offsets_at(topic.topic, count, 0, self.isolation)
@@ -274,28 +276,28 @@ class PrintedLog:
             for number, start in starts.items()
             if start < topic.partitions[number].end
         }
-        heard = self._hear(topic.topic, spans)
-        copies: dict[int, Copy] = {}
+        heard = self._consume(topic.topic, spans)
+        copies: dict[int, CopiedRecord] = {}
         for number, start in starts.items():
             kept = topic.partitions[number]
-            offsets, prints = heard.get(number, _Heard()).between(OffsetRange(0, kept.end))
+            offsets, prints = heard.get(number, _Consumed()).between(OffsetRange(0, kept.end))
             is_whole = start <= first[number]
-            copies[number] = Copy(offsets, prints, kept.earliest, kept.end, is_whole)
+            copies[number] = CopiedRecord(offsets, prints, kept.earliest, kept.end, is_whole)
         return copies
 
-    def _hear(self, topic: str, spans: Mapping[int, OffsetRange]) -> dict[int, _Heard]:
-        heard: dict[int, _Heard] = {number: _Heard() for number in spans}
+    def _consume(self, topic: str, spans: Mapping[int, OffsetRange]) -> dict[int, _Consumed]:
+        heard: dict[int, _Consumed] = {number: _Consumed() for number in spans}
 
         def see(message: Message) -> None:
             own = heard[message.partition() or 0]
             at_ms = message.timestamp()[1] if self.with_times else 0
             value = message.value() if self.with_values else b""
             own.offsets.append(message.offset() or 0)
-            own.prints.append(make_print(at_ms, _bytes(message.key()), _bytes(value)))
+            own.prints.append(fingerprint_record(at_ms, _bytes(message.key()), _bytes(value)))
             own.floor_ms = at_ms if own.floor_ms is None else min(own.floor_ms, at_ms)
 
         if spans:
-            KafkaAuditedLog(self.kafka, self.config).fetch_delivered(
+            OffsetConsumer(self.kafka, self.config).fetch_delivered(
                 topic, spans, self.isolation, see
             )
         return heard
@@ -305,7 +307,7 @@ def _bytes(content: str | bytes | None) -> bytes | None:
     return content.encode() if isinstance(content, str) else content
 
 
-def _refuse_stranger(state: StreamState, topic: TopicFacts) -> None:
+def _validate_known_topic(state: StreamState, topic: TopicFacts) -> None:
     """Refuse to compare with what the ledger never read."""
     known = (state.cluster_id, state.topic_ids.get(topic.topic, topic.topic_id))
     if known != (topic.cluster_id, topic.topic_id):

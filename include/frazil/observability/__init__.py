@@ -1,6 +1,6 @@
 """What an operator asks: status, freshness, timeline, cost, readiness, audit.
 
 Face: `read_status`, `list_snapshots`, `locate_offset`, `watch_stream`, `audit_stream`,
-`read_timeline`, `record_timeline`, `read_cost`, `check_readiness`, `report_letters`.
+`read_timeline`, `record_timeline`, `read_cost`, `check_readiness`, `report_dead_letters`.
 May import: `maintenance` (sizes of a table), `events`, `ingest` and what `ingest` may.
 """

@@ -16,21 +16,21 @@ from pyiceberg.table import Table
 
 from frazil.errors import MissingTableError, UnknownTopicError
 from frazil.iceberg.catalog import TableStore
-from frazil.iceberg.data_files import read_letters, read_rows
+from frazil.iceberg.data_files import read_dead_letters, read_rows
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.ingest.dead_letters import list_taken, select_counting
+from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ingest.planning import check_sources
 from frazil.kafka.cluster import TopicFacts
-from frazil.kafka.consumer import AuditedLog, KafkaAuditedLog
+from frazil.kafka.consumer import OffsetConsumer, OffsetLog
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition, count_coordinates
 from frazil.ledger.deletions import KINDS as DELETIONS
-from frazil.ledger.foreign_snapshots import count_foreign
+from frazil.ledger.foreign_snapshots import count_foreign_snapshots
 from frazil.ledger.history import (
     Spans,
     Step,
     count_adopted_rows,
-    find_gone,
+    find_deleted,
     is_history_cut,
     list_adopted,
     list_attempts,
@@ -46,8 +46,8 @@ from frazil.observability.audit_messages import (
     AuditAnswer,
     AuditCounts,
     Finding,
+    describe_records,
     find_records,
-    say_records,
 )
 from frazil.observability.audit_rules import (
     BatchClaim,
@@ -88,17 +88,17 @@ def audit_stream(work: Workspace) -> AuditAnswer:
         TopicRecreatedError, ClusterChangedError: offsets of another log cannot be compared.
         UnavailableError: Kafka, the catalog or the warehouse did not answer.
     """
-    return audit_table(work.store, work.stream, KafkaAuditedLog(work.kafka, work.kafka_config))
+    return audit_table(work.store, work.stream, OffsetConsumer(work.kafka, work.kafka_config))
 
 
-def audit_table(store: TableStore, stream: Stream, log: AuditedLog) -> AuditAnswer:
+def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditAnswer:
     """Audit a stream's table against a log; see `audit_stream`."""
     evidence = _read_evidence(store, stream, log)
     tally = Tally()
     findings = [*check_chain(evidence.steps), *check_backfills(evidence.steps)]
     findings += check_deletions(evidence.steps)
-    findings += _find_strangers(evidence)
-    findings += _find_unplaced(evidence)
+    findings += _find_unknown_rows(evidence)
+    findings += _find_unlocated(evidence)
     dead_letters = 0
     for view in _list_views(evidence):
         findings += view.returned
@@ -110,7 +110,7 @@ def audit_table(store: TableStore, stream: Stream, log: AuditedLog) -> AuditAnsw
     return _answer(stream, evidence, tuple(findings), counts)
 
 
-def _read_evidence(store: TableStore, stream: Stream, log: AuditedLog) -> Evidence:
+def _read_evidence(store: TableStore, stream: Stream, log: OffsetLog) -> Evidence:
     table, history = load_with_history(store, stream.table.name)
     point = find_recovery_point(history, stream.stream)
     if point is None:
@@ -121,7 +121,7 @@ def _read_evidence(store: TableStore, stream: Stream, log: AuditedLog) -> Eviden
     steps = trace_steps(history, stream.stream)
     spans = list_spans(steps)
     rows = read_rows(table)
-    letters = read_letters(store.find(stream.dead_letters_table))
+    letters = read_dead_letters(store.find(stream.dead_letters_table))
     delivered: dict[Partition, Delivered] = {}
     for topic in sorted(point.state.offsets):
         try:
@@ -141,12 +141,12 @@ def _read_log(
     point: RecoveryPoint,
     topic: str,
     spans: Mapping[Partition, Spans],
-    log: AuditedLog,
+    log: OffsetLog,
 ) -> dict[Partition, Delivered]:
     """Read a topic's published ranges; what ages out meanwhile is not compared."""
     isolation = stream.source.isolation
     facts = log.fetch_topic(topic, isolation)
-    _refuse_other_log(stream.stream, point, facts)
+    _require_same_topic(stream.stream, point, facts)
     is_compacted = "compact" in log.fetch_topic_settings(topic).get("cleanup.policy", "delete")
     ranges: dict[int, OffsetRange] = {}
     for partition, kept in enumerate(facts.partitions):
@@ -165,7 +165,7 @@ def _read_log(
     }
 
 
-def _refuse_other_log(stream: str, point: RecoveryPoint, facts: TopicFacts) -> None:
+def _require_same_topic(stream: str, point: RecoveryPoint, facts: TopicFacts) -> None:
     """Refuse by ids alone: aged-out offsets and lag are no obstacle to an audit."""
     only_ids = replace(point.state, offsets={})
     check_sources(stream, only_ids, [replace(facts, partitions=())])
@@ -178,12 +178,12 @@ def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
     present = (p for p in (*evidence.rows, *evidence.letters) if p[0] in topics)
     for partition in sorted({*evidence.spans, *present}):
         spans = evidence.spans.get(partition, Spans())
-        taken = list_taken(evidence.steps, partition)
+        taken = list_resolved(evidence.steps, partition)
         held = Held(evidence.rows.get(partition, NO_OFFSETS), evidence.letters.get(partition, {}))
-        letters, back = select_counting(
+        letters, back = select_open(
             restore_letters(evidence.steps, partition, held.letters), spans, attempts, taken
         )
-        gone = find_gone(evidence.steps, spans, partition)
+        gone = find_deleted(evidence.steps, spans, partition)
         rows = restore_rows(held.rows, letters, gone)
         delivered = evidence.delivered.get(partition)
         returned = tuple(find_returned(evidence.steps, spans, partition, held))
@@ -197,13 +197,13 @@ def _count_letters(view: PartitionView, evidence: Evidence) -> int:
     return int(np.isin(view.letters, np.concatenate([NO_OFFSETS, *held.values()])).sum())
 
 
-def _find_strangers(evidence: Evidence) -> list[Finding]:
+def _find_unknown_rows(evidence: Evidence) -> list[Finding]:
     """Find rows of topics that no stream of the table reads."""
     known = list_topics(evidence.history)
     return [
         find_records(
             "I1",
-            f"{say_records(len(offsets))} of a topic that no stream reads",
+            f"{describe_records(len(offsets))} of a topic that no stream reads",
             *partition,
             offsets,
         )
@@ -212,7 +212,7 @@ def _find_strangers(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def _find_unplaced(evidence: Evidence) -> list[Finding]:
+def _find_unlocated(evidence: Evidence) -> list[Finding]:
     """Find rows that should have come with a table that was taken over, and are more than that.
 
     They have no coordinate of ours, or one below the offsets at which the table was taken over.
@@ -259,7 +259,7 @@ def _count(evidence: Evidence, tally: Tally, dead_letters: int) -> AuditCounts:
     return AuditCounts(
         snapshots=len(evidence.steps),
         batches=sum(step.kind == keys.INGEST for step in evidence.steps),
-        foreign_snapshots=count_foreign(evidence.history),
+        foreign_snapshots=count_foreign_snapshots(evidence.history),
         records_delivered=sum(counter.total() for counter in tally.delivered.values()),
         rows=sum(len(rows) for (topic, _), rows in evidence.rows.items() if topic in topics),
         dead_letters=dead_letters,

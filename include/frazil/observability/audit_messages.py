@@ -58,7 +58,7 @@ class AuditAnswer(BaseModel):
     facts_line: str
 
 
-def say_records(count: int) -> str:
+def describe_records(count: int) -> str:
     """Write a number of records as people do."""
     return "1 record" if count == 1 else f"{count} records"
 

@@ -12,8 +12,16 @@ import numpy as np
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition, count_coordinates
 from frazil.ledger.deletions import KINDS
-from frazil.ledger.history import NOBODY, Span, Spans, Step, count_covers, find_gone, find_owners
-from frazil.observability.audit_messages import Finding, find_records, say_records
+from frazil.ledger.history import (
+    UNCLAIMED,
+    Span,
+    Spans,
+    Step,
+    count_covers,
+    find_deleted,
+    find_owners,
+)
+from frazil.observability.audit_messages import Finding, describe_records, find_records
 
 
 @dataclass(frozen=True)
@@ -78,14 +86,14 @@ def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
     present = np.concatenate([view.rows, view.letters])
     unique, times = np.unique(present[present >= spans.floor], return_counts=True)
     owners = find_owners(unique, spans.every)
-    outside = unique[owners == NOBODY]
+    outside = unique[owners == UNCLAIMED]
     if len(outside):
         yield _find(view, "in no published range", outside)
     earlier = np.zeros(len(unique), dtype=np.int64)
     for own in spans.generations[:-1]:
-        earlier += find_owners(unique, own) != NOBODY
-    allowed = earlier + (find_owners(unique, spans.current) != NOBODY)
-    doubled = (owners != NOBODY) & (times > allowed)
+        earlier += find_owners(unique, own) != UNCLAIMED
+    allowed = earlier + (find_owners(unique, spans.current) != UNCLAIMED)
+    doubled = (owners != UNCLAIMED) & (times > allowed)
     if doubled.any():
         tally.faulty |= set(np.unique(owners[doubled]).tolist())
         yield _find(view, "more than once", unique[doubled])
@@ -103,7 +111,7 @@ def _count_delivered(view: PartitionView, log: Delivered, tally: Tally) -> None:
             tally.aged.add(span.index)
             tally.offsets_aged += max(0, min(span.end, log.earliest) - span.start)
     owners = find_owners(log.offsets, view.spans.current)
-    published, owners = log.offsets[owners != NOBODY], owners[owners != NOBODY]
+    published, owners = log.offsets[owners != UNCLAIMED], owners[owners != UNCLAIMED]
     for index, count in _count_values(owners):
         tally.delivered[index][view.partition] += count
     is_absent = ~np.isin(published, np.concatenate([view.rows, view.letters]))
@@ -118,7 +126,7 @@ def _find_undelivered(
     """Find what is there although Kafka, from its earliest offset on, does not deliver it."""
     visible = unique[unique >= log.earliest]
     owners = find_owners(visible, view.spans.current)
-    strange = (owners != NOBODY) & ~np.isin(visible, log.offsets)
+    strange = (owners != UNCLAIMED) & ~np.isin(visible, log.offsets)
     if strange.any():
         tally.faulty |= set(np.unique(owners[strange]).tolist())
         yield _find(view, "that Kafka does not deliver", visible[strange])
@@ -155,14 +163,14 @@ def _count_present(view: PartitionView, tally: Tally) -> None:
 
 
 def _count_values(owners: Offsets) -> list[tuple[int, int]]:
-    indexes, counts = np.unique(owners[owners != NOBODY], return_counts=True)
+    indexes, counts = np.unique(owners[owners != UNCLAIMED], return_counts=True)
     return list(zip(indexes.tolist(), counts.tolist(), strict=True))
 
 
 def _find(view: PartitionView, text: str, offsets: Offsets) -> Finding:
     topic, number = view.partition
     return find_records(
-        "I1", f"{say_records(len(offsets))} {text}", topic, number, offsets.tolist()
+        "I1", f"{describe_records(len(offsets))} {text}", topic, number, offsets.tolist()
     )
 
 
@@ -223,7 +231,7 @@ def _find_missing(claim: BatchClaim, tally: Tally) -> Iterator[Finding]:
         if absent > known:
             skipped = f" ({known} of them skipped)" if known else ""
             name = f"{partition[0]}-{partition[1]}"
-            missing = say_records(len(offsets))
+            missing = describe_records(len(offsets))
             text = f"{claim.name}: {missing} of {name} missing{skipped}"
             yield find_records("I1", text, *partition, offsets.tolist())
 
@@ -297,7 +305,7 @@ def find_returned(
     steps: tuple[Step, ...], spans: Spans, partition: Partition, held: Held
 ) -> Iterator[Finding]:
     """Find what left on purpose and is there all the same."""
-    gone = find_gone(steps, spans, partition)
+    gone = find_deleted(steps, spans, partition)
     # Where a topic was created again, another record may have the same offset.
     gone = gone[count_covers(gone, spans.earlier) == 0]
     letters = [
@@ -308,7 +316,7 @@ def find_returned(
     ]
     back = np.unique(np.concatenate([np.intersect1d(held.rows, gone), *letters]))
     if len(back):
-        text = f"{say_records(len(back))} gone on purpose, and there all the same"
+        text = f"{describe_records(len(back))} gone on purpose, and there all the same"
         yield find_records("I1", text, *partition, back.tolist())
 
 

@@ -48,7 +48,7 @@ class BatchCost:
 
 
 @dataclass(frozen=True)
-class TableFacts:
+class TableSizes:
     """What a snapshot of any kind says of the table."""
 
     at: datetime
@@ -117,7 +117,7 @@ class Fit(_Answer):
     why: str = ""
 
 
-class WhatIf(_Answer):
+class FreshnessEstimate(_Answer):
     """A day with `factor` times as many batches of the same records; ranges are low and high."""
 
     factor: float
@@ -149,7 +149,7 @@ class Prices(BaseModel):
 
 def sum_up_days(
     batches: Sequence[BatchCost],
-    snapshots: Sequence[TableFacts],
+    snapshots: Sequence[TableSizes],
     maintained: Sequence[MaintenanceCost],
     prices: Prices | None,
 ) -> list[DayCost]:
@@ -177,7 +177,7 @@ def _day(at: datetime) -> date:
 
 
 def _sum_up(
-    day: date, own: Sequence[BatchCost], seen: Sequence[TableFacts], newest: TableFacts
+    day: date, own: Sequence[BatchCost], seen: Sequence[TableSizes], newest: TableSizes
 ) -> DayCost:
     return DayCost(
         day=day,
@@ -268,14 +268,16 @@ def average_day(batches: Sequence[BatchCost], window: timedelta) -> Rates:
     )
 
 
-def imagine(rates: Rates, fit: Fit, factor: float, prices: Prices | None) -> WhatIf:
+def estimate_other_freshness(
+    rates: Rates, fit: Fit, factor: float, prices: Prices | None
+) -> FreshnessEstimate:
     """Say what a day costs with `factor` times as many batches; `fit` is in CPU seconds."""
     cpu, low, high = (
         rates.batches * (fit.mean + (factor - 1) * fixed)
         for fixed in (fit.fixed, fit.low, fit.high)
     )
     low, high = min(low, high), max(low, high)
-    imagined = WhatIf(
+    imagined = FreshnessEstimate(
         factor=factor,
         batches=rates.batches * factor,
         interval_seconds=rates.interval_seconds and rates.interval_seconds / factor,

@@ -15,13 +15,13 @@ from frazil.observability.cost import (
     BatchCost,
     DayCost,
     Fit,
+    FreshnessEstimate,
     MaintenanceCost,
     Prices,
-    TableFacts,
-    WhatIf,
+    TableSizes,
     average_day,
+    estimate_other_freshness,
     fit_fixed_cost,
-    imagine,
     sum_up_days,
 )
 from frazil.observability.timeline import join_events
@@ -47,7 +47,7 @@ class CostReport(BaseModel):
     currency: str | None = None
     days: tuple[DayCost, ...] = ()
     fit: Fit | None = None
-    what_if: tuple[WhatIf, ...] = ()
+    what_if: tuple[FreshnessEstimate, ...] = ()
     not_counted: tuple[str, ...] = NEVER_COUNTED
 
 
@@ -82,14 +82,14 @@ def read_cost(
     if not batches:
         return report
     fit = fit_fixed_cost(choose_points(batches))
-    told = (*tell_unmeasured(batches), *NEVER_COUNTED)
+    told = (*describe_unmeasured(batches), *NEVER_COUNTED)
     report = report.model_copy(update={"fit": fit, "not_counted": told})
     # Another freshness is another number of live batches; a replay or backfill is done once.
     live = [_describe_batch(e) for e in entries if _is_batch(e, stream) and _is_live(e)]
     if not live:
         return report
     rates = average_day(live, until - min(batch.at for batch in live))
-    imagined = tuple(imagine(rates, fit, factor, prices) for factor in FACTORS)
+    imagined = tuple(estimate_other_freshness(rates, fit, factor, prices) for factor in FACTORS)
     return report.model_copy(update={"what_if": imagined})
 
 
@@ -103,7 +103,7 @@ def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCo
             yield MaintenanceCost(event.at, sum(used))
 
 
-def describe_factor(imagined: WhatIf, currency: str | None) -> str:
+def describe_factor(imagined: FreshnessEstimate, currency: str | None) -> str:
     """Write one imagined freshness in one line."""
     factor = f"{imagined.factor:g} times the batches"
     every = f" (one in {imagined.interval_seconds:.0f} s)" if imagined.interval_seconds else ""
@@ -125,7 +125,7 @@ def choose_points(batches: Sequence[BatchCost]) -> list[tuple[int, float]]:
     return [(b.records, ((b.cpu_ms or 0) + (b.spark_cpu_ms or 0)) / 1000) for b in known]
 
 
-def tell_unmeasured(batches: Sequence[BatchCost]) -> Iterator[str]:
+def describe_unmeasured(batches: Sequence[BatchCost]) -> Iterator[str]:
     """Say how many batches do not know their CPU."""
     unknown = sum(batch.cpu_ms is None for batch in batches)
     without_spark = sum(batch.spark_cpu_ms is None for batch in batches) - unknown
@@ -168,8 +168,8 @@ def _describe_batch(entry: LedgerEntry) -> BatchCost:
     )
 
 
-def _describe(entry: LedgerEntry, stream: str) -> TableFacts:
-    return TableFacts(
+def _describe(entry: LedgerEntry, stream: str) -> TableSizes:
+    return TableSizes(
         at=_instant(entry),
         is_batch=_is_batch(entry, stream),
         bytes_written=_number(entry, "added-files-size"),

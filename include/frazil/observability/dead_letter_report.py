@@ -7,15 +7,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.ingest.dead_letters import Flags, LetterBook, read_book
-from frazil.ledger.history import NOBODY, trace_steps
+from frazil.ingest.dead_letters import DeadLetterIndex, Flags, read_dead_letter_index
+from frazil.ledger.history import UNCLAIMED, trace_steps
 from frazil.messages import Report
 from frazil.workspace import Workspace
 
 _SAMPLES = 5
 
 
-class LetterGroup(Report):
+class DeadLetterGroup(Report):
     """The letters of one reason: `open` ones count, `resolved` ones a redrive made rows.
 
     `samples` are coordinates `topic:partition:offset`, of open letters where there are any.
@@ -29,14 +29,14 @@ class LetterGroup(Report):
     samples: tuple[str, ...]
 
 
-class LetterReport(Report):
+class DeadLetterReport(Report):
     """A stream's dead letters; those of abandoned attempts are not in it."""
 
     stream: str
     table: str
     open: int
     resolved: int
-    groups: tuple[LetterGroup, ...]
+    groups: tuple[DeadLetterGroup, ...]
 
     @property
     def text(self) -> str:
@@ -49,7 +49,7 @@ class LetterReport(Report):
         )
 
 
-def report_letters(work: Workspace) -> LetterReport:
+def report_dead_letters(work: Workspace) -> DeadLetterReport:
     """Group a stream's dead letters by reason, most open ones first.
 
     Raises:
@@ -58,11 +58,11 @@ def report_letters(work: Workspace) -> LetterReport:
     stream = work.stream
     _, history = load_with_history(work.store, stream.table.name)
     steps = trace_steps(history, stream.stream)
-    book = read_book(work.store.find(stream.dead_letters_table), stream.stream, steps)
-    is_back = book.lots.takers != NOBODY
+    book = read_dead_letter_index(work.store.find(stream.dead_letters_table), stream.stream, steps)
+    is_back = book.lots.takers != UNCLAIMED
     concerned = book.rows["reason"].filter(pa.array(book.lots.is_open | is_back))
     groups = [_group(book, is_back, reason) for reason in pc.unique(concerned).to_pylist()]
-    return LetterReport(
+    return DeadLetterReport(
         stream=stream.stream,
         table=stream.dead_letters_table,
         open=int(book.lots.is_open.sum()),
@@ -71,13 +71,13 @@ def report_letters(work: Workspace) -> LetterReport:
     )
 
 
-def _group(book: LetterBook, is_back: Flags, reason: str) -> LetterGroup:
+def _group(book: DeadLetterIndex, is_back: Flags, reason: str) -> DeadLetterGroup:
     own = pc.equal(book.rows["reason"], reason).to_numpy()
     is_open, is_resolved = own & book.lots.is_open, own & is_back
     seen = pc.min_max(book.rows["quarantined_at"].filter(pa.array(is_open | is_resolved))).as_py()
     places = np.flatnonzero(is_open if is_open.any() else is_resolved)[:_SAMPLES]
     shown = book.rows.select(["topic", "partition", "offset"]).take(places).to_pylist()
-    return LetterGroup(
+    return DeadLetterGroup(
         reason=reason,
         open=int(is_open.sum()),
         resolved=int(is_resolved.sum()),

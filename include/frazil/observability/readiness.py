@@ -26,7 +26,7 @@ _UNKNOWN = DOWN | {"source_error", "halted", "misconfigured", "not_started"}
 Mark = Literal["ok", "warn", "fail"]
 
 
-class Line(Report):
+class ReadinessCheck(Report):
     """One line of the scorecard; `fix` says what to do where it is not ok."""
 
     name: str
@@ -40,7 +40,7 @@ class Scorecard(Report):
 
     stream: str
     outage_hours: int
-    lines: tuple[Line, ...]
+    lines: tuple[ReadinessCheck, ...]
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -72,7 +72,7 @@ def check_readiness(work: Workspace, outage_hours: int = DEFAULT_OUTAGE_HOURS) -
     return Scorecard(stream=work.stream.stream, outage_hours=outage_hours, lines=lines)
 
 
-def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
+def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[ReadinessCheck]:
     """Yield the lines, in the order in which a person would mend them."""
     name = facts.stream.stream
     yield _judge_state(facts)
@@ -108,7 +108,7 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
     )
 
 
-def _judge_table(facts: ReadinessFacts) -> Iterator[Line]:
+def _judge_table(facts: ReadinessFacts) -> Iterator[ReadinessCheck]:
     """Judge whether the table is the file's own matter, and as the file says."""
     yield _line(
         "other writers",
@@ -130,7 +130,7 @@ def _judge_table(facts: ReadinessFacts) -> Iterator[Line]:
         yield _line("layout", "the table is laid out as the file says", "", is_good=True)
 
 
-def _judge_schema(facts: ReadinessFacts) -> Line:
+def _judge_schema(facts: ReadinessFacts) -> ReadinessCheck:
     """Judge whether a person decides, and has; that the owner can be reached nobody asks."""
     policy, asks = facts.stream.schema_policy.other, list(facts.put_aside)
     if not asks and facts.freshness.cause == "review":
@@ -151,7 +151,7 @@ def _judge_schema(facts: ReadinessFacts) -> Line:
     )
 
 
-def _judge_expectations(stream: Stream) -> Line:
+def _judge_expectations(stream: Stream) -> ReadinessCheck:
     return _line(
         "expectations",
         f"suite {stream.quality.suite or 'none'}, a failed check "
@@ -161,12 +161,12 @@ def _judge_expectations(stream: Stream) -> Line:
     )
 
 
-def _judge_state(facts: ReadinessFacts) -> Line:
+def _judge_state(facts: ReadinessFacts) -> ReadinessCheck:
     """Judge whether it runs at all; a stream that is merely behind is told by the watch."""
     fresh = facts.freshness
     evidence = f"{fresh.level}: {fresh.text}"
     fix = fresh.next_step or "`frazil status` shows more"
-    return Line(
+    return ReadinessCheck(
         name="freshness",
         mark=fresh.level,
         evidence=evidence,
@@ -174,7 +174,7 @@ def _judge_state(facts: ReadinessFacts) -> Line:
     )
 
 
-def _judge_kafka(facts: ReadinessFacts, outage_hours: int) -> Iterator[Line]:
+def _judge_kafka(facts: ReadinessFacts, outage_hours: int) -> Iterator[ReadinessCheck]:
     topics = ", ".join(facts.stream.source.names)
     covers = facts.freshness.retention_covers_seconds
     if not _is_compared(facts.freshness):
@@ -216,7 +216,7 @@ def _is_compared(fresh: FreshnessReport) -> bool:
     return fresh.lag_offsets is not None and fresh.cause not in _UNKNOWN
 
 
-def _judge_rollback(facts: ReadinessFacts) -> Line:
+def _judge_rollback(facts: ReadinessFacts) -> ReadinessCheck:
     covers = facts.freshness.retention_covers_seconds
     is_kept = _is_compared(facts.freshness) and (
         covers is None or covers >= facts.rollback_hours * HOUR
@@ -237,7 +237,7 @@ def _judge_rollback(facts: ReadinessFacts) -> Line:
     )
 
 
-def _judge_letters(facts: ReadinessFacts) -> Line:
+def _judge_letters(facts: ReadinessFacts) -> ReadinessCheck:
     name = facts.stream.stream
     is_open = facts.letters.open if facts.letters else 0
     limits = facts.stream.errors
@@ -249,7 +249,7 @@ def _judge_letters(facts: ReadinessFacts) -> Line:
     )
 
 
-def _judge_drills(stream: str, drills: Mapping[str, Event]) -> Line:
+def _judge_drills(stream: str, drills: Mapping[str, Event]) -> ReadinessCheck:
     """Judge whether people know that what the pages say works here.
 
     A drill that failed stays a failure until that same drill passes.
@@ -266,6 +266,8 @@ def _judge_drills(stream: str, drills: Mapping[str, Event]) -> Line:
     )
 
 
-def _line(name: str, evidence: str, fix: str, *, is_good: bool, otherwise: Mark = "warn") -> Line:
+def _line(
+    name: str, evidence: str, fix: str, *, is_good: bool, otherwise: Mark = "warn"
+) -> ReadinessCheck:
     mark: Mark = "ok" if is_good else otherwise
-    return Line(name=name, mark=mark, evidence=evidence, fix=None if is_good else fix)
+    return ReadinessCheck(name=name, mark=mark, evidence=evidence, fix=None if is_good else fix)

@@ -14,11 +14,11 @@ from frazil.errors import ConnectionMissingError, MissingTableError
 from frazil.events import Event
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.table_schema import build_sort_order
-from frazil.ledger.foreign_snapshots import count_foreign
+from frazil.ledger.foreign_snapshots import count_foreign_snapshots
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.maintenance.messages import TableReport
 from frazil.maintenance.tables import summarize_table
-from frazil.observability.dead_letter_report import LetterReport, report_letters
+from frazil.observability.dead_letter_report import DeadLetterReport, report_dead_letters
 from frazil.observability.freshness import FreshnessReport, judge_freshness
 from frazil.observability.timeline_table import find_drills
 from frazil.observability.watch import gather_facts
@@ -66,7 +66,7 @@ class ReadinessFacts:
     rollback_hours: int
     expire_hours: int
     table: TableReport
-    letters: LetterReport | None
+    letters: DeadLetterReport | None
     drills: Mapping[str, Event]
     around: Surroundings
     put_aside: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         for topic in work.stream.source.names
     ]
     try:
-        letters = report_letters(work)
+        letters = report_dead_letters(work)
     except MissingTableError:
         letters = None
     return ReadinessFacts(
@@ -110,7 +110,7 @@ def _read_surroundings(work: Workspace) -> Surroundings:
     except MissingTableError:
         return Surroundings()
     return Surroundings(
-        foreign_snapshots=count_foreign(history),
+        foreign_snapshots=count_foreign_snapshots(history),
         layout=list_differences(table, with_columns(work).stream),
         kept_hours=find_kept_hours(history, int(time.time() * 1000)),
     )

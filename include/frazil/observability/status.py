@@ -79,7 +79,7 @@ class StreamStatus(Report):
     next_step: str | None = None
 
 
-class Place(Report):
+class OffsetStatus(Report):
     """Where an offset is."""
 
     topic: str
@@ -113,7 +113,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
     return SnapshotReport(
         snapshot_id=entry.snapshot_id,
         parent_id=entry.parent_id,
-        kind=summary.get(keys.KIND) or name_foreign(summary.get("operation", "")),
+        kind=summary.get(keys.KIND) or describe_foreign_snapshot(summary.get("operation", "")),
         epoch=_read_epoch(summary.get(keys.state_key(stream))),
         batch_id=summary.get(keys.BATCH_ID),
         ranges={t: {p: (r.start, r.end) for p, r in parts.items()} for t, parts in ranges.items()},
@@ -136,7 +136,7 @@ def _read_epoch(state: str | None) -> int | None:
         return None
 
 
-def name_foreign(operation: str) -> str:
+def describe_foreign_snapshot(operation: str) -> str:
     """Name a snapshot without Frazil's keys: only compaction keeps the rows as they are."""
     return "compaction" if operation == "replace" else f"foreign {operation}"
 
@@ -145,7 +145,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None else None
 
 
-def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> Place:
+def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> OffsetStatus:
     """Find the snapshot that holds an offset."""
     _, history = load_with_history(work.store, work.stream.table.name)
     place = {"topic": topic, "partition": partition, "offset": offset}
@@ -154,12 +154,12 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
         verb = "erased" if left.summary[keys.KIND] == keys.ERASE else "expired"
         at = datetime.fromtimestamp(left.committed_at_ms / 1000, tz=UTC)
         reason = f"{verb} by snapshot {left.snapshot_id} at {at:%Y-%m-%d %H:%M:%S} UTC"
-        return Place(**place, found=False, kind=left.summary[keys.KIND], reason=reason)
+        return OffsetStatus(**place, found=False, kind=left.summary[keys.KIND], reason=reason)
     for entry, covered in _iterate_ranges(history, topic, partition, work.stream.stream):
         if any(start <= offset < end for start, end in covered):
             report = _report(entry, work.stream.stream)
             moved = _warn_of_move(history, work.stream.stream, entry)
-            return Place(
+            return OffsetStatus(
                 **place,
                 found=True,
                 snapshot_id=entry.snapshot_id,
@@ -172,8 +172,10 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> P
     adopted = find_adopted(history, work.stream.stream).get(topic, ())
     if partition < len(adopted) and offset < adopted[partition]:
         reason = "below where the table was adopted: another writer's, if it is there"
-        return Place(**place, found=False, reason=reason)
-    return Place(**place, found=False, reason=_explain_absence(point, topic, partition, offset))
+        return OffsetStatus(**place, found=False, reason=reason)
+    return OffsetStatus(
+        **place, found=False, reason=_explain_absence(point, topic, partition, offset)
+    )
 
 
 def _explain_absence(point: RecoveryPoint | None, topic: str, partition: int, offset: int) -> str:

@@ -15,7 +15,7 @@ from frazil.ingest.snapshot_summaries import describe_late
 from frazil.ledger import keys
 from frazil.ledger.offsets import parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
-from frazil.observability.status import name_foreign
+from frazil.observability.status import describe_foreign_snapshot
 
 _WORDS: Mapping[str, str] = {
     keys.ROWS_WRITTEN: "rows",
@@ -69,7 +69,7 @@ def _describe_snapshot(history: History, entry: LedgerEntry, stream: str) -> Eve
         at=_instant(entry.committed_at_ms),
         stream=summary.get(keys.STREAM, stream if keys.KIND in summary else ""),
         table=history.table,
-        kind=summary.get(keys.KIND) or name_foreign(summary.get("operation", "")),
+        kind=summary.get(keys.KIND) or describe_foreign_snapshot(summary.get("operation", "")),
         text=", ".join(_list_texts(summary)),
         run_id=summary.get(keys.RUN_ID),
         facts=facts,

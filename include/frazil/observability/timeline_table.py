@@ -15,7 +15,7 @@ from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from frazil.events import Event, close_notes, read_notes
 from frazil.iceberg.catalog import NewTable, TableStore, translated_errors
-from frazil.iceberg.commit_retry import lose_on_conflict, take_turns
+from frazil.iceberg.commit_retry import raise_on_conflict, retry_commit
 from frazil.iceberg.commits import append_rows
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ledger import keys
@@ -134,4 +134,4 @@ def _append(store: TableStore, events: Sequence[Event]) -> None:
         append_rows(store.catalog, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
 
     with translated_errors("recording the timeline"):
-        take_turns("recording the timeline", lambda: lose_on_conflict(append))
+        retry_commit("recording the timeline", lambda: raise_on_conflict(append))

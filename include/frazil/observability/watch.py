@@ -23,12 +23,12 @@ from frazil.errors import (
 )
 from frazil.iceberg.branches import parse_branch
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.ingest.blocked_batches import Fingerprint, explain_block, is_standing, read_blocked
-from frazil.ingest.bootstrap import refuse_departed
+from frazil.ingest.blocked_batches import RulesFingerprint, explain_block, is_standing, read_blocked
+from frazil.ingest.bootstrap import require_unchanged_route
 from frazil.ingest.planning import check_sources, next_offsets, transform_version
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger import keys
-from frazil.ledger.foreign_snapshots import refuse_other_writers
+from frazil.ledger.foreign_snapshots import require_sole_writer
 from frazil.ledger.offsets import count_offsets, parse_ranges
 from frazil.ledger.recovery_point import (
     History,
@@ -47,7 +47,7 @@ from frazil.observability.freshness import (
     judge_freshness,
 )
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
-from frazil.schemas.review import read_put_aside
+from frazil.schemas.review import read_quarantined
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
@@ -94,7 +94,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
             facts,
             newest_ingest_at=clocks.newest_ingest_at,
             newest_redrive_at=find_newest_redrive(history, stream.stream),
-            unnamed=list_unnamed(history, stream.stream),
+            unnamed=list_unmapped_fields(history, stream.stream),
             read_all_at=clocks.read_all_at,
             rows=_count_rows(history),
         )
@@ -107,10 +107,10 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         check_sources(stream.stream, point.state, topics)
         parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
         facts = replace(facts, partitions=tuple(p for part in parts for p in part))
-        refuse_other_writers(history, stream.stream, stream.table.other_writers)
-        put_aside = read_put_aside(table, with_newest_columns(work))
+        require_sole_writer(history, stream.stream, stream.table.other_writers)
+        put_aside = read_quarantined(table, with_newest_columns(work))
         facts = replace(facts, put_aside=put_aside)
-        refuse_departed(table, stream)
+        require_unchanged_route(table, stream)
         return replace(
             facts, obstacle=_find_block(table, with_columns(work).stream, point, put_aside)
         )
@@ -171,7 +171,7 @@ def find_newest_redrive(history: History, stream: str) -> datetime | None:
     return None
 
 
-def list_unnamed(history: History, stream: str) -> tuple[str, ...]:
+def list_unmapped_fields(history: History, stream: str) -> tuple[str, ...]:
     """List the fields of the newest batch that no column names, as far as it was sampled."""
     for entry in walk_ancestors(history, beyond_metadata=False):
         own = entry.summary.get(keys.STREAM) == stream
@@ -273,7 +273,7 @@ def _find_block(
     blocked = read_blocked(table.properties, stream.stream)
     if blocked is None or blocked.waiver is not None:
         return None
-    judged = Fingerprint(
+    judged = RulesFingerprint(
         suite_hash=blocked.plan.suite_hash,
         stream_hash=stream.content_hash,
         transform_version=transform_version(stream),

@@ -12,9 +12,9 @@ from frazil.quality.rules import (
     ExtremeRule,
     FixedRule,
     Metric,
+    RowScope,
     RowsRule,
     Rule,
-    Scope,
     ShareRule,
     SumRule,
 )
@@ -67,15 +67,15 @@ def _enter_scope(
     columns: Mapping[str, SqlColumn],
     good: str,
     collected: dict[str, str],
-) -> Scope | None:
+) -> RowScope | None:
     given = expectation.kwargs.get("row_condition")
     if given is None:
-        return Scope(columns, f"({good})", conditional=False, collected=collected)
+        return RowScope(columns, f"({good})", conditional=False, collected=collected)
     parser = expectation.kwargs.get("condition_parser")
     condition = parse_row_condition(given, parser if isinstance(parser, str) else None)
     sql = write_condition(condition, columns) if condition else None
     where = f"({good}) AND {sql}"
-    return Scope(columns, where, conditional=True, collected=collected) if sql else None
+    return RowScope(columns, where, conditional=True, collected=collected) if sql else None
 
 
 def _name_query_columns(expectation: Expectation, columns: tuple[str, ...]) -> Expectation:
@@ -87,7 +87,7 @@ def _name_query_columns(expectation: Expectation, columns: tuple[str, ...]) -> E
     return replace(expectation, condition_columns=named)
 
 
-def _compile_values(expectation: Expectation, scope: Scope) -> Rule | None:
+def _compile_values(expectation: Expectation, scope: RowScope) -> Rule | None:
     column = scope.column(expectation)
     test = VALUE_TESTS[expectation.type](expectation, column)
     if test is None:
@@ -102,23 +102,23 @@ def _compile_values(expectation: Expectation, scope: Scope) -> Rule | None:
     )
 
 
-def _compile_nulls(expectation: Expectation, scope: Scope) -> Rule:
+def _compile_nulls(expectation: Expectation, scope: RowScope) -> Rule:
     column = scope.column(expectation)
     wants_null = expectation.type == "expect_column_values_to_be_null"
     unexpected = f"NOT {column.is_null}" if wants_null else column.is_null
     return CountRule(expectation, scope.count_rows(), scope.count(unexpected))
 
 
-def _compile_share(expectation: Expectation, scope: Scope) -> Rule:
+def _compile_share(expectation: Expectation, scope: RowScope) -> Rule:
     missing = scope.count(scope.column(expectation).is_null)
     return ShareRule(expectation, missing, scope.count_rows())
 
 
-def _compile_rows(expectation: Expectation, scope: Scope) -> Rule:
+def _compile_rows(expectation: Expectation, scope: RowScope) -> Rule:
     return RowsRule(expectation, scope.count_rows())
 
 
-def _compile_extreme(expectation: Expectation, scope: Scope) -> Rule | None:
+def _compile_extreme(expectation: Expectation, scope: RowScope) -> Rule | None:
     column = scope.column(expectation)
     function = "max" if "_max_" in expectation.type else "min"
     when = f"{scope.where} AND NOT {column.is_null}"
@@ -138,7 +138,7 @@ def _compile_extreme(expectation: Expectation, scope: Scope) -> Rule | None:
     return ExtremeRule(expectation, scope.add(complies), observed, "text")
 
 
-def _compile_sum(expectation: Expectation, scope: Scope) -> Rule | None:
+def _compile_sum(expectation: Expectation, scope: RowScope) -> Rule | None:
     column = scope.column(expectation)
     if not column.is_number:
         return None
@@ -153,7 +153,7 @@ def _compile_sum(expectation: Expectation, scope: Scope) -> Rule | None:
     )
 
 
-def _compile_pair(expectation: Expectation, scope: Scope) -> Rule | None:
+def _compile_pair(expectation: Expectation, scope: RowScope) -> Rule | None:
     left, right = (scope.column(expectation, name) for name in ("column_A", "column_B"))
     if expectation.type == "expect_column_pair_values_to_be_equal":
         test = compare_columns(left, "=", right)
@@ -166,7 +166,7 @@ def _compile_pair(expectation: Expectation, scope: Scope) -> Rule | None:
     return CountRule(expectation, scope.count(*ignored), scope.count(*ignored, unmet))
 
 
-def _compile_equal_columns(expectation: Expectation, scope: Scope) -> Rule | None:
+def _compile_equal_columns(expectation: Expectation, scope: RowScope) -> Rule | None:
     first, *others = (scope.columns[name] for name in expectation.texts("column_list"))
     tests = [(other, compare_columns(first, "=", other)) for other in others]
     if any(test is None for _, test in tests):
@@ -181,7 +181,7 @@ def _compile_equal_columns(expectation: Expectation, scope: Scope) -> Rule | Non
     return CountRule(expectation, scope.count(*ignored), scope.count(*ignored, unmet))
 
 
-def _compile_row_sum(expectation: Expectation, scope: Scope) -> Rule | None:
+def _compile_row_sum(expectation: Expectation, scope: RowScope) -> Rule | None:
     columns = tuple(scope.columns[name] for name in expectation.texts("column_list"))
     if not all(column.is_integer for column in columns):
         return None
@@ -210,7 +210,7 @@ def _write_ignored(
     return (f"NOT ({word.join(column.is_null for column in columns)})",)
 
 
-def _compile_exists(expectation: Expectation, scope: Scope) -> Rule:
+def _compile_exists(expectation: Expectation, scope: RowScope) -> Rule:
     names = list(scope.columns)
     index = expectation.kwargs.get("column_index")
     # Great Expectations takes index 0 for "not given".
@@ -222,7 +222,7 @@ def _compile_exists(expectation: Expectation, scope: Scope) -> Rule:
     return FixedRule(expectation, success, ", ".join(names))
 
 
-def _compile_columns(expectation: Expectation, scope: Scope) -> Rule:
+def _compile_columns(expectation: Expectation, scope: RowScope) -> Rule:
     names = list(scope.columns)
     wanted = [*expectation.texts("column_set")] if "column_set" in expectation.kwargs else []
     exact = expectation.kwargs.get("exact_match", True)
@@ -230,14 +230,14 @@ def _compile_columns(expectation: Expectation, scope: Scope) -> Rule:
     return FixedRule(expectation, success, ", ".join(names))
 
 
-def _compile_column_order(expectation: Expectation, scope: Scope) -> Rule:
+def _compile_column_order(expectation: Expectation, scope: RowScope) -> Rule:
     names = tuple(scope.columns)
     given = "column_list" in expectation.kwargs
     success = not given or expectation.texts("column_list") == names
     return FixedRule(expectation, success, ", ".join(names))
 
 
-def _compile_column_count(expectation: Expectation, scope: Scope) -> Rule:
+def _compile_column_count(expectation: Expectation, scope: RowScope) -> Rule:
     count = len(scope.columns)
     value = expectation.kwargs.get("value", count)
     low = expectation.kwargs.get("min_value", count)
@@ -246,7 +246,7 @@ def _compile_column_count(expectation: Expectation, scope: Scope) -> Rule:
     return FixedRule(expectation, success, str(count))
 
 
-_COMPILERS: Mapping[str, Callable[[Expectation, Scope], Rule | None]] = {
+_COMPILERS: Mapping[str, Callable[[Expectation, RowScope], Rule | None]] = {
     **dict.fromkeys(VALUE_TESTS, _compile_values),
     "expect_column_max_to_be_between": _compile_extreme,
     "expect_column_mean_to_be_between": _compile_sum,

@@ -157,8 +157,8 @@ def read_document(path: Path) -> Json:
             "Json",
             json.loads(
                 path.read_text(encoding="utf-8"),
-                parse_constant=_refuse_constant,
-                object_pairs_hook=_refuse_duplicates,
+                parse_constant=_reject_constant,
+                object_pairs_hook=_reject_duplicate_keys,
             ),
         )
     except OSError as error:
@@ -172,12 +172,12 @@ def read_document(path: Path) -> Json:
         ) from error
 
 
-def _refuse_constant(name: str) -> Json:
+def _reject_constant(name: str) -> Json:
     message = f"{name} is not JSON"
     raise ValueError(message)
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Json]]) -> Mapping[str, Json]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Json]]) -> Mapping[str, Json]:
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

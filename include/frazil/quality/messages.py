@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 Point: TypeAlias = int | float | str
 
 
-class Landmarks(BaseModel):
+class CutPoints(BaseModel):
     """Constants by column: of values, as the column's type holds them, and of texts' lengths.
 
     `patterns` are for RE2, by column too. `extremes` names the columns whose smallest and largest

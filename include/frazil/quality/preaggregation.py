@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 from frazil.quality.catalogue import list_items
 from frazil.quality.compiler import compile_suite
 from frazil.quality.expectations import Bound, Expectation, Json, Suite
-from frazil.quality.messages import Landmarks, Point
+from frazil.quality.messages import CutPoints, Point
 from frazil.quality.regex import to_re2_regex
 from frazil.quality.row_conditions import (
     Comparison,
@@ -46,13 +46,13 @@ _INSTANTS = frozenset({"timestamp", "timestamptz"})
 _ORDERED = frozenset({"int", "long", "decimal", "date"}) | _FLOATS | _INSTANTS
 
 
-def find_landmarks(suite: Suite | None, columns: Mapping[str, str]) -> Landmarks | None:
+def find_cut_points(suite: Suite | None, columns: Mapping[str, str]) -> CutPoints | None:
     """Find the landmarks of what one pass counts, or None where a metric looks at more.
 
     Comparisons of two columns do, and patterns that RE2 cannot or should not search for.
     """
     if suite is None:
-        return Landmarks()
+        return CutPoints()
     sql_columns = {name: read_sql_column(name, text) for name, text in columns.items()}
     rules = compile_suite(suite, columns).one_pass
     if not all(_is_by_landmarks(rule, sql_columns) for rule in rules):
@@ -63,7 +63,7 @@ def find_landmarks(suite: Suite | None, columns: Mapping[str, str]) -> Landmarks
     for rule in rules:
         expectation = rule.expectation
         for name, constant in _list_constants(expectation):
-            values[name] |= {*locate(sql_columns[name], constant)}
+            values[name] |= {*cut_points_of(sql_columns[name], constant)}
         if expectation.type in _LENGTHS:
             lengths[expectation.text("column")] |= {*_list_lengths(expectation)}
         if expectation.type in PATTERN_TYPES:
@@ -71,7 +71,7 @@ def find_landmarks(suite: Suite | None, columns: Mapping[str, str]) -> Landmarks
             patterns[expectation.text("column")] |= {
                 each: None for each in found if each is not None
             }
-    return Landmarks(
+    return CutPoints(
         values={name: _sort(points) for name, points in values.items() if points},
         lengths={name: tuple(sorted(points)) for name, points in lengths.items()},
         patterns={name: tuple(each) for name, each in patterns.items()},
@@ -144,7 +144,7 @@ def _list_lengths(expectation: Expectation) -> Iterator[int]:
             yield from (floor(bound), ceil(bound))
 
 
-def locate(column: SqlColumn, constant: Constant) -> tuple[Point, ...]:
+def cut_points_of(column: SqlColumn, constant: Constant) -> tuple[Point, ...]:
     """Write a constant as the column's type holds it: on both sides where it lies between two.
 
     Days since 1970, microseconds since 1970, and decimals without their point. What no value of

@@ -55,7 +55,7 @@ class UntranslatableError(Exception):
 
 
 @dataclass(frozen=True)
-class Scope:
+class RegexScope:
     """What surrounds a node: the flag `s`, and how often groups around it may repeat it.
 
     `last` is the last character that a text may hold.
@@ -90,27 +90,27 @@ def _write(pattern: str, last: int) -> str | None:
     if flags & ~(_UNICODE_FLAG | _DOTALL_FLAG | _VERBOSE_FLAG):
         return None
     try:
-        return _write_sequence(tree, Scope(bool(flags & _DOTALL_FLAG), last=last))
+        return _write_sequence(tree, RegexScope(bool(flags & _DOTALL_FLAG), last=last))
     except UntranslatableError:
         return None
 
 
-def _write_sequence(nodes: Tree, scope: Scope) -> str:
+def _write_sequence(nodes: Tree, scope: RegexScope) -> str:
     return "".join(_write_node(node, scope) for node in nodes)
 
 
-def _write_node(node: Node, scope: Scope) -> str:
+def _write_node(node: Node, scope: RegexScope) -> str:
     write = _WRITERS.get(str(node[0]))
     if write is None:
         raise UntranslatableError
     return write(node[1], scope)
 
 
-def _write_any(_: object, scope: Scope) -> str:
+def _write_any(_: object, scope: RegexScope) -> str:
     return f"[\\x{{0}}-\\x{{{scope.last:x}}}]" if scope.dotall else "."
 
 
-def _write_anchor(where: object, scope: Scope) -> str:
+def _write_anchor(where: object, scope: RegexScope) -> str:
     if str(where) == "AT_BOUNDARY" and scope.last == _MAX_ASCII:
         return r"\b"
     if str(where) not in _ANCHORS:
@@ -118,26 +118,26 @@ def _write_anchor(where: object, scope: Scope) -> str:
     return _ANCHORS[str(where)]
 
 
-def _write_branch(argument: object, scope: Scope) -> str:
+def _write_branch(argument: object, scope: RegexScope) -> str:
     _, branches = cast("tuple[object, list[Tree]]", argument)
     return f"(?:{'|'.join(_write_sequence(branch, scope) for branch in branches)})"
 
 
-def _write_group(argument: object, scope: Scope) -> str:
+def _write_group(argument: object, scope: RegexScope) -> str:
     _, added, removed, inner = cast("tuple[object, int, int, Tree]", argument)
     if added or removed:
         raise UntranslatableError
     return f"(?:{_write_sequence(inner, scope)})"
 
 
-def _write_lookahead(argument: object, scope: Scope, sign: str) -> str:
+def _write_lookahead(argument: object, scope: RegexScope, sign: str) -> str:
     direction, inner = cast("tuple[int, Tree]", argument)
     if direction < 0 or scope.last == _MAX_ASCII:  # RE2 looks in no direction
         raise UntranslatableError
     return f"(?{sign}{_write_sequence(inner, scope)})"
 
 
-def _write_repeat(argument: object, scope: Scope, lazy: str) -> str:
+def _write_repeat(argument: object, scope: RegexScope, lazy: str) -> str:
     low, most, inner = read_repeat(argument)
     if max(low, most or 0) > _MAX_REPEATS:
         raise UntranslatableError
@@ -165,7 +165,7 @@ def _repeat(atom: str, low: int, most: int | None) -> str:
     return f"{atom}+" if low == 1 else f"{atom}{{{low}}}{atom}*" if low else f"{atom}*"
 
 
-def _write_class(argument: object, scope: Scope) -> str:
+def _write_class(argument: object, scope: RegexScope) -> str:
     items = cast("list[Node]", argument)
     negated = str(items[0][0]) == "NEGATE"
     rest = items[1:] if negated else items
@@ -176,7 +176,7 @@ def _write_class(argument: object, scope: Scope) -> str:
     return f"[{'^' if negated else ''}{''.join(_write_member(item, scope) for item in rest)}]"
 
 
-def _write_member(item: Node, scope: Scope) -> str:
+def _write_member(item: Node, scope: RegexScope) -> str:
     match str(item[0]), item[1]:
         case "LITERAL", int(point):
             return _write_point(point)
@@ -187,7 +187,7 @@ def _write_member(item: Node, scope: Scope) -> str:
     raise UntranslatableError
 
 
-def _write_category(category: str, scope: Scope) -> str:
+def _write_category(category: str, scope: RegexScope) -> str:
     r"""Spell `\d`, `\s` and `\w` out as Python's own character tables have them."""
     test = _CATEGORIES.get(category)
     if test is None or (test is _is_word and scope.last != _MAX_ASCII):  # it is hundreds of ranges
@@ -230,7 +230,7 @@ _CATEGORIES: Mapping[str, Callable[[str], bool]] = {
 }
 
 
-_WRITERS: Mapping[str, Callable[[object, Scope], str]] = {
+_WRITERS: Mapping[str, Callable[[object, RegexScope], str]] = {
     "LITERAL": lambda point, _: _write_point(cast("int", point)),
     "NOT_LITERAL": lambda point, _: f"[^{_write_point(cast('int', point))}]",
     "ANY": _write_any,

@@ -95,7 +95,7 @@ class CompiledSuite:
 
 
 @dataclass(frozen=True)
-class Scope:
+class RowScope:
     """Where an expectation looks: columns, and the condition under which a row counts."""
 
     columns: Mapping[str, SqlColumn]

@@ -99,7 +99,7 @@ def write_count(*tests: str) -> str:
     return f"count(CASE WHEN {' AND '.join(tests)} THEN 1 END)"
 
 
-def weigh_count(sql: str, weight: str) -> str:
+def write_weighted_count(sql: str, weight: str) -> str:
     """Let a count that `write_count` wrote count a row as often as `weight` says; others stay."""
     inner = sql.removeprefix("count(").removesuffix("1 END)")
     if inner == sql:
@@ -113,7 +113,7 @@ def write_sum(where: str, column: str, *, is_absolute: bool) -> str:
     return f"{_SUM}{f'abs({value})' if is_absolute else value}), 0D) AS STRING)"
 
 
-def weigh_sum(sql: str, column: str, total: str, magnitude: str) -> str:
+def write_weighted_sum(sql: str, column: str, total: str, magnitude: str) -> str:
     """Let a sum that `write_sum` wrote take what a row brings along, if it does; others stay."""
     value = f"CAST({column} AS DOUBLE)"
     before, found, after = sql.rpartition(f"THEN {value} END")

@@ -26,20 +26,20 @@ from frazil.recovery.backfill_rules import (
     describe_beginnings,
     find_beginnings,
     list_free,
-    refuse_both,
-    refuse_filled,
-    refuse_live,
+    require_below_beginning,
+    require_not_filled,
+    validate_one_selection,
 )
 from frazil.recovery.messages import BackfillPlan, BackfillRequest, Filled, Window
 from frazil.recovery.range_overwrite import (
     freeze_ranges,
     open_ledger,
-    put_in_place,
-    refuse_unkept_ranges,
+    overwrite_ranges,
+    require_retained_ranges,
 )
-from frazil.recovery.replay_rules import refuse_adopted, refuse_ambiguous
+from frazil.recovery.replay_rules import require_not_adopted, require_one_incarnation
 from frazil.schemas.inferred_columns import with_columns
-from frazil.schemas.review import open_settled
+from frazil.schemas.review import open_with_settled_schema
 from frazil.streams.timestamps import read_span
 from frazil.workspace import Workspace
 
@@ -59,17 +59,17 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
         NotReplayableError: Kafka no longer holds what was asked for by offsets.
         TableError, SourceError, UnavailableError: nothing was looked at.
     """
-    refuse_both(request.offsets, request.since, request.until)
-    work = open_settled(work)
+    validate_one_selection(request.offsets, request.since, request.until)
+    work = open_with_settled_schema(work)
     history, point = open_ledger(work, "backfill")
     stream = work.stream.stream
     steps = trace_steps(history, stream)
     begins = find_beginnings(steps)
     ranges = _choose_ranges(work, request, begins)
-    refuse_live(stream, ranges, begins)
-    refuse_adopted(stream, ranges, find_adopted(history, stream))
-    refuse_ambiguous(stream, ranges, steps)
-    refuse_unkept_ranges(work, ranges, point, compacted=True)
+    require_below_beginning(stream, ranges, begins)
+    require_not_adopted(stream, ranges, find_adopted(history, stream))
+    require_one_incarnation(stream, ranges, steps)
+    require_retained_ranges(work, ranges, point, compacted=True)
     free = list_free(ranges, list_spans(steps))
     size = request.window_records or work.stream.batch.max_records
     newest = request.order == "newest"
@@ -148,7 +148,7 @@ def fill_window(work: Workspace, window: Window) -> Filled:
     history, point = open_ledger(work, "backfill")
     ranges = unpack_ranges(window.ranges)
     steps = trace_steps(history, window.stream)
-    refuse_live(window.stream, ranges, find_beginnings(steps))
+    require_below_beginning(window.stream, ranges, find_beginnings(steps))
     answer = Filled(
         stream=window.stream,
         table=work.stream.table.name,
@@ -160,10 +160,10 @@ def fill_window(work: Workspace, window: Window) -> Filled:
     )
     if not list_free(ranges, list_spans(steps)):
         return answer
-    refuse_filled(window.stream, ranges, steps)
+    require_not_filled(window.stream, ranges, steps)
     # No run in its id: whoever fills a window, it is the same.
     batch = freeze_ranges(work, history, point, ranges, keys.BACKFILL)
-    landed = put_in_place(work, batch, point, keys.BACKFILL, _FAILED_STEP)
+    landed = overwrite_ranges(work, batch, point, keys.BACKFILL, _FAILED_STEP)
     summary = landed.entry.summary
     return answer.model_copy(
         update={

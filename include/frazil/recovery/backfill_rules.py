@@ -60,7 +60,7 @@ def find_first(steps: tuple[Step, ...]) -> dict[Partition, int]:
     return {p: min(s.start for s in each.current) for p, each in spans.items() if each.current}
 
 
-def refuse_live(stream: str, ranges: Ranges, begins: Mapping[Partition, int]) -> None:
+def require_below_beginning(stream: str, ranges: Ranges, begins: Mapping[Partition, int]) -> None:
     """Refuse what is not below the beginning: a batch read it, or will.
 
     Raises:
@@ -105,7 +105,7 @@ def list_free(
     return free
 
 
-def refuse_filled(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
+def require_not_filled(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
     """Refuse a window of which the ledger has a part; who fills a window must have it alone.
 
     Raises:
@@ -187,7 +187,7 @@ def choose_windows(windows: Iterable[Ranges]) -> list[Ranges]:
     return chosen
 
 
-def refuse_both(offsets: Sequence[str], since: str | None, until: str | None) -> None:
+def validate_one_selection(offsets: Sequence[str], since: str | None, until: str | None) -> None:
     """Refuse a request by offsets and by instants at once.
 
     Raises:

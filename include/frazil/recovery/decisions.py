@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from frazil.errors import ConfigurationError, MissingTableError, NothingToDecideError
 from frazil.iceberg import commits
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
     Waiver,
@@ -18,7 +18,7 @@ from frazil.ingest.blocked_batches import (
     explain_block,
     read_blocked,
 )
-from frazil.ingest.planning import refuse_other_source
+from frazil.ingest.planning import require_same_source
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
@@ -49,10 +49,10 @@ def waive_batch(work: Workspace, batch_id: str, author: Author | None) -> Decisi
         update = commits.set_properties(
             encode_blocked(blocked.model_copy(update={"waiver": waiver}))
         )
-        commit_turn(work.store, table, {}, [update])
+        commit_once(work.store, table, {}, [update])
         return Decision("waive", f"batch {batch_id} may pass; the next run publishes exactly it")
 
-    return take_turns(f"waiving batch {batch_id}", turn)
+    return retry_commit(f"waiving batch {batch_id}", turn)
 
 
 def _require_blocked(table: Table, stream: str, batch_id: str) -> BlockedBatch:
@@ -86,7 +86,7 @@ def accept_gap(work: Workspace, author: Author | None) -> Decision:
             )
         # The high watermark, not the last stable offset: an open transaction is no truncated log.
         topics = work.kafka.fetch_topics(stream.source.names, "read_uncommitted")
-        refuse_other_source(stream.stream, point.state, topics)
+        require_same_source(stream.stream, point.state, topics)
         offsets, lost = decide_gaps(point.state, topics)
         if offsets == point.state.offsets and all(_same_source(point.state, t) for t in topics):
             raise NothingToDecideError(

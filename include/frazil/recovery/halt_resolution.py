@@ -20,8 +20,8 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
 from frazil.ledger.recovery_point import History, find_recovery_point, read_state, walk_ancestors
 from frazil.ledger.state import StreamState, parse_state
-from frazil.recovery.retention_check import refuse_unread
-from frazil.recovery.rollback_rules import list_read_again
+from frazil.recovery.retention_check import require_source_topic
+from frazil.recovery.rollback_rules import list_reread_ranges
 from frazil.workspace import Workspace
 
 
@@ -34,7 +34,7 @@ def reingest(work: Workspace, author: Author | None) -> Decision:
     stream = work.stream.stream
 
     def decide(history: History) -> Choice:
-        _refuse_recovery_point(history, stream, halts=TableError)
+        _require_no_recovery_point(history, stream, halts=TableError)
         state = _state_on_main(history, stream) or _archived_state(history, stream)
         if state is None:
             raise ConfigurationError(
@@ -43,8 +43,8 @@ def reingest(work: Workspace, author: Author | None) -> Decision:
             )
         hint = history.hint(stream)
         hinted = _hinted_state(history, stream)
-        for topic in list_read_again(state.offsets, hinted.offsets) if hinted else ():
-            refuse_unread(work, topic)
+        for topic in list_reread_ranges(state.offsets, hinted.offsets) if hinted else ():
+            require_source_topic(work, topic)
         epoch = max(state.epoch, hint.epoch if hint else 0) + 1
         return Choice(state, state.moved(epoch, "", state.offsets))
 
@@ -64,7 +64,7 @@ def skip(work: Workspace, author: Author | None) -> Decision:
     stream = work.stream.stream
 
     def decide(history: History) -> Choice:
-        _refuse_recovery_point(history, stream, halts=ForeignRollbackError)
+        _require_no_recovery_point(history, stream, halts=ForeignRollbackError)
         before, after = _state_on_main(history, stream), _hinted_state(history, stream)
         if before is None or after is None:
             raise HistoryCutError(
@@ -78,7 +78,7 @@ def skip(work: Workspace, author: Author | None) -> Decision:
                 f"snapshots cluster {after.cluster_id}: no offsets say what lies between",
                 f"`frazil recover {stream} --reingest`, then `frazil move-cluster {stream}`",
             )
-        lost = list_read_again(before.offsets, after.offsets)
+        lost = list_reread_ranges(before.offsets, after.offsets)
         return Choice(before, replace(after, epoch=after.epoch + 1, batch=""), lost)
 
     return record_decision(work, keys.GAP, author, decide)
@@ -109,7 +109,7 @@ def start_over(work: Workspace, author: Author | None) -> Decision:
 
     def decide(history: History) -> Choice:
         # Only here: after any other halt the table still has rows, which would double.
-        _refuse_recovery_point(history, stream.stream, halts=TableRecreatedError)
+        _require_no_recovery_point(history, stream.stream, halts=TableRecreatedError)
         topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)
         state = initial_state(stream, topics, work.kafka)
         hint = history.hint(stream.stream)
@@ -118,7 +118,7 @@ def start_over(work: Workspace, author: Author | None) -> Decision:
     return record_decision(work, keys.BOOTSTRAP, author, decide)
 
 
-def _refuse_recovery_point(history: History, stream: str, halts: type[TableError]) -> None:
+def _require_no_recovery_point(history: History, stream: str, halts: type[TableError]) -> None:
     """Refuse to recover what has a recovery point; only these halts may pass."""
     try:
         point = find_recovery_point(history, stream)

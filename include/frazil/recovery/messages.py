@@ -109,7 +109,7 @@ class Recovered(Message):
     text: str
 
 
-def refuse_unclear(request: RecoverRequest) -> None:
+def validate_one_target(request: RecoverRequest) -> None:
     """Refuse a request that names no way back, or several.
 
     Raises:
@@ -295,7 +295,7 @@ class Filled(Message):
         )
 
 
-class LetterChoice(Message):
+class DeadLetterChoice(Message):
     """Which letters of a stream to bring back; what is left empty chooses all.
 
     `since` (inclusive) and `until` (exclusive) are instants at which letters were quarantined.
@@ -341,7 +341,7 @@ class LetterChoice(Message):
         return written
 
     @model_validator(mode="after")
-    def _refuse_an_end_before_the_start(self) -> "LetterChoice":
+    def _refuse_an_end_before_the_start(self) -> "DeadLetterChoice":
         if self.since and self.until and self.since_at >= self.until_at:  # type: ignore[operator]
             message = f"since {self.since} is not before until {self.until}"
             raise ValueError(message)
@@ -363,14 +363,14 @@ class LetterChoice(Message):
         return tuple(parse_range(text) for text in self.offsets)
 
 
-def parse_choice(given: Mapping[str, object]) -> LetterChoice:
+def parse_choice(given: Mapping[str, object]) -> DeadLetterChoice:
     """Check what a form or a command line gave.
 
     Raises:
         ConfigurationError: each wrong field with what is wrong with it; nothing was tried.
     """
     try:
-        return LetterChoice.model_validate(given)
+        return DeadLetterChoice.model_validate(given)
     except ValidationError as error:
         lines = [
             f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}".removeprefix(": ")

@@ -21,50 +21,54 @@ from frazil.errors import (
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.data_files import iterate_coordinates, read_files, split_coordinates
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.iceberg.row_changes import (
     COORDINATE,
-    Affected,
-    Survivors,
+    ChangedFile,
+    RetainedRows,
     collect_offsets,
     count_rows,
-    write_survivors,
+    write_retained_rows,
 )
-from frazil.iceberg.table_schema import list_misfits
-from frazil.ingest.batch_schemas import find_latest_ids, read_met_ids
-from frazil.ingest.blocked_batches import read_fingerprint
+from frazil.iceberg.table_schema import list_schema_differences
+from frazil.ingest.batch_schemas import find_latest_schema_ids, read_seen_schema_ids
+from frazil.ingest.blocked_batches import read_rules_fingerprint
 from frazil.ingest.checking import judge_batch
 from frazil.ingest.dead_letters import ensure_dead_letters_table, publish_dead_letters
 from frazil.ingest.messages import BatchPlan, Staged, Verdict
-from frazil.ingest.planning import name_rules, refuse_other_source
-from frazil.ingest.publishing import drop_stage, refuse_incomplete, refuse_lost_stage
+from frazil.ingest.planning import name_rules, require_same_source
+from frazil.ingest.publishing import (
+    drop_superseded_stage,
+    require_complete_stage,
+    require_staging_branch,
+)
 from frazil.ingest.snapshot_summaries import summarize_ranges
 from frazil.ingest.staging import fill_branch
-from frazil.kafka.consumer import KafkaAuditedLog
+from frazil.kafka.consumer import OffsetConsumer
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.ledger.history import Step, is_history_cut, trace_steps
 from frazil.ledger.offsets import OffsetRange, Ranges, iterate_ranges, plain_offsets, plain_ranges
 from frazil.ledger.recovery_point import (
     History,
-    Landed,
     LedgerEntry,
+    PublishedBatch,
     RecoveryPoint,
     find_batch,
     find_recovery_point,
 )
-from frazil.recovery.backfill_rules import refuse_filled
+from frazil.recovery.backfill_rules import require_not_filled
 from frazil.recovery.replay_rules import (
     choose_left_out,
-    refuse_above,
-    refuse_ambiguous,
-    refuse_newly_erased,
-    refuse_other_topic,
-    refuse_rewound,
-    refuse_unkept,
     replay_id,
+    require_below_recovery_point,
+    require_not_rolled_back,
+    require_nothing_erased_since,
+    require_one_incarnation,
+    require_retained,
+    require_same_topics,
 )
 from frazil.workspace import Workspace
 
@@ -84,7 +88,7 @@ def open_ledger(work: Workspace, what: str) -> tuple[History, RecoveryPoint]:
             f"stream {name} has not begun: there is nothing to {what}",
             f"`frazil run {name}` begins at source.start",
         )
-    misfits = list_misfits(table.schema(), work.stream.parsed_columns)
+    misfits = list_schema_differences(table.schema(), work.stream.parsed_columns)
     if misfits:
         raise IncompatibleTableError(
             f"stream {name}: table {work.stream.table.name} does not fit: {'; '.join(misfits)}",
@@ -97,8 +101,8 @@ def freeze_ranges(
     work: Workspace, history: History, point: RecoveryPoint, ranges: Ranges, run_id: str
 ) -> BatchPlan:
     """Write the plan down; `run_id` is what tells it from another plan of the same ranges."""
-    table, rules = work.store.load(work.stream.table.name), read_fingerprint(work)
-    state, latest = point.state, find_latest_ids(work)
+    table, rules = work.store.load(work.stream.table.name), read_rules_fingerprint(work)
+    state, latest = point.state, find_latest_schema_ids(work)
     return BatchPlan(
         stream=work.stream.stream,
         table=work.stream.table.name,
@@ -126,7 +130,7 @@ def freeze_ranges(
     )
 
 
-def refuse_unkept_ranges(
+def require_retained_ranges(
     work: Workspace, ranges: Ranges, point: RecoveryPoint, *, compacted: bool = False
 ) -> None:
     """Ask Kafka, before a stage and after it, whether it delivers all of the ranges.
@@ -135,14 +139,16 @@ def refuse_unkept_ranges(
     """
     for topic in ranges:
         facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
-        refuse_other_source(work.stream.stream, point.state, [facts])
+        require_same_source(work.stream.stream, point.state, [facts])
         policy = work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
-        refuse_unkept(work.stream.stream, ranges, facts, point.state, "" if compacted else policy)
+        require_retained(
+            work.stream.stream, ranges, facts, point.state, "" if compacted else policy
+        )
 
 
-def put_in_place(
+def overwrite_ranges(
     work: Workspace, batch: BatchPlan, point: RecoveryPoint, kind: str, failed_step: str
-) -> Landed:
+) -> PublishedBatch:
     """Stage, judge and publish given ranges; a repetition finds them there.
 
     Raises:
@@ -154,26 +160,26 @@ def put_in_place(
 
     def refuse_source() -> None:
         is_new = kind == keys.BACKFILL
-        refuse_unkept_ranges(work, batch.offset_ranges, point, compacted=is_new)
+        require_retained_ranges(work, batch.offset_ranges, point, compacted=is_new)
 
     _, history = load_with_history(work.store, batch.table)
     found = find_batch(history, batch.batch_id)
     if found is not None:
-        return Landed(found, was_there=True)
+        return PublishedBatch(found, was_there=True)
     refuse_source()
     if work.stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, batch.table)
-    remembered = read_met_ids(history, batch.stream)
+    remembered = read_seen_schema_ids(history, batch.stream)
     staged = fill_branch(work, batch, refuse_source, remembered, beside=True)
     reach_failpoint("replay.after-stage")
     try:
         verdict = judge_batch(work, batch, staged)
     except (BudgetExceededError, QualityFailedError) as error:
-        drop_stage(work.store, batch.table, staged)
+        drop_superseded_stage(work.store, batch.table, staged)
         raise type(error)(error.facts, failed_step) from error
-    refuse_incomplete(batch, staged, verdict)
+    require_complete_stage(batch, staged, verdict)
     _, history = load_with_history(work.store, batch.table)
-    refuse_newly_erased(trace_steps(history, batch.stream), batch)
+    require_nothing_erased_since(trace_steps(history, batch.stream), batch)
     publish_dead_letters(work.store, batch, staged)
     landed = publish_replacement(work, batch, staged, verdict, kind)
     reach_failpoint("replay.after-commit")
@@ -183,7 +189,7 @@ def put_in_place(
 
 def publish_replacement(
     work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict, kind: str = keys.REPLAY
-) -> Landed:
+) -> PublishedBatch:
     """Publish staged and judged ranges; any repetition finds them there.
 
     Raises:
@@ -193,8 +199,8 @@ def publish_replacement(
         TableError: the ledger halts.
     """
     summary = summarize_ranges(kind, plan, staged, verdict, work.run_id)
-    known = Survivors(plan.stream)
-    return take_turns(
+    known = RetainedRows(plan.stream)
+    return retry_commit(
         f"publishing {kind} {plan.batch_id} of stream {plan.stream}",
         lambda: _publish_turn(work, plan, staged, summary, known),
     )
@@ -205,23 +211,23 @@ def _publish_turn(
     plan: BatchPlan,
     staged: Staged,
     told: Mapping[str, str],
-    known: Survivors,
-) -> Landed:
+    known: RetainedRows,
+) -> PublishedBatch:
     """Take one turn; its first line decides whether an earlier one with no answer landed."""
     table, history = load_with_history(work.store, plan.table)
     found = find_batch(history, plan.batch_id)
     if found is not None:
-        return Landed(found, was_there=True)
-    _refuse_recreated(history, plan)
-    steps = _refuse_overtaken(history, plan, told[keys.KIND])
-    refuse_lost_stage(table, plan, staged)
+        return PublishedBatch(found, was_there=True)
+    _require_same_topics(history, plan)
+    steps = _require_current_stage(history, plan, told[keys.KIND])
+    require_staging_branch(table, plan, staged)
     # What the ledger proved to be free has no rows, unless a part of the ledger is lost.
     is_free = told[keys.KIND] == keys.BACKFILL and not is_history_cut(steps)
     affected = () if is_free else find_affected(table, plan.offset_ranges)
-    _refuse_undelivered(work, plan, collect_gone(table, staged, affected))
+    _require_delivered(work, plan, collect_deleted(table, staged, affected))
     summary = {**told, keys.ROWS_DELETED: str(count_rows(affected))}
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
-    files += write_survivors(table, affected, known)
+    files += write_retained_rows(table, affected, known)
     with translated_errors(f"writing the manifests of replay {plan.batch_id}"):
         removed = [file.task.file for file in affected]
         added = commits.build_overwrite(table, summary, files, removed)
@@ -232,14 +238,14 @@ def _publish_turn(
     ]
     heads = {commits.MAIN: history.head, staged.attempt: staged.snapshot_id or staged.base_head}
     reach_failpoint("replay.before-commit")
-    commit_turn(work.store, table, heads, updates)
+    commit_once(work.store, table, heads, updates)
     entry = LedgerEntry(
         added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
     )
-    return Landed(entry, was_there=False)
+    return PublishedBatch(entry, was_there=False)
 
 
-def _refuse_recreated(history: History, plan: BatchPlan) -> None:
+def _require_same_topics(history: History, plan: BatchPlan) -> None:
     if history.table_uuid != plan.table_uuid:
         raise TableRecreatedError(
             f"table {plan.table} has uuid {history.table_uuid}, replay {plan.batch_id} was planned "
@@ -248,22 +254,22 @@ def _refuse_recreated(history: History, plan: BatchPlan) -> None:
         )
 
 
-def _refuse_overtaken(history: History, plan: BatchPlan, kind: str) -> tuple[Step, ...]:
+def _require_current_stage(history: History, plan: BatchPlan, kind: str) -> tuple[Step, ...]:
     """Refuse what the ledger no longer allows; give what it says."""
     point, steps = find_recovery_point(history, plan.stream), trace_steps(history, plan.stream)
-    refuse_rewound(plan, steps)
+    require_not_rolled_back(plan, steps)
     if point is not None:
-        refuse_above(plan.stream, plan.offset_ranges, point.state)
-        refuse_other_topic(plan, point.state)
-    refuse_ambiguous(plan.stream, plan.offset_ranges, steps)
-    refuse_newly_erased(steps, plan)
+        require_below_recovery_point(plan.stream, plan.offset_ranges, point.state)
+        require_same_topics(plan, point.state)
+    require_one_incarnation(plan.stream, plan.offset_ranges, steps)
+    require_nothing_erased_since(steps, plan)
     if kind == keys.BACKFILL:
-        refuse_filled(plan.stream, plan.offset_ranges, steps)
+        require_not_filled(plan.stream, plan.offset_ranges, steps)
     return steps
 
 
-def collect_gone(
-    table: Table, staged: Staged, affected: Iterable[Affected]
+def collect_deleted(
+    table: Table, staged: Staged, affected: Iterable[ChangedFile]
 ) -> dict[Partition, Offsets]:
     """Collect the offsets that have a row now and none in the stage."""
     coming: dict[Partition, list[Offsets]] = {}
@@ -278,11 +284,9 @@ def collect_gone(
     return {partition: offsets for partition, offsets in gone.items() if len(offsets)}
 
 
-def _refuse_undelivered(
-    work: Workspace, plan: BatchPlan, gone: Mapping[Partition, Offsets]
-) -> None:
+def _require_delivered(work: Workspace, plan: BatchPlan, gone: Mapping[Partition, Offsets]) -> None:
     """See that Kafka delivers each record whose row goes: it is bad today, not lost."""
-    log = KafkaAuditedLog(work.kafka, work.kafka_config)
+    log = OffsetConsumer(work.kafka, work.kafka_config)
     for (topic, partition), offsets in gone.items():
         spans = {partition: OffsetRange(int(offsets.min()), int(offsets.max()) + 1)}
         delivered = log.fetch_delivered(topic, spans, work.stream.source.isolation)[partition]
@@ -297,7 +301,7 @@ def _refuse_undelivered(
             )
 
 
-def find_affected(table: Table, ranges: Ranges) -> tuple[Affected, ...]:
+def find_affected(table: Table, ranges: Ranges) -> tuple[ChangedFile, ...]:
     """Find the files of main's head that hold rows of the ranges.
 
     Raises:
@@ -319,7 +323,7 @@ def _filter(ranges: Ranges) -> str:
     )
 
 
-def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> Affected | None:
+def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> ChangedFile | None:
     """Read a file's coordinates and mark those in a range; None where there are none."""
     rows = read_files(table, table.schema().select(*COORDINATE), [task])
     kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
@@ -337,4 +341,4 @@ def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> Affected | N
             is_inside |= own
             # With rows of an earlier writer among them, which have none, they are floats.
             inside[topic, partition] = offsets[own].astype(np.int64)
-    return Affected(task, is_inside, inside) if inside else None
+    return ChangedFile(task, is_inside, inside) if inside else None

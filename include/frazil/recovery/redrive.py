@@ -19,26 +19,31 @@ from frazil.errors import (
     StageStaleError,
 )
 from frazil.failpoints import reach_failpoint
-from frazil.iceberg.branches import create_branch, forsake_branch, name_branch
+from frazil.iceberg.branches import create_branch, drop_abandoned_branch, name_branch
 from frazil.iceberg.data_files import read_coordinates
-from frazil.iceberg.fast_forward import Seal, publish_seal
+from frazil.iceberg.fast_forward import FastForward, fast_forward_main
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
-from frazil.ingest.batch_schemas import find_latest_ids, select_letter_schemas
-from frazil.ingest.blocked_batches import read_fingerprint, refuse_other_rules
-from frazil.ingest.bootstrap import refuse_misfits
+from frazil.ingest.batch_schemas import find_latest_schema_ids, select_letter_schemas
+from frazil.ingest.blocked_batches import read_rules_fingerprint, require_same_rules
+from frazil.ingest.bootstrap import require_matching_schema
 from frazil.ingest.checking import judge_rows
-from frazil.ingest.dead_letters import Indexes, LetterBook, group_letters, read_book
+from frazil.ingest.dead_letters import (
+    DeadLetterIndex,
+    Indexes,
+    group_dead_letters,
+    read_dead_letter_index,
+)
 from frazil.ingest.messages import Staged, Verdict
 from frazil.ingest.planning import PlanInput, TableFacts
-from frazil.ingest.publishing import refuse_lost_stage
+from frazil.ingest.publishing import require_staging_branch
 from frazil.ingest.staging import build_request, find_staged_snapshot
 from frazil.ledger import keys
 from frazil.ledger.coordinates import plain_runs
-from frazil.ledger.history import NOBODY, Step, trace_steps
+from frazil.ledger.history import UNCLAIMED, Step, trace_steps
 from frazil.ledger.offsets import Runs
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
 from frazil.recovery.messages import (
-    LetterChoice,
+    DeadLetterChoice,
     MarkRequest,
     MarkResult,
     RedriveAnswer,
@@ -48,16 +53,16 @@ from frazil.recovery.messages import (
 )
 from frazil.recovery.redrive_rules import (
     RedrivePlan,
-    choose_letters,
+    choose_dead_letters,
     find_end,
     plan_redrive,
-    refuse_strangers,
-    refuse_unknown,
-    refuse_upserts,
-    split_letters,
+    require_append_only,
+    require_planned_rows,
+    split_dead_letters,
     summarize_redrive,
+    validate_choice,
 )
-from frazil.schemas.review import open_settled
+from frazil.schemas.review import open_with_settled_schema
 from frazil.workspace import Workspace
 
 TURNS = 3
@@ -65,7 +70,7 @@ TURNS = 3
 
 
 @dataclass(frozen=True)
-class Look:
+class RedriveView:
     """One look at the table: what a redrive is decided on."""
 
     table: Table
@@ -83,7 +88,7 @@ class Portion:
     redriven: Redriven | None = None
 
 
-def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
+def redrive_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveAnswer:
     """Bring chosen dead letters back into the table, or say in a dry run which would come back.
 
     Raises:
@@ -97,17 +102,19 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
         ConservationError: the staged rows are not the letters that were planned.
         JobFailedError, UnavailableError: run again.
     """
-    work = open_settled(work)
+    work = open_with_settled_schema(work)
     stream = work.stream
-    look = look_at(work)
-    refuse_upserts(look.steps, stream.stream)
-    refuse_misfits(stream, look.table.schema())
+    look = load_redrive_view(work)
+    require_append_only(look.steps, stream.stream)
+    require_matching_schema(stream, look.table.schema())
     letters = work.store.find(stream.dead_letters_table)
-    book = read_book(letters, stream.stream, look.steps)
-    refuse_unknown(choice, look.steps, book.rows)
-    places = choose_letters(book.rows, book.lots.is_open, choice)
+    book = read_dead_letter_index(letters, stream.stream, look.steps)
+    validate_choice(choice, look.steps, book.rows)
+    places = choose_dead_letters(book.rows, book.lots.is_open, choice)
     treat = _preview if choice.dry_run else _bring_back
-    portions = [treat(work, book, portion) for portion in split_letters(places, book.lots.ends)]
+    portions = [
+        treat(work, book, portion) for portion in split_dead_letters(places, book.lots.ends)
+    ]
     failing: Counter[str] = Counter()
     for portion in portions:
         failing.update(portion.failing)
@@ -123,7 +130,7 @@ def redrive_letters(work: Workspace, choice: LetterChoice) -> RedriveAnswer:
     )
 
 
-def look_at(work: Workspace) -> Look:
+def load_redrive_view(work: Workspace) -> RedriveView:
     """Look at the table afresh.
 
     Raises:
@@ -132,7 +139,7 @@ def look_at(work: Workspace) -> Look:
     """
     table, history = load_with_history(work.store, work.stream.table.name)
     point = _require_point(history, work.stream.stream)
-    return Look(table, history, point, trace_steps(history, work.stream.stream))
+    return RedriveView(table, history, point, trace_steps(history, work.stream.stream))
 
 
 def _require_point(history: History, stream: str) -> RecoveryPoint:
@@ -145,14 +152,14 @@ def _require_point(history: History, stream: str) -> RecoveryPoint:
     return point
 
 
-def _preview(work: Workspace, book: LetterBook, places: Indexes) -> Portion:
+def _preview(work: Workspace, book: DeadLetterIndex, places: Indexes) -> Portion:
     """Decode and count; write nothing."""
-    plan = _plan(work, look_at(work), book, places)
+    plan = _plan(work, load_redrive_view(work), book, places)
     result = _run_job(work, plan, branch="", dry_run=True)
     return Portion(result.rows_good, result.failing)
 
 
-def _bring_back(work: Workspace, book: LetterBook, places: Indexes) -> Portion:
+def _bring_back(work: Workspace, book: DeadLetterIndex, places: Indexes) -> Portion:
     """Bring one portion back; where main moved meanwhile, stage again on the new head."""
     for _ in range(TURNS - 1):
         try:
@@ -162,9 +169,9 @@ def _bring_back(work: Workspace, book: LetterBook, places: Indexes) -> Portion:
     return _bring_back_once(work, book, places)
 
 
-def _bring_back_once(work: Workspace, book: LetterBook, places: Indexes) -> Portion:
+def _bring_back_once(work: Workspace, book: DeadLetterIndex, places: Indexes) -> Portion:
     """Stage on head what counts there, judge it and seal it."""
-    look = look_at(work)
+    look = load_redrive_view(work)
     book = book.judged_by(look.steps)
     places = places[book.lots.is_open[places]]
     if not len(places):
@@ -178,19 +185,21 @@ def _bring_back_once(work: Workspace, book: LetterBook, places: Indexes) -> Port
     try:
         portion = _stage_and_seal(work, look, plan, (branch, base_head))
     except StageStaleError:
-        forsake_branch(work.store, plan.batch.table, branch)
+        drop_abandoned_branch(work.store, plan.batch.table, branch)
         raise
     if portion.redriven is None or portion.redriven.outcome == "ALREADY":
-        forsake_branch(work.store, plan.batch.table, branch)
+        drop_abandoned_branch(work.store, plan.batch.table, branch)
     return portion
 
 
-def _plan(work: Workspace, look: Look, book: LetterBook, places: Indexes) -> RedrivePlan:
+def _plan(
+    work: Workspace, look: RedriveView, book: DeadLetterIndex, places: Indexes
+) -> RedrivePlan:
     metadata = look.table.metadata
     facts = TableFacts(
         str(metadata.table_uuid), metadata.current_schema_id, metadata.default_spec_id
     )
-    rules, latest = read_fingerprint(work), find_latest_ids(work)
+    rules, latest = read_rules_fingerprint(work), find_latest_schema_ids(work)
     given = PlanInput(work.stream, look.point.state, (), facts, rules.suite_hash, latest)
     return plan_redrive(book.rows.take(places), given, rules)
 
@@ -213,7 +222,7 @@ def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) 
 
 
 def _stage_and_seal(
-    work: Workspace, look: Look, plan: RedrivePlan, attempt: tuple[str, int]
+    work: Workspace, look: RedriveView, plan: RedrivePlan, attempt: tuple[str, int]
 ) -> Portion:
     """Stage, judge and seal on the head that the letters were counted on."""
     branch, base_head = attempt
@@ -228,18 +237,18 @@ def _stage_and_seal(
     if snapshot_id is None:
         return Portion(0, result.failing)
     coordinates = read_coordinates(work.store.load(plan.batch.table), snapshot_id)
-    refuse_strangers(plan, coordinates)
+    require_planned_rows(plan, coordinates)
     staged = _describe_staged(plan, result, attempt, snapshot_id)
     verdict = judge_redrive(work, plan, staged)
     reach_failpoint("redrive.before-seal")
     summary = summarize_redrive(staged, verdict, coordinates, plan.before, work.run_id)
-    seal = Seal(plan.batch.table, branch, snapshot_id, summary)
+    seal = FastForward(plan.batch.table, branch, snapshot_id, summary)
 
     def refuse(table: Table, history: History) -> None:
         _require_point(history, plan.batch.stream)
-        refuse_lost_stage(table, plan.batch, staged)
+        require_staging_branch(table, plan.batch, staged)
 
-    landed = publish_seal(work.store, seal, refuse)
+    landed = fast_forward_main(work.store, seal, refuse)
     _, history = load_with_history(work.store, plan.batch.table)
     archive_new_entries(work.store, history)
     redriven = Redriven(
@@ -283,7 +292,7 @@ def judge_redrive(work: Workspace, plan: RedrivePlan, staged: Staged) -> Verdict
         QualityFailedError: a blocking expectation failed; the stream itself is not blocked.
         StageStaleError: a file changed since the plan.
     """
-    refuse_other_rules(work, plan.batch)
+    require_same_rules(work, plan.batch)
     results = judge_rows(work, plan.batch, staged)
     failed = [result for result in results if not result.success and result.blocking]
     if failed and work.stream.quality.on_failure == "block":
@@ -322,16 +331,16 @@ def mark_resolved(work: Workspace) -> int:
     letters = work.store.find(stream.dead_letters_table)
     _, history = load_with_history(work.store, stream.table.name)
     steps = trace_steps(history, stream.stream)
-    book = read_book(letters, stream.stream, steps)
+    book = read_dead_letter_index(letters, stream.stream, steps)
     marks: dict[str, dict[str, Runs]] = {}
     count = 0
-    for place in sorted({*book.lots.takers.tolist()} - {NOBODY}):
+    for place in sorted({*book.lots.takers.tolist()} - {UNCLAIMED}):
         redrive_id = steps[place].entry.summary[keys.BATCH_ID]
         taken = book.rows.filter(pa.array(book.lots.takers == place))
         is_marked = pc.fill_null(pc.equal(taken["resolved_by"], redrive_id), False)  # noqa: FBT003
         unmarked = taken.filter(pc.invert(is_marked))
         if len(unmarked):
-            by_attempt = group_letters(unmarked).items()
+            by_attempt = group_dead_letters(unmarked).items()
             marks[redrive_id] = {attempt: plain_runs(held) for attempt, held in by_attempt}
             count += len(unmarked)
     if marks:

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import ConfigurationError, ConservationError, StageStaleError
-from frazil.ingest.blocked_batches import Fingerprint
-from frazil.ingest.dead_letters import Flags, Indexes, group_letters, list_slices
+from frazil.ingest.blocked_batches import RulesFingerprint
+from frazil.ingest.dead_letters import Flags, Indexes, group_dead_letters, list_slices
 from frazil.ingest.messages import BatchPlan, Staged, Verdict
 from frazil.ingest.planning import PlanInput, name_rules
 from frazil.ingest.snapshot_summaries import summarize_staged
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, cover, encode_coordinates, plain_runs
-from frazil.ledger.history import NOBODY, Step
+from frazil.ledger.history import UNCLAIMED, Step
 from frazil.ledger.offsets import Runs, plain_offsets, plain_ranges
-from frazil.recovery.messages import LetterChoice
+from frazil.recovery.messages import DeadLetterChoice
 from frazil.recovery.replay_rules import find_merge
 
 MAX_LETTERS = 100_000
@@ -46,7 +46,7 @@ class RedrivePlan:
         return {attempt: plain_runs(held) for attempt, held in self.letters.items()}
 
 
-def refuse_upserts(steps: tuple[Step, ...], stream: str) -> None:
+def require_append_only(steps: tuple[Step, ...], stream: str) -> None:
     """Refuse a stream whose batches are merges: an old letter could revive a deleted key.
 
     Raises:
@@ -61,7 +61,7 @@ def refuse_upserts(steps: tuple[Step, ...], stream: str) -> None:
         )
 
 
-def refuse_unknown(choice: LetterChoice, steps: tuple[Step, ...], rows: pa.Table) -> None:
+def validate_choice(choice: DeadLetterChoice, steps: tuple[Step, ...], rows: pa.Table) -> None:
     """Refuse what this stream never read: a slip of the pen would else choose nothing, silently.
 
     Raises:
@@ -89,7 +89,7 @@ def refuse_unknown(choice: LetterChoice, steps: tuple[Step, ...], rows: pa.Table
         )
 
 
-def choose_letters(rows: pa.Table, is_open: Flags, choice: LetterChoice) -> Indexes:
+def choose_dead_letters(rows: pa.Table, is_open: Flags, choice: DeadLetterChoice) -> Indexes:
     """Give the places of the letters that count and that the choice names."""
     chosen = is_open.copy()
     if choice.reasons:
@@ -106,7 +106,7 @@ def choose_letters(rows: pa.Table, is_open: Flags, choice: LetterChoice) -> Inde
     return np.flatnonzero(chosen)
 
 
-def _in_ranges(rows: pa.Table, choice: LetterChoice) -> Flags:
+def _in_ranges(rows: pa.Table, choice: DeadLetterChoice) -> Flags:
     inside = np.zeros(len(rows), dtype=np.bool_)
     offsets = rows["offset"].to_numpy()
     for (topic, partition), low, high in list_slices(rows):
@@ -122,7 +122,7 @@ def _flags(flags: pa.ChunkedArray) -> Flags:
     return found
 
 
-def split_letters(places: Indexes, ends: Indexes) -> Iterator[Indexes]:
+def split_dead_letters(places: Indexes, ends: Indexes) -> Iterator[Indexes]:
     """Cut letters into portions of one redrive each; two logs may have one at the same offset."""
     for end in np.unique(ends[places]):
         own = places[ends[places] == end]
@@ -142,17 +142,17 @@ def find_end(steps: tuple[Step, ...], ends: Indexes) -> int | None:
             "the letters are of several logs: the topic was created again, or moved, meanwhile",
             "run again: letters of each log come back by themselves",
         )
-    return None if found == [NOBODY] else steps[found[0]].entry.snapshot_id
+    return None if found == [UNCLAIMED] else steps[found[0]].entry.snapshot_id
 
 
 def plan_redrive(
     rows: pa.Table,
     given: PlanInput,
-    rules: Fingerprint,
+    rules: RulesFingerprint,
 ) -> RedrivePlan:
     """Plan one redrive of these letters, on the stream's state and by the rules of today."""
     state, table, stream = given.state, given.table, given.stream
-    letters = group_letters(rows)
+    letters = group_dead_letters(rows)
     every = {partition: rows["offset"].to_numpy()[a:b] for partition, a, b in list_slices(rows)}
     runs = {attempt: plain_runs(held) for attempt, held in sorted(letters.items())}
     parts = [table.uuid, stream.stream, keys.REDRIVE, runs]
@@ -179,7 +179,7 @@ def plan_redrive(
     return RedrivePlan(batch, letters, len(rows), tuple(schema_ids))
 
 
-def refuse_strangers(plan: RedrivePlan, staged: Coordinates) -> None:
+def require_planned_rows(plan: RedrivePlan, staged: Coordinates) -> None:
     """See that every staged row is a letter of the plan; that none is there twice is seen before.
 
     Raises:

@@ -7,35 +7,41 @@ batch. Offsets do not move; the snapshot has an id of its own, by which a repeti
 from collections.abc import Mapping
 
 from frazil.errors import NotReplayableError
-from frazil.ingest.batch_schemas import read_met_ids, select_batch_schemas
-from frazil.ingest.blocked_batches import refuse_other_rules
+from frazil.ingest.batch_schemas import read_seen_schema_ids, select_batch_schemas
+from frazil.ingest.blocked_batches import require_same_rules
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.staging import build_request
 from frazil.ledger import keys
-from frazil.ledger.authors import refuse_dry_run
+from frazil.ledger.authors import require_not_dry_run
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import Ranges, choose_offsets, describe_ranges
-from frazil.ledger.recovery_point import History, Landed, RecoveryPoint, find_adopted, find_batch
+from frazil.ledger.recovery_point import (
+    History,
+    PublishedBatch,
+    RecoveryPoint,
+    find_adopted,
+    find_batch,
+)
 from frazil.recovery.backfill_rules import find_first
 from frazil.recovery.messages import Differences, Replayed, ReplayPlan, ReplayRequest
 from frazil.recovery.range_overwrite import (
     freeze_ranges,
     open_ledger,
-    put_in_place,
-    refuse_unkept_ranges,
+    overwrite_ranges,
+    require_retained_ranges,
 )
 from frazil.recovery.replay_rules import (
     choose_between,
     choose_left_out,
-    refuse_above,
-    refuse_adopted,
-    refuse_ambiguous,
-    refuse_below,
-    refuse_unclear,
+    require_at_or_above_beginning,
+    require_below_recovery_point,
+    require_not_adopted,
+    require_one_incarnation,
+    validate_one_selection,
 )
 from frazil.schemas.inferred_columns import with_columns
-from frazil.schemas.review import open_settled
+from frazil.schemas.review import open_with_settled_schema
 from frazil.streams.timestamps import read_span
 from frazil.workspace import Workspace
 
@@ -52,17 +58,17 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
         NotReplayableError: Kafka no longer delivers every record of it.
         TableError, SourceError, UnavailableError: nothing was written.
     """
-    refuse_unclear(request)
-    work = open_settled(work)
+    validate_one_selection(request)
+    work = open_with_settled_schema(work)
     history, point = open_ledger(work, "replay")
     name = work.stream.stream
     steps = trace_steps(history, name)
     ranges = _choose_ranges(work, request, point, find_first(steps))
-    refuse_above(name, ranges, point.state)
-    refuse_adopted(name, ranges, find_adopted(history, name))
-    refuse_ambiguous(name, ranges, steps)
-    refuse_below(name, ranges, steps)
-    refuse_unkept_ranges(work, ranges, point)
+    require_below_recovery_point(name, ranges, point.state)
+    require_not_adopted(name, ranges, find_adopted(history, name))
+    require_one_incarnation(name, ranges, steps)
+    require_at_or_above_beginning(name, ranges, steps)
+    require_retained_ranges(work, ranges, point)
     batch = freeze_ranges(work, history, point, ranges, work.run_id)
     return _compare(work, history, batch, dry_run=request.dry_run)
 
@@ -88,7 +94,7 @@ def _choose_ranges(
 
 
 def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
-    schemas = select_batch_schemas(work, batch, read_met_ids(history, batch.stream))
+    schemas = select_batch_schemas(work, batch, read_seen_schema_ids(history, batch.stream))
     request = build_request(work, batch, "", schemas).model_copy(update={"direct": None})
     found = work.engine.run_job("compare_range", request, Differences)
     if found.undelivered:
@@ -124,19 +130,19 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
         StageStaleError, StageLostError, NotReplayableError, TableError: nothing was written.
         CommitContentionError, JobFailedError, UnavailableError: run again.
     """
-    refuse_dry_run(plan.stream, dry_run=plan.dry_run)
+    require_not_dry_run(plan.stream, dry_run=plan.dry_run)
     work, batch = with_columns(work), plan.batch
     history, point = open_ledger(work, "replay")
     found = find_batch(history, batch.batch_id)
     if found is not None:
-        return _describe(batch, Landed(found, was_there=True))
-    refuse_other_rules(work, batch)
+        return _describe(batch, PublishedBatch(found, was_there=True))
+    require_same_rules(work, batch)
     left_out = choose_left_out(trace_steps(history, batch.stream), batch.offset_ranges)
     batch = batch.model_copy(update={"left_out": left_out})
-    return _describe(batch, put_in_place(work, batch, point, keys.REPLAY, _FAILED_STEP))
+    return _describe(batch, overwrite_ranges(work, batch, point, keys.REPLAY, _FAILED_STEP))
 
 
-def _describe(batch: BatchPlan, landed: Landed) -> Replayed:
+def _describe(batch: BatchPlan, landed: PublishedBatch) -> Replayed:
     """Say what is on main now, from its own summary."""
     summary = landed.entry.summary
     return Replayed(

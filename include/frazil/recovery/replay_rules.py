@@ -15,7 +15,7 @@ from frazil.ingest.messages import BatchPlan
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Partition, plain_runs
-from frazil.ledger.history import Spans, Step, find_gone, list_moved, list_spans
+from frazil.ledger.history import Spans, Step, find_deleted, list_moved, list_spans
 from frazil.ledger.offsets import (
     NextOffsets,
     OffsetRange,
@@ -30,7 +30,7 @@ from frazil.recovery.backfill_rules import find_beginnings, list_free
 from frazil.recovery.messages import ReplayRequest
 
 
-def refuse_unclear(request: ReplayRequest) -> None:
+def validate_one_selection(request: ReplayRequest) -> None:
     """Refuse a request that names neither offsets nor instants, or both.
 
     Raises:
@@ -62,7 +62,7 @@ def choose_between(
     return {topic: found} if found else {}
 
 
-def refuse_below(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
+def require_at_or_above_beginning(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
     """Refuse what lies below the stream's beginning and no backfill brought.
 
     It would be no second reading but a first one, in one batch, of which a rollback knows nothing.
@@ -90,7 +90,7 @@ def refuse_below(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
         )
 
 
-def refuse_above(stream: str, ranges: Ranges, state: StreamState) -> None:
+def require_below_recovery_point(stream: str, ranges: Ranges, state: StreamState) -> None:
     """Refuse what lies at or above the recovery point: a batch reads it, not a replay.
 
     Raises:
@@ -111,7 +111,7 @@ def refuse_above(stream: str, ranges: Ranges, state: StreamState) -> None:
         )
 
 
-def refuse_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> None:
+def require_not_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> None:
     """Refuse rows that came with a table that was taken over: nothing says which they are.
 
     Raises:
@@ -140,7 +140,7 @@ def find_merge(steps: tuple[Step, ...]) -> Step | None:
     return None
 
 
-def refuse_merges(stream: str, steps: tuple[Step, ...]) -> None:
+def require_append_only(stream: str, steps: tuple[Step, ...]) -> None:
     """Refuse a stream whose batches are merged by key: records out of turn revive old values.
 
     Raises:
@@ -156,13 +156,13 @@ def refuse_merges(stream: str, steps: tuple[Step, ...]) -> None:
         )
 
 
-def refuse_ambiguous(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
+def require_one_incarnation(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
     """Refuse offsets that an earlier log had too, or that were read as others of another cluster.
 
     Raises:
         TargetError: with the offsets concerned; or batches of the stream are merged by key.
     """
-    refuse_merges(stream, steps)
+    require_append_only(stream, steps)
     spans, moved = list_spans(steps), list_moved(steps)
     found: dict[str, dict[int, OffsetRange]] = {}
     for topic, number, wanted in iterate_ranges(ranges):
@@ -179,7 +179,7 @@ def refuse_ambiguous(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> No
         )
 
 
-def refuse_other_topic(plan: BatchPlan, state: StreamState) -> None:
+def require_same_topics(plan: BatchPlan, state: StreamState) -> None:
     """Refuse what was staged from a topic that was created again meanwhile.
 
     Raises:
@@ -195,7 +195,7 @@ def refuse_other_topic(plan: BatchPlan, state: StreamState) -> None:
             )
 
 
-def refuse_rewound(plan: BatchPlan, steps: tuple[Step, ...]) -> None:
+def require_not_rolled_back(plan: BatchPlan, steps: tuple[Step, ...]) -> None:
     """Refuse what was planned before a rollback: it may be what the rollback was to undo.
 
     Raises:
@@ -215,7 +215,7 @@ def _next(offsets: NextOffsets, topic: str, partition: int) -> int:
     return known[partition] if partition < len(known) else 0
 
 
-def refuse_unkept(
+def require_retained(
     stream: str, ranges: Ranges, topic: TopicFacts, state: StreamState, cleanup_policy: str
 ) -> None:
     """Refuse what Kafka no longer delivers in full: its rows would go and nothing would come.
@@ -271,12 +271,12 @@ def choose_left_out(steps: tuple[Step, ...], ranges: Ranges) -> Runs:
     erased = {}
     for topic, number, span in iterate_ranges(ranges):
         place = topic, number
-        gone = find_gone(steps, spans.get(place, Spans()), place, erasures)
+        gone = find_deleted(steps, spans.get(place, Spans()), place, erasures)
         erased[place] = gone[(gone >= span.start) & (gone < span.end)]
     return plain_runs(erased)
 
 
-def refuse_newly_erased(steps: tuple[Step, ...], plan: BatchPlan) -> None:
+def require_nothing_erased_since(steps: tuple[Step, ...], plan: BatchPlan) -> None:
     """Refuse a stage that may hold what somebody erased meanwhile.
 
     Raises:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from frazil.errors import RetentionGapError, TargetError
-from frazil.ingest.planning import check_sources, refuse_other_source
+from frazil.ingest.planning import check_sources, require_same_source
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger.offsets import OffsetRange, Ranges, describe_ranges
 from frazil.ledger.state import StreamState
 from frazil.recovery.backfill_rules import list_filled
 from frazil.recovery.messages import RecoverRequest
-from frazil.recovery.rollback_rules import Rewind
+from frazil.recovery.rollback_rules import Rollback
 from frazil.streams.loading import load_readable_streams
 from frazil.workspace import Workspace
 
@@ -40,23 +40,23 @@ def open_stream(work: Workspace, stream: str) -> Workspace:
     return Workspace(other, work.directory, work.run_id)
 
 
-def find_lost(work: Workspace, rewind: Rewind) -> Lost:
+def find_lost(work: Workspace, rewind: Rollback) -> Lost:
     """Ask Kafka for everything that the streams of the table must read again.
 
     Raises:
         TargetError: a stream that goes back has no stream file, or was moved to another cluster.
         SourceError: another cluster or topic, or a log that ends before what was read.
     """
-    _refuse_moved(rewind)
+    _require_same_cluster(rewind)
     lost: dict[str, Ranges] = {}
     for stream, ranges in rewind.again.items():
         own = open_stream(work, stream)
         gone: dict[str, Mapping[int, OffsetRange]] = {}
         for topic, wanted in ranges.items():
-            refuse_unread(own, topic)
+            require_source_topic(own, topic)
             facts = own.kafka.fetch_topic(topic, KEPT)
             state = rewind.states[stream]
-            refuse_other_source(stream, state, [facts])
+            require_same_source(stream, state, [facts])
             found = list_lost(state, facts, wanted)
             if not found:
                 check_sources(stream, state, [facts])
@@ -69,7 +69,7 @@ def find_lost(work: Workspace, rewind: Rewind) -> Lost:
     return lost
 
 
-def _refuse_moved(rewind: Rewind) -> None:
+def _require_same_cluster(rewind: Rollback) -> None:
     """Refuse a target that another cluster's offsets follow: what comes again lies on that one.
 
     Raises:
@@ -86,7 +86,7 @@ def _refuse_moved(rewind: Rewind) -> None:
             )
 
 
-def find_lost_windows(work: Workspace, rewind: Rewind) -> dict[str, list[Ranges]]:
+def find_lost_windows(work: Workspace, rewind: Rollback) -> dict[str, list[Ranges]]:
     """Ask Kafka, once for each topic, for what backfills read and would have to read again.
 
     Raises:
@@ -104,7 +104,7 @@ def find_lost_windows(work: Workspace, rewind: Rewind) -> dict[str, list[Ranges]
     return lost
 
 
-def refuse_lost_windows(request: RecoverRequest, lost: Mapping[str, list[Ranges]]) -> None:
+def require_no_lost_window(request: RecoverRequest, lost: Mapping[str, list[Ranges]]) -> None:
     """Refuse to give up what a backfill read and Kafka no longer holds, unless it is accepted.
 
     Raises:
@@ -127,7 +127,7 @@ def describe_windows(lost: Mapping[str, list[Ranges]]) -> str:
     )
 
 
-def refuse_unread(work: Workspace, topic: str) -> None:
+def require_source_topic(work: Workspace, topic: str) -> None:
     """Refuse to give up rows of a topic that the stream file no longer names.
 
     Raises:
@@ -163,7 +163,7 @@ def _is_compacted(work: Workspace, topic: str) -> bool:
     return "compact" in work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
 
 
-def refuse_lost(request: RecoverRequest, lost: Lost) -> None:
+def require_nothing_lost(request: RecoverRequest, lost: Lost) -> None:
     """Refuse to give up rows that cannot be read again, unless somebody accepted it by name.
 
     Raises:

@@ -18,7 +18,7 @@ from frazil.errors import NothingToDecideError, SupersededError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import (
     archive_all_entries,
     archive_new_entries,
@@ -26,9 +26,9 @@ from frazil.iceberg.ledger_archive import (
 )
 from frazil.ingest.snapshot_summaries import summarize_marker
 from frazil.ledger import keys
-from frazil.ledger.authors import Author, refuse_dry_run
-from frazil.ledger.coordinates import encode_letters, join_letters
-from frazil.ledger.deletions import parse_gone_letters
+from frazil.ledger.authors import Author, require_not_dry_run
+from frazil.ledger.coordinates import encode_dead_letters, join_dead_letters
+from frazil.ledger.deletions import parse_deleted_letters
 from frazil.ledger.offsets import plain_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, find_recovery_point, walk_ancestors
 from frazil.ledger.state import hint_properties
@@ -40,16 +40,21 @@ from frazil.recovery.messages import (
     Recovered,
     RecoverRequest,
     RecoveryPlan,
-    refuse_unclear,
+    validate_one_target,
 )
 from frazil.recovery.retention_check import (
     find_lost,
     find_lost_windows,
     open_stream,
-    refuse_lost,
-    refuse_lost_windows,
+    require_no_lost_window,
+    require_nothing_lost,
 )
-from frazil.recovery.rollback_rules import Rewind, choose_target, decide_rewind, describe_rewind
+from frazil.recovery.rollback_rules import (
+    Rollback,
+    choose_target,
+    decide_rollback,
+    describe_rollback,
+)
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace, retention_window
 
@@ -71,7 +76,7 @@ def plan_recovery(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
         RetentionGapError: Kafka lacks what must be read again, and nobody accepted that.
         SourceError, TableError, UnavailableError: the stream is in no state to recover from.
     """
-    refuse_unclear(request)
+    validate_one_target(request)
     if not request.dry_run:
         Author(request.by, request.reason)
     if request.answer is not None:
@@ -82,12 +87,12 @@ def plan_recovery(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
         text = f"this decision stands already as rewind snapshot {standing.snapshot_id}"
         return _new_plan(work, request, text, history.head)
     target = choose_target(history, work.stream.stream, request)
-    rewind = decide_rewind(history, work.stream.stream, target.snapshot_id)
+    rewind = decide_rollback(history, work.stream.stream, target.snapshot_id)
     lost = find_lost(work, rewind)
-    refuse_lost(request, lost)
+    require_nothing_lost(request, lost)
     windows = find_lost_windows(work, rewind)
-    refuse_lost_windows(request, windows)
-    return describe_rewind(_new_plan(work, request, "", history.head), rewind, lost, windows)
+    require_no_lost_window(request, windows)
+    return describe_rollback(_new_plan(work, request, "", history.head), rewind, lost, windows)
 
 
 def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
@@ -100,14 +105,14 @@ def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
         CommitContentionError, UnavailableError: run again.
     """
     request = plan.request
-    refuse_dry_run(plan.stream, dry_run=request.dry_run)
+    require_not_dry_run(plan.stream, dry_run=request.dry_run)
     author = Author(request.by, request.reason)
     if request.answer is not None:
         done = _ANSWERS[request.answer](work, author)
         return _describe_done(plan, done.kind, done.snapshot_id, done.text)
     _, history = load_with_history(work.store, plan.table)
     archive_all_entries(work.store, history)
-    entry, was_there = take_turns(f"rewinding {plan.table}", lambda: _rewind_turn(work, plan))
+    entry, was_there = retry_commit(f"rewinding {plan.table}", lambda: _rewind_turn(work, plan))
     reach_failpoint("rewind.after-commit")
     table, history = load_with_history(work.store, plan.table)
     archive_new_entries(work.store, history)
@@ -188,31 +193,31 @@ def _rewind_turn(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool
     standing = _find_standing(history, plan.request)
     if standing is not None:
         return standing, True
-    _refuse_unseen(history, plan)
+    _require_previewed(history, plan)
     at_target = plan.request.model_copy(
         update={"to_snapshot": plan.target_id, "to_time": None, "to_offset": None}
     )
     target = choose_target(history, plan.stream, at_target)
-    rewind = decide_rewind(history, plan.stream, target.snapshot_id)
+    rewind = decide_rollback(history, plan.stream, target.snapshot_id)
     lost = find_lost(work, rewind)
-    refuse_lost(plan.request, lost)
+    require_nothing_lost(plan.request, lost)
     windows = find_lost_windows(work, rewind)
-    refuse_lost_windows(plan.request, windows)
-    _refuse_more_lost(plan, describe_rewind(plan, rewind, lost, windows))
+    require_no_lost_window(plan.request, windows)
+    _require_no_new_loss(plan, describe_rollback(plan, rewind, lost, windows))
     words = _explain(plan.request)
     if windows:
         given_up = {s: [plain_ranges(each) for each in gone] for s, gone in windows.items()}
         words[keys.LOST_WINDOWS] = json.dumps(given_up)
     if lost:
         words[keys.LOST_RANGES] = json.dumps({s: plain_ranges(gone) for s, gone in lost.items()})
-    letters = join_letters(parse_gone_letters(entry.summary) for entry in rewind.going)
+    letters = join_dead_letters(parse_deleted_letters(entry.summary) for entry in rewind.going)
     if letters:  # no rollback of the table brings them back: its ledger must go on saying so
-        words[keys.LETTERS] = encode_letters(letters)
+        words[keys.LETTERS] = encode_dead_letters(letters)
     reach_failpoint("rewind.before-commit")
     return _commit_rewind(work, table, history, rewind, words), False
 
 
-def _refuse_unseen(history: History, plan: RecoveryPlan) -> None:
+def _require_previewed(history: History, plan: RecoveryPlan) -> None:
     """See that nothing landed since the plan but batches, which are read again, and maintenance."""
     for entry in walk_ancestors(history):
         if entry.snapshot_id == plan.head:
@@ -227,7 +232,7 @@ def _refuse_unseen(history: History, plan: RecoveryPlan) -> None:
     )
 
 
-def _refuse_more_lost(plan: RecoveryPlan, now: RecoveryPlan) -> None:
+def _require_no_new_loss(plan: RecoveryPlan, now: RecoveryPlan) -> None:
     """See that nobody gives up more than was shown and agreed to: Kafka deletes on meanwhile."""
     if (plan.lost, plan.windows_lost) != (now.lost, now.windows_lost):
         raise SupersededError(
@@ -239,7 +244,7 @@ def _refuse_more_lost(plan: RecoveryPlan, now: RecoveryPlan) -> None:
 
 
 def _commit_rewind(
-    work: Workspace, table: Table, history: History, rewind: Rewind, words: dict[str, str]
+    work: Workspace, table: Table, history: History, rewind: Rollback, words: dict[str, str]
 ) -> LedgerEntry:
     parts = [history.table_uuid, words, rewind.target.snapshot_id, history.head]
     own_id = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
@@ -256,7 +261,7 @@ def _commit_rewind(
         commits.set_properties(hint_properties(states, new_id)),
         *_tag_abandoned(work, history, new_id),
     ]
-    commit_turn(work.store, table, {commits.MAIN: history.head}, updates)
+    commit_once(work.store, table, {commits.MAIN: history.head}, updates)
     return LedgerEntry(new_id, target_id, added.snapshot.timestamp_ms, summary)
 
 

@@ -8,22 +8,22 @@ from datetime import UTC, datetime
 from frazil.errors import NothingToDecideError, TargetError
 from frazil.ledger import keys
 from frazil.ledger.deletions import count_erased
-from frazil.ledger.foreign_snapshots import list_foreign
+from frazil.ledger.foreign_snapshots import list_foreign_snapshots
 from frazil.ledger.offsets import (
     NextOffsets,
+    OffsetLocation,
     OffsetRange,
-    Place,
     Ranges,
     describe_ranges,
-    parse_place,
+    parse_offset_location,
     plain_ranges,
 )
 from frazil.ledger.recovery_point import (
     History,
     LedgerEntry,
     RecoveryPoint,
-    find_points,
     find_recovery_point,
+    find_recovery_points,
     list_streams,
     walk_ancestors,
 )
@@ -34,7 +34,7 @@ from frazil.streams.timestamps import read_instant
 
 
 @dataclass(frozen=True)
-class Rewind:
+class Rollback:
     """A way back: the ancestor to go to, and what that does to every stream of the table.
 
     `states` are those at the target, with today's epochs still; `again` is what each stream reads
@@ -80,7 +80,7 @@ def choose_target(history: History, stream: str, request: RecoverRequest) -> Led
         found = next((e for e in lineage if e.committed_at_ms <= instant_ms), None)
         name = f"a snapshot of {request.to_time} or before"
     else:
-        place = parse_place(request.to_offset or "")
+        place = parse_offset_location(request.to_offset or "")
         found = _find_before(history, stream, place)
         name = f"a snapshot that lacks offset {request.to_offset}"
     above = {entry.parent_id: entry for entry in lineage}
@@ -107,7 +107,7 @@ def _is_unsealed(entry: LedgerEntry, child: LedgerEntry | None) -> bool:
     return source == str(entry.snapshot_id)
 
 
-def _find_before(history: History, stream: str, place: Place) -> LedgerEntry | None:
+def _find_before(history: History, stream: str, place: OffsetLocation) -> LedgerEntry | None:
     """Find the newest ancestor whose state has not read the place.
 
     Raises:
@@ -135,7 +135,7 @@ def _find_before(history: History, stream: str, place: Place) -> LedgerEntry | N
     return None
 
 
-def _next_offset(state: StreamState | None, place: Place) -> int | None:
+def _next_offset(state: StreamState | None, place: OffsetLocation) -> int | None:
     known = state.offsets.get(place.topic, ()) if state else ()
     return known[place.partition] if place.partition < len(known) else None
 
@@ -153,7 +153,7 @@ def trace_states(history: History) -> Iterator[tuple[LedgerEntry, Mapping[str, S
         yield entry, states
 
 
-def decide_rewind(history: History, stream: str, target_id: int) -> Rewind:
+def decide_rollback(history: History, stream: str, target_id: int) -> Rollback:
     """Decide what going back to an ancestor means for every stream of the table.
 
     A stream that began after the target gets the offsets that it began with.
@@ -162,7 +162,7 @@ def decide_rewind(history: History, stream: str, target_id: int) -> Rewind:
         TableError: a stream of the table halts.
         TargetError: the target lies before the stream began, or is no ancestor.
     """
-    points = find_points(history, stream)
+    points = find_recovery_points(history, stream)
     traced = list(trace_states(history))
     first: dict[str, StreamState] = {}
     for _, known in traced:
@@ -179,11 +179,11 @@ def decide_rewind(history: History, stream: str, target_id: int) -> Rewind:
     newest_first = [entry for entry, _ in reversed(traced)]
     position = [entry.snapshot_id for entry in newest_first].index(target_id)
     again = {
-        name: list_read_again(states[name].offsets, points[name].state.offsets)
+        name: list_reread_ranges(states[name].offsets, points[name].state.offsets)
         for name in streams
         if name in points
     }
-    return Rewind(
+    return Rollback(
         target=newest_first[position],
         states=states,
         points=points,
@@ -192,7 +192,7 @@ def decide_rewind(history: History, stream: str, target_id: int) -> Rewind:
     )
 
 
-def list_read_again(before: NextOffsets, now: NextOffsets) -> Ranges:
+def list_reread_ranges(before: NextOffsets, now: NextOffsets) -> Ranges:
     """List what lies between two states of a stream, per partition."""
     again: dict[str, dict[int, OffsetRange]] = {}
     for topic, ends in now.items():
@@ -210,9 +210,9 @@ def count_rows(entry: LedgerEntry) -> int | None:
     return int(text) if text is not None else None
 
 
-def describe_rewind(
+def describe_rollback(
     plan: RecoveryPlan,
-    rewind: Rewind,
+    rewind: Rollback,
     lost: Mapping[str, Ranges],
     windows: Mapping[str, list[Ranges]],
 ) -> RecoveryPlan:
@@ -231,7 +231,7 @@ def describe_rewind(
             "target_at": at,
             "rows_going": going,
             "snapshots_going": tuple(str(entry.snapshot_id) for entry in rewind.going),
-            "foreign_snapshots": len(list_foreign(rewind.going)),
+            "foreign_snapshots": len(list_foreign_snapshots(rewind.going)),
             "erased_rows": count_erased(rewind.going),
             "again": {stream: plain_ranges(ranges) for stream, ranges in rewind.again.items()},
             "lost": {stream: plain_ranges(ranges) for stream, ranges in lost.items()},
@@ -242,7 +242,7 @@ def describe_rewind(
 
 
 def _list_effects(
-    rewind: Rewind, lost: Mapping[str, Ranges], windows: Mapping[str, list[Ranges]]
+    rewind: Rollback, lost: Mapping[str, Ranges], windows: Mapping[str, list[Ranges]]
 ) -> Iterator[str]:
     """Say what goes, what is read again, and what nobody brings back."""
     kinds = Counter(_name_kind(entry) for entry in rewind.going)
@@ -251,7 +251,7 @@ def _list_effects(
         yield f"{stream} reads again: {describe_ranges(again)}"
     for stream, gone in lost.items():
         yield f"{stream} cannot surely read again: {describe_ranges(gone)}"
-    if foreign := list_foreign(rewind.going):
+    if foreign := list_foreign_snapshots(rewind.going):
         yield f"changes by others that nothing brings back: {len(foreign)} snapshots"
     for stream, filled in list_filled(rewind.going).items():
         yield (

@@ -20,7 +20,7 @@ from frazil.schemas.source_types import (
     Scalar,
     Sequence,
     Source,
-    Unheld,
+    Unsupported,
 )
 from frazil.streams.column_types import MAX_DECIMAL_PRECISION, Primitive
 
@@ -104,7 +104,7 @@ class _Reading:
             case str(word) if word in _PRIMITIVES:
                 return Scalar(Primitive(_PRIMITIVES[word])), word
             case "null":
-                return Unheld("is always null"), "null"
+                return Unsupported("is always null"), "null"
             case str(name):
                 return self._read_named(name)
             case list(branches):
@@ -131,7 +131,7 @@ class _Reading:
 
     def _read_named(self, name: str) -> tuple[Source, Json]:
         if name in self._open:
-            return Unheld("is recursive"), _mangle(name)
+            return Unsupported("is recursive"), _mangle(name)
         if name in self._written:
             return self._written[name], _mangle(name)
         return self._write(name, self.named[name])
@@ -180,10 +180,10 @@ class _Reading:
                     source != Scalar(Primitive(kind))
                     for (source, _), kind in zip(held, kinds, strict=True)
                 ):
-                    return Unheld("mixes logical types in a union"), written
+                    return Unsupported("mixes logical types in a union"), written
                 return Scalar(Primitive(wide)), written
         if not held:
-            return Unheld("is always null"), written
+            return Unsupported("is always null"), written
         return Record(tuple((_member(inner), source) for source, inner in held)), written
 
 
@@ -202,7 +202,7 @@ def _read_logical(word: str, node: dict[str, Json]) -> tuple[Source, Json]:
         return scalar, ({"type": word, "logicalType": logical} if is_told else word)
     if (word, logical) == ("bytes", "decimal") and (digits := _digits(node)):
         if digits[0] > MAX_DECIMAL_PRECISION:
-            return Unheld(f"has {digits[0]} digits, more than {MAX_DECIMAL_PRECISION}"), word
+            return Unsupported(f"has {digits[0]} digits, more than {MAX_DECIMAL_PRECISION}"), word
         return _decimal(digits), _tell_decimal({"type": word}, MAX_DECIMAL_PRECISION, digits[1])
     return Scalar(Primitive(_PRIMITIVES[word])), word
 
@@ -222,7 +222,9 @@ def _read_fixed(node: dict[str, Json]) -> tuple[Source, dict[str, Json]]:
         if digits[0] <= most:
             return _decimal(digits), _tell_decimal(written, most, digits[1])
         if digits[0] > MAX_DECIMAL_PRECISION:
-            return Unheld(f"has {digits[0]} digits, more than {MAX_DECIMAL_PRECISION}"), written
+            return Unsupported(
+                f"has {digits[0]} digits, more than {MAX_DECIMAL_PRECISION}"
+            ), written
     return Scalar(Primitive("fixed", (size,))), written
 
 

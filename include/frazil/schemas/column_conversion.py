@@ -15,7 +15,7 @@ from frazil.schemas.source_types import (
     Scalar,
     Sequence,
     Source,
-    Unheld,
+    Unsupported,
     list_fields,
 )
 from frazil.streams.column_types import (
@@ -97,7 +97,7 @@ def fit_value(source: Source, target: ColumnType, path: str, name: str, depth: i
             return _fit_dictionary(source, target, path, name, depth)
         case Record(), StructType():
             return _fit_record(source, target, path, name, depth)
-        case Unheld(reason), _:
+        case Unsupported(reason), _:
             message = f"{name} {reason}"
             raise NoExactFormError(message)
     raise _no_form(source, target, name)

@@ -18,10 +18,10 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, Tabl
 from frazil.errors import NothingToDecideError, SchemaRefusedError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
-from frazil.iceberg.commit_retry import commit_turn, take_turns
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
-from frazil.schemas.inferred_columns import read_question, with_columns, with_newest_columns
+from frazil.schemas.inferred_columns import read_pending_schemas, with_columns, with_newest_columns
 from frazil.schemas.merge import merge_schema
 from frazil.schemas.partition_evolution import repartition
 from frazil.schemas.review import (
@@ -29,14 +29,14 @@ from frazil.schemas.review import (
     SchemaReview,
     file_properties,
     find_review,
-    refuse_undecided,
+    require_decision,
     review_table,
 )
 from frazil.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class SaidBy:
+class SchemaDecision:
     """An answer that leaves the schema as it is; `review_id` pins what the person has seen."""
 
     kind: Literal["stop", "quarantine"]
@@ -61,15 +61,15 @@ def settle_schema(work: Workspace) -> Workspace:
             _forget_question(work, table)
             return work
         if review.policy == "review" and not review.impossible:
-            keep_question(work, table)
-        refuse_undecided(review)
+            store_question(work, table)
+        require_decision(review)
         if review.put_aside:
             return with_columns(replace(work, stream=work.written or work.stream))
         rule = ", ".join(sorted({change.kind for change in review.changes}))
         _evolve(work, table, review, Author("policy", f"schema policy auto: {rule}"))
         return work
 
-    return take_turns(f"changing the schema of {work.stream.table.name}", turn)
+    return retry_commit(f"changing the schema of {work.stream.table.name}", turn)
 
 
 def accept_schema(work: Workspace, author: Author, review_id: str | None = None) -> Decision:
@@ -90,12 +90,12 @@ def accept_schema(work: Workspace, author: Author, review_id: str | None = None)
                 return tried[-1]  # the answer to an earlier turn was lost
             raise
         if review.impossible or review.policy in {"fail", "quarantine"}:
-            refuse_undecided(review)
+            require_decision(review)
         tried.append(Decision("accept", f"{review.table}: {review.text}"))
         _evolve(work, table, review, author)
         return tried[-1]
 
-    return take_turns(f"changing the schema of {work.stream.table.name}", turn)
+    return retry_commit(f"changing the schema of {work.stream.table.name}", turn)
 
 
 def stop_schema(work: Workspace, author: Author, review_id: str | None = None) -> Decision:
@@ -108,7 +108,7 @@ def stop_schema(work: Workspace, author: Author, review_id: str | None = None) -
     def describe(review: SchemaReview) -> str:
         return f"{review.stream} rests; not changed: {review.text}"
 
-    return _answer(work, SaidBy("stop", author, review_id), describe)
+    return _answer(work, SchemaDecision("stop", author, review_id), describe)
 
 
 def quarantine_schema(work: Workspace, author: Author, review_id: str | None = None) -> Decision:
@@ -123,7 +123,7 @@ def quarantine_schema(work: Workspace, author: Author, review_id: str | None = N
 
     def describe(review: SchemaReview) -> str:
         if review.impossible or review.policy in {"fail", "quarantine"}:
-            refuse_undecided(review)
+            require_decision(review)
         if review.policy == "auto":
             raise NothingToDecideError(
                 f"stream {review.stream}: policy lets the table follow by itself: {review.text}",
@@ -137,10 +137,12 @@ def quarantine_schema(work: Workspace, author: Author, review_id: str | None = N
             )
         return f"{review.stream} goes on; put aside are records that ask for {review.text}"
 
-    return _answer(work, SaidBy("quarantine", author, review_id), describe)
+    return _answer(work, SchemaDecision("quarantine", author, review_id), describe)
 
 
-def _answer(work: Workspace, said: SaidBy, describe: Callable[[SchemaReview], str]) -> Decision:
+def _answer(
+    work: Workspace, said: SchemaDecision, describe: Callable[[SchemaReview], str]
+) -> Decision:
     """Record an answer that leaves the schema as it is; the same one twice is written once."""
     work = with_newest_columns(work)
 
@@ -160,17 +162,17 @@ def _answer(work: Workspace, said: SaidBy, describe: Callable[[SchemaReview], st
             properties = {keys.schema_answer_key(review.stream): answer.model_dump_json()}
             properties |= _record(table, review, said.author, said.kind)
             properties |= _list_asking(work, table)
-            commit_turn(work.store, table, {}, [commits.set_properties(properties)])
+            commit_once(work.store, table, {}, [commits.set_properties(properties)])
         return decision
 
-    return take_turns(f"answering the schema review of {work.stream.stream}", turn)
+    return retry_commit(f"answering the schema review of {work.stream.stream}", turn)
 
 
-def keep_question(work: Workspace, table: Table) -> None:
+def store_question(work: Workspace, table: Table) -> None:
     """Write down which schemas ask: a newer one that does not would hide the question."""
     asking = _list_asking(work, table)
     if asking:
-        commit_turn(work.store, table, {}, [commits.set_properties(asking)])
+        commit_once(work.store, table, {}, [commits.set_properties(asking)])
 
 
 def _list_asking(work: Workspace, table: Table) -> dict[str, str]:
@@ -178,7 +180,7 @@ def _list_asking(work: Workspace, table: Table) -> dict[str, str]:
 
     A question about the file needs no note: the file asks again.
     """
-    kept = read_question(table.properties, work.stream.stream)
+    kept = read_pending_schemas(table.properties, work.stream.stream)
     new = [number for number in work.asked_by if number not in kept]
     return {keys.schema_question_key(work.stream.stream): json.dumps([*kept, *new])} if new else {}
 
@@ -186,9 +188,9 @@ def _list_asking(work: Workspace, table: Table) -> dict[str, str]:
 def _forget_question(work: Workspace, table: Table) -> None:
     """Drop a question whose columns the table has got by other ways, unless it is a newer one."""
     name = work.stream.stream
-    kept = read_question(table.properties, name)
+    kept = read_pending_schemas(table.properties, name)
     if kept and set(kept) <= set(work.asked_by):
-        commit_turn(work.store, table, {}, _remove_question(table, name))
+        commit_once(work.store, table, {}, _remove_question(table, name))
 
 
 def _remove_question(table: Table, stream: str) -> list[TableUpdate]:
@@ -241,7 +243,7 @@ def _remember_file(work: Workspace, table: Table) -> None:
     if keys.columns_key(work.stream.stream) not in table.properties or (
         table.properties.get(key) != said[key]
     ):
-        commit_turn(work.store, table, {}, [commits.set_properties(said)])
+        commit_once(work.store, table, {}, [commits.set_properties(said)])
 
 
 def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author) -> int:
@@ -265,7 +267,7 @@ def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author)
         updates += repartition(table, merged, work.stream.partition_fields)
     updates += _remove_question(table, review.stream)
     reach_failpoint("plan.before-evolution")
-    commit_turn(work.store, table, {}, updates)
+    commit_once(work.store, table, {}, updates)
     reach_failpoint("plan.after-evolution")
     return schema_id
 

@@ -61,7 +61,7 @@ _LOGICAL = {
 _WORDS = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
-class NotSureError(ValueError):
+class NotOnFastPathError(ValueError):
     """A part of a schema is for Spark alone."""
 
 
@@ -70,7 +70,7 @@ def lay_out_avro(avro: AvroSchema, columns: tuple[Column, ...]) -> str:
     node = json.loads(avro.reader)["fields"][0]["type"]
     try:
         return json.dumps(_Layouts().lay_out(node, avro.root, StructType(columns)))
-    except NotSureError:
+    except NotOnFastPathError:
         return ""
 
 
@@ -117,7 +117,7 @@ class _Layouts:
                 return {"fields": self._lay_out_fields(fields, source, columns)}
             case _, Scalar(), Primitive() | None if is_exact(source, target):
                 return _lay_out_scalar(node, is_asked=target is not None)
-        raise NotSureError
+        raise NotOnFastPathError
 
     def _lay_out_fields(
         self, fields: list[Json], source: Record, columns: tuple[Column, ...]
@@ -160,7 +160,7 @@ def _lay_out_scalar(node: Json, *, is_asked: bool) -> Json:  # noqa: PLR0911 - o
             return {"fixed": size}
         case {"type": str(word), "logicalType": str(logical)} if (word, logical) in _LOGICAL:
             return _LOGICAL[word, logical]
-    raise NotSureError
+    raise NotOnFastPathError
 
 
 _SCALARS = {
@@ -191,7 +191,7 @@ def lay_out_protobuf(found: ProtobufSchema, columns: tuple[Column, ...]) -> str:
     message = pool.FindMessageTypeByName(found.message)
     try:
         return json.dumps(_lay_out_message(message, found.root, columns))
-    except NotSureError:
+    except NotOnFastPathError:
         return ""
 
 
@@ -205,7 +205,7 @@ def _lay_out_message(message: Descriptor, source: Record, columns: tuple[Column,
 
 def _lay_out_field(field: FieldDescriptor, source: Source, target: ColumnType | None) -> Json:
     if field.containing_oneof is not None and len(field.containing_oneof.fields) > 1:
-        raise NotSureError  # the one that comes last empties the others
+        raise NotOnFastPathError  # the one that comes last empties the others
     if not field.is_repeated:
         label = "maybe" if field.has_presence else "one"
         return [field.number, field.name, label, _lay_out_value(field, source, target)]
@@ -215,7 +215,7 @@ def _lay_out_field(field: FieldDescriptor, source: Source, target: ColumnType | 
         case Sequence(element), None:
             inner = _lay_out_value(field, element, None)
         case _:
-            raise NotSureError
+            raise NotOnFastPathError
     return [field.number, field.name, "packed" if field.is_packed else "many", inner]
 
 
@@ -234,4 +234,4 @@ def _lay_out_value(field: FieldDescriptor, source: Source, target: ColumnType | 
             source, target
         ):
             return _SCALARS[field.type]
-    raise NotSureError
+    raise NotOnFastPathError

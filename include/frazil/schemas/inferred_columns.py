@@ -65,7 +65,7 @@ def with_newest_columns(work: Workspace) -> Workspace:
     table = work.store.find(stream.table.name) if known is not work else None
     if table is None:
         return known
-    kept = read_question(table.properties, stream.stream)
+    kept = read_pending_schemas(table.properties, stream.stream)
     found: dict[str, dict[str, str]] = {}
     asked_by: tuple[int, ...] = ()
     asked = {payload.part for payload in _list_asked(stream)}
@@ -143,7 +143,7 @@ def _fill_in(stream: Stream, found: dict[str, dict[str, str]]) -> Stream:
         ) from error
 
 
-def read_question(properties: Mapping[str, str], stream: str) -> tuple[int, ...]:
+def read_pending_schemas(properties: Mapping[str, str], stream: str) -> tuple[int, ...]:
     """Read the ids of the schemas that asked, in the order in which they did.
 
     What they ask for stays in question until the table has it, whichever schema is the newest:

@@ -18,7 +18,7 @@ from frazil.schemas.source_types import (
     Scalar,
     Sequence,
     Source,
-    Unheld,
+    Unsupported,
 )
 from frazil.streams.column_types import Primitive
 
@@ -58,11 +58,11 @@ class _Reading:
     def read(self, node: Json, above: frozenset[str]) -> Source:
         """Give what a node describes."""
         if not isinstance(node, dict):
-            return Unheld("says nothing about its type")
+            return Unsupported("says nothing about its type")
         reference = node.get("$ref")
         if isinstance(reference, str):
             if reference in above:
-                return Unheld("is recursive")
+                return Unsupported("is recursive")
             return self.read(self._resolve(reference), above | {reference})
         for word in ("oneOf", "anyOf", "allOf"):
             if word in node:
@@ -72,23 +72,25 @@ class _Reading:
     def _read_only(self, branches: Json, above: frozenset[str]) -> Source:
         """Read a choice that leaves one type beside null."""
         kept = [b for b in _list(branches) if b != {"type": "null"}]
-        return self.read(kept[0], above) if len(kept) == 1 else Unheld("has several types")
+        return self.read(kept[0], above) if len(kept) == 1 else Unsupported("has several types")
 
     def _read_typed(self, node: dict[str, Json], above: frozenset[str]) -> Source:
         words = [word for word in _list(node.get("type")) if word != "null"]
         if not words and "properties" in node:
             words = ["object"]
         if len(words) != 1:
-            return Unheld("has several types" if words else "says nothing about its type")
+            return Unsupported("has several types" if words else "says nothing about its type")
         word = str(words[0])
         if word == "array":
             element = self.read(node.get("items"), above)
-            return Sequence(element) if not isinstance(element, Unheld) else element
+            return Sequence(element) if not isinstance(element, Unsupported) else element
         if word == "object":
             return self._read_object(node, above)
         if word == "string":
             return Scalar(Primitive(_FORMATS.get(str(node.get("format")), "string")))
-        return Scalar(Primitive(_TYPES[word])) if word in _TYPES else Unheld(f"is of type {word}")
+        return (
+            Scalar(Primitive(_TYPES[word])) if word in _TYPES else Unsupported(f"is of type {word}")
+        )
 
     def _read_object(self, node: dict[str, Json], above: frozenset[str]) -> Source:
         properties = node.get("properties")
@@ -99,8 +101,8 @@ class _Reading:
                     raise NoExactFormError(message)
             return Record(tuple((n, self.read(s, above)) for n, s in properties.items()))
         value = self.read(node.get("additionalProperties"), above)
-        if isinstance(value, Unheld):
-            return Unheld("is an object without properties")
+        if isinstance(value, Unsupported):
+            return Unsupported("is an object without properties")
         return Dictionary(Scalar(Primitive("string")), value)
 
     def _resolve(self, reference: str) -> Json:

@@ -178,14 +178,14 @@ def add_schemas(
             continue
         if not any(decode.refusal is None for decode in decodes):
             kind = _FORMATS[schema.type]
-        decodes.append(_decode_or_refuse(payload, schema, kind))
+        decodes.append(_require_decodable(payload, schema, kind))
     return WireFormat(format=kind, is_framed=wire.is_framed, schemas=tuple(decodes))
 
 
-def _decode_or_refuse(payload: Payload, schema: Registered, kind: str) -> SchemaDecode:
+def _require_decodable(payload: Payload, schema: Registered, kind: str) -> SchemaDecode:
     """Write a decode; where the stream file says so, a schema that does not fit is refused."""
     try:
-        _refuse_other_format(payload, schema, kind)
+        _require_same_format(payload, schema, kind)
         return describe_schema(payload, schema)
     except SchemaMisfitError:
         if payload.waits and payload.stream.schema_policy.other != "quarantine":
@@ -194,7 +194,7 @@ def _decode_or_refuse(payload: Payload, schema: Registered, kind: str) -> Schema
     return SchemaDecode(schema_id=schema.id, refusal=("type_mismatch", text))
 
 
-def _refuse_other_format(payload: Payload, schema: Registered, kind: str) -> None:
+def _require_same_format(payload: Payload, schema: Registered, kind: str) -> None:
     if _FORMATS[schema.type] != kind:
         problem = NoExactFormError(f"is {_FORMATS[schema.type]}, the stream's others are {kind}")
         raise _misfit(payload, schema, problem)

@@ -24,7 +24,7 @@ from frazil.schemas.source_types import (
     Scalar,
     Sequence,
     Source,
-    Unheld,
+    Unsupported,
 )
 from frazil.streams.column_types import Primitive
 
@@ -206,7 +206,7 @@ def _read_field(field: FieldDescriptor, above: frozenset[str]) -> Source:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         key, value = (_read_value(kind.fields_by_name[n], above) for n in ("key", "value"))
-        return Dictionary(key, value) if isinstance(key, Scalar) else Unheld("has odd keys")
+        return Dictionary(key, value) if isinstance(key, Scalar) else Unsupported("has odd keys")
     value = _read_value(field, above)
     return Sequence(value) if field.is_repeated else value
 
@@ -216,7 +216,7 @@ def _read_value(  # noqa: PLR0911 - one answer for each kind
 ) -> Source:
     """Read one value of a field; a message that ends nowhere is kept as its own bytes."""
     if field.type == FieldDescriptor.TYPE_GROUP:
-        return Unheld("is a group")
+        return Unsupported("is a group")
     if field.type == FieldDescriptor.TYPE_ENUM:
         names: dict[int, str] = {}
         for value in field.enum_type.values:

@@ -95,7 +95,7 @@ def file_properties(stream: Stream) -> dict[str, str]:
     }
 
 
-def explain_barred(stream: Stream, changes: Sequence[SchemaChange]) -> str:
+def explain_unavailable_quarantine(stream: Stream, changes: Sequence[SchemaChange]) -> str:
     """Say why records of a stream, as its file has it, cannot be put aside; empty where they can.
 
     Only a schema id in front of each value tells which records ask for more, and a person who edits
@@ -136,13 +136,13 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         return None
     if not impossible:
         partitions = list_partitions(table, merged, stream.partition_fields)
-        impossible = list_taken_names(merged, partitions)
+        impossible = list_used_names(merged, partitions)
     texts = [change.text for change in changes]
     metadata = table.metadata
     ids = [schema.schema_id, metadata.default_spec_id, _count_accepted(table.properties)]
     parts = [str(metadata.table_uuid), ids, texts]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    answer = read_answer(table.properties, stream.stream)
+    answer = read_schema_answer(table.properties, stream.stream)
     return SchemaReview(
         stream=stream.stream,
         table=stream.table.name,
@@ -151,7 +151,7 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         impossible=tuple(impossible),
         review_id=review_id,
         answer=answer if answer and answer.changes == tuple(texts) else None,
-        barred=explain_barred(work.written or stream, changes),
+        barred=explain_unavailable_quarantine(work.written or stream, changes),
     )
 
 
@@ -173,7 +173,7 @@ def find_review(table: Table, work: Workspace) -> SchemaReview | None:
     return review_table(table, work) if has_rows else None
 
 
-def read_put_aside(table: Table, work: Workspace) -> tuple[str, ...]:
+def read_quarantined(table: Table, work: Workspace) -> tuple[str, ...]:
     """List the columns whose records a person has put aside.
 
     Raises:
@@ -182,11 +182,11 @@ def read_put_aside(table: Table, work: Workspace) -> tuple[str, ...]:
     review = find_review(table, work)
     if review is None:
         return ()
-    refuse_undecided(review)
+    require_decision(review)
     return review.put_aside
 
 
-def refuse_undecided(review: SchemaReview) -> None:
+def require_decision(review: SchemaReview) -> None:
     """Refuse changes that policy does not make by itself.
 
     Raises:
@@ -224,7 +224,7 @@ def refuse_undecided(review: SchemaReview) -> None:
         )
 
 
-def open_settled(work: Workspace) -> Workspace:
+def open_with_settled_schema(work: Workspace) -> Workspace:
     """Give the stream with its table's columns, for records that are read again.
 
     By columns that are about to change they would lose fields.
@@ -237,7 +237,7 @@ def open_settled(work: Workspace) -> Workspace:
     review = find_review(table, with_newest_columns(work)) if table is not None else None
     if review is None:
         return with_columns(work)
-    refuse_undecided(review)
+    require_decision(review)
     facts = f"stream {review.stream}: table {review.table} and its stream differ: {review.text}"
     if not review.put_aside:
         raise SchemaReviewError(
@@ -295,7 +295,7 @@ def show_schema_review(work: Workspace) -> ShownReview:
     return ShownReview("\n".join(lines), facts)
 
 
-def read_answer(properties: Mapping[str, str], stream: str) -> SchemaAnswer | None:
+def read_schema_answer(properties: Mapping[str, str], stream: str) -> SchemaAnswer | None:
     """Read the answer that is kept for a stream, whether it is in question still or not."""
     text = properties.get(keys.schema_answer_key(stream))
     return SchemaAnswer.model_validate_json(text) if text else None
@@ -343,7 +343,7 @@ def list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) ->
     ]
 
 
-def list_taken_names(schema: Schema, partitions: Sequence[PartitionField]) -> list[str]:
+def list_used_names(schema: Schema, partitions: Sequence[PartitionField]) -> list[str]:
     """List clashes of a column's name with a partition field's: Spark could load no such table."""
     clashes = []
     for field in partitions:

@@ -47,13 +47,13 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Unheld:
+class Unsupported:
     """Values that no column type holds."""
 
     reason: str
 
 
-Source = Scalar | Sequence | Dictionary | Record | Unheld
+Source = Scalar | Sequence | Dictionary | Record | Unsupported
 
 
 def derive_columns(root: Source, *, is_flat: bool, whole: str) -> tuple[Column, ...]:
@@ -86,7 +86,7 @@ def _derive(source: Source, name: str) -> ColumnType:
         case Record():
             message = f"{name} is a record without fields"
             raise NoExactFormError(message)
-        case Unheld(reason):
+        case Unsupported(reason):
             message = f"{name} {reason}"
             raise NoExactFormError(message)
 
@@ -112,9 +112,9 @@ def write_wire(source: Source) -> pa.DataType:
         case Dictionary(key, value):
             return pa.map_(write_wire(key), write_wire(value))
         case Record(fields):
-            held = [(n, s) for n, s in fields if not isinstance(s, Unheld)]
+            held = [(n, s) for n, s in fields if not isinstance(s, Unsupported)]
             return pa.struct([pa.field(n, write_wire(s)) for n, s in held])
-        case Unheld(reason):
+        case Unsupported(reason):
             raise NoExactFormError(reason)
 
 

@@ -40,7 +40,7 @@ ResultMessage = TypeVar("ResultMessage", bound=Message)
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnded:
     """How a job's process ended: exit code (below zero for a signal), what it said, its CPU."""
 
     code: int
@@ -108,14 +108,14 @@ class SparkEngine(Engine):
             command, environment, clock.begin
         )
         count_job(ended.cpu_ms, clock.read_ms())
-        return show(ended)
+        return write_output(ended)
 
     def _refuse_silence(self) -> None:
         """Ask the port first: the Connect client would retry for minutes."""
         plain = self.remote.partition(";")[0]  # what follows may be a token
         address = urlparse(plain)
         try:
-            knock(address.hostname or "127.0.0.1", address.port or 15002)
+            check_listens(address.hostname or "127.0.0.1", address.port or 15002)
         except OSError as error:
             raise SparkUnavailableError(
                 f"Spark Connect at {plain}: {error}",
@@ -124,7 +124,7 @@ class SparkEngine(Engine):
             ) from error
 
 
-def knock(host: str, port: int) -> None:
+def check_listens(host: str, port: int) -> None:
     """See that somebody listens.
 
     Raises:
@@ -133,7 +133,7 @@ def knock(host: str, port: int) -> None:
     socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
 
 
-def show(ended: Ended) -> tuple[int, str]:
+def write_output(ended: JobEnded) -> tuple[int, str]:
     """Pass on what a job's process said; give its exit code and its last lines."""
     sys.stderr.write(ended.output)
     return ended.code, "\n".join(ended.output.splitlines()[-_TAIL_LINES:])
@@ -164,7 +164,7 @@ class _ServerClock:
 
 def _run_forked(
     command: list[str], environment: Mapping[str, str], started: Callable[[], None]
-) -> Ended | None:
+) -> JobEnded | None:
     """Let the stack's fork server run it, without the imports; None where there is none."""
     address = fork_server_address()
     if address is None or not address.is_socket():
@@ -180,7 +180,7 @@ def _run_forked(
         with process:
             started()
             output = lines.read()
-            return Ended(process.wait(), output, process.cpu_ms)
+            return JobEnded(process.wait(), output, process.cpu_ms)
 
 
 def run_process(
@@ -188,7 +188,7 @@ def run_process(
     environment: Mapping[str, str],
     started: Callable[[], None] = lambda: None,
     stdin: int | None = None,
-) -> Ended:
+) -> JobEnded:
     """Run a command in a new process group, which does not outlive this call."""
     before_ms = _children_cpu_ms()
     with subprocess.Popen(
@@ -207,7 +207,7 @@ def run_process(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait(timeout=30)
-    return Ended(process.returncode, output, _children_cpu_ms() - before_ms)
+    return JobEnded(process.returncode, output, _children_cpu_ms() - before_ms)
 
 
 def _children_cpu_ms() -> int:

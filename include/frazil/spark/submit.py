@@ -15,7 +15,7 @@ from pathlib import Path
 from frazil.connections import CatalogPreset, Connection, home_dir, is_secret
 from frazil.errors import ConfigurationError, SparkUnavailableError
 from frazil.ledger.usage import count_job
-from frazil.spark.engine import JOBS_DIR, Ended, Engine, knock, run_process, show
+from frazil.spark.engine import JOBS_DIR, Engine, JobEnded, check_listens, run_process, write_output
 
 SPARK_CONNECTION = "spark_default"
 BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
@@ -55,7 +55,7 @@ class SubmitEngine(Engine):
         Raises:
             ConfigurationError: the connection says something that cannot be done.
         """
-        refuse_unknown_extra(connection)
+        validate_extra(connection)
         self.master = resolve_master(connection)
         self._connection = connection
         self._catalog = catalog
@@ -76,7 +76,7 @@ class SubmitEngine(Engine):
         submit = [find_binary(self._connection), *options, script, request, result]
         ended = run_attended(submit, self._build_environment())
         count_job(ended.cpu_ms, read_executors_cpu_ms(Path(result)))
-        return show(ended)
+        return write_output(ended)
 
     def _build_environment(self) -> dict[str, str]:
         """Let the driver run on this interpreter and find Frazil's modules."""
@@ -98,7 +98,7 @@ class SubmitEngine(Engine):
         for address in self.master.removeprefix(_STANDALONE).split(","):
             host, _, port = address.partition(":")
             try:
-                knock(host, int(port or _STANDALONE_PORT))
+                check_listens(host, int(port or _STANDALONE_PORT))
             except OSError as error:
                 reasons.append(f"{address}: {error}")
             else:
@@ -110,7 +110,7 @@ class SubmitEngine(Engine):
         )
 
 
-def run_attended(command: list[str], environment: Mapping[str, str]) -> Ended:
+def run_attended(command: list[str], environment: Mapping[str, str]) -> JobEnded:
     """Run a command that ends with this process, however that ends."""
     waiting, held = os.pipe()
     try:
@@ -140,7 +140,7 @@ def resolve_master(connection: Connection) -> str:
     return f"{master}:{connection.port}" if connection.port else master
 
 
-def refuse_unknown_extra(connection: Connection) -> None:
+def validate_extra(connection: Connection) -> None:
     """Refuse what this engine would ignore in silence.
 
     Raises:

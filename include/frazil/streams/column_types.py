@@ -155,7 +155,7 @@ class _Parser:
             if not self.accept(","):
                 break
         self.take(">")
-        refuse_name_clashes(tuple(fields))
+        validate_distinct_names(tuple(fields))
         return StructType(tuple(fields))
 
     def parse_primitive(self, word: str) -> Primitive:
@@ -208,7 +208,7 @@ def parse_column(name: str, text: str) -> Column:
     return column
 
 
-def refuse_name_clashes(columns: tuple[Column, ...]) -> None:
+def validate_distinct_names(columns: tuple[Column, ...]) -> None:
     """Refuse names that differ only in case: Spark would read one for the other (E11)."""
     seen: dict[str, str] = {}
     for column in columns:

@@ -17,7 +17,7 @@ from frazil.streams.column_types import (
     FieldError,
     is_time,
     parse_column,
-    refuse_name_clashes,
+    validate_distinct_names,
 )
 from frazil.streams.partitioning import PartitionField, parse_partition_field
 from frazil.streams.routes import Route, TableName
@@ -192,7 +192,7 @@ class Stream(Section):
     def _references_fit(self) -> "Stream":
         columns = self.parsed_columns
         try:
-            refuse_name_clashes(columns)
+            validate_distinct_names(columns)
         except FieldError as error:
             raise FieldError(("key", "column"), str(error)) from error
         for part in ("value", "key"):

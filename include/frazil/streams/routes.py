@@ -71,7 +71,7 @@ def _slug(value: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", value.lower()).strip("_")
 
 
-def count_own(route: Route | None, read: int, elsewhere: int) -> int:
+def count_own_records(route: Route | None, read: int, elsewhere: int) -> int:
     """Count the records of which a ratio of bad ones is told.
 
     The stream of a table has nothing to do with the others' records; the stream of the rest

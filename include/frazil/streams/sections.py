@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from frazil.ledger.keys import KAFKA_COLUMN
-from frazil.streams.column_types import Column, FieldError, parse_column, refuse_name_clashes
+from frazil.streams.column_types import Column, FieldError, parse_column, validate_distinct_names
 from frazil.streams.timestamps import parse_instant
 
 Convert = Literal["json", "string", "raw", "by_schema_id", "by_latest_schema"]
@@ -76,7 +76,7 @@ class Value(Section):
     def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
         if KAFKA_COLUMN in columns:
             raise FieldError((KAFKA_COLUMN,), "is added to every table; remove it from columns")
-        refuse_name_clashes(tuple(_parse_column(*entry) for entry in columns.items()))
+        validate_distinct_names(tuple(_parse_column(*entry) for entry in columns.items()))
         return columns
 
     @model_validator(mode="after")
@@ -110,7 +110,7 @@ class Value(Section):
 
     @model_validator(mode="after")
     def _registry_fits_convert(self) -> "Value":
-        _refuse_idle_options(self, self.convert)
+        _validate_used_options(self, self.convert)
         return self
 
     @property
@@ -174,7 +174,7 @@ class Key(Section):
         if word and (self.type or word).rstrip("!") != word:
             message = f"convert: {self.convert} gives `type: {word}`"
             raise FieldError(("type",), message)
-        _refuse_idle_options(self, self.convert)
+        _validate_used_options(self, self.convert)
         if self.column == KAFKA_COLUMN:
             raise FieldError(("column",), f"{KAFKA_COLUMN} is added to every table")
         try:
@@ -196,7 +196,7 @@ class Key(Section):
         return {self.column: self.type or _WHOLE[self.convert]}
 
 
-def _refuse_idle_options(section: Value | Key, convert: str) -> None:
+def _validate_used_options(section: Value | Key, convert: str) -> None:
     """Refuse options of a registry where none is asked."""
     if convert in BY_REGISTRY:
         return

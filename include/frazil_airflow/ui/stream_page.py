@@ -140,9 +140,9 @@ def read_snapshots(work: "Workspace") -> Section:
 
 def read_letters(work: "Workspace") -> Section:
     """Read what `frazil dead-letters` shows: reasons, counts and coordinates, no content."""
-    from frazil.observability.dead_letter_report import report_letters  # noqa: PLC0415
+    from frazil.observability.dead_letter_report import report_dead_letters  # noqa: PLC0415
 
-    report = report_letters(work)
+    report = report_dead_letters(work)
     rows = [
         (
             group.reason,

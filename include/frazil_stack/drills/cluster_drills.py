@@ -6,7 +6,7 @@ from confluent_kafka import Message
 
 from frazil.errors import DrillError
 from frazil.kafka.cluster import KafkaLog
-from frazil.kafka.consumer import KafkaAuditedLog
+from frazil.kafka.consumer import OffsetConsumer
 from frazil.ledger.offsets import OffsetRange
 from frazil_stack.drills.scratch_broker import Broker
 from frazil_stack.drills.scratch_stream import AUTHOR, Answer, Scratch
@@ -88,7 +88,7 @@ def _copy(scratch: Scratch, source: dict[str, str], start: int) -> None:
     found: list[Message] = []
     log = KafkaLog(source)
     end = log.fetch_topic(scratch.name).partitions[0].end
-    KafkaAuditedLog(log, source).fetch_delivered(
+    OffsetConsumer(log, source).fetch_delivered(
         scratch.name, {0: OffsetRange(start, end)}, "read_committed", found.append
     )
     producer = scratch.open_producer()

@@ -29,7 +29,7 @@ from frazil.ingest.fast_path import (
     PLACE,
     count_partitions,
     list_partitions,
-    plan_direct,
+    plan_fast_path,
 )
 from frazil.ingest.messages import PartitionBy
 from frazil_spark.fast_path.parquet_files import DirectOrder
@@ -146,7 +146,7 @@ def test_more_buckets_than_a_task_may_begin_are_left_to_spark(
     lake = Lake(tmp_path, make_stream(table={"name": "demo.orders", "partition_by": by}))
     lake.begin()
 
-    direct = plan_direct(lake.table, lake.stream, lake.plan(100, 0), {})
+    direct = plan_fast_path(lake.table, lake.stream, lake.plan(100, 0), {})
 
     assert (direct is not None) == is_direct
     lake.close()

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from frazil.quality.expectations import Expectation, Json, Suite
-from frazil.quality.messages import Landmarks
-from frazil.quality.preaggregation import find_landmarks
+from frazil.quality.messages import CutPoints
+from frazil.quality.preaggregation import find_cut_points
 from frazil_spark.fast_path import preaggregation
 from frazil_spark.fast_path.parquet_files import DirectOrder
 from frazil_spark.fast_path.preaggregation import AlikeOrder, name_sums, weigh
@@ -149,14 +149,14 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-def find(*expectations: tuple[str, Mapping[str, Json]]) -> Landmarks | None:
+def find(*expectations: tuple[str, Mapping[str, Json]]) -> CutPoints | None:
     listed = [Expectation(i, kind, kwargs) for i, (kind, kwargs) in enumerate(expectations)]
-    return find_landmarks(Suite("suite", "0" * 16, tuple(listed)), COLUMNS)
+    return find_cut_points(Suite("suite", "0" * 16, tuple(listed)), COLUMNS)
 
 
-def order_of(landmarks: Landmarks | None) -> AlikeOrder:
+def order_of(landmarks: CutPoints | None) -> AlikeOrder:
     assert landmarks is not None
-    return AlikeOrder(**{name: getattr(landmarks, name) for name in Landmarks.model_fields})
+    return AlikeOrder(**{name: getattr(landmarks, name) for name in CutPoints.model_fields})
 
 
 ORDER = order_of(find(*[(kind, kwargs) for kind, kwargs, _ in ASKED], *EXTREMES))
@@ -271,8 +271,8 @@ def test_what_looks_at_more_than_landmarks_lets_spark_see_every_row(
 
 
 def test_what_no_pass_counts_needs_no_landmarks() -> None:
-    assert find(("expect_column_values_to_be_unique", {"column": "n"})) == Landmarks()
-    assert find_landmarks(None, COLUMNS) == Landmarks()
+    assert find(("expect_column_values_to_be_unique", {"column": "n"})) == CutPoints()
+    assert find_cut_points(None, COLUMNS) == CutPoints()
 
 
 def test_workers_show_spark_one_row_of_those_that_are_alike(tmp_path: Path) -> None:

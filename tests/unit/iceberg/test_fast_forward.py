@@ -8,7 +8,7 @@ from support.scripted_catalog import Answer, landed_then, overtaken_by, refused
 
 from frazil.errors import HistoryCutError, StageLostError, StageStaleError
 from frazil.iceberg.branches import create_branch, name_branch
-from frazil.iceberg.fast_forward import Seal, publish_seal
+from frazil.iceberg.fast_forward import FastForward, fast_forward_main
 from frazil.ledger.recovery_point import History, keys, walk_ancestors
 
 
@@ -16,7 +16,7 @@ def allow(_table: Table, _history: History) -> None:
     """Let every seal stand."""
 
 
-def stage(lake: Lake, own_id: str = "seal-1") -> Seal:
+def stage(lake: Lake, own_id: str = "seal-1") -> FastForward:
     """Stage three rows of the first batch on main's head."""
     branch = name_branch(lake.stream.stream, 0)
     create_branch(lake.store, lake.stream.table.name, branch)
@@ -24,14 +24,14 @@ def stage(lake: Lake, own_id: str = "seal-1") -> Seal:
     table.append(rows_of(table, lake.plan(3, 0)), branch=branch)
     staged_id = lake.table.metadata.refs[branch].snapshot_id
     summary = {keys.KIND: keys.REPLAY, keys.BATCH_ID: own_id}
-    return Seal(lake.stream.table.name, branch, staged_id, summary)
+    return FastForward(lake.stream.table.name, branch, staged_id, summary)
 
 
 def test_the_seal_is_main_and_the_staged_rows_are_its_parents(lake: Lake) -> None:
     seal = stage(lake)
     head = lake.history.head
 
-    landed = publish_seal(lake.store, seal, allow)
+    landed = fast_forward_main(lake.store, seal, allow)
 
     ancestry = [entry.snapshot_id for entry in walk_ancestors(lake.history)]
     assert ancestry[:3] == [landed.entry.snapshot_id, seal.staged_id, head]
@@ -42,9 +42,9 @@ def test_the_seal_is_main_and_the_staged_rows_are_its_parents(lake: Lake) -> Non
 
 def test_sealing_again_finds_it_there(lake: Lake) -> None:
     seal = stage(lake)
-    first = publish_seal(lake.store, seal, allow)
+    first = fast_forward_main(lake.store, seal, allow)
 
-    again = publish_seal(lake.store, seal, allow)
+    again = fast_forward_main(lake.store, seal, allow)
 
     assert again.was_there
     assert again.entry.snapshot_id == first.entry.snapshot_id
@@ -57,7 +57,7 @@ def test_a_seal_whose_answer_was_lost_lands_once(lake: Lake, answer: Answer) -> 
     seal = stage(lake)
     lake.catalog.script = [answer]
 
-    publish_seal(lake.store, seal, allow)
+    fast_forward_main(lake.store, seal, allow)
 
     assert lake.coordinates() == [(0, 0), (0, 1), (0, 2)]
 
@@ -68,7 +68,7 @@ def test_a_seal_on_an_old_head_is_refused_and_drops_nothing_of_others(lake: Lake
     head = lake.history.head
 
     with pytest.raises(StageStaleError, match="another writer was faster"):
-        publish_seal(lake.store, seal, allow)
+        fast_forward_main(lake.store, seal, allow)
 
     assert lake.history.head == head
     assert lake.coordinates() == [(1, 0), (1, 1)]
@@ -79,17 +79,17 @@ def test_a_batch_that_lands_between_look_and_commit_wins(lake: Lake) -> None:
     lake.catalog.script = [overtaken_by(lambda: lake.ingest(0, 2))]
 
     with pytest.raises(StageStaleError):
-        publish_seal(lake.store, seal, allow)
+        fast_forward_main(lake.store, seal, allow)
 
     assert lake.coordinates() == [(1, 0), (1, 1)]
 
 
 def test_of_two_seals_on_one_head_one_wins(lake: Lake) -> None:
     one, other = stage(lake, "one"), stage(lake, "other")
-    publish_seal(lake.store, one, allow)
+    fast_forward_main(lake.store, one, allow)
 
     with pytest.raises(StageStaleError):
-        publish_seal(lake.store, other, allow)
+        fast_forward_main(lake.store, other, allow)
 
     assert lake.coordinates() == [(0, 0), (0, 1), (0, 2)]
 
@@ -99,7 +99,7 @@ def test_a_branch_that_is_gone_is_refused(lake: Lake) -> None:
     lake.table.manage_snapshots().remove_branch(seal.branch).commit()
 
     with pytest.raises(StageLostError, match="is gone or moved"):
-        publish_seal(lake.store, seal, allow)
+        fast_forward_main(lake.store, seal, allow)
 
 
 def test_what_its_maker_refuses_is_not_sealed(lake: Lake) -> None:
@@ -110,6 +110,6 @@ def test_what_its_maker_refuses_is_not_sealed(lake: Lake) -> None:
         raise HistoryCutError("no state", "recover")
 
     with pytest.raises(HistoryCutError):
-        publish_seal(lake.store, seal, halt)
+        fast_forward_main(lake.store, seal, halt)
 
     assert lake.history.head == head

@@ -18,7 +18,7 @@ from frazil.iceberg.ledger_archive import (
     read_archive,
 )
 from frazil.ingest.bootstrap import new_table
-from frazil.ingest.publishing import drop_stage
+from frazil.ingest.publishing import drop_superseded_stage
 from frazil.ledger.recovery_point import History, keys, walk_ancestors
 from frazil.maintenance.expiry_rules import decide_expiry
 from frazil.streams.models import RetentionWindow
@@ -243,7 +243,7 @@ def test_a_staged_snapshot_never_enters_the_archive(lake: Lake) -> None:
     staged = lake.stage(plan)
 
     archive_all_entries(lake.store, lake.history)
-    drop_stage(lake.store, plan.table, staged)
+    drop_superseded_stage(lake.store, plan.table, staged)
 
     rows = read_archive(lake.store, "demo.orders", lake.history.table_uuid).entries
     assert staged.snapshot_id not in rows

@@ -9,7 +9,7 @@ from support.lake import Lake, make_state, make_stream, make_topic, passed
 from frazil.errors import BudgetExceededError, FrazilError, StageLostError, StageStaleError
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
-    Fingerprint,
+    RulesFingerprint,
     Waiver,
     encode_blocked,
     explain_block,
@@ -52,13 +52,13 @@ def test_a_block_stands_while_base_and_rules_stay(lake: Lake) -> None:
     blocked, point = block(lake), lake.point
 
     assert point is not None
-    assert is_standing(blocked, point, Fingerprint.of(blocked.plan))
+    assert is_standing(blocked, point, RulesFingerprint.of(blocked.plan))
 
 
 @pytest.mark.parametrize("part", ["suite_hash", "stream_hash", "transform_version", "put_aside"])
 def test_a_block_falls_when_this_changes(lake: Lake, part: str) -> None:
     blocked, point = block(lake), lake.point
-    changed = Fingerprint.of(blocked.plan).model_copy(update={part: "changed"})
+    changed = RulesFingerprint.of(blocked.plan).model_copy(update={part: "changed"})
 
     assert point is not None
     assert not is_standing(blocked, point, changed)
@@ -69,7 +69,7 @@ def test_a_block_falls_when_the_recovery_point_moves(lake: Lake, epoch: int, bat
     blocked = block(lake)
     moved = RecoveryPoint(make_state(epoch=epoch, batch=batch), 1)
 
-    assert not is_standing(blocked, moved, Fingerprint.of(blocked.plan))
+    assert not is_standing(blocked, moved, RulesFingerprint.of(blocked.plan))
 
 
 def test_the_answer_names_reason_branch_and_both_ways_on(lake: Lake) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.lake import Lake, make_stream, make_topic
 
 from frazil.errors import StreamFileError
-from frazil.ingest.bootstrap import ensure_table, refuse_unkept_start
+from frazil.ingest.bootstrap import ensure_table, require_retained_start
 from frazil.kafka.cluster import TopicFacts
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
@@ -69,7 +69,7 @@ def test_a_start_that_kafka_does_not_have_is_refused_with_the_facts(
     offsets: dict[int, int], facts: list[str]
 ) -> None:
     with pytest.raises(StreamFileError) as caught:
-        refuse_unkept_start(start_at(offsets), [TOPIC])
+        require_retained_start(start_at(offsets), [TOPIC])
 
     assert [fact for fact in facts if fact not in caught.value.facts] == []
     assert f"source.start.offsets.{min(offsets)}" in caught.value.next_step

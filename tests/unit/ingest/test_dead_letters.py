@@ -8,9 +8,9 @@ from support.scripted_catalog import Answer, landed_then, overtaken_by, refused
 from frazil.errors import StageLostError
 from frazil.iceberg.branches import create_branch
 from frazil.ingest.dead_letters import (
-    count_letters,
+    count_dead_letters,
     ensure_dead_letters_table,
-    has_letters_of,
+    has_dead_letters,
     publish_dead_letters,
 )
 from frazil.ingest.messages import BatchPlan, Staged
@@ -97,9 +97,9 @@ def test_letters_of_two_attempts_stay_apart(lake: Lake) -> None:
     publish_dead_letters(lake.store, plan, one)
 
     table = lake.store.load(NAME)
-    assert has_letters_of(table, "frazil_a")
-    assert has_letters_of(table, "frazil_b")
-    assert count_letters(table, frozenset({"frazil_b"})) == 2
+    assert has_dead_letters(table, "frazil_a")
+    assert has_dead_letters(table, "frazil_b")
+    assert count_dead_letters(table, frozenset({"frazil_b"})) == 2
 
 
 def test_letters_whose_branch_is_gone_stop_the_batch(lake: Lake) -> None:  # E3

@@ -17,13 +17,13 @@ from frazil.iceberg.branches import create_branch, name_branch
 from frazil.ingest.bootstrap import new_table
 from frazil.ingest.fast_path import (
     choose_parquet_options,
-    fits_direct,
+    fits_fast_path,
     is_worthwhile,
     narrow_schema,
-    plan_direct,
+    plan_fast_path,
 )
-from frazil.ingest.fast_path_files import describe_file, stage_direct_files
-from frazil.ingest.staging import refuse_wrong_offsets
+from frazil.ingest.fast_path_files import describe_file, stage_fast_path_files
+from frazil.ingest.staging import require_exact_offsets
 from frazil.schemas.wire_format import SchemaDecode, WireFormat
 from frazil.streams.models import Stream
 
@@ -47,7 +47,7 @@ def test_files_become_one_staged_snapshot_on_the_head_of_the_attempt(lake: Lake)
     branch, head = begin_attempt(lake)
     lake.append_foreign(1)
 
-    stage_direct_files(lake.store, lake.plan(3, 2), (branch, head), (path,))
+    stage_fast_path_files(lake.store, lake.plan(3, 2), (branch, head), (path,))
 
     table = lake.table
     staged = table.snapshot_by_id(table.metadata.refs[branch].snapshot_id)
@@ -57,7 +57,7 @@ def test_files_become_one_staged_snapshot_on_the_head_of_the_attempt(lake: Lake)
     assert staged.summary["added-records"] == "5"
     (file,) = commits.read_added_files(table, staged.snapshot_id)
     assert file.lower_bounds[1] == (0).to_bytes(8, "little")
-    refuse_wrong_offsets(table, staged.snapshot_id, lake.plan(3, 2))
+    require_exact_offsets(table, staged.snapshot_id, lake.plan(3, 2))
 
 
 def test_they_join_what_spark_wrote_on_the_branch(lake: Lake) -> None:
@@ -66,7 +66,7 @@ def test_they_join_what_spark_wrote_on_the_branch(lake: Lake) -> None:
     before = staged.snapshot_id
     path = write_file(lake, lake.folder / "a.parquet", 3, 2)
 
-    stage_direct_files(lake.store, lake.plan(3, 2), (staged.attempt, staged.base_head), (path,))
+    stage_fast_path_files(lake.store, lake.plan(3, 2), (staged.attempt, staged.base_head), (path,))
 
     table = lake.table
     ref = table.metadata.refs[staged.attempt]
@@ -83,7 +83,7 @@ def test_an_answer_that_is_lost_stages_nothing_twice(lake: Lake, lost: Exception
     branch, head = begin_attempt(lake)
     lake.catalog.script = [landed_then(lost)]
 
-    stage_direct_files(lake.store, lake.plan(3, 2), (branch, head), (path,))
+    stage_fast_path_files(lake.store, lake.plan(3, 2), (branch, head), (path,))
 
     table = lake.table
     files = commits.read_added_files(table, table.metadata.refs[branch].snapshot_id)
@@ -95,7 +95,7 @@ def test_a_staged_file_is_published_like_any_other(lake: Lake) -> None:
     plan = lake.plan(3, 2)
     path = write_file(lake, lake.folder / "a.parquet", 3, 2)
     branch, head = begin_attempt(lake)
-    stage_direct_files(lake.store, lake.plan(3, 2), (branch, head), (path,))
+    stage_fast_path_files(lake.store, lake.plan(3, 2), (branch, head), (path,))
     staged = lake.stage(plan)
     own = lake.table.metadata.refs[branch].snapshot_id
 
@@ -140,7 +140,7 @@ def test_only_what_workers_write_exactly_as_spark_would(
     lake = Lake(tmp_path, stream)
     table = lake.store.create("demo.orders", new_table(stream))
 
-    assert fits_direct(table, stream) is fits
+    assert fits_fast_path(table, stream) is fits
     lake.catalog.close()
 
 
@@ -164,7 +164,7 @@ def test_a_registrys_values_need_a_layout_and_columns_that_are_exact(
 
     wire = WireFormat(format="avro", is_framed=True, schemas=schemas)
 
-    assert fits_direct(table, stream, wire) is fits
+    assert fits_fast_path(table, stream, wire) is fits
     lake.catalog.close()
 
 
@@ -197,7 +197,7 @@ def test_columns_that_somebody_else_added_are_left_to_spark(lake: Lake) -> None:
     table = lake.table
     table.update_schema().add_column("note", StringType()).commit()
 
-    assert not fits_direct(lake.table, lake.stream)
+    assert not fits_fast_path(lake.table, lake.stream)
 
 
 def test_small_batches_wake_no_worker(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_the_order_names_the_columns_that_metrics_read(
     monkeypatch.setenv("FRAZIL_DIRECT_MIN_RECORDS", "0")
     metrics = {"m": "count(CASE WHEN _frazil_good AND _frazil_record.`name` IS NULL THEN 1 END)"}
 
-    direct = plan_direct(lake.table, lake.stream, lake.plan(1, 1), metrics)
+    direct = plan_fast_path(lake.table, lake.stream, lake.plan(1, 1), metrics)
 
     assert direct is not None
     assert direct.shown == ("name",)
@@ -286,7 +286,7 @@ def test_files_for_another_layout_are_refused(lake: Lake) -> None:
     lake.table.update_schema().add_column("note", StringType()).commit()
 
     with pytest.raises(StageStaleError, match="has schema 1 and spec 0 now"):
-        stage_direct_files(lake.store, plan, (branch, head), (path,))
+        stage_fast_path_files(lake.store, plan, (branch, head), (path,))
 
     assert lake.table.metadata.refs[branch].snapshot_id == head
 
@@ -300,7 +300,7 @@ def test_a_path_that_libraries_read_differently_is_left_to_spark(
     lake = Lake(tmp_path / folder, stream)
     table = lake.store.create("demo.orders", new_table(stream))
 
-    assert not fits_direct(table, stream)
+    assert not fits_fast_path(table, stream)
     lake.catalog.close()
 
 

@@ -28,13 +28,13 @@ from frazil.errors import (
     SupersededError,
     TableRecreatedError,
 )
-from frazil.iceberg.branches import create_branch, forsake_branch, name_branch
-from frazil.iceberg.commit_retry import MAX_TURNS, LostTurnError
+from frazil.iceberg.branches import create_branch, drop_abandoned_branch, name_branch
+from frazil.iceberg.commit_retry import MAX_ATTEMPTS, CommitConflictError
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.blocked_batches import BlockedBatch, Waiver, encode_blocked
 from frazil.ingest.bootstrap import new_table
 from frazil.ingest.messages import BatchPlan, Staged
-from frazil.ingest.publishing import drop_stage
+from frazil.ingest.publishing import drop_superseded_stage
 from frazil.ledger.recovery_point import keys
 from frazil.ledger.state import parse_hint
 
@@ -152,8 +152,8 @@ def test_a_superseded_stage_is_dropped_and_main_stays(lake: Lake) -> None:
     staged = lake.stage(slow)
     landed = lake.ingest(5, 2)
 
-    drop_stage(lake.store, slow.table, staged)
-    drop_stage(lake.store, slow.table, staged)
+    drop_superseded_stage(lake.store, slow.table, staged)
+    drop_superseded_stage(lake.store, slow.table, staged)
 
     assert staged.attempt not in lake.table.metadata.refs
     assert lake.history.head == landed.entry.snapshot_id
@@ -164,7 +164,7 @@ def test_the_branch_of_an_empty_stage_is_dropped_too(lake: Lake) -> None:
     staged = lake.stage(plan)
     empty = staged.model_copy(update={"snapshot_id": None, "base_head": staged.snapshot_id})
 
-    drop_stage(lake.store, plan.table, empty)
+    drop_superseded_stage(lake.store, plan.table, empty)
 
     assert staged.attempt not in lake.table.metadata.refs
 
@@ -215,7 +215,7 @@ def test_an_empty_batch_moves_the_offsets_and_takes_its_branch(lake: Lake, kind:
         append(lake.catalog, lake.table, rows_of(lake.table, plan).slice(0, 0), branch)
         assert lake.table.metadata.refs[branch].snapshot_id != head
     if kind == "gone":
-        forsake_branch(lake.store, plan.table, branch)
+        drop_abandoned_branch(lake.store, plan.table, branch)
 
     lake.publish(plan, empty_stage(plan, branch, head))
 
@@ -347,7 +347,7 @@ def test_a_rollback_between_look_and_commit_is_not_undone(lake: Lake) -> None:  
 def test_losing_every_turn_ends_with_the_stage_intact(lake: Lake) -> None:
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
-    lake.catalog.script = [refused(RACE)] * MAX_TURNS
+    lake.catalog.script = [refused(RACE)] * MAX_ATTEMPTS
 
     with pytest.raises(CommitContentionError, match=r"publishing batch .* branch main has changed"):
         lake.publish(plan, staged)
@@ -359,7 +359,7 @@ def test_losing_every_turn_ends_with_the_stage_intact(lake: Lake) -> None:
 def test_a_forbidden_commit_writes_nothing_and_names_the_reason(lake: Lake) -> None:  # J2
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
-    lake.catalog.script = [refused(ForbiddenError("no WRITE on demo.orders"))] * MAX_TURNS
+    lake.catalog.script = [refused(ForbiddenError("no WRITE on demo.orders"))] * MAX_ATTEMPTS
 
     with pytest.raises(FrazilError, match="no WRITE"):
         lake.publish(plan, staged)
@@ -370,7 +370,7 @@ def test_a_forbidden_commit_writes_nothing_and_names_the_reason(lake: Lake) -> N
 def test_a_lost_branch_is_told_and_nothing_is_written(lake: Lake) -> None:
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
-    drop_stage(lake.store, plan.table, staged)
+    drop_superseded_stage(lake.store, plan.table, staged)
 
     with pytest.raises(StageLostError, match=f"branch {staged.attempt} .* is gone"):
         lake.publish(plan, staged)
@@ -542,7 +542,7 @@ def test_a_marker_is_committed_on_exactly_the_head_it_was_decided_on(lake: Lake)
     table, history = load_with_history(lake.store, "demo.orders")
     landed = lake.ingest(3, 2)
 
-    with pytest.raises(LostTurnError, match="conflict"):
+    with pytest.raises(CommitConflictError, match="conflict"):
         lake.mark(keys.GAP, {"orders": make_state(epoch=5)}, table, history)
 
     assert lake.history.head == landed.entry.snapshot_id

@@ -10,7 +10,7 @@ from support.lake import Lake
 from frazil.errors import ConservationError
 from frazil.iceberg.commits import build_append, commit, read_added_files, set_branch
 from frazil.iceberg.data_files import iterate_coordinates, read_staged_frame
-from frazil.ingest.staging import refuse_wrong_offsets
+from frazil.ingest.staging import require_exact_offsets
 
 
 def stage_offsets(lake: Lake, *offsets: int, topic: str = "orders", partition: int = 0) -> int:
@@ -41,10 +41,10 @@ def test_holes_are_fine_and_doubles_are_not(
     snapshot_id = stage_offsets(lake, *offsets)
 
     if passes:
-        refuse_wrong_offsets(lake.table, snapshot_id, plan)
+        require_exact_offsets(lake.table, snapshot_id, plan)
         return
     with pytest.raises(ConservationError):
-        refuse_wrong_offsets(lake.table, snapshot_id, plan)
+        require_exact_offsets(lake.table, snapshot_id, plan)
 
 
 def test_a_partition_that_was_not_planned_is_refused(lake: Lake) -> None:
@@ -52,7 +52,7 @@ def test_a_partition_that_was_not_planned_is_refused(lake: Lake) -> None:
     snapshot_id = stage_offsets(lake, 0, partition=1)
 
     with pytest.raises(ConservationError, match="orders-1"):
-        refuse_wrong_offsets(lake.table, snapshot_id, plan)
+        require_exact_offsets(lake.table, snapshot_id, plan)
 
 
 def test_a_topic_that_was_not_planned_is_refused(lake: Lake) -> None:
@@ -60,7 +60,7 @@ def test_a_topic_that_was_not_planned_is_refused(lake: Lake) -> None:
     snapshot_id = stage_offsets(lake, 0, topic="elsewhere")
 
     with pytest.raises(ConservationError, match="elsewhere"):
-        refuse_wrong_offsets(lake.table, snapshot_id, plan)
+        require_exact_offsets(lake.table, snapshot_id, plan)
 
 
 def test_an_offset_in_two_files_of_one_snapshot_is_found(lake: Lake) -> None:
@@ -79,7 +79,7 @@ def test_an_offset_in_two_files_of_one_snapshot_is_found(lake: Lake) -> None:
     commit(lake.catalog, lake.table, [], [added, set_branch("both", added.snapshot.snapshot_id)])
 
     with pytest.raises(ConservationError, match="offsets 2 to 2, 1 twice"):
-        refuse_wrong_offsets(lake.table, added.snapshot.snapshot_id, plan)
+        require_exact_offsets(lake.table, added.snapshot.snapshot_id, plan)
 
 
 def append_aside(lake: Lake, rows: pa.Table, branch: str) -> tuple[Table, int]:

@@ -7,16 +7,16 @@ from frazil.errors import StageStaleError
 from frazil.ingest.messages import BatchPlan
 from frazil.ledger.coordinates import (
     Letters,
-    encode_letters,
-    join_letters,
-    parse_letters,
+    encode_dead_letters,
+    join_dead_letters,
+    parse_dead_letters,
     plain_runs,
 )
 from frazil.ledger.deletions import find_deletion
-from frazil.ledger.history import Spans, Step, find_gone, list_spans
+from frazil.ledger.history import Spans, Step, find_deleted, list_spans
 from frazil.ledger.offsets import OffsetRange, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, keys
-from frazil.recovery.replay_rules import choose_left_out, refuse_newly_erased
+from frazil.recovery.replay_rules import choose_left_out, require_nothing_erased_since
 
 PLACE = ("orders", 0)
 
@@ -67,7 +67,7 @@ def test_what_left_on_purpose_is_gone_until_something_brings_it_back(
 ) -> None:
     spans = list_spans(steps).get(PLACE, Spans())
 
-    assert find_gone(steps, spans, PLACE).tolist() == gone
+    assert find_deleted(steps, spans, PLACE).tolist() == gone
 
 
 def test_a_replay_leaves_out_what_was_erased_inside_of_its_range_alone() -> None:
@@ -103,16 +103,18 @@ def make_plan(left_out: dict[str, dict[int, list[tuple[int, int]]]]) -> BatchPla
 def test_a_replay_that_was_staged_before_an_erasure_is_stale() -> None:
     steps = (BATCH, left(keys.ERASE, 3))
 
-    refuse_newly_erased(steps, BatchPlan.parse(make_plan({"orders": {0: [(3, 4)]}}).encode()))
+    require_nothing_erased_since(
+        steps, BatchPlan.parse(make_plan({"orders": {0: [(3, 4)]}}).encode())
+    )
     with pytest.raises(StageStaleError, match="were erased after they were staged"):
-        refuse_newly_erased(steps, make_plan({}))
+        require_nothing_erased_since(steps, make_plan({}))
 
 
 def test_letters_survive_their_encoding_and_join_without_doubles() -> None:
     one: Letters = {"a": {PLACE: np.array([3, 4, 9])}}
     other: Letters = {"a": {PLACE: np.array([4, 5])}, "b": {("orders", 1): np.array([0])}}
 
-    joined = join_letters([one, parse_letters(encode_letters(other))])
+    joined = join_dead_letters([one, parse_dead_letters(encode_dead_letters(other))])
 
     plain = {attempt: plain_runs(held) for attempt, held in joined.items()}
     assert plain == {"a": {"orders": {0: [(3, 6), (9, 10)]}}, "b": {"orders": {1: [(0, 1)]}}}

@@ -6,7 +6,7 @@ import pytest
 from support.lake import Lake, make_stream
 
 from frazil.errors import WriterActiveError
-from frazil.ledger.foreign_snapshots import count_foreign, refuse_other_writers
+from frazil.ledger.foreign_snapshots import count_foreign_snapshots, require_sole_writer
 
 
 def test_rows_of_others_halt_a_stream_that_allows_none(lake: Lake) -> None:
@@ -14,12 +14,12 @@ def test_rows_of_others_halt_a_stream_that_allows_none(lake: Lake) -> None:
     carrier = lake.history.head
     lake.append_foreign(1, 2)
 
-    refuse_other_writers(lake.history, "orders", "allow")
+    require_sole_writer(lake.history, "orders", "allow")
     with pytest.raises(WriterActiveError, match=rf"since snapshot {carrier}: \d+ \(append\)") as no:
-        refuse_other_writers(lake.history, "orders", "refuse")
+        require_sole_writer(lake.history, "orders", "refuse")
 
     assert f"--to-snapshot {carrier}" in no.value.next_step
-    assert count_foreign(lake.history) == 1
+    assert count_foreign_snapshots(lake.history) == 1
 
 
 def test_what_was_there_before_the_newest_batch_was_allowed_then(lake: Lake) -> None:
@@ -31,7 +31,7 @@ def test_what_was_there_before_the_newest_batch_was_allowed_then(lake: Lake) -> 
     lake.publish(after, lake.stage(after))
 
     assert lake.coordinates() == [(0, 0), (0, 1), (0, 2)]
-    assert count_foreign(lake.history) == 1
+    assert count_foreign_snapshots(lake.history) == 1
 
 
 def test_a_writer_between_stage_and_commit_is_met_by_the_commit(lake: Lake) -> None:

@@ -15,7 +15,7 @@ from frazil.maintenance.compaction_rules import (
     count_small,
     decide_rewrites,
     needs_partial_progress,
-    refuse_changed_rows,
+    require_same_row_count,
 )
 
 TARGET = 128 * MEBIBYTE
@@ -104,22 +104,22 @@ def history_of(*steps: tuple[str, int]) -> History:
 def test_a_rewrite_that_keeps_its_parents_rows_passes_whatever_lands_around_it() -> None:  # I8
     history = history_of(("append", 5), ("append", 9), ("replace", 9), ("append", 12))
 
-    assert refuse_changed_rows(1, history) is None
+    assert require_same_row_count(1, history) is None
 
 
 def test_a_rewrite_that_loses_a_row_is_an_error() -> None:  # I8
     history = history_of(("append", 5), ("append", 9), ("replace", 8), ("append", 12))
 
     with pytest.raises(ConservationError, match="snapshot 3 has 8 rows, its parent 2 has 9"):
-        refuse_changed_rows(1, history)
+        require_same_row_count(1, history)
 
 
 def test_a_rewrite_of_an_earlier_run_is_not_judged_again() -> None:
     history = history_of(("append", 5), ("append", 9), ("replace", 8), ("append", 9))
 
-    assert refuse_changed_rows(3, history) is None
+    assert require_same_row_count(3, history) is None
     with pytest.raises(ConservationError):
-        refuse_changed_rows(2, history)
+        require_same_row_count(2, history)
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_a_rewrite_may_leave_out_only_rows_that_delete_files_hid(
     entries = {**history.entries, 2: replace(before, summary={**before.summary, **hidden})}
 
     with nullcontext() if is_kept else pytest.raises(ConservationError):
-        refuse_changed_rows(1, replace(history, entries=entries))
+        require_same_row_count(1, replace(history, entries=entries))

@@ -19,7 +19,7 @@ from support.scripted_catalog import (
 )
 
 from frazil.errors import ConfigurationError, TargetError
-from frazil.ingest.dead_letters import ensure_dead_letters_table, read_book
+from frazil.ingest.dead_letters import ensure_dead_letters_table, read_dead_letter_index
 from frazil.ledger.history import trace_steps
 from frazil.ledger.recovery_point import keys
 from frazil.maintenance.erasure import erase, plan_erasure
@@ -164,7 +164,11 @@ def count_letters(lake: Lake) -> int:
 def count_open(lake: Lake) -> int:
     """Count the letters that a redrive would take."""
     letters = lake.store.load(lake.stream.dead_letters_table)
-    return int(read_book(letters, "orders", trace_steps(lake.history, "orders")).lots.is_open.sum())
+    return int(
+        read_dead_letter_index(
+            letters, "orders", trace_steps(lake.history, "orders")
+        ).lots.is_open.sum()
+    )
 
 
 def test_letters_of_the_raw_key_and_of_erased_rows_go_too(

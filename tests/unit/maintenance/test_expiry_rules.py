@@ -14,9 +14,9 @@ from frazil.maintenance.expiry_rules import (
     ExpiryPlan,
     decide_branches,
     decide_expiry,
-    refuse_foreign_retention,
-    refuse_lost_snapshots,
-    refuse_lost_state,
+    require_kept_snapshots,
+    require_kept_states,
+    validate_table_retention,
 )
 from frazil.streams.models import RetentionWindow
 from frazil.streams.timestamps import DAY_MS, HOUR_MS
@@ -188,23 +188,23 @@ def test_a_recovery_point_that_moved_under_expiry_is_an_error(
     before = {"a": RecoveryPoint(state_of(7), 1)}
 
     with pytest.raises(HistoryCutError, match="stream a stood at epoch 7"):
-        refuse_lost_state("t", before, after)
+        require_kept_states("t", before, after)
 
 
 def test_a_batch_that_lands_under_expiry_is_no_error() -> None:
     before = {"a": RecoveryPoint(state_of(7), 1)}
 
-    assert refuse_lost_state("t", before, before) is None
-    assert refuse_lost_state("t", before, {"a": RecoveryPoint(state_of(8), 2)}) is None
+    assert require_kept_states("t", before, before) is None
+    assert require_kept_states("t", before, {"a": RecoveryPoint(state_of(8), 2)}) is None
 
 
 def test_more_lost_snapshots_than_asked_for_are_an_error() -> None:
     before, after = aged(300, 200, 100, 1), aged(300, 200, 100, 1)
     del after.entries[1], after.entries[2]
 
-    refuse_lost_snapshots(before.history(), after.history(), (1, 2))
+    require_kept_snapshots(before.history(), after.history(), (1, 2))
     with pytest.raises(HistoryCutError, match="1 more of main are gone: 2"):
-        refuse_lost_snapshots(before.history(), after.history(), (1,))
+        require_kept_snapshots(before.history(), after.history(), (1,))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_more_lost_snapshots_than_asked_for_are_an_error() -> None:
 def test_retention_rules_of_the_table_itself_are_refused(
     properties: Mapping[str, str], main_age_ms: int | None
 ) -> None:
-    refuse_foreign_retention("t", {"history.expire.max-snapshot-age-ms": "1"}, None)
+    validate_table_retention("t", {"history.expire.max-snapshot-age-ms": "1"}, None)
 
     with pytest.raises(ConfigurationError, match="table t"):
-        refuse_foreign_retention("t", properties, main_age_ms)
+        validate_table_retention("t", properties, main_age_ms)

@@ -7,7 +7,7 @@ from frazil.maintenance.orphans import (
     decide_cutoff_ms,
     needs_prefix_listing,
     normalize_path,
-    refuse_live_files,
+    require_no_live_file,
 )
 from frazil.streams.timestamps import DAY_MS
 
@@ -32,7 +32,7 @@ def test_a_live_file_is_known_under_every_spelling(one: str, other: str) -> None
     assert normalize_path(one) == normalize_path(other)
 
     with pytest.raises(TableError, match="nothing was deleted"):
-        refuse_live_files("t", [one], [other])
+        require_no_live_file("t", [one], [other])
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_another_file_is_another_file(other: str) -> None:
     live = "file:/lake/k=a?b/a.parquet"
 
     assert normalize_path(live) != normalize_path(other)
-    assert refuse_live_files("t", [live], [other]) is None
+    assert require_no_live_file("t", [live], [other]) is None
 
 
 def test_object_stores_are_listed_by_icebergs_own_client() -> None:

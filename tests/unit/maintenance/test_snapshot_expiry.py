@@ -14,7 +14,7 @@ from support.scripted_catalog import Answer, honest, landed_then, refused
 from frazil.errors import ForeignRollbackError, SparkUnavailableError
 from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branch, name_branch
-from frazil.iceberg.commit_retry import commit_turn
+from frazil.iceberg.commit_retry import commit_once
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.recovery_point import keys, walk_ancestors
 from frazil.maintenance.compaction import compact_table
@@ -51,7 +51,7 @@ def roll_back(lake: Lake) -> None:
     """Set main back as somebody else would."""
     head, parent, *_ = (entry.snapshot_id for entry in walk_ancestors(lake.history))
     updates = [commits.set_branch("main", parent)]
-    commit_turn(lake.store, lake.table, {"main": head}, list(updates))
+    commit_once(lake.store, lake.table, {"main": head}, list(updates))
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -23,19 +23,19 @@ from frazil.errors import (
     TargetError,
     WriterActiveError,
 )
-from frazil.iceberg.row_changes import Survivors, write_survivors
+from frazil.iceberg.row_changes import RetainedRows, write_retained_rows
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import Offsets
-from frazil.ledger.foreign_snapshots import count_foreign
+from frazil.ledger.foreign_snapshots import count_foreign_snapshots
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import find_adopted, keys
 from frazil.migration.adoption import adopt_table
 from frazil.observability.audit import audit_table
 from frazil.observability.status import locate_offset
 from frazil.recovery.range_overwrite import find_affected
-from frazil.recovery.replay_rules import refuse_adopted
-from frazil.recovery.rollback_rules import decide_rewind
+from frazil.recovery.replay_rules import require_not_adopted
+from frazil.recovery.rollback_rules import decide_rollback
 from frazil.workspace import Workspace
 
 JANE = Author("jane@example.org", "away from the connector")
@@ -103,7 +103,7 @@ def test_the_snapshot_says_who_why_and_from_whom(taken: Workspace, lake: Lake) -
     summary = history.entries[history.head or 0].summary
     assert (summary[keys.KIND], summary[keys.BY]) == (keys.ADOPT, JANE.by)
     assert json.loads(summary[keys.ADOPTED])["writer"] == "Kafka Connect"
-    assert count_foreign(history) == 0, "what came with the table is no surprise"
+    assert count_foreign_snapshots(history) == 0, "what came with the table is no surprise"
 
 
 def test_our_column_comes_beside_the_other_writers(taken: Workspace, lake: Lake) -> None:
@@ -225,10 +225,10 @@ def test_columns_that_do_not_fit_are_named(taken: Workspace) -> None:
 
 
 def test_a_run_on_a_table_of_another_writer_names_the_command(taken: Workspace) -> None:
-    from frazil.ingest.bootstrap import refuse_misfits  # noqa: PLC0415 - what a run calls first
+    from frazil.ingest.bootstrap import require_matching_schema  # noqa: PLC0415 - what a run calls first
 
     with pytest.raises(IncompatibleTableError, match="frazil adopt orders"):
-        refuse_misfits(taken.stream, taken.store.load("legacy.orders").schema())
+        require_matching_schema(taken.stream, taken.store.load("legacy.orders").schema())
 
 
 def test_a_record_that_the_other_writer_lost_is_named(taken: Workspace, lake: Lake) -> None:
@@ -242,7 +242,7 @@ def test_a_record_that_the_other_writer_lost_is_named(taken: Workspace, lake: La
             return {"cleanup.policy": "compact"}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("frazil.kafka.consumer.KafkaAuditedLog.fetch_delivered", lambda *_: {})
+        patch.setattr("frazil.kafka.consumer.OffsetConsumer.fetch_delivered", lambda *_: {})
         holes.__dict__["kafka"] = cast("KafkaLog", Compacted((9, 9)))
         with pytest.raises(NotAdoptableError, match="orders-0@2"):
             adopt_table(holes, None)
@@ -343,11 +343,11 @@ def test_what_came_with_the_table_can_be_neither_replayed_nor_rolled_back(
     foreign_head = min(history.entries.values(), key=lambda e: e.committed_at_ms).snapshot_id
 
     with pytest.raises(TargetError, match=r"orders-0 \[4, 6\)"):
-        refuse_adopted(
+        require_not_adopted(
             "orders", {"orders": {0: OffsetRange(4, 6)}}, find_adopted(history, "orders")
         )
     with pytest.raises(TargetError, match="before the stream began"):
-        decide_rewind(history, "orders", foreign_head)
+        decide_rollback(history, "orders", foreign_head)
     assert "adopted" in locate_offset(taken, "orders", 0, 3).reason
     assert locate_offset(taken, "orders", 0, 5).found
     for topic, partition in (("nobody", 0), ("orders", 99)):
@@ -371,5 +371,5 @@ def test_a_replay_finds_its_rows_in_a_file_with_rows_that_came(
     assert affected.offsets["orders", 0].tolist() == [5, 6]
     assert affected.offsets["orders", 0].dtype == np.int64
     assert int(affected.is_inside.sum()) == 2
-    rest = write_survivors(own.table, [affected], Survivors("orders"))
+    rest = write_retained_rows(own.table, [affected], RetainedRows("orders"))
     assert sum(file.record_count for file in rest) == 16

@@ -19,16 +19,16 @@ from frazil.ledger.coordinates import Coordinates, Offsets
 from frazil.ledger.offsets import OffsetRange
 from frazil.migration.adoption_rules import (
     Adoption,
-    Holes,
+    OffsetHoles,
     decide_adoption,
     describe_adoption,
     list_holes,
-    refuse_other_log,
-    refuse_other_records,
-    refuse_unclear_rows,
+    require_identified_rows,
+    require_same_records,
+    require_same_topic,
     sort_holes,
 )
-from frazil.migration.foreign_rows import LAYOUTS, TablePlaces
+from frazil.migration.foreign_rows import LAYOUTS, TableOffsets
 
 CONNECT = LAYOUTS[3]
 TOPIC = make_topic((10, 10))
@@ -38,9 +38,9 @@ def at(*offsets: int) -> Offsets:
     return np.array(offsets, np.int64)
 
 
-def places(*by_partition: Offsets, **others: object) -> TablePlaces:
+def places(*by_partition: Offsets, **others: object) -> TableOffsets:
     offsets = {("orders", p): each for p, each in enumerate(by_partition) if len(each)}
-    return TablePlaces(offsets, **others)  # type: ignore[arg-type]
+    return TableOffsets(offsets, **others)  # type: ignore[arg-type]
 
 
 def aged(*earliest: int, end: int = 10) -> TopicFacts:
@@ -49,10 +49,14 @@ def aged(*earliest: int, end: int = 10) -> TopicFacts:
 
 
 def decide(
-    topic: TopicFacts, found: TablePlaces, holes: Holes | None = None, *, accept: bool = False
+    topic: TopicFacts,
+    found: TableOffsets,
+    holes: OffsetHoles | None = None,
+    *,
+    accept: bool = False,
 ) -> Adoption:
     return decide_adoption(
-        "orders", (CONNECT,), topic, found, holes or Holes(), accept_holes=accept
+        "orders", (CONNECT,), topic, found, holes or OffsetHoles(), accept_holes=accept
     )
 
 
@@ -67,7 +71,7 @@ def decide(
     ids=["behind the rows", "from 0 where there is none", "an empty table", "nothing waits"],
 )
 def test_reading_goes_on_behind_the_highest_row(
-    found: TablePlaces, offsets: tuple[int, ...], first: tuple[int | None, ...]
+    found: TableOffsets, offsets: tuple[int, ...], first: tuple[int | None, ...]
 ) -> None:
     adoption = decide(TOPIC, found)
 
@@ -78,14 +82,14 @@ def test_reading_goes_on_behind_the_highest_row(
     ("found", "text"),
     [
         (places(at(0), unplaced=3), "3 rows of the table have no offset"),
-        (TablePlaces({("other", 0): at(0)}), "holds rows of other"),
+        (TableOffsets({("other", 0): at(0)}), "holds rows of other"),
         (places(at(0, 1, 1, 2, 2, 2)), "2 records are in the table more than once: orders-0@1, "),
     ],
     ids=["without an offset", "of another topic", "doubled"],
 )
-def test_rows_that_nobody_can_place_are_refused(found: TablePlaces, text: str) -> None:
+def test_rows_that_nobody_can_place_are_refused(found: TableOffsets, text: str) -> None:
     with pytest.raises(NotAdoptableError, match=text):
-        refuse_unclear_rows("orders", TOPIC, found)
+        require_identified_rows("orders", TOPIC, found)
 
 
 @pytest.mark.parametrize(
@@ -97,14 +101,14 @@ def test_rows_that_nobody_can_place_are_refused(found: TablePlaces, text: str) -
     ids=["fewer partitions", "offsets beyond the end"],
 )
 def test_a_log_that_is_not_the_tables_is_refused(
-    found: TablePlaces, error: type[FrazilError]
+    found: TableOffsets, error: type[FrazilError]
 ) -> None:
     with pytest.raises(error, match="created again"):
-        refuse_other_log("orders", TOPIC, found)
+        require_same_topic("orders", TOPIC, found)
 
 
 def test_the_last_row_at_the_end_of_the_log_is_no_other_log() -> None:
-    assert refuse_other_log("orders", TOPIC, places(at(8, 9), at())) is None
+    assert require_same_topic("orders", TOPIC, places(at(8, 9), at())) is None
 
 
 @pytest.mark.parametrize(
@@ -119,9 +123,9 @@ def test_a_topic_that_was_recreated_and_has_grown_shows_by_its_timestamps(
 
     if is_refused:
         with pytest.raises(TopicRecreatedError, match="two records"):
-            refuse_other_records("orders", TOPIC, found, delivered)
+            require_same_records("orders", TOPIC, found, delivered)
     else:
-        refuse_other_records("orders", TOPIC, found, delivered)
+        require_same_records("orders", TOPIC, found, delivered)
 
 
 def plain(holes: Coordinates) -> list[int]:
@@ -148,7 +152,7 @@ def test_holes_are_sorted_by_what_kafka_says(
     assert (plain(holes.lost), plain(holes.unknown), plain(holes.empty)) == (lost, unknown, empty)
 
 
-LOST = Holes(lost={("orders", 0): at(4)}, unknown={("orders", 0): at(2, 3)})
+LOST = OffsetHoles(lost={("orders", 0): at(4)}, unknown={("orders", 0): at(2, 3)})
 
 
 def test_holes_that_may_be_records_need_a_persons_word() -> None:
@@ -160,7 +164,7 @@ def test_holes_that_may_be_records_need_a_persons_word() -> None:
 
 
 def test_holes_that_kafka_proves_empty_need_none() -> None:
-    holes = Holes(empty={("orders", 0): at(2, 3, 4)})
+    holes = OffsetHoles(empty={("orders", 0): at(2, 3, 4)})
 
     assert decide(TOPIC, places(at(1, 5)), holes).holes.doubtful == 0
 

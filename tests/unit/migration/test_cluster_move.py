@@ -9,7 +9,7 @@ from support.lake import Lake, make_state
 
 from frazil.errors import ConfigurationError, HistoryCutError, SupersededError, TargetError
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.ingest.dead_letters import judge_letters
+from frazil.ingest.dead_letters import resolve_dead_letters
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets
 from frazil.ledger.history import Span, Spans, Step, list_restarts, list_spans
 from frazil.ledger.offsets import OffsetRange
@@ -28,7 +28,7 @@ from frazil.observability.audit_rules import (
 )
 from frazil.recovery.backfill_rules import find_beginnings
 from frazil.recovery.halt_resolution import skip
-from frazil.recovery.replay_rules import refuse_ambiguous
+from frazil.recovery.replay_rules import require_one_incarnation
 from frazil.workspace import Workspace
 
 PLACE = ("orders", 0)
@@ -113,18 +113,18 @@ def test_a_replay_takes_only_what_the_new_cluster_alone_had(
     ranges = {"orders": {0: OffsetRange(*span)}}
 
     if is_clear:
-        refuse_ambiguous("orders", ranges, (*STEPS, later))
+        require_one_incarnation("orders", ranges, (*STEPS, later))
     else:
         with pytest.raises(TargetError, match="moved to another cluster"):
-            refuse_ambiguous("orders", ranges, (*STEPS, later))
+            require_one_incarnation("orders", ranges, (*STEPS, later))
 
 
 def test_what_the_copy_holds_below_a_move_is_no_replays_though_nobody_read_it_there() -> None:
     up = step_of(keys.MOVE, state_of(1, 100), state_of(2, 150, "new"), told=[100, 150, "seen"])
 
     with pytest.raises(TargetError, match="under others"):
-        refuse_ambiguous("orders", {"orders": {0: OffsetRange(110, 120)}}, (READ, up))
-    refuse_ambiguous("orders", {"orders": {0: OffsetRange(150, 160)}}, (READ, up))
+        require_one_incarnation("orders", {"orders": {0: OffsetRange(110, 120)}}, (READ, up))
+    require_one_incarnation("orders", {"orders": {0: OffsetRange(150, 160)}}, (READ, up))
 
 
 @pytest.mark.parametrize(("after", "restarts"), [(60, [PLACE]), (150, [PLACE]), (100, [])])
@@ -143,11 +143,13 @@ def offsets_of(*offsets: int) -> Offsets:
 def test_letters_of_both_logs_count_at_one_offset() -> None:
     spans = list_spans(STEPS)[PLACE]
 
-    lots = judge_letters(offsets_of(70, 70), offsets_of(0, 2), spans, {})
+    lots = resolve_dead_letters(offsets_of(70, 70), offsets_of(0, 2), spans, {})
 
     assert lots.is_open.tolist() == [True, True]
     replayed = Spans((Span(0, 100, 0), Span(60, 90, 1)))
-    assert judge_letters(offsets_of(70), offsets_of(0), replayed, {}).is_open.tolist() == [False]
+    assert resolve_dead_letters(offsets_of(70), offsets_of(0), replayed, {}).is_open.tolist() == [
+        False
+    ]
 
 
 def claim(index: int, good: int) -> BatchClaim:

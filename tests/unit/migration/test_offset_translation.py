@@ -10,26 +10,26 @@ from hypothesis import strategies as st
 from frazil.errors import NotMovableError
 from frazil.migration.offset_translation import (
     WANTED_RECORDS,
-    Copy,
-    Known,
-    Place,
-    find_boundary,
-    make_print,
+    CopiedRecord,
+    KnownRecord,
+    RecordPosition,
+    fingerprint_record,
+    translate_offset,
 )
 
 Record = tuple[int, bytes | None]
-PLACE = Place("orders", "orders", 0, 5)
+PLACE = RecordPosition("orders", "orders", 0, 5)
 
 
 def prints(records: Sequence[Record]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    return np.array([make_print(*record) for record in records], np.int64)
+    return np.array([fingerprint_record(*record) for record in records], np.int64)
 
 
-def read(records: Sequence[Record], after: Sequence[Record] = (), **others: object) -> Known:
+def read(records: Sequence[Record], after: Sequence[Record] = (), **others: object) -> KnownRecord:
     kept = records[-WANTED_RECORDS:]
     instants = None if after else np.array([at for at, _ in kept], np.int64)
     made = {"source": "rows", "instants_ms": instants, **others}
-    return Known(prints(kept), prints(after[:WANTED_RECORDS]), **made)  # type: ignore[arg-type]
+    return KnownRecord(prints(kept), prints(after[:WANTED_RECORDS]), **made)  # type: ignore[arg-type]
 
 
 def copied(
@@ -38,10 +38,10 @@ def copied(
     end: int | None = None,
     *,
     is_whole: bool = True,
-) -> Copy:
+) -> CopiedRecord:
     places = list(range(len(records))) if offsets is None else list(offsets)
     last = places[-1] + 1 if places else 0
-    return Copy(
+    return CopiedRecord(
         offsets=np.array(places, np.int64),
         prints=prints(records),
         earliest=places[0] if places and is_whole else 0,
@@ -64,7 +64,7 @@ def distinct(count: int) -> list[Record]:
         (read(distinct(5)), copied(distinct(8)[3:], range(70, 75)), 72),
         (read(distinct(3), distinct(8)[3:]), copied(distinct(8)[3:], range(70, 75)), 70),
         (read([], distinct(4), floor_ms=0), copied(distinct(4), range(9, 13)), 9),
-        (read([], is_empty=True), Copy(prints([]), prints([]), 12, 12, is_whole=True), 12),
+        (read([], is_empty=True), CopiedRecord(prints([]), prints([]), 12, 12, is_whole=True), 12),
     ],
     ids=[
         "the same offsets",
@@ -78,17 +78,17 @@ def distinct(count: int) -> list[Record]:
     ],
 )
 def test_a_log_goes_on_behind_the_last_record_that_was_read(
-    known: Known, copy: Copy, new_next: int
+    known: KnownRecord, copy: CopiedRecord, new_next: int
 ) -> None:
-    assert find_boundary(PLACE, known, copy).new_next == new_next
+    assert translate_offset(PLACE, known, copy).new_next == new_next
 
 
 def test_a_partition_of_which_nothing_was_read_begins_at_the_copys_first_record() -> None:
-    begun = Place("orders", "orders", 0, 0)
+    begun = RecordPosition("orders", "orders", 0, 0)
 
-    assert find_boundary(begun, read([]), copied(distinct(4))).new_next == 0
+    assert translate_offset(begun, read([]), copied(distinct(4))).new_next == 0
     with pytest.raises(NotMovableError, match="no record is known"):
-        find_boundary(begun, read([]), copied(distinct(4), range(3, 7)))
+        translate_offset(begun, read([]), copied(distinct(4), range(3, 7)))
 
 
 TWINS: list[Record] = [(1, b"a"), (2, None), (2, None), (2, None), (2, None), (3, b"z")]
@@ -126,10 +126,10 @@ TWINS: list[Record] = [(1, b"a"), (2, None), (2, None), (2, None), (2, None), (3
     ],
 )
 def test_what_does_not_fit_or_fits_twice_is_refused_with_a_next_step(
-    known: Known, copy: Copy, text: str
+    known: KnownRecord, copy: CopiedRecord, text: str
 ) -> None:
     with pytest.raises(NotMovableError, match=text) as caught:
-        find_boundary(PLACE, known, copy)
+        translate_offset(PLACE, known, copy)
 
     assert "--next orders:0:OFFSET" in caught.value.next_step
 
@@ -137,7 +137,7 @@ def test_what_does_not_fit_or_fits_twice_is_refused_with_a_next_step(
 def test_the_old_cluster_tells_equal_records_apart() -> None:
     known = read(TWINS[:3], TWINS[3:])
 
-    assert find_boundary(PLACE, known, copied(TWINS)).new_next == 3
+    assert translate_offset(PLACE, known, copied(TWINS)).new_next == 3
 
 
 @pytest.mark.parametrize(
@@ -157,22 +157,22 @@ def test_the_old_cluster_tells_equal_records_apart() -> None:
     ],
 )
 def test_a_given_offset_may_say_what_is_open_and_contradict_nothing(
-    known: Known, given: int, text: str | None
+    known: KnownRecord, given: int, text: str | None
 ) -> None:
     copy = copied(TWINS if text is None and len(known.before) == 3 else distinct(8))
 
     if text is None:
-        assert find_boundary(PLACE, known, copy, given).new_next == given
+        assert translate_offset(PLACE, known, copy, given).new_next == given
     else:
         with pytest.raises(NotMovableError, match=text):
-            find_boundary(PLACE, known, copy, given)
+            translate_offset(PLACE, known, copy, given)
 
 
 def test_null_and_empty_keys_and_values_are_different_records() -> None:
-    made = {make_print(1, k, v) for k in (None, b"", b"x") for v in (None, b"", b"x")}
+    made = {fingerprint_record(1, k, v) for k in (None, b"", b"x") for v in (None, b"", b"x")}
 
     assert len(made) == 9
-    assert make_print(1, b"ab", b"c") != make_print(1, b"a", b"bc")
+    assert fingerprint_record(1, b"ab", b"c") != fingerprint_record(1, b"a", b"bc")
 
 
 records = st.lists(
@@ -197,7 +197,7 @@ def test_a_boundary_that_is_found_is_the_true_one_whatever_the_offsets(
     copy = copied(log[first:last], offsets[first:last])
 
     try:
-        found = find_boundary(PLACE, known, copy)
+        found = translate_offset(PLACE, known, copy)
     except NotMovableError:
         return
 
@@ -215,10 +215,10 @@ def test_records_that_differ_are_always_found_and_never_doubled_by_a_copy_that_h
     wrong = data.draw(st.integers(0, middle - 1))
     known = read(whole[:middle])
 
-    assert find_boundary(PLACE, known, copied(whole)).new_next == middle
+    assert translate_offset(PLACE, known, copied(whole)).new_next == middle
     doubled = [*whole[: wrong + 1], *whole[wrong:]]
     try:
-        found = find_boundary(PLACE, known, copied(doubled))
+        found = translate_offset(PLACE, known, copied(doubled))
     except NotMovableError:
         return
     assert doubled[found.new_next :] == whole[middle:]

@@ -14,8 +14,8 @@ from frazil.errors import (
     UnknownTopicError,
 )
 from frazil.iceberg.branches import create_branch, name_branch
-from frazil.iceberg.fast_forward import Seal, publish_seal
-from frazil.ingest.dead_letters import ensure_dead_letters_table, select_counting
+from frazil.iceberg.fast_forward import FastForward, fast_forward_main
+from frazil.ingest.dead_letters import ensure_dead_letters_table, select_open
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, encode_coordinates
 from frazil.ledger.history import Span, Spans, Step, list_spans
@@ -190,7 +190,9 @@ def redrive(
         **(told or {}),
     }
     staged_id = lake.table.metadata.refs[branch].snapshot_id
-    publish_seal(lake.store, Seal(name, branch, staged_id, summary), lambda _t, _h: None)
+    fast_forward_main(
+        lake.store, FastForward(name, branch, staged_id, summary), lambda _t, _h: None
+    )
 
 
 def test_a_letter_that_came_back_does_not_count_and_its_row_does(pipeline: Pipeline) -> None:
@@ -518,7 +520,7 @@ def test_a_letter_counts_by_the_last_attempt_that_covers_it() -> None:
     spans = Spans(current=(Span(0, 10, 0), Span(0, 5, 1)))
     letters = {"first": offsets_of(2, 7), "replay": offsets_of(3), "abandoned": offsets_of(8)}
 
-    counting, _ = select_counting(letters, spans, {0: "first", 1: "replay"}, {})
+    counting, _ = select_open(letters, spans, {0: "first", 1: "replay"}, {})
 
     assert counting.tolist() == [3, 7]
 

@@ -18,15 +18,15 @@ from frazil.observability.cost import (
     MaintenanceCost,
     Prices,
     Rates,
-    TableFacts,
+    TableSizes,
     average_day,
+    estimate_other_freshness,
     fit_fixed_cost,
-    imagine,
     load_prices,
     price,
     sum_up_days,
 )
-from frazil.observability.cost_report import choose_points, read_cost, tell_unmeasured
+from frazil.observability.cost_report import choose_points, describe_unmeasured, read_cost
 from frazil.workspace import Workspace
 
 MONDAY = datetime(2026, 1, 5, 23, 50, tzinfo=UTC)
@@ -40,8 +40,8 @@ def batch(minutes: int, **facts: int) -> BatchCost:
     return BatchCost(at=MONDAY + timedelta(minutes=minutes), **{"records": 10, **facts})  # type: ignore[arg-type]
 
 
-def snapshot(minutes: int, live: int, *, is_batch: bool = True, written: int = 0) -> TableFacts:
-    return TableFacts(MONDAY + timedelta(minutes=minutes), is_batch, written, live, live // 10)
+def snapshot(minutes: int, live: int, *, is_batch: bool = True, written: int = 0) -> TableSizes:
+    return TableSizes(MONDAY + timedelta(minutes=minutes), is_batch, written, live, live // 10)
 
 
 def test_each_day_counts_its_own_batches_and_a_day_without_any_keeps_what_is_live() -> None:
@@ -108,7 +108,7 @@ def test_more_batches_never_cost_less_and_never_more_than_in_proportion(
     fit = fit_fixed_cost(points)
     now = 24 * fit.mean
 
-    told = imagine(Rates(24, 1, 1, None), fit, factor, None)
+    told = estimate_other_freshness(Rates(24, 1, 1, None), fit, factor, None)
 
     low, high = told.cpu_seconds_range
     slack = 1e-9 * (1 + now)
@@ -137,7 +137,7 @@ def test_twice_the_freshness_costs_the_fixed_part_of_each_new_batch() -> None:
     rates = average_day([batch(0), batch(10), batch(20)], timedelta(hours=12))
     fit = Fit(runs=20, mean=5, fixed=2, low=1, high=3, reliable=True)
 
-    twice = imagine(rates, fit, 2, Prices(cpu_core_hour=3600))
+    twice = estimate_other_freshness(rates, fit, 2, Prices(cpu_core_hour=3600))
 
     assert (rates.batches, rates.interval_seconds) == (6, 600)
     assert (twice.batches, twice.interval_seconds) == (12, 300)
@@ -150,7 +150,7 @@ def test_only_wholly_measured_batches_are_fitted_and_the_others_are_told() -> No
 
     assert choose_points(batches) == [(10, 5.0)]
     assert choose_points(batches[:2]) == [(10, 1.0)]
-    assert [line[:6] for line in tell_unmeasured(batches)] == ["1 of 3", "Spark'"]
+    assert [line[:6] for line in describe_unmeasured(batches)] == ["1 of 3", "Spark'"]
 
 
 def test_money_is_split_by_what_it_is_paid_for() -> None:

@@ -9,9 +9,9 @@ from support.lake import Lake, make_stream
 from frazil.events import Event
 from frazil.iceberg.ledger_archive import archive_all_entries
 from frazil.maintenance.messages import TableReport
-from frazil.observability.dead_letter_report import LetterReport
+from frazil.observability.dead_letter_report import DeadLetterReport
 from frazil.observability.freshness import FreshnessReport
-from frazil.observability.readiness import Line, Scorecard, judge_readiness
+from frazil.observability.readiness import ReadinessCheck, Scorecard, judge_readiness
 from frazil.observability.readiness_facts import (
     Access,
     ReadinessFacts,
@@ -61,13 +61,13 @@ GOOD = ReadinessFacts(
     rollback_hours=24,
     expire_hours=72,
     table=TableReport(table="demo.orders", files=10, small_files=2),
-    letters=LetterReport(stream="orders", table="t", open=0, resolved=3, groups=()),
+    letters=DeadLetterReport(stream="orders", table="t", open=0, resolved=3, groups=()),
     drills={"replay": DRILL},
     around=Surroundings(),
 )
 
 
-def judge(facts: ReadinessFacts, outage_hours: int = 72) -> dict[str, Line]:
+def judge(facts: ReadinessFacts, outage_hours: int = 72) -> dict[str, ReadinessCheck]:
     return {line.name: line for line in judge_readiness(facts, outage_hours)}
 
 
@@ -90,7 +90,7 @@ def stands(**around: object) -> ReadinessFacts:
     return replace(GOOD, around=replace(GOOD.around, **around))  # type: ignore[arg-type]
 
 
-LETTERS = LetterReport(stream="orders", table="t", open=4, resolved=0, groups=())
+LETTERS = DeadLetterReport(stream="orders", table="t", open=4, resolved=0, groups=())
 
 
 @pytest.mark.parametrize(

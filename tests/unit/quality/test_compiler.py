@@ -15,10 +15,10 @@ from frazil.quality.sql import (
     compare,
     compare_columns,
     find_among,
-    weigh_sum,
     write_count,
     write_sum,
     write_text,
+    write_weighted_sum,
 )
 from frazil.quality.value_tests import NOT_ASCII
 
@@ -99,14 +99,14 @@ def test_a_sum_takes_what_a_row_brings_along(brought: str, *, is_absolute: bool)
     end = "THEN CAST(`a` AS DOUBLE) END"
     sql = write_sum(f"`s` = '{end}'", "`a`", is_absolute=is_absolute)
 
-    weighed = weigh_sum(sql, "`a`", "t", "m")
+    weighed = write_weighted_sum(sql, "`a`", "t", "m")
 
     before, _, after = sql.rpartition(end)
     assert end in before  # the text of the condition stays
     assert weighed == f"{before}THEN coalesce({brought}, CAST(`a` AS DOUBLE)) END{after}"
-    assert weigh_sum(sql, "`b`", "t", "m") == sql
+    assert write_weighted_sum(sql, "`b`", "t", "m") == sql
     count = write_count(f"s = '{end}'")
-    assert weigh_sum(count, "`a`", "t", "m") == count
+    assert write_weighted_sum(count, "`a`", "t", "m") == count
 
 
 def test_the_rest_names_every_column_that_it_reads() -> None:

@@ -19,8 +19,8 @@ from frazil.recovery.backfill_rules import (
     cut_windows,
     find_beginnings,
     list_free,
-    refuse_both,
-    refuse_live,
+    require_below_beginning,
+    validate_one_selection,
 )
 from frazil.streams.timestamps import read_span
 
@@ -133,11 +133,11 @@ def test_a_stream_begins_where_its_first_state_does_and_again_where_its_topic_do
 def test_the_live_stream_is_refused_with_where_it_begins() -> None:
     begins = {("a", 0): 100}
 
-    refuse_live("s", {"a": {0: OffsetRange(0, 100)}}, begins)
+    require_below_beginning("s", {"a": {0: OffsetRange(0, 100)}}, begins)
     with pytest.raises(TargetError, match=r"a-0 \[50, 101\) reaches .* a-0: 100"):
-        refuse_live("s", {"a": {0: OffsetRange(50, 101)}}, begins)
+        require_below_beginning("s", {"a": {0: OffsetRange(50, 101)}}, begins)
     with pytest.raises(TargetError, match=r"a-1 \[0, 1\)"):
-        refuse_live("s", {"a": {1: OffsetRange(0, 1)}}, begins)
+        require_below_beginning("s", {"a": {1: OffsetRange(0, 1)}}, begins)
 
 
 def test_a_time_that_ends_before_it_begins_is_refused() -> None:
@@ -151,6 +151,6 @@ def test_a_time_that_ends_before_it_begins_is_refused() -> None:
 
 
 def test_offsets_and_instants_at_once_are_refused() -> None:
-    refuse_both((), None, None)
+    validate_one_selection((), None, None)
     with pytest.raises(ConfigurationError, match="both"):
-        refuse_both(("a:0:0-1",), "2026-01-31T00:00:00Z", None)
+        validate_one_selection(("a:0:0-1",), "2026-01-31T00:00:00Z", None)

@@ -13,7 +13,7 @@ from frazil.errors import StageLostError, StageStaleError, TargetError
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.publishing import publish_batch
-from frazil.ledger.recovery_point import Landed, keys
+from frazil.ledger.recovery_point import PublishedBatch, keys
 from frazil.recovery.range_overwrite import publish_replacement
 from frazil.workspace import Workspace
 
@@ -32,7 +32,7 @@ def plan_replay(lake: Lake, start: int, end: int, batch_id: str = "replay") -> B
     return ahead.model_copy(update={"batch_id": batch_id, "ranges": {"orders": {0: (start, end)}}})
 
 
-def replay(lake: Lake, work: Workspace, plan: BatchPlan) -> Landed:
+def replay(lake: Lake, work: Workspace, plan: BatchPlan) -> PublishedBatch:
     """Stage and publish a replay."""
     staged = lake.stage(plan)
     return publish_replacement(work, plan, staged, passed(plan, staged))

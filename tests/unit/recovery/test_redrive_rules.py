@@ -7,22 +7,27 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import ConfigurationError, StageStaleError, TargetError
-from frazil.ingest.dead_letters import Taken, group_letters, judge_letters, list_slices
+from frazil.ingest.dead_letters import (
+    Resolved,
+    group_dead_letters,
+    list_slices,
+    resolve_dead_letters,
+)
 from frazil.ledger.coordinates import Offsets
-from frazil.ledger.history import NOBODY, Span, Spans, Step
+from frazil.ledger.history import UNCLAIMED, Span, Spans, Step
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import LedgerEntry, keys
 from frazil.ledger.state import StreamState
-from frazil.recovery.messages import LetterChoice, parse_choice
+from frazil.recovery.messages import DeadLetterChoice, parse_choice
 from frazil.recovery.redrive_rules import (
     MAX_LETTERS,
-    choose_letters,
+    choose_dead_letters,
     find_end,
-    refuse_unknown,
-    refuse_upserts,
-    split_letters,
+    require_append_only,
+    split_dead_letters,
+    validate_choice,
 )
-from frazil.recovery.replay_rules import refuse_ambiguous
+from frazil.recovery.replay_rules import require_one_incarnation
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ONE = datetime(2026, 3, 1, 13, tzinfo=UTC)
@@ -59,9 +64,9 @@ def offsets_of(*offsets: int) -> Offsets:
 def test_a_letter_counts_by_main_alone(
     index: int, spans: list[Span], taken: dict[int, Offsets], expected: tuple[bool, int]
 ) -> None:
-    listed = {place: Taken(offsets, place) for place, offsets in taken.items()}
+    listed = {place: Resolved(offsets, place) for place, offsets in taken.items()}
 
-    lots = judge_letters(offsets_of(4), offsets_of(index), Spans(tuple(spans)), listed)
+    lots = resolve_dead_letters(offsets_of(4), offsets_of(index), Spans(tuple(spans)), listed)
 
     assert (bool(lots.is_open[0]), int(lots.takers[0])) == expected
 
@@ -70,22 +75,22 @@ def test_a_letter_counts_by_main_alone(
     ("taken", "is_open"),
     [
         ({}, [True, True, True]),
-        ({3: Taken(offsets_of(3, 7), 3)}, [True, False, False]),
-        ({3: Taken(offsets_of(3, 7), 1)}, [False, True, False]),
-        ({3: Taken(offsets_of(3), 1), 4: Taken(offsets_of(3), 4)}, [False, False, True]),
-        ({3: Taken(offsets_of(3, 7), 0)}, [True, True, True]),
+        ({3: Resolved(offsets_of(3, 7), 3)}, [True, False, False]),
+        ({3: Resolved(offsets_of(3, 7), 1)}, [False, True, False]),
+        ({3: Resolved(offsets_of(3), 1), 4: Resolved(offsets_of(3), 4)}, [False, False, True]),
+        ({3: Resolved(offsets_of(3, 7), 0)}, [True, True, True]),
     ],
     ids=["none came back", "of today's log", "of the old log", "of both", "of a log unknown"],
 )
 def test_letters_of_a_log_that_ended_count_beside_those_at_the_same_offsets(
-    taken: dict[int, Taken], is_open: list[bool]
+    taken: dict[int, Resolved], is_open: list[bool]
 ) -> None:
     spans = Spans((Span(0, 5, 2),), (Span(0, 10, 0),), restarts=(1,))
 
-    lots = judge_letters(offsets_of(3, 3, 7), offsets_of(0, 2, 0), spans, taken)
+    lots = resolve_dead_letters(offsets_of(3, 3, 7), offsets_of(0, 2, 0), spans, taken)
 
     assert lots.is_open.tolist() == is_open
-    assert lots.ends.tolist() == [1, NOBODY, 1]
+    assert lots.ends.tolist() == [1, UNCLAIMED, 1]
 
 
 LETTERS = pa.table(
@@ -122,7 +127,7 @@ def test_a_choice_names_the_letters_that_all_of_it_fits(
 ) -> None:
     choice = parse_choice({"stream": "orders", **chosen})
 
-    found = choose_letters(LETTERS, np.ones(4, dtype=np.bool_), choice)
+    found = choose_dead_letters(LETTERS, np.ones(4, dtype=np.bool_), choice)
 
     assert found.tolist() == places
 
@@ -143,16 +148,16 @@ STEPS = (Step(LedgerEntry(10, None, 0, {}), keys.INGEST, None, READ, {}),)
 def test_a_choice_of_what_the_stream_never_read_is_refused(
     chosen: dict[str, object], says: str
 ) -> None:
-    refuse_unknown(parse_choice({"stream": "orders", "offsets": ["a:1:0-9"]}), STEPS, LETTERS)
+    validate_choice(parse_choice({"stream": "orders", "offsets": ["a:1:0-9"]}), STEPS, LETTERS)
 
     with pytest.raises(ConfigurationError, match=says):
-        refuse_unknown(parse_choice({"stream": "orders", **chosen}), STEPS, LETTERS)
+        validate_choice(parse_choice({"stream": "orders", **chosen}), STEPS, LETTERS)
 
 
 def test_a_letter_that_does_not_count_is_never_chosen() -> None:
     is_open = np.array([True, False, True, True])
 
-    assert choose_letters(LETTERS, is_open, LetterChoice(stream="a")).tolist() == [0, 2, 3]
+    assert choose_dead_letters(LETTERS, is_open, DeadLetterChoice(stream="a")).tolist() == [0, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -179,11 +184,13 @@ def test_a_wrong_choice_is_refused_with_its_field(given: dict[str, object], says
 def test_what_a_form_leaves_empty_chooses_all_and_a_dry_run_is_the_default() -> None:
     form = dict.fromkeys(("reasons", "since", "until", "offsets", "schema_ids"))
 
-    assert parse_choice({"stream": "orders", **form}) == LetterChoice(stream="orders", dry_run=True)
+    assert parse_choice({"stream": "orders", **form}) == DeadLetterChoice(
+        stream="orders", dry_run=True
+    )
 
 
 def test_letters_are_grouped_by_attempt_and_partition() -> None:
-    grouped = group_letters(LETTERS)
+    grouped = group_dead_letters(LETTERS)
 
     plain = {a: {p: o.tolist() for p, o in held.items()} for a, held in grouped.items()}
     assert plain == {"one": {("a", 0): [4], ("a", 1): [4], ("b", 0): [4]}, "two": {("a", 0): [5]}}
@@ -193,16 +200,16 @@ def test_letters_are_grouped_by_attempt_and_partition() -> None:
 def test_a_large_choice_is_cut_into_several_redrives() -> None:
     places = np.arange(2 * MAX_LETTERS + 1)
 
-    portions = list(split_letters(places, np.full(len(places), NOBODY)))
+    portions = list(split_dead_letters(places, np.full(len(places), UNCLAIMED)))
 
     assert [len(portion) for portion in portions] == [MAX_LETTERS, MAX_LETTERS, 1]
 
 
 def test_a_redrive_takes_letters_of_one_log_and_names_its_end() -> None:
-    ends = offsets_of(1, NOBODY, 1, NOBODY)
+    ends = offsets_of(1, UNCLAIMED, 1, UNCLAIMED)
     gap = Step(LedgerEntry(12, 11, 0, {}), keys.GAP, None, None, {})
 
-    portions = [portion.tolist() for portion in split_letters(offsets_of(0, 1, 2), ends)]
+    portions = [portion.tolist() for portion in split_dead_letters(offsets_of(0, 1, 2), ends)]
 
     assert portions == [[1], [0, 2]]
     assert [find_end((gap, gap), ends[portion]) for portion in portions] == [None, 12]
@@ -216,6 +223,6 @@ def test_a_stream_that_merges_by_key_is_refused() -> None:
     step = Step(sealed, keys.INGEST, None, None, {"orders": {0: OffsetRange(0, 9)}})
 
     with pytest.raises(ConfigurationError, match="bring a deleted key back"):
-        refuse_upserts((step,), "orders")
+        require_append_only((step,), "orders")
     with pytest.raises(TargetError, match=r"(?s)merged by key.*`frazil recover orders --to-offset"):
-        refuse_ambiguous("orders", {"orders": {0: OffsetRange(0, 1)}}, (step,))
+        require_one_incarnation("orders", {"orders": {0: OffsetRange(0, 1)}}, (step,))

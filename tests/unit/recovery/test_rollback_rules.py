@@ -13,7 +13,7 @@ from frazil.ledger.recovery_point import History, LedgerEntry, keys
 from frazil.ledger.state import encode_state
 from frazil.recovery.messages import RecoverRequest
 from frazil.recovery.retention_check import list_lost
-from frazil.recovery.rollback_rules import choose_target, decide_rewind, list_read_again
+from frazil.recovery.rollback_rules import choose_target, decide_rollback, list_reread_ranges
 
 
 def ask(**given: object) -> RecoverRequest:
@@ -89,7 +89,7 @@ def test_every_stream_of_the_table_goes_back_and_a_later_one_to_its_beginning(la
     lake.mark(keys.ADOPT, {"refunds": later}, table, history)
     lake.ingest(5, 5)
 
-    rewind = decide_rewind(lake.history, "orders", target)
+    rewind = decide_rollback(lake.history, "orders", target)
 
     raised = rewind.raised(lake.history, "new")
     assert {name: (s.epoch, s.batch) for name, s in raised.items()} == {
@@ -105,7 +105,7 @@ def test_a_target_before_the_stream_began_is_refused(lake: Lake, heads: list[int
     lake.begin(make_stream("refunds", source={"topic": "refunds"}))
 
     with pytest.raises(TargetError, match="before the stream began"):
-        decide_rewind(lake.history, "refunds", heads[1])
+        decide_rollback(lake.history, "refunds", heads[1])
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,6 @@ def test_what_kafka_cannot_give_back(
 
 
 def test_what_is_read_again_lies_between_two_states() -> None:
-    again = list_read_again({"orders": (2, 5)}, {"orders": (4, 5, 3)})
+    again = list_reread_ranges({"orders": (2, 5)}, {"orders": (4, 5, 3)})
 
     assert again == {"orders": {0: OffsetRange(2, 4), 2: OffsetRange(0, 3)}}

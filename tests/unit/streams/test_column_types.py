@@ -17,8 +17,8 @@ from frazil.streams.column_types import (
     StructType,
     format_type,
     parse_column,
-    refuse_name_clashes,
     to_spark_ddl,
+    validate_distinct_names,
 )
 
 EVERY_PRIMITIVE = [*PRIMITIVES, "decimal(9,2)", "decimal(38,38)", "fixed(16)"]
@@ -100,7 +100,7 @@ def test_columns_that_differ_only_in_case_are_refused() -> None:  # E11
     columns = (parse_column("id", "long"), parse_column("Id", "long"))
 
     with pytest.raises(ValueError, match="'id' and 'Id' differ only in case"):
-        refuse_name_clashes(columns)
+        validate_distinct_names(columns)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 from support.lake import Lake, make_stream
 
 from frazil.errors import StreamFileError, UnknownStreamError
-from frazil.ingest.bootstrap import refuse_departed, remember_route
+from frazil.ingest.bootstrap import remember_route, require_unchanged_route
 from frazil.maintenance.erasure import list_siblings
 from frazil.streams.loading import load_readable_streams, load_stream, load_streams_of
-from frazil.streams.routes import count_own
+from frazil.streams.routes import count_own_records
 from frazil.workspace import Workspace
 
 EVENTS = """\
@@ -119,9 +119,9 @@ def test_a_routes_tables_and_names_are_nobody_elses(tmp_path: Path) -> None:
 def test_a_table_judges_its_own_records_the_rest_judges_all(tmp_path: Path) -> None:
     rest, orders, _ = load_streams_of(write(tmp_path))
 
-    assert count_own(orders.route, 100, 90) == 10
-    assert count_own(rest.route, 100, 90) == 100
-    assert count_own(None, 100, 0) == 100
+    assert count_own_records(orders.route, 100, 90) == 10
+    assert count_own_records(rest.route, 100, 90) == 100
+    assert count_own_records(None, 100, 0) == 100
 
 
 ROUTED = {"columns": {"kind": "string", "id": "long!"}}
@@ -142,7 +142,7 @@ def test_a_value_may_join_a_route_and_cannot_leave_it(lake: Lake, work: Workspac
         with pytest.raises(StreamFileError, match=r"no longer has a\b|no longer has a, b"):
             remember_route(changed)
         with pytest.raises(StreamFileError, match="would be nowhere"):
-            refuse_departed(lake.table, changed.stream)
+            require_unchanged_route(lake.table, changed.stream)
     remember_route(routed(work, a="demo.elsewhere", b="demo.b"))
 
     assert lake.table.metadata_location == before
@@ -154,7 +154,7 @@ def test_the_field_of_a_route_cannot_change(lake: Lake, work: Workspace) -> None
     other = make_stream(value=columns, route={"field": "sort", "tables": {"a": "demo.a"}})
 
     with pytest.raises(StreamFileError, match="field has changed"):
-        refuse_departed(lake.table, other)
+        require_unchanged_route(lake.table, other)
 
 
 def test_the_streams_of_a_route_know_each_other(tmp_path: Path) -> None:

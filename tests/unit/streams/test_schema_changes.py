@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import StructType as IcebergStruct
 
-from frazil.iceberg.table_schema import build_table_schema, list_misfits, to_columns
+from frazil.iceberg.table_schema import build_table_schema, list_schema_differences, to_columns
 from frazil.ledger.keys import KAFKA_COLUMN
 from frazil.schemas.merge import merge_schema
 from frazil.streams.column_types import Column, ColumnType, ListType, MapType, Primitive, StructType
@@ -130,7 +130,7 @@ def test_a_table_that_followed_agrees_and_has_lost_no_column(name: str) -> None:
 
     written = frozenset(column.name for column in want)
     assert not compare_columns(own_columns(after), want, written)
-    assert not list_misfits(after, want)
+    assert not list_schema_differences(after, want)
     ids = {field.field_id for field in before.fields}
     assert ids <= {field.field_id for field in after.fields}
     assert after.fields[-1] == before.fields[-1]
@@ -221,7 +221,7 @@ def test_fields_of_a_struct_in_another_order_are_no_change_and_refused_by_name()
     have, want = ((Column("b", StructType(pair), required=False),) for pair in ((x, y), (y, x)))
 
     assert compare_columns(have, want, ALL) == ()
-    (misfit,) = list_misfits(merged(have, have)[1], want)
+    (misfit,) = list_schema_differences(merged(have, have)[1], want)
     assert misfit.startswith("column b is struct<")
 
 
@@ -236,7 +236,7 @@ def test_whatever_is_possible_is_reached_in_one_step(
 
     written = frozenset(column.name for column in want)
     assert not compare_columns(own_columns(after), want, written)
-    assert not list_misfits(after, want)
+    assert not list_schema_differences(after, want)
     names = [f.name.lower() for f in after.fields]
     assert len(set(names)) == len(names)
     ids = list(list_ids(after.as_struct()))
