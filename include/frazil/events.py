@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from frazil.connections import home_dir
 from frazil.errors import FrazilError, SupersededError
+from frazil.messages import Report
 from frazil.workspace import Workspace
 
 _KEPT_SECONDS = 7200
@@ -32,10 +31,8 @@ def notes_folder() -> Path:
     return home_dir() / "timeline"
 
 
-class Event(BaseModel):
+class Event(Report):
     """Something that happened, with an id that a repetition shares."""
-
-    model_config = ConfigDict(frozen=True)
 
     event_id: str
     at: datetime

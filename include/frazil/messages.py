@@ -1,33 +1,37 @@
-"""Bases of what crosses a process: `Message` is versioned JSON, `Report` a frozen answer."""
+"""Base classes of JSON values: messages between processes, their parts, and reports."""
 
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
 
-class Message(BaseModel):
-    """A frozen value with a version that crosses process borders as JSON."""
+class Report(BaseModel):
+    """A frozen value that is printed or stored as JSON; unknown fields are ignored when read."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class MessagePart(BaseModel):
+    """A frozen value inside a message or a table property; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Message(MessagePart):
+    """A frozen, versioned value that crosses a process border as JSON."""
 
     v: Literal[1] = 1
 
     def encode(self) -> str:
-        """Write the message as JSON."""
+        """Return the message as JSON."""
         return self.model_dump_json()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `encode` wrote; unknown keys are refused."""
+        """Read JSON that `encode` wrote; unknown fields are refused."""
         return cls.model_validate_json(text)
 
     @property
     def is_last_word(self) -> bool:
-        """Say whether the tasks behind this answer have nothing left to do."""
+        """Return whether the tasks after this message have nothing to do."""
         return False
-
-
-class Report(BaseModel):
-    """A frozen answer that prints as JSON."""
-
-    model_config = ConfigDict(frozen=True)

@@ -7,31 +7,26 @@ import json
 from collections.abc import Mapping
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
-
 from frazil.errors import BatchBlockedError, StageStaleError
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.planning import transform_version
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import RecoveryPoint
+from frazil.messages import MessagePart, Report
 from frazil.quality.suite_files import check_suite_fits, load_suite
 from frazil.workspace import Workspace
 
 
-class Waiver(BaseModel):
+class Waiver(MessagePart):
     """Who lets a blocked batch pass, and why."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     by: str
     reason: str
     at: str
 
 
-class BlockedBatch(BaseModel):
+class BlockedBatch(MessagePart):
     """The whole plan that failed its check, the reasons, and the waiver if there is one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     plan: BatchPlan
     error: str
@@ -41,10 +36,8 @@ class BlockedBatch(BaseModel):
     waiver: Waiver | None = None
 
 
-class RulesFingerprint(BaseModel):
+class RulesFingerprint(Report):
     """What a blocked batch was judged with; any change opens the stream again."""
-
-    model_config = ConfigDict(frozen=True)
 
     suite_hash: str
     stream_hash: str

@@ -2,12 +2,10 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from frazil.ledger.offsets import Ranges, Runs, unpack_ranges
 from frazil.ledger.state import StreamState
 from frazil.ledger.usage import Usage
-from frazil.messages import Message
+from frazil.messages import Message, MessagePart
 from frazil.quality.messages import CutPoints
 from frazil.schemas.wire_format import KeyDecode, Part, WireFormat
 from frazil.streams.routes import Route
@@ -78,10 +76,8 @@ class NothingToRead(Message):
         return True
 
 
-class PartitionCount(BaseModel):
+class PartitionCount(MessagePart):
     """What was read from one partition, and how much of it is good."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     topic: str
     partition: int
@@ -117,10 +113,8 @@ class Staged(Message):
     used: Usage | None = None
 
 
-class ExpectationOutcome(BaseModel):
+class ExpectationOutcome(MessagePart):
     """The verdict on one expectation, with a line for people."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     type: str
     column: str | None = None
@@ -159,19 +153,15 @@ class Published(Message):
     ranges: dict[str, dict[int, tuple[int, int]]]
 
 
-class PartitionBy(BaseModel):
+class PartitionBy(MessagePart):
     """What tells partitions apart: a column, and a transform of the Iceberg specification."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str
     transform: str
 
 
-class FastPathSpec(BaseModel):
+class FastPathSpec(MessagePart):
     """How Spark's Python workers may write rows themselves: where, and by which schema."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: str
     schema_ipc: str

@@ -3,9 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from frazil.messages import Message
+from frazil.messages import Message, Report
 
 
 class MoveRequest(Message):
@@ -71,13 +69,7 @@ class CompareRequest(Message):
     rows_only: bool = False
 
 
-class AdoptionAnswer(BaseModel):
-    """A frozen part of the answer."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class Samples(AdoptionAnswer):
+class Samples(Report):
     """At most twenty offsets of each kind."""
 
     missing: tuple[int, ...] = ()
@@ -87,7 +79,7 @@ class Samples(AdoptionAnswer):
     changed: tuple[int, ...] = ()
 
 
-class PartitionReport(AdoptionAnswer):
+class PartitionReport(Report):
     """One partition; `judged` is the half-open range that both sides claim to have read.
 
     `missing` records are on the left alone, `extra` ones on the right alone; of them so many are
@@ -125,7 +117,7 @@ class PartitionReport(AdoptionAnswer):
         )
 
 
-class ColumnReport(AdoptionAnswer):
+class ColumnReport(Report):
     """One column name; a type is null where the side lacks the column."""
 
     name: str
@@ -136,7 +128,7 @@ class ColumnReport(AdoptionAnswer):
     is_difference: bool
 
 
-class SideReport(AdoptionAnswer):
+class SideReport(Report):
     """One side: what was read, where its coordinates are, and how fresh it is.
 
     `unplaced` rows have no coordinate and are not judged.
@@ -156,7 +148,7 @@ class SideReport(AdoptionAnswer):
 Verdict = Literal["equal", "different", "nothing in common"]
 
 
-class Comparison(AdoptionAnswer):
+class Comparison(Report):
     """Two tables, offset by offset.
 
     `layout` lists differences of columns and partitioning that a reader meets. With `rows_only`

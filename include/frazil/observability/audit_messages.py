@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from frazil.ledger.coordinates import SHOWN_COORDINATES
+from frazil.messages import Report
 
 Coordinate = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -14,20 +13,16 @@ Coordinate = tuple[str, int, int]
 Invariant = Literal["I1", "I2", "I3", "I4", "I10"]
 
 
-class Finding(BaseModel):
+class Finding(Report):
     """One broken invariant of protocol.md; at most twenty of the records concerned."""
-
-    model_config = ConfigDict(frozen=True)
 
     invariant: Invariant
     text: str
     coordinates: tuple[Coordinate, ...] = ()
 
 
-class AuditCounts(BaseModel):
+class AuditCounts(Report):
     """What the audit counted, in records; `offsets_aged` of the published ones left Kafka."""
-
-    model_config = ConfigDict(frozen=True)
 
     snapshots: int
     batches: int
@@ -39,14 +34,12 @@ class AuditCounts(BaseModel):
     offsets_aged: int
 
 
-class AuditAnswer(BaseModel):
+class AuditAnswer(Report):
     """The verdict on one stream, from Kafka and the table alone.
 
     `checked_from` names per partition (`topic-0`) the first offset that could be compared with
     Kafka; below it only the ledger's own counts were checked.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     stream: str
     table: str

@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frazil.errors import ConfigurationError
+from frazil.messages import Report
 
 MIN_RUNS = 10
 """Fewer batches make no fit."""
@@ -66,16 +67,8 @@ class MaintenanceCost:
     cpu_ms: int
 
 
-class _Answer(BaseModel):
-    """A frozen answer that prints as JSON."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class Money(BaseModel):
+class Money(Report):
     """Money by what it is paid for."""
-
-    model_config = ConfigDict(frozen=True)
 
     cpu: float
     storage: float
@@ -84,7 +77,7 @@ class Money(BaseModel):
     total: float
 
 
-class DayCost(_Answer):
+class DayCost(Report):
     """One day in UTC; `measured` batches know their CPU, and `spark_measured` that of Spark."""
 
     day: date
@@ -105,7 +98,7 @@ class DayCost(_Answer):
     money: Money | None = None
 
 
-class Fit(_Answer):
+class Fit(Report):
     """The part of a batch's cost that does not depend on its records, with its range."""
 
     runs: int
@@ -117,7 +110,7 @@ class Fit(_Answer):
     why: str = ""
 
 
-class FreshnessEstimate(_Answer):
+class FreshnessEstimate(Report):
     """A day with `factor` times as many batches of the same records; ranges are low and high."""
 
     factor: float

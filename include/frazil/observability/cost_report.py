@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict
-
 from frazil.events import read_notes
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.usage import parse_usage
+from frazil.messages import Report
 from frazil.observability.cost import (
     FACTORS,
     BatchCost,
@@ -35,10 +34,8 @@ NEVER_COUNTED = (
 )
 
 
-class CostReport(BaseModel):
+class CostReport(Report):
     """A stream's cost since an instant; `live` figures are those of its whole table."""
-
-    model_config = ConfigDict(frozen=True)
 
     stream: str
     table: str

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from frazil.ledger.state import StreamState
+from frazil.messages import Report
 from frazil.streams.models import Freshness
 from frazil.streams.timestamps import describe_seconds
 
@@ -69,15 +68,13 @@ _ALWAYS_WARN: frozenset[Cause] = frozenset({"blocked", "review", "not_started"})
 Level = Literal["ok", "warn", "fail"]
 
 
-class FreshnessReport(BaseModel):
+class FreshnessReport(Report):
     """The verdict of one watch; ages in seconds, None where there is nothing to measure.
 
     `record_age_seconds` is the bare age of the oldest unread record's timestamp;
     `retention_covers_seconds` is how long the stream may stand still from now without a loss, and
     `partitions_covered_seconds` the same by partition (`topic-0`), where it is known.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     stream: str
     table: str

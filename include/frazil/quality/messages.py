@@ -2,19 +2,17 @@
 
 from typing import TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from frazil.messages import MessagePart
 
 Point: TypeAlias = int | float | str
 
 
-class CutPoints(BaseModel):
+class CutPoints(MessagePart):
     """Constants by column: of values, as the column's type holds them, and of texts' lengths.
 
     `patterns` are for RE2, by column too. `extremes` names the columns whose smallest and largest
     value is asked for, `sums` those whose sum is.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     values: dict[str, tuple[Point, ...]] = {}
     lengths: dict[str, tuple[int, ...]] = {}

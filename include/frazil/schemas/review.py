@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
 from pyiceberg.partitioning import PartitionField, validate_partition_name
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -20,6 +19,7 @@ from frazil.iceberg.table_schema import to_columns
 from frazil.ledger import keys
 from frazil.ledger.offsets import plain_offsets
 from frazil.ledger.recovery_point import find_recovery_point
+from frazil.messages import MessagePart
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
 from frazil.schemas.merge import merge_schema
 from frazil.schemas.partition_evolution import compare_partitions, list_partitions
@@ -28,14 +28,12 @@ from frazil.streams.schema_changes import EFFECTS, SchemaChange, choose_policy, 
 from frazil.workspace import Workspace
 
 
-class SchemaAnswer(BaseModel):
+class SchemaAnswer(MessagePart):
     """What a person said to some changes; it leaves the table as it is.
 
     `stop`: the stream rests. `quarantine`: it goes on, and records whose schema asks for one of the
     changes become dead letters.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["stop", "quarantine"]
     changes: tuple[str, ...]

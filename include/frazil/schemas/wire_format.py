@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from frazil.messages import MessagePart
 from frazil.streams.sections import Convert
 
 Part = Literal["value", "key"]
@@ -13,7 +12,7 @@ PUT_ASIDE = "schema_undecided"
 """The reason of letters whose schema waits for a person's answer."""
 
 
-class SchemaDecode(BaseModel):
+class SchemaDecode(MessagePart):
     """How the payloads of one registered schema become columns.
 
     `headers` are what stands between the id and a Protobuf message, as hex, and `wire_ipc` is the
@@ -21,8 +20,6 @@ class SchemaDecode(BaseModel):
     workers read the payloads that are sure (`sure_layouts`); empty where they cannot. A refusal is
     a reason and a detail for dead letters: nothing of such a schema may become a row.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_id: int
     headers: tuple[str, ...] = ()
@@ -35,20 +32,16 @@ class SchemaDecode(BaseModel):
     refusal: tuple[str, str] | None = None
 
 
-class WireFormat(BaseModel):
+class WireFormat(MessagePart):
     """How values, or keys, of a registry's schemas are decoded."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["avro", "protobuf", "json_schema"]
     is_framed: bool
     schemas: tuple[SchemaDecode, ...]
 
 
-class KeyDecode(BaseModel):
+class KeyDecode(MessagePart):
     """How keys become one column."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     convert: Convert
     column: str
