@@ -14,9 +14,15 @@ from support.lake import Lake
 from frazil.errors import ConfigurationError
 from frazil.events import note_failure
 from frazil.workspace import Workspace
-from frazil_airflow.ui.html import ask_all
-from frazil_airflow.ui.status_page import Line, build_app, read_line, render_page
-from frazil_airflow.ui.stream_page import Wanted, read_sections, render_stream, show_stream
+from frazil_airflow.ui.rendering import read_all
+from frazil_airflow.ui.status_page import StreamRow, build_app, read_row, render_page
+from frazil_airflow.ui.stream_page import (
+    PageSection,
+    RequestedOffset,
+    read_sections,
+    render_stream,
+    show_stream,
+)
 
 pytestmark = pytest.mark.airflow
 
@@ -41,9 +47,9 @@ def test_the_plugin_builds_the_page_at_the_first_request() -> None:
 
 
 def test_the_page_shows_where_a_stream_stands_and_links_its_dag() -> None:
-    line = Line("orders", "behind", "warn", epoch=4, rows=12345, lag=6, table_clock_seconds=75)
+    row = StreamRow("orders", "behind", "warn", epoch=4, rows=12345, lag=6, table_clock_seconds=75)
 
-    page = render_page([line], NOW)
+    page = render_page([row], NOW)
 
     assert '<a href="../dags/ingest__orders">orders</a>' in page
     assert '<td class="warn">behind</td>' in page
@@ -51,11 +57,32 @@ def test_the_page_shows_where_a_stream_stands_and_links_its_dag() -> None:
     assert '<td class="number">75</td>' in page
 
 
-def test_the_page_runs_no_markup_from_errors() -> None:
-    page = render_page([Line("orders", "x", why="<script>alert(1)</script>")], NOW)
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.mark.parametrize("field", ["stream", "state", "why", "next_step"])
+def test_the_page_escapes_all_texts(field: str) -> None:
+    page = render_page([StreamRow(**{"stream": "orders", "state": "x"} | {field: SCRIPT})], NOW)
 
     assert "<script>" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        PageSection(("Snapshot",), [(SCRIPT,)]),
+        PageSection((SCRIPT,), [(1,)]),
+        PageSection(note=SCRIPT),
+    ],
+)
+def test_a_streams_page_escapes_all_texts(section: PageSection) -> None:
+    page = render_stream("orders", {"Snapshots": section}, NOW)
+    titled = render_stream(SCRIPT, {SCRIPT: PageSection()}, NOW)
+
+    assert "<script>" not in page + titled
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert titled.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3
 
 
 def test_a_streams_page_tells_its_events_offsets_and_cost(
@@ -66,7 +93,7 @@ def test_a_streams_page_tells_its_events_offsets_and_cost(
     lake.ingest(4, 4)
     now = datetime.now(UTC)
 
-    found = read_sections(work, Wanted(0, 3), now)
+    found = read_sections(work, RequestedOffset(0, 3), now)
 
     newest = lake.history.head
     assert [row[2] for row in found["Timeline"].rows] == ["ingest", "ingest", "bootstrap"]
@@ -74,10 +101,10 @@ def test_a_streams_page_tells_its_events_offsets_and_cost(
     assert found["Snapshots"].rows[0][:5] == (str(newest), "ingest", 2, ranges, 3)
     assert found["Cost"].rows[0][1:3] == (2, 8)
     assert found["Dead letters"].note == "no dead letter of orders counts; 0 were brought back"
-    assert f"orders-0@3: snapshot {newest}" in found["Place"].note
+    assert f"orders-0@3: snapshot {newest}" in found["Offset"].note
     page = render_stream("orders", found, now)
     assert f"<td>{ranges}</td>" in page
-    assert "`frazil timeline --stream orders --since 7d` lists them all" in page
+    assert "`frazil timeline --stream orders --since 7d` lists all of them" in page
 
 
 def test_a_streams_page_says_what_cannot_be_read_and_shows_the_rest(
@@ -107,10 +134,10 @@ def test_a_streams_page_says_what_is_wrong_with_its_file(write_stream: Callable[
 
 
 def test_what_is_late_holds_up_no_other_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil_airflow.ui.html.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("frazil_airflow.ui.rendering.TIMEOUT_SECONDS", 0.2)
     late = threading.Event()
 
-    found = ask_all({"late": late.wait, "quick": lambda: 1, "wrong": lambda: 1 // 0})
+    found = read_all({"late": late.wait, "quick": lambda: 1, "wrong": lambda: 1 // 0})
     late.set()
 
     assert found["quick"] == 1
@@ -121,8 +148,8 @@ def test_what_is_late_holds_up_no_other_answer(monkeypatch: pytest.MonkeyPatch) 
 def test_a_broken_stream_file_is_a_line_with_its_fix(write_stream: Callable[..., Path]) -> None:
     write_stream("orders").write_text("stream: [")
 
-    line = read_line("orders")
+    row = read_row("orders")
 
-    assert (line.state, line.level) == ("StreamFile", "fail")
-    assert "orders.yaml: no valid YAML" in line.why
-    assert (line.next_step or "").startswith("mend the file")
+    assert (row.state, row.level) == ("StreamFile", "fail")
+    assert "orders.yaml: no valid YAML" in row.why
+    assert (row.next_step or "").startswith("mend the file")

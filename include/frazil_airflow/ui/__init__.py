@@ -1,4 +1,4 @@
-"""The plugin's pages: one for all streams, one per stream.
+"""The plugin's web pages: one for all streams, one for each stream; HTML is in `templates/`.
 
 May import: `frazil_airflow`, and of the library `observability`, `ingest`, `streams`, `ledger`,
 `workspace`.

@@ -1,4 +1,4 @@
-"""A web app that is built when somebody first asks for it."""
+"""A web app that is built by its first request."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from pkgutil import resolve_name
@@ -11,15 +11,15 @@ App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class LazyApp:
-    """Stand in for a page until its first request, so that FastAPI is not imported before."""
+    """Build an ASGI app at its first request, so that loading the plugin imports no FastAPI."""
 
     def __init__(self, builder: str) -> None:
-        """Keep the name of what builds the app, as `package.module:function`; import nothing."""
+        """Store the name of the function that builds the app, as `package.module:function`."""
         self._builder = builder
         self._app: App | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Build the app if need be, and let it answer."""
+        """Build the app if this is the first request, and pass the request on."""
         if self._app is None:
             build_app: Callable[[], App] = resolve_name(self._builder)
             self._app = build_app()

@@ -1,10 +1,9 @@
-"""The page `/frazil/`: where every stream stands, read-only, for people who are logged in."""
+"""The page `/frazil/`: the status of every stream, read-only, for users who are logged in."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from html import escape
 from typing import Annotated, Literal, cast
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -15,27 +14,15 @@ from fastapi.responses import HTMLResponse
 from frazil_airflow.connections import use_airflow_connections
 from frazil_airflow.dag_loading import list_stream_names
 from frazil_airflow.ui.app import App
-from frazil_airflow.ui.html import ask_all, write_cell, write_page
-from frazil_airflow.ui.stream_page import Wanted, show_stream
+from frazil_airflow.ui.rendering import format_time, read_all, render
+from frazil_airflow.ui.stream_page import RequestedOffset, show_stream
 
 Offset = Annotated[int | None, Query(ge=0)]
 
-_COLUMNS = (
-    "Stream",
-    "State",
-    "Epoch",
-    "Rows",
-    "Lag (offsets)",
-    "Stream clock (s)",
-    "Table clock (s)",
-    "Why",
-    "Newest snapshot",
-)
-
 
 @dataclass(frozen=True)
-class Line:
-    """One stream as the page shows it; `None` where nobody knows, clocks in seconds."""
+class StreamRow:
+    """One stream as the page shows it; `None` means unknown."""
 
     stream: str
     state: str
@@ -51,12 +38,12 @@ class Line:
 
 
 def build_app() -> App:
-    """Build the app; every request needs a session, and shows only DAGs that its user may read."""
+    """Build the app; requests need a session, and show only streams whose DAG the user may read."""
     app = FastAPI(title="Frazil", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.get("/", response_class=HTMLResponse)
     def show_streams(user: GetUserDep) -> str:
-        return render_page(read_lines(list_readable(user)), datetime.now(UTC))
+        return render_page(read_rows(list_readable(user)), datetime.now(UTC))
 
     @app.get("/streams/{stream}", response_class=HTMLResponse)
     def show_one(
@@ -67,10 +54,10 @@ def build_app() -> App:
         topic: str = "",
     ) -> str:
         if stream not in list_readable(user):
-            raise HTTPException(404, "no such stream, or none that you may see")
+            raise HTTPException(404, "no such stream, or its DAG is not visible to you")
         if partition is None or offset is None:
             return show_stream(stream)
-        return show_stream(stream, Wanted(partition, offset, topic))
+        return show_stream(stream, RequestedOffset(partition, offset, topic))
 
     return cast("App", app)
 
@@ -82,23 +69,25 @@ def list_readable(user: GetUserDep) -> list[str]:
     return sorted(dags[dag_id] for dag_id in readable)
 
 
-def read_lines(streams: Sequence[str]) -> tuple[Line, ...]:
-    """Ask all streams at once; one that does not answer in time says so and holds up no other."""
+def read_rows(streams: Sequence[str]) -> tuple[StreamRow, ...]:
+    """Read the status of all streams in parallel; a failed read becomes a row with its error."""
     use_airflow_connections()
-    answers = ask_all({name: partial(read_line, name) for name in streams})
+    results = read_all({name: partial(read_row, name) for name in streams})
     return tuple(
-        Line(name, _name(found), why=str(found)) if isinstance(found, Exception) else found
-        for name, found in answers.items()
+        StreamRow(name, _name_failure(result), why=str(result))
+        if isinstance(result, Exception)
+        else result
+        for name, result in results.items()
     )
 
 
-def _name(error: Exception) -> str:
+def _name_failure(error: Exception) -> str:
     return "no answer" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-def read_line(stream: str) -> Line:
-    """Read where one stream stands; what is wrong with it is part of the answer."""
-    from frazil.errors import FrazilError  # noqa: PLC0415 - the page's start stays light
+def read_row(stream: str) -> StreamRow:
+    """Read the status of one stream; a typed error becomes its state."""
+    from frazil.errors import FrazilError  # noqa: PLC0415 - imported by the first request
     from frazil.observability.status import read_status  # noqa: PLC0415
     from frazil.workspace import open_workspace  # noqa: PLC0415
 
@@ -107,10 +96,10 @@ def read_line(stream: str) -> Line:
         status = read_status(work)
         table = work.store.find(work.stream.table.name)
     except FrazilError as error:
-        return Line(stream, error.code, why=error.facts, next_step=error.next_step)
+        return StreamRow(stream, error.code, why=error.facts, next_step=error.next_step)
     head = table.current_snapshot() if table else None
     report = status.freshness
-    return Line(
+    return StreamRow(
         stream=stream,
         state=report.cause.replace("_", " "),
         level=report.level,
@@ -125,29 +114,6 @@ def read_line(stream: str) -> Line:
     )
 
 
-def render_page(lines: Iterable[Line], at: datetime) -> str:
-    """Write the page as HTML; it loads itself again every fifteen seconds."""
-    heads = "".join(f"<th>{column}</th>" for column in _COLUMNS)
-    rows = "\n".join(_render_line(line) for line in lines)
-    empty = "" if rows else "<p>No stream files yet.</p>"
-    body = f"""<p>As of {at:%Y-%m-%d %H:%M:%S} UTC. Read from Kafka and the tables.</p>
-<table><thead><tr>{heads}</tr></thead><tbody>
-{rows}
-</tbody></table>{empty}"""
-    return write_page("Streams", body, again_seconds=15)
-
-
-def _render_line(line: Line) -> str:
-    name = escape(line.stream)
-    why = escape(line.why)
-    if line.next_step:
-        why += f'<div class="next">Next: {escape(line.next_step)}</div>'
-    cells = (
-        f'<td><a href="../dags/ingest__{name}">{name}</a></td>',
-        f'<td class="{line.level}">{escape(line.state)}</td>',
-        *map(write_cell, (line.epoch, line.rows, line.lag)),
-        *map(write_cell, (line.stream_clock_seconds, line.table_clock_seconds)),
-        f"<td>{why}</td>",
-        f'<td><a href="streams/{name}">{line.snapshot_id or "history"}</a></td>',
-    )
-    return f"<tr>{''.join(cells)}</tr>"
+def render_page(rows: Sequence[StreamRow], at: datetime) -> str:
+    """Render the page; browsers reload it every 15 seconds."""
+    return render("streams.html", title="Streams", rows=rows, at=format_time(at))
