@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import TriggerRule, dag
 
 from frazil.streams.models import Stream
-from frazil.streams.schedules import choose_minute
+from frazil.streams.schedules import default_maintenance_schedule
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.params import MaintenanceForm, ask_maintenance, read_form
 from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
@@ -113,7 +113,7 @@ def maintain_dag(stream: Stream) -> None:
         dag_id=f"maintain__{stream.stream}",
         description=f"Compaction, expiry and orphan removal of {stream.table.name}",
         doc_md=__doc__,
-        schedule=stream.maintenance.schedule or choose_minute(stream.stream),
+        schedule=stream.maintenance.schedule or default_maintenance_schedule(stream.stream),
         catchup=False,
         max_active_runs=1,
         dagrun_timeout=timedelta(hours=6),

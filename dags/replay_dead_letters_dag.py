@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param, dag
 
-from frazil.ledger.keys import LETTER_REASONS
+from frazil.ledger.keys import DEAD_LETTER_REASONS
 from frazil.recovery.messages import DeadLetterChoice, parse_choice
 from frazil_airflow.params import ask_dry_run, ask_instant, ask_offsets, ask_stream
 from frazil_airflow.tasks import frazil_task, task_defaults
@@ -71,8 +71,8 @@ def redrive(choice: str, run_id: str) -> "RedriveAnswer":
         "reasons": Param(
             default=None,
             type=["null", "array"],
-            items={"type": "string", "enum": list(LETTER_REASONS)},
-            examples=list(LETTER_REASONS),
+            items={"type": "string", "enum": list(DEAD_LETTER_REASONS)},
+            examples=list(DEAD_LETTER_REASONS),
             title="Reasons",
             description="Only letters with one of these reasons.",
         ),

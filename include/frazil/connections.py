@@ -114,11 +114,11 @@ def fork_server_address() -> Path | None:
     """Locate the stack's fork server of Spark clients; an empty `FRAZIL_FORK_SERVER` avoids it."""
     named = os.environ.get("FRAZIL_FORK_SERVER")
     if named is None:
-        return place_socket(home_dir() / "stack", FORK_SOCKET)
+        return choose_socket_path(home_dir() / "stack", FORK_SOCKET)
     return Path(named) if named else None
 
 
-def place_socket(folder: Path, name: str) -> Path:
+def choose_socket_path(folder: Path, name: str) -> Path:
     """Place a socket in a folder of the stack, or in the temp folder if that is too deep."""
     beside = folder / name
     if len(str(beside)) <= _SOCKET_PATH_LIMIT:

@@ -34,7 +34,7 @@ class Workspace:
     run_id: str
     written: Stream | None = None
     """The stream as its file has it, where `stream` has columns that the file leaves out."""
-    asked_by: tuple[int, ...] = ()
+    added_schema_ids: tuple[int, ...] = ()
     """The registered schemas that `stream` has the columns of values from, beyond the table's."""
 
     @cached_property
@@ -84,14 +84,14 @@ def open_workspace(stream: str, run_id: str) -> Workspace:
 
 def retention_window(work: Workspace) -> RetentionWindow:
     """Give the longest window that any stream of the table asks for."""
-    settings = list_settings(work)
+    settings = list_maintenance_settings(work)
     return RetentionWindow(
         expire_ms=max(s.expire_hours for s in settings) * HOUR_MS,
         rollback_ms=max(s.rollback_hours for s in settings) * HOUR_MS,
     )
 
 
-def list_settings(work: Workspace) -> tuple[Maintenance, ...]:
+def list_maintenance_settings(work: Workspace) -> tuple[Maintenance, ...]:
     """List the settings of all streams that fill the table; the most careful one counts."""
     found, _ = load_readable_streams(work.directory)
     others = [stream for stream in found if stream.table.name == work.stream.table.name]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from frazil.connections import FORK_SOCKET, place_socket
+from frazil.connections import FORK_SOCKET, choose_socket_path
 from frazil.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from frazil_stack.airflow_environment import API_SERVER_SETTINGS, airflow_environment
 from frazil_stack.credentials import AirflowKeys
@@ -257,7 +257,7 @@ def _spark_environment(settings: StackSettings) -> dict[str, str]:
 
 def _clients_command(settings: StackSettings) -> tuple[str, ...]:
     """Run the fork server of Spark's clients."""
-    socket = str(place_socket(settings.stack, FORK_SOCKET))
+    socket = str(choose_socket_path(settings.stack, FORK_SOCKET))
     return (
         str(settings.bin / "python"),
         "-m",

@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from supervisor.xmlrpc import Faults, SupervisorTransport, UnixStreamHTTPConnection
 
-from frazil.connections import place_socket
+from frazil.connections import choose_socket_path
 from frazil.errors import StackError
 
 ServiceState = Literal[
@@ -38,7 +38,7 @@ class ServiceInfo:
 
 def socket_path(stack: Path) -> Path:
     """Place supervisor's socket beside its config, or in the temp folder if that is too deep."""
-    return place_socket(stack, "supervisor.sock")
+    return choose_socket_path(stack, "supervisor.sock")
 
 
 class Supervisor:

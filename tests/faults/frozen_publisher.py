@@ -32,7 +32,7 @@ def main() -> None:
     except FrazilError as error:
         sys.stdout.write(error.code)
     else:
-        sys.stdout.write("ALREADY" if landed.was_there else "PUBLISHED")
+        sys.stdout.write("ALREADY" if landed.already_published else "PUBLISHED")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def test_a5_a_dead_clients_commit_that_lands_between_the_retrys_look_and_commit_
 
     landed = lake.publish(plan, second)
 
-    assert landed.was_there
+    assert landed.already_published
     assert lake.coordinates() == FIVE
     assert find_faults(lake, 3, 2) == ()
 
@@ -170,7 +170,7 @@ def test_a8_a_compaction_that_overtakes_again_and_again_does_not_starve_the_batc
 
     landed = lake.publish(plan, staged)
 
-    assert not landed.was_there
+    assert not landed.already_published
     assert lake.catalog.commits_asked - asked == 6 + 5
     assert lake.coordinates() == FIVE
 
@@ -209,7 +209,7 @@ def test_a10_unknown_then_conflict_then_forbidden_keeps_the_stage_for_the_late_c
 
     assert before <= list_files(lake)
     lake.catalog.script = []
-    assert lake.publish(plan, staged).was_there
+    assert lake.publish(plan, staged).already_published
     assert find_faults(lake, 3, 2) == ()
 
 
@@ -242,7 +242,7 @@ def test_a11_a_landed_batch_whose_files_were_compacted_away_is_found_by_its_id(
 
     again = lake.publish(plan, staged)
 
-    assert again.was_there
+    assert again.already_published
     assert landed.isdisjoint(task.file.file_path for task in lake.table.scan().plan_files())
     assert lake.coordinates() == FIVE
 
@@ -312,5 +312,5 @@ def test_j4_a_commit_that_a_proxy_sends_twice_lands_once(lake: Lake) -> None:
 
     lake.catalog.script = [send_twice]
 
-    assert lake.publish(plan, staged).was_there
+    assert lake.publish(plan, staged).already_published
     assert find_faults(lake, 3, 2) == ()

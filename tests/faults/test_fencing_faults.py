@@ -71,7 +71,7 @@ def test_b4_a_job_that_nobody_remembers_writes_its_own_branch_and_nothing_else(
     table = lake.table
     table.append(rows_of(table, plan), branch=forgotten)
 
-    assert lake.publish(plan, retried).was_there is is_late
+    assert lake.publish(plan, retried).already_published is is_late
     assert find_faults(lake, 3, 2) == ()
 
 
@@ -89,7 +89,9 @@ def test_b5_of_three_overlapping_runs_the_first_decides_and_no_range_overlaps(
 
     for run in order:
         try:
-            ended.append("ALREADY" if lake.publish(plans[run], stages[run]).was_there else "NEW")
+            ended.append(
+                "ALREADY" if lake.publish(plans[run], stages[run]).already_published else "NEW"
+            )
         except SupersededError:
             ended.append("Superseded")
 

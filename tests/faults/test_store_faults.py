@@ -54,7 +54,7 @@ def test_j3_a_write_that_the_store_tears_once_is_done_again_and_lands_once(
     landed = lake.publish(plan, staged)
 
     assert ScriptedStore.failures == []
-    assert landed.was_there is False
+    assert landed.already_published is False
     assert find_faults(lake, 5, 5) == ()
 
 

@@ -188,7 +188,7 @@ def test_every_reason_of_a_dead_letter_is_explained() -> None:
     reasons |= {"other_message", "unknown_schema_id", "unknown_route", PUT_ASIDE}
     table = page.partition("| reason | the record |")[2].partition("\n\n")[0]
 
-    assert set(keys.LETTER_REASONS) == reasons
+    assert set(keys.DEAD_LETTER_REASONS) == reasons
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == reasons
 
 

@@ -54,11 +54,11 @@ _CONFLICT_TEXTS = (
     "Snapshot with snapshot id",
 )
 
-FORGOTTEN_AT_ONCE = 20  # PyIceberg looks through all snapshots for each one that goes
+MAX_EXPIRED_PER_COMMIT = 20  # PyIceberg looks through all snapshots for each one that goes
 
 
 @dataclass(frozen=True)
-class Retained:
+class SnapshotRetention:
     """Which snapshots a table keeps that nobody reads as it was: so many, and the young ones."""
 
     count: int
@@ -118,7 +118,7 @@ def build_overwrite(
 
 
 def append_rows(
-    catalog: Catalog, table: Table, rows: "pa.Table", kept: Retained | None = None
+    catalog: Catalog, table: Table, rows: "pa.Table", kept: SnapshotRetention | None = None
 ) -> None:
     """Append rows to main in one commit, which no clock that was set back takes back in time.
 
@@ -143,7 +143,7 @@ def append_rows(
     commit(catalog, table, required, updates)
 
 
-def _list_beyond(table: Table, kept: Retained, now_ms: int) -> list[int]:
+def _list_beyond(table: Table, kept: SnapshotRetention, now_ms: int) -> list[int]:
     """List the oldest snapshots that are neither among the newest, nor young, nor named."""
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     oldest_first = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)
@@ -152,7 +152,7 @@ def _list_beyond(table: Table, kept: Retained, now_ms: int) -> list[int]:
         for snapshot in oldest_first[: max(len(oldest_first) - kept.count + 1, 0)]
         if snapshot.timestamp_ms < now_ms - kept.age_ms and snapshot.snapshot_id not in named
     )
-    return [*islice(beyond, FORGOTTEN_AT_ONCE)]
+    return [*islice(beyond, MAX_EXPIRED_PER_COMMIT)]
 
 
 def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:

@@ -44,7 +44,7 @@ def read_files(table: Table, schema: Schema, tasks: Iterable[FileScanTask]) -> p
     return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table(tasks)
 
 
-def read_rows(table: Table) -> dict[Partition, Offsets]:
+def read_row_coordinates(table: Table) -> dict[Partition, Offsets]:
     """Read the coordinates of every row at main's head, ascending, doubled ones kept.
 
     Rows that came with a table that was taken over have none, and are left out.

@@ -39,7 +39,7 @@ class FastForward:
     states: Mapping[str, StreamState] = field(default_factory=dict)
 
     @property
-    def own_id(self) -> str:
+    def batch_id(self) -> str:
         """Give the id by which the seal is found again."""
         return self.summary[keys.BATCH_ID]
 
@@ -53,10 +53,10 @@ def fast_forward_main(store: TableStore, seal: FastForward, refuse: Refusal) -> 
         CatalogUnavailableError: the catalog let another writer overwrite the commit.
         FrazilError: whatever `refuse` raises; nothing was written.
     """
-    doing = f"sealing {seal.summary[keys.KIND]} {seal.own_id} on {seal.table}"
+    doing = f"sealing {seal.summary[keys.KIND]} {seal.batch_id} on {seal.table}"
     landed = retry_commit(doing, lambda: _try_fast_forward(store, seal, refuse))
     _, history = load_with_history(store, seal.table)
-    if find_batch(history, seal.own_id) is None:  # some catalogs do not compare and set (A13)
+    if find_batch(history, seal.batch_id) is None:  # some catalogs do not compare and set (A13)
         raise CatalogUnavailableError(
             f"{doing}: it was committed as snapshot {landed.entry.snapshot_id}, but main does not "
             "have it: the catalog let another writer overwrite it",
@@ -68,9 +68,9 @@ def fast_forward_main(store: TableStore, seal: FastForward, refuse: Refusal) -> 
 def _try_fast_forward(store: TableStore, seal: FastForward, refuse: Refusal) -> PublishedBatch:
     """Take one turn; its first line decides whether an earlier one with no answer landed."""
     table, history = load_with_history(store, seal.table)
-    found = find_batch(history, seal.own_id)
+    found = find_batch(history, seal.batch_id)
     if found is not None:
-        return PublishedBatch(found, was_there=True)
+        return PublishedBatch(found, already_published=True)
     refuse(table, history)
     require_unmoved_branch(table, history, seal)
     reach_failpoint("seal.before-commit")
@@ -85,12 +85,12 @@ def _try_fast_forward(store: TableStore, seal: FastForward, refuse: Refusal) -> 
     commit_once(store, table, {commits.MAIN: history.head, seal.branch: seal.staged_id}, updates)
     reach_failpoint("seal.after-commit")
     entry = LedgerEntry(new_id, seal.staged_id, added.snapshot.timestamp_ms, summary)
-    return PublishedBatch(entry, was_there=False)
+    return PublishedBatch(entry, already_published=False)
 
 
 def require_unmoved_branch(table: Table, history: History, seal: FastForward) -> None:
     """Refuse a branch that is not where it was staged, and a head that is not its parent."""
-    what = f"{seal.summary[keys.KIND]} {seal.own_id}: branch {seal.branch} of {seal.table}"
+    what = f"{seal.summary[keys.KIND]} {seal.batch_id}: branch {seal.branch} of {seal.table}"
     ref = table.metadata.refs.get(seal.branch)
     staged = table.snapshot_by_id(seal.staged_id)
     if ref is None or staged is None or ref.snapshot_id != seal.staged_id:

@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from frazil.iceberg.catalog import NewTable, TableStore, read_history, translated_errors
 from frazil.iceberg.commit_retry import raise_on_conflict, retry_commit
-from frazil.iceberg.commits import Retained, append_rows
+from frazil.iceberg.commits import SnapshotRetention, append_rows
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import Archive, History, LedgerEntry, walk_ancestors
 
@@ -31,7 +31,7 @@ SCHEMA = Schema(
 )
 
 
-RETAINED = Retained(count=100, age_ms=15 * 60_000)
+RETAINED = SnapshotRetention(count=100, age_ms=15 * 60_000)
 """Of the archive's own snapshots: its rows are never taken away, and all streams append to it."""
 
 

@@ -29,7 +29,7 @@ class ChangedFile:
     """One file with rows that go: which of its rows they are, and their coordinates."""
 
     task: FileScanTask
-    is_inside: NDArray[np.bool_]
+    is_removed: NDArray[np.bool_]
     offsets: dict[Partition, Offsets]
 
     @property
@@ -62,7 +62,7 @@ def collect_offsets(affected: Iterable[ChangedFile]) -> dict[Partition, Offsets]
 
 def count_rows(affected: Iterable[ChangedFile]) -> int:
     """Count the rows that go."""
-    return sum(int(np.count_nonzero(file.is_inside)) for file in affected)
+    return sum(int(np.count_nonzero(file.is_removed)) for file in affected)
 
 
 def write_retained_rows(
@@ -76,7 +76,7 @@ def write_retained_rows(
     affected = tuple(affected)
     require_current_spec(table, affected, known.stream)
     for file in affected:
-        if file.is_inside.all():
+        if file.is_removed.all():
             continue
         if file.name not in known.by_name:
             known.by_name[file.name] = list(_write_retained(table, file))
@@ -91,7 +91,7 @@ def require_current_spec(table: Table, affected: Iterable[ChangedFile], stream: 
     """
     spec_id = table.spec().spec_id
     for file in affected:
-        if file.is_inside.all() or file.task.file.spec_id == spec_id:
+        if file.is_removed.all() or file.task.file.spec_id == spec_id:
             continue
         raise TargetError(
             f"table {'.'.join(table.name())}: {file.path} holds rows that go and rows that stay, "
@@ -103,7 +103,7 @@ def require_current_spec(table: Table, affected: Iterable[ChangedFile], stream: 
 
 def _write_retained(table: Table, affected: ChangedFile) -> Iterator[DataFile]:
     spec = table.spec()
-    rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_inside))
+    rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_removed))
     key = PartitionKey(field_values=[], partition_spec=spec, schema=table.schema())
     # The partition is the old file's: to compute it again would need the values and transforms.
     key.__dict__["partition"] = affected.task.file.partition

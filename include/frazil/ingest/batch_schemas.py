@@ -183,7 +183,7 @@ def _list_reviewed_ids(work: Workspace, payload: Payload, number: int) -> str:
 
 def _note(work: Workspace, ids: Iterable[int]) -> None:
     """Put the schemas into question, after those that are."""
-    asking = replace(work, asked_by=tuple(ids))
+    asking = replace(work, added_schema_ids=tuple(ids))
 
     def turn() -> None:
         store_question(asking, work.store.load(work.stream.table.name))

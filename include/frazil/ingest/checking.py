@@ -19,7 +19,7 @@ from frazil.ingest.blocked_batches import (
 from frazil.ingest.error_budget import BadRecords, explain_excess
 from frazil.ingest.messages import BatchPlan, ExpectationOutcome, Staged, Verdict
 from frazil.ingest.staging import compile_checks
-from frazil.ledger.usage import take_usage
+from frazil.ledger.usage import read_and_reset_usage
 from frazil.quality.expectations import Expectation
 from frazil.quality.judge import judge_suite
 from frazil.schemas.inferred_columns import with_columns
@@ -175,6 +175,6 @@ def _verdict(
             "results": results,
             "waived": plan.waived,
             "at_ms": time.time_ns() // 1_000_000,
-            "used": take_usage(),
+            "used": read_and_reset_usage(),
         }
     )

@@ -147,11 +147,11 @@ def list_resolved(steps: tuple[Step, ...], partition: Partition) -> dict[int, Re
     indexes: dict[int | None, int] = {s.entry.snapshot_id: i for i, s in enumerate(steps)}
     return {
         index: Resolved(
-            step.taken[partition],
-            index if step.taken_before is None else indexes.get(step.taken_before, 0),
+            step.resolved[partition],
+            index if step.resolved_before is None else indexes.get(step.resolved_before, 0),
         )
         for index, step in enumerate(steps)
-        if partition in step.taken
+        if partition in step.resolved
     }
 
 
@@ -166,7 +166,7 @@ def resolve_dead_letters(
     each redrive lists of the partition, by its position.
     """
     is_last = np.zeros(len(offsets), dtype=np.bool_)
-    for own in spans.generations:
+    for own in spans.incarnations:
         is_last |= (indexes != UNCLAIMED) & (find_owners(offsets, own) == indexes)
     takers = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
     for position, listed in sorted(taken.items()):
@@ -291,7 +291,7 @@ def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
 def _flag_gone(rows: pa.Table, steps: tuple[Step, ...]) -> Flags:
     """Flag the letters that an erasure lists, though they may not have left their table yet."""
     flags = np.zeros(len(rows), dtype=np.bool_)
-    listed = join_dead_letters(step.gone_letters for step in steps)
+    listed = join_dead_letters(step.deleted_dead_letters for step in steps)
     if not listed:
         return flags
     attempts = rows["attempt"].to_numpy()

@@ -38,7 +38,7 @@ from frazil.ledger.foreign_snapshots import require_sole_writer
 from frazil.ledger.offsets import parse_ranges
 from frazil.ledger.recovery_point import History, PublishedBatch, RecoveryPoint, find_recovery_point
 from frazil.ledger.state import StreamState, parse_state
-from frazil.ledger.usage import take_usage
+from frazil.ledger.usage import read_and_reset_usage
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
 from frazil.schemas.review import read_quarantined
 from frazil.workspace import Workspace
@@ -62,7 +62,7 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     if not isinstance(plan, BatchPlan):
         return plan
     clock = {"began_at_ms": began_at_ms, "ended_at_ms": time.time_ns() // 1_000_000}
-    return plan.model_copy(update={"used": take_usage(), **clock})
+    return plan.model_copy(update={"used": read_and_reset_usage(), **clock})
 
 
 def _settle_and_plan(work: Workspace) -> BatchPlan | NothingToRead:
@@ -196,7 +196,7 @@ def _publish_once(
     _, history = load_with_history(work.store, plan.table)
     found = find_published(history, plan)
     if found is not None:
-        return PublishedBatch(found, was_there=True)
+        return PublishedBatch(found, already_published=True)
     require_complete_stage(plan, staged, verdict)
     publish_dead_letters(work.store, plan, staged)
     reach_failpoint("publish.after-dead-letters")
@@ -215,7 +215,7 @@ def describe_published(plan: BatchPlan, landed: PublishedBatch) -> Published:
         stream=plan.stream,
         table=plan.table,
         batch_id=plan.batch_id,
-        outcome="ALREADY" if landed.was_there else "PUBLISHED",
+        outcome="ALREADY" if landed.already_published else "PUBLISHED",
         snapshot_id=landed.entry.snapshot_id,
         epoch=state.epoch if state else None,
         rows_written=int(summary["frazil.rows-written"]),

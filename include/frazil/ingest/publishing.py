@@ -52,7 +52,7 @@ from frazil.ledger.recovery_point import (
     walk_ancestors,
 )
 from frazil.ledger.state import StreamState, encode_state, hint_properties, parse_state
-from frazil.ledger.usage import add_publish
+from frazil.ledger.usage import add_publish_usage
 from frazil.workspace import Workspace
 
 
@@ -79,14 +79,14 @@ def _try_publish(
     table, history = load_with_history(store, plan.table)
     found = find_published(history, plan)
     if found is not None:
-        return PublishedBatch(found, was_there=True)
+        return PublishedBatch(found, already_published=True)
     check_base(history, plan)
     require_sole_writer(history, plan.stream, plan.other_writers)
     _require_not_blocked(history, plan)
     require_staging_branch(table, plan, staged)
     reach_failpoint("publish.before-commit")
     head = history.head
-    summary = add_publish(summary)
+    summary = add_publish_usage(summary)
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
     with translated_errors(f"writing the manifest of batch {plan.batch_id}"):
         added = commits.build_append(table, summary, files)
@@ -106,7 +106,7 @@ def _try_publish(
     commit_once(store, table, heads, updates)
     reach_failpoint("publish.after-commit")
     entry = LedgerEntry(new_id, head, added.snapshot.timestamp_ms, summary)
-    return PublishedBatch(entry, was_there=False)
+    return PublishedBatch(entry, already_published=False)
 
 
 def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) -> None:

@@ -34,7 +34,7 @@ from frazil.ledger import keys
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import LedgerEntry
 from frazil.ledger.state import StreamState
-from frazil.ledger.usage import take_usage
+from frazil.ledger.usage import read_and_reset_usage
 from frazil.quality.compiler import compile_suite
 from frazil.quality.rules import CompiledSuite
 from frazil.quality.suite_files import load_suite
@@ -216,7 +216,7 @@ def assemble_staged(
         ended_at_ms=time.time_ns() // 1_000_000,
         schema_ids=result.schema_ids,
         unnamed_fields=result.unnamed_fields,
-        used=take_usage(),
+        used=read_and_reset_usage(),
     )
 
 

@@ -24,7 +24,7 @@ Coordinates = Mapping[Partition, Offsets]
 """Records by partition."""
 
 
-Letters = Mapping[str, Coordinates]
+DeadLetterCoordinates = Mapping[str, Coordinates]
 """Dead letters by attempt."""
 
 
@@ -73,7 +73,7 @@ def count_runs(coordinates: Coordinates) -> int:
     )
 
 
-def cover(coordinates: Coordinates) -> dict[str, dict[int, OffsetRange]]:
+def covering_ranges(coordinates: Coordinates) -> dict[str, dict[int, OffsetRange]]:
     """Give the narrowest range of each partition that holds all of its coordinates."""
     ranges: dict[str, dict[int, OffsetRange]] = {}
     for (topic, partition), offsets in sorted(coordinates.items()):
@@ -94,7 +94,7 @@ def parse_coordinates(text: str) -> dict[Partition, Offsets]:
     return _from_plain(document)
 
 
-def encode_dead_letters(letters: Letters) -> str:
+def encode_dead_letters(letters: DeadLetterCoordinates) -> str:
     """Write `frazil.letters`: coordinates as above, by attempt."""
     return _write({attempt: _to_plain(held) for attempt, held in sorted(letters.items())})
 
@@ -114,7 +114,7 @@ def join_coordinates(parts: Iterable[Coordinates]) -> dict[Partition, Offsets]:
     return {place: np.unique(np.concatenate(offsets)) for place, offsets in joined.items()}
 
 
-def join_dead_letters(parts: Iterable[Letters]) -> dict[str, Coordinates]:
+def join_dead_letters(parts: Iterable[DeadLetterCoordinates]) -> dict[str, Coordinates]:
     """Join letters, each once."""
     joined: dict[str, list[Coordinates]] = {}
     for part in parts:
@@ -123,7 +123,7 @@ def join_dead_letters(parts: Iterable[Letters]) -> dict[str, Coordinates]:
     return {attempt: join_coordinates(held) for attempt, held in joined.items()}
 
 
-def drop_coordinates(coordinates: Coordinates, known: Coordinates) -> dict[Partition, Offsets]:
+def subtract_coordinates(coordinates: Coordinates, known: Coordinates) -> dict[Partition, Offsets]:
     """Leave out what is known; partitions without any left are left out too."""
     left = {
         partition: offsets[~np.isin(offsets, known.get(partition, NO_OFFSETS))]

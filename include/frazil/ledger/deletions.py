@@ -16,7 +16,7 @@ from frazil.ledger import keys
 from frazil.ledger.coordinates import (
     NO_OFFSETS,
     Coordinates,
-    Letters,
+    DeadLetterCoordinates,
     Partition,
     count_coordinates,
     encode_coordinates,
@@ -47,7 +47,7 @@ class Deletion:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def summarize(
-        self, table_uuid: str, rows: int, gone: Coordinates, letters: Letters
+        self, table_uuid: str, rows: int, gone: Coordinates, letters: DeadLetterCoordinates
     ) -> dict[str, str]:
         """Write the summary: how many rows go, their coordinates, and the letters that go."""
         summary = {
@@ -74,15 +74,10 @@ def parse_deleted(summary: Mapping[str, str]) -> Coordinates:
     return parse_coordinates(text) if text and is_deletion(summary) else {}
 
 
-def parse_deleted_letters(summary: Mapping[str, str]) -> Letters:
+def parse_deleted_dead_letters(summary: Mapping[str, str]) -> DeadLetterCoordinates:
     """Read which letters left; a rewind says again what it stepped behind."""
     text = summary.get(keys.LETTERS)
     return parse_dead_letters(text) if text else {}
-
-
-def list_deletions(history: History) -> tuple[LedgerEntry, ...]:
-    """List the deletions of main's ancestry, newest first, whichever stream asked for them."""
-    return tuple(entry for entry in walk_ancestors(history) if is_deletion(entry.summary))
 
 
 def count_erased(entries: tuple[LedgerEntry, ...]) -> int:
@@ -107,7 +102,7 @@ def find_deletion(history: History, partition: Partition, offset: int) -> Ledger
                 return None
             is_replayed = True
         letters = (
-            parse_deleted_letters(entry.summary).values() if is_deletion(entry.summary) else ()
+            parse_deleted_dead_letters(entry.summary).values() if is_deletion(entry.summary) else ()
         )
         parts = (parse_deleted(entry.summary), *letters)
         if any(np.isin(offset, part.get(partition, NO_OFFSETS)) for part in parts) and (

@@ -16,12 +16,12 @@ from frazil.ledger import keys
 from frazil.ledger.coordinates import (
     NO_OFFSETS,
     Coordinates,
-    Letters,
+    DeadLetterCoordinates,
     Offsets,
     Partition,
     parse_coordinates,
 )
-from frazil.ledger.deletions import KINDS, is_deletion, parse_deleted, parse_deleted_letters
+from frazil.ledger.deletions import KINDS, is_deletion, parse_deleted, parse_deleted_dead_letters
 from frazil.ledger.offsets import Ranges, iterate_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.state import StreamState, parse_state
@@ -34,8 +34,8 @@ class Step:
     """One snapshot of main that speaks of the stream, with the state before and after it.
 
     `taken` are the dead letters that a redrive brought back; where they are of an earlier log,
-    `taken_before` is the snapshot that ended it. `gone` are the rows and
-    `gone_letters` the letters that left on purpose, for whichever stream of the table.
+    `resolved_before` is the snapshot that ended it. `gone` are the rows and
+    `deleted_dead_letters` the letters that left on purpose, for whichever stream of the table.
     """
 
     entry: LedgerEntry
@@ -43,10 +43,10 @@ class Step:
     before: StreamState | None
     after: StreamState | None
     ranges: Ranges
-    taken: Coordinates = field(default_factory=dict)
-    gone: Coordinates = field(default_factory=dict)
-    gone_letters: Letters = field(default_factory=dict)
-    taken_before: int | None = None
+    resolved: Coordinates = field(default_factory=dict)
+    deleted: Coordinates = field(default_factory=dict)
+    deleted_dead_letters: DeadLetterCoordinates = field(default_factory=dict)
+    resolved_before: int | None = None
 
     def __str__(self) -> str:
         """Name the snapshot in a finding."""
@@ -83,7 +83,7 @@ class Spans:
         return (*self.earlier, *self.current)
 
     @property
-    def generations(self) -> tuple[tuple[Span, ...], ...]:
+    def incarnations(self) -> tuple[tuple[Span, ...], ...]:
         """Give the spans of each log apart: within one of them an offset is one record."""
         bounds = (-1, *self.restarts)
         ends = (*self.restarts, None)
@@ -109,9 +109,9 @@ def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
         has_taken = is_own and kind == keys.REDRIVE and keys.COORDINATES in entry.summary
         taken = parse_coordinates(entry.summary[keys.COORDINATES]) if has_taken else {}
         before = entry.summary.get(keys.LETTERS_BEFORE)
-        gone = (parse_deleted(entry.summary), parse_deleted_letters(entry.summary))
-        taken_before = int(before) if has_taken and before else None
-        steps.append(Step(entry, kind, state, after, ranges, taken, *gone, taken_before))
+        gone = (parse_deleted(entry.summary), parse_deleted_dead_letters(entry.summary))
+        resolved_before = int(before) if has_taken and before else None
+        steps.append(Step(entry, kind, state, after, ranges, taken, *gone, resolved_before))
         state = after or state
     return tuple(steps)
 
@@ -266,8 +266,8 @@ def find_deleted(
     for index, step in enumerate(steps):
         if step.kind not in kinds:
             continue
-        letters = [held.get(partition, NO_OFFSETS) for held in step.gone_letters.values()]
-        offsets = np.unique(np.concatenate([step.gone.get(partition, NO_OFFSETS), *letters]))
+        letters = [held.get(partition, NO_OFFSETS) for held in step.deleted_dead_letters.values()]
+        offsets = np.unique(np.concatenate([step.deleted.get(partition, NO_OFFSETS), *letters]))
         later = [
             span
             for span in spans.every

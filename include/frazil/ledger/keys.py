@@ -175,7 +175,7 @@ LEDGER_TABLE = "frazil.ledger"
 TIMELINE_TABLE = "frazil.timeline"
 
 
-LETTER_REASONS = (
+DEAD_LETTER_REASONS = (
     "null_value",
     "empty_value",
     "invalid_utf8",

@@ -99,7 +99,7 @@ def advance(offsets: NextOffsets, ranges: Ranges) -> NextOffsets:
 RANGE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}$"
 
 
-def choose_offsets(texts: tuple[str, ...]) -> Ranges:
+def parse_offset_ranges(texts: tuple[str, ...]) -> Ranges:
     """Read ranges of offsets, one per partition.
 
     Raises:

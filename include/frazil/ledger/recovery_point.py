@@ -30,7 +30,7 @@ class Archive:
 
     entries: Mapping[int, LedgerEntry]
     earlier_uuids: frozenset[str] = frozenset()
-    streams_of_earlier: frozenset[str] = frozenset()
+    earlier_streams: frozenset[str] = frozenset()
 
 
 EMPTY_ARCHIVE = Archive({})
@@ -58,7 +58,7 @@ class RecoveryPoint:
     """The only owner of progress: the newest state on main's ancestry."""
 
     state: StreamState
-    carrier_id: int
+    snapshot_id: int
 
 
 def walk_ancestors(history: History, *, beyond_metadata: bool = True) -> Iterator[LedgerEntry]:
@@ -131,7 +131,7 @@ def _require_recoverable_state(history: History, stream: str, hint: Hint | None)
             f"`frazil snapshots {stream}` shows what the archive holds; then "
             f"`frazil recover {stream} --reingest --by YOU --reason WHY --no-dry-run`",
         )
-    if stream in archive.streams_of_earlier:
+    if stream in archive.earlier_streams:
         raise TableRecreatedError(
             f"table {history.table} has uuid {history.table_uuid}, but the ledger holds stream "
             f"{stream} in a table of this name with uuid {', '.join(archive.earlier_uuids)}: "
@@ -193,4 +193,4 @@ class PublishedBatch:
     """A batch on main: by this call, or found there."""
 
     entry: LedgerEntry
-    was_there: bool
+    already_published: bool

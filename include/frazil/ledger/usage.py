@@ -70,7 +70,7 @@ def count_job(cpu_ms: int, spark_cpu_ms: int | None) -> None:
 
 
 def read_usage() -> Usage:
-    """Give what this process used since it began or was last asked by `take_usage`."""
+    """Give what this process used since it began or was last asked by `read_and_reset_usage`."""
     own_ms = (time.process_time() - _counters.told_seconds) * 1000
     return Usage(
         cpu_ms=round(own_ms) + _counters.jobs_ms,
@@ -81,7 +81,7 @@ def read_usage() -> Usage:
     )
 
 
-def take_usage() -> Usage:
+def read_and_reset_usage() -> Usage:
     """Give what this process used, and begin to count anew."""
     used = read_usage()
     _begin()
@@ -89,7 +89,7 @@ def take_usage() -> Usage:
     return used
 
 
-def list_cpu(used: Usage) -> dict[str, str | int]:
+def cpu_facts(used: Usage) -> dict[str, str | int]:
     """Give the CPU time as facts of an event."""
     own: dict[str, str | int] = {"cpu_ms": used.cpu_ms}
     return own if used.spark_cpu_ms is None else {**own, "spark_cpu_ms": used.spark_cpu_ms}
@@ -111,7 +111,7 @@ def parse_usage(summary: Mapping[str, str]) -> dict[str, Usage]:
     return {step: Usage.model_validate(used) for step, used in steps.items()}
 
 
-def add_publish(summary: Mapping[str, str]) -> dict[str, str]:
+def add_publish_usage(summary: Mapping[str, str]) -> dict[str, str]:
     """Add to a summary what publishing has used so far; the commit itself comes after it."""
     steps = {**parse_usage(summary), "publish": read_usage()}
     return {**summary, keys.USAGE: encode_usage(steps)}

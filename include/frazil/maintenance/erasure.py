@@ -31,12 +31,12 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import (
     Coordinates,
-    Letters,
+    DeadLetterCoordinates,
     count_coordinates,
-    drop_coordinates,
     join_dead_letters,
+    subtract_coordinates,
 )
-from frazil.ledger.deletions import Deletion, parse_deleted_letters
+from frazil.ledger.deletions import Deletion, parse_deleted_dead_letters
 from frazil.ledger.recovery_point import (
     History,
     PublishedBatch,
@@ -140,7 +140,7 @@ def _erase_rows(
     table, history = load_with_history(work.store, plan.table)
     _require_begun(work, history)
 
-    def find_unlisted(seen: History, gone: Coordinates) -> Letters:
+    def find_unlisted(seen: History, gone: Coordinates) -> DeadLetterCoordinates:
         found = find_letters(work.store.find(work.stream.dead_letters_table), erased, gone)
         return _drop_listed(found, _list_letters(seen))
 
@@ -149,21 +149,24 @@ def _erase_rows(
     return delete_rows(work, find_wanted(table.schema(), erased), deletion, find_unlisted)
 
 
-def _list_letters(history: History) -> Letters:
+def _list_letters(history: History) -> DeadLetterCoordinates:
     """Join the letters that main's ancestry says have left."""
     return join_dead_letters(
-        parse_deleted_letters(entry.summary) for entry in walk_ancestors(history)
+        parse_deleted_dead_letters(entry.summary) for entry in walk_ancestors(history)
     )
 
 
-def _drop_listed(found: Letters, listed: Letters) -> Letters:
+def _drop_listed(
+    found: DeadLetterCoordinates, listed: DeadLetterCoordinates
+) -> DeadLetterCoordinates:
     left = {
-        attempt: drop_coordinates(held, listed.get(attempt, {})) for attempt, held in found.items()
+        attempt: subtract_coordinates(held, listed.get(attempt, {}))
+        for attempt, held in found.items()
     }
     return {attempt: held for attempt, held in left.items() if held}
 
 
-def _count_letters(letters: Letters) -> int:
+def _count_letters(letters: DeadLetterCoordinates) -> int:
     return sum(count_coordinates(held) for held in letters.values())
 
 
@@ -216,7 +219,7 @@ def _try_remove_letters(
     return rows
 
 
-def find_listed(listed: Letters) -> RowsToDelete:
+def find_listed(listed: DeadLetterCoordinates) -> RowsToDelete:
     """Say which rows of the letters' table are these letters."""
 
     def flag(rows: pa.Table) -> Flags:

@@ -31,7 +31,7 @@ from frazil.errors import ConfigurationError
 from frazil.iceberg.catalog import translated_errors
 from frazil.ingest.dead_letters import Flags, group_dead_letters, list_slices
 from frazil.ledger import keys
-from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, Letters
+from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, DeadLetterCoordinates
 from frazil.maintenance.messages import ErasureRequest
 from frazil.maintenance.row_deletion import RowsToDelete, read_column
 from frazil.streams.models import Stream
@@ -184,7 +184,9 @@ def _is_in(column: pa.ChunkedArray, values: pa.Array) -> Flags:
     return flags
 
 
-def find_letters(table: Table | None, erased: ErasedKeys, gone: Coordinates) -> Letters:
+def find_letters(
+    table: Table | None, erased: ErasedKeys, gone: Coordinates
+) -> DeadLetterCoordinates:
     """Find the letters with one of the raw keys, and those of records that are rows and go."""
     if table is None:
         return {}

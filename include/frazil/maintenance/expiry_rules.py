@@ -113,7 +113,7 @@ def _must_carry(
         if entry.snapshot_id in going or entry.snapshot_id not in history.entries:
             break
         reached.add(entry.snapshot_id)
-    is_missed = any(point.carrier_id not in reached for point in points.values())
+    is_missed = any(point.snapshot_id not in reached for point in points.values())
     return tuple(points) if is_missed else ()
 
 

@@ -33,7 +33,13 @@ from frazil.iceberg.row_changes import (
 )
 from frazil.ingest.dead_letters import Flags
 from frazil.ledger import keys
-from frazil.ledger.coordinates import Coordinates, Letters, Offsets, Partition, count_runs
+from frazil.ledger.coordinates import (
+    Coordinates,
+    DeadLetterCoordinates,
+    Offsets,
+    Partition,
+    count_runs,
+)
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import (
     History,
@@ -57,7 +63,7 @@ class RowsToDelete:
     flag: Callable[[pa.Table], Flags]
 
 
-FindLetters = Callable[[History, Coordinates], Letters]
+FindLetters = Callable[[History, Coordinates], DeadLetterCoordinates]
 """Finds the letters that go with rows at these coordinates."""
 
 
@@ -91,7 +97,7 @@ def delete_rows(
     return tuple(landed)
 
 
-def find_no_letters(_history: History, _gone: Coordinates) -> Letters:
+def find_no_letters(_history: History, _gone: Coordinates) -> DeadLetterCoordinates:
     """Let every letter stay."""
     return {}
 
@@ -108,7 +114,7 @@ def _try_delete(
     table, history = load_with_history(work.store, name)
     found = find_batch(history, deletion.name(history.table_uuid))
     if found is not None:
-        return PublishedBatch(found, was_there=True)
+        return PublishedBatch(found, already_published=True)
     find_recovery_point(history, deletion.stream)
     affected = tuple(choose_portion(find_rows(table, wanted)))
     gone = sort_offsets(collect_offsets(affected))
@@ -127,7 +133,7 @@ def _try_delete(
     entry = LedgerEntry(
         added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
     )
-    return PublishedBatch(entry, was_there=False)
+    return PublishedBatch(entry, already_published=False)
 
 
 def build_deletion(

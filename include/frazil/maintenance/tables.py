@@ -17,7 +17,7 @@ from frazil.iceberg.catalog import dead_letters_name, snapshot_summary, translat
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import RecoveryPoint, find_recovery_points
-from frazil.ledger.usage import list_cpu, take_usage
+from frazil.ledger.usage import cpu_facts, read_and_reset_usage
 from frazil.maintenance.compaction_rules import MEBIBYTE, FileSize, TableLayout, count_small
 from frazil.maintenance.messages import (
     CompactReport,
@@ -29,7 +29,7 @@ from frazil.maintenance.messages import (
     TableResult,
 )
 from frazil.streams.timestamps import DAY_MS
-from frazil.workspace import Workspace, list_settings
+from frazil.workspace import Workspace, list_maintenance_settings
 
 SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport, RowExpiryReport)
 
@@ -78,7 +78,7 @@ def note_maintenance(work: Workspace, step: str, report: SomeReport) -> SomeRepo
                 kind="maintenance",
                 text=f"{step}: {report.text}",
                 run_id=work.run_id,
-                facts=list_cpu(take_usage()),
+                facts=cpu_facts(read_and_reset_usage()),
             )
         )
     return report
@@ -86,7 +86,7 @@ def note_maintenance(work: Workspace, step: str, report: SomeReport) -> SomeRepo
 
 def orphan_keep_ms(work: Workspace) -> int:
     """Give the longest time that any stream of the table keeps unreferenced files."""
-    return max(settings.orphan_days for settings in list_settings(work)) * DAY_MS
+    return max(settings.orphan_days for settings in list_maintenance_settings(work)) * DAY_MS
 
 
 def target_bytes(work: Workspace) -> int:

@@ -26,7 +26,7 @@ from frazil.kafka.cluster import TopicFacts
 from frazil.kafka.consumer import OffsetConsumer
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
-from frazil.ledger.coordinates import Coordinates, Offsets, cover
+from frazil.ledger.coordinates import Coordinates, Offsets, covering_ranges
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import History, find_recovery_point
 from frazil.ledger.state import StreamState
@@ -116,7 +116,7 @@ def _require_not_begun(work: Workspace, history: History) -> None:
     if point is not None:
         raise NothingToDecideError(
             f"stream {stream.stream} has a recovery point in table {history.table}: epoch "
-            f"{point.state.epoch}, snapshot {point.carrier_id}; the table is Frazil's already",
+            f"{point.state.epoch}, snapshot {point.snapshot_id}; the table is Frazil's already",
             f"`frazil plan {stream.stream}` shows the next batch",
         )
     require_sole_owner(history, stream)
@@ -224,7 +224,7 @@ def _find_holes(
     stable = work.kafka.fetch_topic(topic.topic, isolation)
     wanted = {
         partition: OffsetRange(max(span.start, stable.partitions[partition].earliest), span.end)
-        for partition, span in cover(holes).get(topic.topic, {}).items()
+        for partition, span in covering_ranges(holes).get(topic.topic, {}).items()
         if span.end > stable.partitions[partition].earliest
     }
     delivered: dict[int, Offsets] = {}

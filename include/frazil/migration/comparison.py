@@ -20,7 +20,7 @@ from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.ledger.history import Spans, list_attempts, list_spans, trace_steps
-from frazil.ledger.offsets import choose_offsets
+from frazil.ledger.offsets import parse_offset_ranges
 from frazil.ledger.recovery_point import History, find_recovery_point, walk_ancestors
 from frazil.ledger.state import StreamState
 from frazil.migration.comparison_rules import (
@@ -88,7 +88,7 @@ def compare_tables(request: CompareRequest, run_id: str) -> Comparison:
         TableError: the ledger of a stream's table halts.
         UnavailableError: catalog or warehouse did not answer.
     """
-    chosen = choose_offsets(request.offsets)
+    chosen = parse_offset_ranges(request.offsets)
     left, right = _open_sides(request, run_id)
     pairs = _pair_columns(left, right)
     ours, theirs = (side.placed.read_places() for side in (left, right))

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 
 from frazil.errors import MissingTableError, UnknownTopicError
 from frazil.iceberg.catalog import TableStore
-from frazil.iceberg.data_files import read_dead_letters, read_rows
+from frazil.iceberg.data_files import read_dead_letters, read_row_coordinates
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ingest.planning import check_sources
@@ -120,7 +120,7 @@ def _read_evidence(store: TableStore, stream: Stream, log: OffsetLog) -> Evidenc
         )
     steps = trace_steps(history, stream.stream)
     spans = list_spans(steps)
-    rows = read_rows(table)
+    rows = read_row_coordinates(table)
     letters = read_dead_letters(store.find(stream.dead_letters_table))
     delivered: dict[Partition, Delivered] = {}
     for topic in sorted(point.state.offsets):
@@ -322,7 +322,7 @@ def _describe_decisions(steps: tuple[Step, ...]) -> str:
     kinds = Counter(step.kind for step in steps)
     came = count_adopted_rows(steps)
     lost = sum(count_offsets(step.ranges) for step in steps if step.kind == keys.GAP)
-    gone = sum(count_coordinates(step.gone) for step in steps if step.kind in DELETIONS)
+    gone = sum(count_coordinates(step.deleted) for step in steps if step.kind in DELETIONS)
     told = {
         keys.GAP: f"recorded gaps of {lost} lost offsets",
         keys.REWIND: "rewinds",

@@ -90,7 +90,7 @@ def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
     if len(outside):
         yield _find(view, "in no published range", outside)
     earlier = np.zeros(len(unique), dtype=np.int64)
-    for own in spans.generations[:-1]:
+    for own in spans.incarnations[:-1]:
         earlier += find_owners(unique, own) != UNCLAIMED
     allowed = earlier + (find_owners(unique, spans.current) != UNCLAIMED)
     doubled = (owners != UNCLAIMED) & (times > allowed)
@@ -146,7 +146,7 @@ def _note_unsure(spans: Iterable[Span], unsure: set[int]) -> None:
 def _note_pool(view: PartitionView, tally: Tally) -> None:
     """Note what several logs had at the same offsets, unless rows also left or came otherwise."""
     replayed: set[int] = set()
-    for own in view.spans.generations:
+    for own in view.spans.incarnations:
         _note_unsure(own, replayed)
     batches = {span.index for span in view.spans.every}
     if view.spans.restarts and not (replayed or view.has_gone or len(view.back)):
@@ -291,7 +291,7 @@ def check_deletions(steps: tuple[Step, ...]) -> Iterator[Finding]:
         summary = step.entry.summary
         if step.kind not in KINDS:
             continue
-        told, listed = int(summary.get(keys.ROWS_DELETED, "0")), count_coordinates(step.gone)
+        told, listed = int(summary.get(keys.ROWS_DELETED, "0")), count_coordinates(step.deleted)
         taken = int(summary.get("deleted-records", "0")) - int(summary.get("added-records", "0"))
         hidden = int(summary.get("total-position-deletes", "0"))  # rows that others had deleted
         if not told <= taken <= told + hidden or listed > told:
@@ -309,10 +309,10 @@ def find_returned(
     # Where a topic was created again, another record may have the same offset.
     gone = gone[count_covers(gone, spans.earlier) == 0]
     letters = [
-        np.intersect1d(offsets, step.gone_letters[attempt][partition])
+        np.intersect1d(offsets, step.deleted_dead_letters[attempt][partition])
         for attempt, offsets in held.letters.items()
         for step in steps
-        if partition in step.gone_letters.get(attempt, {})
+        if partition in step.deleted_dead_letters.get(attempt, {})
     ]
     back = np.unique(np.concatenate([np.intersect1d(held.rows, gone), *letters]))
     if len(back):
@@ -326,7 +326,7 @@ def restore_letters(
     """Add the letters that left on purpose to those that are there."""
     restored = dict(letters)
     for step in steps:
-        for attempt, gone in step.gone_letters.items():
+        for attempt, gone in step.deleted_dead_letters.items():
             if partition in gone:
                 known = restored.get(attempt, NO_OFFSETS)
                 restored[attempt] = np.union1d(known, gone[partition])

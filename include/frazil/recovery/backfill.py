@@ -12,9 +12,9 @@ from frazil.ledger.history import Step, list_spans, trace_steps
 from frazil.ledger.offsets import (
     OffsetRange,
     Ranges,
-    choose_offsets,
     count_offsets,
     describe_ranges,
+    parse_offset_ranges,
     plain_ranges,
     unpack_ranges,
 )
@@ -115,7 +115,7 @@ def _choose_ranges(
 ) -> Ranges:
     """Read the offsets that are asked for, or look up which of them Kafka keeps."""
     if request.offsets:
-        return choose_offsets(request.offsets)
+        return parse_offset_ranges(request.offsets)
     isolation = work.stream.source.isolation
     since_ms, until_ms = read_span(request.since, request.until)
     ranges: dict[str, dict[int, OffsetRange]] = {}
@@ -167,7 +167,7 @@ def fill_window(work: Workspace, window: Window) -> Filled:
     summary = landed.entry.summary
     return answer.model_copy(
         update={
-            "outcome": "ALREADY" if landed.was_there else "FILLED",
+            "outcome": "ALREADY" if landed.already_published else "FILLED",
             "snapshot_id": landed.entry.snapshot_id,
             "rows_written": int(summary[keys.ROWS_WRITTEN]),
             "rows_quarantined": int(summary[keys.ROWS_QUARANTINED]),

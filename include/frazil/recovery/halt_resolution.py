@@ -127,7 +127,7 @@ def _require_no_recovery_point(history: History, stream: str, halts: type[TableE
     if point is not None:
         raise NothingToDecideError(
             f"stream {stream} has a recovery point in table {history.table}: epoch "
-            f"{point.state.epoch}, snapshot {point.carrier_id}",
+            f"{point.state.epoch}, snapshot {point.snapshot_id}",
             f"`frazil status {stream}` shows it; there is nothing to recover from",
         )
 

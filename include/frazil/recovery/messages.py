@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from frazil.errors import ConfigurationError
 from frazil.ingest.messages import BatchPlan, StageRequest, StageResult
-from frazil.ledger.keys import LETTER_REASONS
+from frazil.ledger.keys import DEAD_LETTER_REASONS
 from frazil.ledger.offsets import (
     OffsetRange,
     Runs,
@@ -319,8 +319,8 @@ class DeadLetterChoice(Message):
     @classmethod
     def _refuse_strange_reasons(cls, reasons: tuple[str, ...]) -> tuple[str, ...]:
         for reason in reasons:
-            if reason not in LETTER_REASONS:
-                message = f"{reason!r} is no reason; there are {', '.join(LETTER_REASONS)}"
+            if reason not in DEAD_LETTER_REASONS:
+                message = f"{reason!r} is no reason; there are {', '.join(DEAD_LETTER_REASONS)}"
                 raise ValueError(message)
         return reasons
 

@@ -165,7 +165,7 @@ def overwrite_ranges(
     _, history = load_with_history(work.store, batch.table)
     found = find_batch(history, batch.batch_id)
     if found is not None:
-        return PublishedBatch(found, was_there=True)
+        return PublishedBatch(found, already_published=True)
     refuse_source()
     if work.stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, batch.table)
@@ -217,7 +217,7 @@ def _publish_turn(
     table, history = load_with_history(work.store, plan.table)
     found = find_batch(history, plan.batch_id)
     if found is not None:
-        return PublishedBatch(found, was_there=True)
+        return PublishedBatch(found, already_published=True)
     _require_same_topics(history, plan)
     steps = _require_current_stage(history, plan, told[keys.KIND])
     require_staging_branch(table, plan, staged)
@@ -242,7 +242,7 @@ def _publish_turn(
     entry = LedgerEntry(
         added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
     )
-    return PublishedBatch(entry, was_there=False)
+    return PublishedBatch(entry, already_published=False)
 
 
 def _require_same_topics(history: History, plan: BatchPlan) -> None:

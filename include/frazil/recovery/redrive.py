@@ -253,7 +253,7 @@ def _stage_and_seal(
     archive_new_entries(work.store, history)
     redriven = Redriven(
         redrive_id=plan.batch.batch_id,
-        outcome="ALREADY" if landed.was_there else "PUBLISHED",
+        outcome="ALREADY" if landed.already_published else "PUBLISHED",
         snapshot_id=landed.entry.snapshot_id,
         rows_written=int(landed.entry.summary[keys.ROWS_WRITTEN]),
     )

@@ -16,7 +16,13 @@ from frazil.ingest.messages import BatchPlan, Staged, Verdict
 from frazil.ingest.planning import PlanInput, name_rules
 from frazil.ingest.snapshot_summaries import summarize_staged
 from frazil.ledger import keys
-from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, cover, encode_coordinates, plain_runs
+from frazil.ledger.coordinates import (
+    NO_OFFSETS,
+    Coordinates,
+    covering_ranges,
+    encode_coordinates,
+    plain_runs,
+)
 from frazil.ledger.history import UNCLAIMED, Step
 from frazil.ledger.offsets import Runs, plain_offsets, plain_ranges
 from frazil.recovery.messages import DeadLetterChoice
@@ -164,7 +170,7 @@ def plan_redrive(
         base_epoch=state.epoch,
         base_batch=state.batch,
         batch_id=hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32],
-        ranges=plain_ranges(cover(every)),
+        ranges=plain_ranges(covering_ranges(every)),
         topic_ids=dict(state.topic_ids),
         cluster_id=state.cluster_id,
         next_offsets=plain_offsets(state.offsets),

@@ -15,7 +15,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import require_not_dry_run
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import trace_steps
-from frazil.ledger.offsets import Ranges, choose_offsets, describe_ranges
+from frazil.ledger.offsets import Ranges, describe_ranges, parse_offset_ranges
 from frazil.ledger.recovery_point import (
     History,
     PublishedBatch,
@@ -77,7 +77,7 @@ def _choose_ranges(
     work: Workspace, request: ReplayRequest, point: RecoveryPoint, first: Mapping[Partition, int]
 ) -> Ranges:
     if request.offsets:
-        return choose_offsets(request.offsets)
+        return parse_offset_ranges(request.offsets)
     isolation = work.stream.source.isolation
     since_ms, until_ms = read_span(request.since, request.until)
     ranges: Ranges = {}
@@ -135,7 +135,7 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
     history, point = open_ledger(work, "replay")
     found = find_batch(history, batch.batch_id)
     if found is not None:
-        return _describe(batch, PublishedBatch(found, was_there=True))
+        return _describe(batch, PublishedBatch(found, already_published=True))
     require_same_rules(work, batch)
     left_out = choose_left_out(trace_steps(history, batch.stream), batch.offset_ranges)
     batch = batch.model_copy(update={"left_out": left_out})
@@ -149,7 +149,7 @@ def _describe(batch: BatchPlan, landed: PublishedBatch) -> Replayed:
         stream=batch.stream,
         table=batch.table,
         batch_id=batch.batch_id,
-        outcome="ALREADY" if landed.was_there else "REPLAYED",
+        outcome="ALREADY" if landed.already_published else "REPLAYED",
         snapshot_id=landed.entry.snapshot_id,
         rows_written=int(summary["frazil.rows-written"]),
         rows_deleted=int(summary["frazil.rows-deleted"]),

@@ -28,7 +28,7 @@ from frazil.ingest.snapshot_summaries import summarize_marker
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import encode_dead_letters, join_dead_letters
-from frazil.ledger.deletions import parse_deleted_letters
+from frazil.ledger.deletions import parse_deleted_dead_letters
 from frazil.ledger.offsets import plain_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, find_recovery_point, walk_ancestors
 from frazil.ledger.state import hint_properties
@@ -112,7 +112,7 @@ def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
         return _describe_done(plan, done.kind, done.snapshot_id, done.text)
     _, history = load_with_history(work.store, plan.table)
     archive_all_entries(work.store, history)
-    entry, was_there = retry_commit(f"rewinding {plan.table}", lambda: _rewind_turn(work, plan))
+    entry, was_done = retry_commit(f"rewinding {plan.table}", lambda: _rewind_turn(work, plan))
     reach_failpoint("rewind.after-commit")
     table, history = load_with_history(work.store, plan.table)
     archive_new_entries(work.store, history)
@@ -122,7 +122,7 @@ def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
     if tag in table.metadata.refs:
         text += f"; what it left can be read for a while as tag {tag}"
     done_plan = _describe_done(plan, keys.REWIND, entry.snapshot_id, "; ".join((text, *gaps)))
-    return done_plan.model_copy(update={"outcome": "ALREADY"}) if was_there else done_plan
+    return done_plan.model_copy(update={"outcome": "ALREADY"}) if was_done else done_plan
 
 
 def _plan_answer(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
@@ -210,7 +210,7 @@ def _rewind_turn(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool
         words[keys.LOST_WINDOWS] = json.dumps(given_up)
     if lost:
         words[keys.LOST_RANGES] = json.dumps({s: plain_ranges(gone) for s, gone in lost.items()})
-    letters = join_dead_letters(parse_deleted_letters(entry.summary) for entry in rewind.going)
+    letters = join_dead_letters(parse_deleted_dead_letters(entry.summary) for entry in rewind.going)
     if letters:  # no rollback of the table brings them back: its ledger must go on saying so
         words[keys.LETTERS] = encode_dead_letters(letters)
     reach_failpoint("rewind.before-commit")
@@ -285,7 +285,7 @@ def _accept_gaps(
     notes = []
     for stream in json.loads(rewind.summary.get(keys.LOST_RANGES, "{}")):
         point = find_recovery_point(history, stream)
-        if point is None or point.carrier_id != rewind.snapshot_id:
+        if point is None or point.snapshot_id != rewind.snapshot_id:
             continue
         with suppress(NothingToDecideError):
             notes.append(f"gap of {stream}: {accept_gap(open_stream(work, stream), author).text}")

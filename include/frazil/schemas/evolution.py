@@ -181,7 +181,7 @@ def _list_asking(work: Workspace, table: Table) -> dict[str, str]:
     A question about the file needs no note: the file asks again.
     """
     kept = read_pending_schemas(table.properties, work.stream.stream)
-    new = [number for number in work.asked_by if number not in kept]
+    new = [number for number in work.added_schema_ids if number not in kept]
     return {keys.schema_question_key(work.stream.stream): json.dumps([*kept, *new])} if new else {}
 
 
@@ -189,7 +189,7 @@ def _forget_question(work: Workspace, table: Table) -> None:
     """Drop a question whose columns the table has got by other ways, unless it is a newer one."""
     name = work.stream.stream
     kept = read_pending_schemas(table.properties, name)
-    if kept and set(kept) <= set(work.asked_by):
+    if kept and set(kept) <= set(work.added_schema_ids):
         commit_once(work.store, table, {}, _remove_question(table, name))
 
 

@@ -67,7 +67,7 @@ def with_newest_columns(work: Workspace) -> Workspace:
         return known
     kept = read_pending_schemas(table.properties, stream.stream)
     found: dict[str, dict[str, str]] = {}
-    asked_by: tuple[int, ...] = ()
+    added_schema_ids: tuple[int, ...] = ()
     asked = {payload.part for payload in _list_asked(stream)}
     for payload in (p for p in list_payloads(known.stream) if p.part in asked):
         has_names = payload.part == "value" and payload.is_framed
@@ -76,8 +76,11 @@ def with_newest_columns(work: Workspace) -> Workspace:
         for schema in schemas:
             columns = follow_columns(columns, derive_payload_columns(payload, schema))
         found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in columns}
-        asked_by = tuple(schema.id for schema in schemas) if has_names else asked_by
-    return replace(work, stream=_fill_in(stream, found), written=stream, asked_by=asked_by)
+        if has_names:
+            added_schema_ids = tuple(schema.id for schema in schemas)
+    return replace(
+        work, stream=_fill_in(stream, found), written=stream, added_schema_ids=added_schema_ids
+    )
 
 
 def _find_asking(work: Workspace, payload: Payload, kept: tuple[int, ...]) -> list[Registered]:

@@ -40,7 +40,7 @@ ResultMessage = TypeVar("ResultMessage", bound=Message)
 
 
 @dataclass(frozen=True)
-class JobEnded:
+class JobExit:
     """How a job's process ended: exit code (below zero for a signal), what it said, its CPU."""
 
     code: int
@@ -58,7 +58,7 @@ class Engine(ABC):
             SparkUnavailableError: Spark does not listen, went away, or gives no executor.
             JobFailedError: the job ended with an error, or was killed.
         """
-        self._refuse_silence()
+        self._require_reachable()
         with tempfile.TemporaryDirectory(prefix="frazil-job-") as folder:
             request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
             request_path.write_text(request.encode())
@@ -84,7 +84,7 @@ class Engine(ABC):
         )
 
     @abstractmethod
-    def _refuse_silence(self) -> None:
+    def _require_reachable(self) -> None:
         """Ask for the port before a client waits for minutes."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class SparkEngine(Engine):
         count_job(ended.cpu_ms, clock.read_ms())
         return write_output(ended)
 
-    def _refuse_silence(self) -> None:
+    def _require_reachable(self) -> None:
         """Ask the port first: the Connect client would retry for minutes."""
         plain = self.remote.partition(";")[0]  # what follows may be a token
         address = urlparse(plain)
@@ -133,7 +133,7 @@ def check_listens(host: str, port: int) -> None:
     socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
 
 
-def write_output(ended: JobEnded) -> tuple[int, str]:
+def write_output(ended: JobExit) -> tuple[int, str]:
     """Pass on what a job's process said; give its exit code and its last lines."""
     sys.stderr.write(ended.output)
     return ended.code, "\n".join(ended.output.splitlines()[-_TAIL_LINES:])
@@ -164,7 +164,7 @@ class _ServerClock:
 
 def _run_forked(
     command: list[str], environment: Mapping[str, str], started: Callable[[], None]
-) -> JobEnded | None:
+) -> JobExit | None:
     """Let the stack's fork server run it, without the imports; None where there is none."""
     address = fork_server_address()
     if address is None or not address.is_socket():
@@ -180,7 +180,7 @@ def _run_forked(
         with process:
             started()
             output = lines.read()
-            return JobEnded(process.wait(), output, process.cpu_ms)
+            return JobExit(process.wait(), output, process.cpu_ms)
 
 
 def run_process(
@@ -188,7 +188,7 @@ def run_process(
     environment: Mapping[str, str],
     started: Callable[[], None] = lambda: None,
     stdin: int | None = None,
-) -> JobEnded:
+) -> JobExit:
     """Run a command in a new process group, which does not outlive this call."""
     before_ms = _children_cpu_ms()
     with subprocess.Popen(
@@ -207,7 +207,7 @@ def run_process(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait(timeout=30)
-    return JobEnded(process.returncode, output, _children_cpu_ms() - before_ms)
+    return JobExit(process.returncode, output, _children_cpu_ms() - before_ms)
 
 
 def _children_cpu_ms() -> int:

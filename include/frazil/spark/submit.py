@@ -15,7 +15,7 @@ from pathlib import Path
 from frazil.connections import CatalogPreset, Connection, home_dir, is_secret
 from frazil.errors import ConfigurationError, SparkUnavailableError
 from frazil.ledger.usage import count_job
-from frazil.spark.engine import JOBS_DIR, Engine, JobEnded, check_listens, run_process, write_output
+from frazil.spark.engine import JOBS_DIR, Engine, JobExit, check_listens, run_process, write_output
 
 SPARK_CONNECTION = "spark_default"
 BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
@@ -74,7 +74,7 @@ class SubmitEngine(Engine):
             *list_options(self._connection),
         ]
         submit = [find_binary(self._connection), *options, script, request, result]
-        ended = run_attended(submit, self._build_environment())
+        ended = run_guarded(submit, self._build_environment())
         count_job(ended.cpu_ms, read_executors_cpu_ms(Path(result)))
         return write_output(ended)
 
@@ -90,7 +90,7 @@ class SubmitEngine(Engine):
         wait = self._connection.extra.get("executor-wait-seconds")
         return {**given, **own, **({WAIT_VARIABLE: wait} if wait else {}), **self._environment}
 
-    def _refuse_silence(self) -> None:
+    def _require_reachable(self) -> None:
         """Ask a standalone master's port first: its client would try for a minute."""
         if not self.master.startswith(_STANDALONE):
             return
@@ -110,7 +110,7 @@ class SubmitEngine(Engine):
         )
 
 
-def run_attended(command: list[str], environment: Mapping[str, str]) -> JobEnded:
+def run_guarded(command: list[str], environment: Mapping[str, str]) -> JobExit:
     """Run a command that ends with this process, however that ends."""
     waiting, held = os.pipe()
     try:

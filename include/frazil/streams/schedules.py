@@ -51,6 +51,6 @@ def spread(schedule: str, name: str) -> str:
     return f"{schedule} {crc32(name.encode()) % 60}"
 
 
-def choose_minute(name: str) -> str:
+def default_maintenance_schedule(name: str) -> str:
     """Give the cron line of a stream that says none: each hour, in a minute of its own."""
     return f"{crc32(name.encode()) // 60 % 60} * * * *"

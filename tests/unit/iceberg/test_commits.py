@@ -139,7 +139,7 @@ def test_a7_trap_pyicebergs_own_append_doubles_a_range_and_publish_does_not(
     staged, late = lake.stage(plan), lake.stage(plan)
     lake.publish(plan, staged)
 
-    assert lake.publish(plan, late).was_there
+    assert lake.publish(plan, late).already_published
     assert len(lake.coordinates()) == 15
 
 

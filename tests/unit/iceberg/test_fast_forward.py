@@ -46,7 +46,7 @@ def test_sealing_again_finds_it_there(lake: Lake) -> None:
 
     again = fast_forward_main(lake.store, seal, allow)
 
-    assert again.was_there
+    assert again.already_published
     assert again.entry.snapshot_id == first.entry.snapshot_id
 
 

@@ -10,7 +10,7 @@ from support.lake import Lake
 from frazil.errors import HistoryCutError, TableRecreatedError
 from frazil.iceberg import ledger_archive
 from frazil.iceberg.catalog import NewTable
-from frazil.iceberg.commits import Retained
+from frazil.iceberg.commits import SnapshotRetention
 from frazil.iceberg.ledger_archive import (
     archive_all_entries,
     archive_new_entries,
@@ -72,7 +72,7 @@ def test_a_clock_that_was_set_back_does_not_take_the_archive_back_in_time(lake: 
 def test_the_archive_keeps_every_row_while_its_own_snapshots_go(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_archive, "RETAINED", Retained(count=3, age_ms=0))
+    monkeypatch.setattr(ledger_archive, "RETAINED", SnapshotRetention(count=3, age_ms=0))
     few = {"commit.manifest.min-count-to-merge": "4"}
     lake.store.create(keys.LEDGER_TABLE, NewTable(ledger_archive.SCHEMA, properties=few))
     archive_all_entries(lake.store, lake.history)
@@ -96,11 +96,11 @@ def test_the_archive_keeps_every_row_while_its_own_snapshots_go(
 def test_the_archive_forgets_no_young_snapshot_and_few_at_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_archive, "RETAINED", Retained(count=2, age_ms=3_600_000))
+    monkeypatch.setattr(ledger_archive, "RETAINED", SnapshotRetention(count=2, age_ms=3_600_000))
     for _ in range(6):
         archive_new_entries(lake.store, lake.history)
     young = len(lake.store.load(keys.LEDGER_TABLE).metadata.snapshots)
-    monkeypatch.setattr("frazil.iceberg.commits.FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr("frazil.iceberg.commits.MAX_EXPIRED_PER_COMMIT", 2)
 
     with time_machine.travel(datetime.now(UTC) + timedelta(hours=2)):
         archive_new_entries(lake.store, lake.history)

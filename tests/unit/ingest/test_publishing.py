@@ -88,7 +88,7 @@ def test_rows_and_offsets_become_visible_in_one_snapshot(lake: Lake) -> None:  #
     head = lake.table.current_snapshot()
     assert head is not None
     assert (head.snapshot_id, head.parent_snapshot_id) == (landed.entry.snapshot_id, before)
-    assert (landed.was_there, lake.coordinates()) == (False, FIVE)
+    assert (landed.already_published, lake.coordinates()) == (False, FIVE)
     assert lake.point is not None
     assert lake.point.state == plan.state_after
 
@@ -110,7 +110,7 @@ def test_publishing_again_changes_nothing(lake: Lake) -> None:  # I7
 
     again = lake.publish(plan, staged)
 
-    assert again.was_there
+    assert again.already_published
     assert again.entry.snapshot_id == first.entry.snapshot_id
     assert lake.table.metadata_location == metadata
 
@@ -123,7 +123,7 @@ def test_a_batch_is_already_there_below_later_ones(lake: Lake) -> None:
 
     again = lake.publish(plan, staged)
 
-    assert again.was_there
+    assert again.already_published
     assert again.entry.snapshot_id == first.entry.snapshot_id
 
 
@@ -132,7 +132,7 @@ def test_of_two_attempts_at_one_batch_the_second_finds_it_there(lake: Lake) -> N
     one, other = lake.stage(plan), lake.stage(plan)
     lake.publish(plan, one)
 
-    assert lake.publish(plan, other).was_there
+    assert lake.publish(plan, other).already_published
     assert lake.coordinates() == FIVE
 
 
@@ -245,7 +245,7 @@ def test_a_commit_that_landed_without_an_answer_is_found(lake: Lake, error: Exce
 
     landed = lake.publish(plan, staged)
 
-    assert landed.was_there
+    assert landed.already_published
     assert lake.coordinates() == FIVE
     assert len(lake.table.metadata.snapshots) == 2, "the bootstrap and one batch"
 
@@ -269,7 +269,7 @@ def test_a4_a_commit_that_did_not_land_is_tried_again(lake: Lake, error: Excepti
 
     landed = lake.publish(plan, staged)
 
-    assert not landed.was_there
+    assert not landed.already_published
     assert lake.coordinates() == FIVE
 
 
@@ -280,7 +280,7 @@ def test_a_commit_that_lands_after_the_next_turn_looked_counts_once(lake: Lake) 
 
     landed = lake.publish(plan, staged)
 
-    assert landed.was_there
+    assert landed.already_published
     assert lake.coordinates() == FIVE
     assert len(lake.table.metadata.snapshots) == 2
 
@@ -305,7 +305,7 @@ def test_the_commit_of_another_writer_between_two_turns_survives(lake: Lake) -> 
 
     landed = lake.publish(plan, staged)
 
-    assert not landed.was_there
+    assert not landed.already_published
     assert lake.coordinates() == FIVE
     assert sorted(lake.table.scan().to_arrow()["id"].to_pylist()) == [0, 0, 1, 1, 2, 100, 101]
 
@@ -353,7 +353,7 @@ def test_losing_every_turn_ends_with_the_stage_intact(lake: Lake) -> None:
         lake.publish(plan, staged)
 
     assert lake.coordinates() == []
-    assert lake.publish(plan, staged).was_there is False
+    assert lake.publish(plan, staged).already_published is False
 
 
 def test_a_forbidden_commit_writes_nothing_and_names_the_reason(lake: Lake) -> None:  # J2

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from frazil.ledger.coordinates import (
     NO_OFFSETS,
     Coordinates,
-    cover,
+    covering_ranges,
     encode_coordinates,
     find_runs,
     parse_coordinates,
@@ -67,5 +67,5 @@ def test_the_largest_redrive_leaves_metadata_readable(spread: int) -> None:  # C
 def test_ranges_cover_and_empty_partitions_are_left_out() -> None:
     coordinates = {**offsets_of(3, 9), ("orders", 4): NO_OFFSETS}
 
-    assert cover(coordinates) == {"orders": {3: OffsetRange(3, 10)}}
+    assert covering_ranges(coordinates) == {"orders": {3: OffsetRange(3, 10)}}
     assert plain_runs(coordinates) == {"orders": {3: [(3, 4), (9, 10)]}}

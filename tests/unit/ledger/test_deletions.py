@@ -6,7 +6,7 @@ import pytest
 from frazil.errors import StageStaleError
 from frazil.ingest.messages import BatchPlan
 from frazil.ledger.coordinates import (
-    Letters,
+    DeadLetterCoordinates,
     encode_dead_letters,
     join_dead_letters,
     parse_dead_letters,
@@ -30,7 +30,7 @@ def published(kind: str, start: int, end: int) -> Step:
 
 def left(kind: str, *offsets: int, letters: tuple[int, ...] = ()) -> Step:
     """Make a deletion of rows and of one attempt's letters."""
-    held: Letters = {"try": {PLACE: np.array(letters)}} if letters else {}
+    held: DeadLetterCoordinates = {"try": {PLACE: np.array(letters)}} if letters else {}
     gone = {PLACE: np.array(offsets, dtype=np.int64)}
     return Step(LedgerEntry(2, 1, 0, {}), kind, None, None, {}, {}, gone, held)
 
@@ -111,8 +111,11 @@ def test_a_replay_that_was_staged_before_an_erasure_is_stale() -> None:
 
 
 def test_letters_survive_their_encoding_and_join_without_doubles() -> None:
-    one: Letters = {"a": {PLACE: np.array([3, 4, 9])}}
-    other: Letters = {"a": {PLACE: np.array([4, 5])}, "b": {("orders", 1): np.array([0])}}
+    one: DeadLetterCoordinates = {"a": {PLACE: np.array([3, 4, 9])}}
+    other: DeadLetterCoordinates = {
+        "a": {PLACE: np.array([4, 5])},
+        "b": {("orders", 1): np.array([0])},
+    }
 
     joined = join_dead_letters([one, parse_dead_letters(encode_dead_letters(other))])
 

@@ -12,7 +12,7 @@ from frazil.ledger.usage import (
     count_request,
     encode_usage,
     parse_usage,
-    take_usage,
+    read_and_reset_usage,
 )
 
 
@@ -23,13 +23,13 @@ def spend_cpu(seconds: float) -> None:
 
 
 def test_cpu_and_requests_are_told_once() -> None:
-    take_usage()
+    read_and_reset_usage()
     spend_cpu(0.05)
     count_request("kafka", 2)
     count_job(700, 1300)
     count_job(300, None)
 
-    told, after = take_usage(), take_usage()
+    told, after = read_and_reset_usage(), read_and_reset_usage()
 
     assert 1050 <= told.cpu_ms < 3000
     assert (told.spark_cpu_ms, told.kafka, told.catalog) == (1300, 2, 0)
@@ -44,7 +44,7 @@ def test_a_fork_begins_at_nothing() -> None:
 
     child = os.fork()
     if child == 0:
-        used = take_usage()
+        used = read_and_reset_usage()
         os.write(writer, f"{used.cpu_ms < 100} {used.kafka}".encode())
         os._exit(0)
     os.waitpid(child, 0)
@@ -61,7 +61,7 @@ def test_usage_is_read_back_by_step_and_an_older_summary_has_none() -> None:
 
 def test_a_published_batch_carries_what_each_step_used(lake: Lake) -> None:
     plan = lake.plan(3, 3)
-    staged = lake.stage(plan).model_copy(update={"used": take_usage()})
+    staged = lake.stage(plan).model_copy(update={"used": read_and_reset_usage()})
 
     landed = lake.publish(plan, staged)
 

@@ -65,7 +65,7 @@ def find(lake: Lake, *texts: str) -> list[int]:
     """Give the offsets of the rows that have one of the keys."""
     erased = load_keys(lake.stream, ErasureRequest(stream="orders", keys=texts))
     found = find_rows(lake.table, find_wanted(lake.table.schema(), erased))
-    return [offset for file in found for offset in np.flatnonzero(file.is_inside).tolist()]
+    return [offset for file in found for offset in np.flatnonzero(file.is_removed).tolist()]
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_an_idle_streams_state_is_carried_once_before_spark_is_asked(
 
     assert lake.point is not None
     assert before is not None
-    assert (lake.point.state, lake.point.carrier_id) == (before.state, lake.history.head)
+    assert (lake.point.state, lake.point.snapshot_id) == (before.state, lake.history.head)
     kinds = [entry.summary.get(keys.KIND) for entry in walk_ancestors(lake.history)]
     assert kinds == [keys.CARRY, None, keys.INGEST, keys.BOOTSTRAP]
     assert len(lake.history.load_archive().entries) == 4

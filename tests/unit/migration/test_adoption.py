@@ -92,7 +92,7 @@ def test_reading_goes_on_behind_the_other_writers_rows(taken: Workspace, lake: L
 
     point = lake_of(taken, lake).point
     assert point is not None
-    assert (point.carrier_id, point.state.epoch) == (decision.snapshot_id, 0)
+    assert (point.snapshot_id, point.state.epoch) == (decision.snapshot_id, 0)
     assert point.state.offsets == {"orders": (5, 4)}
 
 
@@ -370,6 +370,6 @@ def test_a_replay_finds_its_rows_in_a_file_with_rows_that_came(
 
     assert affected.offsets["orders", 0].tolist() == [5, 6]
     assert affected.offsets["orders", 0].dtype == np.int64
-    assert int(affected.is_inside.sum()) == 2
+    assert int(affected.is_removed.sum()) == 2
     rest = write_retained_rows(own.table, [affected], RetainedRows("orders"))
     assert sum(file.record_count for file in rest) == 16

@@ -66,7 +66,7 @@ def test_each_log_has_spans_of_its_own() -> None:
 
     spans = list_spans((*STEPS, BACK, last))[PLACE]
 
-    found = [[(span.start, span.end) for span in own] for own in spans.generations]
+    found = [[(span.start, span.end) for span in own] for own in spans.incarnations]
     assert found == [[(0, 100)], [(60, 90)], [(130, 140)]]
     assert [(span.start, span.end) for span in spans.current] == [(130, 140)]
 

@@ -81,7 +81,7 @@ def test_a_forged_erasure_is_found(
         point = pipeline.lake.point
         assert point is not None
         told = {
-            "state.orders": pipeline.lake.history.entries[point.carrier_id].summary[
+            "state.orders": pipeline.lake.history.entries[point.snapshot_id].summary[
                 keys.state_key("orders")
             ]
         }

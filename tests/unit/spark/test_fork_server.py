@@ -201,7 +201,7 @@ def test_a_job_runs_with_and_without_a_server(
     )
     (tmp_path / "die.py").write_text("import os; print('last words', flush=True); os.kill(0, 9)\n")
     engine = SparkEngine("sc://127.0.0.1:1")
-    monkeypatch.setattr(engine, "_refuse_silence", lambda: None)
+    monkeypatch.setattr(engine, "_require_reachable", lambda: None)
 
     assert engine.run_job("echo", Nothing(), Nothing) == Nothing()
     with pytest.raises(JobFailedError, match=r"(?s)killed by SIGKILL.*last words"):

@@ -21,7 +21,7 @@ from frazil.spark.submit import (
     SubmitEngine,
     choose_settings,
     resolve_master,
-    run_attended,
+    run_guarded,
     write_properties,
 )
 from frazil.workspace import Workspace
@@ -155,8 +155,8 @@ def test_a_command_ends_when_whoever_waits_for_it_is_killed(tmp_path: Path) -> N
     program = f"import os,time; open({str(pid_file)!r},'w').write(str(os.getpid())); time.sleep(60)"
     command = [sys.executable, "-c", program]
     waiting = (
-        "import os; from frazil.spark.submit import run_attended; "
-        f"run_attended({command!r}, os.environ)"
+        "import os; from frazil.spark.submit import run_guarded; "
+        f"run_guarded({command!r}, os.environ)"
     )
     with subprocess.Popen([sys.executable, "-c", waiting]) as process:
         while not pid_file.exists() or not pid_file.read_text():
@@ -171,8 +171,8 @@ def test_a_command_ends_when_whoever_waits_for_it_is_killed(tmp_path: Path) -> N
 
 
 def test_a_commands_end_is_passed_on() -> None:
-    ended = run_attended([sys.executable, "-c", "print('said'); exit(3)"], os.environ)
-    killed = run_attended(
+    ended = run_guarded([sys.executable, "-c", "print('said'); exit(3)"], os.environ)
+    killed = run_guarded(
         [sys.executable, "-c", f"import os; os.kill(os.getpid(), {signal.SIGKILL:d})"], os.environ
     )
 

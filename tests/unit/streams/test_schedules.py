@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from croniter import croniter
 
-from frazil.streams.schedules import choose_minute, spread
+from frazil.streams.schedules import default_maintenance_schedule, spread
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ def test_a_word_stays_what_it_is() -> None:
 
 
 def test_maintenance_of_a_hundred_streams_begins_all_over_the_hour() -> None:
-    lines = [choose_minute(f"stream{number}") for number in range(100)]
+    lines = [default_maintenance_schedule(f"stream{number}") for number in range(100)]
     begun = [croniter(line, NOON).get_next(datetime) for line in lines]
     minutes = [moment.minute for moment in begun]
 
