@@ -1,25 +1,25 @@
-"""### Review schema: a person decides what a changed stream file may do to its table.
+"""### Review schema: accept, quarantine or stop a schema change of a table.
 
-**What.** `show` compares the table with the stream file. `ask` waits for a person: the change, what
-it does to the table, the first offsets to be read with it, and three answers. *Accept* lets the
-table follow, in one commit that says who decided and why. *Quarantine* lets the stream go on with
-the table as it is: records whose registered schema asks for the change become dead letters, which
-`replay_dead_letters` brings back once somebody accepts. *Stop* lets the stream rest until its file
-changes or somebody accepts. No answer loses a value: columns are added, widened, renamed or set
-aside, never deleted. Other streams go on.
+**What.** `show` compares the table with the stream file and the registered schemas. `ask` waits for
+a person's decision; it shows the change, its effect on the table and the next offsets to read.
+*Accept* changes the table, in one commit that records who decided and why. *Quarantine* continues
+with the table as it is: records whose registered schema requires the change become dead letters,
+which `replay_dead_letters` restores after an *Accept*. *Stop* keeps the stream stopped until its
+file changes or the change is accepted. No decision loses a value: columns are added, widened or
+renamed, and kept under another name, but never deleted. Other streams continue.
 
-**When.** An ingest run that meets such a change starts this DAG, once for each change; start it by
-hand to see what waits. Answer under *Required Actions*, by the REST API, or with
-`frazil review-schema`; whichever comes first counts.
+**When.** An ingest run that needs a decision starts this DAG, once for each change; trigger it
+yourself to see a pending change. Decide under *Required Actions*, through the REST API, or with
+`frazil review-schema`; the first decision counts.
 
-**Inputs.** The stream; the review's id, where the answer must be to exactly that review.
+**Inputs.** The stream; a review id, if the decision is for that review only.
 
-*Quarantine* needs a schema id in front of each value and columns that no file lists; where nothing
-tells such records from others, the question says so, and that answer is refused.
+*Quarantine* needs values with a schema id and a stream file that lists no columns. Where it is
+unavailable the text gives the reason, and that choice fails.
 
-**What a retry does.** Looks again. An answer to a review that is over changes nothing.
+**What a retry does.** Compares again. A decision on a closed review changes nothing.
 
-**How to stop.** Mark the run as failed: the stream goes on waiting.
+**How to stop.** Mark the run as failed: the change stays pending, and the stream waits.
 """
 
 from datetime import timedelta
@@ -40,7 +40,7 @@ ACCEPT, QUARANTINE, STOP = "Accept", "Quarantine", "Stop"
 
 
 class Answer(TypedDict):
-    """What `ask` gives: the choice, the form, and who answered."""
+    """The result of `ask`: the choice, the form, and the user who decided."""
 
     chosen_options: list[str]
     params_input: dict[str, str]
@@ -49,7 +49,7 @@ class Answer(TypedDict):
 
 @frazil_task
 def show(params: "Mapping[str, object]", run_id: str) -> dict[str, object]:
-    """Check the form, and compare the table with the stream file; nothing is written."""
+    """Check the form and describe the pending change; skip the run if there is none."""
     from frazil.schemas.review import show_schema_review
     from frazil.workspace import open_workspace
 
@@ -57,7 +57,7 @@ def show(params: "Mapping[str, object]", run_id: str) -> dict[str, object]:
     shown = show_schema_review(open_workspace(form.stream, run_id))
     wanted = form.review or shown.facts.get("review")
     if not shown.facts or wanted != shown.facts["review"]:
-        raise AirflowSkipException(f"nothing to decide: {shown.text}")
+        raise AirflowSkipException(f"No change to decide: {shown.text}")
     return {"text": shown.text, **shown.facts}
 
 
@@ -65,7 +65,7 @@ def show(params: "Mapping[str, object]", run_id: str) -> dict[str, object]:
 def decide(
     shown: dict[str, str], answer: Answer, params: "Mapping[str, object]", run_id: str
 ) -> str:
-    """Make the change, or write down who put it aside or stopped it."""
+    """Apply the change, or record who quarantined or stopped it."""
     from frazil.ledger.authors import Author
     from frazil.schemas.evolution import accept_schema, quarantine_schema, stop_schema
     from frazil.workspace import open_workspace
@@ -76,15 +76,15 @@ def decide(
         by=who.get("name") or who.get("id") or "unknown",
         reason=answer["params_input"].get("reason") or f"{choice} in Airflow, run {run_id}",
     )
-    acts = {ACCEPT: accept_schema, QUARANTINE: quarantine_schema, STOP: stop_schema}
+    decisions = {ACCEPT: accept_schema, QUARANTINE: quarantine_schema, STOP: stop_schema}
     work = open_workspace(read_form(ReviewForm, params).stream, run_id)
-    decision = acts[choice](work, author, shown["review"])
+    decision = decisions[choice](work, author, shown["review"])
     return f"{decision.kind}: {decision.text}"
 
 
 @dag(
     dag_id=REVIEW_DAG,
-    description="A person decides what a changed stream file may do to its table",
+    description="Accept, quarantine or stop a schema change of a table",
     doc_md=__doc__,
     schedule=None,
     catchup=False,
@@ -97,18 +97,17 @@ def decide(
             None,
             type=["null", "string"],
             title="Review",
-            description="Id of the review that is meant, as `frazil review-schema` shows it; "
-            "empty: whatever waits now.",
+            description="Review id, as `frazil review-schema` shows it; empty: the pending one.",
         ),
     },
     tags=["frazil", "decision"],
 )
 def review_schema() -> None:
-    """Show, ask, decide."""
+    """Show a pending change, wait for a decision, apply it."""
     shown = show()
     ask = HITLOperator(
         task_id="ask",
-        subject="{{ params.stream }}: may the table follow?",
+        subject="Apply this schema change to {{ ti.xcom_pull(task_ids='show')['table'] }}?",
         body="{{ ti.xcom_pull(task_ids='show')['text'] }}",
         options=[ACCEPT, QUARANTINE, STOP],
         params={
@@ -116,10 +115,10 @@ def review_schema() -> None:
                 "",
                 type="string",
                 title="Reason",
-                description="Why; it is kept with the table.",
+                description="Stored with the table.",
             )
         },
-        doc_md="Wait for a person: the change, its effects, three answers.",
+        doc_md="Wait for a decision on the change.",
         response_timeout=timedelta(days=30),
     )
     shown >> ask

@@ -32,10 +32,10 @@ class Workspace:
     stream: Stream
     directory: Path
     run_id: str
-    written: Stream | None = None
-    """The stream as its file has it, where `stream` has columns that the file leaves out."""
+    file_stream: Stream | None = None
+    """The stream as its file declares it, if `stream` has columns that the file does not list."""
     added_schema_ids: tuple[int, ...] = ()
-    """The registered schemas that `stream` has the columns of values from, beyond the table's."""
+    """The registered schemas whose changes to the table are part of the columns of `stream`."""
 
     @cached_property
     def store(self) -> TableStore:

@@ -1,4 +1,4 @@
-"""Schema changes that wait for a person: `review-schema`."""
+"""The command that shows and decides pending schema changes: `review-schema`."""
 
 from typing import Annotated
 
@@ -10,22 +10,28 @@ from frazil_cli.output import Json, StreamName, cli_run_id, console, print_json
 
 def review_schema(  # noqa: PLR0913, PLR0917 - each argument is an option
     stream: StreamName,
-    accept: Annotated[bool, typer.Option("--accept", help="Let the table follow.")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Let the stream rest.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Apply the change to the table.")
+    ] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Reject it; the stream stays stopped.")
+    ] = False,
     quarantine: Annotated[
         bool,
         typer.Option(
-            "--quarantine", help="Go on; records whose schema asks for it become dead letters."
+            "--quarantine",
+            help="Continue; records whose schema requires it become dead letters.",
         ),
     ] = False,
-    by: Annotated[str, typer.Option("--by", help="Who decides; kept with the table.")] = "",
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the table.")] = "",
+    by: Annotated[str, typer.Option("--by", help="Decided by; stored with the table.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Reason; stored with the table.")] = "",
     review: Annotated[
-        str | None, typer.Option("--review", help="Id of what was seen; another one is refused.")
+        str | None,
+        typer.Option("--review", help="Decide only if this review is pending."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what the stream file or a newer schema asks of the table; answer it.
+    """Show the schema change that the stream file or a new registered schema needs; decide it.
 
     Example: frazil review-schema flights --accept --by jane@example.org --reason "new feed"
     """
@@ -40,7 +46,7 @@ def review_schema(  # noqa: PLR0913, PLR0917 - each argument is an option
     if len(chosen) > 1:
         raise ConfigurationError(
             "--accept, --stop and --quarantine exclude each other; nothing was decided",
-            "give one of them",
+            "use one of them",
         )
     if not chosen:
         shown = show_schema_review(work)

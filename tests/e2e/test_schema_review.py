@@ -83,8 +83,8 @@ def test_a_change_is_asked_for_once_accepted_by_a_person_and_read_on(
     run_id = begin_and_rename(airflow, lab)
 
     question = read_question(airflow, run_id)
-    assert lab.stream in question["subject"]
-    for text in ("rename name to label", "all its values", "first records"):
+    assert question["subject"] == f"Apply this schema change to {lab.table}?"
+    for text in ("rename name to label", "all its values", "next offsets to read"):
         assert text in question["body"]
     assert "unseen-payload" not in question["body"]
     airflow.api.wait_for_dag(f"ingest__{other.stream}")
@@ -117,13 +117,13 @@ def test_a_no_in_airflow_keeps_the_stream_waiting_and_is_not_asked_again(
     assert airflow.states(dag, airflow.run(dag))["plan"] == "failed"
     assert len(list_reviews(airflow, lab)) == 1
     stopped = lab.frazil("plan", lab.stream)
-    assert "admin stopped it" in stopped.err
+    assert "admin stopped the stream" in stopped.err
     assert "label is not agreed" in stopped.err
 
     again = start_review(airflow, lab)
     question = read_question(airflow, again)
     states = answer(airflow, again, "Quarantine", "go on without it")
 
-    assert "records cannot be put aside: only records that name" in question["body"]
+    assert "Quarantine is unavailable: this stream does not take its schema" in question["body"]
     assert (states["ask"], states["decide"]) == ("success", "failed")
-    assert "admin stopped it" in lab.frazil("plan", lab.stream).err
+    assert "admin stopped the stream" in lab.frazil("plan", lab.stream).err

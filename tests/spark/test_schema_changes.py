@@ -137,7 +137,7 @@ def test_a_no_keeps_the_stream_waiting_and_says_who(begun: Lab) -> None:
     stopped = begun.frazil("run", begun.stream)
 
     assert stopped.code == 1
-    assert "joe@example.org stopped it" in stopped.err
+    assert "joe@example.org stopped the stream" in stopped.err
     assert "the name is needed" in stopped.err
 
 

@@ -9,7 +9,7 @@ from frazil.iceberg.commit_retry import retry_commit
 from frazil.ingest.messages import BatchPlan, StageResult
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, walk_ancestors
-from frazil.schemas.evolution import store_question
+from frazil.schemas.evolution import store_pending_schemas
 from frazil.schemas.payloads import (
     Payload,
     add_schemas,
@@ -34,7 +34,7 @@ def find_latest_schema_ids(work: Workspace) -> dict[Part, int]:
     return {
         payload.part: find_latest_schema(work.registry(payload.options.registry), payload).id
         for payload in list_payloads(work.stream)
-        if not payload.is_framed
+        if not payload.has_schema_id
     }
 
 
@@ -145,13 +145,13 @@ def require_reviewed_schemas(work: Workspace, plan: BatchPlan, met: Iterable[int
         StageStaleError: a schema asks; nothing of the batch is visible.
         RegistryUnavailableError: nobody knows what a schema asks for.
     """
-    written = work.written
-    if written is None or not written.value.needs_columns:
+    declared = work.file_stream
+    if declared is None or not declared.value.needs_columns:
         return
     asking = {
         number: asked
         for payload in list_payloads(work.stream, plan.put_aside)
-        if payload.part == "value" and payload.is_framed
+        if payload.part == "value" and payload.has_schema_id
         for number in met
         if (asked := _list_reviewed_ids(work, payload, number))
     }
@@ -186,6 +186,6 @@ def _note(work: Workspace, ids: Iterable[int]) -> None:
     asking = replace(work, added_schema_ids=tuple(ids))
 
     def turn() -> None:
-        store_question(asking, work.store.load(work.stream.table.name))
+        store_pending_schemas(asking, work.store.load(work.stream.table.name))
 
     retry_commit(f"noting what schemas of {work.stream.stream} ask for", turn)

@@ -1,14 +1,14 @@
-"""A table follows its stream file: by policy, or by a named person's answer.
+"""Apply the changes of a stream file or a registered schema to the table, or record a rejection.
 
-An evolution is one commit of its own before anything is staged, never Spark's `mergeSchema`. It
-writes the new schema, who decided it and why. What nobody has decided stops the stream, and no
-other, with an error that names the command.
+A change is made by the schema policy or by a named person, in one commit before the batch is
+staged (never by Spark's `mergeSchema`); the commit records who made it and why. A change without a
+decision stops its stream, not other streams on the table.
 """
 
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -25,7 +25,7 @@ from frazil.schemas.inferred_columns import read_pending_schemas, with_columns, 
 from frazil.schemas.merge import merge_schema
 from frazil.schemas.partition_evolution import repartition
 from frazil.schemas.review import (
-    SchemaAnswer,
+    SchemaDecision,
     SchemaReview,
     file_properties,
     find_review,
@@ -35,59 +35,50 @@ from frazil.schemas.review import (
 from frazil.workspace import Workspace
 
 
-@dataclass(frozen=True)
-class SchemaDecision:
-    """An answer that leaves the schema as it is; `review_id` pins what the person has seen."""
-
-    kind: Literal["stop", "quarantine"]
-    author: Author
-    review_id: str | None
-
-
 def settle_schema(work: Workspace) -> Workspace:
-    """Let the table follow the stream file where policy says so, and give the stream it then fits.
+    """Apply the changes that the policy allows, and return the stream with the table's columns.
 
     Raises:
-        SchemaReviewError: a person decides; at most the question was written.
-        SchemaRefusedError: policy or the table forbids it; nothing was written.
+        SchemaReviewError: a change needs a person's decision; it is at most marked as pending.
+        SchemaRefusedError: the policy or the table forbids a change; nothing was written.
     """
     work = with_newest_columns(work)
 
-    def turn() -> Workspace:
+    def attempt() -> Workspace:
         table = work.store.load(work.stream.table.name)
         review = review_table(table, work)
         if review is None:
-            _remember_file(work, table)
-            _forget_question(work, table)
+            _store_file_properties(work, table)
+            _clear_pending_schemas(work, table)
             return work
         if review.policy == "review" and not review.impossible:
-            store_question(work, table)
+            store_pending_schemas(work, table)
         require_decision(review)
-        if review.put_aside:
-            return with_columns(replace(work, stream=work.written or work.stream))
+        if review.quarantined_columns:
+            return with_columns(replace(work, stream=work.file_stream or work.stream))
         rule = ", ".join(sorted({change.kind for change in review.changes}))
         _evolve(work, table, review, Author("policy", f"schema policy auto: {rule}"))
         return work
 
-    return retry_commit(f"changing the schema of {work.stream.table.name}", turn)
+    return retry_commit(f"changing the schema of {work.stream.table.name}", attempt)
 
 
 def accept_schema(work: Workspace, author: Author, review_id: str | None = None) -> Decision:
-    """Make the changes that wait for a person; `review_id` pins what the person has seen.
+    """Apply the pending changes; `review_id` restricts this to the review that was read.
 
     Raises:
-        NothingToDecideError: nothing waits, or something else than what was seen.
-        SchemaRefusedError: no table can follow, or the policy forbids it.
+        NothingToDecideError: no change is pending, or another review is.
+        SchemaRefusedError: the table or the policy forbids a change.
     """
     work = with_newest_columns(work)
     tried: list[Decision] = []
 
-    def turn() -> Decision:
+    def attempt() -> Decision:
         try:
             table, review = _read_open_review(work, review_id)
         except NothingToDecideError:
             if tried and _is_recorded(work, author):
-                return tried[-1]  # the answer to an earlier turn was lost
+                return tried[-1]  # an earlier attempt was committed, its response was lost
             raise
         if review.impossible or review.policy in {"fail", "quarantine"}:
             require_decision(review)
@@ -95,30 +86,30 @@ def accept_schema(work: Workspace, author: Author, review_id: str | None = None)
         _evolve(work, table, review, author)
         return tried[-1]
 
-    return retry_commit(f"changing the schema of {work.stream.table.name}", turn)
+    return retry_commit(f"changing the schema of {work.stream.table.name}", attempt)
 
 
 def stop_schema(work: Workspace, author: Author, review_id: str | None = None) -> Decision:
-    """Record a person's no; the stream rests until its file changes or somebody accepts.
+    """Record a rejection: the stream stays stopped until its file changes or it is accepted.
 
     Raises:
-        NothingToDecideError: nothing waits, or something else than what was seen.
+        NothingToDecideError: no change is pending, or another review is.
     """
 
     def describe(review: SchemaReview) -> str:
-        return f"{review.stream} rests; not changed: {review.text}"
+        return f"{review.stream} is stopped; not applied: {review.text}"
 
-    return _answer(work, SchemaDecision("stop", author, review_id), describe)
+    return _record_decision(work, "stop", author, review_id, describe)
 
 
 def quarantine_schema(work: Workspace, author: Author, review_id: str | None = None) -> Decision:
-    """Let the stream go on without the change: records whose schema asks for it become letters.
+    """Continue without the change: records whose schema requires it become dead letters.
 
-    They come back by `replay_dead_letters` once somebody accepts.
+    After the change is accepted, `replay_dead_letters` restores them.
 
     Raises:
-        NothingToDecideError: nothing waits, or something else than what was seen.
-        SchemaRefusedError: nothing tells such records from others, or the policy forbids it.
+        NothingToDecideError: no change is pending, or another review is.
+        SchemaRefusedError: the stream cannot quarantine records, or the policy forbids it.
     """
 
     def describe(review: SchemaReview) -> str:
@@ -126,74 +117,79 @@ def quarantine_schema(work: Workspace, author: Author, review_id: str | None = N
             require_decision(review)
         if review.policy == "auto":
             raise NothingToDecideError(
-                f"stream {review.stream}: policy lets the table follow by itself: {review.text}",
-                "set the policy under `schema:` to review, then answer again",
+                f"stream {review.stream}: the schema policy applies this change by itself: "
+                f"{review.text}",
+                f"`frazil run {review.stream}` applies it; to decide yourself, first set the "
+                "policy under `schema:` to review",
             )
-        if review.barred:
+        if review.no_quarantine:
             raise SchemaRefusedError(
-                f"stream {review.stream}: no record can be put aside: {review.barred}; still in "
-                f"question: {review.text}",
+                f"stream {review.stream}: quarantine is unavailable: {review.no_quarantine}; still "
+                f"pending: {review.text}",
                 f"`frazil review-schema {review.stream}` with --accept or --stop",
             )
-        return f"{review.stream} goes on; put aside are records that ask for {review.text}"
+        return (
+            f"{review.stream} continues without this change, and records whose schema requires it "
+            f"become dead letters: {review.text}"
+        )
 
-    return _answer(work, SchemaDecision("quarantine", author, review_id), describe)
+    return _record_decision(work, "quarantine", author, review_id, describe)
 
 
-def _answer(
-    work: Workspace, said: SchemaDecision, describe: Callable[[SchemaReview], str]
+def _record_decision(
+    work: Workspace,
+    kind: Literal["stop", "quarantine"],
+    author: Author,
+    review_id: str | None,
+    describe: Callable[[SchemaReview], str],
 ) -> Decision:
-    """Record an answer that leaves the schema as it is; the same one twice is written once."""
+    """Record a decision that keeps the schema; the same decision again commits nothing."""
     work = with_newest_columns(work)
 
-    def turn() -> Decision:
-        table, review = _read_open_review(work, said.review_id)
-        decision = Decision(said.kind, describe(review))
-        by, reason = said.author.by, said.author.reason
-        found = review.answer
-        if found is None or (found.kind, found.by, found.reason) != (said.kind, by, reason):
-            answer = SchemaAnswer(
-                kind=said.kind,
-                changes=tuple(change.text for change in review.changes),
-                by=by,
-                reason=reason,
-                at=_say_now(),
-            )
-            properties = {keys.schema_answer_key(review.stream): answer.model_dump_json()}
-            properties |= _record(table, review, said.author, said.kind)
-            properties |= _list_asking(work, table)
+    def attempt() -> Decision:
+        table, review = _read_open_review(work, review_id)
+        decision = Decision(kind, describe(review))
+        by, reason = author.by, author.reason
+        found = review.decision
+        if found is None or (found.kind, found.by, found.reason) != (kind, by, reason):
+            changes = tuple(change.text for change in review.changes)
+            new = SchemaDecision(kind=kind, changes=changes, by=by, reason=reason, at=_format_now())
+            properties = {keys.schema_answer_key(review.stream): new.model_dump_json()}
+            properties |= _describe_decision(table, review, author, kind)
+            properties |= _list_pending(work, table)
             commit_once(work.store, table, {}, [commits.set_properties(properties)])
         return decision
 
-    return retry_commit(f"answering the schema review of {work.stream.stream}", turn)
+    return retry_commit(f"recording a schema decision of {work.stream.stream}", attempt)
 
 
-def store_question(work: Workspace, table: Table) -> None:
-    """Write down which schemas ask: a newer one that does not would hide the question."""
-    asking = _list_asking(work, table)
-    if asking:
-        commit_once(work.store, table, {}, [commits.set_properties(asking)])
+def store_pending_schemas(work: Workspace, table: Table) -> None:
+    """Store which schemas require a change, so that a newer schema does not hide it."""
+    properties = _list_pending(work, table)
+    if properties:
+        commit_once(work.store, table, {}, [commits.set_properties(properties)])
 
 
-def _list_asking(work: Workspace, table: Table) -> dict[str, str]:
-    """List the schemas in question as a property; empty where it says so already.
+def _list_pending(work: Workspace, table: Table) -> dict[str, str]:
+    """Return the pending schema ids as a table property; empty if it is stored already.
 
-    A question about the file needs no note: the file asks again.
+    A change of the stream file needs no such property: the file still shows it.
     """
-    kept = read_pending_schemas(table.properties, work.stream.stream)
-    new = [number for number in work.added_schema_ids if number not in kept]
-    return {keys.schema_question_key(work.stream.stream): json.dumps([*kept, *new])} if new else {}
+    stored = read_pending_schemas(table.properties, work.stream.stream)
+    new = [number for number in work.added_schema_ids if number not in stored]
+    key = keys.schema_question_key(work.stream.stream)
+    return {key: json.dumps([*stored, *new])} if new else {}
 
 
-def _forget_question(work: Workspace, table: Table) -> None:
-    """Drop a question whose columns the table has got by other ways, unless it is a newer one."""
+def _clear_pending_schemas(work: Workspace, table: Table) -> None:
+    """Remove pending schemas whose columns the table has, unless another was added meanwhile."""
     name = work.stream.stream
-    kept = read_pending_schemas(table.properties, name)
-    if kept and set(kept) <= set(work.added_schema_ids):
-        commit_once(work.store, table, {}, _remove_question(table, name))
+    stored = read_pending_schemas(table.properties, name)
+    if stored and set(stored) <= set(work.added_schema_ids):
+        commit_once(work.store, table, {}, _remove_pending(table, name))
 
 
-def _remove_question(table: Table, stream: str) -> list[TableUpdate]:
+def _remove_pending(table: Table, stream: str) -> list[TableUpdate]:
     both = (keys.schema_question_key(stream), keys.schema_answer_key(stream))
     found = [key for key in both if key in table.properties]
     return [commits.remove_properties(found)] if found else []
@@ -205,20 +201,21 @@ def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, Sc
     review = find_review(table, work)
     if review is None:
         raise NothingToDecideError(
-            f"stream {name}: table {work.stream.table.name} agrees with the stream file",
+            f"stream {name}: table {work.stream.table.name} matches the stream file; there is no "
+            "change to decide",
             f"`frazil plan {name}` shows the next batch",
         )
     if review_id not in {None, review.review_id}:
         raise NothingToDecideError(
-            f"stream {name}: review {review_id} is over; the stream file now asks for "
-            f"{review.text} (review {review.review_id})",
-            f"`frazil review-schema {name}` shows what it does",
+            f"stream {name}: review {review_id} is closed; now pending is review "
+            f"{review.review_id}: {review.text}",
+            f"`frazil review-schema {name}` shows its effects",
         )
     return table, review
 
 
-def list_schema_changes(properties: Mapping[str, str]) -> list[tuple[int, str]]:
-    """List the numbers of the recorded changes with their texts."""
+def _list_schema_changes(properties: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Return the recorded decisions as (number, JSON text), in order."""
     prefix = keys.SCHEMA_CHANGE_PREFIX
     found = [
         (name.removeprefix(prefix), text)
@@ -229,29 +226,29 @@ def list_schema_changes(properties: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def _is_recorded(work: Workspace, author: Author) -> bool:
-    """Say whether the newest recorded change is this person's, for this reason."""
-    changes = list_schema_changes(work.store.load(work.stream.table.name).properties)
+    """Return whether the newest recorded decision is this author's acceptance."""
+    changes = _list_schema_changes(work.store.load(work.stream.table.name).properties)
     newest = json.loads(changes[-1][1]) if changes else {}
-    said = (newest.get("by"), newest.get("reason"), newest.get("answer"))
-    return said == (author.by, author.reason, "accept")
+    found = (newest.get("by"), newest.get("reason"), newest.get("answer"))
+    return found == (author.by, author.reason, "accept")
 
 
-def _remember_file(work: Workspace, table: Table) -> None:
-    """Write down what the file of a stream says that did not create its table, or by now."""
-    said = file_properties(work.stream)
+def _store_file_properties(work: Workspace, table: Table) -> None:
+    """Store the file's columns and partitions where they are absent or the partitions differ."""
+    wanted = file_properties(work.stream)
     key = keys.partitions_key(work.stream.stream)
     if keys.columns_key(work.stream.stream) not in table.properties or (
-        table.properties.get(key) != said[key]
+        table.properties.get(key) != wanted[key]
     ):
-        commit_once(work.store, table, {}, [commits.set_properties(said)])
+        commit_once(work.store, table, {}, [commits.set_properties(wanted)])
 
 
-def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author) -> int:
-    """Commit the new schema, who decided it, and which columns the stream writes now."""
+def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author) -> None:
+    """Commit the new schema and partitions, who decided them, and the stream's columns."""
     metadata = table.metadata
     columns = work.stream.parsed_columns
     merged = merge_schema(table.schema(), metadata.last_column_id, columns, review.changes)
-    # By comparison: equal structs of PyIceberg have different hashes.
+    # No lookup by hash: equal structs of PyIceberg have different hashes.
     same = (s.schema_id for s in metadata.schemas if s.as_struct() == merged.as_struct())
     found = next(same, None)
     schema_id = max(s.schema_id for s in metadata.schemas) + 1 if found is None else found
@@ -261,35 +258,35 @@ def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author)
         updates += [AddSchemaUpdate(schema_=merged), SetCurrentSchemaUpdate(schema_id=-1)]
     elif found != metadata.current_schema_id:
         updates.append(SetCurrentSchemaUpdate(schema_id=found))
-    properties = _record(table, review, author, "accept", schema_id)
+    properties = _describe_decision(table, review, author, "accept", schema_id)
     updates.append(commits.set_properties(properties | file_properties(work.stream)))
     if any(change.kind == "repartition" for change in review.changes):
         updates += repartition(table, merged, work.stream.partition_fields)
-    updates += _remove_question(table, review.stream)
+    updates += _remove_pending(table, review.stream)
     reach_failpoint("plan.before-evolution")
     commit_once(work.store, table, {}, updates)
     reach_failpoint("plan.after-evolution")
-    return schema_id
 
 
-def _record(
-    table: Table, review: SchemaReview, author: Author, answer: str, schema_id: int | None = None
+def _describe_decision(
+    table: Table, review: SchemaReview, author: Author, kind: str, schema_id: int | None = None
 ) -> dict[str, str]:
-    """Write an answer down for good, beside those before it."""
+    """Return the decision as a table property of its own, numbered after the earlier ones."""
     record = {
         "stream": review.stream,
         "by": author.by,
         "reason": author.reason,
-        "at": _say_now(),
+        "at": _format_now(),
         "schema-id": table.schema().schema_id if schema_id is None else schema_id,
-        "answer": answer,
+        "answer": kind,
         "changes": [change.text for change in review.changes],
     }
-    number = max((number for number, _ in list_schema_changes(table.properties)), default=0) + 1
-    if answer != "accept":  # nothing compares and sets it: two streams may answer at once
+    number = max((number for number, _ in _list_schema_changes(table.properties)), default=0) + 1
+    if kind != "accept":
+        # The commit does not compare properties: two streams could use the same number at once.
         number = max(number, time.time_ns() // 1_000_000)
     return {f"{keys.SCHEMA_CHANGE_PREFIX}{number}": json.dumps(record)}
 
 
-def _say_now() -> str:
+def _format_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""Columns that a stream file leaves out: the table's own, or before it is there the schema's."""
+"""Columns of a stream whose file lists none: from the table, or from registered schemas."""
 
 import json
 from collections.abc import Mapping
@@ -23,70 +23,73 @@ from frazil.schemas.payloads import (
     find_latest_schema,
     list_payloads,
 )
-from frazil.streams.column_types import Column, format_type
+from frazil.streams.column_types import format_type
 from frazil.streams.models import Stream
 from frazil.streams.schema_changes import follow_columns
 from frazil.workspace import Workspace
 
 
 def with_columns(work: Workspace) -> Workspace:
-    """Fill in the columns that the stream file leaves out; else give the workspace as it is.
+    """Return the workspace with the columns that the stream file does not list.
 
-    Once the table is there its columns count: a batch is decoded as it was planned.
+    They come from the table, so that a batch is decoded with the columns it was planned with;
+    before the table exists they come from the newest registered schema.
 
     Raises:
-        RegistryUnavailableError, UnknownSubjectError: there is no table yet, and no schema.
-        SchemaMisfitError: a field of the schema has no exact form in a column.
-        StreamFileError: what the file says of columns does not fit those of the schema.
+        RegistryUnavailableError, UnknownSubjectError: there is neither a table nor a schema.
+        SchemaMisfitError: no column type holds a field of the schema exactly.
+        StreamFileError: the schema's columns contradict the stream file.
     """
     stream = work.stream
     if not stream.needs_columns:
         return work
     table = work.store.find(stream.table.name)
-    found = _read_table(stream, table.schema()) if table else {}
-    for payload in _list_asked(stream):
+    found = _read_table_columns(stream, table.schema()) if table else {}
+    for payload in _list_inferred_payloads(stream):
         if payload.part not in found:
-            found[payload.part] = {c.name: format_type(c.type) for c in _derive(work, payload)}
-    return replace(work, stream=_fill_in(stream, found), written=stream)
+            schema = find_latest_schema(work.registry(payload.options.registry), payload)
+            columns = derive_payload_columns(payload, schema)
+            found[payload.part] = {column.name: format_type(column.type) for column in columns}
+    return replace(work, stream=_list_columns(stream, found), file_stream=stream)
 
 
 def with_newest_columns(work: Workspace) -> Workspace:
-    """Fill in the columns as `with_columns`, and add what the newest registered schema brings.
+    """Return the workspace with the table's columns, changed as registered schemas require.
 
-    The stream's schema policy decides whether the table follows. A schema without an exact form
-    brings nothing: where it matters the stage says so. Where records name their schema, what was
-    asked for once stays in question, also behind a newer schema that no longer asks for it.
+    These are the pending schemas of the stream and the newest one; the schema policy decides
+    whether the table is changed too. A newest schema that cannot be converted exactly is ignored
+    here, since staging reports it if records use it. Where records carry a schema id, a pending
+    schema stays pending even if a newer one no longer requires the change.
 
     Raises:
-        RegistryUnavailableError: nobody knows what the newest schema asks for.
+        RegistryUnavailableError: the newest schema cannot be read.
     """
     known = with_columns(work)
     stream = work.stream
     table = work.store.find(stream.table.name) if known is not work else None
     if table is None:
         return known
-    kept = read_pending_schemas(table.properties, stream.stream)
+    stored = read_pending_schemas(table.properties, stream.stream)
     found: dict[str, dict[str, str]] = {}
-    added_schema_ids: tuple[int, ...] = ()
-    asked = {payload.part for payload in _list_asked(stream)}
-    for payload in (p for p in list_payloads(known.stream) if p.part in asked):
-        has_names = payload.part == "value" and payload.is_framed
-        schemas = _find_asking(work, payload, kept if has_names else ())
+    pending: tuple[int, ...] = ()
+    inferred = {payload.part for payload in _list_inferred_payloads(stream)}
+    for payload in (p for p in list_payloads(known.stream) if p.part in inferred):
+        can_be_pending = payload.part == "value" and payload.has_schema_id
+        schemas = _find_schemas(work, payload, stored if can_be_pending else ())
         columns = payload.columns
         for schema in schemas:
             columns = follow_columns(columns, derive_payload_columns(payload, schema))
         found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in columns}
-        if has_names:
-            added_schema_ids = tuple(schema.id for schema in schemas)
-    return replace(
-        work, stream=_fill_in(stream, found), written=stream, added_schema_ids=added_schema_ids
-    )
+        if can_be_pending:
+            pending = tuple(schema.id for schema in schemas)
+    changed = _list_columns(stream, found)
+    return replace(work, stream=changed, file_stream=stream, added_schema_ids=pending)
 
 
-def _find_asking(work: Workspace, payload: Payload, kept: tuple[int, ...]) -> list[Registered]:
-    """Find the schemas that may change the table: what is in question first, then the newest."""
+def _find_schemas(work: Workspace, payload: Payload, pending: tuple[int, ...]) -> list[Registered]:
+    """Return the schemas that may change the table: the pending ones, then the newest."""
     registry = work.registry(payload.options.registry)
-    schemas = [found for number in kept if (found := registry.find_schema(number)) is not None]
+    schemas = [found for number in pending if (found := registry.find_schema(number)) is not None]
     try:
         newest = find_latest_schema(registry, payload)
         derive_payload_columns(payload, newest)
@@ -95,7 +98,7 @@ def _find_asking(work: Workspace, payload: Payload, kept: tuple[int, ...]) -> li
     return schemas if newest in schemas else [*schemas, newest]
 
 
-def _list_asked(stream: Stream) -> list[Payload]:
+def _list_inferred_payloads(stream: Stream) -> list[Payload]:
     """List the parts whose columns come from a registered schema."""
     return [
         payload
@@ -104,19 +107,14 @@ def _list_asked(stream: Stream) -> list[Payload]:
     ]
 
 
-def _derive(work: Workspace, payload: Payload) -> tuple[Column, ...]:
-    schema = find_latest_schema(work.registry(payload.options.registry), payload)
-    return derive_payload_columns(payload, schema)
-
-
-def _read_table(stream: Stream, schema: Schema) -> dict[str, dict[str, str]]:
-    """Take the columns that the file leaves out from the table."""
+def _read_table_columns(stream: Stream, schema: Schema) -> dict[str, dict[str, str]]:
+    """Return the table's columns by part, with their types, for the parts that list none."""
     try:
         columns = read_columns(schema)
     except ValueError as error:
         raise IncompatibleTableError(
             f"stream {stream.stream}: table {stream.table.name} has {error}",
-            "list the columns that the stream fills in value.columns, without this one",
+            f"list the other columns of the stream under value.columns in {stream.stream}.yaml",
         ) from error
     found = {}
     key = {n: t for n, t in columns.items() if stream.key.convert and n == stream.key.column}
@@ -127,8 +125,8 @@ def _read_table(stream: Stream, schema: Schema) -> dict[str, dict[str, str]]:
     return found
 
 
-def _fill_in(stream: Stream, found: dict[str, dict[str, str]]) -> Stream:
-    """Give the stream as if its file had named the columns."""
+def _list_columns(stream: Stream, found: dict[str, dict[str, str]]) -> Stream:
+    """Return the stream as if its file listed the columns."""
     content = stream.model_dump(by_alias=True, exclude_unset=True)
     if stream.value.needs_columns:
         content["value"]["columns"] = found["value"]
@@ -142,14 +140,14 @@ def _fill_in(stream: Stream, found: dict[str, dict[str, str]]) -> Stream:
         )
         raise StreamFileError(
             f"stream {stream.stream}: with the columns of the registered schema, {reasons}",
-            f"mend {stream.stream}.yaml, or list value.columns there",
+            f"fix {stream.stream}.yaml, or list value.columns there",
         ) from error
 
 
 def read_pending_schemas(properties: Mapping[str, str], stream: str) -> tuple[int, ...]:
-    """Read the ids of the schemas that asked, in the order in which they did.
+    """Read the ids of the registered schemas whose changes are not decided, the oldest first.
 
-    What they ask for stays in question until the table has it, whichever schema is the newest:
-    records of theirs may wait in Kafka, or among the letters.
+    They stay pending until the table has their columns, whichever schema is the newest: Kafka or
+    the dead letters may still hold their records.
     """
     return tuple(json.loads(properties.get(keys.schema_question_key(stream), "[]")))

@@ -53,8 +53,8 @@ class Payload:
         return self.options.subject or f"{self.stream.source.names[0]}-{self.part}"
 
     @property
-    def is_framed(self) -> bool:
-        """Say whether an id stands in front of each payload."""
+    def has_schema_id(self) -> bool:
+        """Return whether each payload starts with a magic byte and a schema id."""
         return self.options.convert == "by_schema_id"
 
     @property
@@ -201,7 +201,9 @@ def _require_same_format(payload: Payload, schema: Registered, kind: str) -> Non
 
 
 def _write_format(payload: Payload, kind: SchemaType, decodes: list[SchemaDecode]) -> WireFormat:
-    return WireFormat(format=_FORMATS[kind], is_framed=payload.is_framed, schemas=tuple(decodes))
+    return WireFormat(
+        format=_FORMATS[kind], is_framed=payload.has_schema_id, schemas=tuple(decodes)
+    )
 
 
 def describe_schema(payload: Payload, schema: Registered) -> SchemaDecode:

@@ -1,6 +1,6 @@
-"""What a stream file asks of its table, and whether policy or a person settles it.
+"""Compare a table with its stream file or registered schemas, and decide who must approve.
 
-Nothing here writes; `evolution.py` commits what is settled.
+Reads only; `evolution` commits changes and decisions.
 """
 
 import hashlib
@@ -27,12 +27,15 @@ from frazil.streams.models import Policy, Stream
 from frazil.streams.schema_changes import EFFECTS, SchemaChange, choose_policy, compare_columns
 from frazil.workspace import Workspace
 
+_REPLACING = frozenset({"narrow", "change_type", "drop"})
+_HARMLESS = frozenset({"add_column", "add_required", "widen", "relax"})
 
-class SchemaAnswer(MessagePart):
-    """What a person said to some changes; it leaves the table as it is.
 
-    `stop`: the stream rests. `quarantine`: it goes on, and records whose schema asks for one of the
-    changes become dead letters.
+class SchemaDecision(MessagePart):
+    """A person's decision against some changes, as a table property stores it.
+
+    `stop`: the stream is stopped. `quarantine`: it continues, and records whose schema requires one
+    of the changes become dead letters.
     """
 
     kind: Literal["stop", "quarantine"]
@@ -44,46 +47,48 @@ class SchemaAnswer(MessagePart):
 
 @dataclass(frozen=True)
 class SchemaReview:
-    """What a stream file asks of its table."""
+    """The changes that a table needs, the policy for them, and a decision against them."""
 
     stream: str
     table: str
     changes: tuple[SchemaChange, ...]
     policy: Policy
     impossible: tuple[str, ...]
+    """The changes that Iceberg cannot make in place."""
     review_id: str
-    answer: SchemaAnswer | None
-    barred: str
-    """Why this stream's records cannot be put aside; empty where they can."""
+    decision: SchemaDecision | None
+    no_quarantine: str
+    """Why this stream's records cannot be quarantined; empty if they can."""
 
     @property
-    def put_aside(self) -> tuple[str, ...]:
-        """List the columns in question beside which the stream goes on, by a person's answer."""
-        is_chosen = self.answer is not None and self.answer.kind == "quarantine"
-        if not is_chosen or self.policy != "review" or self.barred or self.impossible:
+    def quarantined_columns(self) -> tuple[str, ...]:
+        """List the columns whose records become dead letters, by a person's decision."""
+        is_chosen = self.decision is not None and self.decision.kind == "quarantine"
+        if not is_chosen or self.policy != "review" or self.no_quarantine or self.impossible:
             return ()
         return tuple(sorted({change.path for change in self.changes}))
 
     @property
     def text(self) -> str:
-        """List the changes, a line each."""
+        """Describe the changes on one line."""
         return "; ".join(change.text for change in self.changes)
 
     @property
     def lines(self) -> list[str]:
-        """List the changes with what each does to the table."""
+        """List the changes, each with its effect on the table."""
         return [f"{change.text} ({EFFECTS[change.kind]})" for change in self.changes]
 
 
 def has_begun(properties: Mapping[str, str], stream: str) -> bool:
-    """Say whether the stream has written to the table; before that a misfit is no change."""
+    """Return whether the stream has written to the table; only then is a difference a change."""
     return keys.hint_key(stream) in properties
 
 
 def file_properties(stream: Stream) -> dict[str, str]:
-    """Write down what the file says, so that a column that is missing later is seen to be dropped.
+    """Return the file's columns and partitions as table properties.
 
-    And that the file asks for other partitions, not the table that somebody made or changed.
+    They tell a column that was dropped from the file from one that another writer added, and an
+    edited `partition_by` from partitions that were changed in the table.
     """
     names = [column.name for column in stream.parsed_columns]
     partitions = [field.text for field in stream.partition_fields]
@@ -94,36 +99,36 @@ def file_properties(stream: Stream) -> dict[str, str]:
 
 
 def explain_unavailable_quarantine(stream: Stream, changes: Sequence[SchemaChange]) -> str:
-    """Say why records of a stream, as its file has it, cannot be put aside; empty where they can.
+    """Explain why records of a stream, as its file declares it, cannot be quarantined; or "".
 
-    Only a schema id in front of each value tells which records ask for more, and a person who edits
-    columns puts no record at fault.
+    Only the schema id in front of each value tells which records require a change.
     """
-    if any(change.kind == "repartition" for change in changes):
-        return "other partitions are the file's wish, and no record is at fault"
-    if not (stream.value.needs_columns and stream.value.convert == "by_schema_id"):
-        return "only records that name a registered schema, whose columns no file lists, can wait"
-    if stream.key.needs_type:
-        return "its keys follow a registered schema too"
-    if stream.route is not None:
-        return "a route shares its topic, and what one table waits for another may take"
-    if stream.errors.tolerance != "quarantine":
-        return f"errors.tolerance is {stream.errors.tolerance}, which keeps no dead letters"
-    return ""
+    convert, tolerance = stream.value.convert, stream.errors.tolerance
+    reasons = {
+        "a change of partitions comes from the stream file, not from records": any(
+            change.kind == "repartition" for change in changes
+        ),
+        "this stream does not take its schema from a registry": not stream.value.needs_columns,
+        f"values have no schema id (value.convert is {convert})": convert != "by_schema_id",
+        "the type of its keys comes from a registered schema too": stream.key.needs_type,
+        "its topic is shared with other streams by a route": stream.route is not None,
+        f"errors.tolerance is {tolerance}, which writes no dead letters": tolerance != "quarantine",
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def review_table(table: Table, work: Workspace) -> SchemaReview | None:
-    """Compare the table with the stream file, or what its schema adds; None where they agree.
+    """Compare the table with the stream's columns and partitions; None if they are the same.
 
-    `work` has the newest columns already.
+    `work` comes from `with_newest_columns`.
     """
     stream = work.stream
     written = json.loads(table.properties.get(keys.columns_key(stream.stream), "[]"))
     schema = table.schema()
     have = to_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
     changes = compare_columns(have, stream.parsed_columns, frozenset(written))
-    impossible = list_impossible(table, changes)
-    impossible += list_shared(table, stream.stream, changes)
+    impossible = _list_impossible(table, changes)
+    impossible += _list_shared(table, stream.stream, changes)
     merged = schema
     if changes and not impossible:
         columns = stream.parsed_columns
@@ -134,13 +139,13 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         return None
     if not impossible:
         partitions = list_partitions(table, merged, stream.partition_fields)
-        impossible = list_used_names(merged, partitions)
+        impossible = _list_name_clashes(merged, partitions)
     texts = [change.text for change in changes]
     metadata = table.metadata
     ids = [schema.schema_id, metadata.default_spec_id, _count_accepted(table.properties)]
     parts = [str(metadata.table_uuid), ids, texts]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    answer = read_schema_answer(table.properties, stream.stream)
+    decision = read_schema_decision(table.properties, stream.stream)
     return SchemaReview(
         stream=stream.stream,
         table=stream.table.name,
@@ -148,31 +153,32 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         policy=choose_policy(changes, stream.schema_policy),
         impossible=tuple(impossible),
         review_id=review_id,
-        answer=answer if answer and answer.changes == tuple(texts) else None,
-        barred=explain_unavailable_quarantine(work.written or stream, changes),
+        decision=decision if decision and decision.changes == tuple(texts) else None,
+        no_quarantine=explain_unavailable_quarantine(work.file_stream or stream, changes),
     )
 
 
 def has_edited_partitions(properties: Mapping[str, str], stream: Stream) -> bool:
-    """Say whether the file asks for other partitions than when it was last followed."""
-    said = file_properties(stream)[keys.partitions_key(stream.stream)]
-    return properties.get(keys.partitions_key(stream.stream), said) != said
+    """Return whether `partition_by` of the file differs from the one that was applied last."""
+    key = keys.partitions_key(stream.stream)
+    wanted = file_properties(stream)[key]
+    return properties.get(key, wanted) != wanted
 
 
 def _count_accepted(properties: Mapping[str, str]) -> int:
-    """Count the changes that were made: the same question may come again behind them."""
+    """Count the accepted changes: it makes the review id of a change that comes again a new one."""
     texts = [text for key, text in properties.items() if key.startswith(keys.SCHEMA_CHANGE_PREFIX)]
     return sum(json.loads(text).get("answer") == "accept" for text in texts)
 
 
 def find_review(table: Table, work: Workspace) -> SchemaReview | None:
-    """Find what the stream asks of a table that it has begun to fill; `work` as `review_table`."""
+    """Return the review of a table that the stream has written to; `work` as `review_table`."""
     has_rows = has_begun(table.properties, work.stream.stream)
     return review_table(table, work) if has_rows else None
 
 
 def read_quarantined(table: Table, work: Workspace) -> tuple[str, ...]:
-    """List the columns whose records a person has put aside.
+    """List the columns whose records become dead letters, by a person's decision.
 
     Raises:
         SchemaReviewError, SchemaRefusedError: see `settle_schema`.
@@ -181,54 +187,55 @@ def read_quarantined(table: Table, work: Workspace) -> tuple[str, ...]:
     if review is None:
         return ()
     require_decision(review)
-    return review.put_aside
+    return review.quarantined_columns
 
 
 def require_decision(review: SchemaReview) -> None:
-    """Refuse changes that policy does not make by itself.
+    """Raise unless the policy applies the changes or a person has chosen quarantine.
 
     Raises:
         SchemaReviewError, SchemaRefusedError: see `settle_schema`.
     """
-    facts = (
-        f"stream {review.stream}: its file and table {review.table} no longer agree: {review.text}"
-    )
-    back = "put what the table has into the stream file (value.columns, table.partition_by)"
+    facts = f"stream {review.stream}: table {review.table} needs a schema change: {review.text}"
+    back = "restore the table's columns and partitions in the stream file"
     if review.impossible:
         raise SchemaRefusedError(
-            f"{facts}; no table can follow this in place: {'; '.join(review.impossible)}",
-            f"{back}, and give the new form a new name",
+            f"{facts}; not possible in place: {'; '.join(review.impossible)}",
+            f"{back}, and add the new type under a new name",
         )
     if review.policy in {"fail", "quarantine"}:
         raise SchemaRefusedError(
-            f"{facts}; the policy is {review.policy}, and no record is at fault",
+            f"{facts}; the policy is {review.policy}, which rejects changes of the table",
             f"{back}, or set the policy under `schema:` to review",
         )
-    accept = f"`frazil review-schema {review.stream} --accept --by YOU --reason WHY`"
-    answer = review.answer
-    if answer is not None and answer.kind == "stop":
+    accept = f"`{_accept_command(review)}`"
+    decision = review.decision
+    if decision is not None and decision.kind == "stop":
         raise SchemaReviewError(
-            f"{facts}; {answer.by} stopped it at {answer.at}: {answer.reason}",
+            f"{facts}; {decision.by} stopped the stream at {decision.at}: {decision.reason}",
             f"{back}, or {accept}",
             review_id=review.review_id,
         )
-    if review.policy == "review" and not review.put_aside:
+    if review.policy == "review" and not review.quarantined_columns:
         raise SchemaReviewError(
-            f"{facts}; a person decides, the stream waits, nothing is lost",
-            f"answer in Airflow under Required Actions (DAG review_schema; started by hand it asks "
-            f"again), or {accept}; "
-            f"`frazil review-schema {review.stream}` shows what it does",
+            f"{facts}; it waits for a person's decision, no record is lost",
+            "decide in Airflow under Required Actions (DAG review_schema; trigger it if no action "
+            f"is listed), or {accept}; `frazil review-schema {review.stream}` shows the effects",
             review_id=review.review_id,
         )
 
 
-def open_with_settled_schema(work: Workspace) -> Workspace:
-    """Give the stream with its table's columns, for records that are read again.
+def _accept_command(review: SchemaReview) -> str:
+    return f"frazil review-schema {review.stream} --accept --by YOU --reason WHY"
 
-    By columns that are about to change they would lose fields.
+
+def open_with_settled_schema(work: Workspace) -> Workspace:
+    """Return the stream with its table's columns, for records that are read again.
+
+    While a change is pending they would lose fields.
 
     Raises:
-        SchemaReviewError, SchemaRefusedError: a person or the next run changes the table first.
+        SchemaReviewError, SchemaRefusedError: a change is pending.
         RegistryUnavailableError: see `with_newest_columns`.
     """
     table = work.store.find(work.stream.table.name)
@@ -236,86 +243,80 @@ def open_with_settled_schema(work: Workspace) -> Workspace:
     if review is None:
         return with_columns(work)
     require_decision(review)
-    facts = f"stream {review.stream}: table {review.table} and its stream differ: {review.text}"
-    if not review.put_aside:
-        raise SchemaReviewError(
-            f"{facts}; by policy the table follows with the next run, and only then can records "
-            "be read again",
-            f"`frazil run {review.stream}`, or `frazil review-schema {review.stream} --accept "
-            "--by YOU --reason WHY`; then again",
-            review_id=review.review_id,
-        )
-    by = review.answer.by if review.answer else ""
-    raise SchemaReviewError(
-        f"{facts}; records that ask for it are put aside, by {by}: read again now they would lose "
-        "what the table cannot hold",
-        f"`frazil review-schema {review.stream} --accept --by YOU --reason WHY`, then again",
-        review_id=review.review_id,
-    )
+    facts = f"stream {review.stream}: table {review.table} needs a schema change: {review.text}"
+    accept = f"`{_accept_command(review)}`"
+    if review.quarantined_columns:
+        by = review.decision.by if review.decision else ""
+        facts += f"; its records were quarantined by {by}, and would lose fields if read again now"
+        next_step = f"{accept}, then try again"
+    else:
+        facts += "; the next run applies it, records can be read again after that"
+        next_step = f"`frazil run {review.stream}` or {accept}, then try again"
+    raise SchemaReviewError(facts, next_step, review_id=review.review_id)
 
 
 @dataclass(frozen=True)
 class ShownReview:
-    """A review for people and, as facts, for programs."""
+    """A review as text, and as facts for JSON."""
 
     text: str
     facts: Mapping[str, object]
 
 
 def show_schema_review(work: Workspace) -> ShownReview:
-    """Show what waits and what it would do; nothing is written."""
+    """Describe the pending changes and their effects."""
     work = with_newest_columns(work)
     stream = work.stream
     table, history = load_with_history(work.store, stream.table.name)
     review = find_review(table, work)
     if review is None:
-        return ShownReview(f"table {stream.table.name} agrees with the stream file", {})
+        return ShownReview(f"table {stream.table.name} matches the stream file", {})
     point = find_recovery_point(history, stream.stream)
     offsets = plain_offsets(point.state.offsets) if point else {}
     lines = [f"review {review.review_id} of table {review.table}, policy {review.policy}:"]
     lines += [f"  {line}" for line in review.lines]
-    lines += [f"  impossible in place: {text}" for text in review.impossible]
-    if review.answer is not None:
-        lines.append(f"  {review.answer.kind} by {review.answer.by}: {review.answer.reason}")
-    if review.barred:
-        lines.append(f"  its records cannot be put aside: {review.barred}")
-    lines.append(f"  the first records to be read with it: {offsets}")
+    lines += [f"  not possible in place: {text}" for text in review.impossible]
+    decision = review.decision
+    if decision is not None:
+        lines.append(f"  decision: {decision.kind} by {decision.by}: {decision.reason}")
+    if review.no_quarantine:
+        lines.append(f"  Quarantine is unavailable: {review.no_quarantine}.")
+    lines.append(f"  next offsets to read: {offsets}")
     facts = {
+        "table": review.table,
         "review": review.review_id,
         "policy": review.policy,
         "changes": [change.text for change in review.changes],
         "effects": review.lines,
         "impossible": list(review.impossible),
-        "answer": review.answer.model_dump() if review.answer else None,
-        "barred": review.barred,
+        "answer": decision.model_dump() if decision else None,
+        "barred": review.no_quarantine,
         "next_offsets": offsets,
     }
     return ShownReview("\n".join(lines), facts)
 
 
-def read_schema_answer(properties: Mapping[str, str], stream: str) -> SchemaAnswer | None:
-    """Read the answer that is kept for a stream, whether it is in question still or not."""
+def read_schema_decision(properties: Mapping[str, str], stream: str) -> SchemaDecision | None:
+    """Read the stored decision of a stream, even if its changes are no longer pending."""
     text = properties.get(keys.schema_answer_key(stream))
-    return SchemaAnswer.model_validate_json(text) if text else None
+    return SchemaDecision.model_validate_json(text) if text else None
 
 
-_REPLACING = frozenset({"narrow", "change_type", "drop"})
+def _list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[str]:
+    """List the changes that Iceberg cannot make in place.
 
-
-_HARMLESS = frozenset({"add_column", "add_required", "widen", "relax"})
-
-
-def list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[str]:
-    """List what no table can follow in place, and what its files are laid out by."""
+    These are changes inside a struct other than an addition or widening, and a drop or a new type
+    of a column that a partition spec or sort order uses.
+    """
     sources = {f.source_id for spec in table.specs().values() for f in spec.fields}
     sources |= {f.source_id for order in table.sort_orders().values() for f in order.fields}
     found = (table.schema().find_column_name(source) for source in sources)
-    laid_out = [name for name in found if name is not None]
+    layout_columns = [name for name in found if name is not None]
     old_names = {change.after: change.path for change in changes if change.kind == "rename"}
 
     def decides_layout(change: SchemaChange) -> bool:
         old = old_names.get(change.path, change.path)
-        return any(name == old or name.startswith(f"{old}.") for name in laid_out)
+        return any(name == old or name.startswith(f"{old}.") for name in layout_columns)
 
     return [
         change.text
@@ -324,8 +325,8 @@ def list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[str
     ]
 
 
-def list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) -> list[str]:
-    """List changes of columns that another stream of the table writes too."""
+def _list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) -> list[str]:
+    """List the changes of columns that another stream writes to the same table."""
     own = keys.columns_key(stream)
     prefix = own.removesuffix(stream)
     others = {
@@ -335,14 +336,14 @@ def list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) ->
         for name in json.loads(text)
     }
     return [
-        f"{change.text}, which stream {others[change.path.partition('.')[0]]} writes too"
+        f"{change.text}: stream {others[change.path.partition('.')[0]]} writes this column too"
         for change in changes
         if change.kind not in _HARMLESS and change.path.partition(".")[0] in others
     ]
 
 
-def list_used_names(schema: Schema, partitions: Sequence[PartitionField]) -> list[str]:
-    """List clashes of a column's name with a partition field's: Spark could load no such table."""
+def _list_name_clashes(schema: Schema, partitions: Sequence[PartitionField]) -> list[str]:
+    """List partition fields with the name of a column: Spark cannot load such a table."""
     clashes = []
     for field in partitions:
         try:

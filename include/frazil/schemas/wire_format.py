@@ -1,4 +1,4 @@
-"""TODO."""
+"""How records that a registry's schemas describe are decoded: JSON for the Spark job."""
 
 from typing import Literal
 
