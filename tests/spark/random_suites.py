@@ -145,22 +145,7 @@ def _lengths(rng: Random) -> dict[str, object]:
 
 
 def _draw_condition(rng: Random) -> dict[str, object]:
-    form = rng.random()
-    if form < 0.3:
-        texts = (
-            "i > 0",
-            "d != 0.5",
-            "s == 'a' or k <= 2",
-            "t in ['a', 'é'] and i >= 0",
-            "j.notnull()",
-        )
-        return {"row_condition": rng.choice(texts), "condition_parser": "pandas"}
-    if form < 0.4:
-        text = rng.choice(
-            ('col("i") > 0', 'col("s").notnull()', 'col("t") == "ab"', 'col("d") <= 1.5')
-        )
-        return {"row_condition": text, "condition_parser": "great_expectations"}
-    if form < 0.7:
+    if rng.random() < 0.6:
         return {"row_condition": _draw_leaf(rng)}
     word = rng.choice(("and", "or"))
     return {"row_condition": {"type": word, "conditions": [_draw_leaf(rng), _draw_leaf(rng)]}}

@@ -28,7 +28,14 @@ from frazil_spark import metrics
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
-CONDITION = {"row_condition": 'col("id") > 500', "condition_parser": "great_expectations"}
+CONDITION = {
+    "row_condition": {
+        "type": "comparison",
+        "column": {"name": "id"},
+        "operator": ">",
+        "parameter": 500,
+    }
+}
 ASKED: list[tuple[str, dict[str, Any]]] = [
     ("expect_column_values_to_not_be_null", {"column": "text"}),
     ("expect_column_values_to_not_be_null", {"column": "text", **CONDITION}),

@@ -5,7 +5,7 @@ required arguments with the installed package, so that an upgrade cannot drift u
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -69,7 +69,7 @@ _TYPES: Mapping[str, tuple[Fit, str]] = {
     "expect_column_values_to_be_json_parseable": ("text", _MAP),
     "expect_column_values_to_be_null": ("nulls", _MAP),
     "expect_column_values_to_be_unique": ("any", _MAP),
-    "expect_column_values_to_match_json_schema": ("text", _MAP + " json_schema:object!"),
+    "expect_column_values_to_match_json_schema": ("text", _MAP + " json_schema:json-schema!"),
     "expect_column_values_to_match_regex": ("text", _MAP + " regex:regex"),
     "expect_column_values_to_match_regex_list": (
         "text",
@@ -157,6 +157,8 @@ def explain_wrong_argument(kind: str, value: Json) -> str | None:
         return _explain_wrong_bound(value)
     if kind in ("regex", "regexes"):
         return _explain_wrong_regex(value)
+    if kind == "json-schema":
+        return _explain_wrong_json_schema(value)
     test, words = _KINDS[kind]
     return None if test(value) else f"{value!r} is not {words}"
 
@@ -247,3 +249,31 @@ def _explain_wrong_regex(value: Json) -> str | None:
         except re.error as error:
             return f"{pattern!r} is not a regular expression: {error}"
     return None
+
+
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+
+
+def _explain_wrong_json_schema(value: Json) -> str | None:
+    """Explain why a JSON schema is refused: it may read no file and no address.
+
+    `jsonschema` loads what a reference names, and `$id` (`id` in old drafts) turns even a reference
+    inside the schema into an address.
+    """
+    if not isinstance(value, Mapping):
+        return f"{value!r} is not an object"
+    for name, text in _list_texts(value):
+        is_elsewhere = name in _REFERENCES and not text.startswith("#")
+        if name in ("$id", "id") or is_elsewhere:
+            return f"{name} {text!r} would be loaded: only references that begin with # are allowed"
+    return None
+
+
+def _list_texts(value: Json) -> Iterator[tuple[str, str]]:
+    """List the key and the value of all texts in objects inside a value."""
+    if isinstance(value, Mapping):
+        yield from ((name, inner) for name, inner in value.items() if isinstance(inner, str))
+        for inner in value.values():
+            yield from _list_texts(inner)
+    for item in list_items(value) or ():
+        yield from _list_texts(item)

@@ -55,7 +55,7 @@ def compile_suite(
         scope = _enter_scope(expectation, sql_columns, good, collected)
         rule = compiler(expectation, scope) if compiler and scope else None
         if rule is None:
-            rest.append(_name_query_columns(expectation, tuple(columns)))
+            rest.append(expectation)
         else:
             rules.append(rule)
     metrics = tuple(Metric(name, sql) for sql, name in collected.items())
@@ -71,20 +71,9 @@ def _enter_scope(
     given = expectation.kwargs.get("row_condition")
     if given is None:
         return RowScope(columns, f"({good})", conditional=False, collected=collected)
-    parser = expectation.kwargs.get("condition_parser")
-    condition = parse_row_condition(given, parser if isinstance(parser, str) else None)
-    sql = write_condition(condition, columns) if condition else None
+    sql = write_condition(parse_row_condition(given), columns)
     where = f"({good}) AND {sql}"
     return RowScope(columns, where, conditional=True, collected=collected) if sql else None
-
-
-def _name_query_columns(expectation: Expectation, columns: tuple[str, ...]) -> Expectation:
-    """Name the columns that a textual row condition may read: too many does no harm."""
-    given = expectation.kwargs.get("row_condition")
-    if isinstance(given, Mapping):
-        given = given.get("pass_through_filter")
-    named = tuple(name for name in columns if isinstance(given, str) and name in given)
-    return replace(expectation, condition_columns=named)
 
 
 def _compile_values(expectation: Expectation, scope: RowScope) -> Rule | None:

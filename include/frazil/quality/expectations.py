@@ -42,7 +42,6 @@ class Expectation:
     type: str
     kwargs: Mapping[str, Json]
     severity: Severity = "critical"
-    condition_columns: tuple[str, ...] = ()
 
     @property
     def domain(self) -> tuple[str, ...]:
@@ -58,7 +57,7 @@ class Expectation:
         """Name every column that must be read: domain, row condition and, if needed, order."""
         condition = name_condition_columns(self.kwargs.get("row_condition"))
         order = (keys.KAFKA_COLUMN,) if self.type in ORDERED_TYPES else ()
-        return tuple(dict.fromkeys((*self.domain, *condition, *self.condition_columns, *order)))
+        return tuple(dict.fromkeys((*self.domain, *condition, *order)))
 
     @property
     def mostly(self) -> float:
@@ -95,7 +94,7 @@ class Suite:
 
 
 def name_condition_columns(condition: Json) -> tuple[str, ...]:
-    """Name the columns of a row condition that is an object; a text is read elsewhere."""
+    """List the columns that a row condition reads."""
     if not isinstance(condition, Mapping):
         return ()
     nested = condition.get("conditions")

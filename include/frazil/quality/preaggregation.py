@@ -123,10 +123,7 @@ def _list_constants(expectation: Expectation) -> Iterator[tuple[str, Constant]]:
 
 def _read_condition(expectation: Expectation) -> Condition | None:
     given = expectation.kwargs.get("row_condition")
-    parser = expectation.kwargs.get("condition_parser")
-    if given is None:
-        return None
-    return parse_row_condition(given, parser if isinstance(parser, str) else None)
+    return None if given is None else parse_row_condition(given)
 
 
 def _list_leaves(condition: Condition | None) -> Iterator[Condition]:

@@ -1,13 +1,12 @@
-"""Row conditions: which rows an expectation looks at.
+"""Row conditions: the rows that an expectation checks, as condition objects.
 
-Great Expectations knows three forms: condition objects, its own `col("a") > 1`, and text for
-`DataFrame.query`. What can be said in SQL with the same meaning is; everything else is None, and
-Great Expectations reads it with pandas.
+Conditions written as text are refused: Great Expectations passes them to `DataFrame.query`, which
+runs code. What becomes of an object is text for `query` too, so names and constants are checked.
 """
 
-import ast
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -62,146 +61,92 @@ _OPERATORS: Mapping[str, Operator] = {
     ">": ">",
     ">=": ">=",
 }
-_LEGACY = re.compile(
-    r'\s*col\("(?P<column>[^"]+)"\)\s*'
-    r"(?:(?P<notnull>\.notnull\(\))|(?P<operator>==|!=|<=|>=|<|>)\s*"
-    r"(?:(?P<number>[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)|"
-    r""""(?P<double>[\w .-]+)"|'(?P<single>[\w .-]+)'))\s*\Z""",
+_COLUMN_NAME = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+_EXAMPLE_TEXT = re.compile(
+    r"""\s*(?:col\("(\w+)"\)|(\w+))\s*(==|!=|<=|>=|<|>)\s*"""
+    r"""(?:([-\d.]+)|"([\w .-]+)"|'([\w .-]+)')\s*\Z""",
     re.ASCII,
 )
 
 
-def parse_row_condition(condition: Json, parser: str | None) -> Condition | None:
-    """Read a row condition, or None if only pandas can.
+def parse_row_condition(condition: Json) -> Condition:
+    """Read a condition object.
 
     Raises:
-        ValueError: an object that Great Expectations would refuse; the text says why.
+        ValueError: a text, or an object that Great Expectations would refuse or that `query` could
+            read as code; the text says which part.
     """
-    if isinstance(condition, Mapping):
-        return _parse_object(condition)
-    text = cast("str", condition)
-    return _parse_legacy(text) if (parser or "").startswith("great_e") else parse_query(text)
-
-
-def _parse_object(condition: Mapping[str, Json]) -> Condition | None:
     match condition:
-        case {"type": "pass_through", "pass_through_filter": str(text)}:
-            return parse_query(text)
         case {"type": "and" | "or" as word, "conditions": parts} if items := list_items(parts):
-            return _join(str(word).upper(), [_parse_part(part) for part in items])
+            return Group(str(word).upper(), tuple(_parse_part(part) for part in items))
         case {"type": "nullity", "column": {"name": str(name)}, "is_null": bool(is_null)}:
-            return Nullity(name, is_null)
+            return Nullity(_check_name(name), is_null)
         case {"type": "comparison", "column": {"name": str(name)}, "operator": str(operator)}:
-            return _parse_comparison(name, operator, condition.get("parameter"))
-    message = f"{dict(condition)!r} is no condition object that Great Expectations writes"
+            parameter = cast("Mapping[str, Json]", condition).get("parameter")
+            return _parse_comparison(_check_name(name), operator, parameter)
+    shown = dict(condition) if isinstance(condition, Mapping) else condition
+    message = f"{shown!r} is not a condition object of type comparison, nullity, and, or"
     raise ValueError(message)
 
 
-def _parse_part(part: Json) -> Condition | None:
+def suggest_object(text: str) -> str:
+    """Return the condition object that means the same as a text, or an example of one."""
+    found = _EXAMPLE_TEXT.match(text)
+    if found is None:
+        return _write_example("price", ">", 0)
+    number = found[4]
+    try:
+        constant = found[5] or found[6] if number is None else cast("Scalar", json.loads(number))
+    except ValueError:
+        return _write_example("price", ">", 0)
+    return _write_example(found[1] or found[2], found[3], constant)
+
+
+def _write_example(name: str, operator: str, constant: Scalar) -> str:
+    example = {"type": "comparison", "column": {"name": name}, "operator": operator}
+    return json.dumps(example | {"parameter": constant})
+
+
+def _parse_part(part: Json) -> Condition:
     if isinstance(part, Mapping) and part.get("type") != "or":
-        return _parse_object(part)
-    message = f"{part!r} inside AND or OR: only AND, comparisons and null tests go there"
+        return parse_row_condition(part)
+    message = f"{part!r} inside AND or OR: only AND, comparisons and null tests are allowed there"
     raise ValueError(message)
 
 
-def _parse_comparison(name: str, operator: str, parameter: Json) -> Condition | None:
+def _check_name(name: str) -> str:
+    if not _COLUMN_NAME.match(name):
+        message = f"{name!r} is not a column name: letters, digits and _ only, no digit first"
+        raise ValueError(message)
+    return name
+
+
+def _parse_comparison(name: str, operator: str, parameter: Json) -> Condition:
     if operator in ("IN", "NOT_IN"):
         items = list_items(parameter)
         if items is None:
             message = f"{operator} needs a list, not {parameter!r}"
             raise ValueError(message)
-        scalars = tuple(item for item in items if _is_scalar(item))
-        whole = len(scalars) == len(items) and len(items) > 0
-        return (
-            Membership(name, cast("tuple[Scalar, ...]", scalars), operator != "IN")
-            if whole
-            else None
-        )
+        values = tuple(_check_constant(item) for item in items)
+        if len({isinstance(value, str) for value in values}) > 1 or bool in map(type, values):
+            message = f"{operator} needs a list of numbers or a list of texts, not {parameter!r}"
+            raise ValueError(message)
+        return Membership(name, values, operator == "NOT_IN")
     if operator not in _OPERATORS:
         message = f"operator {operator!r} is none of {', '.join([*_OPERATORS, 'IN', 'NOT_IN'])}"
         raise ValueError(message)
-    if parameter is None:
-        message = f"{operator} needs a parameter"
+    return Comparison(name, _OPERATORS[operator], _check_constant(parameter))
+
+
+def _check_constant(value: Json) -> Scalar:
+    if not isinstance(value, int | float | str):
+        message = f"parameter {value!r} is not a number, a text, true or false"
+        raise ValueError(message)  # noqa: TRY004 - as every other mistake in a condition
+    # Some versions of pandas read a name in backticks even inside a quoted text.
+    if isinstance(value, str) and "`" in value:
+        message = f"parameter {value!r} contains a backtick, which pandas can read as a column name"
         raise ValueError(message)
-    value = cast("Scalar", parameter)
-    return Comparison(name, _OPERATORS[operator], value) if _is_scalar(parameter) else None
-
-
-def _parse_legacy(text: str) -> Condition | None:
-    found = _LEGACY.match(text)
-    if found is None:
-        return None
-    if found["notnull"]:
-        return Nullity(found["column"], is_null=False)
-    number = found["number"]
-    quoted = found["double"] or found["single"]
-    value: Scalar = _read_number(number) if number else quoted
-    return Comparison(found["column"], _OPERATORS[found["operator"]], value)
-
-
-def _read_number(text: str) -> int | float:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
-def parse_query(text: str) -> Condition | None:
-    """Read what `DataFrame.query` would, if it is comparisons joined by `and` and `or`."""
-    try:
-        return _parse_node(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError):
-        return None
-
-
-def _parse_node(node: ast.expr) -> Condition | None:
-    match node:
-        case ast.BoolOp(op, values):
-            word = "AND" if isinstance(op, ast.And) else "OR"
-            return _join(word, [_parse_node(value) for value in values])
-        case ast.Compare(ast.Name(name), [operator], [right]):
-            return _parse_compare(name, operator, right)
-        case ast.Call(ast.Attribute(ast.Name(name), method), [], []):
-            tests = {"isnull": True, "isna": True, "notnull": False, "notna": False}
-            return Nullity(name, tests[method]) if method in tests else None
-    return None
-
-
-def _parse_compare(name: str, operator: ast.cmpop, right: ast.expr) -> Condition | None:
-    value = _read_constant(right)
-    if isinstance(operator, ast.In | ast.NotIn):
-        listed = value if isinstance(value, list) else None
-        return Membership(name, tuple(listed), isinstance(operator, ast.NotIn)) if listed else None
-    signs: Mapping[type[ast.cmpop], Operator] = {
-        ast.Eq: "=",
-        ast.NotEq: "!=",
-        ast.Lt: "<",
-        ast.LtE: "<=",
-        ast.Gt: ">",
-        ast.GtE: ">=",
-    }
-    sign = signs.get(type(operator))
-    simple = sign is not None and isinstance(value, int | float | str)
-    return Comparison(name, cast("Operator", sign), cast("Scalar", value)) if simple else None
-
-
-def _read_constant(node: ast.expr) -> Scalar | list[Scalar] | None:
-    try:
-        value = ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return None
-    if isinstance(value, list):
-        return cast("list[Scalar]", value) if all(map(_is_scalar, value)) else None
-    return cast("Scalar", value) if _is_scalar(value) else None
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, int | float | str) and not isinstance(value, bool)
-
-
-def _join(word: str, parts: Sequence[Condition | None]) -> Condition | None:
-    known = tuple(part for part in parts if part is not None)
-    return Group(word, known) if len(known) == len(parts) else None
+    return value
 
 
 def write_condition(condition: Condition, columns: Mapping[str, SqlColumn]) -> str | None:
@@ -224,7 +169,7 @@ def _write_leaf(condition: Comparison | Membership | Nullity, column: SqlColumn)
     if column.kind not in ("string", "int", "long", "float", "double", "decimal"):
         return None
     if isinstance(condition, Membership):
-        test = None if "`" in str(condition.values) else find_among(column, condition.values)
+        test = find_among(column, condition.values) if condition.values else None
         return _among(column, test, negated=condition.negated) if test else None
     if not _suits(column, condition.value):
         return None
@@ -239,7 +184,6 @@ def _among(column: SqlColumn, test: str, *, negated: bool, or_null: bool = False
 
 
 def _suits(column: SqlColumn, value: Scalar) -> bool:
-    if isinstance(value, str):
-        # pandas reads backticks as quoted names wherever they stand.
-        return column.kind == "string" and "`" not in value
+    if isinstance(value, str | bool):
+        return isinstance(value, str) and column.kind == "string"
     return column.is_number and abs(value) <= EXACT_INTEGER

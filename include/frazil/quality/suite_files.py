@@ -1,7 +1,7 @@
 """Read an expectation suite, and see that it fits a stream's columns, before anything runs."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -25,7 +25,7 @@ from frazil.quality.expectations import (
     name_condition_columns,
     read_document,
 )
-from frazil.quality.row_conditions import parse_row_condition
+from frazil.quality.row_conditions import parse_row_condition, suggest_object
 from frazil.quality.sql import SqlColumn, read_sql_column
 
 _SUITE_KEYS = frozenset({"name", "id", "expectations", "suite_parameters", "meta", "notes"})
@@ -121,11 +121,21 @@ def _check_arguments(signature: Signature, kwargs: Mapping[str, Json]) -> None:
         if name not in signature.kinds:
             known = ", ".join(signature.kinds)
             raise _Refusal(field, "unknown argument", f"use one of {known}")
-        if isinstance(value, Mapping) and "$PARAMETER" in value:
+        if "$PARAMETER" in _list_keys(value):
             raise _Refusal(field, "suite parameters are not supported", "write the value itself")
         problem = explain_wrong_argument(signature.kinds[name], value)
         if problem is not None:
             raise _Refusal(field, problem, "correct the value")
+
+
+def _list_keys(value: Json) -> Iterator[str]:
+    """List the keys of all objects inside a value."""
+    if isinstance(value, Mapping):
+        yield from value
+        for inner in value.values():
+            yield from _list_keys(inner)
+    for item in list_items(value) or ():
+        yield from _list_keys(item)
 
 
 def _check_bounds(signature: Signature, expectation: Expectation) -> None:
@@ -145,12 +155,15 @@ def _check_bounds(signature: Signature, expectation: Expectation) -> None:
 
 def _check_condition(expectation: Expectation) -> None:
     given = expectation.kwargs.get("row_condition")
-    parser = expectation.kwargs.get("condition_parser")
+    if isinstance(given, str):
+        problem = f"{given!r} is text, which Great Expectations passes to pandas to run as code"
+        fix = f"write the condition as an object such as {suggest_object(given)}"
+        raise _Refusal("kwargs.row_condition", problem, fix)
     try:
         if given is not None:
-            parse_row_condition(given, parser if isinstance(parser, str) else None)
+            parse_row_condition(given)
     except ValueError as error:
-        fix = "write it as Great Expectations does"
+        fix = f"write a condition object such as {suggest_object('')}"
         raise _Refusal("kwargs.row_condition", str(error), fix) from None
 
 

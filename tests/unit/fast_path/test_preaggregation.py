@@ -59,6 +59,11 @@ Row = Mapping[str, object]
 Asked = tuple[str, Mapping[str, Json], Callable[[Row], bool]]
 
 
+def compare_to(name: str, operator: str, parameter: Json) -> Mapping[str, Json]:
+    compared = {"type": "comparison", "column": {"name": name}}
+    return {**compared, "operator": operator, "parameter": parameter}
+
+
 def has(row: Row, name: str) -> bool:
     """Say whether a value is there; NaN is none, as everywhere in suites."""
     return row[name] is not None and row[name] == row[name]
@@ -117,12 +122,18 @@ ASKED: list[Asked] = [
     ),
     (
         NOT_NULL,
-        {"column": "x", "row_condition": 'col("n") > 1', "condition_parser": "great_expectations"},
+        {"column": "x", "row_condition": compare_to("n", ">", 1)},
         lambda row: row["n"] is not None and row["n"] > 1 and has(row, "x"),
     ),
     (
         NOT_NULL,
-        {"column": "b", "row_condition": "s == 'bb' or n in [3]", "condition_parser": "pandas"},
+        {
+            "column": "b",
+            "row_condition": {
+                "type": "or",
+                "conditions": [compare_to("s", "==", "bb"), compare_to("n", "IN", [3])],
+            },
+        },
         lambda row: (row["s"] == "bb" or row["n"] == 3) and row["b"] is not None,
     ),
 ]
@@ -257,9 +268,9 @@ def test_more_combinations_than_a_number_holds_are_told_apart_too(
         ("expect_column_pair_values_to_be_equal", {"column_A": "n", "column_B": "n"}),
         (
             "expect_column_max_to_be_between",
-            {"column": "n", "min_value": 0, "row_condition": "x > 1", "condition_parser": "pandas"},
+            {"column": "n", "min_value": 0, "row_condition": compare_to("x", ">", 1)},
         ),
-        (NOT_NULL, {"column": "n", "row_condition": "s > 'a'", "condition_parser": "pandas"}),
+        (NOT_NULL, {"column": "n", "row_condition": compare_to("s", ">", "a")}),
         ("expect_multicolumn_sum_to_equal", {"column_list": ["n", "n"], "sum_total": 4}),
     ],
 )

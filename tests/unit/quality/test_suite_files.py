@@ -96,8 +96,8 @@ def test_the_hash_follows_the_content_and_not_its_layout(tmp_path: Path) -> None
         ),
         pytest.param(
             between(min_value=1, row_condition={"type": "x"}),
-            "no condition object",
-            "as Great Expectations does",
+            "is not a condition object",
+            "write a condition object such as",
             id="condition",
         ),
         pytest.param(NOT_NULL | {"severity": "fatal"}, "'fatal' is unknown", "info", id="severity"),
