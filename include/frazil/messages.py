@@ -35,3 +35,8 @@ class Message(MessagePart):
     def is_last_word(self) -> bool:
         """Return whether the tasks after this message have nothing to do."""
         return False
+
+
+def count_noun(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun, as `1 row` or `1,234 rows`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -21,9 +21,9 @@ from support.lake import Lake, make_stream
 
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import keys
-from frazil.maintenance.erasure_keys import ErasedKeys, find_wanted
-from frazil.maintenance.row_deletion import RowsToDelete, delete_rows, find_no_letters
-from frazil.maintenance.row_expiry import find_too_old
+from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
+from frazil.maintenance.row_deletion import RowsToDelete, delete_rows, find_no_dead_letters
+from frazil.maintenance.row_expiry import select_expired_rows
 from frazil.streams.models import ExpireRows
 from frazil.workspace import Workspace
 
@@ -64,7 +64,7 @@ def measure(work: Workspace, kind: str, wanted: RowsToDelete) -> dict[str, objec
     """Take out rows; give seconds, snapshots and the largest summary."""
     started = time.monotonic()
     landed = delete_rows(
-        work, wanted, Deletion(kind, work.stream.stream, work.run_id, {}), find_no_letters
+        work, wanted, Deletion(kind, work.stream.stream, work.run_id, {}), find_no_dead_letters
     )
     summaries = [each.entry.summary for each in landed]
     return {
@@ -86,7 +86,7 @@ def main(rows: int, files: int, count: int) -> dict[str, object]:
         work.__dict__["store"] = lake.store
         chosen = tuple(f"customer-{number}" for number in range(0, rows, rows // count))
         schema = lake.table.schema()
-        erased = find_wanted(schema, ErasedKeys({"name": chosen}, frozenset()))
+        erased = select_rows_by_key(schema, ErasedKeys({"name": chosen}, frozenset()))
         cutoff = datetime.now(UTC) - timedelta(days=30)
         return {
             "rows": rows,
@@ -94,7 +94,7 @@ def main(rows: int, files: int, count: int) -> dict[str, object]:
             "load": os.getloadavg()[0],
             "erase": measure(work, keys.ERASE, erased),
             "expire": measure(
-                work, keys.EXPIRE_ROWS, find_too_old(schema, lake.stream, RULE, cutoff)
+                work, keys.EXPIRE_ROWS, select_expired_rows(schema, lake.stream, RULE, cutoff)
             ),
         }
 

@@ -1,4 +1,4 @@
-"""Compaction, snapshot expiry, orphan removal, and rows that must leave a table.
+"""Compaction, snapshot expiry, orphan removal, row expiry and erasure.
 
 Face: `compact_table`, `expire_snapshots`, `remove_orphans`, `expire_rows`, `plan_erasure`, `erase`,
 `summarize_table`.

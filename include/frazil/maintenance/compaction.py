@@ -1,6 +1,6 @@
-"""Maintenance of a stream's tables: compaction, expiry, orphan removal, and what they report.
+"""Compaction: rewrite small files and many manifests of a stream's tables with Spark.
 
-It adds no rows and loses no state (I8, I9). Each step may be repeated: what is done is found done.
+Rows and states stay as they are (I8). A repeated run finds nothing left to rewrite.
 """
 
 from pyiceberg.table import Table
@@ -22,7 +22,7 @@ from frazil.maintenance.tables import (
     new_request,
     note_maintenance,
     now_ms,
-    read_base_statistics,
+    read_base_table,
     read_layout,
     run_table_job,
     target_bytes,
@@ -30,10 +30,8 @@ from frazil.maintenance.tables import (
 from frazil.streams.timestamps import HOUR_MS
 from frazil.workspace import Workspace
 
-REWRITE_TURNS = 3
-
-
-_LOST_RACE_SIGNS = ("CommitFailedException", "ValidationException", "CommitStateUnknown", "BUSY")
+REWRITE_ATTEMPTS = 3
+_CONFLICT_SIGNS = ("CommitFailedException", "ValidationException", "CommitStateUnknown", "BUSY")
 
 
 def compact_table(
@@ -41,16 +39,16 @@ def compact_table(
 ) -> CompactReport:
     """Rewrite small files and many manifests of the table, its dead letters and the archive.
 
-    Where there is nothing to do no Spark job starts. A batch that lands meanwhile stays.
+    Spark is used only where there is something to rewrite. Batches may land meanwhile.
 
     Raises:
-        TableError: a stream on the table halts.
+        TableError: a stream on the table is halted.
         ConservationError: a rewrite changed the number of rows.
-        CommitContentionError: other writers won every turn; run again.
+        CommitContentionError: other writers committed first in every attempt; run again.
         JobFailedError, UnavailableError: run again.
     """
     stream = work.stream.stream
-    if read_base_statistics(work) is None:
+    if read_base_table(work) is None:
         missing = TableReport(table=work.stream.table.name, exists=False)
         tables: tuple[TableCompaction, ...] = (TableCompaction(before=missing, after=missing),)
     else:
@@ -67,17 +65,17 @@ def _compact(work: Workspace, name: str, *, dry_run: bool, rewrite_all: bool) ->
     table = work.store.load(name)
     layout = read_layout(table)
     before = describe_table(name, table, layout, target)
-    wanted = decide_rewrites(layout, target)
-    if rewrite_all and "files" not in wanted:
-        wanted = ("files", *wanted)
+    rewrites = decide_rewrites(layout, target)
+    if rewrite_all and "files" not in rewrites:
+        rewrites = ("files", *rewrites)
     waiting = find_waiting_merge(table, now_ms())
-    if not wanted or waiting or dry_run:
-        planned = () if waiting else wanted
+    if not rewrites or waiting or dry_run:
+        planned = () if waiting else rewrites
         return TableCompaction(
             before=before, after=before, rewritten=planned, waiting_for=waiting, dry_run=dry_run
         )
-    failed = _rewrite(work, name, "files", rewrite_all=rewrite_all) if "files" in wanted else 0
-    rewritten: tuple[Rewrite, ...] = ("files",) if "files" in wanted else ()
+    failed = _rewrite(work, name, "files", rewrite_all=rewrite_all) if "files" in rewrites else 0
+    rewritten: tuple[Rewrite, ...] = ("files",) if "files" in rewrites else ()
     if "manifests" in decide_rewrites(read_layout(work.store.load(name)), target):
         _rewrite(work, name, "manifests")
         rewritten += ("manifests",)
@@ -89,7 +87,7 @@ def _compact(work: Workspace, name: str, *, dry_run: bool, rewrite_all: bool) ->
 
 
 def _rewrite(work: Workspace, name: str, rewrite: Rewrite, *, rewrite_all: bool = False) -> int:
-    """Rewrite until no race is lost; give the files that lost theirs in the last turn."""
+    """Rewrite until no commit conflicts; return how many files the last attempt left."""
     layout = read_layout(work.store.load(name))
     request = new_request(work, name).model_copy(
         update={
@@ -100,17 +98,17 @@ def _rewrite(work: Workspace, name: str, rewrite: Rewrite, *, rewrite_all: bool 
         }
     )
     failed = 0
-    for turn in range(1, REWRITE_TURNS + 1):
+    for attempt in range(1, REWRITE_ATTEMPTS + 1):
         try:
             result = run_table_job(work, "compact_table", request)
         except JobFailedError as error:
-            if not any(sign in error.facts for sign in _LOST_RACE_SIGNS):
+            if not any(sign in error.facts for sign in _CONFLICT_SIGNS):
                 raise
-            if turn == REWRITE_TURNS:
+            if attempt == REWRITE_ATTEMPTS:
                 raise CommitContentionError(
-                    f"compacting {name}: other writers won {REWRITE_TURNS} turns; the last said: "
-                    f"{error.facts}",
-                    "nothing is lost, the files are as they were; the next run tries again",
+                    f"compacting {name}: other writers committed first in {REWRITE_ATTEMPTS} "
+                    f"attempts; last error: {error.facts}",
+                    "nothing is lost, the files are unchanged; the next run tries again",
                 ) from error
             continue
         failed = result.counts.get("failed_data_files_count", 0)
@@ -120,7 +118,7 @@ def _rewrite(work: Workspace, name: str, rewrite: Rewrite, *, rewrite_all: bool 
 
 
 def find_waiting_merge(table: Table, at_ms: int) -> str | None:
-    """Find a fresh staged merge: it can be published only while main stays where it is."""
+    """Return the branch of a recently staged merge: it needs main to stay where it is."""
     for name, ref in table.metadata.refs.items():
         branch = parse_branch(name, at_ms)
         snapshot = table.snapshot_by_id(ref.snapshot_id)

@@ -1,7 +1,7 @@
-"""Whether a table has small files worth rewriting: pure decisions of compaction.
+"""Decide which files and manifests compaction rewrites, and check what a rewrite did.
 
-They follow Iceberg's own bin-packing planner, so that Spark is asked only when it would do
-something, and what it is asked is what was decided here.
+The rules are those of Iceberg's bin-packing planner, so a Spark job starts only where it would
+rewrite something.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 
 MEBIBYTE = 1024 * 1024
 MIN_INPUT_FILES = 5
-"""Fewer small files in a partition than this are left for the next time."""
+"""A partition with fewer small files is left as it is."""
 
 SMALL_RATIO = 0.75
 """A file below this share of the target is small; Iceberg's default."""
@@ -24,17 +24,17 @@ LARGE_RATIO = 1.8
 
 MANIFEST_TARGET_BYTES = 8 * MEBIBYTE
 MAX_SPARE_MANIFESTS = 20
-"""Every publish adds a manifest; planning a query reads them all."""
+"""Tolerated manifests above the needed number: each commit adds one, each query reads all."""
 
 PARTIAL_PROGRESS_BYTES = 10 * 1024 * MEBIBYTE
-"""Above this a rewrite commits in parts, so that a lost race does not lose hours of work."""
+"""Above this size a rewrite commits in parts, so that a conflict does not lose hours of work."""
 
 Rewrite = Literal["files", "manifests"]
 
 
 @dataclass(frozen=True)
 class FileSize:
-    """One live data file: its partition, as text, and its size."""
+    """Partition (as text) and size of one live data file."""
 
     partition: str
     size_bytes: int
@@ -49,7 +49,7 @@ class TableLayout:
 
     @property
     def data_bytes(self) -> int:
-        """Sum up the live data files."""
+        """Return the total size of the live data files."""
         return sum(file.size_bytes for file in self.files)
 
 
@@ -59,7 +59,7 @@ def count_small(files: Iterable[FileSize], target_bytes: int) -> int:
 
 
 def choose_inputs(files: Iterable[FileSize], target_bytes: int) -> list[FileSize]:
-    """Choose the files that a rewrite would read: whole groups, partition by partition."""
+    """Return the files that a rewrite would read, in whole groups by partition."""
     groups: dict[str, list[FileSize]] = defaultdict(list)
     for file in files:
         if not SMALL_RATIO * target_bytes <= file.size_bytes <= LARGE_RATIO * target_bytes:
@@ -80,29 +80,29 @@ def _is_worthwhile(sizes: Sequence[int], target_bytes: int) -> bool:
 
 
 def decide_rewrites(layout: TableLayout, target_bytes: int) -> tuple[Rewrite, ...]:
-    """Decide what is worth rewriting, in the order in which it is done."""
+    """Return what is worth rewriting, in the order of execution."""
     needed = -(-sum(layout.manifest_bytes) // MANIFEST_TARGET_BYTES)
     spare = len(layout.manifest_bytes) - needed
-    wanted: dict[Rewrite, bool] = {
+    is_needed: dict[Rewrite, bool] = {
         "files": bool(choose_inputs(layout.files, target_bytes)),
         "manifests": spare > MAX_SPARE_MANIFESTS,
     }
-    return tuple(rewrite for rewrite, is_wanted in wanted.items() if is_wanted)
+    return tuple(rewrite for rewrite, needed_now in is_needed.items() if needed_now)
 
 
 def needs_partial_progress(layout: TableLayout, target_bytes: int) -> bool:
-    """Say whether a rewrite is so large that it should commit in parts."""
+    """Return whether a rewrite is large enough to commit in parts."""
     inputs = choose_inputs(layout.files, target_bytes)
     return sum(file.size_bytes for file in inputs) > PARTIAL_PROGRESS_BYTES
 
 
 def require_same_row_count(before_head: int | None, after: History) -> None:
-    """See that every rewrite since `before_head` kept the number of rows (I8).
+    """Check that every rewrite since `before_head` kept the number of rows (I8).
 
     Batches may land in between, so each `replace` snapshot is compared with its own parent.
 
     Raises:
-        ConservationError: a rewrite lost or made rows.
+        ConservationError: a rewrite lost or added rows.
     """
     for entry in walk_ancestors(after, beyond_metadata=False):
         if entry.snapshot_id == before_head:
@@ -115,8 +115,8 @@ def require_same_row_count(before_head: int | None, after: History) -> None:
             raise ConservationError(
                 f"table {after.table}: compaction snapshot {entry.snapshot_id} has {rows_after} "
                 f"rows, its parent {parent.snapshot_id} has {rows_before}",
-                f"`frazil audit` names the records; snapshot {parent.snapshot_id} still holds "
-                "them: set main back to it, and report this",
+                f"`frazil audit` lists the records; snapshot {parent.snapshot_id} still holds "
+                "them: roll main back to it, and report this",
             )
 
 
@@ -125,9 +125,9 @@ def _count_rows(entry: LedgerEntry) -> int:
 
 
 def _count_hidden(entry: LedgerEntry) -> int:
-    """Count the rows that delete files may hide: a rewrite leaves them out for good.
+    """Count the rows that delete files may hide, which a rewrite drops.
 
-    A deletion by value names no rows; it may hide all of them.
+    Equality deletes name no rows, so they may hide all of them.
     """
     if int(entry.summary.get("total-equality-deletes", "0")):
         return _count_rows(entry)

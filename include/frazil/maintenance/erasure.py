@@ -1,8 +1,8 @@
-"""ERASE: take out every row and dead letter of a key, on a named person's word.
+"""ERASE: delete all rows and dead letters of given keys, approved by a named person.
 
-The table's own snapshot goes first and lists the rows and the letters; the letters then leave their
-table by that list, so that a run that was killed in between is finished by the next one, whatever
-it erases (decision record 16).
+The table's snapshot is committed first and lists the rows and dead letters; the dead letters are
+then deleted by that list, so that the next erasure of any key finishes a run that was killed in
+between (decision record 16).
 """
 
 from collections.abc import Iterator
@@ -46,9 +46,9 @@ from frazil.ledger.recovery_point import (
 from frazil.maintenance.erasure_keys import (
     RAW_KEY,
     ErasedKeys,
-    find_letters,
-    find_wanted,
+    find_dead_letters,
     load_keys,
+    select_rows_by_key,
     validate_no_key_in_text,
 )
 from frazil.maintenance.messages import Erased, ErasurePlan, ErasureRequest
@@ -59,6 +59,7 @@ from frazil.maintenance.row_deletion import (
     find_rows,
     sort_offsets,
 )
+from frazil.messages import count_noun
 from frazil.streams.models import Stream
 from frazil.streams.routes import derived_name
 from frazil.streams.timestamps import HOUR_MS
@@ -66,13 +67,13 @@ from frazil.workspace import Workspace, retention_window
 
 
 def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
-    """Count what an erasure would take, and say where it stays readable; nothing is written.
+    """Count what an erasure would delete and describe where it stays readable; nothing is written.
 
     Raises:
-        ConfigurationError: no key, one that does not fit the table, or nobody who answers for it.
+        ConfigurationError: no key, a key that does not fit the table, or no author.
         MissingTableError: the stream has not begun.
-        TargetError: a file with rows that stay is of an older partition spec.
-        TableError, UnavailableError: the table is in no state to look at.
+        TargetError: a file with rows that stay has an older partition spec.
+        TableError, UnavailableError: the table cannot be read.
     """
     if not request.dry_run:
         Author(request.by, request.reason)
@@ -80,12 +81,12 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     validate_no_key_in_text(request, erased)
     table, history = load_with_history(work.store, work.stream.table.name)
     _require_begun(work, history)
-    affected = tuple(find_rows(table, find_wanted(table.schema(), erased)))
+    affected = tuple(find_rows(table, select_rows_by_key(table.schema(), erased)))
     require_current_spec(table, affected, work.stream.stream)
-    gone = sort_offsets(collect_offsets(affected))
-    letters = find_letters(work.store.find(work.stream.dead_letters_table), erased, gone)
-    rows, held = count_rows(affected), _count_letters(letters)
-    verb = "would erase" if request.dry_run else "erases"
+    deleted = sort_offsets(collect_offsets(affected))
+    found = find_dead_letters(work.store.find(work.stream.dead_letters_table), erased, deleted)
+    rows, dead_letters = count_rows(affected), _count_dead_letters(found)
+    summary = f"{'would erase' if request.dry_run else 'erases'} {_describe(rows, dead_letters)}"
     return ErasurePlan(
         stream=work.stream.stream,
         table=work.stream.table.name,
@@ -93,8 +94,8 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
         reason=request.reason,
         dry_run=request.dry_run,
         rows=rows,
-        letters=held,
-        text=describe_erasure(work, f"{verb} {rows} rows and {held} dead letters", gone, erased),
+        letters=dead_letters,
+        text=describe_erasure(work, summary, deleted, erased),
     )
 
 
@@ -107,30 +108,29 @@ def _require_begun(work: Workspace, history: History) -> None:
 
 
 def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased:
-    """Erase what was planned, on a look of its own; a repetition finds what is left, or nothing.
+    """Erase the keys of the request in the table as it is now; a repetition erases what is left.
 
     Raises:
         ConfigurationError: the plan is a dry run.
-        TargetError: a file with rows that stay is of an older partition spec.
-        TableError, CommitContentionError, UnavailableError: what landed is told by the ledger;
-            run again.
+        TargetError: a file with rows that stay has an older partition spec.
+        TableError, CommitContentionError, UnavailableError: run again; what landed is in the
+            ledger.
     """
     require_not_dry_run(plan.stream, dry_run=plan.dry_run)
     erased = load_keys(work.stream, request)
     landed = _erase_rows(work, plan, erased)
     reach_failpoint("erase.before-letters")
-    letters = remove_listed_letters(work, Author(plan.by, plan.reason))
+    dead_letters = remove_erased_dead_letters(work, Author(plan.by, plan.reason))
     reach_failpoint("erase.after-letters")
     rows = sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed)
-    what = f"erased {rows} rows and {letters} dead letters"
     return Erased(
         stream=plan.stream,
         table=plan.table,
-        outcome="ERASED" if landed or letters else "NOTHING",
+        outcome="ERASED" if landed or dead_letters else "NOTHING",
         rows=rows,
-        letters=letters,
+        letters=dead_letters,
         snapshot_ids=tuple(each.entry.snapshot_id for each in landed),
-        text=describe_erasure(work, what, {}, erased),
+        text=describe_erasure(work, f"erased {_describe(rows, dead_letters)}", {}, erased),
     )
 
 
@@ -140,17 +140,17 @@ def _erase_rows(
     table, history = load_with_history(work.store, plan.table)
     _require_begun(work, history)
 
-    def find_unlisted(seen: History, gone: Coordinates) -> DeadLetterCoordinates:
-        found = find_letters(work.store.find(work.stream.dead_letters_table), erased, gone)
-        return _drop_listed(found, _list_letters(seen))
+    def find_unlisted(seen: History, deleted: Coordinates) -> DeadLetterCoordinates:
+        found = find_dead_letters(work.store.find(work.stream.dead_letters_table), erased, deleted)
+        return _drop_listed(found, _list_erased_dead_letters(seen))
 
-    words = {keys.BY: plan.by, keys.REASON: plan.reason}
-    deletion = Deletion(keys.ERASE, plan.stream, work.run_id, words)
-    return delete_rows(work, find_wanted(table.schema(), erased), deletion, find_unlisted)
+    author = {keys.BY: plan.by, keys.REASON: plan.reason}
+    deletion = Deletion(keys.ERASE, plan.stream, work.run_id, author)
+    return delete_rows(work, select_rows_by_key(table.schema(), erased), deletion, find_unlisted)
 
 
-def _list_letters(history: History) -> DeadLetterCoordinates:
-    """Join the letters that main's ancestry says have left."""
+def _list_erased_dead_letters(history: History) -> DeadLetterCoordinates:
+    """Return the dead letters that snapshots on main's ancestry list as erased."""
     return join_dead_letters(
         parse_deleted_dead_letters(entry.summary) for entry in walk_ancestors(history)
     )
@@ -166,37 +166,38 @@ def _drop_listed(
     return {attempt: held for attempt, held in left.items() if held}
 
 
-def _count_letters(letters: DeadLetterCoordinates) -> int:
-    return sum(count_coordinates(held) for held in letters.values())
+def _count_dead_letters(dead_letters: DeadLetterCoordinates) -> int:
+    return sum(count_coordinates(held) for held in dead_letters.values())
 
 
-def remove_listed_letters(work: Workspace, author: Author) -> int:
-    """Take out the letters that the table's ledger lists as gone, and give their count.
+def remove_erased_dead_letters(work: Workspace, author: Author) -> int:
+    """Delete the dead letters that the table's ledger lists as erased; return their number.
 
     Raises:
         TargetError, CommitContentionError, UnavailableError: run again.
     """
     name = work.stream.dead_letters_table
     _, history = load_with_history(work.store, work.stream.table.name)
-    listed = _list_letters(history)
+    listed = _list_erased_dead_letters(history)
     if not listed or work.store.find(name) is None:
         return 0
     total = 0
     while True:
         tried: list[int] = []
-        turn = partial(_try_remove_letters, work, find_listed(listed), author, tried)
-        gone = retry_commit(f"erasing from {name}", turn)
-        if not gone:
+        attempt = partial(_try_remove, work, select_dead_letters(listed), author, tried)
+        removed = retry_commit(f"erasing from {name}", attempt)
+        if not removed:
             return total
-        total += gone
+        total += removed
 
 
-def _try_remove_letters(
-    work: Workspace, wanted: RowsToDelete, author: Author, tried: list[int]
-) -> int:
-    """Take one turn; where nothing is left, an earlier one with no answer landed, if any."""
+def _try_remove(work: Workspace, listed: RowsToDelete, author: Author, tried: list[int]) -> int:
+    """Try one commit; return the number of dead letters that it removed.
+
+    Where none is left, an earlier attempt without an answer landed: its number is in `tried`.
+    """
     table = work.store.load(work.stream.dead_letters_table)
-    affected = tuple(find_rows(table, wanted))
+    affected = tuple(find_rows(table, listed))
     if not affected:
         return tried[-1] if tried else 0
     rows = count_rows(affected)
@@ -219,8 +220,8 @@ def _try_remove_letters(
     return rows
 
 
-def find_listed(listed: DeadLetterCoordinates) -> RowsToDelete:
-    """Say which rows of the letters' table are these letters."""
+def select_dead_letters(listed: DeadLetterCoordinates) -> RowsToDelete:
+    """Select these dead letters in their table."""
 
     def flag(rows: pa.Table) -> Flags:
         flags = np.zeros(len(rows), dtype=np.bool_)
@@ -230,24 +231,31 @@ def find_listed(listed: DeadLetterCoordinates) -> RowsToDelete:
         topics = kafka.field("topic").to_numpy(zero_copy_only=False)
         offsets = kafka.field("offset").to_numpy()
         for attempt, held in listed.items():
-            for (topic, number), gone in held.items():
+            for (topic, number), erased in held.items():
                 own = (attempts == attempt) & (topics == topic) & (numbers == number)
-                flags |= own & np.isin(offsets, gone)
+                flags |= own & np.isin(offsets, erased)
         return flags
 
     return RowsToDelete(In(term="attempt", literals=set(listed)), ("attempt",), flag)
 
 
-def describe_erasure(work: Workspace, what: str, gone: Coordinates, erased: ErasedKeys) -> str:
-    """Write what is taken, and every place from where it can still be read or come back."""
-    told = [*_list_remains(work), *_list_kafka(work, gone), *_list_blind(erased)]
-    others = sorted(set(list_siblings(work.stream)) - {work.stream.stream})
+def _describe(rows: int, dead_letters: int) -> str:
+    return f"{count_noun(rows, 'row')} and {count_noun(dead_letters, 'dead letter')}"
+
+
+def describe_erasure(
+    work: Workspace, summary: str, deleted: Coordinates, erased: ErasedKeys
+) -> str:
+    """Describe what is erased, and where it can still be read or come back from, line by line."""
+    lines = [*_list_copies(work), *_list_kafka(work, deleted), *_list_unsearched(erased)]
+    others = sorted(set(list_route_streams(work.stream)) - {work.stream.stream})
     if others:
-        told.append(f"other streams of the route may hold the key too: {', '.join(others)}")
-    return "\n".join([what, *told])
+        lines.append(f"other streams of the route may hold the key too: {', '.join(others)}")
+    return "\n".join([summary, *lines])
 
 
-def _list_remains(work: Workspace) -> Iterator[str]:
+def _list_copies(work: Workspace) -> Iterator[str]:
+    """List the snapshots, tags and staging branches that still hold erased rows."""
     window = retention_window(work)
     hours = max(window.expire_ms, window.rollback_ms) // HOUR_MS
     for name in (work.stream.table.name, work.stream.dead_letters_table):
@@ -257,53 +265,54 @@ def _list_remains(work: Workspace) -> Iterator[str]:
         refs = table.metadata.refs.items()
         tags = [ref for ref, each in refs if each.snapshot_ref_type == SnapshotRefType.TAG]
         staged = [ref for ref, _ in refs if ref.startswith(PREFIX) and ref not in tags]
-        held = f", and the tags {', '.join(tags)} theirs until they age" if tags else ""
+        snapshots = count_noun(len(table.metadata.snapshots), "existing snapshot")
+        held = f"; tags {', '.join(tags)}: until their maximum age" if tags else ""
         yield (
-            f"{name}: {len(table.metadata.snapshots)} snapshots that are there already keep what "
-            f"they hold until expire_snapshots removes them, {hours} hours from now at the "
-            f"earliest{held}"
+            f"{name}: {snapshots} may still hold erased records until expire_snapshots removes "
+            f"them, in {hours} h at the earliest{held}"
         )
         if staged:
+            branches = count_noun(len(staged), "staging branch", "staging branches")
             yield (
-                f"{name}: what {len(staged)} staging branches hold is not published yet and stays: "
-                "erase once more when they are done"
+                f"{name}: {branches} not published yet and not erased: erase again once their "
+                "batches are published"
             )
 
 
-def _list_kafka(work: Workspace, gone: Coordinates) -> Iterator[str]:
-    """Say what Kafka still has; an erasure does not wait for a broker."""
+def _list_kafka(work: Workspace, deleted: Coordinates) -> Iterator[str]:
+    """Describe what Kafka still has; an erasure goes on if no broker answers."""
     yield (
-        "a replay leaves out what was erased; records that come later or by a backfill, and a "
-        "rollback to before the erasure, bring the key back: erase once more then"
+        "a replay leaves erased records out; new records, a backfill, or a rollback to before the "
+        "erasure can bring the key back: erase again then"
     )
-    if not gone:
+    if not deleted:
         return
     kept = 0
     try:
-        for topic in {topic for topic, _ in gone}:
+        for topic in {topic for topic, _ in deleted}:
             facts = work.kafka.fetch_topic(topic, "read_uncommitted")
             for number, partition in enumerate(facts.partitions):
-                offsets = gone.get((topic, number))
+                offsets = deleted.get((topic, number))
                 kept += int(np.sum(offsets >= partition.earliest)) if offsets is not None else 0
     except FrazilError:
-        yield "Kafka did not answer; it keeps records until its own retention takes them"
+        yield "Kafka did not answer; it keeps these records until its retention deletes them"
         return
-    yield f"Kafka still has {kept} of these records until its own retention takes them"
+    yield f"Kafka still has {kept:,} of these records until its retention deletes them"
 
 
-def _list_blind(erased: ErasedKeys) -> Iterator[str]:
+def _list_unsearched(erased: ErasedKeys) -> Iterator[str]:
     if not erased.raw:
         yield (
-            "dead letters were found by the records above alone, not by what is in their values; "
-            f"--key {RAW_KEY}=VALUE finds them by the record's own key"
+            "only dead letters of the rows above were found: values of dead letters are not "
+            f"searched; --key {RAW_KEY}=VALUE finds dead letters by the record's key"
         )
 
 
-def list_siblings(stream: Stream) -> list[str]:
-    """Name all streams of a stream's route, itself among them; none where there is no route."""
+def list_route_streams(stream: Stream) -> list[str]:
+    """Return all streams of a stream's route, including itself; none if it has no route."""
     route = stream.route
     if route is None:
         return []
     own = stream.stream
-    rest = own if route.takes is None else own.removesuffix(derived_name("", route.takes))
-    return [rest, *(derived_name(rest, value) for value in route.tables)]
+    base = own if route.takes is None else own.removesuffix(derived_name("", route.takes))
+    return [base, *(derived_name(base, value) for value in route.tables)]

@@ -1,6 +1,6 @@
-"""The keys of an erasure: texts as typed values, and the rows and letters that have them.
+"""The keys of an erasure: parse them as typed values, select their rows and dead letters.
 
-No error here repeats a value: whoever reads a log must not learn what was to be forgotten.
+Errors never repeat a value, since logs must not hold what is to be erased.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,44 +37,44 @@ from frazil.maintenance.row_deletion import RowsToDelete, read_column
 from frazil.streams.models import Stream
 
 RAW_KEY = f"{keys.KAFKA_COLUMN}.key"
-"""The column that has a record's raw key, in the table and in its dead letters."""
+"""Column with a record's raw key, in the table and in its dead letters."""
 
 KeyValue: TypeAlias = "Literal[Any]"
-"""A value as PyIceberg holds it, of any Python type."""
+"""A PyIceberg literal of any Python type."""
 
-TELLING_CHARACTERS = 4
-"""A shorter value may stand in a name or a reason by chance."""
+MIN_CHECKED_CHARACTERS = 4
+"""Shorter key values may occur in a name or reason by chance, so they are not checked."""
 
 _KEY_TYPES = (BinaryType, DateType, DecimalType, IntegerType, LongType, StringType, UUIDType)
-_EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's own key"
+_EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's raw key"
 
 
 @dataclass(frozen=True)
 class ErasedKeys:
-    """Values by column; `raw` are keys of records, as bytes, by which letters are found."""
+    """Values by column; `raw` are raw record keys, by which dead letters are found."""
 
     by_column: Mapping[str, tuple[str, ...]] = field(repr=False)
     raw: frozenset[bytes] = field(repr=False)
 
 
 def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
-    """Read the keys of a request, from itself and from its file.
+    """Read the keys of a request, including those in its file.
 
     Raises:
-        ConfigurationError: none, one that is no COLUMN=VALUE, or a file that cannot be read.
+        ConfigurationError: no key, one that is not COLUMN=VALUE, or a file that cannot be read.
     """
     texts = [*request.keys, *_read_lines(request.keys_file)]
     by_column: dict[str, list[str]] = {}
-    for place, text in enumerate(texts, start=1):
+    for number, text in enumerate(texts, start=1):
         column, sign, value = text.partition("=")
         if not (column and sign and value):
-            raise ConfigurationError(f"key {place} of {len(texts)} is not COLUMN=VALUE", _EXAMPLE)
+            raise ConfigurationError(f"key {number} of {len(texts)} is not COLUMN=VALUE", _EXAMPLE)
         by_column.setdefault(column, []).append(value)
     if not by_column:
         raise ConfigurationError(f"erase of stream {stream.stream} needs a key", _EXAMPLE)
     is_raw = {RAW_KEY} | ({stream.key.column} if stream.key.convert in {"string", "raw"} else set())
     raw = [value for column in is_raw & by_column.keys() for value in by_column[column]]
-    if raw:  # also rows from before the key had a column
+    if raw:  # also finds rows from before the key had its own column
         by_column[RAW_KEY] = raw
     return ErasedKeys(
         {c: tuple(values) for c, values in by_column.items()}, frozenset(v.encode() for v in raw)
@@ -82,17 +82,18 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
 
 
 def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None:
-    """Refuse a name or a reason that repeats a key: both stay in the table for ever.
+    """Refuse a name or reason that contains a key: both stay in the table's history.
 
     Raises:
-        ConfigurationError: nothing was looked at.
+        ConfigurationError: a key value occurs in the name or the reason.
     """
-    told = f"{request.by} {request.reason}"
+    text = f"{request.by} {request.reason}"
     values = (value for values in erased.by_column.values() for value in values)
-    if any(len(value) >= TELLING_CHARACTERS and value in told for value in values):
+    if any(len(value) >= MIN_CHECKED_CHARACTERS and value in text for value in values):
         raise ConfigurationError(
-            f"erase of stream {request.stream}: --by or --reason repeats a key, and both are kept",
-            "give the number of the request instead",
+            f"erase of stream {request.stream}: --by or --reason contains a key, and both are kept "
+            "in the table",
+            "name the request by its number instead",
         )
 
 
@@ -103,16 +104,16 @@ def _read_lines(path: str | None) -> list[str]:
         return [line for line in Path(path).read_text().splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"the file of keys cannot be read: {type(error).__name__}",
+            f"the key file cannot be read: {type(error).__name__}",
             "give a text file with one COLUMN=VALUE per line",
         ) from error
 
 
-def find_wanted(schema: Schema, erased: ErasedKeys) -> RowsToDelete:
-    """Say which rows of a table have one of the keys.
+def select_rows_by_key(schema: Schema, erased: ErasedKeys) -> RowsToDelete:
+    """Select the rows of a table that have one of the keys.
 
     Raises:
-        ConfigurationError: no such column, one of a type that is no key, a value of another type.
+        ConfigurationError: unknown column, unsupported column type, or a value of another type.
     """
     found = {c: _read_values(schema, c, values) for c, values in erased.by_column.items()}
     conditions: list[BooleanExpression] = [
@@ -137,15 +138,15 @@ def _read_values(
     schema: Schema, column: str, values: Iterable[str]
 ) -> list[tuple[IcebergType, KeyValue]]:
     kind: IcebergType | None = None
-    with suppress(ValueError):  # also what lies inside of a list or map
+    with suppress(ValueError):  # unknown column, or a field inside a list or map
         found = schema.find_field(column)
         schema.accessor_for_field(found.field_id)
         kind = found.field_type
     if not isinstance(kind, _KEY_TYPES):
         names = ", ".join(sorted(t.__name__.removesuffix("Type").lower() for t in _KEY_TYPES))
         raise ConfigurationError(
-            f"there is no column {column} that a key can be in",
-            f"choose a column of the table of one of these types: {names}",
+            f"{column} is not a column of the table that can hold a key",
+            f"choose a column of one of these types: {names}",
         )
     return [(kind, _read_value(kind, column, value)) for value in values]
 
@@ -157,9 +158,9 @@ def _read_value(kind: IcebergType, column: str, text: str) -> KeyValue:
     except (ValueError, TypeError, ArithmeticError):
         value = None
     if value is None or isinstance(value, AboveMax | BelowMin):
-        # Not chained: the library's own words repeat the value.
+        # Not chained: the library's error contains the value.
         raise ConfigurationError(
-            f"a value given for {column} is no {kind}", "write it as the table shows it"
+            f"a value for {column} is not a valid {kind}", "write it as the table shows it"
         ) from None
     return value
 
@@ -184,25 +185,25 @@ def _is_in(column: pa.ChunkedArray, values: pa.Array) -> Flags:
     return flags
 
 
-def find_letters(
-    table: Table | None, erased: ErasedKeys, gone: Coordinates
+def find_dead_letters(
+    table: Table | None, erased: ErasedKeys, deleted: Coordinates
 ) -> DeadLetterCoordinates:
-    """Find the letters with one of the raw keys, and those of records that are rows and go."""
+    """Find dead letters with one of the raw keys, and those of the deleted rows' records."""
     if table is None:
         return {}
     names = ("topic", "partition", "offset", "key")
     fields = (*(f"{keys.KAFKA_COLUMN}.{name}" for name in names), "attempt")
-    with translated_errors(f"looking for dead letters in {'.'.join(table.name())}"):
+    with translated_errors(f"searching dead letters in {'.'.join(table.name())}"):
         found = table.scan(selected_fields=fields).to_arrow()
     kafka = found[keys.KAFKA_COLUMN]
     columns = {name: pc.struct_field(kafka, name) for name in names}
     rows = pa.table({**columns, "attempt": found["attempt"]})
     raw = pa.array(sorted(erased.raw), rows["key"].type)
-    wanted = pc.is_in(rows["key"], value_set=raw, skip_nulls=True).to_numpy().copy()
+    is_erased = pc.is_in(rows["key"], value_set=raw, skip_nulls=True)
     order = [(name, "ascending") for name in ("topic", "partition", "offset", "attempt")]
-    rows = rows.append_column("is_wanted", pa.array(wanted)).sort_by(order).combine_chunks()
-    wanted = rows["is_wanted"].to_numpy().copy()
+    rows = rows.append_column("is_erased", is_erased).sort_by(order).combine_chunks()
+    flags = rows["is_erased"].to_numpy().copy()
     for partition, low, high in list_slices(rows):
         offsets = rows["offset"].to_numpy()[low:high]
-        wanted[low:high] |= np.isin(offsets, gone.get(partition, NO_OFFSETS))
-    return group_dead_letters(rows.filter(pa.array(wanted)))
+        flags[low:high] |= np.isin(offsets, deleted.get(partition, NO_OFFSETS))
+    return group_dead_letters(rows.filter(pa.array(flags)))

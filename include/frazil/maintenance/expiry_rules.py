@@ -1,7 +1,8 @@
-"""Which snapshots and staging branches may go: pure decisions (protocol.md, I9).
+"""Decide which snapshots expire and which staging branches are dropped (protocol.md, I9).
 
-Expiry keeps the recovery point of every stream, the rollback window, whatever a branch or tag
-holds, and what is younger than a day and on its way. Everything else that it takes is archived.
+Expiry keeps the recovery point of every stream, the rollback window, everything that a branch or
+tag references, and snapshots younger than a day that are not on main yet. What expires from main
+is archived before.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,13 +19,14 @@ from frazil.ledger.recovery_point import (
     find_recovery_points,
     walk_ancestors,
 )
+from frazil.messages import count_noun
 from frazil.streams.models import RetentionWindow
 from frazil.streams.timestamps import DAY_MS
 
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """What goes; the ids hold once the states of `carry` stand in a `carry` snapshot on head."""
+    """Snapshots to expire once a `carry` snapshot repeats the states of the streams in `carry`."""
 
     ancestor_ids: tuple[int, ...] = ()
     abandoned_ids: tuple[int, ...] = ()
@@ -32,22 +34,23 @@ class ExpiryPlan:
 
 
 def _walk_as_far_as_needed(history: History) -> tuple[LedgerEntry, ...]:
-    """Walk main's ancestry; into the archive only if the metadata holds something off this line."""
-    near = tuple(walk_ancestors(history, beyond_metadata=False))
-    is_whole = len(near) == len(history.entries)
-    return near if is_whole else tuple(walk_ancestors(history))
+    """Return main's ancestry; the archive is read only if some snapshots are not on main."""
+    in_metadata = tuple(walk_ancestors(history, beyond_metadata=False))
+    is_complete = len(in_metadata) == len(history.entries)
+    return in_metadata if is_complete else tuple(walk_ancestors(history))
 
 
 def decide_expiry(
     history: History, refs: Mapping[str, int], now_ms: int, window: RetentionWindow
 ) -> ExpiryPlan:
-    """Choose the snapshots that may go; `refs` are branches and tags with their snapshots.
+    """Return the snapshots that may expire; `refs` maps branches and tags to their snapshots.
 
-    On main everything stays that was current at any instant since the cutoff. Off main only what
-    provably forked from it may go: below a cut by others nobody knows what a snapshot is.
+    On main, snapshots stay that were current at any instant since the cutoff. Other snapshots
+    expire only if they provably forked from main: where another writer expired history, their
+    origin is unknown.
 
     Raises:
-        TableError: a stream halts; nothing may go.
+        TableError: a stream is halted; nothing may expire.
     """
     points = find_recovery_points(history)
     lineage = _walk_as_far_as_needed(history)
@@ -71,11 +74,11 @@ def decide_expiry(
         for entry in off_main
         if entry.snapshot_id not in held and _forked_from_main(history, entry, main_ids)
     )
-    return ExpiryPlan(ancestors, abandoned, _must_carry(history, points, lineage, ancestors))
+    return ExpiryPlan(ancestors, abandoned, _list_carried(history, points, lineage, ancestors))
 
 
 def _in_window(lineage: tuple[LedgerEntry, ...], cutoff_ms: int) -> Iterator[int]:
-    """Yield main's snapshots since the cutoff, and the one that was its head at that instant."""
+    """Yield main's snapshots since the cutoff, and the one that was its head at the cutoff."""
     reached = False
     for entry in lineage:
         if not reached or entry.committed_at_ms > cutoff_ms:
@@ -84,7 +87,7 @@ def _in_window(lineage: tuple[LedgerEntry, ...], cutoff_ms: int) -> Iterator[int
 
 
 def _walk_to_main(history: History, start: int, main_ids: Collection[int]) -> Iterator[int]:
-    """Yield a snapshot and its parents down to the first one on main, that one included."""
+    """Yield a snapshot and its parents down to the first one on main, inclusive."""
     current: int | None = start
     seen: set[int] = set()
     while current is not None and current not in seen:
@@ -98,19 +101,19 @@ def _forked_from_main(history: History, entry: LedgerEntry, main_ids: Collection
     return any(i in main_ids for i in _walk_to_main(history, entry.snapshot_id, main_ids))
 
 
-def _must_carry(
+def _list_carried(
     history: History,
     points: Mapping[str, RecoveryPoint],
     lineage: Iterable[LedgerEntry],
-    going: Collection[int],
+    expired: Collection[int],
 ) -> tuple[str, ...]:
-    """Name all streams, if a walk through the metadata alone would miss the carrier of one.
+    """Return all streams if the newest state of one would no longer be found in the metadata.
 
-    All, because the carry snapshot becomes the head, and what was the head may then go too.
+    All of them, because the carry snapshot becomes the head and the old head may then expire too.
     """
     reached: set[int] = set()
     for entry in lineage:
-        if entry.snapshot_id in going or entry.snapshot_id not in history.entries:
+        if entry.snapshot_id in expired or entry.snapshot_id not in history.entries:
             break
         reached.add(entry.snapshot_id)
     is_missed = any(point.snapshot_id not in reached for point in points.values())
@@ -123,10 +126,10 @@ def decide_branches(
     points: Mapping[str, RecoveryPoint],
     properties: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Choose the staging branches that nobody will publish; `properties` are the base table's.
+    """Return the abandoned staging branches; `properties` are those of the base table.
 
-    A branch a day old goes when its batch can no longer be published, or when another attempt
-    took its place; that of a blocked batch stays, for people look at its rows.
+    A branch older than a day is abandoned when its batch can no longer be published or another
+    attempt replaced it. The branch of a blocked batch stays, so that its rows can be inspected.
     """
     parsed = (parse_branch(name, now_ms) for name in names)
     return tuple(
@@ -150,7 +153,7 @@ def _is_abandoned(
 def require_kept_states(
     table: str, before: Mapping[str, RecoveryPoint], after: Mapping[str, RecoveryPoint]
 ) -> None:
-    """See that every stream is where it was, or further on (I8, C1).
+    """Check that no stream lost its recovery point or went back (I8, C1).
 
     Raises:
         HistoryCutError: a stream lost or changed its recovery point.
@@ -161,18 +164,18 @@ def require_kept_states(
             continue
         found = f"epoch {now.state.epoch}, batch {now.state.batch}" if now else "no state"
         raise HistoryCutError(
-            f"table {table}: before expiry stream {stream} stood at epoch {point.state.epoch}, "
-            f"batch {point.state.batch}; now main carries {found}",
-            f"stop the stream and report this; `frazil snapshots {stream}` shows what the archive "
-            "holds",
+            f"table {table}: before expiry stream {stream} was at epoch {point.state.epoch}, "
+            f"batch {point.state.batch}; now main has {found}",
+            f"stop the stream and report this; `frazil snapshots {stream}` lists main and the "
+            "archive",
         )
 
 
 def require_kept_snapshots(before: History, after: History, expired: Collection[int]) -> None:
-    """See that nothing else of main's metadata went than what was asked (I9).
+    """Check that only the chosen snapshots of main expired (I9).
 
     Raises:
-        HistoryCutError: somebody or something else expired snapshots at the same time.
+        HistoryCutError: another writer expired snapshots at the same time.
     """
     kept = {
         entry.snapshot_id
@@ -182,33 +185,33 @@ def require_kept_snapshots(before: History, after: History, expired: Collection[
     lost = sorted(kept - set(after.entries))
     if lost:
         raise HistoryCutError(
-            f"table {before.table}: expiry was asked for {len(expired)} snapshots, but "
+            f"table {before.table}: Frazil expired {count_noun(len(expired), 'snapshot')}, but "
             f"{len(lost)} more of main are gone: {', '.join(map(str, lost[:5]))}",
-            "their ledger entries are in the archive and no stream lost its place; look for "
-            "another expiry of this table, and for retention properties of its own",
+            "their ledger entries are archived and no stream lost its recovery point; find the "
+            "other job that expires snapshots of this table, or its retention properties",
         )
 
 
 def validate_table_retention(
     table: str, properties: Mapping[str, str], main_max_snapshot_age_ms: int | None
 ) -> None:
-    """Refuse retention rules of the table that would take more than was decided.
+    """Refuse retention settings of the table that would expire more than was decided.
 
-    Iceberg applies them in the same commit, whatever ids it is asked for.
+    Iceberg applies them in the same commit, whichever snapshot ids it is given.
 
     Raises:
-        ConfigurationError: such a rule is set; nothing was expired.
+        ConfigurationError: such a setting exists; nothing was expired.
     """
     rule = "history.expire.max-ref-age-ms"
     if rule in properties:
         raise ConfigurationError(
-            f"table {table}: property {rule} would let expiry drop staging branches by the age of "
-            "the snapshot they began on",
+            f"table {table}: property {rule} would make expiry drop staging branches by the age of "
+            "the snapshot that they start from",
             f"`ALTER TABLE {table} UNSET TBLPROPERTIES ('{rule}')`",
         )
     if main_max_snapshot_age_ms is not None:
         raise ConfigurationError(
-            f"table {table}: branch {commits.MAIN} has a snapshot retention of its own "
-            f"({main_max_snapshot_age_ms} ms), which expiry would apply beside the stream file's",
+            f"table {table}: branch {commits.MAIN} has its own snapshot retention "
+            f"({main_max_snapshot_age_ms} ms), which expiry would apply besides the stream file's",
             f"`ALTER TABLE {table} REPLACE BRANCH {commits.MAIN}` without RETAIN",
         )

@@ -1,15 +1,15 @@
-"""What maintenance asks Spark to do with one table, and what it answers."""
+"""Requests and results of the Spark jobs of maintenance, erasure messages, and reports."""
 
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field, computed_field
 
-from frazil.messages import Message, Report
+from frazil.messages import Message, Report, count_noun
 
 
 class TableRequest(Message):
-    """What a maintenance job is asked to do with one table."""
+    """A maintenance action on one table, for Spark."""
 
     catalog: str
     table: str
@@ -25,17 +25,17 @@ class TableRequest(Message):
 
 
 class TableResult(Message):
-    """What a maintenance job did."""
+    """Counts of a maintenance job, and the paths of orphan files."""
 
     counts: dict[str, int]
     paths: tuple[str, ...] = ()
 
 
 class ErasureRequest(Message):
-    """Keys as `column=value`, here or line by line in a file; who and why unless it is a dry run.
+    """Keys to erase as `column=value`, listed or one per line of a file, with author and reason.
 
-    This message holds personal data: it is read from the form or the command line, and never
-    handed on.
+    It holds personal data: it is read from the form or the command line and never passed on or
+    stored. A dry run needs no author.
     """
 
     stream: str
@@ -47,7 +47,7 @@ class ErasureRequest(Message):
 
 
 class ErasurePlan(Message):
-    """What an erasure would take, as counts; the keys are not in it."""
+    """Counts of what an erasure would delete, without its keys."""
 
     stream: str
     table: str
@@ -60,12 +60,12 @@ class ErasurePlan(Message):
 
     @property
     def is_last_word(self) -> bool:
-        """Say that a dry run ends here."""
+        """Return whether this is a dry run: no task follows."""
         return self.dry_run
 
 
 class Erased(Message):
-    """How an erasure ended; `snapshot_ids` are those of the stream's table."""
+    """Outcome of an erasure; `snapshot_ids` belong to the stream's table."""
 
     stream: str
     table: str
@@ -80,7 +80,7 @@ _UNIT = 1000
 
 
 class TableReport(Report):
-    """One table at one moment; files, bytes and rows are those of main's head."""
+    """Sizes of one table at one moment; files, bytes and rows are those of main's head."""
 
     table: str
     exists: bool = True
@@ -97,42 +97,51 @@ class TableReport(Report):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """Say it in a line."""
+        """Describe the table in one line."""
         if not self.exists:
-            return f"{self.table}: not there yet, nothing to maintain"
-        return (
-            f"{self.table}: {self.rows:,} rows, {self.files:,} files ({self.small_files:,} small), "
-            f"{format_bytes(self.bytes)}, {self.manifests:,} manifests, {self.snapshots:,} "
-            f"snapshots, {self.metadata_files:,} metadata files, {self.branches} branches, "
-            f"{self.tags} tags"
+            return f"{self.table}: not created yet, nothing to maintain"
+        parts = (
+            count_noun(self.rows, "row"),
+            f"{count_noun(self.files, 'file')} ({self.small_files:,} small)",
+            format_bytes(self.bytes),
+            count_noun(self.manifests, "manifest"),
+            count_noun(self.snapshots, "snapshot"),
+            count_noun(self.metadata_files, "metadata file"),
+            count_noun(self.branches, "branch", "branches"),
+            count_noun(self.tags, "tag"),
         )
+        return f"{self.table}: {', '.join(parts)}"
 
 
 class TableCompaction(Report):
-    """What compaction did to one table."""
+    """Sizes of one table before and after compaction."""
 
     before: TableReport
     after: TableReport
     rewritten: tuple[str, ...] = Field((), description="`files`, `manifests`")
-    files_failed: int = Field(0, description="files whose rewrite lost a race; the next run's")
-    waiting_for: str | None = Field(None, description="a staged merge that needs main to stay")
+    files_failed: int = Field(0, description="files left for the next run after a commit conflict")
+    waiting_for: str | None = Field(
+        None, description="staging branch of a merge, which needs main to stay where it is"
+    )
     dry_run: bool = False
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """Say it in a line."""
+        """Describe the compaction in one line."""
         name = self.before.table
         if not self.before.exists:
             return self.before.text
         if self.waiting_for is not None:
-            return f"{name}: left alone, {self.waiting_for} is about to be published"
+            return f"{name}: skipped, branch {self.waiting_for} is about to be published"
+        files = count_noun(self.before.files, "file")
         if not self.rewritten:
-            return f"{name}: nothing to compact in {self.before.files:,} files"
+            return f"{name}: nothing to compact in {files}"
         if self.dry_run:
-            size = f"{self.before.files:,} files, {format_bytes(self.before.bytes)}"
+            size = f"{files}, {format_bytes(self.before.bytes)}"
             return f"{name}: would rewrite {' and '.join(self.rewritten)} ({size})"
-        later = f", {self.files_failed} files left for the next run" if self.files_failed else ""
+        failed = count_noun(self.files_failed, "file")
+        later = f", {failed} left for the next run" if self.files_failed else ""
         return (
             f"{name}: files {arrow(self.before.files, self.after.files)}, "
             f"{format_bytes(self.before.bytes)} → {format_bytes(self.after.bytes)}, "
@@ -141,7 +150,7 @@ class TableCompaction(Report):
 
 
 class CompactReport(Report):
-    """What `compact_table` did; a dry run names in `rewritten` what it would rewrite."""
+    """Result of `compact_table`; in a dry run `rewritten` is what would be rewritten."""
 
     stream: str
     dry_run: bool = False
@@ -150,21 +159,23 @@ class CompactReport(Report):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """Say it in a line for each table."""
+        """Describe each table in one line."""
         return "\n".join(table.text for table in self.tables)
 
 
 class TableExpiry(Report):
-    """What expiry did to one table; files and bytes are those that any snapshot uses."""
+    """Snapshot expiry of one table; files and bytes are those that any snapshot uses."""
 
     table: str
     exists: bool = True
     snapshots_before: int = 0
     snapshots_after: int = 0
-    expired_ids: tuple[int, ...] = Field((), description="ancestors of main, archived before")
-    abandoned_ids: tuple[int, ...] = Field((), description="snapshots that main never held")
-    dropped_branches: tuple[str, ...] = Field((), description="forsaken staging branches")
-    carried_streams: tuple[str, ...] = Field((), description="states put into a carry snapshot")
+    expired_ids: tuple[int, ...] = Field((), description="expired ancestors of main, archived")
+    abandoned_ids: tuple[int, ...] = Field((), description="snapshots that were never on main")
+    dropped_branches: tuple[str, ...] = Field((), description="abandoned staging branches")
+    carried_streams: tuple[str, ...] = Field(
+        (), description="streams whose state was copied to the head by a carry snapshot"
+    )
     archived_entries: int = 0
     files_before: int = 0
     files_after: int = 0
@@ -175,26 +186,28 @@ class TableExpiry(Report):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """Say it in a line."""
+        """Describe the expiry in one line."""
         if not self.exists:
-            return f"{self.table}: not there yet, nothing to expire"
-        going = len(self.expired_ids) + len(self.abandoned_ids)
+            return f"{self.table}: not created yet, nothing to expire"
+        expired = len(self.expired_ids) + len(self.abandoned_ids)
         counts = arrow(self.snapshots_before, self.snapshots_after)
-        parts = [f"snapshots {counts} ({'would expire' if self.dry_run else 'expired'} {going:,})"]
+        verb = "would expire" if self.dry_run else "expired"
+        parts = [f"snapshots {counts} ({verb} {expired:,})"]
         if self.files_before:
             sizes = f"{format_bytes(self.bytes_before)} → {format_bytes(self.bytes_after)}"
             parts.append(f"stored files {arrow(self.files_before, self.files_after)}, {sizes}")
         if self.dropped_branches:
-            verb = "to drop" if self.dry_run else "dropped"
-            parts.append(f"staging branches {verb}: {len(self.dropped_branches)}")
+            verb = "would drop" if self.dry_run else "dropped"
+            branches = count_noun(len(self.dropped_branches), "staging branch", "staging branches")
+            parts.append(f"{verb} {branches}")
         if self.carried_streams:
-            verb = "to carry" if self.dry_run else "carried"
-            parts.append(f"state {verb} to the head: {', '.join(self.carried_streams)}")
+            verb = "would copy" if self.dry_run else "copied"
+            parts.append(f"{verb} state to the head: {', '.join(self.carried_streams)}")
         return f"{self.table}: {'; '.join(parts)}"
 
 
 class ExpireReport(Report):
-    """What `expire_snapshots` did, or would do."""
+    """Result of `expire_snapshots`, or its preview."""
 
     stream: str
     dry_run: bool = False
@@ -203,12 +216,12 @@ class ExpireReport(Report):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """Say it in a line for each table."""
+        """Describe each table in one line."""
         return "\n".join(table.text for table in self.tables)
 
 
 class TableOrphans(Report):
-    """Files of one table's folder that nothing references."""
+    """Files in one table's folder that nothing references."""
 
     table: str
     exists: bool = True
@@ -220,17 +233,19 @@ class TableOrphans(Report):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """Say it in a line."""
+        """Describe the orphan files in one line."""
         if not self.exists:
-            return f"{self.table}: not there yet, no orphans"
+            return f"{self.table}: not created yet, no orphan files"
         if not self.files:
             return f"{self.table}: no orphan files"
-        verb = "would delete" if self.dry_run else "deleted"
-        return f"{self.table}: {verb} {self.files:,} orphan files, {format_bytes(self.bytes)}"
+        verb, files = "would delete" if self.dry_run else "deleted", self.files
+        return (
+            f"{self.table}: {verb} {count_noun(files, 'orphan file')}, {format_bytes(self.bytes)}"
+        )
 
 
 class OrphanReport(Report):
-    """What `remove_orphans` deleted, or would delete."""
+    """Result of `remove_orphans`, or its preview."""
 
     stream: str
     dry_run: bool = False
@@ -239,17 +254,17 @@ class OrphanReport(Report):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """Say it in a line for each table."""
+        """Describe each table in one line."""
         return "\n".join(table.text for table in self.tables)
 
 
 class RowExpiryReport(Report):
-    """What `expire_rows` took out, or would take out, of the stream's own table."""
+    """Result of `expire_rows` on the stream's own table, or its preview."""
 
     stream: str
     dry_run: bool = False
-    column: str = Field("", description="the column that says how old a row is; none: all stay")
-    before_at: datetime | None = Field(None, description="rows before this instant go")
+    column: str = Field("", description="the column with a row's age; empty: no rows expire")
+    before_at: datetime | None = Field(None, description="rows before this instant expire")
     rows: int = 0
     snapshot_ids: tuple[int, ...] = ()
     before: TableReport
@@ -258,28 +273,31 @@ class RowExpiryReport(Report):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """Say it in a line."""
+        """Describe the expired rows in one line."""
         name = self.before.table
         if not self.column:
-            return f"{name}: every row is kept, maintenance.expire_rows is not set"
+            return f"{name}: all rows are kept (maintenance.expire_rows is not set)"
         if not self.before.exists:
             return self.before.text
-        what = f"{self.rows:,} rows with {self.column} before {self.before_at:%Y-%m-%d}"
-        if self.dry_run or not self.rows:
-            return f"{name}: {'would expire' if self.rows else 'nothing to expire:'} {what}"
+        condition = f"with {self.column} before {self.before_at:%Y-%m-%d}"
+        if not self.rows:
+            return f"{name}: no rows {condition}"
+        rows = f"{count_noun(self.rows, 'row')} {condition}"
+        if self.dry_run:
+            return f"{name}: would expire {rows}"
         return (
-            f"{name}: expired {what}; files {arrow(self.before.files, self.after.files)}, "
+            f"{name}: expired {rows}; files {arrow(self.before.files, self.after.files)}, "
             f"{format_bytes(self.before.bytes)} → {format_bytes(self.after.bytes)}"
         )
 
 
 def arrow(before: int, after: int) -> str:
-    """Write a change as people read it."""
+    """Return a change as `before → after`."""
     return f"{before:,} → {after:,}"
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Write a size with its unit, in powers of ten."""
+    """Return a size with its unit, in powers of ten."""
     size = float(size_bytes)
     for unit in ("B", "kB", "MB", "GB"):
         if size < _UNIT:

@@ -1,4 +1,8 @@
-"""Which files nobody references may be deleted: pure decisions of orphan removal (F4, F5)."""
+"""Orphan removal: delete old files that no table metadata references (F4, F5).
+
+Spark lists the candidates; before any is deleted, PyIceberg's view of the metadata must agree
+that none is in use.
+"""
 
 from collections.abc import Collection
 
@@ -12,25 +16,26 @@ from frazil.maintenance.tables import (
     new_request,
     note_maintenance,
     now_ms,
-    orphan_keep_ms,
-    read_base_statistics,
+    orphan_retention_ms,
+    read_base_table,
     read_used_files,
     run_table_job,
 )
+from frazil.messages import count_noun
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace
 
 _EQUAL_SCHEMES = {"s3a": "s3", "s3n": "s3", "": "file"}
-
-
 _OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "abfs", "abfss", "oss"}
+_SAMPLE = 20
+"""Paths shown in a report."""
 
 
 def decide_cutoff_ms(now_ms: int, keep_ms: int) -> int:
-    """Give the instant before which an unreferenced file was written to be an orphan.
+    """Return the instant (ms) before which an unreferenced file counts as an orphan.
 
     Raises:
-        ConfigurationError: less than a day; a file of a run in progress would be taken for one.
+        ConfigurationError: the retention is below a day; files of a running batch would be deleted.
     """
     if keep_ms < DAY_MS:
         raise ConfigurationError(
@@ -42,7 +47,7 @@ def decide_cutoff_ms(now_ms: int, keep_ms: int) -> int:
 
 
 def normalize_path(path: str) -> str:
-    """Write one file's address in one way: `file:/a`, `file:///a` and `/a` are the same file."""
+    """Return a path in one canonical form: `file:/a`, `file:///a` and `/a` are the same file."""
     # Not urlparse: a partition value in the path may hold `?` or `#`.
     scheme, separator, rest = path.partition(":")
     if not separator or "/" in scheme:
@@ -51,40 +56,39 @@ def normalize_path(path: str) -> str:
 
 
 def needs_prefix_listing(location: str) -> bool:
-    """Say whether the table's folder is listed by Iceberg's own client, not by Hadoop's."""
+    """Return whether Iceberg's file client lists the table's folder, instead of Hadoop's."""
     return location.partition(":")[0] in _OBJECT_STORES
 
 
 def require_no_live_file(table: str, candidates: Collection[str], live: Collection[str]) -> None:
-    """See that no candidate is a file that the table uses, in whatever way it is written.
+    """Check that no candidate is a file that the table uses, however its path is written.
 
     Raises:
         TableError: Spark and the table's metadata disagree; nothing was deleted.
     """
-    known = {normalize_path(path) for path in live}
-    doubtful = sorted(path for path in candidates if normalize_path(path) in known)
-    if doubtful:
+    live_paths = {normalize_path(path) for path in live}
+    in_use = sorted(path for path in candidates if normalize_path(path) in live_paths)
+    if in_use:
         raise TableError(
-            f"table {table}: {len(doubtful)} files that the table uses were taken for orphans, "
-            f"for example {doubtful[0]}; nothing was deleted",
-            "the catalog's warehouse and Spark's file system write paths differently: give both "
-            "the same `warehouse` address, with its scheme",
+            f"table {table}: Spark lists {count_noun(len(in_use), 'file')} as orphans that the "
+            f"table uses, for example {in_use[0]}; nothing was deleted",
+            "the catalog and Spark write paths differently: set the same `warehouse` address, with "
+            "its scheme, for both",
         )
 
 
 def remove_orphans(work: Workspace, *, dry_run: bool = False) -> OrphanReport:
     """Delete old files in the tables' folders that no snapshot, branch or metadata log names.
 
-    Spark lists them first; PyIceberg must agree that none is in use before any is deleted.
-
     Raises:
-        TableError: a stream on the table halts, or the two disagree; nothing was deleted.
-        ConfigurationError: the files would be younger than a day.
+        TableError: a stream on the table is halted, or Spark and PyIceberg disagree about the
+            orphans; nothing was deleted.
+        ConfigurationError: the retention is below a day.
         JobFailedError, UnavailableError: run again.
     """
     stream = work.stream.stream
-    cutoff_ms = decide_cutoff_ms(now_ms(), orphan_keep_ms(work))
-    if read_base_statistics(work) is None:
+    cutoff_ms = decide_cutoff_ms(now_ms(), orphan_retention_ms(work))
+    if read_base_table(work) is None:
         tables: tuple[TableOrphans, ...] = (
             TableOrphans(table=work.stream.table.name, exists=False),
         )
@@ -107,7 +111,7 @@ def _remove(work: Workspace, name: str, cutoff_ms: int, *, dry_run: bool) -> Tab
     paths = run_table_job(work, "remove_orphans", request).paths
     if not paths:
         return TableOrphans(table=name, dry_run=dry_run)
-    # Read after Spark's list: what was published meanwhile is in use.
+    # Loaded after Spark's listing, so that files published meanwhile count as in use.
     table = work.store.load(name)
     require_no_live_file(name, paths, set(read_used_files(table)))
     size_bytes = sum(_sum_bytes(table.io, path) for path in paths)
@@ -122,11 +126,8 @@ def _remove(work: Workspace, name: str, cutoff_ms: int, *, dry_run: bool) -> Tab
 
 
 def _sum_bytes(io: FileIO, path: str) -> int:
-    """Give a file's size; one that somebody else removed weighs nothing."""
+    """Return a file's size; 0 if it was removed meanwhile."""
     try:
         return len(io.new_input(path))
     except FileNotFoundError:
         return 0
-
-
-_SAMPLE = 20

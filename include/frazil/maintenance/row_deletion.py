@@ -1,8 +1,8 @@
-"""The commit of a deletion: rows of a condition leave the table, in one snapshot that lists them.
+"""Delete rows by a condition, copy-on-write, in a snapshot that lists their coordinates.
 
-Which files hold such rows is asked of the head that the commit asserts, turn by turn; neither a
-batch nor a compaction has to wait. A file that only such rows fill goes whole, of any other the
-rest is written again (decision record 16).
+Each attempt searches the files of the head on which it commits, so batches and compactions go on
+meanwhile. A file with matching rows only is removed; any other is rewritten with the rows that
+stay (decision record 16).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -51,78 +51,81 @@ from frazil.ledger.recovery_point import (
 from frazil.workspace import Workspace
 
 MAX_RUNS = 100_000
-"""So many runs of offsets one snapshot may list: about a MiB of summary in the worst case."""
+"""Runs of offsets that one snapshot may list: at most about 1 MiB of summary."""
 
 
 @dataclass(frozen=True)
 class RowsToDelete:
-    """Rows that should go: a condition that prunes files, and the flags of rows that were read."""
+    """Rows to delete: a condition that prunes files, and a function that flags the rows read."""
 
     condition: BooleanExpression
     columns: tuple[str, ...]
     flag: Callable[[pa.Table], Flags]
 
 
-FindLetters = Callable[[History, Coordinates], DeadLetterCoordinates]
-"""Finds the letters that go with rows at these coordinates."""
+FindDeadLetters = Callable[[History, Coordinates], DeadLetterCoordinates]
+"""Return the dead letters to delete together with the rows at these coordinates."""
 
 
 def delete_rows(
-    work: Workspace, wanted: RowsToDelete, deletion: Deletion, find_letters: FindLetters
+    work: Workspace, rows: RowsToDelete, deletion: Deletion, find_dead_letters: FindDeadLetters
 ) -> tuple[PublishedBatch, ...]:
-    """Take out the wanted rows, in one snapshot unless it could not list them all; none for none.
+    """Delete rows, in one snapshot or in several where one could not list them all.
+
+    Returns:
+        The snapshots, none if no row matches.
 
     Raises:
-        TargetError: a file with rows that stay is of an older partition spec.
-        TableError: a stream halts; nothing was written.
-        CommitContentionError, UnavailableError: what landed is in the ledger; run again.
+        TargetError: a file with rows that stay has an older partition spec.
+        TableError: the stream is halted; nothing was written.
+        CommitContentionError, UnavailableError: run again; what landed is in the ledger.
     """
     landed: list[PublishedBatch] = []
     for number in count():
-        turn = partial(
+        attempt = partial(
             _try_delete,
             work,
-            wanted,
+            rows,
             replace(deletion, portion=number),
-            find_letters,
+            find_dead_letters,
             RetainedRows(deletion.stream),
         )
-        done = retry_commit(f"{deletion.kind} of stream {deletion.stream}", turn)
-        if done is None:
+        published = retry_commit(f"{deletion.kind} of stream {deletion.stream}", attempt)
+        if published is None:
             break
-        landed.append(done)
+        landed.append(published)
     if landed:
         _, history = load_with_history(work.store, work.stream.table.name)
         archive_new_entries(work.store, history)
     return tuple(landed)
 
 
-def find_no_letters(_history: History, _gone: Coordinates) -> DeadLetterCoordinates:
-    """Let every letter stay."""
+def find_no_dead_letters(_history: History, _deleted: Coordinates) -> DeadLetterCoordinates:
+    """Return no dead letters: all of them stay."""
     return {}
 
 
 def _try_delete(
     work: Workspace,
-    wanted: RowsToDelete,
+    rows: RowsToDelete,
     deletion: Deletion,
-    find_letters: FindLetters,
-    known: RetainedRows,
+    find_dead_letters: FindDeadLetters,
+    retained: RetainedRows,
 ) -> PublishedBatch | None:
-    """Take one turn; its first line decides whether an earlier one with no answer landed."""
+    """Try one commit, unless the ledger shows that an earlier attempt landed; None for no rows."""
     name = work.stream.table.name
     table, history = load_with_history(work.store, name)
     found = find_batch(history, deletion.name(history.table_uuid))
     if found is not None:
         return PublishedBatch(found, already_published=True)
     find_recovery_point(history, deletion.stream)
-    affected = tuple(choose_portion(find_rows(table, wanted)))
-    gone = sort_offsets(collect_offsets(affected))
-    letters = find_letters(history, gone)
-    if not affected and not letters:
+    affected = tuple(limit_portion(find_rows(table, rows)))
+    deleted = sort_offsets(collect_offsets(affected))
+    dead_letters = find_dead_letters(history, deleted)
+    if not affected and not dead_letters:
         return None
-    summary = deletion.summarize(history.table_uuid, count_rows(affected), gone, letters)
-    added = build_deletion(table, affected, summary, known)
+    summary = deletion.summarize(history.table_uuid, count_rows(affected), deleted, dead_letters)
+    added = build_deletion(table, affected, summary, retained)
     updates: list[TableUpdate] = [
         added,
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
@@ -137,58 +140,61 @@ def _try_delete(
 
 
 def build_deletion(
-    table: Table, affected: tuple[ChangedFile, ...], summary: Mapping[str, str], known: RetainedRows
+    table: Table,
+    affected: tuple[ChangedFile, ...],
+    summary: Mapping[str, str],
+    retained: RetainedRows,
 ) -> AddSnapshotUpdate:
-    """Build the snapshot, an empty one where no row goes; nothing is committed."""
-    files = list(write_retained_rows(table, affected, known))
+    """Write the retained rows and build the snapshot, an empty one where no row is deleted."""
+    files = list(write_retained_rows(table, affected, retained))
     with translated_errors(f"writing the manifests of a deletion in {'.'.join(table.name())}"):
         if not affected:
             return commits.build_append(table, summary)
         return commits.build_overwrite(table, summary, files, [file.task.file for file in affected])
 
 
-def find_rows(table: Table, wanted: RowsToDelete) -> Iterator[ChangedFile]:
-    """Find the files of main's head that hold wanted rows, one after the other.
+def find_rows(table: Table, rows: RowsToDelete) -> Iterator[ChangedFile]:
+    """Yield the files of main's head with matching rows.
 
     Raises:
         StorageError, CatalogUnavailableError: a file cannot be read.
     """
-    with translated_errors(f"looking for rows in {'.'.join(table.name())}"):
-        for task in table.scan(row_filter=wanted.condition).plan_files():
-            affected = _search_file(table, task, wanted)
+    with translated_errors(f"searching rows of {'.'.join(table.name())}"):
+        for task in table.scan(row_filter=rows.condition).plan_files():
+            affected = _search_file(table, task, rows)
             if affected is not None:
                 yield affected
 
 
 def _search_file(table: Table, task: FileScanTask, wanted: RowsToDelete) -> ChangedFile | None:
     rows = read_files(table, table.schema().select(*COORDINATE, *wanted.columns), [task])
-    is_inside = wanted.flag(rows)
-    if not is_inside.any():
+    is_deleted = wanted.flag(rows)
+    if not is_deleted.any():
         return None
-    offsets = _group(rows, is_inside)
+    offsets = _group(rows, is_deleted)
     if count_runs(sort_offsets(offsets)) > MAX_RUNS:
-        is_inside = is_inside.copy()
-        is_inside[np.flatnonzero(is_inside)[MAX_RUNS:]] = False
-        offsets = _group(rows, is_inside)
-    return ChangedFile(task, is_inside, offsets)
+        is_deleted = is_deleted.copy()
+        is_deleted[np.flatnonzero(is_deleted)[MAX_RUNS:]] = False
+        offsets = _group(rows, is_deleted)
+    return ChangedFile(task, is_deleted, offsets)
 
 
-def _group(rows: pa.Table, is_inside: Flags) -> dict[Partition, Offsets]:
-    """Group the coordinates of flagged rows by partition; rows of others may have none."""
-    chosen = rows[keys.KAFKA_COLUMN].filter(pa.array(is_inside)).combine_chunks()
+def _group(rows: pa.Table, is_deleted: Flags) -> dict[Partition, Offsets]:
+    """Group flagged rows' offsets by partition; rows of other writers without any are left out."""
+    chosen = rows[keys.KAFKA_COLUMN].filter(pa.array(is_deleted)).combine_chunks()
     known = chosen.filter(pc.struct_field(chosen, "offset").is_valid())
     return {(topic, number): offsets for topic, number, offsets in split_coordinates(known)}
 
 
 def read_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
-    """Take a column, or a field of a struct by its dotted path; null where its struct is null."""
+    """Return a column, or a struct's field by its dotted path, null where the struct is null."""
     name, *fields = path.split(".")
     column = rows[name]
     return pc.struct_field(column, fields) if fields else column
 
 
-def choose_portion(affected: Iterator[ChangedFile]) -> Iterator[ChangedFile]:
-    """Take files until one snapshot could not list more; the next portion takes the rest."""
+def limit_portion(affected: Iterator[ChangedFile]) -> Iterator[ChangedFile]:
+    """Yield as many files as one snapshot can list; the next portion has the rest."""
     runs = 0
     for file in affected:
         runs += count_runs(sort_offsets(file.offsets))
@@ -198,5 +204,5 @@ def choose_portion(affected: Iterator[ChangedFile]) -> Iterator[ChangedFile]:
 
 
 def sort_offsets(offsets: Mapping[Partition, Offsets]) -> dict[Partition, Offsets]:
-    """Sort the offsets of each partition, as whatever speaks of them expects."""
+    """Return the offsets of each partition in ascending order."""
     return {partition: np.sort(each) for partition, each in offsets.items()}

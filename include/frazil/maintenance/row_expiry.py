@@ -1,8 +1,7 @@
-"""Rows that are too old: taken out by maintenance, each listed, and no offset moves.
+"""Row expiry: delete rows older than the stream file keeps, listed in a snapshot; offsets stay.
 
-A day ends at midnight in UTC, so a file is rewritten at most once a day while its rows get too old,
-and a file that only such rows fill goes whole. A record that comes late enough to be too old is
-ingested as any other, and goes with the next run.
+The cutoff is a midnight in UTC, so a file is rewritten at most once a day. A record that arrives
+too old is ingested as usual and expires with the next run.
 """
 
 from dataclasses import dataclass
@@ -27,14 +26,14 @@ from frazil.maintenance.messages import RowExpiryReport
 from frazil.maintenance.row_deletion import (
     RowsToDelete,
     delete_rows,
-    find_no_letters,
+    find_no_dead_letters,
     find_rows,
     read_column,
 )
 from frazil.maintenance.tables import (
     note_maintenance,
     now_ms,
-    read_base_statistics,
+    read_base_table,
     summarize_table,
 )
 from frazil.streams.models import ExpireRows, Stream
@@ -43,12 +42,12 @@ from frazil.workspace import Workspace
 
 
 def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
-    """Take out the stream's rows that are older than its file says; none where it says nothing.
+    """Delete the stream's rows that are older than `maintenance.expire_rows` keeps.
 
     Raises:
-        TableError: a stream on the table halts.
-        IncompatibleTableError: the table's column is no time.
-        TargetError: a file with rows that stay is of an older partition spec.
+        TableError: a stream on the table is halted.
+        IncompatibleTableError: the column is not a date or timestamp.
+        TargetError: a file with rows that stay has an older partition spec.
         CommitContentionError, UnavailableError: run again.
     """
     stream, before = work.stream, summarize_table(work)
@@ -57,48 +56,49 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
     if rule is None:
         return empty
     cutoff = decide_cutoff(now_ms(), rule.keep_days)
-    told = {"column": rule.column, "before_at": cutoff}
-    if read_base_statistics(work) is None:
-        return empty.model_copy(update=told)
+    limits = {"column": rule.column, "before_at": cutoff}
+    if read_base_table(work) is None:
+        return empty.model_copy(update=limits)
     table, history = load_with_history(work.store, stream.table.name)
-    wanted = find_too_old(table.schema(), stream, rule, cutoff, list_own(history, stream))
+    own = list_own_topics(history, stream)
+    expired = select_expired_rows(table.schema(), stream, rule, cutoff, own)
     rows = 0
-    for affected in find_rows(table, wanted):  # one at a time: a portion of it may be much
+    for affected in find_rows(table, expired):  # one file at a time, to bound memory
         require_current_spec(table, [affected], stream.stream)
         rows += count_rows([affected])
     if dry_run:
-        return empty.model_copy(update={**told, "rows": rows})
-    words = {
+        return empty.model_copy(update={**limits, "rows": rows})
+    properties = {
         keys.TARGET: f"{rule.column} before {cutoff.isoformat()}",
         keys.BY: stream.owner,
         keys.REASON: f"maintenance.expire_rows: {rule.column}, {rule.keep_days} days",
     }
-    deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
-    landed = delete_rows(work, wanted, deletion, find_no_letters)
-    found = {
+    deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, properties)
+    landed = delete_rows(work, expired, deletion, find_no_dead_letters)
+    results = {
         "rows": sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed),
         "snapshot_ids": tuple(each.entry.snapshot_id for each in landed),
         "after": summarize_table(work),
     }
-    return note_maintenance(work, "expire_rows", empty.model_copy(update={**told, **found}))
+    return note_maintenance(work, "expire_rows", empty.model_copy(update={**limits, **results}))
 
 
 def decide_cutoff(at_ms: int, keep_days: int) -> datetime:
-    """Give the midnight, in UTC, before which a row is too old."""
+    """Return the midnight, in UTC, before which a row is too old."""
     today = datetime.fromtimestamp(at_ms // DAY_MS * DAY_MS / 1000, tz=UTC)
     return today - timedelta(days=keep_days)
 
 
 @dataclass(frozen=True)
 class OwnRows:
-    """Which rows are a stream's: of these topics, and those that came with an adopted table."""
+    """Which rows belong to a stream: those of its topics, and those of a table that it adopted."""
 
     topics: tuple[str, ...]
     adopted: bool
 
 
-def list_own(history: History, stream: Stream) -> OwnRows:
-    """List the topics that the stream reads or has read, and whether it adopted its table."""
+def list_own_topics(history: History, stream: Stream) -> OwnRows:
+    """Return the topics that the stream reads or has read, and whether it adopted its table."""
     key = keys.state_key(stream.stream)
     carriers = [entry for entry in walk_ancestors(history) if key in entry.summary]
     read = {topic for entry in carriers[:1] for topic in parse_state(entry.summary[key]).offsets}
@@ -106,13 +106,13 @@ def list_own(history: History, stream: Stream) -> OwnRows:
     return OwnRows(tuple(sorted(read | set(stream.source.names))), adopted)
 
 
-def find_too_old(
+def select_expired_rows(
     schema: Schema, stream: Stream, rule: ExpireRows, cutoff: datetime, own: OwnRows
 ) -> RowsToDelete:
-    """Say which of the stream's rows are too old; other streams of the table keep their own.
+    """Select the stream's rows before the cutoff; rows of the table's other streams stay.
 
     Raises:
-        IncompatibleTableError: the column is not there, or no time.
+        IncompatibleTableError: the column does not exist, or is not a date or timestamp.
     """
     name, topic = rule.column, f"{keys.KAFKA_COLUMN}.topic"
     kind = schema.find_type(name) if name in schema.column_names else None
@@ -127,9 +127,9 @@ def find_too_old(
             limit, scalar = TimestampLiteral(micros), pa.scalar(cutoff)
         case _:
             raise IncompatibleTableError(
-                f"stream {stream.stream}: maintenance.expire_rows names {name}, which is "
-                f"{kind or 'no column'} in {stream.table.name}",
-                f"name a date, timestamp or timestamptz there, or {keys.EVENT_TIME}",
+                f"stream {stream.stream}: maintenance.expire_rows names {name}, which "
+                f"{f'has type {kind}' if kind else 'is not a column'} in {stream.table.name}",
+                f"name a column of type date, timestamp or timestamptz, or {keys.EVENT_TIME}",
             )
 
     def flag(rows: pa.Table) -> Flags:

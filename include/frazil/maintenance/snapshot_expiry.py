@@ -1,4 +1,4 @@
-"""Expire snapshots of a stream's tables: archive first, then exactly what was decided."""
+"""Snapshot expiry: drop abandoned branches, archive ledger entries, expire the chosen snapshots."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,12 +24,12 @@ from frazil.maintenance.expiry_rules import (
 )
 from frazil.maintenance.messages import ExpireReport, TableExpiry
 from frazil.maintenance.tables import (
-    BaseStatistics,
+    BaseTable,
     list_maintained,
     new_request,
     note_maintenance,
     now_ms,
-    read_base_statistics,
+    read_base_table,
     run_table_job,
 )
 from frazil.streams.models import RetentionWindow
@@ -38,18 +38,18 @@ from frazil.workspace import Workspace, retention_window
 
 @dataclass(frozen=True)
 class ExpiryRun:
-    """One run of expiry: the stream, what stands on its table, the window and the clock."""
+    """One run of expiry: stream, base table, retention window and time of the run."""
 
     work: Workspace
-    base: BaseStatistics
+    base: BaseTable
     window: RetentionWindow
     at_ms: int
     dry_run: bool
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A plan that needs no more carrying, on the history that it was decided on."""
+class PreparedExpiry:
+    """An expiry plan with the history that it was decided on; `carried` states are on the head."""
 
     plan: ExpiryPlan
     table: Table
@@ -59,27 +59,24 @@ class Prepared:
 
 
 def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
-    """Drop forsaken staging branches and expire what is outside every window.
+    """Drop abandoned staging branches and expire snapshots outside the retention window.
 
-    The states of idle streams are carried to the head first, and every entry is archived.
-
-    Args:
-        work: the stream; the longest window of all streams on its table counts.
-        dry_run: decide and write nothing.
+    The window is the longest of all streams on the table. States of idle streams are copied to
+    the head first, and ledger entries are archived.
 
     Raises:
-        TableError: a stream on the table halts, or a recovery point moved.
-        ConfigurationError: the table has retention rules of its own.
-        JobFailedError, UnavailableError: run again; what is done stays done.
+        TableError: a stream on the table is halted, or a recovery point moved.
+        ConfigurationError: the table has its own retention settings.
+        JobFailedError, UnavailableError: run again.
     """
     stream, name = work.stream.stream, work.stream.table.name
-    base = read_base_statistics(work)
+    base = read_base_table(work)
     if base is None:
         return ExpireReport(
             stream=stream, dry_run=dry_run, tables=(TableExpiry(table=name, exists=False),)
         )
     run = ExpiryRun(work, base, retention_window(work), now_ms(), dry_run)
-    # The archive forgets its own snapshots as it is appended to, beside any expiry.
+    # Appending to the archive expires the archive's own old snapshots.
     names = [name for name in list_maintained(work) if name != keys.LEDGER_TABLE]
     tables = tuple(_expire_table(run, table) for table in names)
     report = ExpireReport(stream=stream, dry_run=dry_run, tables=tables)
@@ -93,29 +90,29 @@ def _expire_table(run: ExpiryRun, name: str) -> TableExpiry:
         name, table.properties, main_ref.max_snapshot_age_ms if main_ref else None
     )
     dropped = _drop_branches(run, name)
-    settled = retry_commit(f"expiring {name}", partial(_try_prepare, run, name, dropped))
+    prepared = retry_commit(f"expiring {name}", partial(_try_prepare, run, name, dropped))
     before = TableExpiry(
         table=name,
         snapshots_before=len(table.metadata.snapshots),
-        snapshots_after=len(settled.history.entries),
-        expired_ids=settled.plan.ancestor_ids,
-        abandoned_ids=settled.plan.abandoned_ids,
+        snapshots_after=len(prepared.history.entries),
+        expired_ids=prepared.plan.ancestor_ids,
+        abandoned_ids=prepared.plan.abandoned_ids,
         dropped_branches=dropped,
-        carried_streams=settled.carried,
+        carried_streams=prepared.carried,
         dry_run=run.dry_run,
     )
     if run.dry_run or not (before.expired_ids or before.abandoned_ids):
         return before
-    return _expire_decided(run, settled, before)
+    return _expire_decided(run, prepared, before)
 
 
 def _drop_branches(run: ExpiryRun, name: str) -> tuple[str, ...]:
-    """Drop forsaken staging branches; their snapshots are abandoned from then on."""
+    """Drop abandoned staging branches, so that their snapshots can expire; return their names."""
     refs = run.work.store.load(name).metadata.refs
-    forsaken = decide_branches(refs, run.at_ms, run.base.points, run.base.properties)
-    for branch in () if run.dry_run else forsaken:
+    abandoned = decide_branches(refs, run.at_ms, run.base.points, run.base.properties)
+    for branch in () if run.dry_run else abandoned:
         retry_commit(f"dropping branch {branch}", partial(_try_drop_branch, run, name, branch))
-    return forsaken
+    return abandoned
 
 
 def _try_drop_branch(run: ExpiryRun, name: str, branch: str) -> None:
@@ -126,59 +123,56 @@ def _try_drop_branch(run: ExpiryRun, name: str, branch: str) -> None:
         commit_once(run.work.store, table, heads, commits.drop_branch(branch))
 
 
-def _try_prepare(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Prepared:
-    """Decide; where a carrier would go, carry its state to the head and decide again."""
-    settled = _decide(run, name, dropped)
-    carry = settled.plan.carry
+def _try_prepare(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> PreparedExpiry:
+    """Decide what expires; if a stream's newest state would, copy it to the head, decide again."""
+    prepared = _decide(run, name, dropped)
+    carry = prepared.plan.carry
     if not carry:
-        return settled
+        return prepared
     if not run.dry_run:
         marker = Marker(
             kind=keys.CARRY,
-            states={stream: settled.points[stream].state for stream in carry},
-            base_head=settled.history.head,
+            states={stream: prepared.points[stream].state for stream in carry},
+            base_head=prepared.history.head,
             run_id=run.work.run_id,
             extra={keys.STREAM: carry[0]} if len(carry) == 1 else {},
         )
-        publish_marker(run.work.store, settled.table, marker)
+        publish_marker(run.work.store, prepared.table, marker)
         reach_failpoint("expire.after-carry")
-        settled = _decide(run, name, dropped)
-        if settled.plan.carry:
-            raise CommitConflictError("main moved while a state was carried")
-    return replace(settled, carried=carry)
+        prepared = _decide(run, name, dropped)
+        if prepared.plan.carry:
+            raise CommitConflictError("main moved while a state was copied to its head")
+    return replace(prepared, carried=carry)
 
 
-def _decide(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Prepared:
+def _decide(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> PreparedExpiry:
     table, history = load_with_history(run.work.store, name)
     refs = {
         name: ref.snapshot_id
         for name, ref in table.metadata.refs.items()
-        if name not in dropped and not has_reached_its_age(ref, history, run.at_ms)
+        if name not in dropped and not is_ref_expired(ref, history, run.at_ms)
     }
     plan = decide_expiry(history, refs, run.at_ms, run.window)
-    return Prepared(plan, table, history, find_recovery_points(history))
+    return PreparedExpiry(plan, table, history, find_recovery_points(history))
 
 
-def has_reached_its_age(ref: SnapshotRef, history: History, at_ms: int) -> bool:
-    """Say whether Iceberg's own expiry drops a branch or tag by its age limit.
-
-    It counts from the snapshot's commit; a rewind sets the limit of its tag accordingly.
-    """
+def is_ref_expired(ref: SnapshotRef, history: History, at_ms: int) -> bool:
+    """Return whether Iceberg drops a branch or tag by its maximum age, counted from its commit."""
     entry = history.entries.get(ref.snapshot_id)
     if ref.max_ref_age_ms is None or entry is None:
         return False
     return at_ms - entry.committed_at_ms > ref.max_ref_age_ms
 
 
-def _expire_decided(run: ExpiryRun, settled: Prepared, before: TableExpiry) -> TableExpiry:
-    """Archive, expire exactly the archived ids, and look whether every stream is where it was."""
-    work, history = run.work, settled.history
+def _expire_decided(run: ExpiryRun, prepared: PreparedExpiry, before: TableExpiry) -> TableExpiry:
+    """Archive the entries, expire those snapshots, and check the recovery points afterwards."""
+    work, history = run.work, prepared.history
     expired = before.expired_ids
     archived = 0
     if before.table == work.stream.table.name:
         archived = archive_all_entries(work.store, history)
-        known = find_archived(work.store, history)
-        expired = tuple(snapshot_id for snapshot_id in expired if snapshot_id in known)
+        in_archive = find_archived(work.store, history)
+        expired = tuple(snapshot_id for snapshot_id in expired if snapshot_id in in_archive)
     ids = (*expired, *before.abandoned_ids)
     request = new_request(work, before.table).model_copy(
         update={"action": "expire", "snapshot_ids": ids, "dry_run": False}
@@ -187,7 +181,9 @@ def _expire_decided(run: ExpiryRun, settled: Prepared, before: TableExpiry) -> T
     counts = run_table_job(work, "expire_snapshots", request).counts
     reach_failpoint("expire.after-job")
     _, after = load_with_history(work.store, before.table)
-    require_kept_states(before.table, settled.points, find_recovery_points(after, *settled.points))
+    require_kept_states(
+        before.table, prepared.points, find_recovery_points(after, *prepared.points)
+    )
     require_kept_snapshots(history, after, ids)
     return before.model_copy(
         update={

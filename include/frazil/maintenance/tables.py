@@ -1,4 +1,4 @@
-"""The tables that one stream's maintenance looks after, and how a job on one of them runs."""
+"""The tables of one stream that maintenance covers: their states, file layout and Spark jobs."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -32,21 +32,23 @@ from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace, list_maintenance_settings
 
 SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport, RowExpiryReport)
+READERS = 8
+"""Manifests read in parallel; on object storage each costs a round trip."""
 
 
 @dataclass(frozen=True)
-class BaseStatistics:
-    """What maintenance must know of the stream's own table before it touches any."""
+class BaseTable:
+    """The stream's own table before maintenance: recovery points by stream, and properties."""
 
     points: Mapping[str, RecoveryPoint]
     properties: Mapping[str, str]
 
 
-def read_base_statistics(work: Workspace) -> BaseStatistics | None:
-    """Find every stream's recovery point; None if the table is not there or empty.
+def read_base_table(work: Workspace) -> BaseTable | None:
+    """Read every stream's recovery point; None if the table does not exist or is empty.
 
     Raises:
-        TableError: a stream halts; its table is left as it is, for the person who decides.
+        TableError: a stream on the table is halted; nothing was changed.
     """
     name = work.stream.table.name
     if work.store.find(name) is None:
@@ -54,11 +56,11 @@ def read_base_statistics(work: Workspace) -> BaseStatistics | None:
     _, history = load_with_history(work.store, name)
     if history.head is None:
         return None
-    return BaseStatistics(find_recovery_points(history, work.stream.stream), history.properties)
+    return BaseTable(find_recovery_points(history, work.stream.stream), history.properties)
 
 
 def list_maintained(work: Workspace) -> tuple[str, ...]:
-    """List the stream's table, dead letters, archive and timeline, where they have data."""
+    """List the stream's table, dead letters, archive and timeline, as far as they have data."""
     base = work.stream.table.name
     names = (base, dead_letters_name(base), keys.LEDGER_TABLE, keys.TIMELINE_TABLE)
     tables = ((name, work.store.find(name)) for name in names)
@@ -66,7 +68,7 @@ def list_maintained(work: Workspace) -> tuple[str, ...]:
 
 
 def note_maintenance(work: Workspace, step: str, report: SomeReport) -> SomeReport:
-    """Note for the timeline what a step did, and give its report on."""
+    """Record a maintenance step for the timeline unless it was a dry run; return its report."""
     if not report.dry_run:
         stream, table = work.stream.stream, work.stream.table.name
         note_event(
@@ -84,18 +86,18 @@ def note_maintenance(work: Workspace, step: str, report: SomeReport) -> SomeRepo
     return report
 
 
-def orphan_keep_ms(work: Workspace) -> int:
-    """Give the longest time that any stream of the table keeps unreferenced files."""
+def orphan_retention_ms(work: Workspace) -> int:
+    """Return the longest retention of unreferenced files among the table's streams."""
     return max(settings.orphan_days for settings in list_maintenance_settings(work)) * DAY_MS
 
 
 def target_bytes(work: Workspace) -> int:
-    """Give the file size that compaction aims at."""
+    """Return the target file size of compaction."""
     return work.stream.maintenance.compact_target_mb * MEBIBYTE
 
 
 def describe_table(name: str, table: Table, layout: TableLayout, target: int) -> TableReport:
-    """Put a table's sizes into a report."""
+    """Build the report of a table's sizes and counts."""
     head = table.current_snapshot()
     summary = snapshot_summary(head.summary if head else None)
     kinds = [ref.snapshot_ref_type for ref in table.metadata.refs.values()]
@@ -114,7 +116,7 @@ def describe_table(name: str, table: Table, layout: TableLayout, target: int) ->
 
 
 def summarize_table(work: Workspace) -> TableReport:
-    """Describe the stream's table as it is now; no Spark."""
+    """Describe the stream's table as it is now, without Spark."""
     name = work.stream.table.name
     table = work.store.find(name)
     if table is None:
@@ -123,7 +125,7 @@ def summarize_table(work: Workspace) -> TableReport:
 
 
 def new_request(work: Workspace, name: str) -> TableRequest:
-    """Begin a request for one table; the caller adds what to do."""
+    """Build a request for one table; the caller sets the action and its options."""
     return TableRequest(
         catalog=work.store.preset.name,
         table=name,
@@ -134,52 +136,48 @@ def new_request(work: Workspace, name: str) -> TableRequest:
 
 
 def run_table_job(work: Workspace, job: str, request: TableRequest) -> TableResult:
-    """Run one maintenance job.
+    """Run one maintenance job in Spark.
 
     Raises:
-        SparkUnavailableError: the server does not listen or went away.
-        JobFailedError: the job ended with an error; rows and offsets are as they were.
+        SparkUnavailableError: the server does not answer.
+        JobFailedError: the job failed; rows and offsets are unchanged.
     """
     try:
         return work.engine.run_job(job, request, TableResult)
     except JobFailedError as error:
         raise JobFailedError(
             error.facts,
-            f"rows and offsets are as they were; `frazil maintain {work.stream.stream}` shows "
-            "what is left to do, and a later run does it",
+            f"rows and offsets are unchanged; `frazil maintain {work.stream.stream}` previews what "
+            "is left, and the next maintenance run does it",
         ) from error
 
 
 def now_ms() -> int:
-    """Read the clock."""
+    """Return the current time in milliseconds since 1970."""
     return int(time.time() * 1000)
 
 
-READERS = 8
-"""Manifests read at the same time: on object storage each costs a round trip."""
-
-
 def read_layout(table: Table) -> TableLayout:
-    """Read the live data files of main's head."""
+    """Read the sizes of the live data files and manifests of main's head."""
     head = table.current_snapshot()
     if head is None:
         return TableLayout((), ())
     with translated_errors("reading the manifests of the table"):
-        manifests = [m for m in head.manifests(table.io) if is_live(m)]
+        manifests = [m for m in head.manifests(table.io) if lists_live_files(m)]
         with ThreadPoolExecutor(READERS) as pool:
             groups = list(pool.map(lambda m: list(_read_sizes(table, m)), manifests))
     files = tuple(size for group in groups for size in group)
     return TableLayout(files, tuple(manifest.manifest_length for manifest in manifests))
 
 
-def is_live(manifest: ManifestFile) -> bool:
-    """Say whether a manifest lists live data files."""
+def lists_live_files(manifest: ManifestFile) -> bool:
+    """Return whether a manifest lists live data files."""
     is_data = manifest.content == ManifestContent.DATA
     return is_data and (manifest.has_added_files() or manifest.has_existing_files())
 
 
 def _read_sizes(table: Table, manifest: ManifestFile) -> Iterator[FileSize]:
-    """Read sizes; files of an older partition spec are one group, as Spark rewrites them."""
+    """Read file sizes; Spark rewrites files of older partition specs as one group, so they are."""
     is_current = manifest.partition_spec_id == table.metadata.default_spec_id
     for entry in manifest.fetch_manifest_entry(table.io):
         file = entry.data_file
@@ -187,7 +185,7 @@ def _read_sizes(table: Table, manifest: ManifestFile) -> Iterator[FileSize]:
 
 
 def read_used_files(table: Table) -> Iterator[str]:
-    """Yield the addresses of what the heads of all branches and tags use, and of all metadata."""
+    """Yield the paths of all metadata files, and of all files that branches and tags use."""
     yield table.metadata_location
     yield from (entry.metadata_file for entry in table.metadata.metadata_log)
     yield from (snapshot.manifest_list for snapshot in table.metadata.snapshots)

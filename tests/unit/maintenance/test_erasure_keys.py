@@ -11,7 +11,7 @@ import pytest
 from support.lake import Lake, append, make_stream
 
 from frazil.errors import ConfigurationError
-from frazil.maintenance.erasure_keys import ErasedKeys, find_wanted, load_keys
+from frazil.maintenance.erasure_keys import ErasedKeys, load_keys, select_rows_by_key
 from frazil.maintenance.messages import ErasureRequest
 from frazil.maintenance.row_deletion import find_rows
 
@@ -64,7 +64,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 def find(lake: Lake, *texts: str) -> list[int]:
     """Give the offsets of the rows that have one of the keys."""
     erased = load_keys(lake.stream, ErasureRequest(stream="orders", keys=texts))
-    found = find_rows(lake.table, find_wanted(lake.table.schema(), erased))
+    found = find_rows(lake.table, select_rows_by_key(lake.table.schema(), erased))
     return [offset for file in found for offset in np.flatnonzero(file.is_removed).tolist()]
 
 
@@ -87,7 +87,7 @@ def test_a_key_that_nothing_has_finds_nothing(lake: Lake, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["u=4711", "n=4711.555", "d=4711", "i=4711471147114711"])
 def test_a_value_of_another_type_is_refused_and_not_repeated(lake: Lake, text: str) -> None:
-    with pytest.raises(ConfigurationError, match="a value given for") as refusal:
+    with pytest.raises(ConfigurationError, match="a value for") as refusal:
         find(lake, text)
 
     assert "4711" not in str(refusal.value)

@@ -187,7 +187,7 @@ def test_a_recovery_point_that_moved_under_expiry_is_an_error(
 ) -> None:
     before = {"a": RecoveryPoint(state_of(7), 1)}
 
-    with pytest.raises(HistoryCutError, match="stream a stood at epoch 7"):
+    with pytest.raises(HistoryCutError, match="stream a was at epoch 7"):
         require_kept_states("t", before, after)
 
 

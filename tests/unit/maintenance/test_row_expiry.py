@@ -15,7 +15,7 @@ from support.scripted_catalog import Answer, ScriptedCatalog, landed_then, overt
 from frazil.errors import TargetError
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.recovery_point import keys
-from frazil.maintenance.row_expiry import OwnRows, decide_cutoff, expire_rows, find_too_old
+from frazil.maintenance.row_expiry import OwnRows, decide_cutoff, expire_rows, select_expired_rows
 from frazil.streams.column_types import FieldError
 from frazil.streams.models import ExpireRows
 from frazil.streams.timestamps import DAY_MS
@@ -228,8 +228,8 @@ def test_rows_of_every_topic_of_the_stream_go_and_none_of_others(lake: Lake) -> 
     cutoff = NOW - timedelta(days=4)
 
     own = OwnRows(("orders", "sales"), adopted=False)
-    wanted = find_too_old(schema, stream, rule, cutoff, own)
-    adopted = find_too_old(schema, stream, rule, cutoff, replace(own, adopted=True))
+    wanted = select_expired_rows(schema, stream, rule, cutoff, own)
+    adopted = select_expired_rows(schema, stream, rule, cutoff, replace(own, adopted=True))
 
     assert wanted.flag(given).tolist() == [False, True, False, True, False, False, False]
     assert adopted.flag(given).tolist() == [False, True, False, True, False, False, True]

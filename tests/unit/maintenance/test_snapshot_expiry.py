@@ -62,8 +62,8 @@ def test_a_table_that_is_not_there_is_reported_and_left_alone(
 
     report = step(work)
 
-    assert "not there yet" in report.text
-    assert "not there yet" in summarize_table(work).text
+    assert "not created yet" in report.text
+    assert "not created yet" in summarize_table(work).text
 
 
 def test_a_table_with_few_files_is_compacted_without_spark(work: Workspace, lake: Lake) -> None:
@@ -72,7 +72,7 @@ def test_a_table_with_few_files_is_compacted_without_spark(work: Workspace, lake
 
     report = compact_table(work)
 
-    assert report.text == "demo.orders: nothing to compact in 1 files"
+    assert report.text == "demo.orders: nothing to compact in 1 file"
     assert lake.history.head == head
 
 

@@ -8,7 +8,7 @@ from support.lake import Lake, make_stream
 
 from frazil.errors import StreamFileError, UnknownStreamError
 from frazil.ingest.bootstrap import remember_route, require_unchanged_route
-from frazil.maintenance.erasure import list_siblings
+from frazil.maintenance.erasure import list_route_streams
 from frazil.streams.loading import load_readable_streams, load_stream, load_streams_of
 from frazil.streams.routes import count_own_records
 from frazil.workspace import Workspace
@@ -161,4 +161,4 @@ def test_the_streams_of_a_route_know_each_other(tmp_path: Path) -> None:
     streams = load_streams_of(write(tmp_path))
 
     names = [stream.stream for stream in streams]
-    assert [list_siblings(stream) for stream in streams] == [names, names, names]
+    assert [list_route_streams(stream) for stream in streams] == [names, names, names]
