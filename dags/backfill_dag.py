@@ -3,7 +3,7 @@
 **What.** `look` lists what Kafka keeps below the offsets at which the stream began, leaves out what
 is in the table already, and cuts the rest into windows. As a dry run, which is the default, the run
 ends there. `fill` is one task per window: staged, judged and published like a batch, one window at
-a time in the pool `frazil_backfill`. No offset of the live stream moves.
+a time over all runs. No offset of the live stream moves.
 
 **When.** Whenever you trigger it, first as a dry run: after a stream began at `latest`, or at an
 instant that turned out to be too late. Batches and maintenance go on meanwhile.
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from frazil.recovery.messages import Filled
 
-POOL = "frazil_backfill"
 NAME_OF_WINDOW = "{% set w = task.op_kwargs['window'] %}{{ w['number'] }} of {{ w['count'] }}"
 
 
@@ -109,9 +108,9 @@ def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
 def backfill() -> None:
     """Look, then fill one window after the other."""
     windows = list_windows(look())
-    fill.override(pool=POOL, map_index_template=NAME_OF_WINDOW, max_active_tis_per_dagrun=1).expand(
-        window=windows
-    )
+    # One window over all runs: batches of live streams keep their slots.
+    one_by_one = fill.override(map_index_template=NAME_OF_WINDOW, max_active_tis_per_dag=1)
+    one_by_one.expand(window=windows)
 
 
 backfill()

@@ -32,7 +32,7 @@ from frazil.streams.models import Stream
 from frazil.streams.schedules import spread
 from frazil_airflow.assets import table_asset
 from frazil_airflow.dag_loading import load_streams_to_parse
-from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
+from frazil_airflow.tasks import choose_pool, dag_tags, frazil_task, task_defaults
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 """Without a start, Airflow gives the second run of `@continuous` the date of the first."""
@@ -104,7 +104,7 @@ def ingest_dag(stream: Stream) -> None:
         tags=dag_tags(stream),
     )
     def ingest() -> None:
-        name, pool = stream.stream, stream.pool
+        name, pool = stream.stream, choose_pool(stream)
         # What is nearer to its end goes first, and all of it before maintenance.
         planned = plan.override(priority_weight=2)(name)
         staged = stage.override(priority_weight=3, pool=pool)(name, planned)

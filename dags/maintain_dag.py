@@ -15,8 +15,7 @@ compacts every file, also the large ones: after another partition spec or sort o
 are laid out by the present one. `dry_run` says what each task would do, and writes nothing.
 
 **What a retry does.** Looks at the table again and does what is left to do; a task that finished
-finds nothing, but for `rewrite_all`, which rewrites again. The tasks share the table's one pool
-slot with `stage` and `publish`.
+finds nothing, but for `rewrite_all`, which rewrites again. Batches go on meanwhile.
 
 **How to stop.** Pause the DAG. Marking a running task as failed ends its Spark work; what it had
 written is referred to by nothing, and a later `remove_orphans` takes it away.
@@ -32,7 +31,7 @@ from frazil.streams.models import Stream
 from frazil.streams.schedules import default_maintenance_schedule
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.params import MaintenanceForm, ask_maintenance, read_form
-from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
+from frazil_airflow.tasks import choose_pool, dag_tags, frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +116,7 @@ def maintain_dag(stream: Stream) -> None:
         catchup=False,
         max_active_runs=1,
         dagrun_timeout=timedelta(hours=6),
-        default_args=task_defaults(stream.owner) | {"pool": stream.pool},
+        default_args=task_defaults(stream.owner) | {"pool": choose_pool(stream)},
         tags=dag_tags(stream),
     )
     def maintain() -> None:

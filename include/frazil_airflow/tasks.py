@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Protocol, TypeAlias, cast
@@ -21,6 +22,10 @@ from frazil_airflow.outcomes import choose_log_level, choose_outcome, describe, 
 
 MAX_TAG_CHARACTERS = 100
 """Airflow refuses a longer tag, and with it every DAG of the file."""
+
+POOLS_VARIABLE = "FRAZIL_TABLE_POOLS"
+DEFAULT_POOL = "default_pool"
+POOL_PREFIX = "frazil_"
 
 TaskDefaults: TypeAlias = dict[str, str | int | float | timedelta | Callable[[Context], None]]
 
@@ -163,6 +168,16 @@ def write_last_words(context: Context) -> None:
             _note_failure(error, {}, context)
         log.info("::endgroup::")
         log.error("%s", f"{error.code}: {error}" if isinstance(error, FrazilError) else error)
+
+
+def choose_pool(stream: Stream) -> str:
+    """Return the pool of tasks that write to the stream's table: Airflow's default one.
+
+    Where `FRAZIL_TABLE_POOLS` is `true` it is `frazil_<namespace>_<table>`, which the site creates.
+    """
+    if os.environ.get(POOLS_VARIABLE, "").lower() != "true":
+        return DEFAULT_POOL
+    return POOL_PREFIX + stream.table.name.replace(".", "_")
 
 
 def dag_tags(stream: Stream) -> list[str]:

@@ -8,6 +8,7 @@ from frazil_stack.ports import LOOPBACK, Ports
 from frazil_stack.settings import CATALOG_NAME, StackSettings
 
 _NO_PORT = "1"
+_PARALLELISM = "12"
 
 
 def airflow_environment(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
@@ -94,8 +95,12 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(settings.project / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
-        "AIRFLOW__CORE__EXECUTOR": "frazil_airflow.executor.WarmLocalExecutor",
-        "AIRFLOW__CORE__PARALLELISM": "12",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__MP_START_METHOD": "forkserver",
+        "AIRFLOW__CORE__MP_FORKSERVER_PRELOAD": "frazil_airflow.preloaded",
+        "AIRFLOW__CORE__PARALLELISM": _PARALLELISM,
+        # No more tasks are queued than run: the last step of a batch overtakes what waits.
+        "AIRFLOW__CORE__DEFAULT_POOL_TASK_SLOT_COUNT": _PARALLELISM,
         "AIRFLOW__CORE__FERNET_KEY": keys.fernet,
         "AIRFLOW__CORE__AUTH_MANAGER": (
             "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
@@ -123,8 +128,6 @@ def _pace(settings: StackSettings) -> dict[str, str]:
     return {
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
-        # Those in which a task has ended come before those that wait: see the executor.
-        "AIRFLOW__SCHEDULER__MAX_DAGRUNS_PER_LOOP_TO_SCHEDULE": "8",
         # After a crash its tasks run again within a minute, not after five.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",

@@ -14,7 +14,6 @@ from frazil_stack.credentials import ensure_credentials
 from frazil_stack.health import wait_for_part
 from frazil_stack.jars import ensure_jars, ensure_registry
 from frazil_stack.java import find_java
-from frazil_stack.pools import connect_pools, sync_pools, wanted_pools
 from frazil_stack.ports import (
     Ports,
     is_free,
@@ -167,16 +166,6 @@ def _bring_up(
             wait_for_part(part, plan.ports, supervisor)
             taken = f"ready in {time.monotonic() - started:.1f} s" if names else "already up"
             say(f"{part}: {taken}")
-    if "airflow" in parts:
-        _create_pools(plan.settings, say)
-
-
-def _create_pools(settings: StackSettings, say: Say) -> None:
-    """Create the pools that tasks will name, before a person can start one."""
-    try:
-        sync_pools(connect_pools(settings.home), wanted_pools(settings.streams))
-    except (OSError, ValueError, KeyError) as error:
-        say(f"airflow: its pools are not there yet ({error}); airflow_pools keeps trying")
 
 
 @contextmanager

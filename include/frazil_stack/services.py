@@ -64,7 +64,6 @@ SERVICE_PARTS: Mapping[str, PartName] = {
     "airflow_scheduler": "airflow",
     "airflow_dag_processor": "airflow",
     "airflow_triggerer": "airflow",
-    "airflow_pools": "airflow",
 }
 """Every service and its part, in the order of starting."""
 
@@ -79,7 +78,6 @@ _PORTS: Mapping[str, frozenset[str]] = {
 CLIENT_LIBRARIES = (
     "fastavro",
     "frazil.ingest.error_budget",
-    "frazil.ingest.messages",
     "frazil.ingest.messages",
     "frazil.failpoints",
     "frazil.quality.sql",
@@ -140,7 +138,6 @@ def build_services(plan: StackPlan) -> tuple[Service, ...]:
             _airflow(settings, "triggerer", "--skip-serve-logs"),
             airflow,
         ),
-        "airflow_pools": (settings.airflow, _pool_command(settings), {}),
     }
     base = service_environment(plan)
     return tuple(
@@ -169,7 +166,7 @@ def service_environment(plan: StackPlan) -> dict[str, str]:
         "SPARK_CONF_DIR": str(settings.stack / "spark"),
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(settings.spark),
-        # Spark's Python workers, Airflow and the pool program import the project's own modules.
+        # Spark's Python workers and Airflow import the project's own modules.
         "PYTHONPATH": f"{settings.project / 'include'}:{settings.project / 'spark_jobs'}",
         "no_proxy": local,
         "NO_PROXY": local,
@@ -270,8 +267,3 @@ def _clients_command(settings: StackSettings) -> tuple[str, ...]:
 def _airflow(settings: StackSettings, *words: str) -> tuple[str, ...]:
     """Run one of Airflow's components."""
     return (str(settings.bin / "airflow"), *words)
-
-
-def _pool_command(settings: StackSettings) -> tuple[str, ...]:
-    """Run the program that keeps one pool per table."""
-    return (str(settings.bin / "python"), "-m", "frazil_stack.pools")

@@ -17,7 +17,6 @@ from frazil.errors import ConfigurationError
 from frazil.migration.messages import CompareRequest, MoveRequest
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.params import read_form
-from frazil_stack.pools import BACKFILL_POOL
 
 pytestmark = pytest.mark.airflow
 
@@ -147,7 +146,16 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
     assert all(dag.dagrun_timeout for dag in scheduled)
 
 
-def test_whatever_writes_to_a_table_holds_its_one_slot(dags: Dags) -> None:
+def test_tasks_wait_in_no_pool_that_a_site_would_have_to_create(dags: Dags) -> None:
+    assert {task.pool for dag in dags.values() for task in dag.tasks} == {"default_pool"}
+
+
+def test_a_site_may_give_each_table_a_pool(
+    write_stream: WriteStream, parse: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_TABLE_POOLS", "true")
+    write_stream("orders")
+    dags = parse().dags
     tasks = [*dags["ingest__orders"].tasks, *dags["maintain__orders"].tasks]
 
     assert {task.task_id: task.pool for task in tasks} == {
@@ -224,8 +232,8 @@ def test_a_tasks_own_parse_reads_no_other_stream_file(
     assert load_streams_to_parse("maintain") == ()
 
 
-def test_a_window_waits_for_the_pool_that_the_stack_keeps(dags: Dags) -> None:
-    assert dags["backfill"].get_task("fill").partial_kwargs["pool"] == BACKFILL_POOL
+def test_one_window_of_a_backfill_is_filled_at_a_time_over_all_runs(dags: Dags) -> None:
+    assert dags["backfill"].get_task("fill").partial_kwargs["max_active_tis_per_dag"] == 1
 
 
 WRITE_NOTHING = {"compare", "drill", "readiness"}

@@ -1,6 +1,8 @@
 """The connection `spark_default` means the same to Frazil and to Airflow's own Spark provider."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -21,12 +23,17 @@ CONNECTIONS = [
 
 @pytest.mark.parametrize("content", CONNECTIONS)
 def test_a_connection_names_the_same_master(
-    content: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    content: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    binary = tmp_path / "spark-submit"
+    binary.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/words')
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(content))
 
-    theirs = SparkSubmitHook()._resolve_connection()  # noqa: SLF001 - the convention itself
+    SparkSubmitHook().submit("job.py")
+    theirs = (tmp_path / "words").read_text().split()
     ours = find_connection("spark_default")
 
-    assert resolve_master(ours) == theirs["master"]
-    assert list(list_options(ours)) == (["--queue", theirs["queue"]] if theirs["queue"] else [])
+    assert theirs[:2] == ["--master", resolve_master(ours)]
+    assert theirs[-3 if "--queue" in theirs else -1 : -1] == [*list_options(ours)]

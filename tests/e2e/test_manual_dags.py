@@ -113,7 +113,7 @@ def test_a_backfill_by_form_fills_each_window_in_a_task_of_its_own(
     found = airflow.api.request("GET", "/dags/backfill/dagRuns/meant/taskInstances")
     filled = [each for each in found["task_instances"] if each["task_id"] == "fill"]
     names = {each["rendered_map_index"]: (each["state"], each["pool"]) for each in filled}
-    assert names == {f"{n} of 3": ("success", "frazil_backfill") for n in (1, 2, 3)}
+    assert names == {f"{n} of 3": ("success", "default_pool") for n in (1, 2, 3)}
     assert lab.rows == 100
     assert lab.frazil("audit", lab.stream).code == 0
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -144,12 +143,6 @@ def log_in(home: Home) -> str:
     return str(call_airflow(home, "/auth/token", login)["access_token"])
 
 
-def pools(home: Home) -> set[str]:
-    """List the names of Airflow's pools."""
-    listed = call_airflow(home, "/api/v2/pools?limit=100", token=log_in(home))["pools"]
-    return {str(pool["name"]) for pool in cast("list[Json]", listed)}
-
-
 def is_alive(pid: int) -> bool:
     """Say whether a process runs; one that is dead and not yet reaped does not."""
     try:
@@ -242,17 +235,6 @@ def test_airflow_lets_in_who_has_the_password_and_nobody_else(whole: Home) -> No
         call_airflow(whole, "/auth/token", {"username": "admin", "password": "admin"})
     with pytest.raises(urllib.error.HTTPError, match="401"):
         call_airflow(whole, "/api/v2/dags")
-
-
-def test_every_table_has_its_pool_and_a_new_stream_gets_one(whole: Home) -> None:
-    assert "frazil_demo_flights" in pools(whole)
-
-    write_stream(whole.path.parent / "streams", "demo.later")
-
-    deadline = time.monotonic() + 30
-    while "frazil_demo_later" not in pools(whole) and time.monotonic() < deadline:
-        time.sleep(1)
-    assert "frazil_demo_later" in pools(whole)
 
 
 def test_two_homes_run_side_by_side_and_end_apart(whole: Home, home: Home) -> None:

@@ -60,9 +60,9 @@ def make_env(target: Path) -> subprocess.CompletedProcess[str]:
 
 
 def run_init(folder: Path) -> None:
-    """Run airflow-init's script; the `airflow` it finds notes its words and keeps its file."""
+    """Run airflow-init's script; the `airflow` it finds notes its words."""
     airflow = folder / "airflow"
-    airflow.write_text(f'#!/bin/sh\necho "$1 $2" >>{folder}/said\ncp "$3" {folder}/pools || true')
+    airflow.write_text(f'#!/bin/sh\necho "$1 $2" >>{folder}/said')
     airflow.chmod(0o755)
     environment = {
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords"),
@@ -206,18 +206,9 @@ def test_a_health_check_passes_only_for_a_healthy_part(part: str, code: int) -> 
     assert checked.returncode == code
 
 
-def test_a_broken_stream_file_costs_no_other_stream_its_pool(tmp_path: Path) -> None:
-    (tmp_path / "broken.yaml").write_text("stream: [")
-    (tmp_path / "flights.yaml").write_text(
-        "{stream: flights, owner: a, source: {topic: flights},"
-        " value: {columns: {id: long}}, table: {name: demo.flights}}"
-    )
-
+def test_airflow_gets_its_database_and_passwords(tmp_path: Path) -> None:
     run_init(tmp_path)
 
-    pools = json.loads((tmp_path / "pools").read_text())
-    assert (tmp_path / "said").read_text() == "db migrate\npools import\n"
-    slots = {name: pool["slots"] for name, pool in pools.items()}
-    assert slots == {"frazil_demo_flights": 1, "frazil_backfill": 1}
+    assert (tmp_path / "said").read_text() == "db migrate\n"
     passwords = json.loads((tmp_path / "passwords").read_text())
     assert passwords == {"admin": "chosen", "approver": "other"}

@@ -285,11 +285,6 @@ class Stream(Section):
         """Name the table of the records that did not fit."""
         return self.table.name + DEAD_LETTERS_SUFFIX
 
-    @property
-    def pool(self) -> str:
-        """Name the one-slot Airflow pool of the table."""
-        return "frazil_" + self.table.name.replace(".", "_")
-
     @cached_property
     def content_hash(self) -> str:
         """Hash what decides about rows; schedules and limits of freshness are left out."""

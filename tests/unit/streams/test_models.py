@@ -54,11 +54,10 @@ def test_a_whole_value_is_one_column(convert: str, word: str) -> None:
     assert stream.value.parsed_columns == (parse_column("value", word),)
 
 
-def test_names_of_dead_letters_and_pool_follow_the_table() -> None:
+def test_the_name_of_dead_letters_follows_the_table() -> None:
     stream = make_stream()
 
     assert stream.dead_letters_table == "demo.orders__dead_letters"
-    assert stream.pool == "frazil_demo_orders"
 
 
 def test_the_table_is_created_as_the_file_says() -> None:
