@@ -1,4 +1,4 @@
-"""The command line: parses options, calls the library, prints what it returns.
+"""The command line: parse options, call the library, print the result.
 
 May import: `frazil`, `frazil_stack`.
 """

@@ -1,4 +1,4 @@
-"""`cost`: what a stream costs by day, and what another freshness would cost."""
+"""`cost`: resources used by day, and an estimate for other batch intervals."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,45 +7,36 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil_cli.output import (
+    AnyStream,
     Json,
-    ask_streams,
     console,
     describe_error,
     print_error,
     print_json,
     print_table,
+    read_streams,
 )
-from frazil_cli.timeline import parse_since
+from frazil_cli.timeline import Since, parse_since
 
 if TYPE_CHECKING:
     from frazil.observability.cost_report import CostReport
 
 _COLUMNS = (
-    *(
-        "day",
-        "batches",
-        "records",
-        "CPU s (of Spark)",
-        "upkeep s",
-        "written (files)",
-        "live (files)",
-    ),
-    *("requests", "commits"),
+    *("day", "batches", "records", "CPU s (Spark)", "maintenance CPU s"),
+    *("written (files)", "live (files)", "requests", "commits"),
 )
 _MONEY = ("cpu", "storage", "written", "requests", "total")
 
 
 def cost(
-    stream: Annotated[str | None, typer.Argument(metavar="[STREAM]")] = None,
-    since: Annotated[
-        str, typer.Option(help="`12h`, `30d`, or an ISO 8601 instant with a zone.")
-    ] = "7d",
+    stream: AnyStream = None,
+    since: Since = "7d",
     prices: Annotated[
-        Path | None, typer.Option(help="A file of prices, as docs/prices.yaml.")
+        Path | None, typer.Option(help="YAML file of prices, such as docs/prices.yaml.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what was measured by day, and what twice and half the freshness would cost.
+    """Show the measured cost of each day, and an estimate for batches half and twice as often.
 
     Example: frazil cost flights --since 30d --prices docs/prices.yaml
     """
@@ -53,8 +44,8 @@ def cost(
     from frazil.observability.cost_report import read_cost
 
     now = datetime.now(UTC)
-    begin, given = parse_since(since, now), load_prices(prices) if prices else None
-    reports, errors = ask_streams(stream, lambda work: read_cost(work, begin, now, given))
+    begin, price_list = parse_since(since, now), load_prices(prices) if prices else None
+    reports, errors = read_streams(stream, lambda work: read_cost(work, begin, now, price_list))
     if as_json:
         print_json([*reports, *(describe_error(error) for error in errors)])
     else:
@@ -87,13 +78,13 @@ def _print_report(report: "CostReport") -> None:
             (day.day, *(f"{getattr(day.money, kind):.4f}" for kind in _MONEY))
             for day in report.days
         ]
-        print_table(f"The same in {report.currency or 'money'}", ("day", *_MONEY), paid)
-    for imagined in report.what_if:
-        console.print(describe_factor(imagined, report.currency), markup=False)
+        print_table(f"Cost in {report.currency or 'money'}", ("day", *_MONEY), paid)
+    for scenario in report.what_if:
+        console.print(describe_factor(scenario, report.currency), markup=False)
     if report.fit is not None and not report.fit.reliable:
         console.print(f"Not reliable: {report.fit.why}", markup=False)
-    for left_out in report.not_counted:
-        console.print(f"Not counted: {left_out}", markup=False)
+    for cost_item in report.not_counted:
+        console.print(f"Not counted: {cost_item}", markup=False)
 
 
 def _in_mb(number: int, files: int) -> str:

@@ -1,23 +1,34 @@
-"""Dead letters: which there are, and bringing them back."""
+"""`dead-letters` and `replay-dead-letters`: list dead letters, and ingest them again."""
 
 from typing import Annotated
 
 import typer
 
-from frazil_cli.output import Json, StreamName, cli_run_id, console, print_json, print_table
+from frazil_cli.output import (
+    ADD_NO_DRY_RUN,
+    DryRun,
+    Json,
+    Offsets,
+    StreamName,
+    cli_run_id,
+    console,
+    print_json,
+    print_result,
+    print_table,
+)
 
 
 def dead_letters(stream: StreamName, as_json: Json = False) -> None:
-    """Show a stream's dead letters that count, by reason; never their content.
+    """List the dead letters of a stream by reason, without the records' contents.
 
     Example: frazil dead-letters flights
     """
     from frazil.observability.dead_letter_report import report_dead_letters
     from frazil.workspace import open_workspace
 
-    answer = report_dead_letters(open_workspace(stream, cli_run_id()))
+    report = report_dead_letters(open_workspace(stream, cli_run_id()))
     if as_json:
-        print_json(answer)
+        print_json(report)
         return
     rows = [
         (
@@ -28,38 +39,33 @@ def dead_letters(stream: StreamName, as_json: Json = False) -> None:
             f"{group.last_seen_at:%Y-%m-%d %H:%M:%S}",
             ", ".join(group.samples),
         )
-        for group in answer.groups
+        for group in report.groups
     ]
-    columns = ("reason", "open", "resolved", "first seen (UTC)", "last seen (UTC)", "for example")
+    columns = ("reason", "open", "resolved", "first seen (UTC)", "last seen (UTC)", "examples")
     print_table(f"Dead letters of {stream}", columns, rows)
-    console.print(answer.text, markup=False)
+    console.print(report.text, markup=False)
 
 
-def replay_dead_letters(  # noqa: PLR0913, PLR0917 - one for each option
+def replay_dead_letters(  # noqa: PLR0913, PLR0917 - each argument is an option
     stream: StreamName,
     reason: Annotated[
-        list[str] | None, typer.Option(help="Only letters with this reason; may be repeated.")
+        list[str] | None, typer.Option(help="Only dead letters with this reason; repeatable.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only letters quarantined at this instant or later.")
+        str | None, typer.Option(help="Only dead letters quarantined at this instant or later.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option(help="Only letters quarantined before this instant.")
+        str | None, typer.Option(help="Only dead letters quarantined before this instant.")
     ] = None,
-    offsets: Annotated[
-        list[str] | None,
-        typer.Option(help="Only topic:partition:start-end, the end exclusive; may be repeated."),
-    ] = None,
+    offsets: Offsets = None,
     schema_id: Annotated[
         list[int] | None,
-        typer.Option(help="Only letters with this schema id; may be repeated."),
+        typer.Option(help="Only dead letters with this schema id; repeatable."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run/--no-dry-run", help="Show what would come back; no write.")
-    ] = True,
+    dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Decode dead letters again by today's stream file, and bring back those that fit.
+    """Decode dead letters again with the current stream file, and ingest those that are valid.
 
     Example: frazil replay-dead-letters flights --reason type_mismatch --no-dry-run
     """
@@ -78,10 +84,6 @@ def replay_dead_letters(  # noqa: PLR0913, PLR0917 - one for each option
             "dry_run": dry_run,
         }
     )
-    answer = redrive_letters(open_workspace(stream, cli_run_id()), choice)
-    if as_json:
-        print_json(answer)
-        return
-    console.print(f"{stream}: {answer.text}", markup=False)
-    if dry_run:
-        console.print("Nothing was written; the same with --no-dry-run does it")
+    report = redrive_letters(open_workspace(stream, cli_run_id()), choice)
+    text = f"{stream}: {report.text}"
+    print_result(report, f"{text}\n{ADD_NO_DRY_RUN}" if dry_run else text, as_json=as_json)

@@ -1,4 +1,4 @@
-"""What `frazil doctor` looks at: the machine, the installation, the running stack."""
+"""`doctor`: checks of the machine, the installation, the connections and the running stack."""
 
 import re
 import shutil
@@ -30,23 +30,16 @@ from frazil_stack.settings import PARTS, PartName, StackSettings, load_settings
 from frazil_stack.supervisor import ServiceInfo, connect_supervisor
 
 NEEDED_DISK_GB = 5
-
-
 NEEDED_MEMORY_GB = 5
 
-
 _GB = 1024**3
-
-
 _PYTHONS = ((3, 11), (3, 12))
-
-
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at; `fix` is the next step when it is not as it should be."""
+    """The result of one check; `fix` is the next step if it failed."""
 
     name: str
     is_good: bool
@@ -55,7 +48,7 @@ class Check:
 
 
 def examine(settings: StackSettings) -> tuple[Check, ...]:
-    """Look at everything; one failed look stops no other."""
+    """Run all checks; a failed one does not stop the others."""
     ports = load_ports(settings.stack / "ports.json") or Ports()
     return (
         _check_python(),
@@ -74,7 +67,6 @@ def examine(settings: StackSettings) -> tuple[Check, ...]:
 
 
 def _check_python() -> Check:
-    """Look at the Python that runs this."""
     return Check(
         "Python",
         sys.version_info[:2] in _PYTHONS,
@@ -84,7 +76,7 @@ def _check_python() -> Check:
 
 
 def _check_java() -> Check:
-    """Look for a Java that both Spark and Kafka run on."""
+    """Check that there is a Java for both Spark and Kafka."""
     try:
         java = find_java()
     except FrazilError as error:
@@ -93,50 +85,49 @@ def _check_java() -> Check:
 
 
 def _check_make() -> Check:
-    """Look for make."""
     found = shutil.which("make")
     fix = "install make (Debian, Ubuntu: `apt install make`; macOS: `xcode-select --install`)"
     return Check("make", found is not None, found or "not on PATH", fix)
 
 
 def _check_disk(home: Path) -> Check:
-    """Look at the room below the home, or below its nearest folder that exists."""
+    """Check the free space of the home, or of its nearest existing parent."""
     folder = next(path for path in (home, *home.parents) if path.exists())
     free_gb = shutil.disk_usage(folder).free / _GB
     return Check(
         "Disk",
         free_gb >= NEEDED_DISK_GB,
         f"{free_gb:.1f} GiB free at {folder}",
-        f"free {NEEDED_DISK_GB} GiB, or point FRAZIL_HOME to another disk",
+        f"make {NEEDED_DISK_GB} GiB free, or set FRAZIL_HOME to a folder on another disk",
     )
 
 
 def _check_memory(home: Path) -> Check:
-    """Look at the memory left; a stack that runs already has what it needs."""
+    """Check the available memory; a running stack has what it needs."""
     free_gb = psutil.virtual_memory().available / _GB
     is_running = bool(find_processes(home))
     return Check(
         "Memory",
         is_running or free_gb >= NEEDED_MEMORY_GB,
-        f"{free_gb:.1f} GiB available" + (" beside the running stack" if is_running else ""),
-        f"close programs until {NEEDED_MEMORY_GB} GiB are available, or start less:"
+        f"{free_gb:.1f} GiB available" + (", stack running" if is_running else ""),
+        f"close programs until {NEEDED_MEMORY_GB} GiB are available, or give Spark less memory:"
         " FRAZIL_SPARK_MEMORY=1500m frazil stack up",
     )
 
 
 def _check_packages(requirements: Path) -> Check:
-    """Compare the installed packages with the pinned ones."""
+    """Check that the installed packages have the pinned versions."""
     pins = dict(_PIN.findall(requirements.read_text())) if requirements.is_file() else {}
     found = {name: _installed(name) for name in pins}
     wrong = [
-        f"{n} {found[n] or 'missing'}, not {pin}" for n, pin in pins.items() if found[n] != pin
+        f"{n} {found[n] or 'missing'}, pinned {pin}" for n, pin in pins.items() if found[n] != pin
     ]
     detail = "; ".join(wrong) if wrong else f"{len(pins)} packages as pinned"
     return Check("Packages", not wrong, detail, "`make setup`")
 
 
 def _check_spark_versions() -> Check:
-    """Look whether Spark's client and server are the same release."""
+    """Check that Spark's client and server have the same version."""
     server, client = _installed("pyspark"), _installed("pyspark-client")
     return Check(
         "Spark client",
@@ -147,7 +138,6 @@ def _check_spark_versions() -> Check:
 
 
 def _installed(name: str) -> str | None:
-    """Give the installed version of a package."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -155,45 +145,51 @@ def _installed(name: str) -> str | None:
 
 
 def _check_jars(settings: StackSettings) -> Check:
-    """Look whether all jars are there; before the first `up` there need not be any."""
+    """Check the jars; before the first `frazil stack up` there need not be any."""
     count = sum(len(jar_files(settings, configuration)) for configuration in CONFIGURATIONS)
     is_good = has_jars(settings) or not settings.jars.exists()
-    detail = f"{count} in {settings.jars}" if count else "none yet; the first `up` fetches them"
+    detail = (
+        f"{count} in {settings.jars}" if count else "none yet; `frazil stack up` downloads them"
+    )
     if not is_good:
-        detail = f"{settings.jars} does not hold what include/stack/ivy.xml asks for"
-    return Check("Jars", is_good, detail, "`frazil stack up` fetches them again")
+        detail = f"{settings.jars} does not match include/stack/ivy.xml"
+    return Check("Jars", is_good, detail, "`frazil stack up` downloads them again")
 
 
 def _check_ports(settings: StackSettings, ports: Ports) -> Iterator[Check]:
-    """Look whether each port is free or held by this home's stack."""
+    """Check that each port is free or used by the stack of this home."""
     own = {process.pid for process in find_processes(settings.home)}
     for name, variable in PORT_VARIABLES.items():
         port = getattr(ports, name)
         if name == "registry" and not has_registry(settings):
             continue
-        title, fix = f"Port {port}", f"end that process, or {variable}=0 frazil stack up"
+        title, fix = (
+            f"Port {port}",
+            f"stop that process, or choose another port: {variable}=0 frazil stack up",
+        )
         if is_free(port):
             yield Check(title, is_good=True, detail=f"free for {name}")
             continue
         holder = find_holder(port)
         is_own = holder.pid in own
-        detail = f"held by this stack ({name})" if is_own else f"{name} wants it; taken by {holder}"
+        detail = (
+            f"used by this stack ({name})" if is_own else f"needed for {name}, used by {holder}"
+        )
         yield Check(title, is_own, detail, fix)
 
 
 def _check_streams(streams: Path) -> Check:
-    """Read every stream file."""
-    fix = "mend them; `frazil streams` checks again"
+    fix = "fix the stream files; `frazil streams` checks them again"
     try:
         good, errors = load_readable_streams(streams)
     except StreamFileError as error:
         return Check("Streams", is_good=False, detail=error.facts, fix=error.next_step)
-    detail = "; ".join(error.facts for error in errors) or f"{len(good)} files in {streams}"
+    detail = "; ".join(error.facts for error in errors) or f"{len(good)} valid in {streams}"
     return Check("Streams", not errors, detail, fix)
 
 
 def _check_connections(streams: Path) -> Iterator[Check]:
-    """Ask the servers that the environment's connections name; the embedded parts come below."""
+    """Probe the servers of the connections that the environment defines."""
     from frazil.iceberg.catalog import TableStore
     from frazil.kafka.cluster import KafkaLog
     from frazil.kafka.schema_registry import SchemaRegistry
@@ -217,21 +213,23 @@ def _check_connections(streams: Path) -> Iterator[Check]:
 
 
 def _probe_connection(connection_id: str, probe: Callable[[], str]) -> Check:
-    """Ask one server; how it answers, or does not, is the detail."""
+    """Probe one server; the detail is its answer, or the error."""
     name = f"Connection {connection_id}"
     try:
         return Check(name, is_good=True, detail=f"answers: {probe()}")
     except FrazilError as error:
-        fix = f"mend the server, or AIRFLOW_CONN_{connection_id.upper()} in the environment"
+        fix = (
+            f"check the server, or correct AIRFLOW_CONN_{connection_id.upper()} in the environment"
+        )
         return Check(name, is_good=False, detail=error.facts, fix=fix)
 
 
 def _check_running(settings: StackSettings, ports: Ports) -> Iterator[Check]:
-    """Ask each part that runs whether it answers; a stack that is down is no fault."""
+    """Probe each running part; a stack that is down is not a failure."""
     supervisor = connect_supervisor(settings.stack)
     if supervisor is None:
         orphans = find_processes(settings.home)
-        detail = f"supervisor is gone, {len(orphans)} processes are left"
+        detail = f"supervisor does not run, {len(orphans)} of its processes still do"
         if not orphans:
             detail = "down; `frazil stack up` starts it"
         yield Check("Stack", not orphans, detail, "`frazil stack down`, then `frazil stack up`")
@@ -248,7 +246,6 @@ def _check_running(settings: StackSettings, ports: Ports) -> Iterator[Check]:
 
 
 def _check_part(part: PartName, ports: Ports, infos: dict[str, ServiceInfo]) -> Check:
-    """Probe one running part."""
     reason = probe_part(part, ports, infos)
     numbers = ", ".join(str(getattr(ports, p)) for name in infos for p in sorted(ports_of(name)))
     return Check(
@@ -260,7 +257,7 @@ def _check_part(part: PartName, ports: Ports, infos: dict[str, ServiceInfo]) -> 
 
 
 def doctor(as_json: Json = False) -> None:
-    """Check machine, installation and running stack; exit 1 when something needs a fix.
+    """Check the machine, the installation, connections and the stack; exit 1 if a check fails.
 
     Example: frazil doctor
     """
@@ -269,9 +266,9 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print_json({"is_good": not bad, "checks": [asdict(check) for check in checks]})
     else:
-        rows = [(check.name, "ok" if check.is_good else "FIX", check.detail) for check in checks]
-        print_table("frazil doctor", ("check", "", "found"), rows)
+        rows = [(check.name, "ok" if check.is_good else "FAIL", check.detail) for check in checks]
+        print_table("frazil doctor", ("check", "result", "details"), rows)
         for check in bad:
-            console.print(f"{check.name}: {check.fix}", markup=False)
+            console.print(f"{check.name}: next: {check.fix}", markup=False)
     if bad:
         raise typer.Exit(1)

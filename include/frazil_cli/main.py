@@ -1,4 +1,4 @@
-"""The `frazil` command: every step and every question of an operator, with `--json`."""
+"""The `frazil` command: its subcommands, and how an error ends it."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from frazil_cli.dead_letters import dead_letters, replay_dead_letters
 from frazil_cli.doctor import doctor
 from frazil_cli.maintenance import erase, expire_rows, maintain
 from frazil_cli.migration import adopt, compare, move_cluster
-from frazil_cli.output import cli_run_id, fail, keep_answers_clean
+from frazil_cli.output import cli_run_id, fail, silence_retry_logs
 from frazil_cli.readiness import drill, readiness
 from frazil_cli.recovery import accept_gap, recover, waive
 from frazil_cli.replay import backfill, replay
@@ -25,7 +25,7 @@ from frazil_cli.timeline import timeline
 
 app = typer.Typer(
     name="frazil",
-    help="Kafka topics become governed Iceberg tables, exactly once.",
+    help="Ingest Kafka topics into governed Iceberg tables, exactly once.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -59,23 +59,25 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "adopt": adopt,
     "move-cluster": move_cluster,
 }
-_ANSWERS = ("accept", "stop", "quarantine")
-"""Options that write without asking for `--no-dry-run`."""
+_WRITING_OPTIONS = ("accept", "stop", "quarantine")
+"""Options that change something without `--no-dry-run`."""
 
 
 def noting_failures(command: Callable[..., None]) -> Callable[..., None]:
-    """Note for the timeline what failed of a command that was to change something."""
+    """Wrap a command: note its failure for the timeline if the command was to change something."""
 
     @wraps(command)
-    def run_noted(**given: object) -> None:
+    def run_noted(**options: object) -> None:
         try:
-            command(**given)
+            command(**options)
         except FrazilError as error:
-            was_to_write = given.get("dry_run") is False or any(map(given.get, _ANSWERS))
+            was_to_write = options.get("dry_run") is False or any(
+                map(options.get, _WRITING_OPTIONS)
+            )
             if was_to_write and not isinstance(error, UnknownStreamError):
                 from frazil.events import note_failure
 
-                note_failure(error, str(given.get("stream", "")), "", cli_run_id())
+                note_failure(error, str(options.get("stream", "")), "", cli_run_id())
             raise
 
     return run_noted
@@ -86,8 +88,8 @@ for name, command in COMMANDS.items():
 
 
 def main() -> NoReturn:
-    """Run the command line: exit 0 done, 1 refused or failed with a typed error, 2 usage."""
-    keep_answers_clean()
+    """Run the command line; exit 0 if done, 1 if refused or failed, 2 if the usage is wrong."""
+    silence_retry_logs()
     try:
         app()
     except FrazilError as error:

@@ -1,11 +1,23 @@
-"""`maintain` and `expire-rows`: what keeps a table small, shown or done."""
+"""`maintain`, `expire-rows` and `erase`: table maintenance, and deletion of rows."""
 
 from typing import Annotated, Literal
 
 import typer
 
-from frazil_cli.output import Json, StreamName, cli_run_id, console, print_json, progress_console
-from frazil_cli.recovery import NOTHING_WRITTEN, DryRun, MaybeBy, MaybeWhy
+from frazil_cli.output import (
+    ADD_AUTHOR,
+    ADD_NO_DRY_RUN,
+    By,
+    DryRun,
+    Json,
+    Reason,
+    StreamName,
+    cli_run_id,
+    console,
+    print_json,
+    print_result,
+    progress_console,
+)
 
 Step = Literal["compact", "expire_snapshots", "remove_orphans", "expire_rows"]
 
@@ -13,13 +25,16 @@ Step = Literal["compact", "expire_snapshots", "remove_orphans", "expire_rows"]
 def maintain(
     stream: StreamName,
     dry_run: DryRun = True,
-    only: Annotated[Step | None, typer.Option(help="Do this step alone.")] = None,
+    only: Annotated[Step | None, typer.Option(help="Run only this step.")] = None,
     rewrite_all: Annotated[
-        bool, typer.Option("--rewrite-all", help="Compact every file, by the present spec.")
+        bool,
+        typer.Option(
+            "--rewrite-all", help="Compact every file, with the table's current partition spec."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compact files, expire snapshots, remove orphan files and rows that are too old.
+    """Compact files, expire snapshots, remove orphan files, delete rows past their retention.
 
     Example: frazil maintain flights --no-dry-run
     """
@@ -53,13 +68,14 @@ def maintain(
     for name, report in reports.items():
         console.print(f"[bold]{name}[/bold]")
         console.print(report.text, markup=False)
-    console.print(f"[bold]now[/bold] {summary.text}")
+    console.print("[bold]table[/bold]")
+    console.print(summary.text, markup=False)
     if dry_run:
-        console.print(f"Nothing was written; `frazil maintain {stream} --no-dry-run` does it")
+        console.print(ADD_NO_DRY_RUN)
 
 
 def expire_rows(stream: StreamName, dry_run: DryRun = True, as_json: Json = False) -> None:
-    """Take out rows that are older than `maintenance.expire_rows` says; offsets do not move.
+    """Delete rows older than `maintenance.expire_rows` of the stream file; offsets stay.
 
     Example: frazil expire-rows flights --no-dry-run
     """
@@ -70,18 +86,18 @@ def erase(  # noqa: PLR0913, PLR0917 - each argument is an option
     stream: StreamName,
     key: Annotated[
         list[str] | None,
-        typer.Option(help="COLUMN=VALUE; `_kafka.key=VALUE` is the record's own; repeatable."),
+        typer.Option(help="COLUMN=VALUE, or `_kafka.key=VALUE` for the record key; repeatable."),
     ] = None,
     keys_file: Annotated[
         str | None,
-        typer.Option(help="File of them, one per line: a shell remembers what it was told."),
+        typer.Option(help="File of keys, one a line; keeps them out of the shell history."),
     ] = None,
-    by: MaybeBy = "",
-    reason: MaybeWhy = "",
+    by: By = "",
+    reason: Reason = "",
     dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Take out every row and dead letter that has one of the keys; offsets do not move.
+    """Delete every row and dead letter that has one of the keys; offsets stay as they are.
 
     Example: frazil erase orders --key customer_id=4711 --by jane@example.org --reason "request 12"
     --no-dry-run
@@ -101,14 +117,9 @@ def erase(  # noqa: PLR0913, PLR0917 - each argument is an option
     )
     work = open_workspace(stream, cli_run_id())
     planned = plan_erasure(work, request)
-    if dry_run and as_json:
-        print_json(planned)
-    elif dry_run:
-        console.print(f"{planned.text}\n{NOTHING_WRITTEN}", markup=False)
+    if dry_run:
+        print_result(planned, f"{planned.text}\n{ADD_AUTHOR}", as_json=as_json)
     else:
         progress_console.print(planned.text, markup=False)
         done = do_erase(work, planned, request)
-        if as_json:
-            print_json(done)
-        else:
-            console.print(f"{stream}: {done.outcome}: {done.text}", markup=False)
+        print_result(done, f"{stream}: {done.outcome}: {done.text}", as_json=as_json)

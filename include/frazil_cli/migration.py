@@ -1,4 +1,4 @@
-"""Taking over another writer's table: `frazil adopt`."""
+"""`adopt`, `compare`, `move-cluster`: tables of other writers, and topics on another cluster."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,35 +6,46 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil_cli.output import (
+    ADD_AUTHOR,
+    By,
+    DryRun,
     Json,
+    Offsets,
+    Reason,
     StreamName,
     cli_run_id,
     console,
     print_json,
+    print_result,
     print_table,
     progress_console,
 )
-from frazil_cli.recovery import NOTHING_WRITTEN, DryRun, MaybeBy, MaybeWhy, show_decision
+from frazil_cli.recovery import show_decision
 
 if TYPE_CHECKING:
     from frazil.migration.messages import Comparison, MovePlan, PartitionReport
 
 
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns of the records' positions: topic=COLUMN,partition=COLUMN,offset=COLUMN."
+    ),
+]
+
+
 def adopt(  # noqa: PLR0913, PLR0917 - each argument is an option
     stream: StreamName,
-    columns: Annotated[
-        str | None,
-        typer.Option(help="Where the rows' coordinates are: partition=COLUMN,offset=COLUMN,…"),
-    ] = None,
+    columns: Columns = None,
     accept_holes: Annotated[
-        bool, typer.Option("--accept-holes", help="Give up offsets that have no row.")
+        bool, typer.Option("--accept-holes", help="Record offsets without a row as a gap.")
     ] = False,
-    by: MaybeBy = "",
-    reason: MaybeWhy = "",
+    by: By = "",
+    reason: Reason = "",
     dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Take over a table that another writer filled, and read on where its rows end.
+    """Take over a table that another writer filled; ingest continues after its last offsets.
 
     Example: frazil adopt flights --by jane@example.org --reason "away from the connector"
     --no-dry-run
@@ -49,31 +60,30 @@ def adopt(  # noqa: PLR0913, PLR0917 - each argument is an option
     show_decision(stream, decision, dry_run=dry_run, as_json=as_json)
 
 
-COLUMNS_HELP = "Where its coordinates are: topic=COLUMN,partition=COLUMN,offset=COLUMN."
-
-
 def compare(  # noqa: PLR0913, PLR0917 - each argument is an option
-    left: Annotated[str, typer.Argument(help="A stream, or a table with its namespace.")],
-    right: Annotated[str, typer.Argument(help="What it is compared with, likewise.")],
-    left_columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
-    right_columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
+    left: Annotated[str, typer.Argument(help="Stream, or NAMESPACE.TABLE.", metavar="LEFT")],
+    right: Annotated[
+        str,
+        typer.Argument(help="Stream, or NAMESPACE.TABLE, to compare with LEFT.", metavar="RIGHT"),
+    ],
+    left_columns: Columns = None,
+    right_columns: Columns = None,
     topic: Annotated[
-        str | None, typer.Option(help="Topic of a table that has no column for it.")
+        str | None, typer.Option(help="Topic of a table that has no topic column.")
     ] = None,
-    offsets: Annotated[
-        list[str] | None,
-        typer.Option(help="Only these, topic:partition:start-end, the end exclusive; repeatable."),
-    ] = None,
+    offsets: Offsets = None,
     connection: Annotated[
-        str, typer.Option(help="Catalog of a side that is no stream.")
+        str, typer.Option(help="Catalog connection of a side that is not a stream.")
     ] = "iceberg_default",
     rows_only: Annotated[
-        bool, typer.Option("--rows-only", help="Only show other columns and partitioning.")
+        bool, typer.Option("--rows-only", help="Ignore differences of columns and partitioning.")
     ] = False,
-    html: Annotated[Path | None, typer.Option(help="Write the report to this file too.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write the report to this HTML file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two tables that one topic fills, record by record; exit 1 where they differ.
+    """Compare two tables filled from one topic, record by record; exit 1 unless they are equal.
 
     Example: frazil compare flights legacy.flights --html comparison.html
     """
@@ -90,46 +100,49 @@ def compare(  # noqa: PLR0913, PLR0917 - each argument is an option
         connection=connection,
         rows_only=rows_only,
     )
-    answer = compare_tables(request, cli_run_id())
+    result = compare_tables(request, cli_run_id())
     if html is not None:
-        _write_page(answer, html)
+        _write_page(result, html)
     if as_json:
-        print_json(answer)
+        print_json(result)
     else:
-        _show(answer)
-    raise typer.Exit(0 if answer.verdict == "equal" else 1)
+        _show(result)
+    raise typer.Exit(0 if result.verdict == "equal" else 1)
 
 
-def _write_page(answer: "Comparison", path: Path) -> None:
+def _write_page(result: "Comparison", path: Path) -> None:
     from frazil.errors import ConfigurationError
     from frazil.migration.comparison_page import write_page
 
     try:
-        path.write_text(write_page(answer), encoding="utf-8")
+        path.write_text(write_page(result), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(
-            f"the report cannot be written to {path}: {error.strerror}",
-            "name a file in a folder that exists and that you may write to",
+            f"cannot write the report to {path}: {error.strerror}",
+            "choose a file in an existing folder that you may write to",
         ) from error
     progress_console.print(f"report written to {path}", markup=False)
 
 
-def _show(answer: "Comparison") -> None:
-    sides = (answer.left, answer.right)
+def _show(result: "Comparison") -> None:
+    sides = (result.left, result.right)
     rows = [
         ("table", *(side.table for side in sides)),
-        ("coordinates of", *(side.writer for side in sides)),
+        ("written by", *(side.writer for side in sides)),
         ("snapshot", *(side.snapshot_id for side in sides)),
         ("rows", *(side.rows for side in sides)),
         ("newest record", *(side.newest_event_at for side in sides)),
         ("newest commit", *(side.newest_commit_at for side in sides)),
     ]
-    print_table(f"Comparison: {answer.verdict}", ("", "left", "right"), rows)
-    columns = ("partition", "judged", "same", "missing", "extra", "doubled", "changed", "ahead")
-    print_table("Records", columns, [_row(report) for report in answer.partitions])
-    for finding in answer.findings:
+    print_table(f"Comparison: {result.verdict}", ("", "left", "right"), rows)
+    columns = (
+        *("partition", "compared", "equal", "missing", "extra"),
+        *("duplicates", "changed", "only one side has read"),
+    )
+    print_table("Records", columns, [_row(report) for report in result.partitions])
+    for finding in result.findings:
         console.print(finding, markup=False)
-    console.print(answer.text, markup=False)
+    console.print(result.text, markup=False)
 
 
 def _row(report: "PartitionReport") -> tuple[object, ...]:
@@ -137,36 +150,40 @@ def _row(report: "PartitionReport") -> tuple[object, ...]:
     changed = f"{report.changed} ({', '.join(report.changed_columns)})" if report.changed else 0
     return (
         f"{report.topic}-{report.partition}",
-        f"[{judged[0]}, {judged[1]})" if judged else "nothing in common",
+        f"[{judged[0]}, {judged[1]})" if judged else "none",
         report.matched - report.changed,
-        _with_letters(report.missing, report.missing_dead_letters),
-        _with_letters(report.extra, report.extra_dead_letters),
+        _with_dead_letters(report.missing, report.missing_dead_letters),
+        _with_dead_letters(report.extra, report.extra_dead_letters),
         f"{report.doubled_left} / {report.doubled_right}",
         changed,
         f"{report.left_ahead} / {report.right_ahead}",
     )
 
 
-def _with_letters(count: int, letters: int) -> str:
-    return f"{count} ({letters} dead letters)" if letters else str(count)
+def _with_dead_letters(count: int, dead_letters: int) -> str:
+    return f"{count} (dead letters: {dead_letters})" if dead_letters else str(count)
 
 
 def move_cluster(  # noqa: PLR0913, PLR0917 - each argument is an option
     stream: StreamName,
     old_connection: Annotated[
         str | None,
-        typer.Option(help="Connection of the old cluster, where it still answers: compare bytes."),
+        typer.Option(
+            help="Connection of the old cluster, if it still answers: compares the records' bytes."
+        ),
     ] = None,
     next_offset: Annotated[
         list[str] | None,
-        typer.Option("--next", help="TOPIC:PARTITION:OFFSET on the new cluster; may be repeated."),
+        typer.Option(
+            "--next", help="Next offset TOPIC:PARTITION:OFFSET on the new cluster; repeatable."
+        ),
     ] = None,
-    by: MaybeBy = "",
-    reason: MaybeWhy = "",
+    by: By = "",
+    reason: Reason = "",
     dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Go on with a topic's copy on the cluster that the connection leads to now.
+    """Continue with the copy of a topic on the cluster that the connection now points to.
 
     Example: frazil move-cluster flights --by jane@example.org --reason "mirror promoted"
     --no-dry-run
@@ -191,10 +208,7 @@ def move_cluster(  # noqa: PLR0913, PLR0917 - each argument is an option
         return
     progress_console.print(planned.text, markup=False)
     done = do_move(work, planned)
-    if as_json:
-        print_json(done)
-    else:
-        console.print(f"{stream}: moved: {done.text}", markup=False)
+    print_result(done, f"{stream}: moved: {done.text}", as_json=as_json)
 
 
 def _show_plan(planned: "MovePlan", *, as_json: bool) -> None:
@@ -206,5 +220,5 @@ def _show_plan(planned: "MovePlan", *, as_json: bool) -> None:
         for each in planned.partitions
     ]
     title = f"{planned.stream}: cluster {planned.old_cluster} → {planned.new_cluster}"
-    print_table(title, ("partition", "old next", "new next", "evidence"), rows)
-    console.print(NOTHING_WRITTEN)
+    print_table(title, ("partition", "old next offset", "new next offset", "evidence"), rows)
+    console.print(ADD_AUTHOR)

@@ -1,4 +1,4 @@
-"""How answers look: tables for people, JSON for programs, errors with their next step."""
+"""Options that commands share, and output: tables, JSON, errors with their next step."""
 
 import json
 import os
@@ -23,21 +23,31 @@ if TYPE_CHECKING:
     from frazil.workspace import Workspace
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+StreamName = Annotated[str, typer.Argument(help="Name of the stream.", metavar="STREAM")]
+AnyStream = Annotated[
+    str | None, typer.Argument(help="Name of one stream; default: all.", metavar="STREAM")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run/--no-dry-run", help="Preview only; nothing is changed.")
+]
+By = Annotated[str, typer.Option("--by", help="Person who decides; required to apply.")]
+Reason = Annotated[str, typer.Option("--reason", help="Reason to record; required to apply.")]
+Offsets = Annotated[
+    list[str] | None,
+    typer.Option(help="Range TOPIC:PARTITION:START-END, END exclusive; repeatable."),
+]
 
-
-StreamName = Annotated[str, typer.Argument(help="Stream name, as in its file.", metavar="STREAM")]
-
+ADD_NO_DRY_RUN = "Dry run: nothing was changed. To apply, add --no-dry-run."
+ADD_AUTHOR = "Dry run: nothing was changed. To apply, add --by, --reason and --no-dry-run."
 
 console = Console(highlight=False, soft_wrap=True)
-
-
 progress_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @cache
 def cli_run_id() -> str:
-    """Name a run from the command line in the ledger."""
+    """Return the run id of this process, as snapshots and the timeline record it."""
     return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
 
 
@@ -54,8 +64,16 @@ def _plain(value: object) -> object:
     return str(value)
 
 
+def print_result(result: object, text: str, *, as_json: bool) -> None:
+    """Print a result as JSON, or its text for people."""
+    if as_json:
+        print_json(result)
+    else:
+        console.print(text, markup=False)
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table for people."""
+    """Print a table."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -64,25 +82,25 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     console.print(table)
 
 
-def keep_answers_clean() -> None:
-    """Let retries pass in silence: by default they are logged to standard output, into the JSON."""
+def silence_retry_logs() -> None:
+    """Switch off stamina's log of retries: it goes to standard output, where the JSON is."""
     from stamina.instrumentation import set_on_retry_hooks
 
     set_on_retry_hooks(())
 
 
 def report_progress(text: str, started: float) -> None:
-    """Say that a long step ended, with its seconds, where it does not disturb the answer."""
+    """Print to standard error that a step ended, with the seconds since `started`."""
     progress_console.print(f"[dim]{time.monotonic() - started:6.1f} s[/dim]  {text}")
 
 
 def describe_error(error: FrazilError) -> dict[str, str]:
-    """Give a typed error as programs read it."""
+    """Return a typed error as JSON fields."""
     return {"error": error.code, "facts": error.facts, "next_step": error.next_step}
 
 
 def print_error(error: FrazilError) -> None:
-    """Print a typed error for people, beside the answer."""
+    """Print a typed error to standard error."""
     progress_console.print(f"[bold red]{error.code}[/bold red]: ", end="")
     progress_console.print(error.facts, markup=False)
     progress_console.print("[bold]Next:[/bold] ", end="")
@@ -90,7 +108,7 @@ def print_error(error: FrazilError) -> None:
 
 
 def fail(error: FrazilError, *, as_json: bool) -> NoReturn:
-    """Print a typed error and exit 1."""
+    """Print a typed error, as JSON if asked, and exit 1."""
     if as_json:
         print_json(describe_error(error))
     else:
@@ -99,7 +117,7 @@ def fail(error: FrazilError, *, as_json: bool) -> NoReturn:
 
 
 def format_ranges(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
-    """Write ranges as people read them: `flights-0 [0, 100)`."""
+    """Format ranges, one a line: `flights-0 [0, 100)`."""
     return "\n".join(
         f"{topic}-{partition} [{start}, {end})"
         for topic, by_partition in ranges.items()
@@ -107,14 +125,14 @@ def format_ranges(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
     )
 
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-def choose_streams(stream: str | None) -> "tuple[list[Workspace], list[FrazilError]]":
-    """Open the named stream, or all whose files can be read, with the errors of the others.
+def open_streams(stream: str | None) -> "tuple[list[Workspace], list[FrazilError]]":
+    """Open the named stream, or all streams; return the errors of unreadable files beside them.
 
     Raises:
-        ConfigurationError: the named stream's file is missing or cannot be read.
+        ConfigurationError: the named stream has no file, or its file is invalid.
     """
     from frazil.workspace import Workspace, open_workspace
 
@@ -124,19 +142,19 @@ def choose_streams(stream: str | None) -> "tuple[list[Workspace], list[FrazilErr
     return [Workspace(each, streams_dir(), cli_run_id()) for each in found], list(broken)
 
 
-def ask_streams(
-    stream: str | None, question: "Callable[[Workspace], Answer]"
-) -> tuple[list[Answer], list[FrazilError]]:
-    """Ask each of them; give the answers, and the errors of the rest.
+def read_streams(
+    stream: str | None, read: "Callable[[Workspace], Result]"
+) -> tuple[list[Result], list[FrazilError]]:
+    """Read the named stream, or all streams; return the results, and the errors of the rest.
 
     Raises:
-        ConfigurationError: as in `choose_streams`.
+        ConfigurationError: as in `open_streams`.
     """
-    works, errors = choose_streams(stream)
-    answers = []
+    works, errors = open_streams(stream)
+    results = []
     for work in works:
         try:
-            answers.append(question(work))
+            results.append(read(work))
         except FrazilError as error:
             errors.append(error)
-    return answers, errors
+    return results, errors

@@ -1,41 +1,43 @@
-"""`readiness`: is a stream ready for production?"""
+"""`readiness` and `drill`: is a stream ready for production?"""
 
 from typing import Annotated
 
 import typer
 
 from frazil_cli.output import (
+    AnyStream,
     Json,
-    ask_streams,
     cli_run_id,
     console,
     describe_error,
     print_error,
     print_json,
+    print_result,
     print_table,
+    read_streams,
 )
 
 
 def readiness(
-    stream: Annotated[str | None, typer.Argument(metavar="[STREAM]")] = None,
+    stream: AnyStream = None,
     outage_hours: Annotated[
-        int, typer.Option(min=1, help="The worst outage that retention has to cover, in hours.")
+        int, typer.Option(min=1, help="Longest outage that retention must cover, in hours.")
     ] = 72,
     as_json: Json = False,
 ) -> None:
-    """Judge each stream by what production asks, with evidence, and the fix of each red line.
+    """Check each stream against the requirements of production; exit 1 unless all are ready.
 
     Example: frazil readiness flights
     """
     from frazil.observability.readiness import check_readiness
 
-    cards, errors = ask_streams(stream, lambda work: check_readiness(work, outage_hours))
+    cards, errors = read_streams(stream, lambda work: check_readiness(work, outage_hours))
     if as_json:
         print_json([*cards, *(describe_error(error) for error in errors)])
     else:
         for card in cards:
             rows = [(line.name, line.mark, line.evidence) for line in card.lines]
-            print_table(f"Readiness of {card.stream}", ("line", "mark", "evidence"), rows)
+            print_table(f"Readiness of {card.stream}", ("requirement", "result", "evidence"), rows)
             console.print(card.text, markup=False)
         for failure in errors:
             print_error(failure)
@@ -44,14 +46,16 @@ def readiness(
 
 
 def drill(
-    name: Annotated[str | None, typer.Argument(metavar="[DRILL]")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the drill.", metavar="DRILL")] = None,
     like: Annotated[
-        str, typer.Option(help="Stream whose connections the scratch stream uses.")
+        str, typer.Option(help="Existing stream whose connections the scratch stream uses.")
     ] = "flights",
-    keep: Annotated[bool, typer.Option("--keep", help="Leave topic and table to look at.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the topic and the table afterwards.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run one drill on a scratch stream beside the real ones; without a name, list them.
+    """Run one drill on a scratch stream, next to the real ones; without a name, list the drills.
 
     Example: frazil drill killed_writer --like flights
     """
@@ -63,12 +67,9 @@ def drill(
         if as_json:
             print_json(listed)
         else:
-            print_table("Drills", ("drill", "what is injected"), list(listed.items()))
+            print_table("Drills", ("drill", "injected failure"), list(listed.items()))
         return
     report = run_drill(open_workspace(like, cli_run_id()), name, keep=keep)
-    if as_json:
-        print_json(report)
-    else:
-        console.print(report.text, markup=False)
+    print_result(report, report.text, as_json=as_json)
     if not (report.passed or report.skipped):
         raise typer.Exit(1)

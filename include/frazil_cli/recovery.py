@@ -1,43 +1,51 @@
-"""What a named person decides: `waive`, `accept-gap`, `recover`."""
+"""`waive`, `accept-gap`, `recover`: decisions that are recorded with a name and a reason."""
 
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from frazil.errors import ConfigurationError
-from frazil_cli.output import Json, StreamName, cli_run_id, console, print_json, progress_console
+from frazil_cli.output import (
+    ADD_AUTHOR,
+    By,
+    DryRun,
+    Json,
+    Reason,
+    StreamName,
+    cli_run_id,
+    print_result,
+    progress_console,
+)
 
 if TYPE_CHECKING:
     from frazil.ledger.authors import Decision
     from frazil.recovery.messages import Answer, Recovered, RecoveryPlan
 
-NOTHING_WRITTEN = "Nothing was written; --by, --reason and --no-dry-run do it"
-MaybeBy = Annotated[str, typer.Option("--by", help="Who decides; needed to write.")]
-MaybeWhy = Annotated[str, typer.Option("--reason", help="Why; needed to write.")]
-Reingest = Annotated[bool, typer.Option("--reingest", help="Read again what others rolled back.")]
+Reingest = Annotated[
+    bool,
+    typer.Option("--reingest", help="After a rollback by another tool: read its records again."),
+]
 Skip = Annotated[
-    bool, typer.Option("--skip", help="Leave out what others rolled back, as a recorded gap.")
+    bool,
+    typer.Option("--skip", help="After a rollback by another tool: record its records as a gap."),
 ]
 NewTable = Annotated[
-    bool, typer.Option("--new-table", help="Start over in a table that was created again.")
+    bool, typer.Option("--new-table", help="The table was created again: start over in it.")
 ]
 AcceptLost = Annotated[
-    bool, typer.Option("--accept-gap", help="Give up what Kafka no longer holds.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run/--no-dry-run", help="Show what would be done; write nothing.")
+    bool, typer.Option("--accept-gap", help="Record offsets that Kafka has deleted as a gap.")
 ]
 
 
 def waive(
     stream: StreamName,
     batch: Annotated[str, typer.Option(help="Id of the blocked batch.")],
-    by: MaybeBy = "",
-    reason: MaybeWhy = "",
+    by: By = "",
+    reason: Reason = "",
     dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Let a blocked batch pass, exactly as it was planned.
+    """Publish a blocked batch with the next run, exactly as it was planned.
 
     Example: frazil waive flights --batch 1f2e… --by jane@example.org --reason "known outage"
     --no-dry-run
@@ -53,12 +61,12 @@ def waive(
 
 def accept_gap(
     stream: StreamName,
-    by: MaybeBy = "",
-    reason: MaybeWhy = "",
+    by: By = "",
+    reason: Reason = "",
     dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Record that Kafka lost records before they were read, and go on.
+    """Continue after Kafka deleted records that were not read yet; the gap is recorded.
 
     Example: frazil accept-gap flights --by jane@example.org --reason "paused over the holidays"
     --no-dry-run
@@ -75,24 +83,25 @@ def accept_gap(
 def recover(  # noqa: PLR0913, PLR0917 - each argument is an option
     stream: StreamName,
     to_snapshot: Annotated[
-        int | None, typer.Option(help="Go back to this snapshot of main's ancestry.")
+        int | None, typer.Option(help="Roll back to this snapshot, an ancestor of branch main.")
     ] = None,
     to_time: Annotated[
-        str | None, typer.Option(help="Go back to the table of this instant, as 2026-01-31T08:00Z.")
+        str | None,
+        typer.Option(help="Roll back to the table of this instant, such as 2026-01-31T08:00Z."),
     ] = None,
     to_offset: Annotated[
-        str | None, typer.Option(help="Go back to before TOPIC:PARTITION:OFFSET was read.")
+        str | None, typer.Option(help="Roll back to before TOPIC:PARTITION:OFFSET was read.")
     ] = None,
     reingest: Reingest = False,
     skip: Skip = False,
     new_table: NewTable = False,
     accept_lost: AcceptLost = False,
-    by: MaybeBy = "",
-    reason: MaybeWhy = "",
+    by: By = "",
+    reason: Reason = "",
     dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Roll rows and offsets back together, or answer a halt.
+    """Roll rows and offsets back together, or resume a stream that another tool's change stopped.
 
     Example: frazil recover flights --to-snapshot 4711 --by jane@example.org --reason "bad release"
     --no-dry-run
@@ -121,41 +130,43 @@ def recover(  # noqa: PLR0913, PLR0917 - each argument is an option
 
 
 def _choose_answer(stream: str, **flags: bool) -> "Answer | None":
-    """Take the one answer to a halt that was given, if any."""
+    """Return the one resolution that was given, or None.
+
+    Raises:
+        ConfigurationError: more than one was given.
+    """
     given = [name.replace("_", "-") for name, is_given in flags.items() if is_given]
     if len(given) > 1:
         raise ConfigurationError(
-            f"recover of stream {stream} needs exactly one way; given: --{' and --'.join(given)}",
-            f"`frazil status {stream}` says which one fits",
+            f"--{' and --'.join(given)} exclude each other; nothing was changed",
+            f"`frazil status {stream}` shows which one applies",
         )
     return cast("Answer", given[0]) if given else None
 
 
 def _show_plan(planned: "RecoveryPlan", *, as_json: bool) -> None:
-    """Show what is about to happen: as the answer of a dry run, else beside the answer."""
+    """Print the plan: the result of a dry run, else a progress text."""
     if not planned.request.dry_run:
         progress_console.print(planned.text, markup=False)
-    elif as_json:
-        print_json(planned)
     else:
-        console.print(f"{planned.text}\n{NOTHING_WRITTEN}", markup=False)
+        print_result(planned, f"{planned.text}\n{ADD_AUTHOR}", as_json=as_json)
 
 
 def _show_recovered(done: "Recovered", *, as_json: bool) -> None:
-    if as_json:
-        print_json({**done.model_dump(mode="json"), "decision": done.kind})
-    else:
-        console.print(f"{done.stream}: {done.outcome} {done.kind}: {done.text}", markup=False)
+    text = f"{done.stream}: {done.outcome} {done.kind}: {done.text}"
+    print_result({**done.model_dump(mode="json"), "decision": done.kind}, text, as_json=as_json)
 
 
 def show_decision(
     stream: str, decision: "Decision", *, dry_run: bool = False, as_json: bool = False
 ) -> None:
-    """Show what was decided, or would be."""
-    if as_json:
-        answer = {"stream": stream, "decision": decision.kind, "text": decision.text}
-        print_json({**answer, "dry_run": dry_run, "snapshot_id": decision.snapshot_id})
-        return
-    console.print(f"{stream}: {decision.kind}: {decision.text}", markup=False)
-    if dry_run:
-        console.print(NOTHING_WRITTEN)
+    """Print a decision, or the preview of one."""
+    result = {
+        "stream": stream,
+        "decision": decision.kind,
+        "text": decision.text,
+        "dry_run": dry_run,
+        "snapshot_id": decision.snapshot_id,
+    }
+    text = f"{stream}: {decision.kind}: {decision.text}"
+    print_result(result, f"{text}\n{ADD_AUTHOR}" if dry_run else text, as_json=as_json)

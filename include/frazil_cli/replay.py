@@ -1,4 +1,4 @@
-"""`replay`: exact offsets again, shown or done."""
+"""`replay` and `backfill`: read offset ranges again, or offsets below the first one."""
 
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil_cli.output import (
+    ADD_NO_DRY_RUN,
+    DryRun,
     Json,
+    Offsets,
     StreamName,
     cli_run_id,
     console,
     print_json,
+    print_result,
     progress_console,
     report_progress,
 )
@@ -19,19 +23,21 @@ if TYPE_CHECKING:
     from frazil.recovery.messages import BackfillPlan
     from frazil.workspace import Workspace
 
-
-Offsets = Annotated[
-    list[str] | None,
-    typer.Option(help="topic:partition:start-end, the end exclusive; may be repeated."),
-]
-
-
 Since = Annotated[
-    str | None, typer.Option(help="Records of this instant or later, as 2026-01-31T08:00Z.")
+    str | None, typer.Option(help="Records of this instant or later, such as 2026-01-31T08:00Z.")
+]
+Until = Annotated[str | None, typer.Option(help="Records before this instant.")]
+WindowRecords = Annotated[
+    int | None, typer.Option(min=1, help="Records per window; default: batch.max_records.")
+]
+MaxRecords = Annotated[
+    int | None, typer.Option(min=1, help="Stop after this many records; run again to continue.")
+]
+NewestFirst = Annotated[
+    bool, typer.Option("--newest-first/--oldest-first", help="Order of the windows.")
 ]
 
-
-Until = Annotated[str | None, typer.Option(help="Records before this instant.")]
+SHOWN_WINDOWS = 10
 
 
 def replay(
@@ -39,12 +45,10 @@ def replay(
     offsets: Offsets = None,
     since: Since = None,
     until: Until = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run/--no-dry-run", help="Show what would change; no write.")
-    ] = True,
+    dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Read offsets again and put what they are today in place of their rows; nothing doubles.
+    """Read offset ranges again and replace their rows in one commit; no duplicates.
 
     Example: frazil replay flights --offsets flights:0:100-200 --no-dry-run
     """
@@ -58,42 +62,15 @@ def replay(
     )
     work = open_workspace(stream, cli_run_id())
     planned = plan_replay(work, request)
-    if dry_run and as_json:
-        print_json(planned)
-    elif dry_run:
-        console.print(planned.text, markup=False)
-        console.print("Nothing was written; --no-dry-run does it")
+    if dry_run:
+        print_result(planned, f"{planned.text}\n{ADD_NO_DRY_RUN}", as_json=as_json)
     else:
         progress_console.print(planned.text, markup=False)
         done = do_replay(work, planned)
-        if as_json:
-            print_json(done)
-        else:
-            console.print(f"{stream}: {done.text}", markup=False)
+        print_result(done, f"{stream}: {done.text}", as_json=as_json)
 
 
-SHOWN_WINDOWS = 10
-
-
-WindowRecords = Annotated[
-    int | None, typer.Option(min=1, help="Records of a window; by default batch.max_records.")
-]
-
-
-MaxRecords = Annotated[
-    int | None, typer.Option(min=1, help="Stop after so many; run again to go on.")
-]
-
-
-NewestFirst = Annotated[
-    bool, typer.Option("--newest-first/--oldest-first", help="Which end to begin with.")
-]
-
-
-DryRun = Annotated[bool, typer.Option("--dry-run/--no-dry-run", help="Show the windows; no write.")]
-
-
-def backfill(  # noqa: PLR0913, PLR0917 - one for each option
+def backfill(  # noqa: PLR0913, PLR0917 - each argument is an option
     stream: StreamName,
     offsets: Offsets = None,
     since: Since = None,
@@ -104,7 +81,7 @@ def backfill(  # noqa: PLR0913, PLR0917 - one for each option
     dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Read what lies below a stream's beginning, in windows; any run goes on where one ended.
+    """Read records before the first offset of a stream, in windows; resumes after an interruption.
 
     Example: frazil backfill flights --since 2026-01-01T00:00Z --no-dry-run
     """
@@ -126,19 +103,15 @@ def backfill(  # noqa: PLR0913, PLR0917 - one for each option
     planned = plan_backfill(work, request)
     if not dry_run:
         _fill(work, planned, as_json=as_json)
-    elif as_json:
-        print_json(planned)
-    else:
-        console.print(f"{stream}: {planned.text}", markup=False)
-        for window in planned.windows[:SHOWN_WINDOWS]:
-            console.print(window.text, markup=False)
-        if len(planned.windows) > SHOWN_WINDOWS:
-            console.print(f"and {len(planned.windows) - SHOWN_WINDOWS} more")
-        console.print("Nothing was written; --no-dry-run does it")
+        return
+    lines = [f"{stream}: {planned.text}", *(w.text for w in planned.windows[:SHOWN_WINDOWS])]
+    if len(planned.windows) > SHOWN_WINDOWS:
+        lines.append(f"… and {len(planned.windows) - SHOWN_WINDOWS} more")
+    print_result(planned, "\n".join([*lines, ADD_NO_DRY_RUN]), as_json=as_json)
 
 
 def _fill(work: "Workspace", planned: "BackfillPlan", *, as_json: bool) -> None:
-    """Fill one window after the other, with a line for each."""
+    """Fill the windows in order; print a progress line after each."""
     from frazil.recovery.backfill import fill_window
 
     progress_console.print(f"{planned.stream}: {planned.text}", markup=False)
@@ -151,5 +124,6 @@ def _fill(work: "Workspace", planned: "BackfillPlan", *, as_json: bool) -> None:
         print_json({"plan": planned, "filled": filled})
         return
     rows = sum(each.rows_written for each in filled)
-    told = f"{rows} rows in {len(filled)} windows; {planned.left} offsets left"
-    console.print(f"{planned.stream}: {told}", markup=False)
+    windows = "1 window" if len(filled) == 1 else f"{len(filled)} windows"
+    text = f"{rows} rows in {windows}; {planned.left} offsets left"
+    console.print(f"{planned.stream}: {text}", markup=False)

@@ -1,11 +1,11 @@
-"""The command that shows and decides pending schema changes: `review-schema`."""
+"""`review-schema`: schema changes that need a decision."""
 
 from typing import Annotated
 
 import typer
 
 from frazil.errors import ConfigurationError
-from frazil_cli.output import Json, StreamName, cli_run_id, console, print_json
+from frazil_cli.output import Json, StreamName, cli_run_id, print_result
 
 
 def review_schema(  # noqa: PLR0913, PLR0917 - each argument is an option
@@ -14,24 +14,26 @@ def review_schema(  # noqa: PLR0913, PLR0917 - each argument is an option
         bool, typer.Option("--accept", help="Apply the change to the table.")
     ] = False,
     stop: Annotated[
-        bool, typer.Option("--stop", help="Reject it; the stream stays stopped.")
+        bool, typer.Option("--stop", help="Keep the table as it is; the stream stays stopped.")
     ] = False,
     quarantine: Annotated[
         bool,
         typer.Option(
             "--quarantine",
-            help="Continue; records whose schema requires it become dead letters.",
+            help="Continue without the change; records that need it become dead letters.",
         ),
     ] = False,
-    by: Annotated[str, typer.Option("--by", help="Decided by; stored with the table.")] = "",
-    reason: Annotated[str, typer.Option("--reason", help="Reason; stored with the table.")] = "",
+    by: Annotated[str, typer.Option("--by", help="Person who decides; required to decide.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", help="Reason to record; required to decide.")
+    ] = "",
     review: Annotated[
         str | None,
-        typer.Option("--review", help="Decide only if this review is pending."),
+        typer.Option("--review", help="Id of the review that you saw; refuse if it changed since."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the schema change that the stream file or a new registered schema needs; decide it.
+    """Show the schema change that waits for a decision, or decide it.
 
     Example: frazil review-schema flights --accept --by jane@example.org --reason "new feed"
     """
@@ -41,12 +43,12 @@ def review_schema(  # noqa: PLR0913, PLR0917 - each argument is an option
     from frazil.workspace import open_workspace
 
     work = open_workspace(stream, cli_run_id())
-    answers = {accept_schema: accept, stop_schema: stop, quarantine_schema: quarantine}
-    chosen = [decide for decide, is_chosen in answers.items() if is_chosen]
+    decisions = {accept_schema: accept, stop_schema: stop, quarantine_schema: quarantine}
+    chosen = [decide for decide, is_chosen in decisions.items() if is_chosen]
     if len(chosen) > 1:
         raise ConfigurationError(
-            "--accept, --stop and --quarantine exclude each other; nothing was decided",
-            "use one of them",
+            "--accept, --stop and --quarantine exclude each other; nothing was changed",
+            "use one of the three",
         )
     if not chosen:
         shown = show_schema_review(work)
@@ -54,7 +56,4 @@ def review_schema(  # noqa: PLR0913, PLR0917 - each argument is an option
     else:
         decision = chosen[0](work, Author(by, reason), review)
         text, facts = f"{decision.kind}: {decision.text}", {"decision": decision.kind}
-    if as_json:
-        print_json({"stream": stream, "text": text, **facts})
-    else:
-        console.print(f"{stream}: {text}", markup=False)
+    print_result({"stream": stream, "text": text, **facts}, f"{stream}: {text}", as_json=as_json)

@@ -1,4 +1,4 @@
-"""`frazil stack`: start, stop and describe the embedded stack."""
+"""`frazil stack`: start, stop and show the embedded stack."""
 
 import signal
 from types import FrameType
@@ -19,53 +19,61 @@ stack_app = typer.Typer(
 
 Only = Annotated[
     str | None,
-    typer.Option(help="Start these parts only: kafka,spark,airflow,registry.", metavar="PARTS"),
+    typer.Option(help="Start only these parts, of kafka,spark,airflow,registry.", metavar="PARTS"),
 ]
 With = Annotated[
-    str | None, typer.Option("--with", help="Start these parts too: registry.", metavar="PARTS")
+    str | None,
+    typer.Option(
+        "--with",
+        help="Also start these parts, which are not started by default: registry.",
+        metavar="PARTS",
+    ),
 ]
-Without = Annotated[str | None, typer.Option(help="Leave these parts out.", metavar="PARTS")]
+Without = Annotated[str | None, typer.Option(help="Do not start these parts.", metavar="PARTS")]
 
 
 @stack_app.command()
 def up(
     only: Only = None, without: Without = None, also: With = None, as_json: Json = False
 ) -> None:
-    """Start the stack and wait until every part answers; running it again completes it.
+    """Start the parts that do not run yet, and wait until all of them are healthy.
 
     Example: frazil stack up --only kafka,spark
     """
     parts = parse_parts(only, without, also)
     settings = load_settings()
-    signal.signal(signal.SIGTERM, _interrupt)
-    has_started = start_stack(settings, parts, _say)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    has_started = start_stack(settings, parts, _print)
     description = load_description(settings.home)
     if as_json:
         print_json(description)
         return
-    _say("The stack is up." if has_started else "The stack was up already.")
+    _print("The stack is up." if has_started else "The stack was already up.")
     if "airflow" in parts:
         airflow = description.airflow
-        _say(f"Airflow: {airflow.url} (user {airflow.user}, password in {airflow.password_file})")
-    _say("Next: `frazil stack status` shows what runs, `frazil stack down` ends it.")
+        _print(f"Airflow: {airflow.url} (user {airflow.user}, password in {airflow.password_file})")
+    _print("Next: `frazil stack status` shows the services, `frazil stack down` stops them.")
 
 
 @stack_app.command()
 def down(as_json: Json = False) -> None:
-    """Stop every process of this home's stack, also after a crash; data stays.
+    """Stop every process of the stack in this FRAZIL_HOME, also after a crash; data stays.
 
     Example: frazil stack down
     """
-    stopped = stop_stack(load_settings(), _say)
+    stopped = stop_stack(load_settings(), _print)
     if as_json:
         print_json({"stopped_processes": stopped})
     else:
-        _say(f"The stack is down; {stopped} processes ended." if stopped else "Nothing ran.")
+        processes = "1 process" if stopped == 1 else f"{stopped} processes"
+        _print(
+            f"The stack is down; {processes} stopped." if stopped else "The stack was not running."
+        )
 
 
 @stack_app.command()
 def status(as_json: Json = False) -> None:
-    """Show addresses, processes and memory; exit 1 unless the stack is up.
+    """Show addresses, services and memory; exit 1 unless the stack is up.
 
     Example: frazil stack status --json
     """
@@ -79,23 +87,22 @@ def status(as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _say(line: str) -> None:
-    """Tell a person, on standard error, so that standard output stays JSON."""
+def _print(line: str) -> None:
+    """Print to standard error: standard output is for JSON."""
     typer.echo(line, err=True)
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """Turn a polite kill into an exception, so that `up` stops what it has started."""
+def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
+    """Raise an exception on SIGTERM, so that `up` stops what it has started."""
     raise SystemExit(128 + number)
 
 
 def _memory_of(found: ServiceStatus | StackStatus) -> int:
-    """Count pages that forks share once, where the system tells them apart."""
+    """Return MiB; pages shared by forks count once where the system reports PSS."""
     return found.rss_mb if found.pss_mb is None else found.pss_mb
 
 
 def _print_status(found: StackStatus) -> None:
-    """Print the status for a person."""
     rows = [(name, part.state, part.pid, _memory_of(part)) for name, part in found.parts.items()]
     print_table(f"Stack in {found.home}: {found.state}", ("service", "state", "pid", "MiB"), rows)
     console.print(f"Memory: {_memory_of(found)} MiB")

@@ -1,4 +1,4 @@
-"""The questions of an operator: streams, status, snapshots, where, audit."""
+"""`streams`, `status`, `snapshots`, `where`, `audit`: read-only commands."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -8,9 +8,9 @@ import typer
 from frazil.connections import streams_dir
 from frazil.streams.loading import load_readable_streams
 from frazil_cli.output import (
+    AnyStream,
     Json,
     StreamName,
-    ask_streams,
     cli_run_id,
     console,
     describe_error,
@@ -18,6 +18,7 @@ from frazil_cli.output import (
     print_error,
     print_json,
     print_table,
+    read_streams,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ SHOWN_PARTITIONS = 10
 
 
 def streams(as_json: Json = False) -> None:
-    """List the streams and check every stream file.
+    """Check every stream file and list the streams; exit 1 if a file is invalid.
 
     Example: frazil streams
     """
@@ -52,29 +53,29 @@ def streams(as_json: Json = False) -> None:
 
 
 def status(
-    stream: Annotated[str | None, typer.Argument(metavar="[STREAM]")] = None,
+    stream: AnyStream = None,
     as_json: Json = False,
 ) -> None:
-    """Show where each stream stands against its topic, its two clocks, and broken stream files.
+    """Show each stream: state, lag, freshness, time to data loss; exit 1 on invalid stream files.
 
     Example: frazil status flights
     """
     from frazil.observability.status import read_status
 
-    answers, errors = ask_streams(stream, read_status)
+    statuses, errors = read_streams(stream, read_status)
     if as_json:
-        print_json([*answers, *(describe_error(error) for error in errors)])
+        print_json([*statuses, *(describe_error(error) for error in errors)])
     else:
-        _show_status(answers)
+        _show_statuses(statuses)
         for error in errors:
             print_error(error)
     if errors:
         raise typer.Exit(1)
 
 
-def _show_status(answers: Sequence["StreamStatus"]) -> None:
+def _show_statuses(statuses: Sequence["StreamStatus"]) -> None:
     rows = [
-        (a.stream, a.table, a.state, a.epoch, a.rows, a.lag, a.newest_ingest_at) for a in answers
+        (s.stream, s.table, s.state, s.epoch, s.rows, s.lag, s.newest_ingest_at) for s in statuses
     ]
     columns = ("stream", "table", "state", "epoch", "rows", "lag", "newest ingest")
     print_table("Status", columns, rows)
@@ -87,27 +88,28 @@ def _show_status(answers: Sequence["StreamStatus"]) -> None:
             _format_span(fresh.table_clock_seconds),
             _format_span(fresh.time_to_loss_seconds),
         )
-        for fresh in (answer.freshness for answer in answers)
+        for fresh in (status.freshness for status in statuses)
     ]
     heads = ("stream", "level", "cause", "stream clock", "table clock", "time to loss")
     print_table("Freshness", heads, clocks)
-    if len(answers) == 1:
-        _show_partitions(answers[0])
-    for answer in answers:
-        if answer.freshness.level != "ok":
-            console.print(answer.freshness.text, markup=False)
-            next_step = answer.next_step or answer.freshness.next_step
+    if len(statuses) == 1:
+        _show_partitions(statuses[0])
+    for status in statuses:
+        if status.freshness.level != "ok":
+            console.print(status.freshness.text, markup=False)
+            next_step = status.next_step or status.freshness.next_step
             console.print(f"Next: {next_step}", markup=False)
-        elif answer.freshness.unnamed_fields:
-            named = ", ".join(answer.freshness.unnamed_fields)
-            console.print(f"{answer.stream}: no column names the fields {named}", markup=False)
+        elif fields := status.freshness.unnamed_fields:
+            title = "Ignored field" if len(fields) == 1 else "Ignored fields"
+            text = f"{status.stream}: {title} (no matching column): {', '.join(fields)}"
+            console.print(text, markup=False)
 
 
-def _show_partitions(answer: "StreamStatus") -> None:
-    """Show each partition; first those that lose records first, if the stream stands still."""
+def _show_partitions(status: "StreamStatus") -> None:
+    """Show the partitions; the first is the first to lose records if the stream stops."""
     from frazil.observability.status import sort_by_loss
 
-    parts = sort_by_loss(answer.partitions)
+    parts = sort_by_loss(status.partitions)
     rows = [
         (
             f"{p.topic}-{p.partition}",
@@ -119,10 +121,12 @@ def _show_partitions(answer: "StreamStatus") -> None:
         for p in parts[:SHOWN_PARTITIONS]
     ]
     if rows:
-        columns = ("partition", "next offset", "end", "waiting", "retention covers")
-        print_table("Partitions, first losses first", columns, rows)
+        columns = ("partition", "next offset", "end", "lag", "retention covers")
+        print_table("Partitions, soonest data loss first", columns, rows)
     if len(parts) > len(rows):
-        console.print(f"… and {len(parts) - len(rows)} more: --json lists them all", markup=False)
+        console.print(
+            f"… and {len(parts) - len(rows)} more: --json lists all of them", markup=False
+        )
 
 
 def _format_span(seconds: int | None) -> str | None:
@@ -132,7 +136,7 @@ def _format_span(seconds: int | None) -> str | None:
 
 
 def snapshots(stream: StreamName, as_json: Json = False) -> None:
-    """Show which offsets are in which snapshot.
+    """List the snapshots of a stream, newest first, with the offset ranges that each one added.
 
     Example: frazil snapshots flights
     """
@@ -140,25 +144,25 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
     from frazil.observability.status import list_snapshots
     from frazil.workspace import open_workspace
 
-    answers = list_snapshots(open_workspace(stream, cli_run_id()))
+    found = list_snapshots(open_workspace(stream, cli_run_id()))
     if as_json:
-        print_json(list(answers))
+        print_json(list(found))
         return
-    late = [describe_late(a.rows_late, a.late_by_ms) for a in answers]
+    late = [describe_late(s.rows_late, s.late_by_ms) for s in found]
     rows = [
         (
-            a.snapshot_id,
-            a.kind,
-            a.epoch,
-            format_ranges(a.ranges),
-            a.rows_written,
-            a.rows_quarantined,
-            f"{a.committed_at:%Y-%m-%d %H:%M:%S}",
-            *([told] if any(late) else []),
+            s.snapshot_id,
+            s.kind,
+            s.epoch,
+            format_ranges(s.ranges),
+            s.rows_written,
+            s.rows_quarantined,
+            f"{s.committed_at:%Y-%m-%d %H:%M:%S}",
+            *([late_text] if any(late) else []),
         )
-        for a, told in zip(answers, late, strict=True)
+        for s, late_text in zip(found, late, strict=True)
     ]
-    columns = ("snapshot", "kind", "epoch", "ranges", "rows", "dead letters", "committed (UTC)")
+    columns = ("snapshot", "kind", "epoch", "offsets", "rows", "dead letters", "committed (UTC)")
     shown = (*columns, *(["late"] if any(late) else []))
     print_table(f"Snapshots of {stream}, newest first", shown, rows)
 
@@ -167,10 +171,12 @@ def where(
     stream: StreamName,
     partition: Annotated[int, typer.Option(min=0, help="Partition of the record.")],
     offset: Annotated[int, typer.Option(min=0, help="Offset of the record.")],
-    topic: Annotated[str | None, typer.Option(help="Topic; the stream's own by default.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Topic; required if the stream reads more than one.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find the snapshot that holds an offset.
+    """Find the snapshot that added an offset; exit 1 if the table does not hold it.
 
     Example: frazil where flights --partition 0 --offset 4711
     """
@@ -178,34 +184,34 @@ def where(
     from frazil.workspace import open_workspace
 
     work = open_workspace(stream, cli_run_id())
-    place = locate_offset(work, topic or work.stream.only_topic("--topic"), partition, offset)
+    found = locate_offset(work, topic or work.stream.only_topic("--topic"), partition, offset)
     if as_json:
-        print_json(place)
-    elif place.found:
+        print_json(found)
+    elif found.found:
         console.print(
-            f"{place.topic}-{partition}@{offset} is in snapshot {place.snapshot_id} "
-            f"({place.kind}, batch {place.batch_id}, {place.committed_at:%Y-%m-%d %H:%M:%S} UTC)"
+            f"{found.topic}-{partition}@{offset} is in snapshot {found.snapshot_id} "
+            f"({found.kind}, batch {found.batch_id}, {found.committed_at:%Y-%m-%d %H:%M:%S} UTC)"
         )
-        if place.reason:
-            console.print(place.reason, markup=False)
+        if found.reason:
+            console.print(found.reason, markup=False)
     else:
-        console.print(f"{place.topic}-{partition}@{offset}: {place.reason}")
-    raise typer.Exit(0 if place.found else 1)
+        console.print(f"{found.topic}-{partition}@{offset}: {found.reason}", markup=False)
+    raise typer.Exit(0 if found.found else 1)
 
 
 def audit(stream: StreamName, as_json: Json = False) -> None:
-    """Recompute from Kafka and the table alone that every record is there exactly once.
+    """Verify from Kafka and the table alone that every record is there exactly once.
 
     Example: frazil audit flights
     """
     from frazil.observability.audit import audit_stream
     from frazil.workspace import open_workspace
 
-    answer = audit_stream(open_workspace(stream, cli_run_id()))
+    report = audit_stream(open_workspace(stream, cli_run_id()))
     if as_json:
-        print_json(answer)
+        print_json(report)
     else:
-        rows = [(f.invariant, f.text) for f in answer.findings]
-        print_table(f"Audit of {stream}: {answer.verdict}", ("invariant", "finding"), rows)
-        console.print(answer.facts_line)
-    raise typer.Exit(1 if answer.findings else 0)
+        rows = [(f.invariant, f.text) for f in report.findings]
+        print_table(f"Audit of {stream}: {report.verdict}", ("invariant", "finding"), rows)
+        console.print(report.facts_line)
+    raise typer.Exit(1 if report.findings else 0)

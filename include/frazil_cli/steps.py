@@ -1,4 +1,4 @@
-"""`plan` and `run`: the next batch, shown or done."""
+"""`plan` and `run`: preview the next batch, or ingest it."""
 
 import time
 
@@ -15,7 +15,7 @@ from frazil_cli.output import (
 
 
 def plan(stream: StreamName, as_json: Json = False) -> None:
-    """Show the next batch; nothing is written.
+    """Show the offset ranges of the next batch; nothing is changed.
 
     Example: frazil plan flights
     """
@@ -26,33 +26,34 @@ def plan(stream: StreamName, as_json: Json = False) -> None:
     if as_json:
         print_json(planned)
     elif isinstance(planned, NothingToRead):
-        console.print(f"{stream}: nothing new in Kafka; the table is at epoch {planned.epoch}")
+        console.print(f"{stream}: no new records; the table is at epoch {planned.epoch}")
     else:
-        console.print(f"{stream}: batch {planned.batch_id} on epoch {planned.base_epoch}")
+        console.print(f"{stream}: batch {planned.batch_id}, after epoch {planned.base_epoch}")
         console.print(format_ranges(planned.ranges), markup=False)
 
 
 def run(stream: StreamName, as_json: Json = False) -> None:
-    """Run one batch through plan, stage, check and publish, without Airflow.
+    """Ingest one batch without Airflow: plan, stage, check, publish.
 
     Example: frazil run flights
     """
-    outcome = run_one_batch(stream)
+    batch = run_one_batch(stream)
     if as_json:
-        print_json(outcome)
-    elif isinstance(outcome, NothingToRead):
-        console.print(f"{stream}: nothing new in Kafka; the table is at epoch {outcome.epoch}")
+        print_json(batch)
+    elif isinstance(batch, NothingToRead):
+        console.print(f"{stream}: no new records; the table is at epoch {batch.epoch}")
     else:
         console.print(
-            f"{stream}: {outcome.outcome} {outcome.rows_written} rows, "
-            f"{outcome.rows_quarantined} dead letters, {outcome.rows_skipped} skipped, as snapshot "
-            f"{outcome.snapshot_id} of {outcome.table}"
+            f"{stream}: {batch.outcome}: {batch.rows_written} rows, "
+            f"{batch.rows_quarantined} dead letters, {batch.rows_skipped} skipped; "
+            f"snapshot {batch.snapshot_id} of {batch.table}",
+            markup=False,
         )
-        console.print(format_ranges(outcome.ranges), markup=False)
+        console.print(format_ranges(batch.ranges), markup=False)
 
 
 def run_one_batch(stream: str) -> Published | NothingToRead:
-    """Run the four steps in this process, with a progress line for each."""
+    """Run the four steps in this process; print a progress line after each."""
     from frazil.events import noted_failures
     from frazil.ingest.checking import check_batch
     from frazil.ingest.pipeline import plan_next_batch, publish_staged
@@ -67,7 +68,7 @@ def run_one_batch(stream: str) -> Published | NothingToRead:
             return planned
         report_progress(f"planned batch {planned.batch_id}", started)
         staged = stage_batch(work, planned)
-        report_progress(f"staged {staged.rows_written} rows on {staged.attempt}", started)
+        report_progress(f"staged {staged.rows_written} rows on branch {staged.attempt}", started)
         verdict = check_batch(work, planned, staged)
         report_progress(f"checked: {verdict.outcome}", started)
         published = publish_staged(work, planned, staged, verdict)

@@ -1,4 +1,4 @@
-"""`timeline`: what happened, in order."""
+"""`timeline`: the events of streams, in order of time."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import typer
 from frazil.errors import ConfigurationError, FrazilError
 from frazil_cli.output import (
     Json,
-    choose_streams,
+    open_streams,
     print_error,
     print_json,
     print_table,
@@ -20,20 +20,21 @@ from frazil_cli.output import (
 if TYPE_CHECKING:
     from frazil.events import Event
 
+Since = Annotated[
+    str, typer.Option(help="Begin: an age (30m, 24h, 7d) or an ISO 8601 instant with a zone.")
+]
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def timeline(
-    stream: Annotated[str | None, typer.Option(help="One stream; all without it.")] = None,
-    since: Annotated[
-        str, typer.Option(help="`30m`, `24h`, `7d`, or an ISO 8601 instant with a zone.")
-    ] = "24h",
+    stream: Annotated[str | None, typer.Option(help="Name of one stream; default: all.")] = None,
+    since: Since = "24h",
     record: Annotated[
-        bool, typer.Option("--record", help="Also write what is new into frazil.timeline.")
+        bool, typer.Option("--record", help="Also store new events in the table frazil.timeline.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what happened in order: batches with their phases, failures, decisions, maintenance.
+    """Show events in order of time: batches with their phases, failures, decisions, maintenance.
 
     Example: frazil timeline --stream flights --since 7d
     """
@@ -41,18 +42,20 @@ def timeline(
     from frazil.observability.timeline_table import read_own_notes, read_timeline, record_timeline
 
     begin = parse_since(since, datetime.now(UTC))
-    works, errors = choose_streams(stream)
+    works, errors = open_streams(stream)
     groups, added = [], 0
     for work in works:
         try:
             groups.append(read_timeline(work, begin))
             added += record_timeline(work) if record else 0
-        except FrazilError as error:  # one catalog that is gone hides neither notes nor others
+        except FrazilError as error:  # show local notes and the other streams all the same
             errors.append(error)
             groups.append(read_own_notes(work, begin))
     events = join_events(*groups)
     if record:
-        progress_console.print(f"{added} events recorded in frazil.timeline", markup=False)
+        progress_console.print(
+            f"{added} {'event' if added == 1 else 'events'} stored in frazil.timeline", markup=False
+        )
     for each in errors:
         print_error(each)
     if as_json:
@@ -70,14 +73,15 @@ def _show(events: "Sequence[Event]", begin: datetime) -> None:
         (f"{e.at:%Y-%m-%d %H:%M:%S}", e.stream, e.kind, e.text, describe_phases(e.facts))
         for e in events
     ]
-    print_table(f"Since {begin:%Y-%m-%d %H:%M} UTC", ("at", "stream", "what", "", "seconds"), rows)
+    columns = ("at (UTC)", "stream", "event", "details", "seconds")
+    print_table(f"Events since {begin:%Y-%m-%d %H:%M} UTC", columns, rows)
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Read an age or an instant.
+    """Parse an age or an instant with a zone; return the instant in UTC.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: the text is neither, or lies in the future.
     """
     if match := re.fullmatch(r"(\d{1,4})([mhd])", text):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
@@ -86,10 +90,10 @@ def parse_since(text: str, now: datetime) -> datetime:
     except ValueError:
         instant = None
     if instant is not None and instant.tzinfo is not None and instant > now:
-        raise ConfigurationError(f"--since {text} lies in the future", "give an instant before now")
+        raise ConfigurationError(f"--since {text} is in the future", "use an instant in the past")
     if instant is None or instant.tzinfo is None:
         raise ConfigurationError(
-            f"--since {text!r} is neither an age nor an ISO 8601 instant with a zone",
+            f"--since {text!r} is neither an age nor an ISO 8601 instant with a time zone",
             "write it as 30m, 24h, 7d or 2026-01-31T00:00:00Z",
         )
     return instant.astimezone(UTC)

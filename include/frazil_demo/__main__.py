@@ -14,7 +14,7 @@ from frazil.connections import find_kafka_config
 from frazil.errors import FrazilError, StackError
 from frazil.observability.status import StreamStatus, list_snapshots, read_status
 from frazil.workspace import Workspace, open_workspace
-from frazil_cli.output import console, fail, keep_answers_clean, print_table, report_progress
+from frazil_cli.output import console, fail, print_table, report_progress, silence_retry_logs
 from frazil_demo.airflow_api import AirflowApi
 from frazil_demo.events import ALL_FLIGHTS
 from frazil_demo.question import answer_question
@@ -30,7 +30,7 @@ FlightCount = Annotated[int, typer.Option(min=1, max=ALL_FLIGHTS, help="Send onl
 
 def main(flights: FlightCount = ALL_FLIGHTS) -> None:
     """Start the stack, send the flights, let Airflow load them, show what is there."""
-    keep_answers_clean()
+    silence_retry_logs()
     started = time.monotonic()
     subprocess.run([_frazil(), "stack", "up"], check=True)
     report_progress("the stack is up", started)

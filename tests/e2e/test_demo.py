@@ -52,7 +52,7 @@ def test_the_demo_loads_the_flights_and_a_second_one_adds_nothing(
 
     assert f"{FLIGHTS + LETTERS:,} records sent; {LETTERS} of all records are malformed" in first
     assert f"all {FLIGHTS + LETTERS:,} records are there" in second
-    assert "nothing new; the table is at epoch" in second
+    assert "no new records; the table is at epoch" in second
     assert all(told in said for said in (first, second)), first
     assert f"Airflow: {airflow.url} user admin password " in second
     assert isinstance(epochs, list)

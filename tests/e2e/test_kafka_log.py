@@ -82,7 +82,7 @@ def test_an_offset_that_is_gone_is_unknown_and_not_the_end(lab: Lab, log: KafkaL
 
 def test_a_hanging_transaction_is_seen_behind_one_that_was_aborted(lab: Lab, log: KafkaLog) -> None:
     assert log.fetch_topic(lab.topic).partitions[0].end == 0
-    assert "nothing new" in lab.frazil("run", lab.stream).out
+    assert "no new records" in lab.frazil("run", lab.stream).out
     abort(begin_transaction(lab), lab, log)
     hanging = begin_transaction(lab, "two")
 

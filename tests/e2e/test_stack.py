@@ -156,7 +156,7 @@ def test_up_again_says_so_and_starts_nothing(whole: Home) -> None:
 
     told = whole.up()
 
-    assert "was up already" in told
+    assert "was already up" in told
     assert whole.services() == before
 
 

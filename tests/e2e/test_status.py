@@ -60,7 +60,7 @@ def test_each_partition_is_shown_with_what_waits_also_where_kafka_deletes_nothin
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
     assert cells[0][1:] == ["1", "8", "7", ""]
     assert [row[1:] for row in cells[1:]] == [["1", "1", "0", ""]] * 9
-    assert "… and 2 more: --json lists them all" in shown
+    assert "… and 2 more: --json lists all of them" in shown
 
 
 def test_a_timeline_that_could_not_be_read_ends_with_one(lab: Lab) -> None:

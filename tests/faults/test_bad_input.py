@@ -89,7 +89,7 @@ def test_a_topic_without_data_is_no_error_and_makes_no_batch(lab: Lab) -> None:
     run = lab.frazil("run", lab.stream)
 
     assert run.code == 0
-    assert "nothing new" in run.out
+    assert "no new records" in run.out
 
 
 def test_a_broker_that_is_down(lab: Lab) -> None:

@@ -26,7 +26,7 @@ def run(silence: str) -> str:
 
 
 def test_a_retry_is_not_written_into_the_answer() -> None:
-    silence = "from frazil_cli.output import keep_answers_clean\nkeep_answers_clean()"
+    silence = "from frazil_cli.output import silence_retry_logs\nsilence_retry_logs()"
 
     assert run(silence) == "{}\n"
     assert run("") != "{}\n", "by default a retry is told there"

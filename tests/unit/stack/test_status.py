@@ -8,7 +8,7 @@ from support.lake import Lake, make_stream
 
 from frazil.observability.status import read_status
 from frazil.workspace import Workspace
-from frazil_cli.status import _show_status
+from frazil_cli.status import _show_statuses
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_people_read_level_cause_both_clocks_and_the_time_to_loss(
     times = {"stream_clock_seconds": 185, "table_clock_seconds": 59, "time_to_loss_seconds": 7800}
     fresh = status.freshness.model_copy(update={"cause": "not_planned", "level": "warn", **times})
 
-    _show_status([status.model_copy(update={"freshness": fresh})])
+    _show_statuses([status.model_copy(update={"freshness": fresh})])
 
     row = ["orders", "warn", "not planned", "3 min 5 s", "59 s", "2 h 10 min"]
     lines = capsys.readouterr().out.splitlines()
