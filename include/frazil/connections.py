@@ -1,8 +1,9 @@
-"""Where things are: connections, folders and the clients' settings derived from them.
+"""Connections, folders, limits from the environment, and the settings of clients.
 
-A connection is what Airflow calls one: `AIRFLOW_CONN_<ID>` in the environment as JSON, or, inside
-Airflow, its own connection of that id. On a machine with the embedded stack the file that
-`frazil stack up` wrote fills in what the environment leaves out. Secrets stay in memory.
+A connection is an Airflow connection: `AIRFLOW_CONN_<ID>` in the environment as JSON, or, inside
+Airflow, the connection of that id. With the embedded stack, `stack.json` (written by
+`frazil stack up`) defines the default connections that the environment leaves out. Secrets are
+only held in memory.
 """
 
 import hashlib
@@ -18,31 +19,26 @@ from frazil.errors import ConfigurationError, ConnectionMissingError
 
 CATALOG_NAME_KEY = "catalog"
 
-
 WRAPPED = "wrapped."
-"""Before `type`: of the catalog behind a `py-catalog-impl`; PyIceberg takes only one of both."""
-
+"""Prefix of `type` for a catalog behind `py-catalog-impl`; PyIceberg refuses both together."""
 
 _SECRET_WORDS = (
     *("password", "passphrase", "secret", "token", "credential", "access-key", "jaas"),
     *("authorization", "api-key", "apikey", "cookie"),
 )
 
-
 _HEADER_PREFIX = "header."
-"""What follows is sent with each request to a REST catalog; people put keys there by any name."""
-
+"""Prefix of headers that a REST catalog receives with each request; any of them may be a secret."""
 
 FORK_SOCKET = "clients.sock"
 
-
 _SOCKET_PATH_LIMIT = 90
-"""The system allows 107 bytes (103 on macOS); servers bind a longer draft of the name first."""
+"""The system allows 107 bytes (103 on macOS); servers first bind a longer, temporary name."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """One Airflow connection; `extra` may hold secrets, so it never shows in a repr."""
+    """One Airflow connection; the repr leaves out `password` and `extra`, which may be secret."""
 
     id: str
     host: str | None = None
@@ -55,16 +51,15 @@ class Connection:
 
 @dataclass(frozen=True)
 class CatalogPreset:
-    """One catalog for PyIceberg and Spark alike."""
+    """The settings of one catalog, for PyIceberg and for Spark."""
 
     name: str
     properties: Mapping[str, str] = field(repr=False)
 
     def spark_conf(self) -> dict[str, str]:
-        """Give the session settings that show Spark the same catalog; no secret among them.
+        """Return the Spark settings for this catalog, without secrets.
 
-        A catalog with secrets or `header.*` is set up on the Spark server instead, where its
-        environment is.
+        A catalog that needs secrets or `header.*` has to be configured on the Spark server.
         """
         prefix = f"spark.sql.catalog.{self.name}"
         common = {
@@ -89,7 +84,7 @@ class CatalogPreset:
 
 
 def is_secret(key: str, value: str) -> bool:
-    """Recognise settings that must not leave this process."""
+    """Return whether a setting is secret and must not leave this process."""
     lowered = key.lower().replace("_", "-")
     if lowered.startswith(_HEADER_PREFIX) or any(word in lowered for word in _SECRET_WORDS):
         return True
@@ -97,7 +92,7 @@ def is_secret(key: str, value: str) -> bool:
 
 
 def _jdbc_uri(uri: str) -> str:
-    """Translate a SQLAlchemy address into a JDBC one, without user and password."""
+    """Translate a SQLAlchemy URL into a JDBC URL, without user and password."""
     parsed = urlparse(uri)
     if parsed.scheme.startswith("sqlite"):
         return f"jdbc:sqlite:file:{parsed.path.removeprefix('/')}"
@@ -106,40 +101,43 @@ def _jdbc_uri(uri: str) -> str:
 
 
 def home_dir() -> Path:
-    """Locate the folder of all state (`FRAZIL_HOME`, default `.frazil`)."""
+    """Return the folder of all local state (`FRAZIL_HOME`, default `.frazil`)."""
     return Path(os.environ.get("FRAZIL_HOME", ".frazil")).absolute()
 
 
 def fork_server_address() -> Path | None:
-    """Locate the stack's fork server of Spark clients; an empty `FRAZIL_FORK_SERVER` avoids it."""
-    named = os.environ.get("FRAZIL_FORK_SERVER")
-    if named is None:
+    """Return the socket of the fork server for Spark clients; None if it is switched off.
+
+    `FRAZIL_FORK_SERVER` names another socket; an empty value switches the fork server off.
+    """
+    configured = os.environ.get("FRAZIL_FORK_SERVER")
+    if configured is None:
         return choose_socket_path(home_dir() / "stack", FORK_SOCKET)
-    return Path(named) if named else None
+    return Path(configured) if configured else None
 
 
 def choose_socket_path(folder: Path, name: str) -> Path:
-    """Place a socket in a folder of the stack, or in the temp folder if that is too deep."""
-    beside = folder / name
-    if len(str(beside)) <= _SOCKET_PATH_LIMIT:
-        return beside
+    """Return a socket's path in `folder`, or in the temp folder if that path is too long."""
+    path = folder / name
+    if len(str(path)) <= _SOCKET_PATH_LIMIT:
+        return path
     digest = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"frazil-{os.getuid()}-{digest}-{name}"
 
 
 def streams_dir() -> Path:
-    """Locate the stream files (`FRAZIL_STREAMS`, default `include/streams` of the project)."""
+    """Return the folder of stream files (`FRAZIL_STREAMS`, default `include/streams`)."""
     default = Path(__file__).parents[1] / "streams"
     return Path(os.environ.get("FRAZIL_STREAMS", default)).absolute()
 
 
 def is_in_environment(connection_id: str) -> bool:
-    """Say whether the environment itself defines a connection."""
+    """Return whether the environment defines a connection."""
     return f"AIRFLOW_CONN_{connection_id.upper()}" in os.environ
 
 
 def connection_from_environment(connection_id: str) -> Connection | None:
-    """Read `AIRFLOW_CONN_<ID>`, or what `frazil stack up` wrote."""
+    """Read a connection from `AIRFLOW_CONN_<ID>`, or from `stack.json` of the embedded stack."""
     text = os.environ.get(f"AIRFLOW_CONN_{connection_id.upper()}")
     if text is not None:
         return _parse_connection(connection_id, text)
@@ -150,7 +148,7 @@ _resolvers: list[Callable[[str], Connection | None]] = [connection_from_environm
 
 
 def add_resolver(resolver: Callable[[str], Connection | None]) -> None:
-    """Let Airflow's own connections answer after the environment."""
+    """Add a source of connections that is asked after the environment, for example Airflow."""
     if resolver not in _resolvers:
         _resolvers.append(resolver)
 
@@ -159,7 +157,7 @@ def find_connection(connection_id: str) -> Connection:
     """Find a connection by its id.
 
     Raises:
-        ConnectionMissingError: nobody defined it.
+        ConnectionMissingError: the connection is not defined.
     """
     for resolver in _resolvers:
         connection = resolver(connection_id)
@@ -168,19 +166,19 @@ def find_connection(connection_id: str) -> Connection:
     raise ConnectionMissingError(
         f"connection {connection_id!r} is not defined: neither AIRFLOW_CONN_"
         f"{connection_id.upper()} nor {home_dir() / 'stack' / 'stack.json'} nor Airflow has it",
-        "`frazil stack up` starts the embedded stack; else define the connection in Airflow",
+        "define the connection in Airflow, or run `frazil stack up` to start the embedded stack",
     )
 
 
 def _parse_connection(connection_id: str, text: str) -> Connection:
-    """Read Airflow's JSON form of a connection."""
+    """Parse a connection in Airflow's JSON format."""
     try:
         content = json.loads(text)
         extra = content.get("extra") or {}
         extra = json.loads(extra) if isinstance(extra, str) else extra
     except (ValueError, AttributeError) as error:
         raise ConnectionMissingError(
-            f"AIRFLOW_CONN_{connection_id.upper()} is not Airflow's JSON form of a connection",
+            f"AIRFLOW_CONN_{connection_id.upper()} is not a connection in Airflow's JSON format",
             'write it as {"conn_type": "kafka", "extra": {"bootstrap.servers": "host:9092"}}',
         ) from error
     return Connection(
@@ -195,7 +193,7 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
 
 
 def _stack_connection(connection_id: str) -> Connection | None:
-    """Answer for the default connections from the embedded stack's own record."""
+    """Read a default connection from the embedded stack's `stack.json`."""
     path = home_dir() / "stack" / "stack.json"
     if not path.is_file():
         return None
@@ -217,7 +215,7 @@ def _stack_connection(connection_id: str) -> Connection | None:
 
 
 def find_catalog(connection_id: str) -> CatalogPreset:
-    """Turn a connection into a catalog preset.
+    """Return the catalog settings of a connection.
 
     Raises:
         ConnectionMissingError: the connection or its catalog name is missing.
@@ -230,13 +228,13 @@ def find_catalog(connection_id: str) -> CatalogPreset:
     if "uri" not in properties:
         raise ConnectionMissingError(
             f"connection {connection_id!r} has no `uri` in its extra",
-            "add `uri` (and `type`, `warehouse`) as for pyiceberg.catalog.load_catalog",
+            "add `uri`, `type` and `warehouse` to the extra, as for pyiceberg.catalog.load_catalog",
         )
     return CatalogPreset(name, properties)
 
 
 def find_kafka_config(connection_id: str) -> dict[str, str]:
-    """Give librdkafka's settings of a cluster.
+    """Return the librdkafka settings for a cluster.
 
     Raises:
         ConnectionMissingError: the connection or its bootstrap servers are missing.
@@ -255,7 +253,7 @@ def find_kafka_config(connection_id: str) -> dict[str, str]:
 
 
 def find_spark_remote(connection_id: str = "spark_connect_default") -> str:
-    """Give the Spark Connect address, `sc://host:port`."""
+    """Return the Spark Connect address, `sc://host:port`."""
     connection = find_connection(connection_id)
     host = connection.host or "127.0.0.1"
     address = host if host.startswith("sc://") else f"sc://{host}"
@@ -263,14 +261,14 @@ def find_spark_remote(connection_id: str = "spark_connect_default") -> str:
 
 
 def find_registry_config(connection_id: str) -> dict[str, str]:
-    """Give the settings of confluent-kafka's registry client.
+    """Return the settings of confluent-kafka's registry client.
 
-    The address is the connection's host (with port, if it has one) or `url` in its extra; login
-    and password become basic authentication, `token` in the extra a bearer token, and every other
-    key of the extra is a setting of the client: `ssl.ca.location`, `proxy`, …
+    The address is the connection's host (with port, if it has one) or `url` in its extra. Login
+    and password become basic authentication, `token` in the extra becomes a bearer token. Every
+    other key of the extra is passed on to the client, for example `ssl.ca.location` or `proxy`.
 
     Raises:
-        ConnectionMissingError: the connection or its address are missing.
+        ConnectionMissingError: the connection or its address is missing.
     """
     connection = find_connection(connection_id)
     config = dict(connection.extra)
@@ -278,7 +276,8 @@ def find_registry_config(connection_id: str) -> dict[str, str]:
         if not connection.host:
             raise ConnectionMissingError(
                 f"connection {connection_id!r} has no host",
-                "set its host to the registry's address, as https://registry.example.org:8081",
+                "set its host to the registry's address, for example "
+                "https://registry.example.org:8081",
             )
         host = connection.host if "://" in connection.host else f"http://{connection.host}"
         config["url"] = f"{host}:{connection.port}" if connection.port else host
@@ -296,24 +295,22 @@ def read_limit(variable: str, default: int) -> int:
     """Read a number of records from the environment.
 
     Raises:
-        ConfigurationError: it is no number.
+        ConfigurationError: the value is not a number.
     """
     text = os.environ.get(variable, str(default))
     if not text.isdecimal():
         raise ConfigurationError(
             f"{variable} is {text!r}, not a number of records",
-            f"give a number such as {default}, or leave the variable out",
+            f"set it to a number such as {default}, or unset it",
         )
     return int(text)
 
 
 _JAVA_ONLY_PREFIX = "java."
 
-
 _SAME = frozenset(
     {"bootstrap.servers", "security.protocol", "client.id", "client.rack", "request.timeout.ms"}
 )
-
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -323,12 +320,15 @@ _LOGIN_MODULES = {
 
 
 def to_librdkafka(config: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what only the Java client knows: librdkafka refuses settings that it does not."""
+    """Drop the settings for the Java client only: librdkafka refuses unknown settings."""
     return {k: value for k, value in config.items() if not k.startswith(_JAVA_ONLY_PREFIX)}
 
 
 def to_spark_options(config: Mapping[str, str]) -> dict[str, str]:
-    """Translate what both clients know; settings named `java.*` are passed on as they are."""
+    """Translate librdkafka settings into options of Spark's Kafka source.
+
+    Settings named `java.*` are passed on without the prefix.
+    """
     options = {f"kafka.{key}": value for key, value in config.items() if key in _SAME}
     for key, value in config.items():
         if key.startswith(_JAVA_ONLY_PREFIX):
@@ -345,7 +345,7 @@ def to_spark_options(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _jaas(module: str, config: Mapping[str, str]) -> str:
-    """Write JAAS; quotes inside a password would end it early."""
+    """Return a JAAS line with user and password quoted."""
     user, password = (
         config.get(f"sasl.{part}", "").replace("\\", "\\\\").replace('"', '\\"')
         for part in ("username", "password")

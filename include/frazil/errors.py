@@ -1,4 +1,4 @@
-"""Every error that a person meets, as one tree.
+"""Every error that Frazil shows to its users, as one tree.
 
 FrazilError
 ├── ConfigurationError           a file, option or connection is wrong; nothing was tried
@@ -6,41 +6,41 @@ FrazilError
 │   ├── SuiteError               an expectation suite
 │   ├── UnknownStreamError
 │   ├── ConnectionMissingError
-│   ├── TargetError              recover or replay cannot reach what was asked for
+│   ├── TargetError              the target of a recover or replay cannot be reached
 │   └── NothingToDecideError
-├── UnavailableError             something did not answer; the same step may be tried again
+├── UnavailableError             a service did not answer; the same step may be tried again
 │   ├── KafkaUnavailableError
 │   ├── CatalogUnavailableError
 │   ├── SparkUnavailableError
 │   ├── StorageError             the warehouse refused a write (full, forbidden)
 │   ├── RegistryUnavailableError
 │   └── UnknownSchemaIdError     the schema registry does not know it yet
-├── SourceError                  Kafka and the table disagree; a person decides
+├── SourceError                  Kafka and the table disagree; the operator decides
 │   ├── UnknownTopicError
 │   ├── RetentionGapError
 │   ├── TopicRecreatedError
 │   ├── TopicChangedError
 │   ├── ClusterChangedError
-│   ├── NotMovableError          where the new cluster's log goes on cannot be shown
+│   ├── NotMovableError          the offsets to continue from on a new cluster are unknown
 │   ├── PartitionsShrankError
 │   ├── NotReplayableError       Kafka no longer delivers every record of the range
 │   └── OffsetsWentBackError
 ├── MissingTableError            the catalog has no such table
-├── SchemaError                  a registered schema does not fit; a person decides
+├── SchemaError                  a registered schema does not fit; the operator decides
 │   ├── UnknownSubjectError
 │   └── SchemaMisfitError
-├── TableError                   the table is not what the ledger says
+├── TableError                   the table contradicts the ledger
 │   ├── TableRecreatedError
 │   ├── ForeignRollbackError
 │   ├── HistoryCutError
-│   ├── UnknownStateError        a newer release wrote the state, or somebody edited it
+│   ├── UnknownStateError        a newer release wrote the state, or it was edited by hand
 │   ├── IncompatibleTableError
-│   ├── NotAdoptableError        another writer's rows cannot be taken over as they are
-│   └── WriterActiveError        another writer commits where none may
-├── SchemaChangeError            the stream file asks for another schema than the table has
-│   ├── SchemaReviewError        a person decides
-│   └── SchemaRefusedError       policy or the table forbids it
-├── BatchError                   this batch must not become visible
+│   ├── NotAdoptableError        the rows of another writer cannot be adopted as they are
+│   └── WriterActiveError        another writer commits to a table that allows none
+├── SchemaChangeError            the stream file and the table have different schemas
+│   ├── SchemaReviewError        the change waits for a review
+│   └── SchemaRefusedError       the policy or the table forbids the change
+├── BatchError                   this batch must not be published
 │   ├── BatchBlockedError
 │   ├── BudgetExceededError
 │   ├── QualityFailedError
@@ -48,10 +48,10 @@ FrazilError
 │   ├── SupersededError
 │   ├── StageLostError
 │   └── StageStaleError
-├── CommitContentionError        the publish loop used up its turns
+├── CommitContentionError        every attempt to commit met a conflict
 ├── ClockBehindError             this machine's clock is behind the table's last change
 ├── JobFailedError               a Spark job ended with an error
-├── DrillError                   a drill did not go as it must
+├── DrillError                   a drill did not end as expected
 └── StackError                   the embedded stack: a port, Java, a service
 """
 
@@ -59,23 +59,23 @@ from typing import ClassVar
 
 
 class FrazilError(Exception):
-    """Say what happened, with facts, and what to do next, with a command."""
+    """Base of all errors: what happened, with facts, and the next step, with a command."""
 
     retryable: ClassVar[bool] = False
 
     def __init__(self, facts: str, next_step: str) -> None:
-        """Keep both parts apart, so that a screen can show them apart."""
+        """Store facts and next step separately, so that a screen can show them separately."""
         super().__init__(facts, next_step)
         self.facts = facts
         self.next_step = next_step
 
     def __str__(self) -> str:
-        """Join facts and next step on two lines."""
+        """Return facts and next step on two lines."""
         return f"{self.facts}\nNext: {self.next_step}"
 
     @property
     def code(self) -> str:
-        """Name the error as it appears in JSON and in the timeline."""
+        """Return the error's code as it appears in JSON and in the timeline."""
         return type(self).__name__.removesuffix("Error")
 
 
@@ -84,7 +84,7 @@ class ConfigurationError(FrazilError):
 
 
 class StreamFileError(ConfigurationError):
-    """A stream file does not say what it must."""
+    """A stream file is missing a key, has an invalid value or is not valid YAML."""
 
 
 class SuiteError(ConfigurationError):
@@ -96,23 +96,23 @@ class UnknownStreamError(ConfigurationError):
 
 
 class ConnectionMissingError(ConfigurationError):
-    """A stream names a connection that nobody defined."""
+    """A stream names a connection that is not defined."""
 
 
 class DrillError(FrazilError):
-    """A drill did not go as it must."""
+    """A drill did not end as expected."""
 
 
 class TargetError(ConfigurationError):
-    """What a recovery or a replay was asked for is not there to be reached."""
+    """The snapshot, offset or range that a recovery or replay asks for cannot be reached."""
 
 
 class NothingToDecideError(ConfigurationError):
-    """A decision answers nothing: there is no gap, no rollback, no new table."""
+    """A decision has no problem to solve: there is no gap, no rollback and no new table."""
 
 
 class UnavailableError(FrazilError):
-    """Something did not answer; the same step may be tried again."""
+    """A service did not answer; the same step may be tried again."""
 
     retryable = True
 
@@ -122,7 +122,7 @@ class KafkaUnavailableError(UnavailableError):
 
 
 class CatalogUnavailableError(UnavailableError):
-    """The catalog did not answer or answered with a fault of its own."""
+    """The catalog did not answer, or answered with an internal error."""
 
 
 class SparkUnavailableError(UnavailableError):
@@ -134,55 +134,55 @@ class StorageError(UnavailableError):
 
 
 class RegistryUnavailableError(UnavailableError):
-    """The schema registry did not answer, or refused this user."""
+    """The schema registry did not answer, or denied access."""
 
 
 class UnknownSchemaIdError(UnavailableError):
-    """Records name a schema id that the registry does not know; it may come."""
+    """Records carry a schema id that the registry does not know yet."""
 
 
 class SourceError(FrazilError):
-    """Kafka and the table disagree; a person decides."""
+    """Kafka and the table disagree; the operator decides."""
 
 
 class UnknownTopicError(SourceError):
-    """The cluster has no such topic, or this user may not see it."""
+    """The cluster has no such topic, or this user may not describe it."""
 
 
 class RetentionGapError(SourceError):
-    """Records after the recovery point are gone from Kafka (protocol.md, PLAN)."""
+    """Kafka no longer holds records after the recovery point (protocol.md, PLAN)."""
 
 
 class TopicRecreatedError(SourceError):
-    """The topic's id is not the one that the ledger holds."""
+    """The topic id differs from the one in the ledger: the topic was deleted and recreated."""
 
 
 class TopicChangedError(SourceError):
-    """The stream file names a topic that the ledger has never read."""
+    """The stream file names a topic that is not in the ledger."""
 
 
 class ClusterChangedError(SourceError):
-    """The cluster's id is not the one that the ledger holds."""
+    """The cluster id differs from the one in the ledger."""
 
 
 class NotMovableError(SourceError):
-    """Where another cluster's log goes on from the recovery point cannot be shown."""
+    """The recovery point cannot be translated to offsets of the new cluster."""
 
 
 class PartitionsShrankError(SourceError):
-    """The topic has fewer partitions than the ledger."""
+    """The topic has fewer partitions than the ledger records."""
 
 
 class NotReplayableError(SourceError):
-    """Kafka no longer delivers every record of a range; replaying it would lose rows."""
+    """Kafka no longer holds every record of a range; replaying it would lose rows."""
 
 
 class OffsetsWentBackError(SourceError):
-    """Kafka's end offset lies before the recovery point."""
+    """Kafka's end offset is below the recovery point."""
 
 
 class SchemaError(FrazilError):
-    """A registered schema does not fit the stream; a person decides."""
+    """A registered schema does not fit the stream; the operator decides."""
 
 
 class UnknownSubjectError(SchemaError):
@@ -190,39 +190,39 @@ class UnknownSubjectError(SchemaError):
 
 
 class SchemaMisfitError(SchemaError):
-    """A registered schema has no exact form in the stream's columns."""
+    """A registered schema cannot be represented exactly in the stream's columns."""
 
 
 class TableError(FrazilError):
-    """The table is not what the ledger says."""
+    """The table contradicts the ledger."""
 
 
 class TableRecreatedError(TableError):
-    """The table's uuid is not the one that the ledger or the plan holds."""
+    """The table's uuid differs from the one in the ledger or the plan."""
 
 
 class ForeignRollbackError(TableError):
-    """Somebody moved main back without Frazil (protocol.md, recovery point)."""
+    """Branch main was rolled back without Frazil (protocol.md, recovery point)."""
 
 
 class HistoryCutError(TableError):
-    """Main has no state of the stream although there once was one."""
+    """Branch main has no state of the stream although one was published before."""
 
 
 class UnknownStateError(TableError):
-    """A snapshot's state, or a stream's hint, is not of a form that this release reads."""
+    """The state in a snapshot, or a hint property, has a format that this release cannot read."""
 
 
 class IncompatibleTableError(TableError):
-    """The table's columns cannot hold what the stream file asks for."""
+    """The table's columns cannot hold the columns of the stream file."""
 
 
 class NotAdoptableError(TableError):
-    """Another writer's rows cannot be taken over as they are; a person decides."""
+    """The rows of another writer cannot be adopted as they are; the operator decides."""
 
 
 class WriterActiveError(TableError):
-    """Another writer commits to a table that is taken over, or whose stream allows none."""
+    """Another writer commits to a table during its adoption, or to one that allows no others."""
 
 
 class MissingTableError(FrazilError):
@@ -230,56 +230,56 @@ class MissingTableError(FrazilError):
 
 
 class SchemaChangeError(FrazilError):
-    """The stream file asks for another schema than the table has."""
+    """The stream file and the table have different schemas."""
 
 
 class SchemaReviewError(SchemaChangeError):
-    """A schema change waits for a person's answer."""
+    """A schema change waits for a review."""
 
     def __init__(self, facts: str, next_step: str, *, review_id: str = "") -> None:
-        """Keep the review's id, by which an answer says what it has seen."""
+        """Store the review id; an answer quotes it, so that it applies to this change only."""
         super().__init__(facts, next_step)
         self.review_id = review_id
 
 
 class SchemaRefusedError(SchemaChangeError):
-    """A schema change that policy or the table forbids."""
+    """The policy or the table forbids a schema change."""
 
 
 class BatchError(FrazilError):
-    """This batch must not become visible."""
+    """This batch must not be published."""
 
 
 class BatchBlockedError(BatchError):
-    """A failed check holds the stream until something changes."""
+    """A failed check blocks the stream until the rules change or a waiver is given."""
 
 
 class BudgetExceededError(BatchError):
-    """More bad records than the stream's budget."""
+    """The batch has more bad records than the stream's error budget allows."""
 
 
 class QualityFailedError(BatchError):
-    """An expectation failed and the stream says block."""
+    """An expectation failed and `quality.on_failure` is `block`."""
 
 
 class ConservationError(BatchError):
-    """Records read, written, quarantined and skipped do not add up."""
+    """Records read do not equal records written, quarantined and skipped."""
 
 
 class SupersededError(BatchError):
-    """Another batch moved the recovery point first; this plan is void."""
+    """Another batch moved the recovery point first; this plan is obsolete."""
 
 
 class StageLostError(BatchError):
-    """The staged snapshot or its branch is gone; plan again."""
+    """The staged snapshot or its branch no longer exists; plan again."""
 
 
 class StageStaleError(BatchError):
-    """The table's layout or the rules changed after staging; plan again."""
+    """The table's schema, partition spec or rules changed after staging; plan again."""
 
 
 class CommitContentionError(FrazilError):
-    """Other writers won every turn of the publish loop."""
+    """Every attempt to commit met a conflict with another writer."""
 
     retryable = True
 
@@ -289,10 +289,10 @@ class ClockBehindError(FrazilError):
 
 
 class JobFailedError(FrazilError):
-    """A Spark job ended with an error, or its client died; another attempt harms nothing."""
+    """A Spark job ended with an error, or its client died; it is safe to try again."""
 
     retryable = True
 
 
 class StackError(FrazilError):
-    """The embedded stack cannot start or a part of it is unwell."""
+    """The embedded stack cannot start, or one of its services is unhealthy."""

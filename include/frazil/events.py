@@ -1,8 +1,8 @@
-"""Events that leave no trace in a table, noted in files until somebody records them.
+"""Local notes of events that no snapshot records, such as failures and maintenance runs.
 
-A failure may be the catalog's: noting it needs nothing but a folder, `FRAZIL_HOME/timeline`. One
-file per event; what is recorded is kept for two hours under another name, so that the same failure
-of the next minute is not recorded again.
+An event is one JSON file in `FRAZIL_HOME/timeline`, so that it can be noted while the catalog is
+down; `frazil timeline --record` later copies it into the timeline table. A recorded note is renamed
+and kept for two hours, so that a repetition of the same event is not recorded again.
 """
 
 import contextlib
@@ -19,20 +19,21 @@ from frazil.errors import FrazilError, SupersededError
 from frazil.messages import Report
 from frazil.workspace import Workspace
 
+LONGEST_TEXT = 500
 _KEPT_SECONDS = 7200
 
 
 class UnexpectedError(FrazilError):
-    """What is no error of ours, as the timeline tells it."""
+    """An exception that is not one of Frazil's errors, as the timeline shows it."""
 
 
 def notes_folder() -> Path:
-    """Locate the notes."""
+    """Return the folder of the notes."""
     return home_dir() / "timeline"
 
 
 class Event(Report):
-    """Something that happened, with an id that a repetition shares."""
+    """Something that happened; a repetition has the same `event_id`."""
 
     event_id: str
     at: datetime
@@ -45,7 +46,7 @@ class Event(Report):
 
 
 def note_event(event: Event) -> None:
-    """Write an event down, once; a folder that cannot be written is no second failure."""
+    """Write an event to a file unless it is there; a failure to write is ignored."""
     folder = notes_folder()
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,14 +58,14 @@ def note_event(event: Event) -> None:
 
 
 def note_failure(error: FrazilError, stream: str, table: str, run_id: str) -> None:
-    """Note a typed failure; who lost to a faster run has not failed."""
+    """Note a failure; `SupersededError` is none, because a faster run did the work."""
     if not isinstance(error, SupersededError):
         note_event(describe_failure(error, stream, table, run_id, datetime.now(UTC)))
 
 
 @contextlib.contextmanager
 def noted_failures(work: Workspace) -> Iterator[None]:
-    """Note a typed failure of what is done inside, and let it pass."""
+    """Note every `FrazilError` that the block raises, and raise it again."""
     try:
         yield
     except FrazilError as error:
@@ -73,7 +74,7 @@ def noted_failures(work: Workspace) -> Iterator[None]:
 
 
 def read_notes() -> list[Event]:
-    """Read what waits to be recorded."""
+    """Read the events that are not recorded yet."""
     events = []
     for path in sorted(notes_folder().glob("*.json")):
         with contextlib.suppress(OSError, ValueError):
@@ -82,7 +83,7 @@ def read_notes() -> list[Event]:
 
 
 def close_notes(events: Iterable[Event]) -> None:
-    """Mark notes as recorded, and forget old marks."""
+    """Mark notes as recorded and delete recorded notes older than two hours."""
     folder = notes_folder()
     for event in events:
         path = folder / f"{event.event_id}.json"
@@ -98,9 +99,9 @@ def close_notes(events: Iterable[Event]) -> None:
 def describe_failure(
     error: FrazilError, stream: str, table: str, run_id: str, now: datetime
 ) -> Event:
-    """Describe a failure; one of the same class within an hour is the same event.
+    """Return the event of a failure; failures with the same code within an hour are one event.
 
-    Of its facts only the first line is told: what follows may be a log.
+    Only the first line of its facts is included: the rest may be a log.
     """
     hour = now.strftime("%Y-%m-%dT%H")
     parts = [stream, error.code, hour]
@@ -114,6 +115,3 @@ def describe_failure(
         run_id=run_id,
         facts={"error": error.code, "next_step": error.next_step},
     )
-
-
-LONGEST_TEXT = 500

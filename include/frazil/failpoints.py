@@ -1,7 +1,7 @@
-"""Named lines at which a test may kill the process, as a power cut would.
+"""Named lines at which a test can kill the process, like a power cut.
 
-Off unless `FRAZIL_FAILPOINT` names one of `FAILPOINTS`; then the process ends by SIGKILL at that
-line: no `finally`, no flush, no goodbye.
+If `FRAZIL_FAILPOINT` names one of `FAILPOINTS`, the process ends by SIGKILL when it reaches that
+line, without running `finally` blocks or flushing buffers.
 """
 
 import os
@@ -59,10 +59,10 @@ FAILPOINTS: tuple[str, ...] = (
 
 
 def reach_failpoint(name: str) -> None:
-    """Kill this process if `FRAZIL_FAILPOINT` names this line.
+    """Kill this process if `FRAZIL_FAILPOINT` is `name`.
 
     Raises:
-        LookupError: `name` is not in `FAILPOINTS`, a slip of the programmer.
+        LookupError: `name` is not in `FAILPOINTS`, which is a programming error.
     """
     if name not in FAILPOINTS:
         message = f"unknown failpoint {name!r}"

@@ -1,4 +1,4 @@
-"""One stream with everything around it: its file, its table's catalog, its Kafka, its engine."""
+"""The workspace of a stream: its file, catalog, Kafka cluster, Spark engine and registries."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Open a stream's parts when they are first used, each once."""
+    """A stream and its clients; each client is created when it is first used."""
 
     stream: Stream
     directory: Path
@@ -39,35 +39,35 @@ class Workspace:
 
     @cached_property
     def store(self) -> TableStore:
-        """Give the catalog that holds the table."""
+        """Return the catalog that holds the table."""
         return TableStore(find_catalog(self.stream.table.connection))
 
     @cached_property
     def kafka_config(self) -> dict[str, str]:
-        """Give librdkafka's settings of the source."""
+        """Return the librdkafka settings of the source cluster."""
         return find_kafka_config(self.stream.source.connection)
 
     @cached_property
     def kafka(self) -> KafkaLog:
-        """Give the source's cluster."""
+        """Return the client of the source cluster."""
         return KafkaLog(self.kafka_config)
 
     @cached_property
     def engine(self) -> Engine:
-        """Give the Spark Connect server, or the cluster that the stream file asks for."""
+        """Return the engine of `batch.engine`: Spark Connect or spark-submit."""
         if self.stream.batch.engine == "submit":
             return SubmitEngine(find_connection(SPARK_CONNECTION), self.store.preset)
         return SparkEngine(find_spark_remote())
 
     def registry(self, connection: str) -> "SchemaRegistry":
-        """Open a schema registry; a stream's value and key may have two."""
-        from frazil.kafka.schema_registry import SchemaRegistry  # noqa: PLC0415 - a third of a second
+        """Return the client of a registry; a stream's value and key may use different ones."""
+        from frazil.kafka.schema_registry import SchemaRegistry  # noqa: PLC0415 - takes 0.3 s
 
         return SchemaRegistry(find_registry_config(connection))
 
     @property
     def suite_file(self) -> Path | None:
-        """Locate the expectation suite, if the stream names one."""
+        """Return the file of the expectation suite; None if the stream has none."""
         suite = self.stream.quality.suite
         return suite_path(self.directory, suite) if suite else None
 
@@ -83,7 +83,7 @@ def open_workspace(stream: str, run_id: str) -> Workspace:
 
 
 def retention_window(work: Workspace) -> RetentionWindow:
-    """Give the longest window that any stream of the table asks for."""
+    """Return the longest retention among the streams that fill the table."""
     settings = list_maintenance_settings(work)
     return RetentionWindow(
         expire_ms=max(s.expire_hours for s in settings) * HOUR_MS,
@@ -92,7 +92,7 @@ def retention_window(work: Workspace) -> RetentionWindow:
 
 
 def list_maintenance_settings(work: Workspace) -> tuple[Maintenance, ...]:
-    """List the settings of all streams that fill the table; the most careful one counts."""
-    found, _ = load_readable_streams(work.directory)
-    others = [stream for stream in found if stream.table.name == work.stream.table.name]
-    return (work.stream.maintenance, *(stream.maintenance for stream in others))
+    """Return the `maintenance` sections of all streams that fill the table."""
+    streams, _ = load_readable_streams(work.directory)
+    same_table = [stream for stream in streams if stream.table.name == work.stream.table.name]
+    return (work.stream.maintenance, *(stream.maintenance for stream in same_table))

@@ -109,7 +109,7 @@ def test_a_spark_address_may_be_written_as(
         ("elsewhere", None, "'elsewhere' is not defined"),
         ("kafka_default", {"extra": {}}, "has no `bootstrap.servers`"),
         ("iceberg_default", {"extra": {}}, "has no `uri`"),
-        ("kafka_default", "text", "not Airflow's JSON form"),
+        ("kafka_default", "text", "not a connection in Airflow's JSON format"),
     ],
     ids=["nobody defined it", "no brokers", "no address", "no JSON object"],
 )

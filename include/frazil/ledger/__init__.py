@@ -1,4 +1,4 @@
-"""What snapshots say about offsets: pure values and functions, no input or output.
+"""The ledger: offsets and state in snapshot summaries, as pure values and functions without I/O.
 
 Face: `OffsetRange`, `Ranges`, `StreamState`, `History`, `RecoveryPoint`, `find_recovery_point`,
 `walk_ancestors`, `trace_steps`, `Spans`.

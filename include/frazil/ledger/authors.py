@@ -1,4 +1,4 @@
-"""Who decided, why, and what came of it: the form of every answer that a person gives."""
+"""The author of a manual decision, and the decision as it was recorded."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,23 @@ from frazil.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Author:
-    """Who decided, and why; both are kept with the snapshot."""
+    """Who decided, and why; both are written into the snapshot's summary."""
 
     by: str
     reason: str
 
     def __post_init__(self) -> None:
-        """Refuse a decision without a name or a reason."""
+        """Require a name and a reason."""
         if not self.by.strip() or not self.reason.strip():
             raise ConfigurationError(
                 "a decision needs a name and a reason",
-                "give both: --by YOU --reason WHY, or By and Reason in the form",
+                "add --by YOU --reason WHY, or fill in By and Reason in the form",
             )
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided and where it stands in the table."""
+    """A recorded decision and the snapshot that records it."""
 
     kind: str
     text: str
@@ -31,7 +31,7 @@ class Decision:
 
 
 def require_not_dry_run(stream: str, *, dry_run: bool) -> None:
-    """Keep a plan that only looked from being carried out.
+    """Refuse to execute a plan that was made as a dry run.
 
     Raises:
         ConfigurationError: the plan is a dry run.
@@ -39,5 +39,5 @@ def require_not_dry_run(stream: str, *, dry_run: bool) -> None:
     if dry_run:
         raise ConfigurationError(
             f"stream {stream}: this plan is a dry run, nothing was written",
-            "plan again with the dry run switched off",
+            "plan again with --no-dry-run, or with Dry run off in the form",
         )

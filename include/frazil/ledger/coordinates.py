@@ -1,6 +1,6 @@
-"""Coordinates of single records: exact offsets per partition, and their compact text.
+"""Coordinates of single records: exact offsets by partition, and their compact JSON.
 
-A redrive names every record that it brought back; ranges would name their neighbours too.
+Redrives, erasures and row expiry list exact records; a range would include their neighbours.
 """
 
 import json
@@ -15,28 +15,26 @@ from frazil.ledger.offsets import OffsetRange, Runs
 Partition = tuple[str, int]
 """Topic and partition number."""
 
-
 Offsets = npt.NDArray[np.int64]
 """Offsets of one partition, ascending."""
 
-
 Coordinates = Mapping[Partition, Offsets]
-"""Records by partition."""
-
+"""Partition → offsets of records."""
 
 DeadLetterCoordinates = Mapping[str, Coordinates]
-"""Dead letters by attempt."""
-
+"""Attempt id → coordinates of its dead letters."""
 
 Plain = Mapping[str, Mapping[str, list[int | list[int]]]]
-"""topic → partition → single offsets and half-open runs, as JSON writes them."""
-
+"""The JSON form: topic → partition → single offsets and half-open runs."""
 
 NO_OFFSETS: Offsets = np.empty(0, dtype=np.int64)
 
+SHOWN_COORDINATES = 20
+"""Most coordinates that a report lists."""
+
 
 def find_runs(offsets: Offsets) -> list[tuple[int, int]]:
-    """Write ascending offsets as half-open runs of neighbours."""
+    """Group ascending offsets into half-open runs of consecutive offsets."""
     if not len(offsets):
         return []
     breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
@@ -46,12 +44,12 @@ def find_runs(offsets: Offsets) -> list[tuple[int, int]]:
 
 
 def spread_runs(runs: Iterable[tuple[int, int]]) -> Offsets:
-    """Write runs as single offsets again."""
+    """Return the single offsets of half-open runs."""
     return np.concatenate([NO_OFFSETS, *(np.arange(start, end) for start, end in runs)])
 
 
 def plain_runs(coordinates: Coordinates) -> Runs:
-    """Turn coordinates into what messages carry; partitions without any are left out."""
+    """Return coordinates as runs for a message; partitions without offsets are left out."""
     runs: Runs = {}
     for (topic, partition), offsets in sorted(coordinates.items()):
         if len(offsets):
@@ -65,7 +63,7 @@ def count_coordinates(coordinates: Coordinates) -> int:
 
 
 def count_runs(coordinates: Coordinates) -> int:
-    """Count the runs that these records are written as: what a summary has to hold."""
+    """Count the runs of consecutive offsets, which determine the size of the JSON."""
     return sum(
         1 + int(np.count_nonzero(np.diff(offsets) != 1))
         for offsets in coordinates.values()
@@ -74,48 +72,51 @@ def count_runs(coordinates: Coordinates) -> int:
 
 
 def covering_ranges(coordinates: Coordinates) -> dict[str, dict[int, OffsetRange]]:
-    """Give the narrowest range of each partition that holds all of its coordinates."""
+    """Return the smallest range of each partition that contains all of its offsets."""
     ranges: dict[str, dict[int, OffsetRange]] = {}
     for (topic, partition), offsets in sorted(coordinates.items()):
         if len(offsets):
-            covering = OffsetRange(int(offsets[0]), int(offsets[-1]) + 1)
-            ranges.setdefault(topic, {})[partition] = covering
+            covering_range = OffsetRange(int(offsets[0]), int(offsets[-1]) + 1)
+            ranges.setdefault(topic, {})[partition] = covering_range
     return ranges
 
 
 def encode_coordinates(coordinates: Coordinates) -> str:
-    """Write `frazil.coordinates`; a lone offset is a number. Compressed above 4 KiB, as a state."""
+    """Encode `frazil.coordinates`: a single offset is a number, a run is a pair.
+
+    Above 4 KiB the JSON is compressed.
+    """
     return _write(_to_plain(coordinates))
 
 
 def parse_coordinates(text: str) -> dict[Partition, Offsets]:
-    """Read what `encode_coordinates` wrote."""
+    """Parse what `encode_coordinates` wrote."""
     document: Plain = json.loads(unpack(text))
     return _from_plain(document)
 
 
 def encode_dead_letters(letters: DeadLetterCoordinates) -> str:
-    """Write `frazil.letters`: coordinates as above, by attempt."""
+    """Encode `frazil.letters`: coordinates by attempt."""
     return _write({attempt: _to_plain(held) for attempt, held in sorted(letters.items())})
 
 
 def parse_dead_letters(text: str) -> dict[str, Coordinates]:
-    """Read what `encode_dead_letters` wrote."""
+    """Parse what `encode_dead_letters` wrote."""
     documents: Mapping[str, Plain] = json.loads(unpack(text))
     return {attempt: _from_plain(document) for attempt, document in documents.items()}
 
 
 def join_coordinates(parts: Iterable[Coordinates]) -> dict[Partition, Offsets]:
-    """Join records, each once."""
+    """Return the union of several sets of coordinates."""
     joined: dict[Partition, list[Offsets]] = {}
     for part in parts:
         for partition, offsets in part.items():
             joined.setdefault(partition, []).append(offsets)
-    return {place: np.unique(np.concatenate(offsets)) for place, offsets in joined.items()}
+    return {partition: np.unique(np.concatenate(parts)) for partition, parts in joined.items()}
 
 
 def join_dead_letters(parts: Iterable[DeadLetterCoordinates]) -> dict[str, Coordinates]:
-    """Join letters, each once."""
+    """Return the union of several sets of dead letters."""
     joined: dict[str, list[Coordinates]] = {}
     for part in parts:
         for attempt, held in part.items():
@@ -123,13 +124,15 @@ def join_dead_letters(parts: Iterable[DeadLetterCoordinates]) -> dict[str, Coord
     return {attempt: join_coordinates(held) for attempt, held in joined.items()}
 
 
-def subtract_coordinates(coordinates: Coordinates, known: Coordinates) -> dict[Partition, Offsets]:
-    """Leave out what is known; partitions without any left are left out too."""
-    left = {
-        partition: offsets[~np.isin(offsets, known.get(partition, NO_OFFSETS))]
+def subtract_coordinates(
+    coordinates: Coordinates, removed: Coordinates
+) -> dict[Partition, Offsets]:
+    """Return the coordinates that are not in `removed`; empty partitions are left out."""
+    rest = {
+        partition: offsets[~np.isin(offsets, removed.get(partition, NO_OFFSETS))]
         for partition, offsets in coordinates.items()
     }
-    return {partition: offsets for partition, offsets in left.items() if len(offsets)}
+    return {partition: offsets for partition, offsets in rest.items() if len(offsets)}
 
 
 def _to_plain(coordinates: Coordinates) -> Plain:
@@ -154,6 +157,3 @@ def _from_plain(document: Plain) -> dict[Partition, Offsets]:
 
 def _write(document: Mapping[str, object]) -> str:
     return pack(json.dumps(document, separators=(",", ":")))
-
-
-SHOWN_COORDINATES = 20

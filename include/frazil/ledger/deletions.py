@@ -1,7 +1,7 @@
-"""What the ledger says of records that left on purpose: erased on request, or older than kept.
+"""Deletions in the ledger: records erased on request, and rows older than the row expiry keeps.
 
-The snapshot that took them lists each of them, so that nobody has to take its word: what it lists
-must be gone, and nothing else (decision record 16).
+The snapshot of a deletion lists the coordinates of every deleted record, so that an audit can check
+that exactly those are missing (decision record 16).
 """
 
 import hashlib
@@ -32,7 +32,7 @@ KINDS = frozenset({keys.ERASE, keys.EXPIRE_ROWS})
 
 @dataclass(frozen=True)
 class Deletion:
-    """One portion of a deletion: its kind, the run that asks for it, what its summary also says."""
+    """One portion of a deletion; `words` are further entries of its summary."""
 
     kind: str
     stream: str
@@ -41,47 +41,56 @@ class Deletion:
     portion: int = 0
 
     def name(self, table_uuid: str) -> str:
-        """Hash what makes it this one: a run that is repeated finds its own."""
+        """Return the deletion's id; a repeated run computes the same one and finds its commit."""
         words = sorted(self.words.items())
         parts = [table_uuid, self.stream, self.kind, words, self.run_id, self.portion]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def summarize(
-        self, table_uuid: str, rows: int, gone: Coordinates, letters: DeadLetterCoordinates
+        self,
+        table_uuid: str,
+        rows: int,
+        deleted: Coordinates,
+        dead_letters: DeadLetterCoordinates,
     ) -> dict[str, str]:
-        """Write the summary: how many rows go, their coordinates, and the letters that go."""
+        """Return the snapshot summary, with the deleted rows and dead letters."""
         summary = {
             keys.KIND: self.kind,
             keys.STREAM: self.stream,
             keys.BATCH_ID: self.name(table_uuid),
             keys.ROWS_DELETED: str(rows),
-            keys.COORDINATES: encode_coordinates(gone),
+            keys.COORDINATES: encode_coordinates(deleted),
             keys.RUN_ID: self.run_id,
             keys.VERSION: __version__,
             **self.words,
         }
-        return summary | ({keys.LETTERS: encode_dead_letters(letters)} if letters else {})
+        if dead_letters:
+            summary[keys.LETTERS] = encode_dead_letters(dead_letters)
+        return summary
 
 
 def is_deletion(summary: Mapping[str, str]) -> bool:
-    """Say whether a snapshot took records away on purpose."""
+    """Return whether a snapshot is a deletion."""
     return summary.get(keys.KIND) in KINDS
 
 
 def parse_deleted(summary: Mapping[str, str]) -> Coordinates:
-    """Read which rows a deletion took; none of any other snapshot."""
+    """Read the coordinates of the rows that a deletion deleted; empty for other snapshots."""
     text = summary.get(keys.COORDINATES)
     return parse_coordinates(text) if text and is_deletion(summary) else {}
 
 
 def parse_deleted_dead_letters(summary: Mapping[str, str]) -> DeadLetterCoordinates:
-    """Read which letters left; a rewind says again what it stepped behind."""
+    """Read the dead letters that a snapshot deleted.
+
+    A rollback repeats those of the deletions that it rolled back.
+    """
     text = summary.get(keys.LETTERS)
     return parse_dead_letters(text) if text else {}
 
 
 def count_erased(entries: tuple[LedgerEntry, ...]) -> int:
-    """Count the rows that people had erased in these snapshots."""
+    """Count the rows that erasures on request deleted in these snapshots."""
     return sum(
         count_coordinates(parse_deleted(entry.summary))
         for entry in entries
@@ -90,7 +99,7 @@ def count_erased(entries: tuple[LedgerEntry, ...]) -> int:
 
 
 def find_deletion(history: History, partition: Partition, offset: int) -> LedgerEntry | None:
-    """Find the deletion that took a record which did not come back; see `find_deleted`."""
+    """Find the deletion of a record that was not restored since; see `find_deleted`."""
     topic, number = partition
     is_replayed = False
     for entry in walk_ancestors(history):
@@ -101,10 +110,10 @@ def find_deletion(history: History, partition: Partition, offset: int) -> Ledger
             if kind == keys.INGEST:
                 return None
             is_replayed = True
-        letters = (
+        dead_letters = (
             parse_deleted_dead_letters(entry.summary).values() if is_deletion(entry.summary) else ()
         )
-        parts = (parse_deleted(entry.summary), *letters)
+        parts = (parse_deleted(entry.summary), *dead_letters)
         if any(np.isin(offset, part.get(partition, NO_OFFSETS)) for part in parts) and (
             kind == keys.ERASE or not is_replayed
         ):

@@ -1,4 +1,4 @@
-"""Snapshots by others that changed rows: noticed always, allowed or refused by policy."""
+"""Snapshots of other writers that changed rows, and the policy `table.other_writers`."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -11,15 +11,16 @@ OtherWriters = Literal["allow", "refuse"]
 
 
 def list_foreign_snapshots(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
-    """List the snapshots of others that changed rows: nobody reads their changes again.
+    """List the snapshots of other writers that changed rows.
 
-    Compaction changes none, and a staged merge is ours, told by the seal above it.
+    Compaction (operation `replace`) changes no rows. A staged snapshot has no `frazil.kind` either;
+    it is recognised by the fast-forward snapshot that names it as its source.
     """
-    known = tuple(entries)
-    staged = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in known}
+    snapshots = tuple(entries)
+    staged = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in snapshots}
     return tuple(
         entry
-        for entry in known
+        for entry in snapshots
         if keys.KIND not in entry.summary
         and entry.summary.get("operation") != "replace"
         and str(entry.snapshot_id) not in staged
@@ -27,7 +28,7 @@ def list_foreign_snapshots(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry,
 
 
 def count_foreign_snapshots(history: History) -> int:
-    """Count them since the table was made; what came with one that was taken over is none."""
+    """Count the snapshots of other writers since the table was created or adopted."""
     entries: list[LedgerEntry] = []
     for entry in walk_ancestors(history):
         if entry.summary.get(keys.KIND) == keys.ADOPT:
@@ -37,27 +38,28 @@ def count_foreign_snapshots(history: History) -> int:
 
 
 def require_sole_writer(history: History, stream: str, policy: OtherWriters) -> None:
-    """Halt a stream that allows none where others changed rows since its newest state.
+    """Check that no other writer changed rows since the stream's newest state.
 
     Raises:
-        WriterActiveError: a person takes the changes back, or allows them.
+        WriterActiveError: one did, and the policy is `refuse`.
     """
     if policy == "allow":
         return
     newer: list[LedgerEntry] = []
-    carrier = None
+    state_snapshot = None
     for entry in walk_ancestors(history):
         if keys.state_key(stream) in entry.summary:
-            carrier = entry
+            state_snapshot = entry
             break
         newer.append(entry)
     foreign = list_foreign_snapshots(newer)
-    if carrier is None or not foreign:
+    if state_snapshot is None or not foreign:
         return
-    told = ", ".join(f"{e.snapshot_id} ({e.summary.get('operation')})" for e in reversed(foreign))
+    listed = ", ".join(f"{e.snapshot_id} ({e.summary.get('operation')})" for e in reversed(foreign))
+    good_id = state_snapshot.snapshot_id
     raise WriterActiveError(
         f"stream {stream}: another writer changed rows of {history.table} since snapshot "
-        f"{carrier.snapshot_id}: {told}; table.other_writers is refuse, nothing was written",
-        f"`frazil recover {stream} --to-snapshot {carrier.snapshot_id}` shows how to take the "
-        "changes back; to keep them set table.other_writers to allow",
+        f"{good_id}: {listed}; table.other_writers is refuse, nothing was written",
+        f"`frazil recover {stream} --to-snapshot {good_id}` previews a rollback of these changes; "
+        "to keep them, set table.other_writers to allow in the stream file",
     )

@@ -1,7 +1,7 @@
-"""The ledger read as a chain: do epochs rise and ranges join as protocol.md says (I2, I3, I4)?
+"""A stream's history on branch main: its steps, and the offsets that each step published.
 
-Pure functions of main's ancestry. What the chain says was published is what the rows are then
-compared with.
+Pure functions over main's ancestry. Audits, replays, redrives and cluster moves compare these
+spans of offsets with rows and with Kafka; within one topic incarnation an offset is one record.
 """
 
 import json
@@ -31,11 +31,11 @@ _FIRST_KINDS = frozenset({keys.BOOTSTRAP, keys.ADOPT, keys.REWIND})
 
 @dataclass(frozen=True)
 class Step:
-    """One snapshot of main that speaks of the stream, with the state before and after it.
+    """One snapshot of main that concerns the stream, with the state before and after it.
 
-    `taken` are the dead letters that a redrive brought back; where they are of an earlier log,
-    `resolved_before` is the snapshot that ended it. `gone` are the rows and
-    `deleted_dead_letters` the letters that left on purpose, for whichever stream of the table.
+    `resolved` are the dead letters that a redrive restored; if they are from an earlier topic
+    incarnation, `resolved_before` is the id of the snapshot that ended it. `deleted` and
+    `deleted_dead_letters` are the records that a deletion removed, for any stream of the table.
     """
 
     entry: LedgerEntry
@@ -49,13 +49,13 @@ class Step:
     resolved_before: int | None = None
 
     def __str__(self) -> str:
-        """Name the snapshot in a finding."""
+        """Return kind and snapshot id, for an audit's finding."""
         return f"{self.kind} snapshot {self.entry.snapshot_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Offsets of one partition that the step at `index` published."""
+    """Half-open range of offsets of one partition that the step at `index` published."""
 
     start: int
     end: int
@@ -64,12 +64,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Spans:
-    """What was published of one partition, oldest first.
+    """The published offsets of one partition, oldest first.
 
-    `earlier` lie before a recorded gap that took the offsets back (the topic was created again or
-    its log truncated) or before a move to another cluster: Kafka's records there are others now.
-    `restarts` are the indexes of those steps. Rows below `floor` came before the ledger begins and
-    are not judged.
+    A partition's log restarts when a recorded gap sets its offsets back (the topic was recreated or
+    truncated) and when the stream moves to another cluster: the same offsets are other records
+    then. `restarts` are the indexes of those steps; the spans before the last one are `earlier`.
+    Rows below `floor` were there before the ledger begins and are not audited.
     """
 
     current: tuple[Span, ...] = ()
@@ -79,12 +79,12 @@ class Spans:
 
     @property
     def every(self) -> tuple[Span, ...]:
-        """Give all spans, oldest first."""
+        """Return all spans, oldest first."""
         return (*self.earlier, *self.current)
 
     @property
     def incarnations(self) -> tuple[tuple[Span, ...], ...]:
-        """Give the spans of each log apart: within one of them an offset is one record."""
+        """Return the spans by topic incarnation: within one, an offset is one record."""
         bounds = (-1, *self.restarts)
         ends = (*self.restarts, None)
         return tuple(
@@ -94,7 +94,7 @@ class Spans:
 
 
 def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
-    """List what main's ancestry says of a stream, oldest first."""
+    """List the steps of a stream on main, oldest first."""
     steps: list[Step] = []
     state: StreamState | None = None
     for entry in reversed(list(walk_ancestors(history))):
@@ -106,18 +106,18 @@ def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
         has_ranges = is_own and keys.RANGES in entry.summary
         ranges = parse_ranges(entry.summary[keys.RANGES]) if has_ranges else {}
         kind = entry.summary.get(keys.KIND, "")
-        has_taken = is_own and kind == keys.REDRIVE and keys.COORDINATES in entry.summary
-        taken = parse_coordinates(entry.summary[keys.COORDINATES]) if has_taken else {}
+        has_resolved = is_own and kind == keys.REDRIVE and keys.COORDINATES in entry.summary
+        resolved = parse_coordinates(entry.summary[keys.COORDINATES]) if has_resolved else {}
         before = entry.summary.get(keys.LETTERS_BEFORE)
-        gone = (parse_deleted(entry.summary), parse_deleted_dead_letters(entry.summary))
-        resolved_before = int(before) if has_taken and before else None
-        steps.append(Step(entry, kind, state, after, ranges, taken, *gone, resolved_before))
+        deleted = (parse_deleted(entry.summary), parse_deleted_dead_letters(entry.summary))
+        resolved_before = int(before) if has_resolved and before else None
+        steps.append(Step(entry, kind, state, after, ranges, resolved, *deleted, resolved_before))
         state = after or state
     return tuple(steps)
 
 
 def iterate_moves(before: StreamState, after: StreamState) -> Iterator[tuple[Partition, int, int]]:
-    """Yield each partition's next offset before and after; unknown ones begin at 0."""
+    """Yield each partition with its next offset before and after; 0 where a state has none."""
     for topic in sorted({*before.offsets, *after.offsets}):
         pairs = zip_longest(
             before.offsets.get(topic, ()), after.offsets.get(topic, ()), fillvalue=0
@@ -127,7 +127,7 @@ def iterate_moves(before: StreamState, after: StreamState) -> Iterator[tuple[Par
 
 
 def list_attempts(steps: tuple[Step, ...]) -> dict[int, str]:
-    """Name the attempt that each batch published, by the batch's index."""
+    """Map the index of each step that published rows to its attempt id."""
     return {
         index: step.entry.summary[keys.ATTEMPT]
         for index, step in enumerate(steps)
@@ -136,7 +136,7 @@ def list_attempts(steps: tuple[Step, ...]) -> dict[int, str]:
 
 
 def list_spans(steps: tuple[Step, ...]) -> dict[Partition, Spans]:
-    """List what was published of each partition, apart by the logs that it was read from."""
+    """Return the published spans of each partition."""
     current: defaultdict[Partition, list[Span]] = defaultdict(list)
     earlier: defaultdict[Partition, list[Span]] = defaultdict(list)
     restarts: defaultdict[Partition, tuple[int, ...]] = defaultdict(tuple)
@@ -158,7 +158,7 @@ def list_spans(steps: tuple[Step, ...]) -> dict[Partition, Spans]:
 
 
 def list_restarts(step: Step) -> list[Partition]:
-    """List the partitions that go on in another log: after a recorded gap, or a move."""
+    """List the partitions whose log restarts at this step: after a recorded gap, or a move."""
     if step.kind not in {keys.GAP, keys.MOVE} or step.before is None or step.after is None:
         return []
     before, after = step.before.topic_ids, step.after.topic_ids
@@ -172,19 +172,25 @@ def list_restarts(step: Step) -> list[Partition]:
 
 
 def list_moved(steps: tuple[Step, ...]) -> dict[Partition, int]:
-    """List where the newest move put partitions, unless their topic was created again since."""
+    """Map partitions to the offset at which the newest cluster move continued.
+
+    The offset is 0 if the topic was recreated since that move.
+    """
     found: dict[Partition, int] = {}
     for step in steps:
         restarts = list_restarts(step)
         if step.before is not None and step.after is not None:
             moves = iterate_moves(step.before, step.after)
             is_move = step.kind == keys.MOVE
-            found |= {place: end if is_move else 0 for place, _, end in moves if place in restarts}
+            found |= {each: end if is_move else 0 for each, _, end in moves if each in restarts}
     return found
 
 
 def _list_floors(step: Step) -> dict[Partition, int]:
-    """Find the offsets below which rows came before the ledger: adopted, or their history lost."""
+    """Find the offsets below which rows are older than the ledger.
+
+    Such rows were adopted with the table, or the snapshots that published them are lost.
+    """
     is_lost = step.before is None and step.kind != keys.BOOTSTRAP
     if step.after is None or not (is_lost or step.kind == keys.ADOPT):
         return {}
@@ -197,12 +203,12 @@ def _list_floors(step: Step) -> dict[Partition, int]:
 
 
 def is_history_cut(steps: tuple[Step, ...]) -> bool:
-    """Say whether the first state known is not one that begins a stream."""
+    """Return whether the snapshots that began the stream are missing."""
     return bool(steps) and steps[0].kind not in _FIRST_KINDS
 
 
 def count_adopted_rows(steps: tuple[Step, ...]) -> int:
-    """Count the rows that came with a table when it was taken over."""
+    """Count the rows that were in the table when it was adopted."""
     return sum(
         json.loads(step.entry.summary.get(keys.ADOPTED, "{}")).get("rows", 0)
         for step in steps
@@ -211,7 +217,7 @@ def count_adopted_rows(steps: tuple[Step, ...]) -> int:
 
 
 def list_adopted(steps: tuple[Step, ...]) -> dict[Partition, int]:
-    """List the offsets at which a table was taken over, of logs that are still read."""
+    """Map partitions to the offset at which the table was adopted, if their log is still read."""
     found: dict[Partition, int] = {}
     for step in steps:
         for partition in list_restarts(step):
@@ -223,7 +229,7 @@ def list_adopted(steps: tuple[Step, ...]) -> dict[Partition, int]:
 
 
 def list_topics(history: History) -> frozenset[str]:
-    """List the topics of every stream that main's ancestry carries."""
+    """List the topics of all streams with a state in main's ancestry."""
     return frozenset(
         topic
         for entry in walk_ancestors(history)
@@ -234,10 +240,11 @@ def list_topics(history: History) -> frozenset[str]:
 
 
 UNCLAIMED = -1
+"""The index that stands for no step."""
 
 
 def find_owners(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
-    """Give for each offset the index of the last span that covers it, -1 for none."""
+    """Return for each offset the step of the last span that covers it, or `UNCLAIMED`."""
     owners = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
     for span in spans:
         low, high = np.searchsorted(offsets, [span.start, span.end])
@@ -246,7 +253,7 @@ def find_owners(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
 
 
 def count_covers(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
-    """Give for each offset how many spans cover it."""
+    """Return for each offset how many spans cover it."""
     covers = np.zeros(len(offsets), dtype=np.int64)
     for span in spans:
         low, high = np.searchsorted(offsets, [span.start, span.end])
@@ -257,17 +264,18 @@ def count_covers(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
 def find_deleted(
     steps: tuple[Step, ...], spans: Spans, partition: Partition, kinds: frozenset[str] = KINDS
 ) -> Offsets:
-    """Give the offsets of a partition whose records left on purpose and did not come back.
+    """Return the offsets of a partition whose records were deleted and not restored since.
 
-    What was erased only another record at the same offset brings back: a batch, after the topic
-    was created again. What was merely too old a replay brings back too.
+    A replay restores rows that had expired, but never erased ones: at the offset of an erased
+    record only a batch may publish again, which is another record of a recreated topic.
     """
     parts = [NO_OFFSETS]
     for index, step in enumerate(steps):
         if step.kind not in kinds:
             continue
-        letters = [held.get(partition, NO_OFFSETS) for held in step.deleted_dead_letters.values()]
-        offsets = np.unique(np.concatenate([step.deleted.get(partition, NO_OFFSETS), *letters]))
+        rows = step.deleted.get(partition, NO_OFFSETS)
+        dead = [each.get(partition, NO_OFFSETS) for each in step.deleted_dead_letters.values()]
+        offsets = np.unique(np.concatenate([rows, *dead]))
         later = [
             span
             for span in spans.every

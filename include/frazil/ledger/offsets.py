@@ -1,4 +1,4 @@
-"""Half-open offset ranges per topic and partition, and their JSON forms."""
+"""Half-open offset ranges, next offsets and single offsets, in JSON and as command-line options."""
 
 import json
 import re
@@ -11,41 +11,42 @@ from frazil.ledger.keys import unpack
 
 @dataclass(frozen=True, order=True, slots=True)
 class OffsetRange:
-    """Offsets of one partition: `start` is read, `end` is the next to read after it."""
+    """Half-open range of offsets of one partition: `start` is included, `end` is not."""
 
     start: int
     end: int
 
     def __post_init__(self) -> None:
-        """Refuse what is no range."""
+        """Check that 0 ≤ start ≤ end."""
         if self.start < 0 or self.end < self.start:
             message = f"not a half-open range: [{self.start}, {self.end})"
             raise ValueError(message)
 
     @property
     def width(self) -> int:
-        """Count the offsets, holes included."""
+        """Return the number of offsets, including offset holes."""
         return self.end - self.start
 
     def holds(self, offset: int) -> bool:
-        """Say whether the offset lies inside."""
+        """Return whether the range contains the offset."""
         return self.start <= offset < self.end
 
 
 Ranges = Mapping[str, Mapping[int, OffsetRange]]
-"""topic → partition → range; only partitions that move."""
-
+"""topic → partition → range; partitions without new offsets are left out."""
 
 Runs = dict[str, dict[int, list[tuple[int, int]]]]
-"""topic → partition → ascending half-open runs of exact offsets: what messages carry."""
-
+"""topic → partition → ascending half-open runs of exact offsets; the form used in messages."""
 
 NextOffsets = Mapping[str, tuple[int, ...]]
 """topic → the next offset to read of partition 0, 1, 2 …"""
 
+RANGE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}$"
+OFFSET_LOCATION_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
+
 
 def encode_ranges(ranges: Ranges) -> str:
-    """Write ranges as the canonical JSON of `frazil.ranges` (protocol.md)."""
+    """Encode ranges as the canonical JSON of `frazil.ranges` (protocol.md)."""
     plain = {
         topic: {str(p): [r.start, r.end] for p, r in sorted(by_partition.items())}
         for topic, by_partition in sorted(ranges.items())
@@ -54,7 +55,7 @@ def encode_ranges(ranges: Ranges) -> str:
 
 
 def parse_ranges(text: str) -> Ranges:
-    """Read what `encode_ranges` wrote, packed or not."""
+    """Parse what `encode_ranges` wrote, packed or not."""
     return {
         topic: {int(p): OffsetRange(start, end) for p, (start, end) in by_partition.items()}
         for topic, by_partition in json.loads(unpack(text)).items()
@@ -62,7 +63,7 @@ def parse_ranges(text: str) -> Ranges:
 
 
 def unpack_ranges(plain: Mapping[str, Mapping[int, tuple[int, int]]]) -> Ranges:
-    """Turn what messages carry into ranges."""
+    """Return the ranges of a message; the inverse of `plain_ranges`."""
     return {
         topic: {p: OffsetRange(*pair) for p, pair in by_partition.items()}
         for topic, by_partition in plain.items()
@@ -77,17 +78,17 @@ def iterate_ranges(ranges: Ranges) -> Iterator[tuple[str, int, OffsetRange]]:
 
 
 def describe_ranges(ranges: Ranges) -> str:
-    """Write ranges as people read them: `flights-0 [0, 100)`."""
+    """Describe ranges for people, for example `flights-0 [0, 100)`."""
     return ", ".join(f"{t}-{p} [{r.start}, {r.end})" for t, p, r in iterate_ranges(ranges))
 
 
 def count_offsets(ranges: Ranges) -> int:
-    """Count the offsets in all ranges; Kafka may deliver fewer records (holes)."""
+    """Count the offsets in all ranges; Kafka delivers fewer records where there are holes."""
     return sum(r.width for _, _, r in iterate_ranges(ranges))
 
 
 def advance(offsets: NextOffsets, ranges: Ranges) -> NextOffsets:
-    """Move the next offsets past the ranges; new partitions and topics are added from 0."""
+    """Return the next offsets after the ranges; new topics and partitions start at 0."""
     moved = {topic: list(values) for topic, values in offsets.items()}
     for topic, partition, offset_range in iterate_ranges(ranges):
         values = moved.setdefault(topic, [])
@@ -96,49 +97,46 @@ def advance(offsets: NextOffsets, ranges: Ranges) -> NextOffsets:
     return {topic: tuple(values) for topic, values in moved.items()}
 
 
-RANGE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}$"
-
-
 def parse_offset_ranges(texts: tuple[str, ...]) -> Ranges:
-    """Read ranges of offsets, one per partition.
+    """Parse `topic:partition:start-end` options, one per partition.
 
     Raises:
-        ConfigurationError: a range cannot be read, or a partition is named twice.
+        ConfigurationError: a range has another form, or a partition is named twice.
     """
-    chosen: dict[str, dict[int, OffsetRange]] = {}
+    ranges: dict[str, dict[int, OffsetRange]] = {}
     for text in texts:
-        topic, partition, span = parse_range(text)
-        if partition in chosen.setdefault(topic, {}):
+        topic, partition, offset_range = parse_range(text)
+        if partition in ranges.setdefault(topic, {}):
             raise ConfigurationError(
                 f"{topic}-{partition} is named twice", "give one range for each partition"
             )
-        chosen[topic][partition] = span
-    return chosen
+        ranges[topic][partition] = offset_range
+    return ranges
 
 
 def parse_range(text: str) -> tuple[str, int, OffsetRange]:
-    """Read one range, half-open, as topic, partition and offsets.
+    """Parse `topic:partition:start-end` into topic, partition and half-open range.
 
     Raises:
-        ConfigurationError: it is none, or holds no offset.
+        ConfigurationError: the text has another form, or the range is empty.
     """
     if re.match(RANGE_PATTERN, text) is None:
         raise ConfigurationError(
-            f"{text!r} is no range of offsets",
-            "write topic:partition:start-end, the end exclusive, as flights:0:100-200",
+            f"{text!r} is not a range of offsets",
+            "write topic:partition:start-end with an exclusive end, for example flights:0:100-200",
         )
     topic, partition, span = text.split(":")
     start, end = map(int, span.split("-"))
     if start >= end:
         raise ConfigurationError(
             f"{text!r} is an empty range: its end is exclusive",
-            f"the one offset {start} is {topic}:{partition}:{start}-{start + 1}",
+            f"write {topic}:{partition}:{start}-{start + 1} for the single offset {start}",
         )
     return topic, int(partition), OffsetRange(start, end)
 
 
 def plain_ranges(ranges: Ranges) -> dict[str, dict[int, tuple[int, int]]]:
-    """Turn ranges into what messages carry."""
+    """Return ranges in the form used in messages."""
     return {
         topic: {p: (r.start, r.end) for p, r in sorted(by_partition.items())}
         for topic, by_partition in sorted(ranges.items())
@@ -146,13 +144,13 @@ def plain_ranges(ranges: Ranges) -> dict[str, dict[int, tuple[int, int]]]:
 
 
 def plain_offsets(offsets: NextOffsets) -> dict[str, tuple[int, ...]]:
-    """Turn next offsets into what messages carry."""
+    """Return next offsets in the form used in messages."""
     return {topic: tuple(values) for topic, values in sorted(offsets.items())}
 
 
 @dataclass(frozen=True)
 class OffsetLocation:
-    """One record's coordinate."""
+    """The topic, partition and offset of one record."""
 
     topic: str
     partition: int
@@ -160,17 +158,15 @@ class OffsetLocation:
 
 
 def parse_offset_location(text: str) -> OffsetLocation:
-    """Read `topic:partition:offset`.
+    """Parse `topic:partition:offset`.
 
     Raises:
         ConfigurationError: the text has another form.
     """
     if re.match(OFFSET_LOCATION_PATTERN, text) is None:
         raise ConfigurationError(
-            f"{text!r} is no place in a topic", "write topic:partition:offset, as flights:0:4711"
+            f"{text!r} is not topic:partition:offset",
+            "write topic, partition and offset, for example flights:0:4711",
         )
     topic, partition, offset = text.split(":")
     return OffsetLocation(topic, int(partition), int(offset))
-
-
-OFFSET_LOCATION_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"

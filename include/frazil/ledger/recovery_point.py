@@ -1,6 +1,6 @@
-"""The ledger read back from snapshots: ancestry and recovery point, as pure functions.
+"""A table's history and the recovery point of a stream, as pure functions over snapshots.
 
-Protocol.md, "State lives in the table, nowhere else".
+See docs/protocol.md, "State lives in the table, nowhere else".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,19 +14,22 @@ from frazil.ledger.state import Hint, StreamState, parse_hint, parse_state
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One snapshot as the ledger sees it."""
+    """One snapshot: ids, commit time in ms and summary."""
 
     snapshot_id: int
     parent_id: int | None
     committed_at_ms: int
     summary: Mapping[str, str]
     is_first: bool = field(default=False, compare=False)
-    """It began its table: it never had a parent that somebody could have erased."""
+    """Whether it is the table's first snapshot, which has no parent to look for in the archive."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What `frazil.ledger` holds of one table name: rows of this table and of earlier ones."""
+    """The rows of `frazil.ledger` for one table name.
+
+    `entries` are of the present table; a dropped table of the same name has another uuid.
+    """
 
     entries: Mapping[int, LedgerEntry]
     earlier_uuids: frozenset[str] = frozenset()
@@ -38,7 +41,7 @@ EMPTY_ARCHIVE = Archive({})
 
 @dataclass(frozen=True)
 class History:
-    """A table's snapshots and properties at one moment, with the archive behind them."""
+    """A table's snapshots and properties at one moment; the archive is loaded when needed."""
 
     table: str
     table_uuid: str
@@ -48,25 +51,25 @@ class History:
     load_archive: Callable[[], Archive] = lambda: EMPTY_ARCHIVE
 
     def hint(self, stream: str) -> Hint | None:
-        """Read the stream's hint."""
+        """Return the stream's hint property; None if it has none."""
         text = self.properties.get(keys.hint_key(stream))
         return parse_hint(text, f"table {self.table}, stream {stream},") if text else None
 
 
 @dataclass(frozen=True)
 class RecoveryPoint:
-    """The only owner of progress: the newest state on main's ancestry."""
+    """The newest state of a stream in main's ancestry, and the snapshot that holds it."""
 
     state: StreamState
     snapshot_id: int
 
 
 def walk_ancestors(history: History, *, beyond_metadata: bool = True) -> Iterator[LedgerEntry]:
-    """Yield main's ancestors, newest first, through the metadata and then the archive.
+    """Yield main's ancestors, newest first, from the metadata and then from the archive.
 
-    The archive is loaded only where the metadata ends. A parent id that somebody erased is taken
-    from the archive, where it was written while the parent was there; the table's first snapshot
-    never had one, so that young tables read no archive.
+    The archive is loaded only where the metadata ends: at a snapshot that is expired, or whose
+    parent id was removed. The table's first snapshot has no parent, so tables with a complete
+    history never load it.
     """
     current = history.head
     seen: set[int] = set()
@@ -83,22 +86,22 @@ def walk_ancestors(history: History, *, beyond_metadata: bool = True) -> Iterato
 
 
 def read_state(history: History, entry: LedgerEntry, stream: str) -> StreamState:
-    """Read the state of a stream that a snapshot carries.
+    """Read a stream's state from the summary of a snapshot.
 
     Raises:
-        UnknownStateError: table, snapshot and stream are named.
+        UnknownStateError: this release cannot read the state.
     """
     where = f"snapshot {entry.snapshot_id} of table {history.table}, stream {stream},"
     return parse_state(entry.summary[keys.state_key(stream)], where, stream)
 
 
 def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
-    """Find the stream's recovery point; None means that the stream is new.
+    """Find the stream's recovery point; None if the stream is new.
 
     Raises:
-        ForeignRollbackError: the hint is ahead of the carrier.
-        HistoryCutError: there is no carrier, but a hint or an archive row of the stream.
-        TableRecreatedError: the archive knows the stream in a table of this name with another uuid.
+        ForeignRollbackError: the hint's epoch is above that of the newest state on main.
+        HistoryCutError: main has no state, but there is a hint or an archived state.
+        TableRecreatedError: the archive has the stream in a table of this name with another uuid.
     """
     key = keys.state_key(stream)
     hint = history.hint(stream)
@@ -107,11 +110,11 @@ def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
             state = read_state(history, entry, stream)
             if hint is not None and hint.epoch > state.epoch:
                 raise ForeignRollbackError(
-                    f"table {history.table}: main carries epoch {state.epoch} of stream {stream} "
+                    f"table {history.table}: main is at epoch {state.epoch} of stream {stream} "
                     f"(snapshot {entry.snapshot_id}), but epoch {hint.epoch} (snapshot "
-                    f"{hint.snapshot_id}) was published: somebody rolled the table back",
+                    f"{hint.snapshot_id}) was published: another tool rolled the table back",
                     f"`frazil recover {stream} --reingest` reads the rolled-back range again, "
-                    "`--skip` leaves it out as a recorded gap; both only show it until you add "
+                    "`--skip` records it as a gap; both are previews until you add "
                     "--by YOU --reason WHY --no-dry-run",
                 )
             return RecoveryPoint(state, entry.snapshot_id)
@@ -120,31 +123,31 @@ def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
 
 
 def _require_recoverable_state(history: History, stream: str, hint: Hint | None) -> None:
-    """Halt where a state once was: starting over would double or lose rows (C1, C6)."""
+    """Check that the stream never had a state: starting over would double or lose rows (C1, C6)."""
     archive = history.load_archive()
     key = keys.state_key(stream)
     if hint is not None or any(key in entry.summary for entry in archive.entries.values()):
         where = f"snapshot {hint.snapshot_id}, epoch {hint.epoch}" if hint else "the ledger archive"
         raise HistoryCutError(
             f"table {history.table}: main has no state of stream {stream}, but there was one "
-            f"({where}); its snapshots were removed by others",
-            f"`frazil snapshots {stream}` shows what the archive holds; then "
+            f"({where}); another tool removed its snapshots",
+            f"`frazil snapshots {stream}` lists the archived snapshots; then "
             f"`frazil recover {stream} --reingest --by YOU --reason WHY --no-dry-run`",
         )
     if stream in archive.earlier_streams:
         raise TableRecreatedError(
-            f"table {history.table} has uuid {history.table_uuid}, but the ledger holds stream "
+            f"table {history.table} has uuid {history.table_uuid}, but the ledger has stream "
             f"{stream} in a table of this name with uuid {', '.join(archive.earlier_uuids)}: "
-            "it was dropped and created again",
+            "the table was dropped and created again",
             f"`frazil recover {stream} --new-table --by YOU --reason WHY --no-dry-run` starts "
-            "over from source.start, or restore the old table",
+            "over from source.start; otherwise restore the old table",
         )
 
 
 def find_batch(
     history: History, batch_id: str, *, beyond_metadata: bool = True
 ) -> LedgerEntry | None:
-    """Find the ancestor of main that published this batch."""
+    """Find the ancestor of main with this batch id; None if there is none."""
     for entry in walk_ancestors(history, beyond_metadata=beyond_metadata):
         if entry.summary.get(keys.BATCH_ID) == batch_id:
             return entry
@@ -152,9 +155,9 @@ def find_batch(
 
 
 def find_adopted(history: History, stream: str) -> NextOffsets:
-    """Find the offsets below which a stream's rows came with its table; empty if none did.
+    """Find the offsets at which a stream's table was adopted; rows below them are older.
 
-    They say nothing of a cluster that the stream was moved to since.
+    Empty if the table was not adopted, or the stream was moved to another cluster since.
     """
     for entry in walk_ancestors(history):
         is_own = entry.summary.get(keys.STREAM) == stream
@@ -166,7 +169,7 @@ def find_adopted(history: History, stream: str) -> NextOffsets:
 
 
 def list_streams(history: History) -> tuple[str, ...]:
-    """List the streams that have a hint or a state on this table."""
+    """List the streams that have a hint or a state in the table's metadata."""
     names = _names_after(keys.HINT_PREFIX, history.properties)
     for entry in walk_ancestors(history, beyond_metadata=False):
         names |= _names_after(keys.STATE_PREFIX, entry.summary)
@@ -178,10 +181,10 @@ def _names_after(prefix: str, texts: Iterable[str]) -> set[str]:
 
 
 def find_recovery_points(history: History, *streams: str) -> dict[str, RecoveryPoint]:
-    """Find the recovery point of the named streams and of every other one on the table.
+    """Find the recovery points of all streams of the table, including the named ones.
 
     Raises:
-        TableError: one of them halts; maintenance leaves such a table to a person.
+        TableError: one of the streams is halted.
     """
     names = sorted({*list_streams(history), *streams})
     found = {name: find_recovery_point(history, name) for name in names}
@@ -190,7 +193,7 @@ def find_recovery_points(history: History, *streams: str) -> dict[str, RecoveryP
 
 @dataclass(frozen=True)
 class PublishedBatch:
-    """A batch on main: by this call, or found there."""
+    """A batch on main; `already_published` if an earlier call committed it."""
 
     entry: LedgerEntry
     already_published: bool

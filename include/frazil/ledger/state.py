@@ -1,4 +1,4 @@
-"""The state of a stream as each snapshot carries it, and the hint beside it."""
+"""The state of a stream in snapshot summaries, and its hint in the table's properties."""
 
 import json
 import zlib
@@ -15,7 +15,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class StreamState:
-    """Where a stream stands: epoch, batch, next offsets, and what it reads from."""
+    """A stream's progress: epoch, batch id, next offsets, topic ids and cluster id."""
 
     epoch: int
     batch: str
@@ -30,7 +30,7 @@ class StreamState:
 
 @dataclass(frozen=True)
 class Hint:
-    """A table property: never the truth, but it shows what others rolled back."""
+    """The hint property: never the truth, but it reveals a rollback by another tool."""
 
     epoch: int
     batch: str
@@ -38,7 +38,7 @@ class Hint:
 
 
 def encode_state(state: StreamState) -> str:
-    """Write a state as `frazil.state.<stream>`."""
+    """Encode the value of `frazil.state.<stream>`."""
     text = json.dumps(
         {
             "v": VERSION,
@@ -54,19 +54,19 @@ def encode_state(state: StreamState) -> str:
 
 
 def parse_state(text: str, where: str = "a snapshot", stream: str = "STREAM") -> StreamState:
-    """Read what `encode_state` wrote; `where` it stands, and whose, is told if it cannot be read.
+    """Parse what `encode_state` wrote; `where` and `stream` are for the error.
 
     Raises:
-        UnknownStateError: this release does not know its form; nobody may guess offsets.
+        UnknownStateError: this release cannot read the state.
     """
     try:
         return _read_plain(text)
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise UnknownStateError(
-            f"{where} carries a state that cannot be read ({type(error).__name__}: {error}): "
+            f"{where} has a state that cannot be read ({type(error).__name__}: {error}): "
             f"{text[:200]}; nothing was written",
-            "run the newer release that wrote it; if somebody edited it, roll the table back to a "
-            f"snapshot before it with its engine, then `frazil recover {stream} --reingest`",
+            "run the newer release that wrote it; if it was edited by hand, roll the table back to "
+            f"an earlier snapshot with Spark, then run `frazil recover {stream} --reingest`",
         ) from error
 
 
@@ -85,7 +85,7 @@ def _read_plain(text: str) -> StreamState:
 
 
 def encode_hint(hint: Hint) -> str:
-    """Write a hint as the table property `frazil.hint.<stream>`."""
+    """Encode the value of the table property `frazil.hint.<stream>`."""
     return json.dumps(
         {"epoch": hint.epoch, "batch": hint.batch, "snapshot-id": hint.snapshot_id},
         separators=(",", ":"),
@@ -93,10 +93,10 @@ def encode_hint(hint: Hint) -> str:
 
 
 def parse_hint(text: str, where: str = "a table") -> Hint:
-    """Read what `encode_hint` wrote; `where` it stands is told if it cannot be read.
+    """Parse what `encode_hint` wrote; `where` is for the error.
 
     Raises:
-        UnknownStateError: without it nobody could tell a rollback by others.
+        UnknownStateError: this release cannot read the hint.
     """
     try:
         plain = json.loads(text)
@@ -105,13 +105,13 @@ def parse_hint(text: str, where: str = "a table") -> Hint:
         raise UnknownStateError(
             f"{where} has a property frazil.hint.… that cannot be read ({type(error).__name__}: "
             f"{error}): {text[:200]}; nothing was written",
-            "unset the property if `frazil audit` of a copy of the table is clean: the next batch "
-            "writes it anew",
+            "run `frazil audit` on a copy of the table without the property; if it finds nothing, "
+            "unset the property here: the next batch writes it again",
         ) from error
 
 
 def hint_properties(states: Mapping[str, StreamState], snapshot_id: int) -> dict[str, str]:
-    """Write the hints of every stream whose state a snapshot carries."""
+    """Return the hint properties for the states that a snapshot holds."""
     return {
         keys.hint_key(stream): encode_hint(Hint(state.epoch, state.batch, snapshot_id))
         for stream, state in states.items()

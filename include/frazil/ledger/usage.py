@@ -1,7 +1,8 @@
-"""What a step of a batch used: CPU time, and requests of Frazil's own processes.
+"""Resource usage of the steps of a batch: CPU time, and requests of Frazil's own processes.
 
-A process counts from its beginning, or from when it was last asked: so imports are counted, and
-nothing twice, whether Airflow runs each step in a process of its own or `frazil run` all in one.
+Counters run from the start of the process and are reset when they are read. So imports are
+included and nothing is counted twice, whether Airflow runs each step in its own process or
+`frazil run` runs all of them in one.
 """
 
 import json
@@ -19,10 +20,10 @@ Request = Literal["kafka", "catalog", "files"]
 
 
 class Usage(BaseModel):
-    """What was used; CPU in milliseconds, `None` where nobody could measure Spark's.
+    """The usage of one step; CPU time in ms, `spark_cpu_ms` is None if it was not measured.
 
-    `kafka` are calls of the admin client, `catalog` loads and commits of tables, `files` what was
-    opened, written or deleted in the warehouse; what Spark asks for itself is not among them.
+    `kafka` counts calls of the admin client, `catalog` loads and commits of tables, `files` files
+    opened, written or deleted in the warehouse. Requests by Spark are not included.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
@@ -35,12 +36,12 @@ class Usage(BaseModel):
 
 
 class _Counters:
-    """What this process used and has not told yet."""
+    """What this process used since its counters were last reset."""
 
     def __init__(self) -> None:
-        """Begin at nothing: a process that has just begun."""
+        """Start all counters at zero."""
         self.requests: Counter[Request] = Counter()
-        self.told_seconds = 0.0
+        self.reported_cpu_seconds = 0.0
         self.jobs_ms = 0
         self.spark_ms: int | None = None
 
@@ -48,13 +49,13 @@ class _Counters:
 _counters = _Counters()
 
 
-def _begin() -> None:
-    """Forget what the process used of which this one is a fork."""
-    global _counters  # noqa: PLW0603 - one set of counters per process is what is meant
+def _reset() -> None:
+    """Reset the counters; a fork must not report what its parent used."""
+    global _counters  # noqa: PLW0603 - one set of counters per process
     _counters = _Counters()
 
 
-os.register_at_fork(after_in_child=_begin)
+os.register_at_fork(after_in_child=_reset)
 
 
 def count_request(kind: Request, number: int = 1) -> None:
@@ -63,15 +64,15 @@ def count_request(kind: Request, number: int = 1) -> None:
 
 
 def count_job(cpu_ms: int, spark_cpu_ms: int | None) -> None:
-    """Count a Spark job: its process, and what the Spark server did meanwhile if that is known."""
+    """Add a Spark job: CPU time of its process, and of the Spark server if it was measured."""
     _counters.jobs_ms += cpu_ms
     if spark_cpu_ms is not None:
         _counters.spark_ms = (_counters.spark_ms or 0) + spark_cpu_ms
 
 
 def read_usage() -> Usage:
-    """Give what this process used since it began or was last asked by `read_and_reset_usage`."""
-    own_ms = (time.process_time() - _counters.told_seconds) * 1000
+    """Return the usage since the start of the process or the last reset."""
+    own_ms = (time.process_time() - _counters.reported_cpu_seconds) * 1000
     return Usage(
         cpu_ms=round(own_ms) + _counters.jobs_ms,
         spark_cpu_ms=_counters.spark_ms,
@@ -82,36 +83,36 @@ def read_usage() -> Usage:
 
 
 def read_and_reset_usage() -> Usage:
-    """Give what this process used, and begin to count anew."""
+    """Return the usage since the last reset, and reset the counters."""
     used = read_usage()
-    _begin()
-    _counters.told_seconds = time.process_time()
+    _reset()
+    _counters.reported_cpu_seconds = time.process_time()
     return used
 
 
 def cpu_facts(used: Usage) -> dict[str, str | int]:
-    """Give the CPU time as facts of an event."""
+    """Return the CPU time as facts of an event."""
     own: dict[str, str | int] = {"cpu_ms": used.cpu_ms}
     return own if used.spark_cpu_ms is None else {**own, "spark_cpu_ms": used.spark_cpu_ms}
 
 
 def encode_usage(steps: Mapping[str, Usage | None]) -> str:
-    """Write usage by step as the summary of a snapshot keeps it."""
-    told = {
+    """Encode usage by step for a snapshot's summary."""
+    document = {
         step: used.model_dump(by_alias=True, exclude_defaults=True)
         for step, used in steps.items()
         if used is not None
     }
-    return json.dumps(told, separators=(",", ":"))
+    return json.dumps(document, separators=(",", ":"))
 
 
 def parse_usage(summary: Mapping[str, str]) -> dict[str, Usage]:
-    """Read what `encode_usage` wrote into a summary; nothing where an older version wrote it."""
+    """Parse the usage by step of a summary; empty if an older release wrote the summary."""
     steps = json.loads(summary.get(keys.USAGE, "{}"))
     return {step: Usage.model_validate(used) for step, used in steps.items()}
 
 
 def add_publish_usage(summary: Mapping[str, str]) -> dict[str, str]:
-    """Add to a summary what publishing has used so far; the commit itself comes after it."""
+    """Add the usage of the publish step to a summary; the commit itself is not included."""
     steps = {**parse_usage(summary), "publish": read_usage()}
     return {**summary, keys.USAGE: encode_usage(steps)}

@@ -121,7 +121,7 @@ def test_a_hint_ahead_of_the_carrier_halts_as_a_foreign_rollback() -> None:  # C
     with pytest.raises(ForeignRollbackError) as caught:
         find_recovery_point(history, "orders")
 
-    assert "main carries epoch 1 of stream orders (snapshot 2)" in caught.value.facts
+    assert "main is at epoch 1 of stream orders (snapshot 2)" in caught.value.facts
     assert "epoch 4 (snapshot 104)" in caught.value.facts
     assert "frazil recover orders --reingest" in caught.value.next_step
 

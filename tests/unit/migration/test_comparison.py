@@ -189,7 +189,7 @@ def test_only_the_offsets_that_are_asked_for_are_judged(
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("orders:0",), "is no range of offsets"),
+        (("orders:0",), "is not a range of offsets"),
         (("orders:0:5-5",), "its end is exclusive"),
         (("orders:0:1-2", "orders:0:3-4"), "named twice"),
         (("orders:0:0-5", "orders:1:2-5"), r"orders-1 both sides have read \[0, 4\), not all of"),

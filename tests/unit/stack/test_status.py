@@ -28,7 +28,7 @@ def test_a_halted_ledger_is_the_state_beside_the_table_clock(lake: Lake, work: W
     status = read_status(work)
 
     assert (status.state, status.epoch, status.lag) == ("ForeignRollback", None, None)
-    assert "somebody rolled the table back" in (status.problem or "")
+    assert "another tool rolled the table back" in (status.problem or "")
     assert "--reingest" in (status.next_step or "")
     assert (status.freshness.level, status.freshness.cause) == ("fail", "halted")
 
