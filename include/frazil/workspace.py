@@ -1,8 +1,10 @@
 """The workspace of a stream: its file, catalog, Kafka cluster, Spark engine and registries."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from frazil.connections import (
@@ -24,6 +26,8 @@ from frazil.streams.timestamps import HOUR_MS
 if TYPE_CHECKING:
     from frazil.kafka.schema_registry import SchemaRegistry
 
+_CLIENTS = ("store", "kafka_config", "kafka", "engine")
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -36,6 +40,8 @@ class Workspace:
     """The stream as its file declares it, if `stream` has columns that the file does not list."""
     added_schema_ids: tuple[int, ...] = ()
     """The registered schemas whose changes to the table are part of the columns of `stream`."""
+    latest_schemas: Mapping[str, int] = field(default_factory=dict)
+    """The newest registered schema by part, where `stream` has columns from it."""
 
     @cached_property
     def store(self) -> TableStore:
@@ -58,6 +64,24 @@ class Workspace:
         if self.stream.batch.engine == "submit":
             return SubmitEngine(find_connection(SPARK_CONNECTION), self.store.preset)
         return SparkEngine(find_spark_remote())
+
+    def with_stream(
+        self,
+        stream: Stream,
+        file_stream: Stream,
+        added_schema_ids: tuple[int, ...] = (),
+        latest_schemas: Mapping[str, int] = MappingProxyType({}),
+    ) -> "Workspace":
+        """Return the workspace with another form of its stream; open clients stay open."""
+        other = replace(
+            self,
+            stream=stream,
+            file_stream=file_stream,
+            added_schema_ids=added_schema_ids,
+            latest_schemas=latest_schemas,
+        )
+        vars(other).update({n: part for n, part in vars(self).items() if n in _CLIENTS})
+        return other
 
     def registry(self, connection: str) -> "SchemaRegistry":
         """Return the client of a registry; a stream's value and key may use different ones."""

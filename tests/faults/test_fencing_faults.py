@@ -120,10 +120,10 @@ def test_b9_a_second_stream_with_a_topic_of_its_own_has_its_own_ranges(
     lake.ingest(3, 2)
     second = replace(work, stream=make_stream("sales"))
 
-    point = ensure_table(second, [make_topic((7,), topic="sales")])
+    point = ensure_table(second, [make_topic((7,), topic="sales")]).point
 
     assert point.state.offsets == {"sales": (0,)}
-    assert ensure_table(second, [make_topic((7,), topic="sales")]) == point
+    assert ensure_table(second, [make_topic((7,), topic="sales")]).point == point
     lake.ingest(5, 5)
     assert find_faults(lake, 5, 5) == ()
 

@@ -17,7 +17,8 @@ from frazil.errors import ForeignRollbackError, SupersededError
 from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branch
 from frazil.iceberg.commit_retry import commit_once
-from frazil.ingest.bootstrap import ensure_table, read_point
+from frazil.iceberg.table_view import TableView
+from frazil.ingest.bootstrap import ensure_table
 from frazil.ledger.authors import Author
 from frazil.ledger.keys import unpack
 from frazil.ledger.offsets import parse_ranges
@@ -152,7 +153,7 @@ def test_c8_nothing_local_is_written_or_needed(
     monkeypatch.chdir(tmp_path)
     lake.ingest(3, 2)
 
-    point = read_point(work.store, lake.stream)
+    point = TableView(work.store, lake.stream.table.name).find_point("orders")
 
     assert point == lake.point
     assert not list(tmp_path.iterdir())
@@ -184,9 +185,9 @@ def test_c11_the_start_is_decided_once_even_if_the_first_run_dies_before_its_bat
     with suppress(KeyboardInterrupt):
         ensure_table(first, [make_topic((5, 5), topic="sales")])
 
-    point = ensure_table(replace(work, stream=stream), [make_topic((9, 9), topic="sales")])
+    prepared = ensure_table(replace(work, stream=stream), [make_topic((9, 9), topic="sales")])
 
-    assert point.state.offsets == {"sales": (5, 5)}
+    assert prepared.point.state.offsets == {"sales": (5, 5)}
     kinds = [entry.summary.get(keys.KIND) for entry in walk_ancestors(lake.history)]
     assert kinds == [keys.BOOTSTRAP, keys.BOOTSTRAP], "one for each stream"
 
@@ -221,7 +222,7 @@ def test_c13_a_start_that_stays_in_the_stream_file_is_applied_once(
     lake.ingest(3, 2)
     before = lake.table.metadata_location
 
-    points = [ensure_table(work, [make_topic((9, 9))]) for _ in range(3)]
+    points = [ensure_table(work, [make_topic((9, 9))]).point for _ in range(3)]
 
     assert [point.state.offsets for point in points] == [{"orders": (3, 2)}] * 3
     assert lake.table.metadata_location == before

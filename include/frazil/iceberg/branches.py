@@ -13,6 +13,7 @@ from frazil.errors import CatalogUnavailableError
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.table_view import TableView, iterate_views
 
 PREFIX = "frazil_"
 _NAME = re.compile(
@@ -60,15 +61,27 @@ def create_branch(store: TableStore, table_name: str, branch: str) -> int:
     Raises:
         CatalogUnavailableError: the catalog does not keep branches.
     """
-    head = retry_commit(f"creating branch {branch}", lambda: _try_create(store, table_name, branch))
-    ref = store.load(table_name).metadata.refs.get(branch)
+    created = create_branch_on(TableView(store, table_name), branch)
+    return created.table.metadata.refs[branch].snapshot_id
+
+
+def create_branch_on(view: TableView, branch: str) -> TableView:
+    """Create the branch at the view's head, and return the view in which it was found again.
+
+    Raises:
+        CatalogUnavailableError: the catalog does not keep branches.
+    """
+    views = iterate_views(view)
+    head = retry_commit(f"creating branch {branch}", lambda: _try_create(next(views), branch))
+    created = view.reload()
+    ref = created.table.metadata.refs.get(branch)
     if ref is None or ref.snapshot_id != head:
         raise CatalogUnavailableError(
-            f"catalog {store.preset.name} accepted branch {branch} of {table_name} and does not "
-            "have it: it ignores branches, and a staged append would replace main",
+            f"catalog {view.store.preset.name} accepted branch {branch} of {view.name} and does "
+            "not have it: it ignores branches, and a staged append would replace main",
             "use a catalog that keeps branches: SQL, or the reference REST catalog",
         )
-    return head
+    return created
 
 
 def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None:
@@ -89,18 +102,18 @@ def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None
             )
 
 
-def _try_create(store: TableStore, table_name: str, branch: str) -> int:
-    table = store.load(table_name)
+def _try_create(view: TableView, branch: str) -> int:
+    table = view.table
     landed = table.metadata.refs.get(branch)
     if landed is not None:  # by an earlier turn whose answer was lost: nobody else has this name
         return landed.snapshot_id
     head = table.current_snapshot()
     if head is None:
         raise CatalogUnavailableError(
-            f"table {table_name} has no snapshot to start a branch from",
+            f"table {view.name} has no snapshot to start a branch from",
             "run again: the first task of the run bootstraps the table",
         )
-    commit_once(store, table, {branch: None}, [commits.set_branch(branch, head.snapshot_id)])
+    commit_once(view.store, table, {branch: None}, [commits.set_branch(branch, head.snapshot_id)])
     return head.snapshot_id
 
 

@@ -23,7 +23,6 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from frazil.connections import CatalogPreset
 from frazil.errors import CatalogUnavailableError, FrazilError, MissingTableError, StorageError
-from frazil.iceberg.metadata_memory import remember_metadata
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
 from frazil.ledger.usage import count_request
@@ -67,7 +66,6 @@ class TableStore:
         """Open the catalog once."""
         if self._catalog is None:
             with translated_errors(f"opening catalog {self.preset.name}"):
-                remember_metadata()
                 counted = {"py-io-impl": COUNTED_FILES, **self.preset.properties}
                 self._catalog = load_catalog(self.preset.name, **counted)
         return self._catalog
@@ -102,10 +100,7 @@ class TableStore:
         """
         table = self.find(name)
         if table is None:
-            raise MissingTableError(
-                f"catalog {self.preset.name} has no table {name}",
-                "`frazil run` of the stream that fills it creates it with the first batch",
-            )
+            raise missing_table(self, name)
         return table
 
     def create(self, name: str, new: NewTable) -> Table:
@@ -129,6 +124,14 @@ class TableStore:
                 )
             except (TableAlreadyExistsError, CommitFailedException):
                 return self.load(name)
+
+
+def missing_table(store: TableStore, name: str) -> MissingTableError:
+    """Build the error for a table that is not there."""
+    return MissingTableError(
+        f"catalog {store.preset.name} has no table {name}",
+        "`frazil run` of the stream that fills it creates it with the first batch",
+    )
 
 
 def _lost_creation_race(error: Exception) -> bool:

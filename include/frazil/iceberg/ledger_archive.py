@@ -154,8 +154,17 @@ def _ledger_table(store: TableStore) -> Table:
     return store.find(keys.LEDGER_TABLE) or store.create(keys.LEDGER_TABLE, NewTable(SCHEMA))
 
 
-def load_with_history(store: TableStore, name: str) -> tuple[Table, History]:
-    """Load a table afresh, with its ledger and the archive behind it."""
-    table = store.load(name)
+def read_ledger(store: TableStore, table: Table, name: str) -> History:
+    """Return a loaded table's ledger; the archive is read only where its snapshots end."""
     uuid = str(table.metadata.table_uuid)
-    return table, read_history(table, name, partial(read_archive, store, name, uuid))
+    return read_history(table, name, partial(read_archive, store, name, uuid))
+
+
+def load_with_history(store: TableStore, name: str) -> tuple[Table, History]:
+    """Load a table together with its ledger.
+
+    Raises:
+        MissingTableError: there is no such table.
+    """
+    table = store.load(name)
+    return table, read_ledger(store, table, name)

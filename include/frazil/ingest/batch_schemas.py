@@ -28,11 +28,14 @@ BatchSchemas = dict[Part, WireFormat]
 def find_latest_schema_ids(work: Workspace) -> dict[Part, int]:
     """Find the newest schema of each part that is decoded by it, for the plan to name.
 
+    A schema that `work` already has its columns from is not looked up again.
+
     Raises:
         RegistryUnavailableError, UnknownSubjectError: nothing was planned.
     """
     return {
-        payload.part: find_latest_schema(work.registry(payload.options.registry), payload).id
+        payload.part: work.latest_schemas.get(payload.part)
+        or find_latest_schema(work.registry(payload.options.registry), payload).id
         for payload in list_payloads(work.stream)
         if not payload.has_schema_id
     }

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -9,22 +10,22 @@ from pyiceberg.table import Table
 from frazil.errors import IncompatibleTableError, StreamFileError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
-from frazil.iceberg.catalog import HOT_DICTIONARY, NewTable, TableStore
+from frazil.iceberg.catalog import HOT_DICTIONARY, NewTable
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.table_schema import (
     build_partition_spec,
     build_sort_order,
     build_table_schema,
     list_schema_differences,
 )
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ingest.fast_path import list_partitions
 from frazil.ingest.planning import marker_batch_id
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger import keys
-from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point, walk_ancestors
+from frazil.ledger.recovery_point import History, RecoveryPoint, walk_ancestors
 from frazil.ledger.state import StreamState, parse_state
 from frazil.schemas.evolution import settle_schema
 from frazil.schemas.review import file_properties, has_begun
@@ -34,8 +35,22 @@ from frazil.streams.timestamps import to_epoch_ms
 from frazil.workspace import Workspace
 
 
-def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint:
-    """Create what is missing and give the recovery point; repeating it changes nothing.
+@dataclass(frozen=True)
+class PreparedTable:
+    """A table that fits its stream and has its recovery point, as it was after the last commit.
+
+    `put_aside` are the columns whose records a person has quarantined.
+    """
+
+    view: TableView
+    point: RecoveryPoint
+    put_aside: tuple[str, ...] = ()
+
+
+def ensure_table(
+    work: Workspace, topics: Sequence[TopicFacts], view: TableView | None = None
+) -> PreparedTable:
+    """Create what a stream's first batch needs; repeating it changes nothing.
 
     Raises:
         StreamFileError: `source.start` asks for offsets that Kafka does not have.
@@ -45,23 +60,26 @@ def ensure_table(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint
     """
     stream = work.stream
     reach_failpoint("plan.before-create-table")
-    table = work.store.find(stream.table.name)
-    if table is None:
+    view = view or TableView(work.store, stream.table.name)
+    put_aside: tuple[str, ...] = ()
+    if view.found is None:
         require_retained_start(stream, topics)
-        table = work.store.create(stream.table.name, new_table(stream))
-    elif has_begun(table.properties, stream.stream):
-        work = settle_schema(work)
-        stream, table = work.stream, work.store.load(stream.table.name)
-    require_matching_schema(stream, table.schema())
-    remember_route(work)
+        work.store.create(stream.table.name, new_table(stream))
+        view = view.reload()
+    elif has_begun(view.table.properties, stream.stream):
+        settled = settle_schema(work, view)
+        work, view, put_aside = settled.work, settled.view, settled.quarantined_columns
+        stream = work.stream
+    require_matching_schema(stream, view.table.schema())
+    views = iterate_views(remember_route(work, view))
     reach_failpoint("plan.before-bootstrap")
-    point = retry_commit(
-        f"bootstrapping stream {stream.stream}", lambda: _try_bootstrap(work, topics)
+    prepared = retry_commit(
+        f"bootstrapping stream {stream.stream}", lambda: _try_bootstrap(work, topics, next(views))
     )
     reach_failpoint("plan.after-bootstrap")
     if stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, stream.table.name)
-    return point
+    return replace(prepared, put_aside=put_aside)
 
 
 def require_matching_schema(stream: Stream, schema: Schema) -> None:
@@ -104,21 +122,21 @@ def new_table(stream: Stream) -> NewTable:
     )
 
 
-def _try_bootstrap(work: Workspace, topics: Sequence[TopicFacts]) -> RecoveryPoint:
-    table, history = load_with_history(work.store, work.stream.table.name)
-    point = find_recovery_point(history, work.stream.stream)
+def _try_bootstrap(work: Workspace, topics: Sequence[TopicFacts], view: TableView) -> PreparedTable:
+    point = view.find_point(work.stream.stream)
     if point is not None:
-        return point
-    require_sole_owner(history, work.stream)
+        return PreparedTable(view, point)
+    require_sole_owner(view.history, work.stream)
     state = initial_state(work.stream, topics, work.kafka)
     marker = Marker(
         kind=keys.BOOTSTRAP,
         states={work.stream.stream: state},
-        base_head=history.head,
+        base_head=view.history.head,
         run_id=work.run_id,
         extra={keys.STREAM: work.stream.stream},
     )
-    return RecoveryPoint(state, publish_marker(work.store, table, marker))
+    point = RecoveryPoint(state, publish_marker(work.store, view.table, marker))
+    return PreparedTable(view.reload(), point)
 
 
 def require_sole_owner(history: History, stream: Stream) -> None:
@@ -202,14 +220,6 @@ def require_retained_start(stream: Stream, topics: Sequence[TopicFacts]) -> None
             )
 
 
-def read_point(store: TableStore, stream: Stream) -> RecoveryPoint | None:
-    """Read the recovery point without writing; None if the stream has not begun."""
-    if store.find(stream.table.name) is None:
-        return None
-    _, history = load_with_history(store, stream.table.name)
-    return find_recovery_point(history, stream.stream)
-
-
 def require_unchanged_route(table: Table, stream: Stream) -> None:
     """Refuse a route that lost a value or another field decides; write nothing.
 
@@ -233,23 +243,25 @@ def require_unchanged_route(table: Table, stream: Stream) -> None:
     )
 
 
-def remember_route(work: Workspace) -> None:
-    """Write down the values that the stream of the rest leaves to others.
+def remember_route(work: Workspace, view: TableView | None = None) -> TableView:
+    """Store the values that a catch-all stream leaves to others; return the table afterwards.
 
     Raises:
         StreamFileError: see `require_unchanged_route`; nothing was written.
     """
     stream = work.stream
+    views = iterate_views(view or TableView(work.store, stream.table.name))
 
-    def turn() -> None:
-        table = work.store.load(stream.table.name)
-        require_unchanged_route(table, stream)
-        route = stream.route
+    def attempt() -> TableView:
+        seen, route = next(views), stream.route
+        require_unchanged_route(seen.table, stream)
         if route is None or route.takes is not None:
-            return
+            return seen
         text = json.dumps({"field": route.field, "values": sorted(route.tables)})
-        if table.properties.get(keys.route_key(stream.stream)) != text:
-            update = commits.set_properties({keys.route_key(stream.stream): text})
-            commit_once(work.store, table, {}, [update])
+        if seen.table.properties.get(keys.route_key(stream.stream)) == text:
+            return seen
+        update = commits.set_properties({keys.route_key(stream.stream): text})
+        commit_once(work.store, seen.table, {}, [update])
+        return seen.reload()
 
-    retry_commit(f"writing down the route of stream {stream.stream}", turn)
+    return retry_commit(f"storing the route of stream {stream.stream}", attempt)

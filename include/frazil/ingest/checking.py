@@ -10,6 +10,7 @@ from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.data_files import read_staged_frame
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
     encode_blocked,
@@ -35,9 +36,10 @@ def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
         ConservationError: records do not add up; never waived.
         StageStaleError: a file changed since the plan.
     """
-    work = with_columns(work)
+    view = TableView(work.store, plan.table)
+    work = with_columns(work, view)
     try:
-        return judge_batch(work, plan, staged)
+        return judge_batch(work, plan, staged, view)
     except (BudgetExceededError, QualityFailedError) as error:
         reach_failpoint("check.before-block")
         record_block(work, plan, staged, error)
@@ -45,7 +47,9 @@ def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
         raise
 
 
-def judge_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
+def judge_batch(
+    work: Workspace, plan: BatchPlan, staged: Staged, view: TableView | None = None
+) -> Verdict:
     """Judge a staged batch and write nothing, whatever the answer.
 
     Raises:
@@ -56,7 +60,7 @@ def judge_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
     require_same_rules(work, plan)
     require_conservation(plan, staged)
     require_within_budget(work, plan, staged)
-    results = judge_rows(work, plan, staged)
+    results = judge_rows(work, plan, staged, view)
     reach_failpoint("check.before-verdict")
     failed = [r for r in results if not r.success and r.blocking]
     if failed and work.stream.quality.on_failure == "block" and plan.waived is None:
@@ -96,12 +100,15 @@ def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> N
         )
 
 
-def judge_rows(work: Workspace, plan: BatchPlan, staged: Staged) -> tuple[ExpectationOutcome, ...]:
+def judge_rows(
+    work: Workspace, plan: BatchPlan, staged: Staged, view: TableView | None = None
+) -> tuple[ExpectationOutcome, ...]:
     """Judge by the counters of the stage; only what one pass cannot answer reads rows again."""
     compiled = compile_checks(work)
 
     def read_rows(questions: tuple[Expectation, ...]) -> pa.Table:
-        return read_staged_frame(work.store.load(plan.table), staged.snapshot_id, questions)
+        table = (view or TableView(work.store, plan.table)).table
+        return read_staged_frame(table, staged.snapshot_id, questions)
 
     results = judge_suite(compiled, staged.metrics, staged.rows_written, read_rows)
     return tuple(

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from frazil.errors import CatalogUnavailableError, OffsetsWentBackError, SupersededError
 from frazil.failpoints import reach_failpoint
-from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.ledger_archive import archive_new_entries
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.batch_schemas import find_latest_schema_ids
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
@@ -16,6 +17,7 @@ from frazil.ingest.blocked_batches import (
     read_rules_fingerprint,
 )
 from frazil.ingest.bootstrap import (
+    PreparedTable,
     ensure_table,
     initial_state,
     require_sole_owner,
@@ -36,7 +38,7 @@ from frazil.ingest.staging import stage_batch
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger.foreign_snapshots import require_sole_writer
 from frazil.ledger.offsets import parse_ranges
-from frazil.ledger.recovery_point import History, PublishedBatch, RecoveryPoint, find_recovery_point
+from frazil.ledger.recovery_point import History, PublishedBatch, RecoveryPoint
 from frazil.ledger.state import StreamState, parse_state
 from frazil.ledger.usage import read_and_reset_usage
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
@@ -71,36 +73,37 @@ def _settle_and_plan(work: Workspace) -> BatchPlan | NothingToRead:
     In this order the schema of every planned record was asked about.
     """
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
-    newest = with_newest_columns(work)
+    view = TableView(work.store, work.stream.table.name)
+    newest = with_newest_columns(work, view)
     rules = read_rules_fingerprint(newest)
-    point = ensure_table(newest, topics)
+    prepared = ensure_table(newest, topics, view)
     if newest is not work:  # from here on the table's own columns count
-        put_aside = read_quarantined(work.store.load(work.stream.table.name), newest)
-        work = with_columns(work)
+        work = with_columns(work, prepared.view)
+        put_aside = prepared.put_aside
         rules = read_rules_fingerprint(work).model_copy(update={"put_aside": put_aside})
-    return _plan_on(work, topics, point, rules)
+    return _plan_on(work, topics, prepared, rules, newest)
 
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     """Plan without writing anything, also for a stream that has not begun."""
-    newest = with_newest_columns(work)
+    view = TableView(work.store, work.stream.table.name)
+    newest = with_newest_columns(work, view)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
-    if work.store.find(work.stream.table.name) is None:
+    if view.found is None:
         work, rules = newest, read_rules_fingerprint(newest)
         state = initial_state(work.stream, topics, work.kafka)
         absent = TableFacts("not created yet", 0, 0)
         latest = find_latest_schema_ids(work)
         return plan_batch(PlanInput(work.stream, state, topics, absent, rules.suite_hash, latest))
-    table, history = load_with_history(work.store, work.stream.table.name)
-    put_aside = read_quarantined(table, newest)
-    work = with_columns(work) if put_aside else newest
+    put_aside = read_quarantined(view.table, newest)
+    work = with_columns(work, view) if put_aside else newest
     rules = read_rules_fingerprint(work).model_copy(update={"put_aside": put_aside})
-    require_unchanged_route(table, work.stream)
-    point = find_recovery_point(history, work.stream.stream)
+    require_unchanged_route(view.table, work.stream)
+    point = view.find_point(work.stream.stream)
     if point is None:
-        require_sole_owner(history, work.stream)
+        require_sole_owner(view.history, work.stream)
         point = RecoveryPoint(initial_state(work.stream, topics, work.kafka), 0)
-    return _plan_on(work, topics, point, rules)
+    return _plan_on(work, topics, PreparedTable(view, point), rules, newest)
 
 
 def has_begun(work: Workspace) -> bool:
@@ -109,19 +112,22 @@ def has_begun(work: Workspace) -> bool:
     Raises:
         TableError: the ledger halts.
     """
-    name = work.stream.table.name
-    if work.store.find(name) is None:
-        return False
-    return (
-        find_recovery_point(load_with_history(work.store, name)[1], work.stream.stream) is not None
-    )
+    view = TableView(work.store, work.stream.table.name)
+    return view.found is not None and view.find_point(work.stream.stream) is not None
 
 
 def _plan_on(
-    work: Workspace, topics: Sequence[TopicFacts], point: RecoveryPoint, rules: RulesFingerprint
+    work: Workspace,
+    topics: Sequence[TopicFacts],
+    prepared: PreparedTable,
+    rules: RulesFingerprint,
+    newest: Workspace,
 ) -> BatchPlan | NothingToRead:
-    """Plan on a recovery point, unless a blocked batch stands in the way."""
-    table, history = load_with_history(work.store, work.stream.table.name)
+    """Plan from the recovery point, unless a blocked batch has to be decided first.
+
+    `newest` knows which registered schemas were the newest ones when the table was compared.
+    """
+    table, history, point = prepared.view.table, prepared.view.history, prepared.point
     require_sole_writer(history, work.stream.stream, work.stream.table.other_writers)
     blocked = read_blocked(table.properties, work.stream.stream)
     facts = TableFacts(
@@ -131,7 +137,7 @@ def _plan_on(
     )
     if blocked is not None and is_standing(blocked, point, rules):
         return _resume_blocked(blocked, facts)
-    latest = find_latest_schema_ids(work)
+    latest = find_latest_schema_ids(newest)
     return plan_batch(
         PlanInput(
             work.stream,
@@ -171,7 +177,7 @@ def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Ve
     except SupersededError:
         drop_superseded_stage(work.store, plan.table, staged)
         raise
-    _, history = load_with_history(work.store, plan.table)
+    history = TableView(work.store, plan.table).history
     _require_on_main(history, plan, landed)
     archive_new_entries(work.store, history)
     reach_failpoint("publish.after-archive")
@@ -193,14 +199,16 @@ def _require_on_main(history: History, plan: BatchPlan, landed: PublishedBatch) 
 def _publish_once(
     work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict
 ) -> PublishedBatch:
-    _, history = load_with_history(work.store, plan.table)
-    found = find_published(history, plan)
+    view = TableView(work.store, plan.table)
+    found = find_published(view.history, plan)
     if found is not None:
         return PublishedBatch(found, already_published=True)
     require_complete_stage(plan, staged, verdict)
-    publish_dead_letters(work.store, plan, staged)
+    if staged.dead_letters_snapshot_id is not None:
+        publish_dead_letters(work.store, plan, staged)
+        view = view.reload()
     reach_failpoint("publish.after-dead-letters")
-    return publish_batch(work.store, plan, staged, verdict, work.run_id)
+    return publish_batch(work.store, plan, staged, verdict, work.run_id, view)
 
 
 def describe_published(plan: BatchPlan, landed: PublishedBatch) -> Published:

@@ -25,8 +25,9 @@ from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.ledger_archive import archive_new_entries
 from frazil.iceberg.table_schema import is_compatible_superset
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.blocked_batches import RulesFingerprint, explain_block, is_standing, read_blocked
 from frazil.ingest.messages import BatchPlan, Staged, Verdict
 from frazil.ingest.snapshot_summaries import summarize_batch, summarize_marker
@@ -57,26 +58,34 @@ from frazil.workspace import Workspace
 
 
 def publish_batch(
-    store: TableStore, plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
+    store: TableStore,
+    plan: BatchPlan,
+    staged: Staged,
+    verdict: Verdict,
+    run_id: str,
+    view: TableView | None = None,
 ) -> PublishedBatch:
     """Publish a staged and judged batch; any repetition finds it there.
+
+    `view` serves the first attempt, each further one loads the table again.
 
     Raises:
         SupersededError, StageLostError, StageStaleError, BatchBlockedError: nothing was written.
         TableError: the ledger halts.
     """
     summary = summarize_batch(plan, staged, verdict, run_id)
+    views = iterate_views(view or TableView(store, plan.table))
     return retry_commit(
         f"publishing batch {plan.batch_id} of stream {plan.stream}",
-        lambda: _try_publish(store, plan, staged, summary),
+        lambda: _try_publish(next(views), plan, staged, summary),
     )
 
 
 def _try_publish(
-    store: TableStore, plan: BatchPlan, staged: Staged, summary: Mapping[str, str]
+    view: TableView, plan: BatchPlan, staged: Staged, summary: Mapping[str, str]
 ) -> PublishedBatch:
-    """Take one turn, in the order that protocol.md fixes."""
-    table, history = load_with_history(store, plan.table)
+    """Make one attempt, in the order that protocol.md fixes."""
+    store, table, history = view.store, view.table, view.history
     found = find_published(history, plan)
     if found is not None:
         return PublishedBatch(found, already_published=True)
@@ -308,11 +317,12 @@ def record_decision(
     """
     stream = work.stream.stream
     if author is None:
-        choice = decide(load_with_history(work.store, work.stream.table.name)[1])
+        choice = decide(TableView(work.store, work.stream.table.name).history)
         return Decision(kind, choice.text + _describe(choice.state, choice.lost))
 
     def turn() -> LedgerEntry:
-        table, history = load_with_history(work.store, work.stream.table.name)
+        view = TableView(work.store, work.stream.table.name)
+        table, history = view.table, view.history
         try:
             choice = decide(history)
         except NothingToDecideError:
@@ -332,8 +342,7 @@ def record_decision(
 
     entry = retry_commit(f"recording a {kind}", turn)
     reach_failpoint("decide.after-commit")
-    _, history = load_with_history(work.store, work.stream.table.name)
-    archive_new_entries(work.store, history)
+    archive_new_entries(work.store, TableView(work.store, work.stream.table.name).history)
     state = parse_state(entry.summary[keys.state_key(stream)])
     lost = parse_ranges(entry.summary[keys.RANGES]) if keys.RANGES in entry.summary else None
     return Decision(kind, _describe(state, lost), entry.snapshot_id)

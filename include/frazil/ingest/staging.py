@@ -10,10 +10,10 @@ from pyiceberg.table import Table
 from frazil.connections import to_spark_options
 from frazil.errors import ConservationError, StageLostError, UnknownSchemaIdError
 from frazil.failpoints import reach_failpoint
-from frazil.iceberg.branches import create_branch, drop_staging_branch, name_branch
+from frazil.iceberg.branches import create_branch_on, drop_staging_branch, name_branch
 from frazil.iceberg.catalog import dead_letters_name, snapshot_summary, translated_errors
 from frazil.iceberg.data_files import iterate_coordinates, split_coordinates
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.batch_schemas import (
     BatchSchemas,
     add_unknown_schemas,
@@ -65,15 +65,17 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
         SparkUnavailableError, JobFailedError, StorageError: the job did not end well.
         RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: the batch waits.
     """
-    work = with_columns(work)
-    _, history = load_with_history(work.store, plan.table)
-    published = find_published(history, plan)
+    view = TableView(work.store, plan.table)
+    work = with_columns(work, view)
+    published = find_published(view.history, plan)
     if published is not None:
         return _found_published(plan, published)
     require_same_rules(work, plan)
-    check_base(history, plan)
-    remembered = read_known_schema_ids(history, plan.stream)
-    return fill_branch(work, plan, lambda: require_unchanged_source(work, plan), remembered)
+    check_base(view.history, plan)
+    remembered = read_known_schema_ids(view.history, plan.stream)
+    return fill_branch(
+        work, plan, lambda: require_unchanged_source(work, plan), remembered, view=view
+    )
 
 
 def fill_branch(
@@ -83,6 +85,7 @@ def fill_branch(
     remembered: Sequence[int] = (),
     *,
     beside: bool = False,
+    view: TableView | None = None,
 ) -> Staged:
     """Let Spark fill a fresh branch with the plan's ranges, and compare it with its counters.
 
@@ -91,13 +94,14 @@ def fill_branch(
     it.
     """
     schemas = select_batch_schemas(work, plan, remembered)
-    attempt, base_head, result = _run_attempt(work, plan, schemas, beside=beside)
+    views = iterate_views(view or TableView(work.store, plan.table))
+    attempt, base_head, result = _run_attempt(work, plan, schemas, next(views), beside=beside)
     for _ in range(MAX_LOOKUPS):
         if not result.unknown_ids:
             break
         drop_staging_branch(work.store, plan.table, attempt)
         schemas = add_unknown_schemas(work, plan, schemas, result)
-        attempt, base_head, result = _run_attempt(work, plan, schemas, beside=beside)
+        attempt, base_head, result = _run_attempt(work, plan, schemas, next(views), beside=beside)
     require_known_schema_ids(plan, result)
     require_reviewed_schemas(work, plan, result.value_schema_ids)
     refuse_source()
@@ -110,14 +114,15 @@ def fill_branch(
 
 
 def _run_attempt(
-    work: Workspace, plan: BatchPlan, schemas: BatchSchemas, *, beside: bool
+    work: Workspace, plan: BatchPlan, schemas: BatchSchemas, view: TableView, *, beside: bool
 ) -> tuple[str, int, StageResult]:
     """Let Spark fill a fresh branch; give the branch, the head it began on, and the counts."""
     reach_failpoint("stage.before-branch")
     attempt = name_branch(plan.stream, plan.base_epoch, beside=beside)
-    base_head = create_branch(work.store, plan.table, attempt)
+    view = create_branch_on(view, attempt)
+    base_head = view.table.metadata.refs[attempt].snapshot_id
     reach_failpoint("stage.after-branch")
-    request = build_request(work, plan, attempt, schemas)
+    request = build_request(work, plan, attempt, schemas, view)
     return attempt, base_head, work.engine.run_job("stage_batch", request, StageResult)
 
 
@@ -132,13 +137,17 @@ def require_known_schema_ids(plan: BatchPlan, result: StageResult) -> None:
 
 
 def build_request(
-    work: Workspace, plan: BatchPlan, attempt: str, schemas: BatchSchemas | None = None
+    work: Workspace,
+    plan: BatchPlan,
+    attempt: str,
+    schemas: BatchSchemas | None = None,
+    view: TableView | None = None,
 ) -> StageRequest:
     """Write down what the Spark job needs, and no more."""
     stream = work.stream
     schemas = select_batch_schemas(work, plan) if schemas is None else schemas
     metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
-    table = work.store.load(plan.table)
+    table = (view or TableView(work.store, plan.table)).table
     return StageRequest(
         catalog=work.store.preset.name,
         table=plan.table,

@@ -8,7 +8,7 @@ decision stops its stream, not other streams on the table.
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -19,6 +19,7 @@ from frazil.errors import NothingToDecideError, SchemaRefusedError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
 from frazil.schemas.inferred_columns import read_pending_schemas, with_columns, with_newest_columns
@@ -35,30 +36,50 @@ from frazil.schemas.review import (
 from frazil.workspace import Workspace
 
 
-def settle_schema(work: Workspace) -> Workspace:
+@dataclass(frozen=True)
+class SettledSchema:
+    """A stream and its table, which now fit each other.
+
+    Records that need one of the `quarantined_columns` become dead letters, by a person's decision.
+    """
+
+    work: Workspace
+    view: TableView
+    quarantined_columns: tuple[str, ...] = ()
+
+
+def settle_schema(work: Workspace, view: TableView | None = None) -> SettledSchema:
     """Apply the changes that the policy allows, and return the stream with the table's columns.
+
+    The first attempt decides on `view`; each further one loads the table again.
 
     Raises:
         SchemaReviewError: a change needs a person's decision; it is at most marked as pending.
         SchemaRefusedError: the policy or the table forbids a change; nothing was written.
     """
-    work = with_newest_columns(work)
+    first = view or TableView(work.store, work.stream.table.name)
+    work, views = with_newest_columns(work, first), iterate_views(first)
 
-    def attempt() -> Workspace:
-        table = work.store.load(work.stream.table.name)
-        review = review_table(table, work)
+    def attempt() -> SettledSchema:
+        seen = next(views)
+        review = review_table(seen.table, work)
         if review is None:
-            _store_file_properties(work, table)
-            _clear_pending_schemas(work, table)
-            return work
-        if review.policy == "review" and not review.impossible:
-            store_pending_schemas(work, table)
+            commits_made = [
+                _store_file_properties(work, seen.table),
+                _clear_pending_schemas(work, seen.table),
+            ]
+            return SettledSchema(work, seen.reload() if any(commits_made) else seen)
+        needs_person = review.policy == "review" and not review.impossible
+        if needs_person and store_pending_schemas(work, seen.table):
+            seen = seen.reload()
         require_decision(review)
         if review.quarantined_columns:
-            return with_columns(replace(work, stream=work.file_stream or work.stream))
+            file_stream = work.file_stream or work.stream
+            fitting = with_columns(work.with_stream(file_stream, file_stream), seen)
+            return SettledSchema(fitting, seen, review.quarantined_columns)
         rule = ", ".join(sorted({change.kind for change in review.changes}))
-        _evolve(work, table, review, Author("policy", f"schema policy auto: {rule}"))
-        return work
+        _evolve(work, seen.table, review, Author("policy", f"schema policy auto: {rule}"))
+        return SettledSchema(work, seen.reload())
 
     return retry_commit(f"changing the schema of {work.stream.table.name}", attempt)
 
@@ -163,11 +184,16 @@ def _record_decision(
     return retry_commit(f"recording a schema decision of {work.stream.stream}", attempt)
 
 
-def store_pending_schemas(work: Workspace, table: Table) -> None:
-    """Store which schemas require a change, so that a newer schema does not hide it."""
+def store_pending_schemas(work: Workspace, table: Table) -> bool:
+    """Store which schemas require a change, so that a newer schema does not hide it.
+
+    Returns:
+        Whether this made a commit.
+    """
     properties = _list_pending(work, table)
     if properties:
         commit_once(work.store, table, {}, [commits.set_properties(properties)])
+    return bool(properties)
 
 
 def _list_pending(work: Workspace, table: Table) -> dict[str, str]:
@@ -181,12 +207,18 @@ def _list_pending(work: Workspace, table: Table) -> dict[str, str]:
     return {key: json.dumps([*stored, *new])} if new else {}
 
 
-def _clear_pending_schemas(work: Workspace, table: Table) -> None:
-    """Remove pending schemas whose columns the table has, unless another was added meanwhile."""
+def _clear_pending_schemas(work: Workspace, table: Table) -> bool:
+    """Remove pending schemas whose columns the table has, unless another was added meanwhile.
+
+    Returns:
+        Whether this made a commit.
+    """
     name = work.stream.stream
     stored = read_pending_schemas(table.properties, name)
-    if stored and set(stored) <= set(work.added_schema_ids):
+    is_settled = bool(stored) and set(stored) <= set(work.added_schema_ids)
+    if is_settled:
         commit_once(work.store, table, {}, _remove_pending(table, name))
+    return is_settled
 
 
 def _remove_pending(table: Table, stream: str) -> list[TableUpdate]:
@@ -233,14 +265,20 @@ def _is_recorded(work: Workspace, author: Author) -> bool:
     return found == (author.by, author.reason, "accept")
 
 
-def _store_file_properties(work: Workspace, table: Table) -> None:
-    """Store the file's columns and partitions where they are absent or the partitions differ."""
+def _store_file_properties(work: Workspace, table: Table) -> bool:
+    """Store the file's columns and partitions where they are absent or the partitions differ.
+
+    Returns:
+        Whether this made a commit.
+    """
     wanted = file_properties(work.stream)
     key = keys.partitions_key(work.stream.stream)
-    if keys.columns_key(work.stream.stream) not in table.properties or (
+    is_new = keys.columns_key(work.stream.stream) not in table.properties or (
         table.properties.get(key) != wanted[key]
-    ):
+    )
+    if is_new:
         commit_once(work.store, table, {}, [commits.set_properties(wanted)])
+    return is_new
 
 
 def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pydantic import ValidationError
 from pyiceberg.schema import Schema
@@ -14,6 +13,7 @@ from frazil.errors import (
     UnknownSubjectError,
 )
 from frazil.iceberg.table_schema import read_columns
+from frazil.iceberg.table_view import TableView
 from frazil.kafka.schema_registry import Registered
 from frazil.ledger import keys
 from frazil.ledger.keys import KAFKA_COLUMN
@@ -29,11 +29,12 @@ from frazil.streams.schema_changes import follow_columns
 from frazil.workspace import Workspace
 
 
-def with_columns(work: Workspace) -> Workspace:
+def with_columns(work: Workspace, view: TableView | None = None) -> Workspace:
     """Return the workspace with the columns that the stream file does not list.
 
     They come from the table, so that a batch is decoded with the columns it was planned with;
-    before the table exists they come from the newest registered schema.
+    before the table exists they come from the newest registered schema. Without a `view` the table
+    is loaded, if the file leaves columns out.
 
     Raises:
         RegistryUnavailableError, UnknownSubjectError: there is neither a table nor a schema.
@@ -43,17 +44,17 @@ def with_columns(work: Workspace) -> Workspace:
     stream = work.stream
     if not stream.needs_columns:
         return work
-    table = work.store.find(stream.table.name)
+    table = (view or TableView(work.store, stream.table.name)).found
     found = _read_table_columns(stream, table.schema()) if table else {}
     for payload in _list_inferred_payloads(stream):
         if payload.part not in found:
             schema = find_latest_schema(work.registry(payload.options.registry), payload)
             columns = derive_payload_columns(payload, schema)
             found[payload.part] = {column.name: format_type(column.type) for column in columns}
-    return replace(work, stream=_list_columns(stream, found), file_stream=stream)
+    return work.with_stream(_list_columns(stream, found), stream)
 
 
-def with_newest_columns(work: Workspace) -> Workspace:
+def with_newest_columns(work: Workspace, view: TableView | None = None) -> Workspace:
     """Return the workspace with the table's columns, changed as registered schemas require.
 
     These are the pending schemas of the stream and the newest one; the schema policy decides
@@ -64,38 +65,44 @@ def with_newest_columns(work: Workspace) -> Workspace:
     Raises:
         RegistryUnavailableError: the newest schema cannot be read.
     """
-    known = with_columns(work)
     stream = work.stream
-    table = work.store.find(stream.table.name) if known is not work else None
-    if table is None:
+    view = view or TableView(work.store, stream.table.name)
+    known = with_columns(work, view)
+    if known is work or view.found is None:
         return known
-    stored = read_pending_schemas(table.properties, stream.stream)
+    stored = read_pending_schemas(view.table.properties, stream.stream)
     found: dict[str, dict[str, str]] = {}
     pending: tuple[int, ...] = ()
+    latest: dict[str, int] = {}
     inferred = {payload.part for payload in _list_inferred_payloads(stream)}
     for payload in (p for p in list_payloads(known.stream) if p.part in inferred):
         can_be_pending = payload.part == "value" and payload.has_schema_id
-        schemas = _find_schemas(work, payload, stored if can_be_pending else ())
+        schemas, newest = _find_schemas(work, payload, stored if can_be_pending else ())
+        latest |= {payload.part: newest.id} if newest else {}
         columns = payload.columns
         for schema in schemas:
             columns = follow_columns(columns, derive_payload_columns(payload, schema))
         found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in columns}
         if can_be_pending:
             pending = tuple(schema.id for schema in schemas)
-    changed = _list_columns(stream, found)
-    return replace(work, stream=changed, file_stream=stream, added_schema_ids=pending)
+    return work.with_stream(_list_columns(stream, found), stream, pending, latest)
 
 
-def _find_schemas(work: Workspace, payload: Payload, pending: tuple[int, ...]) -> list[Registered]:
-    """Return the schemas that may change the table: the pending ones, then the newest."""
+def _find_schemas(
+    work: Workspace, payload: Payload, pending: tuple[int, ...]
+) -> tuple[list[Registered], Registered | None]:
+    """Return the schemas that may change the table, the pending ones first; and the newest one."""
     registry = work.registry(payload.options.registry)
     schemas = [found for number in pending if (found := registry.find_schema(number)) is not None]
     try:
         newest = find_latest_schema(registry, payload)
+    except UnknownSubjectError:
+        return schemas, None
+    try:
         derive_payload_columns(payload, newest)
-    except (UnknownSubjectError, SchemaMisfitError):
-        return schemas
-    return schemas if newest in schemas else [*schemas, newest]
+    except SchemaMisfitError:
+        return schemas, newest
+    return (schemas if newest in schemas else [*schemas, newest]), newest
 
 
 def _list_inferred_payloads(stream: Stream) -> list[Payload]:

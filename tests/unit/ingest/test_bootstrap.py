@@ -51,7 +51,7 @@ def begin(lake: Lake, topic: TopicFacts = TOPIC) -> tuple[int, ...]:
     """Begin the lake's stream and give its next offsets."""
     work = Workspace(lake.stream, lake.folder, "test")
     try:
-        return ensure_table(work, [topic]).state.offsets[topic.topic]
+        return ensure_table(work, [topic]).point.state.offsets[topic.topic]
     finally:
         work.store.catalog.close()
 

@@ -1,0 +1,73 @@
+"""One load of a table: what a step decides on, and what its commit is compared with."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.table import Table
+
+from frazil.iceberg.catalog import TableStore, missing_table
+from frazil.iceberg.ledger_archive import read_ledger
+from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table as one load found it, with its ledger; the first use of a property loads it.
+
+    A step opens one view, decides on it and passes it on. It opens another one for each further
+    attempt of a commit, and after each commit of its own.
+    """
+
+    store: TableStore
+    name: str
+
+    @cached_property
+    def found(self) -> Table | None:
+        """Return the table; None if there was none.
+
+        Raises:
+            CatalogUnavailableError: the catalog did not answer.
+        """
+        return self.store.find(self.name)
+
+    @property
+    def table(self) -> Table:
+        """Return the table.
+
+        Raises:
+            MissingTableError: there is no such table.
+        """
+        if self.found is None:
+            raise missing_table(self.store, self.name)
+        return self.found
+
+    @cached_property
+    def history(self) -> History:
+        """Return the ledger in the table's snapshots; the archive is read only where they end."""
+        return read_ledger(self.store, self.table, self.name)
+
+    @cached_property
+    def _points(self) -> dict[str, RecoveryPoint | None]:
+        return {}
+
+    def find_point(self, stream: str) -> RecoveryPoint | None:
+        """Find a stream's recovery point, once; None if the stream is new.
+
+        Raises:
+            TableError: the ledger halts.
+        """
+        if stream not in self._points:
+            self._points[stream] = find_recovery_point(self.history, stream)
+        return self._points[stream]
+
+    def reload(self) -> "TableView":
+        """Return a view that loads the table again."""
+        return TableView(self.store, self.name)
+
+
+def iterate_views(first: TableView) -> Iterator[TableView]:
+    """Yield a view for each attempt of a commit: the given one, then freshly loaded ones."""
+    yield first
+    while True:
+        yield first.reload()

@@ -1,0 +1,279 @@
+"""How often each step of a batch loads a table: once, and once more after a commit of its own."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import cast
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
+from support.lake import CLUSTER_ID, TOPIC_ID, Lake, append, make_stream
+from support.scripted_catalog import ScriptedCatalog
+
+from frazil.iceberg.branches import create_branch
+from frazil.iceberg.catalog import dead_letters_name
+from frazil.ingest.messages import BatchPlan, PartitionCount, StageRequest, StageResult
+from frazil.ingest.pipeline import check_batch, plan_next_batch, publish_staged, stage_batch
+from frazil.kafka.cluster import KafkaLog, PartitionOffsets, TopicFacts
+from frazil.ledger import keys
+from frazil.ledger.offsets import unpack_ranges
+from frazil.spark.engine import Engine
+from frazil.streams.models import Stream
+from frazil.workspace import Workspace
+
+TABLE, LETTERS, LEDGER = "demo.orders", dead_letters_name("demo.orders"), keys.LEDGER_TABLE
+SUBJECT = "/subjects/orders-value/versions"
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}],
+}
+
+
+@dataclass
+class Loads:
+    """Loads of tables by name; what a catalog loads inside of its own commit is not counted."""
+
+    by_table: Counter[str] = field(default_factory=Counter)
+    is_paused: bool = False
+
+    def take(self) -> dict[str, int]:
+        """Return what was counted and start again at zero."""
+        counted, self.by_table = dict(self.by_table), Counter()
+        return counted
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> Loads:
+    """Count the loads of every catalog that a step opens."""
+    counted = Loads()
+    load, commit = ScriptedCatalog.load_table, ScriptedCatalog.commit_table
+
+    def load_table(self: ScriptedCatalog, identifier: str | Identifier) -> Table:
+        if not counted.is_paused:
+            counted.by_table[".".join(Catalog.identifier_to_tuple(identifier))] += 1
+        return load(self, identifier)
+
+    def commit_table(
+        self: ScriptedCatalog,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        counted.is_paused = True
+        try:
+            return commit(self, table, requirements, updates)
+        finally:
+            counted.is_paused = False
+
+    monkeypatch.setattr(ScriptedCatalog, "load_table", load_table)
+    monkeypatch.setattr(ScriptedCatalog, "commit_table", commit_table)
+    return counted
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Serve one Avro schema as a schema registry does, and count the requests by path."""
+    requests: Counter[str] = Counter()
+    schema = {"schema": json.dumps(SCHEMA), "schemaType": "AVRO"}
+    version = {"subject": "orders-value", "version": 1, "id": 1, **schema}
+    answers = {
+        "/schemas/ids/1": schema,
+        SUBJECT: [1],
+        f"{SUBJECT}/1": version,
+        f"{SUBJECT}/latest": version,
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            requests[path] += 1
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answers[path]).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", json.dumps({"conn_type": "http", "host": url})
+        )
+        yield requests
+        server.shutdown()
+
+
+@dataclass
+class Topic:
+    """A topic of two partitions, as a broker would describe it."""
+
+    ends: tuple[int, int] = (3, 2)
+
+    def fetch_topic(self, topic: str, _isolation: str) -> TopicFacts:
+        offsets = tuple(PartitionOffsets(0, end) for end in self.ends)
+        return TopicFacts(topic, TOPIC_ID, CLUSTER_ID, offsets)
+
+    def fetch_topics(self, topics: list[str], isolation: str) -> tuple[TopicFacts, ...]:
+        return tuple(self.fetch_topic(topic, isolation) for topic in topics)
+
+
+@dataclass
+class PyIcebergEngine:
+    """Stage a row, or a dead letter, for each offset: as Spark's job does, without Spark."""
+
+    lake: Lake
+    loads: Loads
+    bad: int = 0
+
+    def run_job(self, job: str, request: StageRequest, result: type[StageResult]) -> StageResult:
+        assert (job, result) == ("stage_batch", StageResult)
+        before = Counter(self.loads.by_table)
+        counted = self._stage(request)
+        self.loads.by_table = before
+        return counted
+
+    def _stage(self, request: StageRequest) -> StageResult:
+        places = [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for topic, parts in unpack_ranges(request.ranges).items()
+            for partition, offsets in parts.items()
+            for offset in range(offsets.start, offsets.end)
+        ]
+        rows = [{"id": 1, "name": "x", "_kafka": place} for place in places[self.bad :]]
+        append(self.lake.catalog, self.lake.table, rows, request.branch)
+        if self.bad:
+            create_branch(self.lake.store, LETTERS, request.branch)
+            letters = [{"attempt": request.branch, "_kafka": p} for p in places[: self.bad]]
+            append(self.lake.catalog, self.lake.store.load(LETTERS), letters, request.branch)
+        read = Counter(cast("int", place["partition"]) for place in places)
+        good = Counter(cast("int", place["partition"]) for place in places[self.bad :])
+        return StageResult(
+            rows_read=len(places),
+            rows_good=len(rows),
+            rows_invalid=self.bad,
+            rows_dead=self.bad,
+            partitions=tuple(
+                PartitionCount(topic="orders", partition=p, rows_read=n, rows_good=good[p])
+                for p, n in read.items()
+            ),
+            metrics={},
+            min_timestamp_ms=None,
+            max_timestamp_ms=None,
+            value_schema_ids=(1,),
+        )
+
+
+def from_file(tolerance: str = "none") -> Stream:
+    return make_stream(errors={"tolerance": tolerance, "max_bad_ratio": 0.9})
+
+
+def from_registry(tolerance: str = "none") -> Stream:
+    return make_stream(
+        value={"convert": "by_schema_id"}, errors={"tolerance": tolerance, "max_bad_ratio": 0.9}
+    )
+
+
+@dataclass
+class Run:
+    """One stream, whose four steps are each run by a process of its own."""
+
+    lake: Lake
+    stream: Stream
+    topic: Topic
+    engine: PyIcebergEngine
+
+    def open(self) -> Workspace:
+        work = Workspace(self.stream, self.lake.folder, "test")
+        work.__dict__["kafka"] = cast("KafkaLog", self.topic)
+        work.__dict__["engine"] = cast("Engine", self.engine)
+        return work
+
+
+@pytest.fixture
+def run(
+    lake: Lake,
+    loads: Loads,
+    registry: Counter[str],  # noqa: ARG001 - its connection
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    """Give a stream that has published one batch, and records for the next one."""
+    stream, bad = cast("tuple[Stream, int]", request.param)
+    extra = {"extra": dict(lake.store.preset.properties)}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(extra))
+    kafka = {"extra": {"bootstrap.servers": "127.0.0.1:1"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+    topic = Topic()
+    run = Run(lake, stream, topic, PyIcebergEngine(lake, loads, bad))
+    plan = cast("BatchPlan", plan_next_batch(run.open()))
+    staged = stage_batch(run.open(), plan)
+    publish_staged(run.open(), plan, staged, check_batch(run.open(), plan, staged))
+    topic.ends = (5, 4)
+    loads.take()
+    return run
+
+
+def count_steps(run: Run) -> dict[str, dict[str, int]]:
+    """Run the four steps and count what each loads."""
+    loads, counted = run.engine.loads, {}
+    plan = cast("BatchPlan", plan_next_batch(run.open()))
+    counted["plan"] = loads.take()
+    staged = stage_batch(run.open(), plan)
+    counted["stage"] = loads.take()
+    verdict = check_batch(run.open(), plan, staged)
+    counted["check"] = loads.take()
+    published = publish_staged(run.open(), plan, staged, verdict)
+    counted["publish"] = loads.take()
+    assert published.outcome == "PUBLISHED"
+    return counted
+
+
+BRANCH, BRANCH_SEEN, WRITTEN = 1, 1, 1
+"""Stage loads the table to begin a branch, to see the branch, and to see what Spark wrote there."""
+
+
+@pytest.mark.parametrize("run", [(from_file(), 0)], indirect=True)
+def test_a_quiet_table_is_loaded_once_and_again_after_each_commit_of_the_step(run: Run) -> None:
+    assert count_steps(run) == {
+        "plan": {TABLE: 1},
+        "stage": {TABLE: BRANCH + BRANCH_SEEN + WRITTEN},
+        "check": {},
+        "publish": {TABLE: 2, LEDGER: 1},
+    }
+
+
+@pytest.mark.parametrize("run", [(from_registry(), 0)], indirect=True)
+def test_columns_of_a_registry_cost_no_other_load(run: Run) -> None:
+    assert count_steps(run) == {
+        "plan": {TABLE: 1},
+        "stage": {TABLE: BRANCH + BRANCH_SEEN + WRITTEN},
+        "check": {TABLE: 1},
+        "publish": {TABLE: 2, LEDGER: 1},
+    }
+
+
+@pytest.mark.parametrize("run", [(from_file("quarantine"), 1)], indirect=True)
+def test_dead_letters_are_published_between_two_loads(run: Run) -> None:
+    assert count_steps(run) == {
+        "plan": {TABLE: 1, LETTERS: 1},
+        "stage": {TABLE: BRANCH + BRANCH_SEEN + WRITTEN, LETTERS: 1},
+        "check": {},
+        "publish": {TABLE: 3, LETTERS: 1, LEDGER: 1},
+    }
+
+
+@pytest.mark.parametrize("run", [(from_registry(), 0)], indirect=True)
+def test_a_plan_asks_the_registry_once(run: Run, registry: Counter[str]) -> None:
+    registry.clear()
+
+    plan_next_batch(run.open())
+
+    assert registry == {f"{SUBJECT}/latest": 1}
