@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from frazil.ledger.recovery_point import keys
-from frazil.schemas.wire_format import PUT_ASIDE
+from frazil.schemas.wire_format import UNDECIDED
 from frazil.streams.reference import write_reference
 from frazil_cli.main import app
 
@@ -185,7 +185,7 @@ def test_every_reason_of_a_dead_letter_is_explained() -> None:
     source = "".join(path.read_text() for path in files)
     reasons = set(re.findall(r"(?:THEN|ELSE) '([a-z0-9_]+)'", source))
     reasons |= {f"malformed_{word}" for word in ("avro", "protobuf")}
-    reasons |= {"other_message", "unknown_schema_id", "unknown_route", PUT_ASIDE}
+    reasons |= {"other_message", "unknown_schema_id", "unknown_route", UNDECIDED}
     table = page.partition("| reason | the record |")[2].partition("\n\n")[0]
 
     assert set(keys.DEAD_LETTER_REASONS) == reasons

@@ -145,7 +145,7 @@ def registered_request(request: StageRequest, kind: SchemaType, text: str) -> St
     payload = Payload(stream, "value")
     schemas = [describe_schema(payload, Registered(i, kind, text)) for i in (1, 2)]
     wire = WireFormat(
-        format="avro" if kind == "AVRO" else "protobuf", is_framed=True, schemas=tuple(schemas)
+        format="avro" if kind == "AVRO" else "protobuf", has_schema_id=True, schemas=tuple(schemas)
     )
     changes = {"convert": "by_schema_id", "columns": value["columns"], "metrics": {}, "wire": wire}
     return request.model_copy(update=changes)

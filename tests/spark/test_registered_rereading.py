@@ -75,7 +75,7 @@ def test_a_comparison_knows_the_schemas_of_other_subjects_that_batches_met(
         ]
         * 5
     )
-    assert "asks for add_column c: long" in lab.frazil("run", lab.stream).err
+    assert "requires add_column c: long" in lab.frazil("run", lab.stream).err
     lab.drain()
 
     done = run(registry, "replay", lab.stream, "--offsets", f"{lab.topic}:1:0-5")

@@ -225,7 +225,7 @@ def test_a_schema_that_was_never_the_newest_at_a_plan_is_asked_about_when_a_batc
 
     met = lab.frazil("run", lab.stream)
 
-    assert (met.code, "asks for add_column city: string" in met.err) == (1, True), met.err
+    assert (met.code, "requires add_column city: string" in met.err) == (1, True), met.err
     assert read_ids(lab) == ["1"]
     if policy == "review":
         asked = lab.frazil("run", lab.stream)

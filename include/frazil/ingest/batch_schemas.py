@@ -13,13 +13,12 @@ from frazil.schemas.evolution import store_pending_schemas
 from frazil.schemas.payloads import (
     Payload,
     add_schemas,
-    derive_payload_columns,
     find_latest_schema,
     list_payloads,
+    list_required_changes,
     select_schemas,
 )
 from frazil.schemas.wire_format import KeyDecode, Part, WireFormat
-from frazil.streams.schema_changes import compare_columns, follow_columns
 from frazil.workspace import Workspace
 
 BatchSchemas = dict[Part, WireFormat]
@@ -90,9 +89,9 @@ def select_letter_schemas(work: Workspace, plan: BatchPlan, met_ids: Sequence[in
     for payload in list_payloads(work.stream):
         wire = schemas[payload.part]
         absent = sorted({*met_ids} - {schema.schema_id for schema in wire.schemas})
-        if payload.part == "value" and wire.is_framed and absent:
+        if payload.part == "value" and wire.has_schema_id and absent:
             registry = work.registry(payload.options.registry)
-            letters = replace(payload, waits=False)
+            letters = replace(payload, stops_batch=False)
             where = "met by earlier batches of the stream"
             schemas[payload.part] = add_schemas(registry, letters, wire, absent, where)
     return schemas
@@ -134,61 +133,53 @@ def describe_key(work: Workspace, schemas: BatchSchemas) -> KeyDecode | None:
 
 
 def require_reviewed_schemas(work: Workspace, plan: BatchPlan, met: Iterable[int]) -> None:
-    """Refuse a batch of which a schema asks for more than the table has.
+    """Refuse a batch with a schema whose change was not reviewed: its fields would be lost.
 
-    Its fields would be left out without a word. Who asks is noted in the table, so that the next
-    plan follows by policy, or asks a person.
+    The schemas are stored as pending, so that the next plan applies the policy to them.
 
     Args:
-        work: the stream with its table's columns; one whose file lists them asks for nothing.
-        plan: the batch; what it puts aside is in question already.
-        met: ids of the schemas by which values of the batch were decoded.
+        work: the stream with its table's columns; if its file lists them, no schema matters.
+        plan: the batch; columns that it quarantines were reviewed.
+        met: ids of the schemas with which values of the batch were decoded.
 
     Raises:
-        StageStaleError: a schema asks; nothing of the batch is visible.
-        RegistryUnavailableError: nobody knows what a schema asks for.
+        StageStaleError: a schema requires a change; nothing of the batch is visible.
+        RegistryUnavailableError: a schema cannot be read.
     """
     declared = work.file_stream
     if declared is None or not declared.value.needs_columns:
         return
-    asking = {
-        number: asked
+    unreviewed = {
+        number: changes
         for payload in list_payloads(work.stream, plan.put_aside)
         if payload.part == "value" and payload.has_schema_id
         for number in met
-        if (asked := _list_reviewed_ids(work, payload, number))
+        if (changes := _describe_unreviewed(work, payload, number))
     }
-    if not asking:
+    if not unreviewed:
         return
-    _note(work, asking)
-    told = "; ".join(f"schema {number} asks for {asked}" for number, asked in asking.items())
+    pending = replace(work, added_schema_ids=tuple(unreviewed))
+    retry_commit(
+        f"storing pending schemas of {work.stream.stream}",
+        lambda: store_pending_schemas(pending, work.store.load(work.stream.table.name)),
+    )
+    required = "; ".join(f"schema {number} requires {text}" for number, text in unreviewed.items())
     raise StageStaleError(
-        f"batch {plan.batch_id}: {told}, which {plan.table} has not, and it is not the newest "
-        "schema, which the plan looked at; nothing of the batch is visible, the schema is noted",
-        f"`frazil run {plan.stream}`: it follows by policy, or asks a person first",
+        f"batch {plan.batch_id}: {required}, which {plan.table} does not have and the plan did not "
+        "review; nothing of the batch is visible, the change is now pending",
+        f"`frazil run {plan.stream}` applies the schema policy to it",
     )
 
 
-def _list_reviewed_ids(work: Workspace, payload: Payload, number: int) -> str:
-    """Say what a schema asks for beyond the columns; empty if nothing, or if it is put aside."""
+def _describe_unreviewed(work: Workspace, payload: Payload, number: int) -> str:
+    """Describe the changes that a schema requires; empty if there are none or quarantined ones."""
     schema = work.registry(payload.options.registry).find_schema(number)
     if schema is None:
         return ""
     try:
-        wanted = derive_payload_columns(payload, schema)
+        changes = list_required_changes(payload, schema)
     except SchemaMisfitError:
-        return ""  # where it matters its records were refused
-    changes = compare_columns(payload.columns, follow_columns(payload.columns, wanted), frozenset())
-    if any(change.path in payload.put_aside for change in changes):
+        return ""  # its records were refused
+    if any(change.path in payload.quarantined_columns for change in changes):
         return ""
     return ", ".join(change.text for change in changes)
-
-
-def _note(work: Workspace, ids: Iterable[int]) -> None:
-    """Put the schemas into question, after those that are."""
-    asking = replace(work, added_schema_ids=tuple(ids))
-
-    def turn() -> None:
-        store_pending_schemas(asking, work.store.load(work.stream.table.name))
-
-    retry_commit(f"noting what schemas of {work.stream.stream} ask for", turn)

@@ -1,7 +1,7 @@
-"""How a value that a registered schema describes becomes a column's value, in SQL.
+"""Write the SQL that converts a decoded Avro or Protobuf value to its column's type, exactly.
 
-A value either has an exact form in its column, or is looked at record by record (`misfit`), or has
-none: then the schema is refused as a whole.
+A type pair is always convertible, convertible if a condition on the value holds (`mismatch` is true
+where it does not), or not convertible: then the whole schema is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from frazil.schemas.column_decoding import UUID_PATTERN
 from frazil.schemas.source_types import (
     Dictionary,
-    NoExactFormError,
+    NotConvertibleError,
     Record,
     Scalar,
     Sequence,
@@ -30,39 +30,40 @@ from frazil.streams.column_types import (
 )
 
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999, which is what Protobuf's instants may say."""
+"""The range of Protobuf's Timestamp: the years 1 to 9999, in seconds since 1970."""
 
 _WIDENINGS = {("int", "long"), ("int", "double"), ("float", "double")}
 _INTEGER_DIGITS = {"int": 10, "long": 19}
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """SQL for a value in its column's own type, and for what is wrong with one that does not fit.
+class Conversion:
+    """SQL for the converted value, and a condition that is true where the value is not convertible.
 
-    A plain value already travels in its column's type.
+    `is_identity`: the decoded value has its column's type already.
     """
 
     value: str
-    misfit: str | None = None
-    is_plain: bool = False
+    mismatch: str | None = None
+    is_identity: bool = False
 
 
-def fit_columns(
-    root: Source, columns: tuple[Column, ...], path: str, *, is_flat: bool, whole: str
-) -> dict[str, Fitted]:
-    """Say how the values at `path` become columns; a field that the schema lacks is null.
+def convert_columns(
+    root: Source, columns: tuple[Column, ...], path: str, *, is_flat: bool, single_column: str
+) -> dict[str, Conversion]:
+    """Return the conversion of each column from the value at `path`; null for an absent field.
 
     Raises:
-        NoExactFormError: a column and its field have no exact form in common.
+        NotConvertibleError: a field cannot be converted to its column's type, or no column has a
+            field.
     """
-    fields = list_fields(root, is_flat=is_flat, whole=whole)
+    fields = list_fields(root, is_flat=is_flat, single_column=single_column)
     if not any(column.name in fields for column in columns):
-        message = f"has no field of {', '.join(column.name for column in columns)}"
-        raise NoExactFormError(message)
+        message = f"has none of the columns {', '.join(column.name for column in columns)}"
+        raise NotConvertibleError(message)
     is_record = is_flat and isinstance(root, Record)
     return {
-        column.name: _fit_field(
+        column.name: _convert_field(
             fields.get(column.name),
             column.type,
             f"{path}.`{column.name}`" if is_record else path,
@@ -72,153 +73,165 @@ def fit_columns(
     }
 
 
-def _fit_field(source: Source | None, target: ColumnType, path: str, name: str) -> Fitted:
+def _convert_field(source: Source | None, target: ColumnType, path: str, name: str) -> Conversion:
     if source is None:
-        return Fitted(f"CAST(NULL AS {to_spark_ddl(target)})")
-    return fit_value(source, target, path, name)
+        return Conversion(f"CAST(NULL AS {to_spark_ddl(target)})")
+    return convert_value(source, target, path, name)
 
 
-def fit_value(source: Source, target: ColumnType, path: str, name: str, depth: int = 0) -> Fitted:
+def convert_value(
+    source: Source, target: ColumnType, path: str, name: str, depth: int = 0
+) -> Conversion:
     """Write the SQL from a decoded value to a value of the column's type.
 
     Raises:
-        NoExactFormError: there is no exact way.
+        NotConvertibleError: there is no exact way.
     """
     match source, target:
         case Scalar(), Primitive():
-            return _fit_scalar(source, target, path, name)
+            return _convert_scalar(source, target, path, name)
         case Sequence(element), ListType(wanted, _):
             item = f"e{depth}"
-            inner = fit_value(element, wanted, item, f"{name}.element", depth + 1)
-            value = path if inner.is_plain else f"transform({path}, {item} -> {inner.value})"
-            misfit = f"exists({path}, {item} -> {inner.misfit})" if inner.misfit else None
-            return Fitted(value, misfit, inner.is_plain)
+            inner = convert_value(element, wanted, item, f"{name}.element", depth + 1)
+            value = path if inner.is_identity else f"transform({path}, {item} -> {inner.value})"
+            mismatch = f"exists({path}, {item} -> {inner.mismatch})" if inner.mismatch else None
+            return Conversion(value, mismatch, inner.is_identity)
         case Dictionary(), MapType():
-            return _fit_dictionary(source, target, path, name, depth)
+            return _convert_dictionary(source, target, path, name, depth)
         case Record(), StructType():
-            return _fit_record(source, target, path, name, depth)
+            return _convert_record(source, target, path, name, depth)
         case Unsupported(reason), _:
             message = f"{name} {reason}"
-            raise NoExactFormError(message)
-    raise _no_form(source, target, name)
+            raise NotConvertibleError(message)
+    raise _not_convertible(source, target, name)
 
 
-def _fit_dictionary(
+def _convert_dictionary(
     source: Dictionary, target: MapType, path: str, name: str, depth: int
-) -> Fitted:
+) -> Conversion:
     item = f"v{depth}"
-    inner = fit_value(source.value, target.value, item, f"{name}.value", depth + 1)
+    inner = convert_value(source.value, target.value, item, f"{name}.value", depth + 1)
     value = path
-    if not inner.is_plain:
+    if not inner.is_identity:
         value = f"transform_values({value}, (k{depth}, {item}) -> {inner.value})"
     has_text = source.key.type.name == "string"
     if not has_text:
         value = f"transform_keys({value}, (k{depth}, {item}) -> CAST(k{depth} AS STRING))"
-    misfits = [f"exists(map_values({path}), {item} -> {inner.misfit})"] if inner.misfit else []
+    mismatches = (
+        [f"exists(map_values({path}), {item} -> {inner.mismatch})"] if inner.mismatch else []
+    )
     if has_text:
-        misfits.append(f"exists(map_keys({path}), k{depth} -> {_write_illegible(f'k{depth}')})")
-    return Fitted(value, " OR ".join(misfits) or None, inner.is_plain and has_text)
+        mismatches.append(f"exists(map_keys({path}), k{depth} -> {_is_invalid_text(f'k{depth}')})")
+    return Conversion(value, " OR ".join(mismatches) or None, inner.is_identity and has_text)
 
 
-def _fit_record(source: Record, target: StructType, path: str, name: str, depth: int) -> Fitted:
+def _convert_record(
+    source: Record, target: StructType, path: str, name: str, depth: int
+) -> Conversion:
     have = dict(source.fields)
     if not any(field.name in have for field in target.fields):
-        raise _no_form(source, target, name)
-    fitted = {
-        field.name: _fit_inner(have, field, f"{path}.`{field.name}`", name, depth)
+        raise _not_convertible(source, target, name)
+    converted = {
+        field.name: _convert_inner(have, field, f"{path}.`{field.name}`", name, depth)
         for field in target.fields
     }
-    misfits = [f"coalesce({f.misfit}, false)" for f in fitted.values() if f.misfit]
-    misfit = " OR ".join(misfits) or None
-    if list(fitted) == list(have) and all(f.is_plain for f in fitted.values()):
-        return Fitted(path, misfit, is_plain=True)
-    parts = ", ".join(f"'{n}', {f.value}" for n, f in fitted.items())
-    return Fitted(f"CASE WHEN {path} IS NOT NULL THEN named_struct({parts}) END", misfit)
+    mismatches = [f"coalesce({f.mismatch}, false)" for f in converted.values() if f.mismatch]
+    mismatch = " OR ".join(mismatches) or None
+    if list(converted) == list(have) and all(f.is_identity for f in converted.values()):
+        return Conversion(path, mismatch, is_identity=True)
+    parts = ", ".join(f"'{n}', {f.value}" for n, f in converted.items())
+    return Conversion(f"CASE WHEN {path} IS NOT NULL THEN named_struct({parts}) END", mismatch)
 
 
-def _fit_inner(
+def _convert_inner(
     have: Mapping[str, Source], field: Column, path: str, name: str, depth: int
-) -> Fitted:
+) -> Conversion:
     source = have.get(field.name)
     if source is None:
-        return _fit_field(None, field.type, path, name)
-    return fit_value(source, field.type, path, f"{name}.{field.name}", depth)
+        return _convert_field(None, field.type, path, name)
+    return convert_value(source, field.type, path, f"{name}.{field.name}", depth)
 
 
-def _fit_scalar(source: Scalar, target: Primitive, path: str, name: str) -> Fitted:
-    """Fit one value; each form has its own exact ways."""
-    fitted = _FORMS[source.form](source, target, path)
-    if fitted is None:
-        raise _no_form(source, target, name)
-    return fitted
+def _convert_scalar(source: Scalar, target: Primitive, path: str, name: str) -> Conversion:
+    """Convert one value by its encoding."""
+    converted = _ENCODINGS[source.encoding](source, target, path)
+    if converted is None:
+        raise _not_convertible(source, target, name)
+    return converted
 
 
-def _fit_own(given: Scalar, target: Primitive, path: str) -> Fitted | None:
-    """Fit what travels in its own type: the same type, a wider one, or one that is looked at."""
+def _convert_plain(given: Scalar, target: Primitive, path: str) -> Conversion | None:
+    """Convert a value without a special encoding: to its own type, a wider one, or by condition."""
     source = given.type
     if source.name == "uuid" or target.name == "uuid":
-        is_text = {source.name, target.name} <= {"uuid", "string"}
-        misfit = f"NOT ({path} RLIKE '{UUID_PATTERN}')" if target.name == "uuid" else None
-        return Fitted(path, misfit or _write_illegible(path), is_plain=True) if is_text else None
+        return _convert_uuid(source, target, path)
     if source == target or (source.name, target.name) == ("fixed", "binary"):
-        misfit = _write_illegible(path) if source.name == "string" else None
-        return Fitted(path, misfit, is_plain=True)
+        mismatch = _is_invalid_text(path) if source.name == "string" else None
+        return Conversion(path, mismatch, is_identity=True)
     if (source.name, target.name) in _WIDENINGS:
-        return Fitted(f"CAST({path} AS {to_spark_ddl(target)})")
+        return Conversion(f"CAST({path} AS {to_spark_ddl(target)})")
     match source, target:
-        case Primitive("int" | "long" as word, _), Primitive("decimal", (precision, scale)):
-            if precision - scale >= _INTEGER_DIGITS[word]:
-                return Fitted(f"CAST({path} AS {to_spark_ddl(target)})")
+        case Primitive("int" | "long" as kind, _), Primitive("decimal", (precision, scale)):
+            if precision - scale >= _INTEGER_DIGITS[kind]:
+                return Conversion(f"CAST({path} AS {to_spark_ddl(target)})")
         case Primitive("binary", _), Primitive("fixed", (length,)):
-            return Fitted(path, f"octet_length({path}) != {length}", is_plain=True)
+            return Conversion(path, f"octet_length({path}) != {length}", is_identity=True)
     return None
 
 
-def _write_illegible(text: str) -> str:
-    """Write the SQL that finds a text of bytes that are not UTF-8: Avro's readers take them all."""
+def _convert_uuid(source: Primitive, target: Primitive, path: str) -> Conversion | None:
+    if not {source.name, target.name} <= {"uuid", "string"}:
+        return None
+    is_uuid = f"{path} RLIKE '{UUID_PATTERN}'"
+    mismatch = f"NOT ({is_uuid})" if target.name == "uuid" else _is_invalid_text(path)
+    return Conversion(path, mismatch, is_identity=True)
+
+
+def _is_invalid_text(text: str) -> str:
+    """Write the SQL that is true for text that is not valid UTF-8, which Avro's readers accept."""
     return f"NOT is_valid_utf8({text})"
 
 
-def _fit_wrapped(source: Scalar, target: Primitive, path: str) -> Fitted | None:
-    fitted = _fit_own(source, target, f"{path}.value")
-    return fitted and Fitted(fitted.value, fitted.misfit)
+def _convert_wrapped(source: Scalar, target: Primitive, path: str) -> Conversion | None:
+    converted = _convert_plain(source, target, f"{path}.value")
+    return converted and Conversion(converted.value, converted.mismatch)
 
 
-def _fit_enum(source: Scalar, target: Primitive, path: str) -> Fitted | None:
-    """Name the number of an enumeration; one that the schema does not know has no name."""
+def _convert_enum(source: Scalar, target: Primitive, path: str) -> Conversion | None:
+    """Convert an enum's number to its name; a number that the schema lacks is a mismatch."""
     if target.name == "int":
-        return Fitted(path, is_plain=True)
+        return Conversion(path, is_identity=True)
     if target.name != "string":
         return None
     cases = " ".join(f"WHEN {number} THEN '{name}'" for number, name in source.symbols)
     numbers = ", ".join(str(number) for number, _ in source.symbols)
-    return Fitted(f"CASE {path} {cases} END", f"{path} NOT IN ({numbers})")
+    return Conversion(f"CASE {path} {cases} END", f"{path} NOT IN ({numbers})")
 
 
-def _fit_decimal(source: Scalar, target: Primitive, path: str) -> Fitted | None:
-    """Let a decimal become another if no digit is lost; it travels with all digits there are."""
+def _convert_decimal(source: Scalar, target: Primitive, path: str) -> Conversion | None:
+    """Convert a decimal, which is decoded with all its digits; losing one is a mismatch."""
     if target.name != "decimal":
         return None
     value = f"try_cast({path} AS {to_spark_ddl(target)})"
     scale = source.type.parameters[1]
     back = f"try_cast({value} AS DECIMAL(38,{scale}))"
-    return Fitted(value, f"{path} IS NOT NULL AND NOT coalesce({back} = {path}, false)")
+    return Conversion(value, f"{path} IS NOT NULL AND NOT coalesce({back} = {path}, false)")
 
 
-def _fit_millis(_: Scalar, target: Primitive, path: str) -> Fitted | None:
-    """Let a time of day in milliseconds become microseconds."""
-    return Fitted(f"CAST({path} AS BIGINT) * 1000") if target.name == "long" else None
+def _convert_millis(_: Scalar, target: Primitive, path: str) -> Conversion | None:
+    """Convert a time of day from milliseconds to microseconds."""
+    return Conversion(f"CAST({path} AS BIGINT) * 1000") if target.name == "long" else None
 
 
-def _fit_nanos(source: Scalar, target: Primitive, path: str) -> Fitted | None:
-    """Let nanoseconds stay a number, or become an instant if they are whole microseconds."""
-    if target.name != ("timestamptz" if source.form == "nanos-utc" else "timestamp"):
-        return _fit_own(source, target, path)
-    return Fitted(_count_micros(f"{path} div 1000", target), f"{path} % 1000 != 0")
+def _convert_nanos(source: Scalar, target: Primitive, path: str) -> Conversion | None:
+    """Convert nanoseconds to a timestamp if they are whole microseconds, or keep the number."""
+    if target.name != ("timestamptz" if source.encoding == "nanos-utc" else "timestamp"):
+        return _convert_plain(source, target, path)
+    return Conversion(_to_timestamp(f"{path} div 1000", target), f"{path} % 1000 != 0")
 
 
-def _fit_instant(_: Scalar, target: Primitive, path: str) -> Fitted | None:
-    """Let seconds and nanoseconds become an instant of microseconds, if they are one."""
+def _convert_instant(_: Scalar, target: Primitive, path: str) -> Conversion | None:
+    """Convert Protobuf's seconds and nanoseconds, if they are in range and whole microseconds."""
     if target.name != "timestamptz":
         return None
     seconds, nanos = f"{path}.seconds", f"{path}.nanos"
@@ -227,47 +240,48 @@ def _fit_instant(_: Scalar, target: Primitive, path: str) -> Fitted | None:
         f"AND {nanos} % 1000 = 0"
     )
     value = f"timestamp_micros({seconds} * 1000000 + {nanos} div 1000)"
-    return Fitted(f"CASE WHEN {holds} THEN {value} END", f"{path} IS NOT NULL AND NOT ({holds})")
+    mismatch = f"{path} IS NOT NULL AND NOT ({holds})"
+    return Conversion(f"CASE WHEN {holds} THEN {value} END", mismatch)
 
 
-def _fit_uuid_bytes(_: Scalar, target: Primitive, path: str) -> Fitted | None:
-    """Let sixteen bytes be spelt, or stay as they are."""
+def _convert_uuid_bytes(_: Scalar, target: Primitive, path: str) -> Conversion | None:
+    """Convert sixteen bytes to a UUID's text, or keep them."""
     if target.name in {"uuid", "string"}:
-        return Fitted(_spell_uuid(path))
+        return Conversion(_format_uuid(path))
     is_bytes = target in (Primitive("binary"), Primitive("fixed", (16,)))
-    return Fitted(path, is_plain=True) if is_bytes else None
+    return Conversion(path, is_identity=True) if is_bytes else None
 
 
-def _count_micros(micros: str, target: Primitive) -> str:
-    """Count microseconds since 1970; a wall clock's by an interval, which knows no zone."""
+def _to_timestamp(micros: str, target: Primitive) -> str:
+    """Write the SQL from microseconds since 1970 to a timestamp, with or without a zone."""
     if target.name == "timestamptz":
         return f"timestamp_micros({micros})"
     seconds = f"CAST({micros} AS DECIMAL(19,0)) / 1000000"
     return f"TIMESTAMP_NTZ'1970-01-01 00:00:00' + make_dt_interval(0, 0, 0, {seconds})"
 
 
-def _spell_uuid(path: str) -> str:
+def _format_uuid(path: str) -> str:
     digits = f"lower(hex({path}))"
-    places = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-    parts = ", ".join(f"substring({digits}, {start}, {length})" for start, length in places)
+    groups = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    parts = ", ".join(f"substring({digits}, {start}, {length})" for start, length in groups)
     return f"CASE WHEN {path} IS NOT NULL THEN concat_ws('-', {parts}) END"
 
 
-def _no_form(source: Source, target: ColumnType, name: str) -> NoExactFormError:
-    word = {Sequence: "a list", Dictionary: "a map", Record: "a record"}.get(type(source), "")
+def _not_convertible(source: Source, target: ColumnType, name: str) -> NotConvertibleError:
+    kind = {Sequence: "a list", Dictionary: "a map", Record: "a record"}.get(type(source), "")
     if isinstance(source, Scalar):
-        word = format_type(source.type) + (f" ({source.form})" if source.form else "")
-    return NoExactFormError(f"{name} is {word}, which is not exactly {format_type(target)}")
+        kind = format_type(source.type) + (f" ({source.encoding})" if source.encoding else "")
+    return NotConvertibleError(f"{name} is {kind}, which {format_type(target)} cannot hold exactly")
 
 
-_FORMS: Mapping[str, Callable[[Scalar, Primitive, str], Fitted | None]] = {
-    "": _fit_own,
-    "decimal": _fit_decimal,
-    "enum": _fit_enum,
-    "instant": _fit_instant,
-    "nanos-local": _fit_nanos,
-    "nanos-utc": _fit_nanos,
-    "time-millis": _fit_millis,
-    "uuid-bytes": _fit_uuid_bytes,
-    "wrapped": _fit_wrapped,
+_ENCODINGS: Mapping[str, Callable[[Scalar, Primitive, str], Conversion | None]] = {
+    "": _convert_plain,
+    "decimal": _convert_decimal,
+    "enum": _convert_enum,
+    "instant": _convert_instant,
+    "nanos-local": _convert_nanos,
+    "nanos-utc": _convert_nanos,
+    "time-millis": _convert_millis,
+    "uuid-bytes": _convert_uuid_bytes,
+    "wrapped": _convert_wrapped,
 }

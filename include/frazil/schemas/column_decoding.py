@@ -1,10 +1,10 @@
-"""How a column's type travels through the decode, and in SQL which values do not fit it.
+"""Write the SQL that decodes JSON to columns without loss: decoded type, conversion, conditions.
 
-Spark's JSON parser is kinder than a ledger may be: it rounds decimals, reads `2024` as a day and
-`12:30:00` as an instant of today, cuts nanoseconds off, takes a number for seconds since 1970,
-turns `1e400` into infinity and keeps a key of a map twice. Such values travel in a wider form here,
-are looked at, and only then converted. A text column takes any JSON value as its text, a number
-with a fraction as its double prints.
+Spark's JSON parser changes values silently: it rounds decimals, reads `2024` as a date and
+`12:30:00` as a time of today, truncates nanoseconds, reads a number as seconds since 1970, turns
+`1e400` into infinity and keeps a repeated key of a map. Such types are decoded as a wider type
+(`Form.decoded`), checked (`Form.mismatch`) and only then converted (`Form.convert`). A string
+column accepts any JSON value as text; a number with a fraction is printed as a double.
 """
 
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from frazil.streams.column_types import (
 )
 
 RECORD = "_frazil_record"
-"""The column of the staged frame that holds a record as decoded."""
+"""The column of the staged data frame with the decoded record."""
 
 UUID_PATTERN = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _UUID = UUID_PATTERN.replace("{", "{{").replace("}", "}}")
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
-"""Spark cuts off what is finer than a microsecond."""
+"""At most six digits, and zeros: Spark truncates to microseconds."""
 
 _ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _PATTERNS = {
@@ -35,7 +35,7 @@ _PATTERNS = {
     "timestamptz": f"^{_DATE}[T ]{_TIME}{_ZONE}$",
 }
 _INFINITY = "DOUBLE('Infinity')"
-_MISFITS = {
+_MISMATCHES = {
     "float": f"abs({{w}}) = {_INFINITY}",
     "double": f"abs({{w}}) = {_INFINITY}",
     "uuid": f"NOT ({{w}} RLIKE '{_UUID}')",
@@ -43,43 +43,43 @@ _MISFITS = {
 _OVERFLOWING = frozenset({"float", "double"})
 _WIDEST = 38
 _SPARE_DIGITS = 20
-"""A decimal with that many digits to spare shows every excess digit in its own wide form."""
+"""With this many digits to spare, a decimal decoded with 38 digits shows every excess digit."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """One primitive on its way: `{w}` is the value as decoded, `{v}` as converted."""
+    """A decoded type and SQL templates; `{w}` is the decoded value, `{v}` the converted one."""
 
-    wire: str
+    decoded: str
     convert: str | None = None
-    misfit: str | None = None
+    mismatch: str | None = None
 
 
-def form_of(primitive: Primitive) -> Form:
-    """Choose the form in which no wrong value can hide."""
+def choose_form(primitive: Primitive) -> Form:
+    """Choose a decoded type that shows every value the column cannot hold exactly."""
     ddl = to_spark_ddl(primitive)
     match primitive:
         case Primitive("decimal", (precision, scale)):
             return _decimal_form(precision, scale)
         case Primitive("fixed", (length,)):
-            return Form(ddl, misfit=f"octet_length({{w}}) != {length}")
+            return Form(ddl, mismatch=f"octet_length({{w}}) != {length}")
         case Primitive(name, _) if name in _PATTERNS:
             return _text_form(_PATTERNS[name], ddl)
-    return Form(ddl, misfit=_MISFITS.get(primitive.name))
+    return Form(ddl, mismatch=_MISMATCHES.get(primitive.name))
 
 
 def _text_form(pattern: str, ddl: str) -> Form:
-    """Let a date or an instant travel as text: only the text shows what was sent."""
+    """Decode a date or a timestamp as text: only the text shows what was sent."""
     escaped = pattern.replace("{", "{{").replace("}", "}}")
-    misfit = f"{{w}} IS NOT NULL AND ({{v}} IS NULL OR NOT ({{w}} RLIKE '{escaped}'))"
-    return Form("STRING", f"try_cast({{w}} AS {ddl})", misfit)
+    mismatch = f"{{w}} IS NOT NULL AND ({{v}} IS NULL OR NOT ({{w}} RLIKE '{escaped}'))"
+    return Form("STRING", f"try_cast({{w}} AS {ddl})", mismatch)
 
 
 def _decimal_form(precision: int, scale: int) -> Form:
-    """Let a decimal travel with all the digits that Spark has, so that rounding shows.
+    """Decode a decimal with 38 digits, so that rounding is detected.
 
-    Wide decimals have no digits to spare; they travel as variants, slower and exact. There a
-    number with an exponent is a double already, so it is refused.
+    Wide decimals have no digits to spare and are decoded as variants, which is slower and exact. A
+    variant holds a number with an exponent as a double, so such numbers are a mismatch.
     """
     target = f"DECIMAL({precision},{scale})"
     if precision + _SPARE_DIGITS <= _WIDEST:
@@ -99,44 +99,44 @@ def _decimal_form(precision: int, scale: int) -> Form:
 
 
 def value_path(column: Column) -> str:
-    """Write the SQL that reads a column's value from a staged frame.
+    """Write the SQL that reads a column's value from the staged data frame.
 
-    What travels in its own type stays inside the record: taking it out would copy every field
-    once more for the counters. What had to be converted stands beside the record.
+    A converted value has a column of its own. Other values stay inside the record: a column for
+    each would copy every field once more for the metrics.
     """
     is_converted = convert_sql(column.type, "x") is not None
-    return f"`{converted_name(column.name)}`" if is_converted else wire_path(column)
+    return f"`{converted_name(column.name)}`" if is_converted else decoded_path(column)
 
 
-def wire_path(column: Column) -> str:
-    """Write the SQL that reads a column as decoded."""
+def decoded_path(column: Column) -> str:
+    """Write the SQL that reads a column's decoded value."""
     return f"{RECORD}.`{column.name}`"
 
 
 def converted_name(name: str) -> str:
-    """Name the column of the frame that holds a converted value."""
+    """Return the name of the data frame's column with a converted value."""
     return f"_frazil_as_{name}"
 
 
-def wire_ddl(column_type: ColumnType) -> str:
-    """Write the Spark type that the JSON parser is asked for."""
+def decoded_ddl(column_type: ColumnType) -> str:
+    """Return the Spark type with which the JSON parser decodes a column."""
     match column_type:
         case Primitive():
-            return form_of(column_type).wire
+            return choose_form(column_type).decoded
         case ListType(element, _):
-            return f"ARRAY<{wire_ddl(element)}>"
+            return f"ARRAY<{decoded_ddl(element)}>"
         case MapType(key, value, _):
-            return f"MAP<{to_spark_ddl(key)},{wire_ddl(value)}>"
+            return f"MAP<{to_spark_ddl(key)},{decoded_ddl(value)}>"
         case StructType(fields):
-            return f"STRUCT<{','.join(f'`{f.name}`:{wire_ddl(f.type)}' for f in fields)}>"
+            return f"STRUCT<{','.join(f'`{f.name}`:{decoded_ddl(f.type)}' for f in fields)}>"
 
 
 def convert_sql(column_type: ColumnType, path: str, depth: int = 0) -> str | None:
-    """Write the SQL from the decoded form to the column's type; None if they are the same."""
+    """Write the SQL from the decoded type to the column's; None if they are the same."""
     variable = f"z{depth}"
     match column_type:
         case Primitive():
-            template = form_of(column_type).convert
+            template = choose_form(column_type).convert
             return template.format(w=path) if template else None
         case ListType(element, _):
             inner = convert_sql(element, variable, depth + 1)
@@ -176,39 +176,41 @@ def _missing_inside(column_type: ColumnType, path: str, depth: int) -> str | Non
     return None
 
 
-def misfit_condition(
+def mismatch_condition(
     column_type: ColumnType, path: str, value: str | None = None, depth: int = 0
 ) -> str | None:
-    """Write the SQL that is true where a decoded value must not become a column's value.
+    """Write the SQL that is true where the column cannot hold a decoded value exactly; or None.
 
-    `path` is the value as decoded, `value` the converted one where that is at hand.
+    `path` is the decoded value, `value` the converted one if the data frame has it.
     """
     match column_type:
         case Primitive():
-            form = form_of(column_type)
+            form = choose_form(column_type)
             converted = value or (form.convert or "{w}").format(w=path)
-            return form.misfit.format(w=path, v=converted) if form.misfit else None
+            return form.mismatch.format(w=path, v=converted) if form.mismatch else None
         case StructType(fields):
-            parts = [misfit_condition(f.type, f"{path}.`{f.name}`", depth=depth) for f in fields]
+            parts = [mismatch_condition(f.type, f"{path}.`{f.name}`", depth=depth) for f in fields]
             return _join(parts)
         case ListType(element, _):
-            return _misfit_of_some(element, path, depth)
+            return _mismatch_of_elements(element, path, depth)
         case MapType(_, element, _):
             keys = f"map_keys({path})"
             repeated = f"size(array_distinct({keys})) != size({keys})"
-            return _join([repeated, _misfit_of_some(element, f"map_values({path})", depth)])
+            return _join([repeated, _mismatch_of_elements(element, f"map_values({path})", depth)])
 
 
-def _misfit_of_some(element: ColumnType, path: str, depth: int) -> str | None:
-    """Look at an array's elements, without a lambda where it can be: Spark interprets those."""
+def _mismatch_of_elements(element: ColumnType, path: str, depth: int) -> str | None:
+    """Check an array's elements, without a lambda if possible: Spark interprets lambdas."""
     match element:
         case Primitive(name, _) if name in _OVERFLOWING:
             infinity = f"{name.upper()}('Infinity')"
             return f"(array_contains({path}, {infinity}) OR array_contains({path}, -{infinity}))"
         case StructType(fields):
-            return _join([_misfit_of_some(f.type, f"{path}.`{f.name}`", depth) for f in fields])
+            return _join(
+                [_mismatch_of_elements(f.type, f"{path}.`{f.name}`", depth) for f in fields]
+            )
     variable = f"y{depth}"
-    condition = misfit_condition(element, variable, depth=depth + 1)
+    condition = mismatch_condition(element, variable, depth=depth + 1)
     return f"exists({path}, {variable} -> {condition})" if condition else None
 
 

@@ -21,9 +21,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from frazil.schemas.avro import AvroSchema, Json
+from frazil.schemas.avro import AvroSchema
 from frazil.schemas.protobuf import ProtobufSchema
-from frazil.schemas.source_types import Record, Scalar, Sequence, Source
+from frazil.schemas.source_types import Json, Record, Scalar, Sequence, Source
 from frazil.streams.column_types import Column, ColumnType, ListType, Primitive, StructType
 
 MAX_PRECISION, MAX_BYTES = 18, 8
@@ -135,10 +135,10 @@ def is_exact(source: Scalar, target: Primitive | None) -> bool:
     """Say whether a value is its column's value as it stands."""
     if target is None:
         return True
-    if source.form == "decimal":
+    if source.encoding == "decimal":
         precision, scale = target.parameters if target.name == "decimal" else (0, -1)
         return precision <= MAX_PRECISION and scale == source.type.parameters[1]
-    if source.form not in _PLAIN_FORMS or target.name not in _EXACT | _TEMPORAL:
+    if source.encoding not in _PLAIN_FORMS or target.name not in _EXACT | _TEMPORAL:
         return False
     return source.type == target or (source.type.name, target.name) in _WIDENINGS
 

@@ -1,19 +1,18 @@
-"""JSON Schemas: the values that they describe, from which columns can be derived.
+"""Read JSON Schemas: the types of their values.
 
-What a schema demands beyond types, a pattern or a minimum, is not looked at: that is what
-expectations are for.
+Constraints beyond types, such as a pattern or a minimum, are ignored: expectations check those.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from frazil.kafka.schema_registry import Registered
 from frazil.schemas.source_types import (
     Dictionary,
-    NoExactFormError,
+    Json,
+    NotConvertibleError,
     Record,
     Scalar,
     Sequence,
@@ -21,8 +20,6 @@ from frazil.schemas.source_types import (
     Unsupported,
 )
 from frazil.streams.column_types import Primitive
-
-Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FORMATS = {"date": "date", "date-time": "timestamptz", "uuid": "uuid"}
@@ -33,72 +30,72 @@ def read_json_schema(registered: Registered) -> Source:
     """Read a registered schema.
 
     Raises:
-        NoExactFormError: it is no schema of JSON objects.
+        NotConvertibleError: it is not a valid schema of JSON objects.
     """
     try:
         others = {name: json.loads(text) for name, text in registered.references}
         root = json.loads(registered.text)
     except ValueError as error:
-        message = f"is no JSON Schema: {error}"
-        raise NoExactFormError(message) from error
-    source = _Reading(root, others).read(root, frozenset())
+        message = f"is not valid JSON: {error}"
+        raise NotConvertibleError(message) from error
+    source = _Reader(root, others).read(root, frozenset())
     if not isinstance(source, Record):
         message = "does not describe JSON objects by their properties"
-        raise NoExactFormError(message)
+        raise NotConvertibleError(message)
     return source
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """Walk a schema; references lead into the root or into a schema that it refers to."""
+class _Reader:
+    """Walk a schema; `others` are the schemas that it references, by name."""
 
     root: Json
     others: Mapping[str, Json]
 
     def read(self, node: Json, above: frozenset[str]) -> Source:
-        """Give what a node describes."""
+        """Return a node's type; `above` are the references that lead to it."""
         if not isinstance(node, dict):
-            return Unsupported("says nothing about its type")
+            return Unsupported("has no type")
         reference = node.get("$ref")
         if isinstance(reference, str):
             if reference in above:
                 return Unsupported("is recursive")
             return self.read(self._resolve(reference), above | {reference})
-        for word in ("oneOf", "anyOf", "allOf"):
-            if word in node:
-                return self._read_only(node[word], above)
+        for keyword in ("oneOf", "anyOf", "allOf"):
+            if keyword in node:
+                return self._read_single(node[keyword], above)
         return self._read_typed(node, above)
 
-    def _read_only(self, branches: Json, above: frozenset[str]) -> Source:
-        """Read a choice that leaves one type beside null."""
-        kept = [b for b in _list(branches) if b != {"type": "null"}]
-        return self.read(kept[0], above) if len(kept) == 1 else Unsupported("has several types")
+    def _read_single(self, branches: Json, above: frozenset[str]) -> Source:
+        """Read a choice of null and one type."""
+        types = [b for b in _list(branches) if b != {"type": "null"}]
+        return self.read(types[0], above) if len(types) == 1 else Unsupported("has several types")
 
     def _read_typed(self, node: dict[str, Json], above: frozenset[str]) -> Source:
-        words = [word for word in _list(node.get("type")) if word != "null"]
-        if not words and "properties" in node:
-            words = ["object"]
-        if len(words) != 1:
-            return Unsupported("has several types" if words else "says nothing about its type")
-        word = str(words[0])
-        if word == "array":
+        kinds = [kind for kind in _list(node.get("type")) if kind != "null"]
+        if not kinds and "properties" in node:
+            kinds = ["object"]
+        if len(kinds) != 1:
+            return Unsupported("has several types" if kinds else "has no type")
+        kind = str(kinds[0])
+        if kind == "array":
             element = self.read(node.get("items"), above)
             return Sequence(element) if not isinstance(element, Unsupported) else element
-        if word == "object":
+        if kind == "object":
             return self._read_object(node, above)
-        if word == "string":
+        if kind == "string":
             return Scalar(Primitive(_FORMATS.get(str(node.get("format")), "string")))
-        return (
-            Scalar(Primitive(_TYPES[word])) if word in _TYPES else Unsupported(f"is of type {word}")
-        )
+        if kind in _TYPES:
+            return Scalar(Primitive(_TYPES[kind]))
+        return Unsupported(f"is of type {kind}")
 
     def _read_object(self, node: dict[str, Json], above: frozenset[str]) -> Source:
         properties = node.get("properties")
         if isinstance(properties, dict) and properties:
             for name in properties:
                 if not _NAME.match(name):
-                    message = f"has a property {name!r}, which can be no column"
-                    raise NoExactFormError(message)
+                    message = f"has a property {name!r}, which is not a valid column name"
+                    raise NotConvertibleError(message)
             return Record(tuple((n, self.read(s, above)) for n, s in properties.items()))
         value = self.read(node.get("additionalProperties"), above)
         if isinstance(value, Unsupported):
@@ -106,15 +103,15 @@ class _Reading:
         return Dictionary(Scalar(Primitive("string")), value)
 
     def _resolve(self, reference: str) -> Json:
-        """Follow a reference: a document's name, a pointer into it, or both."""
+        """Resolve a reference: a document's name, a pointer into it, or both."""
         document, _, pointer = reference.partition("#")
         node = self.root if not document else self.others.get(document)
         for part in filter(None, pointer.split("/")):
             key = part.replace("~1", "/").replace("~0", "~")
             node = node.get(key) if isinstance(node, dict) else None
         if node is None:
-            message = f"refers to {reference}, which is not there"
-            raise NoExactFormError(message)
+            message = f"refers to {reference}, which does not exist"
+            raise NotConvertibleError(message)
         return node
 
 

@@ -1,6 +1,6 @@
-"""An Iceberg schema that follows a stream's columns: ids stay, nothing is deleted.
+"""Merge a stream's columns into an Iceberg schema: field ids stay, no column is deleted.
 
-A change that the table cannot follow in place sets the old column aside under another name.
+Where Iceberg cannot change a type in place, the old column is renamed and a new one is added.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,15 +14,15 @@ from frazil.streams import column_types as language
 from frazil.streams.column_types import Column, ColumnType
 from frazil.streams.schema_changes import SchemaChange
 
-_SET_ASIDE = frozenset({"narrow", "change_type"})
+_REPLACED = frozenset({"narrow", "change_type"})
 
 
 def merge_schema(
     schema: Schema, last_column_id: int, want: Sequence[Column], changes: Sequence[SchemaChange]
 ) -> Schema:
-    """Build the schema after the changes; the table's other columns stay where they are.
+    """Return the schema after the changes; existing columns keep their order.
 
-    New columns stand behind the one that the stream file has before them.
+    A new column is inserted after the one that precedes it in the stream file.
     """
     merge = _Merge(count(last_column_id + 1), changes, f"_v{schema.schema_id}")
     fields = merge.fields(schema.fields, want, "")
@@ -30,12 +30,12 @@ def merge_schema(
 
 
 class _Merge:
-    """One merge: fresh ids, and what the changes say of each path."""
+    """One merge: the new field ids, and the changes by path."""
 
     def __init__(self, ids: Iterator[int], changes: Sequence[SchemaChange], suffix: str) -> None:
         self._ids = ids
         self._suffix = suffix
-        self._aside = {change.path for change in changes if change.kind in _SET_ASIDE}
+        self._replaced = {change.path for change in changes if change.kind in _REPLACED}
         self._dropped = {change.path for change in changes if change.kind == "drop"}
         self._old_names = {
             _parent(change.path) + change.after: change.path.removeprefix(_parent(change.path))
@@ -47,18 +47,18 @@ class _Merge:
         self, have: Sequence[NestedField], want: Sequence[Column], prefix: str
     ) -> list[NestedField]:
         """Merge the fields of one level."""
-        there = {field.name: field for field in have}
-        taken = {f.name for f in have} | {column.name for column in want}
+        existing = {field.name: field for field in have}
+        names = {f.name for f in have} | {column.name for column in want}
         replaced: dict[str, NestedField] = {}
         added: dict[str, NestedField] = {}
         for column in want:
             path = prefix + column.name
-            old = there.get(self._old_names.get(path, column.name))
+            old = existing.get(self._old_names.get(path, column.name))
             if old is None:
                 added[column.name] = self._add(column)
-            elif path in self._aside:
-                aside = _free_name(column.name + self._suffix, taken)
-                replaced[old.name] = _rewrite(old, aside, old.field_type, required=False)
+            elif path in self._replaced:
+                name = _find_free_name(column.name + self._suffix, names)
+                replaced[old.name] = _rewrite(old, name, old.field_type, required=False)
                 added[column.name] = self._add(column)
             else:
                 merged = self._type(old.field_type, column.type, path)
@@ -71,7 +71,7 @@ class _Merge:
         return _insert(result, added, [column.name for column in want])
 
     def _add(self, column: Column) -> NestedField:
-        """Add as optional, whatever the stream demands: rows that are there have no value."""
+        """Return a new field; optional even if the stream requires it, since old rows lack it."""
         field_id = next(self._ids)
         field_type = to_iceberg_type(column.type, self._ids)
         return NestedField(field_id, column.name, field_type, required=False)
@@ -106,23 +106,23 @@ def _rewrite(
 def _insert(
     fields: list[NestedField], added: Mapping[str, NestedField], order: Sequence[str]
 ) -> list[NestedField]:
-    """Put each new field behind its nearest neighbour in the stream file."""
+    """Insert each new field after its predecessor in the stream file."""
     result = list(fields)
     before: set[str] = set()
     for name in order:
         if name in added:
-            places = [index for index, field in enumerate(result) if field.name in before]
-            result.insert(max(places, default=-1) + 1, added[name])
+            indexes = [index for index, field in enumerate(result) if field.name in before]
+            result.insert(max(indexes, default=-1) + 1, added[name])
         before.add(name)
     return result
 
 
-def _free_name(name: str, taken: set[str]) -> str:
-    """Find a name that no column has."""
-    names = (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
-    return next(candidate for candidate in names if candidate not in taken)
+def _find_free_name(name: str, used: set[str]) -> str:
+    """Return the name, with a number appended if a column has it."""
+    candidates = (name, *(f"{name}_{number}" for number in range(2, len(used) + 3)))
+    return next(candidate for candidate in candidates if candidate not in used)
 
 
 def _parent(path: str) -> str:
-    """Give the path of the struct with its dot; empty at the top."""
+    """Return the path of the enclosing struct with its dot; empty at the top level."""
     return path[: path.rfind(".") + 1]

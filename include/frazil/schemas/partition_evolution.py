@@ -1,7 +1,6 @@
-"""A table's partitions follow its stream file: by a person's answer, for the rows that come.
+"""Change a table's partition spec to the one of its stream file.
 
-Files that are there stay where they lie, under the spec that they were written for, until a
-compaction rewrites them.
+Existing files keep the spec that they were written with until a compaction rewrites them.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from frazil.streams.schema_changes import SchemaChange
 def compare_partitions(
     table: Table, schema: Schema, wanted: Sequence[WantedField]
 ) -> tuple[SchemaChange, ...]:
-    """Say where a stream file asks for other partitions; one that lists none asks for nothing.
+    """Return the change of partitions that a stream file needs; none if it lists no partitions.
 
     `schema` is the table's after all other changes.
     """
@@ -34,10 +33,10 @@ def compare_partitions(
     return (SchemaChange("repartition", "partition_by", before or "none", after),)
 
 
-def plan_spec(table: Table, schema: Schema, wanted: Sequence[WantedField]) -> PartitionSpec:
-    """Build the spec that the table goes on with; a field that it had once keeps its id and name.
+def _build_spec(table: Table, schema: Schema, wanted: Sequence[WantedField]) -> PartitionSpec:
+    """Return the new partition spec; a field of an earlier spec keeps its id and name.
 
-    No two fields of different specs share a name: Spark could not show the table's partitions.
+    Names are unique across specs, because Spark cannot list partitions otherwise.
     """
     known = [field for spec in table.specs().values() for field in spec.fields]
     names = {field.name for field in known}
@@ -56,14 +55,14 @@ def plan_spec(table: Table, schema: Schema, wanted: Sequence[WantedField]) -> Pa
 def list_partitions(
     table: Table, schema: Schema, wanted: Sequence[WantedField]
 ) -> list[PartitionField]:
-    """List the fields of every spec that the table had, and of the one that is asked for."""
-    had = [field for spec in table.specs().values() for field in spec.fields]
-    return [*had, *plan_spec(table, schema, wanted).fields]
+    """Return the partition fields of all specs of the table and of the new one."""
+    existing = [field for spec in table.specs().values() for field in spec.fields]
+    return [*existing, *_build_spec(table, schema, wanted).fields]
 
 
 def repartition(table: Table, schema: Schema, wanted: Sequence[WantedField]) -> list[TableUpdate]:
-    """List the updates after which the table is partitioned as its stream file says."""
-    spec = plan_spec(table, schema, wanted)
+    """Return the updates that make the stream file's partitions the table's."""
+    spec = _build_spec(table, schema, wanted)
     same = (each.spec_id for each in table.specs().values() if each.fields == spec.fields)
     found = next(same, None)
     if found is not None:
@@ -72,7 +71,7 @@ def repartition(table: Table, schema: Schema, wanted: Sequence[WantedField]) -> 
 
 
 def describe_transform(schema: Schema, field: PartitionField | SortField) -> str:
-    """Write a transform of a column in the language of stream files."""
+    """Return a partition or sort field as a stream file writes it."""
     transform, _, width = str(field.transform).rstrip("]").partition("[")
     column = str(schema.find_column_name(field.source_id))
     return WantedField(transform, column, int(width) if width else None).text

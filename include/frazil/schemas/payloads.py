@@ -1,4 +1,4 @@
-"""Which registered schemas a batch is decoded with, and how each becomes the stream's columns."""
+"""Choose the registered schemas that decode a batch, and describe how each becomes columns."""
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
@@ -10,15 +10,21 @@ import pyarrow as pa
 from frazil.errors import SchemaMisfitError, UnknownSchemaIdError, UnknownSubjectError
 from frazil.kafka.schema_registry import Registered, SchemaType
 from frazil.schemas.avro import VALUE_FIELD, read_avro
-from frazil.schemas.column_conversion import Fitted, fit_columns
+from frazil.schemas.column_conversion import convert_columns
 from frazil.schemas.fast_path_layouts import lay_out_avro, lay_out_protobuf
 from frazil.schemas.json_schema import read_json_schema
 from frazil.schemas.protobuf import read_protobuf
-from frazil.schemas.source_types import NoExactFormError, Record, Source, derive_columns, write_wire
-from frazil.schemas.wire_format import PUT_ASIDE, Part, SchemaDecode, WireFormat
+from frazil.schemas.source_types import (
+    NotConvertibleError,
+    Record,
+    Source,
+    derive_columns,
+    to_arrow_type,
+)
+from frazil.schemas.wire_format import UNDECIDED, Part, SchemaDecode, WireFormat
 from frazil.streams.column_types import Column, parse_column
 from frazil.streams.models import Stream
-from frazil.streams.schema_changes import compare_columns, follow_columns
+from frazil.streams.schema_changes import SchemaChange, compare_columns, follow_columns
 from frazil.streams.sections import BY_REGISTRY, VALUE_COLUMN, Key, Value
 
 if TYPE_CHECKING:
@@ -33,23 +39,23 @@ _FORMATS: Mapping[SchemaType, Literal["avro", "protobuf", "json_schema"]] = {
 
 @dataclass(frozen=True)
 class Payload:
-    """One part of a stream's records that a registry's schemas decode."""
+    """The value or the key of a stream's records, where registered schemas decode it."""
 
     stream: Stream
     part: Part
-    waits: bool = True
-    """Whether a schema that cannot be used may hold a batch up; letters are set aside already."""
-    put_aside: tuple[str, ...] = ()
-    """Columns in question: records become letters whose schema asks for one of them."""
+    stops_batch: bool = True
+    """Whether an unusable schema may stop the batch; false for dead letters, which stay so."""
+    quarantined_columns: tuple[str, ...] = ()
+    """Columns with a pending change: records whose schema requires it become dead letters."""
 
     @property
     def options(self) -> Value | Key:
-        """Give the part's section of the stream file."""
+        """Return the part's section of the stream file."""
         return self.stream.value if self.part == "value" else self.stream.key
 
     @property
     def subject(self) -> str:
-        """Name the subject: the stream file's, or the topic's own."""
+        """Return the subject of the stream file, or else the topic's."""
         return self.options.subject or f"{self.stream.source.names[0]}-{self.part}"
 
     @property
@@ -59,30 +65,30 @@ class Payload:
 
     @property
     def is_flat(self) -> bool:
-        """Say whether the fields of a payload are columns of their own."""
+        """Return whether each field of a payload has a column of its own."""
         return self.part == "value" and self.stream.value.is_flat
 
     @property
-    def whole(self) -> str:
-        """Name the column of a payload that is kept in one."""
+    def single_column(self) -> str:
+        """Return the name of the column of a payload that has only one."""
         return VALUE_COLUMN if self.part == "value" else self.stream.key.column
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """List the columns that the payload fills."""
+        """Return the columns that the payload fills."""
         pairs = self.options.typed_columns
         return tuple(parse_column(name, text) for name, text in pairs.items())
 
 
-def list_payloads(stream: Stream, put_aside: tuple[str, ...] = ()) -> tuple[Payload, ...]:
-    """List the parts of a stream's records that need a registry; only values are put aside."""
-    value = Payload(stream, "value", put_aside=put_aside)
+def list_payloads(stream: Stream, quarantined: tuple[str, ...] = ()) -> tuple[Payload, ...]:
+    """List the parts that registered schemas decode; quarantined columns are those of values."""
+    value = Payload(stream, "value", quarantined_columns=quarantined)
     payloads = (value, Payload(stream, "key"))
     return tuple(p for p in payloads if p.options.convert in BY_REGISTRY)
 
 
 def find_latest_schema(registry: "SchemaRegistry", payload: Payload) -> Registered:
-    """Find the newest schema of the payload's subject.
+    """Return the newest schema of the payload's subject.
 
     Raises:
         RegistryUnavailableError: the registry did not answer.
@@ -93,23 +99,34 @@ def find_latest_schema(registry: "SchemaRegistry", payload: Payload) -> Register
         raise UnknownSubjectError(
             f"stream {payload.stream.stream}: the schema registry has no subject "
             f"{payload.subject}; nothing was read",
-            f"register a schema there, or name another with `{payload.part}.subject` in "
-            f"{payload.stream.stream}.yaml",
+            f"register a schema there, or set `{payload.part}.subject` in "
+            f"{payload.stream.stream}.yaml to another subject",
         )
     return found
 
 
 def derive_payload_columns(payload: Payload, schema: Registered) -> tuple[Column, ...]:
-    """Give the columns that a schema asks for.
+    """Return the columns for a schema.
 
     Raises:
-        SchemaMisfitError: a field has no exact form in a column.
+        SchemaMisfitError: no column type holds a field exactly.
     """
     try:
         root = _read_root(payload, schema)
-        return derive_columns(root, is_flat=payload.is_flat, whole=payload.whole)
-    except NoExactFormError as error:
-        raise _misfit(payload, schema, error) from error
+        return derive_columns(root, is_flat=payload.is_flat, single_column=payload.single_column)
+    except NotConvertibleError as error:
+        raise _mismatch_error(payload, schema, error) from error
+
+
+def list_required_changes(payload: Payload, schema: Registered) -> tuple[SchemaChange, ...]:
+    """List the changes of the payload's columns that a schema requires.
+
+    Raises:
+        SchemaMisfitError: no column type holds a field exactly.
+    """
+    columns = payload.columns
+    wanted = follow_columns(columns, derive_payload_columns(payload, schema))
+    return compare_columns(columns, wanted, frozenset())
 
 
 def _read_root(payload: Payload, schema: Registered) -> Source:
@@ -123,18 +140,25 @@ def _read_root(payload: Payload, schema: Registered) -> Source:
 def select_schemas(
     registry: "SchemaRegistry", payload: Payload, latest: int | None, remembered: Iterable[int]
 ) -> WireFormat:
-    """Choose the schemas that a batch will probably meet: the subject's, and those of the last one.
+    """Choose the schemas that records of a batch probably have.
 
-    A schema that does not fit the columns is left out; it matters only if a record names it.
+    Args:
+        registry: where the schemas are registered.
+        payload: the part of the records.
+        latest: the planned schema id, if values have none; otherwise the subject's schemas count.
+        remembered: ids of the last batch; they may belong to other subjects.
+
+    Schemas that cannot be converted to the columns are omitted; `add_schemas` reports them if a
+    record has one.
 
     Raises:
         RegistryUnavailableError: the registry did not answer.
-        UnknownSchemaIdError, SchemaMisfitError: the planned newest schema cannot be used.
+        UnknownSchemaIdError, SchemaMisfitError: the planned schema cannot be used.
     """
     if latest is not None:
         schema = registry.find_schema(latest)
         if schema is None:
-            raise _unknown(payload, latest, "which the plan names")
+            raise _unknown(payload, latest, "which the plan requires")
         return _write_format(payload, schema.type, [describe_schema(payload, schema)])
     schemas = {schema.id: schema for schema in registry.list_schemas(payload.subject)}
     for schema_id in remembered:
@@ -159,136 +183,152 @@ def add_schemas(
     ids: Iterable[int],
     where: str,
 ) -> WireFormat:
-    """Add schemas that records of the batch name.
+    """Add the schemas with the ids that records of the batch carry.
 
     Raises:
         RegistryUnavailableError: the registry did not answer.
-        UnknownSchemaIdError: it does not know an id, and the stream file says wait.
-        SchemaMisfitError: a schema has no exact form in the columns.
+        UnknownSchemaIdError: the registry has no such id, and `unknown_id` is `wait`.
+        SchemaMisfitError: the columns cannot hold a schema's values exactly.
     """
     decodes = list(wire.schemas)
     kind = wire.format
     for schema_id in ids:
         schema = registry.find_schema(schema_id)
-        if schema is None and payload.waits and payload.options.unknown_id == "wait":
+        if schema is None and payload.stops_batch and payload.options.unknown_id == "wait":
             raise _unknown(payload, schema_id, where)
         if schema is None:
-            text = f"the registry does not know schema {schema_id}"
+            text = f"the registry has no schema {schema_id}"
             decodes.append(SchemaDecode(schema_id=schema_id, refusal=("unknown_schema_id", text)))
             continue
         if not any(decode.refusal is None for decode in decodes):
             kind = _FORMATS[schema.type]
         decodes.append(_require_decodable(payload, schema, kind))
-    return WireFormat(format=kind, is_framed=wire.is_framed, schemas=tuple(decodes))
+    return WireFormat(format=kind, has_schema_id=wire.has_schema_id, schemas=tuple(decodes))
 
 
 def _require_decodable(payload: Payload, schema: Registered, kind: str) -> SchemaDecode:
-    """Write a decode; where the stream file says so, a schema that does not fit is refused."""
+    """Describe a schema; if it is not convertible, refuse its records or stop the batch."""
     try:
         _require_same_format(payload, schema, kind)
         return describe_schema(payload, schema)
     except SchemaMisfitError:
-        if payload.waits and payload.stream.schema_policy.other != "quarantine":
+        if payload.stops_batch and payload.stream.schema_policy.other != "quarantine":
             raise
-    text = f"schema {schema.id} does not fit the columns"
+    text = f"schema {schema.id} does not match the columns"
     return SchemaDecode(schema_id=schema.id, refusal=("type_mismatch", text))
 
 
 def _require_same_format(payload: Payload, schema: Registered, kind: str) -> None:
     if _FORMATS[schema.type] != kind:
-        problem = NoExactFormError(f"is {_FORMATS[schema.type]}, the stream's others are {kind}")
-        raise _misfit(payload, schema, problem)
+        problem = NotConvertibleError(f"is {_FORMATS[schema.type]}, but the others are {kind}")
+        raise _mismatch_error(payload, schema, problem)
 
 
 def _write_format(payload: Payload, kind: SchemaType, decodes: list[SchemaDecode]) -> WireFormat:
     return WireFormat(
-        format=_FORMATS[kind], is_framed=payload.has_schema_id, schemas=tuple(decodes)
+        format=_FORMATS[kind], has_schema_id=payload.has_schema_id, schemas=tuple(decodes)
     )
 
 
 def describe_schema(payload: Payload, schema: Registered) -> SchemaDecode:
-    """Write down how one schema's payloads become the columns, or why they wait for a person."""
-    if payload.put_aside and (asked := _explain_put_aside(payload, schema)):
-        return SchemaDecode(schema_id=schema.id, refusal=(PUT_ASIDE, f"schema {schema.id} {asked}"))
+    """Describe how one schema's payloads become the columns, or why they are quarantined.
+
+    Raises:
+        SchemaMisfitError: the columns cannot hold its values exactly.
+    """
+    if payload.quarantined_columns and (reason := _explain_quarantine(payload, schema)):
+        refusal = (UNDECIDED, f"schema {schema.id} {reason}")
+        return SchemaDecode(schema_id=schema.id, refusal=refusal)
     writers: Mapping[SchemaType, Callable[[Payload, Registered], SchemaDecode]] = {
-        "AVRO": _write_avro,
-        "PROTOBUF": _write_protobuf,
-        "JSON": _write_json,
+        "AVRO": _describe_avro,
+        "PROTOBUF": _describe_protobuf,
+        "JSON": _describe_json,
     }
     try:
         return writers[schema.type](payload, schema)
-    except NoExactFormError as error:
-        raise _misfit(payload, schema, error) from error
+    except NotConvertibleError as error:
+        raise _mismatch_error(payload, schema, error) from error
 
 
-def _explain_put_aside(payload: Payload, schema: Registered) -> str:
-    """Say why a schema's records wait for a person; empty where they need not."""
+def _explain_quarantine(payload: Payload, schema: Registered) -> str:
+    """Explain why a schema's records are quarantined; empty if they are not."""
     try:
-        followed = follow_columns(payload.columns, derive_payload_columns(payload, schema))
+        changes = list_required_changes(payload, schema)
     except SchemaMisfitError:
-        columns = ", ".join(payload.put_aside)
-        return f"has a field without an exact form: nobody can say whether it asks for {columns}"
-    changes = compare_columns(payload.columns, followed, frozenset())
-    if not any(change.path in payload.put_aside for change in changes):
+        columns = ", ".join(payload.quarantined_columns)
+        return f"has a field that no column can hold, so its use of {columns} is unknown"
+    if not any(change.path in payload.quarantined_columns for change in changes):
         return ""
-    return f"asks for {'; '.join(c.text for c in changes)}, about which a person decides"
+    return f"requires {'; '.join(c.text for c in changes)}, which needs a decision"
 
 
-def _write_avro(payload: Payload, schema: Registered) -> SchemaDecode:
+def _describe_avro(payload: Payload, schema: Registered) -> SchemaDecode:
     avro = read_avro(schema)
-    fitted = _fit(payload, avro.root, f"_frazil_{payload.part}_{schema.id}.{VALUE_FIELD}")
-    return SchemaDecode(
+    decode = SchemaDecode(
         schema_id=schema.id,
         reader=avro.reader,
         layout=lay_out_avro(avro, payload.columns) if payload.is_flat else "",
-        values={name: f.value for name, f in fitted.items()},
-        misfits={name: f.misfit for name, f in fitted.items() if f.misfit},
     )
+    return _with_conversions(payload, decode, avro.root)
 
 
-def _write_json(_: Payload, schema: Registered) -> SchemaDecode:
-    """Name the schema alone: JSON is decoded by the columns, whichever schema it was written by."""
+def _describe_json(_: Payload, schema: Registered) -> SchemaDecode:
+    """Return the id alone: JSON is decoded by the columns, whatever its schema."""
     return SchemaDecode(schema_id=schema.id)
 
 
-def _write_protobuf(payload: Payload, schema: Registered) -> SchemaDecode:
-    """Describe the message to a Python worker, with no more fields than the columns take."""
+def _describe_protobuf(payload: Payload, schema: Registered) -> SchemaDecode:
+    """Describe the message for a Python worker, with only the fields that columns need."""
     found = read_protobuf(schema, payload.options.message)
-    fitted = _fit(payload, found.root, f"_frazil_{payload.part}_{schema.id}.{VALUE_FIELD}")
     names = {column.name for column in payload.columns}
     fields = tuple(f for f in found.root.fields if f[0] in names or not payload.is_flat)
-    wire = pa.schema([pa.field(VALUE_FIELD, write_wire(Record(fields)))])
-    return SchemaDecode(
+    arrow = pa.schema([pa.field(VALUE_FIELD, to_arrow_type(Record(fields)))])
+    decode = SchemaDecode(
         schema_id=schema.id,
         headers=tuple(index.hex() for index in found.indexes),
         reader=base64.b64encode(found.descriptor_set).decode(),
         message=found.message,
         layout=lay_out_protobuf(found, payload.columns) if payload.is_flat else "",
-        wire_ipc=base64.b64encode(wire.serialize().to_pybytes()).decode(),
-        values={name: f.value for name, f in fitted.items()},
-        misfits={name: f.misfit for name, f in fitted.items() if f.misfit},
+        arrow_schema=base64.b64encode(arrow.serialize().to_pybytes()).decode(),
     )
+    return _with_conversions(payload, decode, found.root)
 
 
-def _fit(payload: Payload, root: Source, path: str) -> dict[str, Fitted]:
-    return fit_columns(root, payload.columns, path, is_flat=payload.is_flat, whole=payload.whole)
+def _with_conversions(payload: Payload, decode: SchemaDecode, root: Source) -> SchemaDecode:
+    """Add the SQL of each column.
+
+    Raises:
+        NotConvertibleError: the columns cannot hold the schema's values exactly.
+    """
+    conversions = convert_columns(
+        root,
+        payload.columns,
+        f"_frazil_{payload.part}_{decode.schema_id}.{VALUE_FIELD}",
+        is_flat=payload.is_flat,
+        single_column=payload.single_column,
+    )
+    values = {name: c.value for name, c in conversions.items()}
+    mismatches = {name: c.mismatch for name, c in conversions.items() if c.mismatch}
+    return decode.model_copy(update={"values": values, "mismatches": mismatches})
 
 
-def _misfit(payload: Payload, schema: Registered, error: NoExactFormError) -> SchemaMisfitError:
+def _mismatch_error(
+    payload: Payload, schema: Registered, error: NotConvertibleError
+) -> SchemaMisfitError:
     name = payload.stream.stream
     return SchemaMisfitError(
-        f"stream {name}: schema {schema.id} of {payload.part}s: {error}; nothing of the batch is "
-        "visible",
-        f"change `{payload.part}` in {name}.yaml and run again, or let such records become dead "
-        "letters: `schema: {other: quarantine}`",
+        f"stream {name}: schema {schema.id} of its {payload.part}s: {error}; nothing of the batch "
+        "is visible",
+        f"change `{payload.part}` in {name}.yaml and run again, or set `schema: {{other: "
+        "quarantine}` there to make such records dead letters",
     )
 
 
 def _unknown(payload: Payload, schema_id: int, where: str) -> UnknownSchemaIdError:
     name = payload.stream.stream
     return UnknownSchemaIdError(
-        f"stream {name}: the schema registry does not know schema id {schema_id}, {where}; the "
-        "batch waits, nothing of it is visible",
+        f"stream {name}: the schema registry has no schema id {schema_id}, {where}; the batch "
+        "waits, nothing of it is visible",
         f"register or restore the schema, then `frazil run {name}`; if such {payload.part}s are "
-        f"no good, `{payload.part}: {{unknown_id: quarantine}}` in {name}.yaml",
+        f"garbage, set `{payload.part}: {{unknown_id: quarantine}}` in {name}.yaml",
     )

@@ -1,4 +1,4 @@
-"""Protobuf schemas: the values that they describe, and what a Python worker needs to read them."""
+"""Read Protobuf schemas: the types of their values, and the descriptors that decode them."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from frazil.kafka.schema_registry import Registered
 from frazil.schemas.source_types import (
     Dictionary,
-    NoExactFormError,
+    NotConvertibleError,
     Record,
     Scalar,
     Sequence,
@@ -49,13 +49,16 @@ _WRAPPERS = frozenset(
     f"google.protobuf.{word}Value"
     for word in ("Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "String", "Bytes")
 )
-_DYNAMIC = frozenset(f"google.protobuf.{word}" for word in ("Struct", "Value", "ListValue"))
-_INSTANT = "google.protobuf.Timestamp"
+_FREE_FORM = frozenset(f"google.protobuf.{word}" for word in ("Struct", "Value", "ListValue"))
+_TIMESTAMP = "google.protobuf.Timestamp"
 
 
 @dataclass(frozen=True)
 class ProtobufSchema:
-    """One message as a tree of values, with its files and the bytes that name it in a header."""
+    """One message: its type, its descriptors, and the message indexes in a record's header.
+
+    `indexes` has each valid encoding of the indexes.
+    """
 
     root: Record
     message: str
@@ -64,10 +67,10 @@ class ProtobufSchema:
 
 
 def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema:
-    """Read a registered schema; the message is the one named, or the first of the file.
+    """Read a registered schema; without a name, the file's first message.
 
     Raises:
-        NoExactFormError: it is no Protobuf schema, or has no such message.
+        NotConvertibleError: it is not a valid Protobuf schema, or has no such message.
     """
     try:
         files = _load_files(registered)
@@ -76,8 +79,8 @@ def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema
             pool.AddSerializedFile(each.SerializeToString())
         described = pool.FindFileByName(files.file[-1].name)
     except (TypeError, KeyError, ValueError, DecodeError) as error:
-        problem = f"is no Protobuf schema: {error}"
-        raise NoExactFormError(problem) from error
+        problem = f"is not a valid Protobuf schema: {error}"
+        raise NotConvertibleError(problem) from error
     found, path = _find_message(described, message)
     return ProtobufSchema(
         root=_read_message(found, frozenset()),
@@ -88,7 +91,7 @@ def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema
 
 
 def _load_files(registered: Registered) -> FileDescriptorSet:
-    """Load a schema and all that it imports, the imported first."""
+    """Load a schema and its imports, each file after its imports."""
     texts = {**dict(registered.references), "frazil.proto": registered.text}
     parsed = {name: _parse_descriptor(text, name) for name, text in texts.items()}
     if any(each is None for each in parsed.values()):
@@ -100,7 +103,7 @@ def _load_files(registered: Registered) -> FileDescriptorSet:
 
 
 def _parse_descriptor(text: str, name: str) -> FileDescriptorProto | None:
-    """Read a descriptor in base64; None if the text is Protobuf's own language."""
+    """Read a descriptor in base64; None if the text is in .proto syntax."""
     try:
         content = base64.b64decode(text, validate=True)
         parsed = FileDescriptorProto.FromString(content)
@@ -120,10 +123,10 @@ def _add_file(
 
 
 def _find_standard(name: str) -> FileDescriptorProto:
-    """Find a file that Protobuf itself brings.
+    """Return the descriptor of a file that Protobuf includes.
 
     Raises:
-        KeyError: it brings no such file.
+        KeyError: Protobuf includes no such file.
     """
     _load_standard()
     found = FileDescriptorProto()
@@ -139,30 +142,30 @@ def _load_standard() -> None:
 
 
 def _compile(texts: dict[str, str]) -> FileDescriptorSet:
-    """Compile Protobuf's own language, which registries give that cannot serialize.
+    """Compile .proto syntax, for registries that cannot return descriptors.
 
     Raises:
-        ValueError: the compiler refused it; carries its words.
+        ValueError: a reference's name leaves the folder, or protoc rejected the schema.
     """
-    from grpc_tools import protoc  # noqa: PLC0415 - slow, and seldom needed
+    from grpc_tools import protoc  # noqa: PLC0415 - slow, rarely needed
 
     with tempfile.TemporaryDirectory(prefix="frazil-proto-") as folder:
         for name, text in texts.items():
             path = Path(folder, name)
             if not path.resolve().is_relative_to(Path(folder).resolve()):
-                raise ValueError(f"a reference is named {name}")
+                raise ValueError(f"a reference has the name {name}, which is outside the schema")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         output = Path(folder, "compiled.bin")
         standard = Path(str(protoc.__file__)).parent / "_proto"
         command = ["protoc", f"-I{folder}", f"-I{standard}", "--include_imports"]
         if protoc.main([*command, f"--descriptor_set_out={output}", "frazil.proto"]) != 0:
-            raise ValueError("the compiler refused it; its words are in this step's log")
+            raise ValueError("protoc rejected it; see its messages in this step's log")
         return FileDescriptorSet.FromString(output.read_bytes())
 
 
 def _find_message(file: FileDescriptor, name: str | None) -> tuple[Descriptor, tuple[int, ...]]:
-    """Find the message by its name, whole or without its package, and where it is in its file."""
+    """Return a message by its name, with or without its package, and its indexes in the file."""
     messages = list(_walk_messages(list(file.message_types_by_name.values()), ()))
     for found, path in messages:
         if name is None or name in {
@@ -172,7 +175,7 @@ def _find_message(file: FileDescriptor, name: str | None) -> tuple[Descriptor, t
             return found, path
     known = ", ".join(found.full_name for found, _ in messages) or "none"
     problem = f"has no message {name or ''}; known: {known}"
-    raise NoExactFormError(problem)
+    raise NotConvertibleError(problem)
 
 
 def _walk_messages(
@@ -184,7 +187,7 @@ def _walk_messages(
 
 
 def _encode_path(path: tuple[int, ...]) -> tuple[bytes, ...]:
-    """Write a message's path as headers do: a count and the indexes, zigzag; [0] also as a zero."""
+    """Encode message indexes as in headers: count and indexes, zigzag; [0] also as one zero."""
     full = b"".join(_encode_varint(2 * number) for number in (len(path), *path))
     return (b"\x00", full) if path == (0,) else (full,)
 
@@ -206,15 +209,19 @@ def _read_field(field: FieldDescriptor, above: frozenset[str]) -> Source:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         key, value = (_read_value(kind.fields_by_name[n], above) for n in ("key", "value"))
-        return Dictionary(key, value) if isinstance(key, Scalar) else Unsupported("has odd keys")
+        return (
+            Dictionary(key, value)
+            if isinstance(key, Scalar)
+            else Unsupported("has unsupported keys")
+        )
     value = _read_value(field, above)
     return Sequence(value) if field.is_repeated else value
 
 
-def _read_value(  # noqa: PLR0911 - one answer for each kind
+def _read_value(  # noqa: PLR0911 - one return for each kind
     field: FieldDescriptor, above: frozenset[str]
 ) -> Source:
-    """Read one value of a field; a message that ends nowhere is kept as its own bytes."""
+    """Read the type of one value; a recursive, free-form or empty message stays bytes."""
     if field.type == FieldDescriptor.TYPE_GROUP:
         return Unsupported("is a group")
     if field.type == FieldDescriptor.TYPE_ENUM:
@@ -225,9 +232,9 @@ def _read_value(  # noqa: PLR0911 - one answer for each kind
     kind = field.message_type
     if kind is None:
         return Scalar(_SCALARS[field.type])
-    if kind.full_name in above or kind.full_name in _DYNAMIC or not kind.fields:
+    if kind.full_name in above or kind.full_name in _FREE_FORM or not kind.fields:
         return Scalar(Primitive("binary"))
-    if kind.full_name == _INSTANT:
+    if kind.full_name == _TIMESTAMP:
         return Scalar(Primitive("timestamptz"), "instant")
     if kind.full_name in _WRAPPERS:
         return Scalar(_SCALARS[kind.fields_by_name["value"].type], "wrapped")

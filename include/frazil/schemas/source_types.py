@@ -1,39 +1,45 @@
-"""Values as a registered schema describes them, and the columns that hold them exactly.
+"""The types of a registered schema in one model for all formats, and the columns for them.
 
 docs/formats.md lists the mapping.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from frazil.streams.column_types import Column, ColumnType, ListType, MapType, Primitive, StructType
 
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
-class NoExactFormError(ValueError):
-    """A schema has values that a column cannot hold exactly; the text names the field."""
+
+class NotConvertibleError(ValueError):
+    """A column cannot hold a schema's values exactly; the text names the field and the reason."""
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """One value; `type` holds it exactly, `form` is how it travels where that is not the type's."""
+    """A single value: the column type that holds it exactly, and how it is decoded.
+
+    `encoding` is empty if it is decoded as `type`; `symbols` are an enum's numbers and names.
+    """
 
     type: Primitive
-    form: str = ""
+    encoding: str = ""
     symbols: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """Values of one kind, in order."""
+    """A list."""
 
     element: "Source"
 
 
 @dataclass(frozen=True)
 class Dictionary:
-    """Values by a key, which becomes text."""
+    """A map; its keys become text."""
 
     key: Scalar
     value: "Source"
@@ -41,14 +47,14 @@ class Dictionary:
 
 @dataclass(frozen=True)
 class Record:
-    """Values by the names of their fields."""
+    """A record, or a message: named fields in the schema's order."""
 
     fields: tuple[tuple[str, "Source"], ...]
 
 
 @dataclass(frozen=True)
 class Unsupported:
-    """Values that no column type holds."""
+    """A type that no column holds, and why."""
 
     reason: str
 
@@ -56,21 +62,21 @@ class Unsupported:
 Source = Scalar | Sequence | Dictionary | Record | Unsupported
 
 
-def derive_columns(root: Source, *, is_flat: bool, whole: str) -> tuple[Column, ...]:
-    """Give the columns of a schema; all optional, since a later schema may leave a field out.
+def derive_columns(root: Source, *, is_flat: bool, single_column: str) -> tuple[Column, ...]:
+    """Return the columns for a schema; all optional, since a later schema may lack a field.
 
     Raises:
-        NoExactFormError: a field has no exact form; list the columns, without it.
+        NotConvertibleError: no column type holds a field exactly.
     """
-    fields = list_fields(root, is_flat=is_flat, whole=whole)
+    fields = list_fields(root, is_flat=is_flat, single_column=single_column)
     return tuple(Column(name, _derive(source, name)) for name, source in fields.items())
 
 
-def list_fields(root: Source, *, is_flat: bool, whole: str) -> Mapping[str, Source]:
-    """Give what becomes a column each; a value that is no record is one column in any case."""
+def list_fields(root: Source, *, is_flat: bool, single_column: str) -> Mapping[str, Source]:
+    """Return the type of each column by name; a value that is not a record is a single column."""
     if is_flat and isinstance(root, Record):
         return dict(root.fields)
-    return {whole: root}
+    return {single_column: root}
 
 
 def _derive(source: Source, name: str) -> ColumnType:
@@ -85,10 +91,10 @@ def _derive(source: Source, name: str) -> ColumnType:
             return StructType(tuple(Column(n, _derive(s, f"{name}.{n}")) for n, s in fields))
         case Record():
             message = f"{name} is a record without fields"
-            raise NoExactFormError(message)
+            raise NotConvertibleError(message)
         case Unsupported(reason):
             message = f"{name} {reason}"
-            raise NoExactFormError(message)
+            raise NotConvertibleError(message)
 
 
 _ARROW: Mapping[str, pa.DataType] = {
@@ -102,26 +108,26 @@ _ARROW: Mapping[str, pa.DataType] = {
 }
 
 
-def write_wire(source: Source) -> pa.DataType:
-    """Choose the Arrow type in which a Python worker gives a value, without what nobody holds."""
+def to_arrow_type(source: Source) -> pa.DataType:
+    """Return the Arrow type of a value decoded by a Python worker, without unsupported fields."""
     match source:
         case Scalar():
-            return _write_scalar(source)
+            return _to_scalar_type(source)
         case Sequence(element):
-            return pa.list_(write_wire(element))
+            return pa.list_(to_arrow_type(element))
         case Dictionary(key, value):
-            return pa.map_(write_wire(key), write_wire(value))
+            return pa.map_(to_arrow_type(key), to_arrow_type(value))
         case Record(fields):
-            held = [(n, s) for n, s in fields if not isinstance(s, Unsupported)]
-            return pa.struct([pa.field(n, write_wire(s)) for n, s in held])
+            supported = [(n, s) for n, s in fields if not isinstance(s, Unsupported)]
+            return pa.struct([pa.field(n, to_arrow_type(s)) for n, s in supported])
         case Unsupported(reason):
-            raise NoExactFormError(reason)
+            raise NotConvertibleError(reason)
 
 
-def _write_scalar(scalar: Scalar) -> pa.DataType:
-    if scalar.form == "instant":
+def _to_scalar_type(scalar: Scalar) -> pa.DataType:
+    if scalar.encoding == "instant":
         return pa.struct([pa.field("seconds", pa.int64()), pa.field("nanos", pa.int32())])
-    if scalar.form == "enum":
+    if scalar.encoding == "enum":
         return pa.int32()
-    own = _ARROW.get(scalar.type.name) or pa.decimal128(*scalar.type.parameters)
-    return pa.struct([pa.field("value", own)]) if scalar.form == "wrapped" else own
+    plain = _ARROW.get(scalar.type.name) or pa.decimal128(*scalar.type.parameters)
+    return pa.struct([pa.field("value", plain)]) if scalar.encoding == "wrapped" else plain

@@ -7,41 +7,44 @@ from frazil.streams.sections import Convert
 
 Part = Literal["value", "key"]
 
-
-PUT_ASIDE = "schema_undecided"
-"""The reason of letters whose schema waits for a person's answer."""
+UNDECIDED = "schema_undecided"
+"""The reason of dead letters whose schema requires a change that is quarantined."""
 
 
 class SchemaDecode(MessagePart):
     """How the payloads of one registered schema become columns.
 
-    `headers` are what stands between the id and a Protobuf message, as hex, and `wire_ipc` is the
-    Arrow schema of its `value`. `values` and `misfits` are SQL by column. `layout` is how Python
-    workers read the payloads that are sure (`sure_layouts`); empty where they cannot. A refusal is
-    a reason and a detail for dead letters: nothing of such a schema may become a row.
+    `headers`: the encoded message indexes between schema id and a Protobuf message, in hex.
+    `reader`: Avro's schema for Spark, or Protobuf's descriptors; `arrow_schema` is what a Python
+    worker decodes the latter to. `values` and `mismatches`: SQL by column. `layout`: how the fast
+    path reads payloads, empty if it cannot. `refusal`: reason and detail of the dead letters that
+    all records of this schema become.
     """
 
     schema_id: int
     headers: tuple[str, ...] = ()
     reader: str = ""
     message: str = ""
-    wire_ipc: str = ""
+    arrow_schema: str = ""
     layout: str = ""
     values: dict[str, str] = {}
-    misfits: dict[str, str] = {}
+    mismatches: dict[str, str] = {}
     refusal: tuple[str, str] | None = None
 
 
 class WireFormat(MessagePart):
-    """How values, or keys, of a registry's schemas are decoded."""
+    """How the values or the keys of a batch are decoded, by schema.
+
+    `has_schema_id`: each payload starts with a magic byte and a schema id.
+    """
 
     format: Literal["avro", "protobuf", "json_schema"]
-    is_framed: bool
+    has_schema_id: bool
     schemas: tuple[SchemaDecode, ...]
 
 
 class KeyDecode(MessagePart):
-    """How keys become one column."""
+    """How keys become a column."""
 
     convert: Convert
     column: str

@@ -59,7 +59,7 @@ def _kept_columns(frame: WireFrame) -> list[str]:
 
 def _write_reason(frame: WireFrame) -> str:
     """Write the reason, one of the closed set of docs/formats.md; read only for bad records."""
-    empty = f"WHEN length({VALUE}) = 0 THEN 'empty_value' " if frame.wire.is_framed else ""
+    empty = f"WHEN length({VALUE}) = 0 THEN 'empty_value' " if frame.wire.has_schema_id else ""
     return (
         f"CASE WHEN {VALUE} IS NULL THEN 'null_value' {empty}{frame.header_reason_sql()}"
         f"WHEN NOT {_WHOLE} THEN {frame.malformed_sql()} "

@@ -15,11 +15,11 @@ from frazil.schemas.column_decoding import (
     RECORD,
     convert_sql,
     converted_name,
-    misfit_condition,
+    decoded_ddl,
+    decoded_path,
+    mismatch_condition,
     missing_condition,
     value_path,
-    wire_ddl,
-    wire_path,
 )
 from frazil.streams.column_types import Column, StructType, parse_column, to_spark_ddl
 from frazil_spark.decode.frame import GOOD, INVALID, KAFKA, PLAIN, VALUE, Decoded, Forms, join_any
@@ -143,7 +143,7 @@ def _decode_json(
     records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], forms: Forms
 ) -> Decoded:
     missing = [missing_condition(c, value_path(c)) for c in columns]
-    misfits = [misfit_condition(c.type, wire_path(c), value_path(c)) for c in columns]
+    misfits = [mismatch_condition(c.type, decoded_path(c), value_path(c)) for c in columns]
     wire = None if forms.wire is None else WireFrame(forms.part, forms.wire)
     payload = PAYLOAD if wire else VALUE
     kept = [wire.id_column, PAYLOAD] if wire else []
@@ -176,7 +176,7 @@ def _parse_records(
     """
     payload, kept = ("value", VALUE) if forms.wire is None else (PAYLOAD, PAYLOAD)
     parsed_columns = columns if forms.is_flat else _fields_of(columns[0])
-    fields = ", ".join(f"`{column.name}` {wire_ddl(column.type)}" for column in parsed_columns)
+    fields = ", ".join(f"`{column.name}` {decoded_ddl(column.type)}" for column in parsed_columns)
     wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
     decoded = F.from_json(
         F.expr(wrapped), f"{_RECORDS} ARRAY<STRUCT<{fields}>>, {_CORRUPT} STRING", _PARSER_OPTIONS
@@ -232,7 +232,7 @@ def _convert(columns: tuple[Column, ...]) -> list[SparkColumn]:
     return [
         F.expr(sql).alias(converted_name(column.name))
         for column in columns
-        if (sql := convert_sql(column.type, wire_path(column)))
+        if (sql := convert_sql(column.type, decoded_path(column)))
     ]
 
 

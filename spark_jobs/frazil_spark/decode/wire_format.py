@@ -18,7 +18,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from frazil.schemas.avro import MARK, MARK_FIELD
-from frazil.schemas.wire_format import PUT_ASIDE, Part, SchemaDecode, WireFormat
+from frazil.schemas.wire_format import UNDECIDED, Part, SchemaDecode, WireFormat
 from frazil_spark.decode import protobuf
 from frazil_spark.decode.protobuf import MessageOrder, read_messages
 
@@ -62,7 +62,7 @@ class WireFrame:
 
     def id_sql(self) -> str:
         """Write the SQL of the schema id; null where no header stands in front of the payload."""
-        if not self.wire.is_framed:
+        if not self.wire.has_schema_id:
             return f"CASE WHEN {self.part} IS NOT NULL THEN {self.wire.schemas[0].schema_id} END"
         known = "".join(
             f"WHEN startswith({self.part}, X'{write_header(s.schema_id)}') THEN {s.schema_id} "
@@ -84,7 +84,7 @@ class WireFrame:
     def put_aside_sql(self) -> str:
         """Write the SQL that is true where the schema waits for a person's answer."""
         refused = [(s.schema_id, s.refusal[0]) for s in self.wire.schemas if s.refusal is not None]
-        ids = ", ".join(str(schema_id) for schema_id, reason in refused if reason == PUT_ASIDE)
+        ids = ", ".join(str(schema_id) for schema_id, reason in refused if reason == UNDECIDED)
         return f"coalesce({self.id_column} IN ({ids}), false)" if ids else "false"
 
     def whole_sql(self, schema: SchemaDecode) -> str:
@@ -116,9 +116,9 @@ class WireFrame:
     def misfit_sql(self) -> str:
         """Write the SQL that is true where a decoded value has no exact form in its column."""
         cases = "".join(
-            f"WHEN {self.whole_sql(schema)} THEN {_join(list(schema.misfits.values()))} "
+            f"WHEN {self.whole_sql(schema)} THEN {_join(list(schema.mismatches.values()))} "
             for schema in self.usable
-            if schema.misfits
+            if schema.mismatches
         )
         return f"(CASE {cases} ELSE false END)" if cases else "false"
 
@@ -127,13 +127,13 @@ class WireFrame:
         cases = "".join(
             f"WHEN {self.whole_sql(schema)} THEN concat_ws(', ', {_name_misfits(schema)}) "
             for schema in self.usable
-            if schema.misfits
+            if schema.mismatches
         )
         return f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
 
     def header_reason_sql(self) -> str:
         """Write the cases of a reason for what the header says."""
-        if not self.wire.is_framed:
+        if not self.wire.has_schema_id:
             return ""
         return (
             f"WHEN {self.id_column} IS NULL THEN 'missing_schema_id' "
@@ -161,7 +161,9 @@ class WireFrame:
 def add_payload(records: DataFrame, frame: WireFrame) -> DataFrame:
     """Put schema id and JSON text beside the records; null where no usable schema stands before."""
     usable = ", ".join(str(schema.schema_id) for schema in frame.usable)
-    text = f"substring({frame.part}, {HEADER_BYTES + 1})" if frame.wire.is_framed else frame.part
+    text = (
+        f"substring({frame.part}, {HEADER_BYTES + 1})" if frame.wire.has_schema_id else frame.part
+    )
     is_usable = f"{frame.id_column} IN ({usable})" if usable else "false"
     identified = records.withColumn(frame.id_column, F.expr(frame.id_sql()))
     return identified.withColumn(PAYLOAD, F.expr(f"CASE WHEN {is_usable} THEN {text} END"))
@@ -179,7 +181,7 @@ def add_decoded(records: DataFrame, frame: WireFrame) -> DataFrame:
 def _decode_avro(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
     payload: str = frame.part
     condition = f"{frame.part} IS NOT NULL"
-    if frame.wire.is_framed:
+    if frame.wire.has_schema_id:
         payload = f"substring({frame.part}, {HEADER_BYTES + 1})"
         condition = f"startswith({frame.part}, X'{write_header(schema.schema_id)}')"
     marked = F.expr(f"concat({payload}, X'{MARK.hex()}')")
@@ -188,8 +190,8 @@ def _decode_avro(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
 
 def _decode_protobuf(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
     """Let a Python worker read messages: Spark's own reader cannot be had for this release."""
-    is_framed = frame.wire.is_framed
-    wire = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema.wire_ipc)))
+    is_framed = frame.wire.has_schema_id
+    wire = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema.arrow_schema)))
     order = MessageOrder(
         descriptor_set=base64.b64decode(schema.reader),
         message=schema.message,
@@ -240,7 +242,7 @@ def _join_set(value: str) -> str:
 def _name_misfits(schema: SchemaDecode) -> str:
     return ", ".join(
         f"CASE WHEN coalesce({condition}, false) THEN '{name} has a wrong form' END"
-        for name, condition in schema.misfits.items()
+        for name, condition in schema.mismatches.items()
     )
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.ingest.messages import StageRequest
-from frazil.schemas.column_decoding import RECORD, convert_sql, converted_name, wire_ddl
+from frazil.schemas.column_decoding import RECORD, convert_sql, converted_name, decoded_ddl
 from frazil.schemas.wire_format import SchemaDecode
 from frazil.streams.column_types import Column, parse_column, to_spark_ddl
 from frazil_spark.decode.frame import GOOD, INVALID, Decoded
@@ -152,7 +152,7 @@ def order_values(request: StageRequest) -> ValueOrder:
     schemas = [
         SchemaOrder(
             schema_id=schema.schema_id,
-            headers=_write_headers(schema) if wire.is_framed else (b"",),
+            headers=_write_headers(schema) if wire.has_schema_id else (b"",),
             layout=schema.layout,
         )
         for schema in wire.schemas
@@ -222,7 +222,7 @@ def _is_converted(column: Column) -> bool:
 
 def _shown_field(column: Column, shown: tuple[str, ...]) -> str:
     is_kept = column.name in shown and not _is_converted(column)
-    return f"`{SHOWN}{column.name}`" if is_kept else f"CAST(NULL AS {wire_ddl(column.type)})"
+    return f"`{SHOWN}{column.name}`" if is_kept else f"CAST(NULL AS {decoded_ddl(column.type)})"
 
 
 def choose_step(request: StageRequest) -> int:

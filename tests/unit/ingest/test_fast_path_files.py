@@ -162,7 +162,7 @@ def test_a_registrys_values_need_a_layout_and_columns_that_are_exact(
     table = lake.store.create("demo.orders", new_table(stream))
     schemas = (SchemaDecode(schema_id=1), SchemaDecode(schema_id=2, layout=layout))
 
-    wire = WireFormat(format="avro", is_framed=True, schemas=schemas)
+    wire = WireFormat(format="avro", has_schema_id=True, schemas=schemas)
 
     assert fits_fast_path(table, stream, wire) is fits
     lake.catalog.close()

@@ -6,10 +6,10 @@ import pytest
 
 from frazil.kafka.schema_registry import Registered, SchemaType
 from frazil.schemas.avro import read_avro
-from frazil.schemas.column_conversion import fit_columns
+from frazil.schemas.column_conversion import convert_columns
 from frazil.schemas.json_schema import read_json_schema
 from frazil.schemas.protobuf import read_protobuf
-from frazil.schemas.source_types import NoExactFormError, Source, derive_columns
+from frazil.schemas.source_types import NotConvertibleError, Source, derive_columns
 from frazil.streams.column_types import Column, format_type, parse_column
 
 NODE = {
@@ -32,7 +32,7 @@ def avro(field: object) -> str:
 
 
 def derive(kind: SchemaType, text: str) -> tuple[Column, ...]:
-    return derive_columns(read(kind, text), is_flat=True, whole="value")
+    return derive_columns(read(kind, text), is_flat=True, single_column="value")
 
 
 DIGITS = {"type": "bytes", "logicalType": "decimal", "precision": 39, "scale": 0}
@@ -47,22 +47,22 @@ PROTO = 'syntax = "proto2"; message M { optional group G = 1 { optional int32 a 
         pytest.param("AVRO", avro("null"), "x is always null", id="a null type"),
         pytest.param("AVRO", json.dumps(NODE), "next is recursive", id="recursion"),
         pytest.param("AVRO", avro([DAY, "long"]), "x mixes logical types", id="a mixed union"),
-        pytest.param("AVRO", "{}", "no Avro", id="no schema"),
+        pytest.param("AVRO", "{}", "not a valid Avro schema", id="no schema"),
         pytest.param("AVRO", avro({"type": "record", "name": "E", "fields": []}),
                      "x is a record without fields", id="an empty record"),
         pytest.param("PROTOBUF", PROTO, "g is a group", id="a group"),
-        pytest.param("PROTOBUF", "message {", "no Protobuf schema", id="no proto"),
+        pytest.param("PROTOBUF", "message {", "not a valid Protobuf schema", id="no proto"),
         pytest.param("JSON", '{"type": "string"}', "does not describe", id="no object"),
         pytest.param("JSON", '{"properties": {"a b": {"type": "string"}}}', "'a b'", id="a name"),
         pytest.param("JSON", '{"properties": {"x": {"type": ["string", "integer"]}}}',
                      "x has several types", id="two types"),
-        pytest.param("JSON", '{"properties": {"x": {"$ref": "#/x"}}}', "not there", id="a gap"),
+        pytest.param("JSON", '{"properties": {"x": {"$ref": "#/x"}}}', "not exist", id="a gap"),
     ],
 )  # fmt: skip
 def test_what_has_no_exact_column_is_refused_by_name(
     kind: SchemaType, text: str, reason: str
 ) -> None:
-    with pytest.raises(NoExactFormError, match=reason):
+    with pytest.raises(NotConvertibleError, match=reason):
         derive(kind, text)
 
 
@@ -87,9 +87,9 @@ INTS = {"type": "array", "items": "int"}
 def test_a_column_takes_a_field_that_it_holds_exactly(field: object, column: str) -> None:
     source, wanted = read("AVRO", avro(field)), (parse_column("x", column),)
 
-    fitted = fit_columns(source, wanted, "d.value", is_flat=True, whole="value")
+    converted = convert_columns(source, wanted, "d.value", is_flat=True, single_column="value")
 
-    assert "d.value.`x`" in fitted["x"].value
+    assert "d.value.`x`" in converted["x"].value
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_a_column_takes_a_field_that_it_holds_exactly(field: object, column: str
 def test_a_column_refuses_a_field_that_it_does_not_hold_exactly(field: object, column: str) -> None:
     source, wanted = read("AVRO", avro(field)), (parse_column("x", column),)
 
-    with pytest.raises(NoExactFormError, match="which is not exactly"):
-        fit_columns(source, wanted, "d.value", is_flat=True, whole="value")
+    with pytest.raises(NotConvertibleError, match="cannot hold exactly"):
+        convert_columns(source, wanted, "d.value", is_flat=True, single_column="value")
 
 
 def test_a_schema_without_any_of_the_columns_is_refused() -> None:
     source, wanted = read("AVRO", avro("int")), (parse_column("y", "int"),)
 
-    with pytest.raises(NoExactFormError, match="has no field of y"):
-        fit_columns(source, wanted, "d.value", is_flat=True, whole="value")
+    with pytest.raises(NotConvertibleError, match="has none of the columns y"):
+        convert_columns(source, wanted, "d.value", is_flat=True, single_column="value")
 
 
 def test_columns_of_a_json_schema() -> None:
