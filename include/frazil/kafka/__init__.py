@@ -1,4 +1,4 @@
-"""Kafka as a log of offsets: clusters, consumers and the schema registry. No policy.
+"""Clients of Kafka and of the schema registry: topics, offsets and schemas. No policy.
 
 Face: `KafkaLog`, `TopicFacts`, `OffsetConsumer`, `SchemaRegistry`, `Registered`.
 May import: `connections`, `ledger`, `errors`.

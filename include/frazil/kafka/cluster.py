@@ -1,4 +1,4 @@
-"""Kafka as a log of offsets: ids, partitions, ends, timestamps. No policy here."""
+"""Topics and offsets of a Kafka cluster: ids, partitions, end offsets, timestamps. No policy."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ PROBE_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class PartitionOffsets:
-    """What a partition offers: earliest kept offset and the next one to come."""
+    """The earliest available offset of a partition, and its end: the next offset to be written."""
 
     earliest: int
     end: int
@@ -39,7 +39,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """A topic as the cluster sees it now."""
+    """Ids and offsets of a topic at the time of the request."""
 
     topic: str
     topic_id: str
@@ -48,13 +48,13 @@ class TopicFacts:
 
 
 class KafkaLog:
-    """Ask one Kafka cluster about topics and offsets."""
+    """Client of one Kafka cluster for topics and offsets."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
-        """Keep librdkafka's settings; nothing connects before the first question.
+        """Store librdkafka's settings; the connection is opened by the first request.
 
         Raises:
-            ConfigurationError: a setting that librdkafka does not know or accept.
+            ConfigurationError: librdkafka refuses a setting.
         """
         quiet: dict[str, str | int | float | bool] = {
             "log_level": 0,
@@ -67,15 +67,18 @@ class KafkaLog:
         except KafkaException as exception:
             raise ConfigurationError(
                 f"settings for Kafka at {self._bootstrap}: {exception.args[0].str()}",
-                "correct the connection's extra; what Spark's client alone knows begins `java.`",
+                "correct the connection's extra; settings for Spark's Java client alone have the "
+                "prefix `java.`",
             ) from exception
 
     def fetch_topic(self, topic: str, isolation: str = "read_committed") -> TopicFacts:
-        """Fetch ids and offsets of every partition; the end is the last stable one if committed.
+        """Fetch ids and offsets of a topic.
+
+        With `read_committed` the end is the last stable offset.
 
         Raises:
-            UnknownTopicError: the cluster has no such topic, or this user may not see it.
-            KafkaUnavailableError: nobody answered within the timeout.
+            UnknownTopicError: the cluster has no such topic, or this user may not describe it.
+            KafkaUnavailableError: the cluster did not answer in time.
         """
         for attempt in stamina.retry_context(on=_is_electing_leader, attempts=12, timeout=15.0):
             with attempt:
@@ -86,7 +89,7 @@ class KafkaLog:
     def fetch_topics(
         self, topics: Iterable[str], isolation: str = "read_committed"
     ) -> tuple[TopicFacts, ...]:
-        """Fetch ids and offsets of several topics, in their order."""
+        """Fetch ids and offsets of several topics, in the given order."""
         return tuple(self.fetch_topic(topic, isolation) for topic in topics)
 
     def _fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
@@ -111,9 +114,9 @@ class KafkaLog:
     def fetch_offsets_at(
         self, topic: str, partitions: int, timestamp_ms: int, isolation: str = "read_committed"
     ) -> tuple[int, ...]:
-        """Fetch each partition's first offset at or after the instant, its end if there is none.
+        """Fetch each partition's first offset at or after an instant; its end if there is none.
 
-        The end is that of the isolation level: an open transaction lies behind it.
+        With `read_committed` the end is the last stable offset.
         """
         with self._translated(f"looking up offsets of {topic} by time"):
             numbers = list(range(partitions))
@@ -126,7 +129,7 @@ class KafkaLog:
         """Fetch the cluster's id.
 
         Raises:
-            KafkaUnavailableError: nobody answered within the timeout.
+            KafkaUnavailableError: the cluster did not answer in time.
         """
         with self._translated("describing the cluster"):
             cluster = self._admin.describe_cluster(request_timeout=PROBE_TIMEOUT_SECONDS)
@@ -145,8 +148,8 @@ class KafkaLog:
     ) -> Mapping[int, int | None]:
         """Fetch the timestamp (ms) of the first record at or after each partition's offset.
 
-        None says that no record is there, only marks of transactions. A partition is left out if
-        nobody knows: it did not answer within the timeout, or its record has no timestamp.
+        None if there is no record, only transaction markers. A partition is left out if it does
+        not answer in time, or its record has no timestamp.
         """
         if not starts:
             return {}
@@ -156,7 +159,7 @@ class KafkaLog:
                 "group.id": "frazil-probe",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                # An offset that is gone must not be taken for the end of the log.
+                # Without this an expired offset would look like the end of the log.
                 "auto.offset.reset": "error",
                 "isolation.level": isolation,
                 "fetch.max.bytes": 1_048_576,
@@ -185,7 +188,7 @@ class KafkaLog:
             consumer.pause([TopicPartition(topic, partition)])
             kind, timestamp_ms = message.timestamp()
             if error is not None:
-                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - a public constant
                     found[partition] = None
             elif kind != TIMESTAMP_NOT_AVAILABLE and timestamp_ms >= 0:
                 found[partition] = timestamp_ms
@@ -208,7 +211,7 @@ class KafkaLog:
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
-        """Turn librdkafka's errors into ours, with the facts."""
+        """Translate librdkafka's errors into Frazil's."""
         try:
             yield
         except KafkaException as exception:
@@ -217,7 +220,7 @@ class KafkaLog:
                 raise UnknownTopicError(
                     f"{doing}: cluster {self._bootstrap} has no such topic",
                     "check `source` in the stream file, or create the topic; on the embedded stack "
-                    "`python -m frazil_demo.send TOPIC` does, and sends a record per line",
+                    "`python -m frazil_demo.send TOPIC` creates it and sends each line as a record",
                 ) from exception
             raise self._unavailable(doing, error.str()) from exception
         except TimeoutError as exception:
@@ -226,13 +229,13 @@ class KafkaLog:
     def _unavailable(self, doing: str, reason: str) -> KafkaUnavailableError:
         return KafkaUnavailableError(
             f"{doing}: Kafka at {self._bootstrap}: {reason}",
-            "`frazil stack up` where it is the embedded broker, `frazil doctor` checks any other; "
+            "run `frazil stack up` if it is the embedded broker, otherwise `frazil doctor`; "
             "nothing was read or written, the next run tries the same range again",
         )
 
 
 def _is_electing_leader(error: Exception) -> bool:
-    """Recognise the moment after a partition was created or its broker left: worth a short wait."""
+    """Return whether a partition has no leader for a moment, as after creation or a failover."""
     cause = error.__cause__
     return isinstance(cause, KafkaException) and cause.args[0].code() in {
         KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -1,4 +1,4 @@
-"""What an audit reads: coordinates of a table's rows, and the offsets that Kafka delivers."""
+"""A consumer that reads which offsets Kafka delivers, for audits and cluster moves."""
 
 import time
 from collections import defaultdict
@@ -16,15 +16,13 @@ from frazil.ledger.offsets import OffsetRange
 
 SILENCE_SECONDS = 30.0
 
-
 _FETCH_RECORDS = 10_000
-
 
 _FETCH_WAIT_SECONDS = 0.1
 
 
 class OffsetLog(Protocol):
-    """A cluster as an audit asks it."""
+    """What an audit needs from a Kafka cluster."""
 
     def fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
         """Fetch ids and offsets of every partition."""
@@ -35,14 +33,14 @@ class OffsetLog(Protocol):
     def fetch_delivered(
         self, topic: str, ranges: Mapping[int, OffsetRange], isolation: str
     ) -> Mapping[int, Offsets]:
-        """Read which offsets of the ranges a consumer gets, ascending."""
+        """Return the offsets of the ranges that a consumer receives, ascending."""
 
 
 class OffsetConsumer:
-    """Read a topic as any consumer does, and keep nothing but the offsets."""
+    """Read a topic like any consumer, and keep only the offsets."""
 
     def __init__(self, log: KafkaLog, config: Mapping[str, str]) -> None:
-        """Take the cluster and librdkafka's settings for it."""
+        """Store the cluster's client and its librdkafka settings."""
         self._log = log
         self._config = config
 
@@ -59,11 +57,11 @@ class OffsetConsumer:
         topic: str,
         ranges: Mapping[int, OffsetRange],
         isolation: str,
-        see: Callable[[Message], None] | None = None,
+        on_record: Callable[[Message], None] | None = None,
     ) -> Mapping[int, Offsets]:
-        """Read which offsets of the ranges a consumer gets; aged-out ones are left out.
+        """Return the offsets of the ranges that a consumer receives; expired ones are left out.
 
-        `see` is shown every record on the way, some behind a range's end too.
+        `on_record` is called with every record received, including some after a range's end.
 
         Raises:
             KafkaUnavailableError: nothing arrived for 30 seconds before a range's end.
@@ -83,7 +81,7 @@ class OffsetConsumer:
         )
         try:
             consumer.assign([TopicPartition(topic, p, r.start) for p, r in ranges.items()])
-            return _consume(consumer, topic, ranges, see)
+            return _consume(consumer, topic, ranges, on_record)
         finally:
             consumer.close()
 
@@ -92,12 +90,12 @@ def _consume(
     consumer: Consumer,
     topic: str,
     ranges: Mapping[int, OffsetRange],
-    see: Callable[[Message], None] | None,
+    on_record: Callable[[Message], None] | None,
 ) -> Mapping[int, Offsets]:
-    """Consume all ranges together; a range ends at its last offset or where the log does."""
+    """Consume all ranges at once, each up to its last offset or the end of the partition."""
     found: dict[int, list[Offsets]] = {partition: [NO_OFFSETS] for partition in ranges}
     waiting = set(ranges)
-    heard_at, problem = time.monotonic(), "no answer"
+    received_at, problem = time.monotonic(), "no answer"
     while waiting:
         messages = consumer.consume(_FETCH_RECORDS, _FETCH_WAIT_SECONDS)
         done: set[int] = set()
@@ -105,20 +103,20 @@ def _consume(
             problem = str(message.error())
             if _is_end(message):
                 done.add(message.partition() or 0)
-        if see is not None:
+        if on_record is not None:
             for message in (m for m in messages if m.error() is None):
-                see(message)
+                on_record(message)
         for partition, offsets in _group_offsets(messages).items():
             wanted = ranges[partition]
             found[partition].append(offsets[(offsets >= wanted.start) & (offsets < wanted.end)])
             if offsets[-1] >= wanted.end - 1:
                 done.add(partition)
-            heard_at = time.monotonic()
+            received_at = time.monotonic()
         for partition in done & waiting:
             waiting.discard(partition)
             consumer.pause([TopicPartition(topic, partition)])
-        if waiting and time.monotonic() - heard_at > SILENCE_SECONDS:
-            raise _silence(topic, waiting, problem)
+        if waiting and time.monotonic() - received_at > SILENCE_SECONDS:
+            raise _timed_out(topic, waiting, problem)
     return {partition: np.concatenate(parts) for partition, parts in found.items()}
 
 
@@ -132,12 +130,12 @@ def _group_offsets(messages: Iterable[Message]) -> dict[int, Offsets]:
 
 def _is_end(message: Message) -> bool:
     error = message.error()
-    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - its name
+    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - public
 
 
-def _silence(topic: str, waiting: set[int], problem: str) -> KafkaUnavailableError:
+def _timed_out(topic: str, waiting: set[int], problem: str) -> KafkaUnavailableError:
     return KafkaUnavailableError(
-        f"reading {topic} partitions {sorted(waiting)}: nothing arrived for "
+        f"reading {topic} partitions {sorted(waiting)}: no record arrived for "
         f"{SILENCE_SECONDS:.0f} s: {problem}",
-        "`frazil doctor` checks the broker; then audit again, nothing was changed",
+        "check the broker with `frazil doctor`, then run again; nothing was changed",
     )

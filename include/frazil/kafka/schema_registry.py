@@ -1,4 +1,4 @@
-"""A schema registry with Confluent's API: schemas by id and by subject. No policy here."""
+"""A schema registry with Confluent's API: schemas by id and by subject. No policy."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,23 +14,20 @@ from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistr
 from frazil.errors import ConfigurationError, RegistryUnavailableError
 
 _PATIENCE = {"timeout": 10, "max.retries": 3, "retries.wait.ms": 200, "retries.max.wait.ms": 2000}
-"""The client's own retries, below which a task's retries lie."""
-
+"""Timeout and retries of one request; Airflow may retry the whole task in addition."""
 
 _SERIALIZED = "serialized"
-"""A registry that can gives Protobuf as a descriptor, so that nothing here has to compile it."""
-
+"""Asks for Protobuf schemas as descriptors, which need no compiler; registries may ignore it."""
 
 _UNKNOWN = frozenset({40401, 40402, 40403})
-"""The API's own codes for no such subject, version and schema; any other 404 is no answer."""
-
+"""Error codes for an unknown subject, version or schema; any other 404 is a failed request."""
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 
 
 @dataclass(frozen=True)
 class Registered:
-    """One registered schema, with the schemas that it refers to by the names it uses for them."""
+    """One registered schema; `references` are pairs of name and text of the schemas it imports."""
 
     id: int
     type: SchemaType
@@ -39,15 +36,15 @@ class Registered:
 
 
 class SchemaRegistry:
-    """Ask one schema registry; what it answered by id or by version is asked once."""
+    """Client of one schema registry; schemas by id or version are cached."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
-        """Keep the client's settings; nothing connects before the first question.
+        """Store the client's settings; the connection is opened by the first request.
 
         Raises:
-            ConfigurationError: a setting that the client does not know or accept.
+            ConfigurationError: the client refuses a setting.
         """
-        # An address may carry a user and a password; neither belongs into an error.
+        # Errors show the address without the user and password that it may contain.
         parts = urlsplit(config["url"])
         self._address = f"{parts.scheme}://{parts.hostname}:{parts.port or ''}".rstrip(":")
         try:
@@ -74,7 +71,7 @@ class SchemaRegistry:
             return self._complete(schema_id, schema)
 
     def list_schemas(self, subject: str) -> tuple[Registered, ...]:
-        """List the schemas of a subject, the oldest first; deleted versions are not there.
+        """List the schemas of a subject, oldest first, without deleted versions.
 
         Raises:
             RegistryUnavailableError: it did not answer.
@@ -105,7 +102,7 @@ class SchemaRegistry:
             return self._complete(cast("int", found.schema_id), found.schema)
 
     def probe(self) -> str:
-        """Ask for the subjects and say how many there are.
+        """Request the list of subjects and return their number as text.
 
         Raises:
             RegistryUnavailableError: it did not answer.
@@ -114,7 +111,7 @@ class SchemaRegistry:
             return f"{len(self._client.get_subjects())} subjects"
 
     def _complete(self, schema_id: int, schema: Schema) -> Registered:
-        """Fetch what a schema refers to, the deepest first, each once."""
+        """Return a schema with all schemas that it references, dependencies first, each once."""
         found: dict[str, str] = {}
         self._collect(schema, found)
         kind = cast("SchemaType", schema.schema_type or "AVRO")
@@ -130,10 +127,10 @@ class SchemaRegistry:
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
-        """Turn the client's errors into ours, without what they may quote of credentials."""
+        """Translate the client's errors into Frazil's, without credentials that they may quote."""
         step = (
-            "`frazil doctor` checks the registry, `frazil stack up --with registry` starts the "
-            "embedded one; nothing was staged, the next run tries the same range again"
+            "run `frazil doctor`, or `frazil stack up --with registry` for the embedded registry; "
+            "nothing was staged, the next run tries the same range again"
         )
         at = f"schema registry at {self._address}: {doing}"
         try:
@@ -141,7 +138,7 @@ class SchemaRegistry:
         except SchemaRegistryError as error:
             refused = error.http_status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
             if refused:
-                step = "check login, password or token of the registry's connection, then run again"
+                step = "correct login, password or token of the connection, then run again"
             raise RegistryUnavailableError(
                 f"{at}: it answered {error.http_status_code}"
                 + ("" if refused else f": {error.error_message}"),

@@ -1,7 +1,7 @@
-"""Spark jobs as processes of their own: a request goes in as JSON, a result comes out.
+"""Engines that run Spark jobs as separate processes, with a JSON request and a JSON result.
 
-The product itself never imports PySpark. A job is the same file for Spark Connect and for
-spark-submit; here it runs as a client of the long-lived Spark Connect server.
+The library itself never imports PySpark. A job is the same file for Spark Connect and for
+spark-submit; `SparkEngine` runs it as a client of a Spark Connect server.
 """
 
 import os
@@ -28,20 +28,16 @@ from frazil.spark.fork_server import ForkedScript
 from frazil.spark.job_errors import parse_job_error
 
 JOBS_DIR = Path(__file__).parents[3] / "spark_jobs"
-
-
 CONNECT_TIMEOUT_SECONDS = 3.0
-
-
 _TAIL_LINES = 15
-
+_LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 ResultMessage = TypeVar("ResultMessage", bound=Message)
 
 
 @dataclass(frozen=True)
 class JobExit:
-    """How a job's process ended: exit code (below zero for a signal), what it said, its CPU."""
+    """How a job's process ended: exit code (negative for a signal), output, CPU time in ms."""
 
     code: int
     output: str
@@ -49,14 +45,15 @@ class JobExit:
 
 
 class Engine(ABC):
-    """Run jobs somewhere; how their processes start is what engines differ in."""
+    """Base of the engines, which differ in how they start a job's process."""
 
     def run_job(self, job: str, request: Message, result: type[ResultMessage]) -> ResultMessage:
-        """Run `spark_jobs/<job>.py` and give its result.
+        """Run `spark_jobs/<job>.py` and return its result.
 
         Raises:
-            SparkUnavailableError: Spark does not listen, went away, or gives no executor.
+            SparkUnavailableError: Spark cannot be reached, or provides no executor.
             JobFailedError: the job ended with an error, or was killed.
+            FrazilError: another error that the job reported, see `parse_job_error`.
         """
         self._require_reachable()
         with tempfile.TemporaryDirectory(prefix="frazil-job-") as folder:
@@ -79,29 +76,29 @@ class Engine(ABC):
         ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
         raise JobFailedError(
             f"Spark job {job} ended without a result ({ending})\n{log}",
-            "run again: what it staged is on a branch that nobody sees; `frazil doctor` checks "
-            "the Spark server",
+            "run again, it is safe: staged rows are on a branch, not on main; `frazil doctor` "
+            "checks the Spark server",
         )
 
     @abstractmethod
     def _require_reachable(self) -> None:
-        """Ask for the port before a client waits for minutes."""
+        """Check that Spark's port is open, because a client would retry for minutes."""
 
     @abstractmethod
     def _run(self, command: list[str]) -> tuple[int, str]:
-        """Run `python script request result`; give its exit code and the end of what it said."""
+        """Run `python script request result`; return exit code and last lines of the output."""
 
 
 class SparkEngine(Engine):
     """Run jobs against one Spark Connect server."""
 
     def __init__(self, remote: str, environment: Mapping[str, str] | None = None) -> None:
-        """Keep the address, `sc://host:port`."""
+        """Store the address, `sc://host:port`."""
         self.remote = remote
         self._environment = dict(environment or {})
 
     def _run(self, command: list[str]) -> tuple[int, str]:
-        """Run the client in a process group of its own, which ends with this task."""
+        """Run the client in a process group of its own, which ends with this process."""
         environment = {**os.environ, **self._environment, "SPARK_REMOTE": self.remote}
         clock = _ServerClock(self.remote)
         ended = _run_forked(command, environment, clock.begin) or run_process(
@@ -111,61 +108,58 @@ class SparkEngine(Engine):
         return write_output(ended)
 
     def _require_reachable(self) -> None:
-        """Ask the port first: the Connect client would retry for minutes."""
-        plain = self.remote.partition(";")[0]  # what follows may be a token
+        """Check that the port is open: the Connect client would retry for minutes."""
+        plain = self.remote.partition(";")[0]  # the parameters may include a token
         address = urlparse(plain)
         try:
             check_listens(address.hostname or "127.0.0.1", address.port or 15002)
         except OSError as error:
             raise SparkUnavailableError(
                 f"Spark Connect at {plain}: {error}",
-                "`frazil stack status` shows the server, `frazil stack up` starts it; nothing was "
-                "staged, the next run tries the same range again",
+                "check the server with `frazil stack status`, start it with `frazil stack up`; "
+                "nothing was staged, the next run tries the same range again",
             ) from error
 
 
 def check_listens(host: str, port: int) -> None:
-    """See that somebody listens.
+    """Check that a server listens on a port.
 
     Raises:
-        OSError: nobody does.
+        OSError: none does.
     """
     socket.create_connection((host, port), CONNECT_TIMEOUT_SECONDS).close()
 
 
 def write_output(ended: JobExit) -> tuple[int, str]:
-    """Pass on what a job's process said; give its exit code and its last lines."""
+    """Write a job's output to standard error; return exit code and last lines."""
     sys.stderr.write(ended.output)
     return ended.code, "\n".join(ended.output.splitlines()[-_TAIL_LINES:])
 
 
 class _ServerClock:
-    """What the stack's own server does while a job runs; of another server nobody knows."""
+    """CPU time of a Spark server on this machine while a job runs; unknown for other servers."""
 
     def __init__(self, remote: str) -> None:
-        """Keep the server's address."""
+        """Store the server's address."""
         self._remote = remote
-        self._began_ms: int | None = None
+        self._start_ms: int | None = None
 
     def begin(self) -> None:
-        """Begin, once the job's process is on its way: this takes a tenth of a second."""
-        self._began_ms = self._look()
+        """Start to measure; takes 0.1 s, so call it after the job's process has started."""
+        self._start_ms = read_server_cpu_ms(self._remote)
 
     def read_ms(self) -> int | None:
-        """Give the server's CPU time since the beginning."""
-        now_ms = self._look() if self._began_ms is not None else None
-        if now_ms is None or self._began_ms is None or now_ms < self._began_ms:
-            return None  # gone, or started again meanwhile
-        return now_ms - self._began_ms
-
-    def _look(self) -> int | None:
-        return read_server_cpu_ms(self._remote)
+        """Return the server's CPU time since `begin` in ms; None if it is unknown."""
+        now_ms = read_server_cpu_ms(self._remote) if self._start_ms is not None else None
+        if now_ms is None or self._start_ms is None or now_ms < self._start_ms:
+            return None  # the server ended or was restarted
+        return now_ms - self._start_ms
 
 
 def _run_forked(
     command: list[str], environment: Mapping[str, str], started: Callable[[], None]
 ) -> JobExit | None:
-    """Let the stack's fork server run it, without the imports; None where there is none."""
+    """Run a command by the fork server, which has done the imports; None if there is none."""
     address = fork_server_address()
     if address is None or not address.is_socket():
         return None
@@ -189,7 +183,7 @@ def run_process(
     started: Callable[[], None] = lambda: None,
     stdin: int | None = None,
 ) -> JobExit:
-    """Run a command in a new process group, which does not outlive this call."""
+    """Run a command in a new process group, which ends with this call at the latest."""
     before_ms = _children_cpu_ms()
     with subprocess.Popen(
         command,
@@ -215,11 +209,8 @@ def _children_cpu_ms() -> int:
     return round((used.ru_utime + used.ru_stime) * 1000)
 
 
-_LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
 def read_server_cpu_ms(remote: str) -> int | None:
-    """Return the CPU time in ms of the server at `remote` and its Python workers since their start.
+    """Return the CPU time in ms that the server at `remote` and its Python workers have used.
 
     None if the server runs on another machine or its process cannot be found.
     """

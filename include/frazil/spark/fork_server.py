@@ -1,13 +1,12 @@
-"""A process that has done the imports, and forks for each script that somebody wants to run.
+"""A server that has done the imports, and forks a process for each script that a client asks for.
 
-A client of Spark imports for a second before it does anything. This server imports once and has no
-connection and no thread of Python's, so that a fork of it is as good as a new process: the script
-runs under its own environment, in a process group of its own, and ends when whoever asked for it
-is gone, or the server is stopped.
+A Spark client spends a second on imports. This server imports once and has no connections and no
+Python threads, so that a fork of it behaves like a new process: the script has its own environment
+and process group, and ends when its client disconnects or the server is stopped.
 
     python -m frazil.spark.fork_server SOCKET MODULE…
 
-Frazil's own modules may be among them: a fork runs what is on disk all the same (`preloading`).
+Frazil's own modules may be preloaded too: a fork imports changed files again (`preloading`).
 """
 
 import ctypes
@@ -39,8 +38,8 @@ _BACKLOG = 64
 
 
 @dataclass(frozen=True)
-class Order:
-    """What to run, and as whom: all that a new process would be given."""
+class ScriptRequest:
+    """A script to run, with everything that a new process would be given."""
 
     interpreter: str
     script: str
@@ -50,7 +49,7 @@ class Order:
 
 
 class ForkedScript:
-    """A script in a fork of the server; to be used in a `with` block, which it does not outlive."""
+    """A script that runs in a fork of the server; leaving the `with` block stops it."""
 
     def __init__(
         self,
@@ -59,35 +58,35 @@ class ForkedScript:
         environment: Mapping[str, str],
         outputs: tuple[int, int],
     ) -> None:
-        """Ask the server for `python script argument…`; `outputs` are open file descriptors.
+        """Ask the server to run `python script argument…`; `outputs` are open file descriptors.
 
         Raises:
-            OSError: nobody listens there, or it is a server of another interpreter.
+            OSError: no server listens there, or it runs another interpreter.
         """
         interpreter, script, *arguments = command
-        order = Order(interpreter, script, arguments, dict(environment), str(Path.cwd()))
+        request = ScriptRequest(interpreter, script, arguments, dict(environment), str(Path.cwd()))
         self._connection = socket.socket(socket.AF_UNIX)
         try:
             self._connection.connect(str(address))
             socket.send_fds(self._connection, [b"\n"], outputs)
-            self._connection.sendall(json.dumps(asdict(order)).encode() + b"\n")
+            self._connection.sendall(json.dumps(asdict(request)).encode() + b"\n")
             self._answers = self._connection.makefile()
-            told = self._answers.readline()
-            if not told:
+            pid = self._answers.readline()
+            if not pid:
                 message = f"the fork server at {address} refused"
                 raise ConnectionRefusedError(message)
         except OSError:
             self._connection.close()
             raise
-        self.pid = int(told)
+        self.pid = int(pid)
         self.returncode: int | None = None
         self.cpu_ms = 0
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and give the exit code, below zero for a signal.
+        """Wait for the script to end; return its exit code, negative for a signal.
 
         Raises:
-            TimeoutError: it still runs.
+            TimeoutError: the script still runs.
         """
         if self.returncode is None:
             if not select.select([self._connection], [], [], timeout)[0]:
@@ -98,7 +97,7 @@ class ForkedScript:
         return self.returncode
 
     def __enter__(self) -> Self:
-        """Begin the block that it lives in."""
+        """Return this script."""
         return self
 
     def __exit__(
@@ -107,7 +106,7 @@ class ForkedScript:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop it if it still runs: whoever holds the other end sees that nobody waits."""
+        """Stop the script if it still runs, by closing this end of the connection."""
         try:
             if self.returncode is None:
                 self._connection.shutdown(socket.SHUT_WR)
@@ -118,36 +117,36 @@ class ForkedScript:
 
 
 def serve(address: Path) -> None:
-    """Fork for each order; does not come back."""
+    """Accept requests and fork for each; never returns."""
     draft = address.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(draft))
         draft.chmod(0o600)
         listener.listen(_BACKLOG)
-        draft.replace(address)  # who sees it finds somebody who listens
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for who attends
+        draft.replace(address)  # the socket appears only when the server listens
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervising forks are not waited for
         while True:
             connection, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()
-                attend(connection)
+                supervise_script(connection)
                 os._exit(0)
             connection.close()
 
 
-def attend(connection: socket.socket) -> None:
-    """Run one script in a child and tell its pid and exit code; stop it when nobody waits."""
+def supervise_script(connection: socket.socket) -> None:
+    """Run one script in a child and send its pid and exit code; stop it if the client leaves."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, outputs, _, _ = socket.recv_fds(connection, 1, 2)
-    order = Order(**json.loads(connection.makefile().readline()))
-    if order.interpreter != sys.executable or not hasattr(os, "pidfd_open"):
-        return  # refused before anything runs: then it is started as a process of its own
-    attendant, child = os.getpid(), os.fork()
+    request = ScriptRequest(**json.loads(connection.makefile().readline()))
+    if request.interpreter != sys.executable or not hasattr(os, "pidfd_open"):
+        return  # refused before anything runs: the client starts a process of its own instead
+    supervisor, child = os.getpid(), os.fork()
     if child == 0:
-        end_with(attendant)
+        end_with_parent(supervisor)
         connection.close()
-        become(order, (outputs[0], outputs[1]))
+        run_script(request, (outputs[0], outputs[1]))
     with suppress(OSError):
         os.setpgid(child, child)
     for output in outputs:
@@ -165,15 +164,15 @@ def attend(connection: socket.socket) -> None:
         connection.sendall(f"{os.waitstatus_to_exitcode(status)} {cpu_ms}\n".encode())
 
 
-def end_with(parent: int) -> None:
-    """End this process with its parent, which may be killed; then nobody would wait."""
+def end_with_parent(parent: int) -> None:
+    """Have the kernel end this process when its parent ends, even if that is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before it was watched
+    if os.getppid() != parent:  # the parent ended before the call took effect
         os._exit(1)
 
 
 def stop(child: int, ended: int) -> None:
-    """Ask a process group to end, and kill what has not ended soon."""
+    """End a process group by SIGTERM, and by SIGKILL after `GRACE_SECONDS`."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(child, sign)
@@ -181,42 +180,42 @@ def stop(child: int, ended: int) -> None:
             return
 
 
-def become(order: Order, outputs: tuple[int, int]) -> None:
-    """Run the script as if this process had been started for it; does not come back."""
+def run_script(request: ScriptRequest, outputs: tuple[int, int]) -> None:
+    """Run the script as if this process had been started for it; never returns."""
     os.setpgid(0, 0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(outputs[0], 1)
     os.dup2(outputs[1], 2)
     os.closerange(3, max(*outputs) + 1)
     os.environ.clear()
-    os.environ.update(order.environment)
+    os.environ.update(request.environment)
     time.tzset()
-    os.chdir(order.folder)
+    os.chdir(request.folder)
     random.seed()
-    setproctitle(" ".join([sys.executable, order.script, *order.arguments]))
-    sys.argv = [order.script, *order.arguments]
-    sys.path[0] = str(Path(order.script).parent)
+    setproctitle(" ".join([sys.executable, request.script, *request.arguments]))
+    sys.argv = [request.script, *request.arguments]
+    sys.path[0] = str(Path(request.script).parent)
     code = 0
     try:
-        runpy.run_path(order.script, run_name="__main__")
+        runpy.run_path(request.script, run_name="__main__")
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         if isinstance(ended.code, str):
             sys.stderr.write(f"{ended.code}\n")
-    except BaseException:  # noqa: BLE001 - as the interpreter does with what nobody caught
+    except BaseException:  # noqa: BLE001 - like the interpreter with an uncaught exception
         traceback.print_exc()
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Taking a thousand modules apart would last longer than most scripts.
+    # A normal exit would tear down a thousand modules, which takes longer than most scripts.
     os._exit(code)
 
 
 def main() -> None:
-    """Import what the command line names, then serve."""
+    """Import the modules of the command line, then serve."""
     preload(sys.argv[2:])
-    gc.freeze()  # no fork collects, and with that copies, what all of them share
-    # Before the first fork: it looks for its room in the environment, which a fork replaces.
+    gc.freeze()  # otherwise garbage collection in a fork would copy the shared memory pages
+    # Before the first fork: setproctitle uses the memory of the environment, which a fork replaces.
     setproctitle(" ".join(["python -m frazil.spark.fork_server", *sys.argv[1:]]))
     serve(Path(sys.argv[1]))
 

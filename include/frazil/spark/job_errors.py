@@ -1,4 +1,4 @@
-"""How a Spark job's error crosses the process border, and what it becomes on this side."""
+"""The errors of Spark jobs: written by the job as JSON, translated into Frazil's errors here."""
 
 import json
 
@@ -43,14 +43,14 @@ _NO_EXECUTOR_SIGNS = (
 
 
 def encode_job_error(error: BaseException) -> str:
-    """Write an exception as the job's result."""
+    """Encode an exception as the job's result."""
     return json.dumps({"error": type(error).__name__, "text": str(error)[:4000]})
 
 
 def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilError | None:
-    """Turn what a job wrote into one of our errors; None if it wrote none.
+    """Translate a job's result into one of Frazil's errors; None if it holds no error.
 
-    `stream` is the one that the job reads for; a maintenance job reads for none.
+    `stream` is the stream that the job reads for; maintenance jobs have none.
     """
     if not text:
         return None
@@ -63,37 +63,41 @@ def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilErr
 
 
 def _name_error(facts: str, detail: str, stream: str | None) -> FrazilError:
-    """Recognise what went wrong by the words of Spark, Kafka and the file systems."""
+    """Choose the error class by messages of Spark, Kafka and the file systems."""
     if any(sign in detail for sign in _KAFKA_GONE_SIGNS):
-        look = f"`frazil plan {stream}` shows the gap by partition" if stream else "`frazil status`"
+        command = f"frazil plan {stream}" if stream else "frazil status"
         return RetentionGapError(
-            f"{facts}\nKafka deleted records between plan and read",
-            f"nothing was staged for publishing; {look}",
+            f"{facts}\nKafka deleted records between plan and read; nothing was published",
+            f"`{command}` shows the gap by partition",
         )
     if any(sign in detail for sign in _KAFKA_SILENT_SIGNS):
         return KafkaUnavailableError(
-            facts, "`frazil doctor` checks the broker; the next run tries the same range again"
+            facts,
+            "check the broker with `frazil doctor`; the next run tries the same range again",
         )
     if any(sign in detail for sign in _CATALOG_GONE_SIGNS):
         return CatalogUnavailableError(
-            facts, "`frazil doctor` checks the catalog; the next run tries the same range again"
+            facts,
+            "check the catalog with `frazil doctor`; the next run tries the same range again",
         )
     if any(sign in detail for sign in _STORAGE_SIGNS):
         return StorageError(
-            facts, "free or grant space in the warehouse or where Spark shuffles, then run again"
+            facts,
+            "free space or grant access in the warehouse and in Spark's local folders, then run "
+            "again",
         )
-    is_idle = any(sign in detail for sign in _NO_EXECUTOR_SIGNS)
-    if is_idle or any(sign in detail for sign in _SERVER_GONE_SIGNS):
-        look = (
-            "look at the cluster's workers and queue"
-            if is_idle
-            else "`frazil stack status` shows the server"
+    has_no_executor = any(sign in detail for sign in _NO_EXECUTOR_SIGNS)
+    if has_no_executor or any(sign in detail for sign in _SERVER_GONE_SIGNS):
+        step = (
+            "check the cluster's workers and queue"
+            if has_no_executor
+            else "check the server with `frazil stack status`"
         )
-        return SparkUnavailableError(facts, f"{look}; the next run tries the same range again")
+        return SparkUnavailableError(facts, f"{step}; the next run tries the same range again")
     return JobFailedError(
         facts,
-        "the same range is planned again; the Spark server's log has the stack trace, and `frazil "
-        "doctor` checks the server",
+        "see the stack trace in the Spark server's log, or run `frazil doctor`; the next run tries "
+        "the same range again",
     )
 
 

@@ -1,9 +1,9 @@
-"""Run a command for as long as somebody waits for it.
+"""Run a command that ends when the process that started it ends.
 
     python -m frazil.spark.parent_guard COMMAND…
 
-Whoever waits holds the other end of standard input. When that closes, because the waiting process
-ended or was killed, the command's whole process group ends too. This process is the group's leader.
+The starting process holds the other end of standard input. When that closes, because the process
+ended or was killed, the command's whole process group is ended. This process leads the group.
 """
 
 import os
@@ -17,16 +17,16 @@ GRACE_SECONDS = 15.0
 
 
 def main() -> None:
-    """Run the command line's words and end with their exit code; a SIGTERM is theirs to answer."""
+    """Run the command and exit with its code; SIGTERM is left to the command."""
     signal.signal(signal.SIGTERM, lambda *_: None)
     with subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL) as process:
-        threading.Thread(target=end_when_alone, daemon=True).start()
+        threading.Thread(target=end_with_parent, daemon=True).start()
         code = process.wait()
     sys.exit(code if code >= 0 else 128 - code)
 
 
-def end_when_alone() -> None:
-    """Wait until nobody holds the other end, then ask the group to end, and kill what stays."""
+def end_with_parent() -> None:
+    """Wait until standard input closes, then end the group by SIGTERM and later by SIGKILL."""
     while os.read(0, 1):
         pass
     os.killpg(0, signal.SIGTERM)

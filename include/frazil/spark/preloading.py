@@ -1,7 +1,7 @@
-"""Imports that a process does once for all its forks, and what they do when a file has changed.
+"""Imports that a process does once for all its forks, and how forks notice changed files.
 
-Libraries stay as they are until a restart. Frazil's own modules do not: each fork compares their
-files with what was imported, and imports anew if any differs, so that what is on disk is what runs.
+A changed library needs a restart. Frazil's own modules do not: each fork compares their files with
+the imported ones, and imports all of them again if one differs.
 """
 
 import os
@@ -14,24 +14,24 @@ _OWN = ("frazil", "frazil_airflow", "frazil_cli", "frazil_demo", "frazil_spark",
 
 
 def preload(modules: Iterable[str]) -> None:
-    """Import modules; from now on each fork of this process drops Frazil's own if they changed."""
+    """Import modules; later forks of this process drop Frazil's modules if a file has changed."""
     for module in modules:
         import_module(module)
     os.register_at_fork(after_in_child=partial(_drop_changed, _stamp(_own_files())))
 
 
 def _own_files() -> list[str]:
-    """Find the files of Frazil's modules that are imported."""
+    """List the files of Frazil's imported modules."""
     own = [module for name, module in sys.modules.items() if name.partition(".")[0] in _OWN]
     return sorted(file for module in own if (file := getattr(module, "__file__", None)))
 
 
 def _stamp(files: Iterable[str]) -> dict[str, tuple[int, int] | None]:
-    """Look when each file was written, and how long it is; None for one that cannot be seen."""
+    """Return modification time and size of each file; None if it cannot be read."""
     stamps: dict[str, tuple[int, int] | None] = {}
     for file in files:
         try:
-            found = os.stat(file)  # noqa: PTH116 - of 200 files in each task
+            found = os.stat(file)  # noqa: PTH116 - faster, for 200 files in each task
         except OSError:
             stamps[file] = None
         else:
@@ -40,7 +40,7 @@ def _stamp(files: Iterable[str]) -> dict[str, tuple[int, int] | None]:
 
 
 def _drop_changed(imported: dict[str, tuple[int, int] | None]) -> None:
-    """Forget all of Frazil's modules if any is not what was imported: they refer to each other."""
+    """Drop all of Frazil's modules if one file has changed, because they refer to each other."""
     if _stamp(imported) == imported:
         return
     invalidate_caches()

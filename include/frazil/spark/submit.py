@@ -1,9 +1,9 @@
-"""Spark jobs through spark-submit: the same files, with a driver of their own, on a cluster.
+"""The engine that runs each Spark job by spark-submit, as an application on a cluster.
 
-The connection is Airflow's `spark_default`, read as Airflow's own Spark provider reads it. The
-driver runs here (client mode), because request and result are files of this machine and the job
-ends with its task. Settings travel in a file that only this user may read: a command line is
-everybody's.
+The connection is Airflow's `spark_default`, read like Airflow's Spark provider reads it. The driver
+runs on this machine (client mode), because request and result are local files and the job ends with
+its task. Settings are passed in a file that only this user can read, because every user of the
+machine can see a command line.
 """
 
 import os
@@ -21,10 +21,10 @@ SPARK_CONNECTION = "spark_default"
 BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
 WAIT_VARIABLE = "FRAZIL_EXECUTOR_WAIT_SECONDS"
 CPU_SUFFIX = ".cpu"
-"""Beside the result a job leaves the CPU time of its executors, ms."""
+"""Suffix of the file beside the result in which a job writes its executors' CPU time in ms."""
 
 _OF_CONNECT = frozenset({"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"})
-"""PySpark leaves them behind in a process that had a session of Spark Connect."""
+"""PySpark sets these variables in a process that used Spark Connect."""
 _STANDALONE = "spark://"
 _STANDALONE_PORT = 7077
 _KNOWN_EXTRA = ("deploy-mode", "executor-wait-seconds", "namespace", "queue", "spark-binary")
@@ -50,10 +50,10 @@ class SubmitEngine(Engine):
         catalog: CatalogPreset,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Keep the connection and the catalog whose secrets the driver needs.
+        """Store the connection, and the catalog with the secrets for the driver.
 
         Raises:
-            ConfigurationError: the connection says something that cannot be done.
+            ConfigurationError: the connection has a setting that is not supported.
         """
         validate_extra(connection)
         self.master = resolve_master(connection)
@@ -62,7 +62,7 @@ class SubmitEngine(Engine):
         self._environment = dict(environment or {})
 
     def _run(self, command: list[str]) -> tuple[int, str]:
-        """Run the driver in a process group of its own, which ends with this task."""
+        """Run the driver in a process group of its own, which ends with this process."""
         _, script, request, result = command
         settings = Path(request).with_name("spark.properties")
         settings.touch(mode=0o600)
@@ -79,7 +79,7 @@ class SubmitEngine(Engine):
         return write_output(ended)
 
     def _build_environment(self) -> dict[str, str]:
-        """Let the driver run on this interpreter and find Frazil's modules."""
+        """Return an environment in which the driver uses this interpreter and Frazil's modules."""
         given = {k: v for k, v in os.environ.items() if k not in _OF_CONNECT}
         modules = [str(JOBS_DIR), str(JOBS_DIR.parent / "include"), given.get("PYTHONPATH", "")]
         own = {
@@ -91,7 +91,7 @@ class SubmitEngine(Engine):
         return {**given, **own, **({WAIT_VARIABLE: wait} if wait else {}), **self._environment}
 
     def _require_reachable(self) -> None:
-        """Ask a standalone master's port first: its client would try for a minute."""
+        """Check that a standalone master's port is open: its client would retry for a minute."""
         if not self.master.startswith(_STANDALONE):
             return
         reasons = []
@@ -111,29 +111,29 @@ class SubmitEngine(Engine):
 
 
 def run_guarded(command: list[str], environment: Mapping[str, str]) -> JobExit:
-    """Run a command that ends with this process, however that ends."""
-    waiting, held = os.pipe()
+    """Run a command that ends with this process, even if that is killed."""
+    reader, writer = os.pipe()  # the guard reads until this process, the only writer, ends
     try:
-        attended = [sys.executable, "-m", "frazil.spark.parent_guard", *command]
-        return run_process(attended, environment, stdin=waiting)
+        guarded = [sys.executable, "-m", "frazil.spark.parent_guard", *command]
+        return run_process(guarded, environment, stdin=reader)
     finally:
-        os.close(waiting)
-        os.close(held)
+        os.close(reader)
+        os.close(writer)
 
 
 def resolve_master(connection: Connection) -> str:
-    """Give the master's address as Airflow's Spark provider does.
+    """Return the master's address, composed like Airflow's Spark provider does.
 
-    The host may be the whole address; else the connection's type is its scheme.
+    The host may be the whole address; otherwise the connection type is the scheme.
 
     Raises:
-        ConfigurationError: there is no host.
+        ConfigurationError: the connection has no host.
     """
     host, scheme = connection.host, connection.conn_type or "spark"
     if not host:
         raise ConfigurationError(
             f"connection {connection.id!r} has no host",
-            "set its host to the master, as spark://master.example.org, and its port",
+            "set its host to the master, for example spark://master.example.org, and its port",
         )
     is_whole = scheme == "spark" and ("://" in host or not connection.port)
     master = host if is_whole else f"{scheme}://{host}"
@@ -141,24 +141,24 @@ def resolve_master(connection: Connection) -> str:
 
 
 def validate_extra(connection: Connection) -> None:
-    """Refuse what this engine would ignore in silence.
+    """Check the extra for keys and values that this engine does not support.
 
     Raises:
-        ConfigurationError: names the keys and what is understood.
+        ConfigurationError: there is one.
     """
     unknown = [k for k in connection.extra if k not in _KNOWN_EXTRA and not _is_setting(k)]
     mode = connection.extra.get("deploy-mode", "client")
     wait = connection.extra.get("executor-wait-seconds", "1")
-    wrong = [f"extra {key!r} is not understood" for key in unknown]
+    problems = [f"extra {key!r} is not supported" for key in unknown]
     if mode != "client":
-        wrong.append(f"deploy-mode {mode!r}: the driver reads and writes files of this machine")
+        problems.append(f"deploy-mode {mode!r}: only client, because the driver uses local files")
     if not wait.isdecimal():
-        wrong.append(f"executor-wait-seconds {wait!r} is no number of seconds")
-    if wrong:
+        problems.append(f"executor-wait-seconds {wait!r} is not a number of seconds")
+    if problems:
         raise ConfigurationError(
-            f"connection {connection.id!r}: {'; '.join(wrong)}",
-            f"its extra may have {', '.join(_KNOWN_EXTRA)} and Spark's own settings (spark.…); "
-            "docs/submit.md explains each",
+            f"connection {connection.id!r}: {'; '.join(problems)}",
+            f"use only {', '.join(_KNOWN_EXTRA)} and Spark's own settings (spark.…) in its extra; "
+            "docs/submit.md explains them",
         )
 
 
@@ -167,7 +167,7 @@ def _is_setting(key: str) -> bool:
 
 
 def list_options(connection: Connection) -> Iterator[str]:
-    """Yield what Airflow's provider makes options of."""
+    """Yield the options that Airflow's provider derives from the connection's extra."""
     if queue := connection.extra.get("queue"):
         yield from ("--queue", queue)
     if namespace := connection.extra.get("namespace"):
@@ -175,7 +175,7 @@ def list_options(connection: Connection) -> Iterator[str]:
 
 
 def choose_settings(connection: Connection, catalog: CatalogPreset) -> dict[str, str]:
-    """Choose Spark's settings: ours, the catalog with its secrets, then the connection's."""
+    """Return Spark's settings: defaults, then the catalog's, then the connection's."""
     settings = {**_DEFAULTS, **catalog.spark_conf(), **list_secrets(catalog)}
     if jars := ",".join(str(jar) for jar in find_jars()):
         settings["spark.jars"] = jars
@@ -183,47 +183,47 @@ def choose_settings(connection: Connection, catalog: CatalogPreset) -> dict[str,
 
 
 def list_secrets(catalog: CatalogPreset) -> dict[str, str]:
-    """Give the catalog's settings that only a driver of our own may have."""
+    """Return the catalog's secret settings, which only a driver of this process may have."""
     prefix = f"spark.sql.catalog.{catalog.name}"
     return {f"{prefix}.{k}": v for k, v in catalog.properties.items() if is_secret(k, v)}
 
 
 def find_jars() -> list[Path]:
-    """List the jars that the embedded stack fetched; elsewhere Spark's defaults name them."""
+    """List the jars of the embedded stack; without it Spark's defaults name the jars."""
     folder = Path(os.environ.get("FRAZIL_JARS") or home_dir() / "jars") / "spark"
     return sorted(folder.glob("*.jar"))
 
 
 def find_binary(connection: Connection) -> str:
-    """Find the program, first beside this interpreter.
+    """Find spark-submit beside this interpreter, else on PATH.
 
     Raises:
-        ConfigurationError: the extra names another program, or it is not installed.
+        ConfigurationError: `spark-binary` is not allowed, or the program is not installed.
     """
     name = connection.extra.get("spark-binary", BINARIES[0])
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.is_file() else shutil.which(name)
+    own = Path(sys.executable).with_name(name)
+    found = str(own) if own.is_file() else shutil.which(name)
     if name not in BINARIES or found is None:
         raise ConfigurationError(
             f"connection {connection.id!r}: no program {name!r}",
-            f"`spark-binary` is one of {', '.join(BINARIES)}; `make setup` installs the first",
+            f"set `spark-binary` to one of {', '.join(BINARIES)}; `make setup` installs the first",
         )
     return found
 
 
 def write_properties(settings: Mapping[str, str]) -> str:
-    """Write a Java properties file."""
+    """Return the text of a Java properties file."""
     return "".join(f"{_escape(key)}={_escape(value)}\n" for key, value in settings.items())
 
 
 def _escape(text: str) -> str:
-    """Escape what Java's reader takes for syntax."""
+    """Escape the characters that are syntax in Java properties files."""
     for sign in ("\\", "=", ":", " ", "#", "!"):
         text = text.replace(sign, f"\\{sign}")
     return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 
 def read_executors_cpu_ms(result: Path) -> int | None:
-    """Read what the job left of its executors' CPU time; None if it ended before."""
+    """Read the CPU time in ms that the job wrote for its executors; None if there is none."""
     path = result.with_suffix(CPU_SUFFIX)
     return int(path.read_text()) if path.is_file() else None

@@ -65,7 +65,7 @@ def test_a_connection_of_another_type_gives_its_scheme() -> None:
     [
         pytest.param(connect(host=None), "has no host", id="no master"),
         pytest.param(connect(**{"deploy-mode": "cluster"}), "'cluster'", id="a driver elsewhere"),
-        pytest.param(connect(keytab="eA=="), "'keytab' is not understood", id="Kerberos"),
+        pytest.param(connect(keytab="eA=="), "'keytab' is not supported", id="Kerberos"),
         pytest.param(
             connect(**{"executor-wait-seconds": "soon"}), "'soon' is no number", id="a word"
         ),
