@@ -14,7 +14,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from frazil.errors import JobFailedError
 from frazil.events import Event, note_event
 from frazil.iceberg.catalog import dead_letters_name, snapshot_summary, translated_errors
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import RecoveryPoint, find_recovery_points
 from frazil.ledger.usage import cpu_facts, read_and_reset_usage
@@ -50,10 +50,10 @@ def read_base_table(work: Workspace) -> BaseTable | None:
     Raises:
         TableError: a stream on the table is halted; nothing was changed.
     """
-    name = work.stream.table.name
-    if work.store.find(name) is None:
+    view = TableView(work.store, work.stream.table.name)
+    if view.found is None:
         return None
-    _, history = load_with_history(work.store, name)
+    history = view.history
     if history.head is None:
         return None
     return BaseTable(find_recovery_points(history, work.stream.stream), history.properties)

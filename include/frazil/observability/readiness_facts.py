@@ -12,8 +12,8 @@ from pyiceberg.table.sorting import SortField, SortOrder
 from frazil.connections import find_registry_config, is_secret
 from frazil.errors import ConnectionMissingError, MissingTableError
 from frazil.events import Event
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.table_schema import build_sort_order
+from frazil.iceberg.table_view import TableView
 from frazil.ledger.foreign_snapshots import count_foreign_snapshots
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.maintenance.messages import TableReport
@@ -106,12 +106,13 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
 
 def _read_surroundings(work: Workspace) -> Surroundings:
     try:
-        table, history = load_with_history(work.store, work.stream.table.name)
+        view = TableView(work.store, work.stream.table.name)
+        table, history = view.table, view.history
     except MissingTableError:
         return Surroundings()
     return Surroundings(
         foreign_snapshots=count_foreign_snapshots(history),
-        layout=list_differences(table, with_columns(work).stream),
+        layout=list_differences(table, with_columns(work, view).stream),
         kept_hours=find_kept_hours(history, int(time.time() * 1000)),
     )
 

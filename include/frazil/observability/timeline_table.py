@@ -17,7 +17,7 @@ from frazil.events import Event, close_notes, read_notes
 from frazil.iceberg.catalog import NewTable, TableStore, translated_errors
 from frazil.iceberg.commit_retry import raise_on_conflict, retry_commit
 from frazil.iceberg.commits import append_rows
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.observability.timeline import derive_events, join_events
 from frazil.workspace import Workspace
@@ -40,10 +40,10 @@ def read_timeline(work: Workspace, since: datetime) -> list[Event]:
     Raises:
         CatalogUnavailableError: the catalog did not answer.
     """
-    stream, name = work.stream.stream, work.stream.table.name
+    view = TableView(work.store, work.stream.table.name)
     derived: list[Event] = []
-    if work.store.find(name) is not None:
-        derived = list(derive_events(load_with_history(work.store, name)[1], stream))
+    if view.found is not None:
+        derived = list(derive_events(view.history, work.stream.stream))
     events = join_events(derived, read_recorded(work.store, since), read_notes())
     return [event for event in events if event.at >= since and _concerns(event, work)]
 
@@ -81,13 +81,12 @@ def find_drills(work: Workspace, since: datetime) -> dict[str, Event]:
 
 def record_timeline(work: Workspace) -> int:
     """Append the stream's events and notes that the table does not hold; give their number."""
-    name = work.stream.table.name
-    if work.store.find(name) is None:
-        return 0
     noted = [event for event in read_notes() if _concerns(event, work)]
-    _, history = load_with_history(work.store, name)
+    view = TableView(work.store, work.stream.table.name)
+    if view.found is None:
+        return 0
     known = _read_known_ids(work)
-    events = join_events(derive_events(history, work.stream.stream), noted)
+    events = join_events(derive_events(view.history, work.stream.stream), noted)
     events = [event for event in events if event.event_id not in known]
     if events:
         _append(work.store, events)

@@ -22,7 +22,7 @@ from frazil.errors import (
     TableError,
 )
 from frazil.iceberg.branches import parse_branch
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import RulesFingerprint, explain_block, is_standing, read_blocked
 from frazil.ingest.bootstrap import require_unchanged_route
 from frazil.ingest.planning import check_sources, next_offsets, transform_version
@@ -88,7 +88,8 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
     stream = work.stream
     facts = FreshnessFacts(stream.stream, stream.table.name)
     try:
-        table, history = load_with_history(work.store, stream.table.name)
+        view = TableView(work.store, stream.table.name)
+        table, history = view.table, view.history
         clocks = read_ledger_clocks(history, stream.stream, stream.batch.max_records)
         facts = replace(
             facts,
@@ -108,11 +109,11 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
         facts = replace(facts, partitions=tuple(p for part in parts for p in part))
         require_sole_writer(history, stream.stream, stream.table.other_writers)
-        put_aside = read_quarantined(table, with_newest_columns(work))
+        put_aside = read_quarantined(table, with_newest_columns(work, view))
         facts = replace(facts, put_aside=put_aside)
         require_unchanged_route(table, stream)
         return replace(
-            facts, obstacle=_find_block(table, with_columns(work).stream, point, put_aside)
+            facts, obstacle=_find_block(table, with_columns(work, view).stream, point, put_aside)
         )
     except FrazilError as error:
         return replace(facts, obstacle=explain_obstacle(error))

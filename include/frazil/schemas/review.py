@@ -14,11 +14,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from frazil.errors import SchemaRefusedError, SchemaReviewError
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.table_schema import to_columns
+from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.offsets import plain_offsets
-from frazil.ledger.recovery_point import find_recovery_point
 from frazil.messages import MessagePart
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
 from frazil.schemas.merge import merge_schema
@@ -238,10 +237,11 @@ def open_with_settled_schema(work: Workspace) -> Workspace:
         SchemaReviewError, SchemaRefusedError: a change is pending.
         RegistryUnavailableError: see `with_newest_columns`.
     """
-    table = work.store.find(work.stream.table.name)
-    review = find_review(table, with_newest_columns(work)) if table is not None else None
+    view = TableView(work.store, work.stream.table.name)
+    table = view.found
+    review = find_review(table, with_newest_columns(work, view)) if table is not None else None
     if review is None:
-        return with_columns(work)
+        return with_columns(work, view)
     require_decision(review)
     facts = f"stream {review.stream}: table {review.table} needs a schema change: {review.text}"
     accept = f"`{_accept_command(review)}`"
@@ -265,13 +265,13 @@ class ShownReview:
 
 def show_schema_review(work: Workspace) -> ShownReview:
     """Describe the pending changes and their effects."""
-    work = with_newest_columns(work)
+    view = TableView(work.store, work.stream.table.name)
+    work = with_newest_columns(work, view)
     stream = work.stream
-    table, history = load_with_history(work.store, stream.table.name)
-    review = find_review(table, work)
+    review = find_review(view.table, work)
     if review is None:
         return ShownReview(f"table {stream.table.name} matches the stream file", {})
-    point = find_recovery_point(history, stream.stream)
+    point = view.find_point(stream.stream)
     offsets = plain_offsets(point.state.offsets) if point else {}
     lines = [f"review {review.review_id} of table {review.table}, policy {review.policy}:"]
     lines += [f"  {line}" for line in review.lines]
