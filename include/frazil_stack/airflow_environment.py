@@ -1,4 +1,4 @@
-"""Airflow's whole configuration as environment variables: no file to keep in step."""
+"""Airflow's configuration as environment variables; there is no airflow.cfg."""
 
 import json
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ _PARALLELISM = "12"
 
 
 def airflow_environment(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
-    """Give every variable that Airflow's four processes and their tasks need."""
+    """Return the variables that Airflow's four processes and their tasks need."""
     return {
         "AIRFLOW_HOME": str(settings.airflow),
         "PYTHONUNBUFFERED": "1",
-        # Without it setproctitle overwrites /proc/<pid>/environ, by which `down` knows its own.
+        # Else setproctitle overwrites /proc/<pid>/environ, by which `down` finds the processes.
         "SPT_NOENV": "1",
-        # glibc keeps an arena per thread otherwise: some 100 MB over the four processes.
+        # Else glibc keeps an arena per thread: about 100 MB in the four processes.
         "MALLOC_ARENA_MAX": "2",
         "GX_ANALYTICS_ENABLED": "false",
         "SCARF_ANALYTICS": "false",
@@ -30,17 +30,17 @@ def airflow_environment(settings: StackSettings, ports: Ports, keys: AirflowKeys
 
 
 def airflow_url(ports: Ports) -> str:
-    """Give the address of the UI and the REST API."""
+    """Return the address of the UI and the REST API."""
     return f"http://{LOOPBACK}:{ports.airflow}"
 
 
 def registry_url(ports: Ports) -> str:
-    """Give the address of the schema registry's Confluent API."""
+    """Return the address of the schema registry's Confluent API."""
     return f"http://{LOOPBACK}:{ports.registry}/apis/ccompat/v7"
 
 
 def catalog_properties(settings: StackSettings) -> dict[str, str]:
-    """Give what `pyiceberg.catalog.load_catalog` takes."""
+    """Return the properties for `pyiceberg.catalog.load_catalog`."""
     return {
         "type": "sql",
         "uri": f"sqlite:///{settings.catalog_file}",
@@ -49,7 +49,7 @@ def catalog_properties(settings: StackSettings) -> dict[str, str]:
 
 
 def connection_environment(settings: StackSettings, ports: Ports) -> dict[str, str]:
-    """Define the default connections in Airflow's JSON form."""
+    """Return the default connections as AIRFLOW_CONN variables in JSON."""
     connections: Mapping[str, Mapping[str, object]] = {
         "KAFKA": {
             "conn_type": "kafka",
@@ -83,11 +83,11 @@ API_SERVER_SETTINGS = dict.fromkeys(
     ),
     "frazil_stack.airflow_local.API_DATABASE_ARGUMENTS",
 )
-"""What the API server has otherwise than the rest of Airflow."""
+"""Settings of the API server that differ from those of Airflow's other processes."""
 
 
 def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
-    """Give what says who Airflow is: folders, database, addresses, keys."""
+    """Return the settings of folders, database, addresses and keys."""
     home = settings.airflow
     arguments = "frazil_stack.airflow_local.DATABASE_ARGUMENTS"
     return {
@@ -124,14 +124,14 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
 
 
 def _pace(settings: StackSettings) -> dict[str, str]:
-    """Give how often Airflow's parts look, and at how much."""
+    """Return the intervals and limits of the scheduler and the DAG processor."""
     return {
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
-        # After a crash its tasks run again within a minute, not after five.
+        # After a crash its tasks run again within a minute; the default is five.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
-        # A new stream file adds DAGs to a file that has not changed: parse it again and again.
+        # A new stream file adds DAGs to an unchanged DAG file: parse DAG files at this interval.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": settings.dag_scan_seconds,
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": settings.dag_scan_seconds,
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
@@ -139,11 +139,11 @@ def _pace(settings: StackSettings) -> dict[str, str]:
 
 
 def _logging(settings: StackSettings) -> dict[str, str]:
-    """Give where logs go, and where no log server is.
+    """Return the settings of logs.
 
-    The two log servers are off: they would listen on every interface, and all processes share
-    one folder of logs anyway. For a running task the API server asks all the same, so it is sent
-    to a port on which nobody listens: on the default one another Airflow may answer.
+    The two log servers are off: they would listen on every interface, and all processes share one
+    folder of logs. The API server still requests the log of a running task from one, so the port
+    is set to an unused one: on the default port another Airflow may answer.
     """
     logs = settings.airflow / "logs"
     return {

@@ -1,15 +1,15 @@
-"""What Airflow imports by name because its settings say so."""
+"""Objects that Airflow imports by name, as its settings say."""
 
 SQLITE_WAIT_SECONDS = 60
 
-# A plain dict: Airflow adds an argument of its own to it.
+# A mutable dict: Airflow adds an argument of its own to it.
 DATABASE_ARGUMENTS: dict[str, int | bool] = {"timeout": SQLITE_WAIT_SECONDS}
 
-# Two requests that write at once may wait for each other: the log of the second one holds up the
-# loop that would commit the first. The second one fails when it has waited; nobody waits a minute.
+# Two requests that write at the same time may block each other: the second one blocks the event
+# loop that would commit the first one, until this timeout. So it is shorter here.
 API_DATABASE_ARGUMENTS: dict[str, int | bool] = {"timeout": 10}
 
 
 def local_host_name() -> str:
-    """Name this machine without asking a name server, which a laptop on a train does not have."""
+    """Return a host name that needs no name server: a laptop may be offline."""
     return "localhost"

@@ -1,4 +1,4 @@
-"""`up`: every service in order, real health, and nothing left behind when it fails."""
+"""Start and stop the stack: services in order, health checks, no process left after a failure."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ from frazil_stack.ports import (
     Ports,
     is_free,
     load_ports,
-    read_port_wishes,
-    refuse_moved_ports,
-    refuse_taken_ports,
+    read_configured_ports,
+    require_free_ports,
+    require_unmoved_ports,
     resolve_ports,
     save_ports,
 )
@@ -54,14 +54,14 @@ _NOTICEABLE_SECONDS = 0.5
 
 
 def start_stack(settings: StackSettings, parts: Sequence[PartName], say: Say) -> bool:
-    """Start what is missing of these parts and wait until all of them answer.
+    """Start the services of these parts that do not run, and wait until all parts are healthy.
 
     Returns:
-        Whether anything had to be started.
+        Whether any service was started.
 
     Raises:
-        StackError: Java, a jar, a port or a service stands in the way; what this call started
-            is stopped again.
+        StackError: Java, a jar or a port is missing, or a service failed; the services that
+            this call started are stopped again.
     """
     _make_home(settings)
     with lock_home(settings.stack, say):
@@ -76,7 +76,7 @@ def start_stack(settings: StackSettings, parts: Sequence[PartName], say: Say) ->
             with _undone_on_failure(settings, missing, say, spare_others=bool(active)):
                 _bring_up(supervisor or _launch(settings), plan, parts, missing, say)
         elif supervisor is not None:
-            # Another version may have written it, without what clients ask for now.
+            # A previous release may have written it without fields that clients need now.
             save_description(settings, ports)
             for part in parts:
                 wait_for_part(part, ports, supervisor)
@@ -85,46 +85,46 @@ def start_stack(settings: StackSettings, parts: Sequence[PartName], say: Say) ->
 
 
 def _make_home(settings: StackSettings) -> None:
-    """Make the home its owner's alone: it holds keys and data."""
+    """Create the home, accessible to its owner only: it holds keys and data."""
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         settings.stack.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StackError(
-            f"{settings.home} cannot be written: {error}",
-            "point FRAZIL_HOME to a folder that you may write",
+            f"cannot write to {settings.home}: {error}",
+            "set FRAZIL_HOME to a folder that you may write to",
         ) from error
 
 
 def _decide_ports(settings: StackSettings, *, is_running: bool) -> Ports:
-    """Settle the ports; those of a running stack stay.
+    """Choose the ports; a running stack keeps its ports.
 
     Raises:
-        StackError: a port variable is no port, or would move a running service.
+        StackError: a variable is not a port number, or differs from the running stack.
     """
-    wishes = read_port_wishes(os.environ)
-    remembered = load_ports(settings.stack / "ports.json")
-    if is_running and remembered:
-        refuse_moved_ports(wishes, remembered)
-        return remembered
-    return resolve_ports(wishes, remembered, is_free)
+    configured = read_configured_ports(os.environ)
+    previous = load_ports(settings.stack / "ports.json")
+    if is_running and previous:
+        require_unmoved_ports(configured, previous)
+        return previous
+    return resolve_ports(configured, previous, is_free)
 
 
 def _adopt_supervisor(settings: StackSettings, say: Say) -> Supervisor | None:
-    """Connect to the running supervisor; clear away what a dead one left behind."""
+    """Connect to the running supervisor; stop processes that a dead one left."""
     supervisor = connect_supervisor(settings.stack)
     if supervisor is None and find_processes(settings.home):
-        say("stack: its supervisor is gone; clearing away what it left")
+        say("stack: supervisor does not run; stopping the processes that it left")
         end_processes(settings.home, say)
     return supervisor
 
 
 def _prepare(settings: StackSettings, ports: Ports, missing: Sequence[str], say: Say) -> StackPlan:
-    """Check and write everything that starting needs; nothing runs yet."""
+    """Check ports and jars, and write the configuration; nothing is started."""
     java = find_java()
     own_pids = frozenset(process.pid for process in find_processes(settings.home))
-    refuse_taken_ports(ports, frozenset[str]().union(*map(ports_of, missing)), own_pids)
-    with _timed("jars: fetched", say):
+    require_free_ports(ports, frozenset[str]().union(*map(ports_of, missing)), own_pids)
+    with _timed("jars: downloaded", say):
         ensure_jars(settings, java, say)
         if "registry" in missing:
             ensure_registry(settings, java, say)
@@ -136,7 +136,7 @@ def _prepare(settings: StackSettings, ports: Ports, missing: Sequence[str], say:
 
 
 def _launch(settings: StackSettings) -> Supervisor:
-    """Start supervisor where nothing of this home runs yet."""
+    """Start supervisor after removing scratch files; no process of this home runs."""
     clear_scratch(settings)
     return launch_supervisor(settings.stack, settings.bin, supervisor_environment(settings))
 
@@ -148,7 +148,7 @@ def _bring_up(
     missing: Sequence[str],
     say: Say,
 ) -> None:
-    """Start part by part, each once the one before answers; Airflow's database migrates beside."""
+    """Start each part once the previous one is healthy; migrate Airflow's database meanwhile."""
     init_catalog(plan.settings)
     with ThreadPoolExecutor(max_workers=1) as background:
         needs_database = "airflow" in parts and "airflow_api_server" in missing
@@ -158,19 +158,19 @@ def _bring_up(
             if part == "kafka":
                 format_kafka(plan)
             if part == "airflow" and migration is not None:
-                with _timed("airflow: waited for its database", say):
+                with _timed("airflow: database migrated", say):
                     migration.result()
             started = time.monotonic()
             for name in names:
                 supervisor.start(name)
             wait_for_part(part, plan.ports, supervisor)
-            taken = f"ready in {time.monotonic() - started:.1f} s" if names else "already up"
-            say(f"{part}: {taken}")
+            result = f"ready in {time.monotonic() - started:.1f} s" if names else "already up"
+            say(f"{part}: {result}")
 
 
 @contextmanager
 def _timed(title: str, say: Say) -> Iterator[None]:
-    """Say how long a step took if a person could have noticed."""
+    """Report the duration of a step that took half a second or more."""
     started = time.monotonic()
     yield
     seconds = time.monotonic() - started
@@ -182,14 +182,14 @@ def _timed(title: str, say: Say) -> Iterator[None]:
 def _undone_on_failure(
     settings: StackSettings, missing: Sequence[str], say: Say, *, spare_others: bool
 ) -> Iterator[None]:
-    """Stop again what this call started, whatever interrupts it.
+    """Stop the services that this call started if anything interrupts it.
 
-    Services that ran before go on; if there were none, supervisor ends too.
+    With `spare_others` services that ran before keep running; else supervisor is stopped too.
     """
     try:
         yield
     except BaseException:
-        say("stack: could not start; stopping what was started")
+        say("stack: start failed; stopping the services that were started")
         supervisor = connect_supervisor(settings.stack)
         if spare_others and supervisor is not None:
             stop_services(supervisor, "stack", missing, say)
@@ -198,30 +198,22 @@ def _undone_on_failure(
         raise
 
 
-# Longer than supervisor's own `stopwaitsecs`, after which it kills the service's group.
+# Longer than supervisor's own `stopwaitsecs`, after which it kills the service's process group.
 _STOP_TIMEOUT_SECONDS = LONGEST_STOP_SECONDS + 20.0
-
-
-_LEAVE_SECONDS = 5.0
-
-
+_SHUTDOWN_SECONDS = 5.0
 _TERMINATE_SECONDS = 10.0
-
-
 _KILL_SECONDS = 10.0
-
-
 _POLL_SECONDS = 0.1
 
 
 def stop_stack(settings: StackSettings, say: Say) -> int:
-    """Stop everything of this home in order and count the processes that were there.
+    """Stop all processes of this home in order; return how many there were.
 
     Raises:
-        StackError: a process outlived even SIGKILL.
+        StackError: a process did not end after SIGKILL.
     """
     if not settings.stack.is_dir():
-        # Somebody may have removed the folder under a running stack.
+        # The folder may have been removed while the stack ran.
         count = len(find_processes(settings.home))
         end_processes(settings.home, say)
         return count
@@ -230,7 +222,7 @@ def stop_stack(settings: StackSettings, say: Say) -> int:
 
 
 def stop_everything(settings: StackSettings, say: Say) -> int:
-    """Stop part by part through supervisor, then whatever is left, by the mark it carries."""
+    """Stop the parts through supervisor, then other processes; return how many there were."""
     count = len(find_processes(settings.home))
     supervisor = connect_supervisor(settings.stack)
     if supervisor is not None:
@@ -238,19 +230,19 @@ def stop_everything(settings: StackSettings, say: Say) -> int:
             names = [name for name, owner in SERVICE_PARTS.items() if owner == part]
             stop_services(supervisor, part, names, say)
         supervisor.shutdown()
-        wait_until_gone(find_processes(settings.home), _LEAVE_SECONDS)
+        wait_until_gone(find_processes(settings.home), _SHUTDOWN_SECONDS)
     end_processes(settings.home, say)
     return count
 
 
 def stop_services(supervisor: Supervisor, title: str, names: Sequence[str], say: Say) -> None:
-    """Stop services together and wait until supervisor has seen them end."""
+    """Stop services in parallel and wait until supervisor reports that they ended."""
     started = time.monotonic()
     active = [name for name in names if is_stoppable(supervisor.services().get(name))]
     for name in reversed(active):
         supervisor.stop(name)
     while time.monotonic() - started < _STOP_TIMEOUT_SECONDS:
-        infos = _ask(supervisor)
+        infos = _read_services(supervisor)
         if not any(is_stoppable(infos.get(name)) for name in active):
             break
         time.sleep(_POLL_SECONDS)
@@ -259,43 +251,42 @@ def stop_services(supervisor: Supervisor, title: str, names: Sequence[str], say:
 
 
 def is_stoppable(info: ServiceInfo | None) -> bool:
-    """Say whether a service has a process, or is about to get one."""
+    """Return whether a service has a process, or is about to get one."""
     return info is not None and info.state in {"STARTING", "RUNNING", "BACKOFF", "STOPPING"}
 
 
 def end_processes(home: Path, say: Say) -> None:
-    """End what still carries the mark of this home: first kindly, then not.
+    """Stop the remaining processes of this home: SIGTERM, then SIGKILL.
 
     Raises:
-        StackError: a process outlived even SIGKILL.
+        StackError: a process did not end after SIGKILL.
     """
-    for number, patience_seconds in (
+    for number, timeout_seconds in (
         (signal.SIGTERM, _TERMINATE_SECONDS),
         (signal.SIGKILL, _KILL_SECONDS),
     ):
         left = find_processes(home)
         if not left:
             return
-        say(f"stack: {number.name} to {_name_processes(left)}")
+        say(f"stack: sending {number.name} to {_name_processes(left)}")
         for process in left:
             process.send(number)
-        wait_until_gone(left, patience_seconds)
+        wait_until_gone(left, timeout_seconds)
     left = find_processes(home)
     if left:
         raise StackError(
-            f"these processes of {home} do not end: {_name_processes(left)}",
-            f"look at them with `ps -o pid,stat,wchan,args -p {left[0].pid}`,"
-            " then `frazil stack down` again",
+            f"processes of {home} did not end after SIGKILL: {_name_processes(left)}",
+            f"inspect them with `ps -o pid,stat,wchan,args -p {left[0].pid}`,"
+            " then repeat `frazil stack down`",
         )
 
 
 def _name_processes(processes: tuple[StackProcess, ...]) -> str:
-    """List pids with their services."""
     return ", ".join(f"{process.pid} ({process.service})" for process in processes)
 
 
-def _ask(supervisor: Supervisor) -> Mapping[str, ServiceInfo]:
-    """Ask for the states; a supervisor that has gone away runs nothing."""
+def _read_services(supervisor: Supervisor) -> Mapping[str, ServiceInfo]:
+    """Return the states of the services; none if supervisor has ended."""
     try:
         return supervisor.services()
     except (OSError, xmlrpc.client.Error):

@@ -1,4 +1,4 @@
-"""Airflow's password and keys: made once per home, readable by their owner only."""
+"""Airflow's passwords and keys: created once per home, readable by the owner only."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 AIRFLOW_USER = "admin"
 PASSWORD_FILE = "password.txt"  # noqa: S105 - a file name
 USERS = {AIRFLOW_USER: ("admin", PASSWORD_FILE), "approver": ("user", "approver-password.txt")}
-"""Role and password's file of each user; who asks for much cannot approve it too."""
+"""Role and password file of each user; the approver of a large rollback must be another user."""
 KEYS_FILE = "keys.json"
 LOGINS_FILE = "logins.json"
 _SIGNING_KEY_BYTES = 64
@@ -26,9 +26,9 @@ class AirflowKeys:
 
 
 def ensure_credentials(folder: Path) -> AirflowKeys:
-    """Create passwords and keys unless they exist; hand Airflow the passwords of the files.
+    """Create passwords and keys unless they exist, and write the logins that Airflow reads.
 
-    A person may write another password into such a file: the next `up` takes it.
+    To change a password, edit its file; the next `frazil stack up` uses it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     logins = {}
@@ -46,12 +46,12 @@ def ensure_credentials(folder: Path) -> AirflowKeys:
 
 
 def list_users() -> str:
-    """Write users and roles as Airflow's simple auth manager reads them."""
+    """Return users and roles in the format of Airflow's simple auth manager."""
     return ",".join(f"{user}:{role}" for user, (role, _) in USERS.items())
 
 
 def write_private(path: Path, text: str, mode: int = _OWNER_ONLY) -> None:
-    """Write a file that nobody else can read, not even for a moment; readers see all or nothing."""
+    """Write a file atomically, with a mode that keeps other users out from the start."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     draft.touch(mode=mode)
@@ -61,7 +61,6 @@ def write_private(path: Path, text: str, mode: int = _OWNER_ONLY) -> None:
 
 
 def _make_keys() -> AirflowKeys:
-    """Draw new keys."""
     return AirflowKeys(
         jwt=base64.b64encode(secrets.token_bytes(_SIGNING_KEY_BYTES)).decode(),
         api=secrets.token_urlsafe(_SIGNING_KEY_BYTES),

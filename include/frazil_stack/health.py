@@ -1,4 +1,4 @@
-"""Whether a service answers the way its clients need it; a probe gives None or what is amiss."""
+"""Health checks of the parts; a probe returns None, or the reason why a part is not healthy."""
 
 import json
 import sqlite3
@@ -19,8 +19,8 @@ _TIMEOUT_SECONDS = 3.0
 
 
 def probe_kafka(ports: Ports) -> str | None:
-    """Ask the broker for metadata."""
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - other probes do without
+    """Request metadata from the broker."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415
 
     client = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{ports.kafka}", "log_level": 0})
@@ -32,7 +32,7 @@ def probe_kafka(ports: Ports) -> str | None:
 
 
 def probe_spark(ports: Ports) -> str | None:
-    """Open a gRPC channel; the server opens its port only once its Spark session is there."""
+    """Open a gRPC channel; the server opens its port once it has a Spark session."""
     import grpc  # type: ignore[import-untyped]  # noqa: PLC0415 - slow to import
 
     options = (("grpc.enable_http_proxy", 0),)
@@ -40,12 +40,12 @@ def probe_spark(ports: Ports) -> str | None:
         try:
             grpc.channel_ready_future(channel).result(timeout=_TIMEOUT_SECONDS)
         except grpc.FutureTimeoutError:
-            return "its port does not answer"
+            return "its port does not accept connections"
     return None
 
 
 def probe_registry(ports: Ports) -> str | None:
-    """Ask the schema registry for its subjects."""
+    """Request the subjects of the schema registry."""
     url = f"{registry_url(ports)}/subjects"
     try:
         with DIRECT.open(url, timeout=_TIMEOUT_SECONDS) as response:
@@ -56,7 +56,7 @@ def probe_registry(ports: Ports) -> str | None:
 
 
 def probe_catalog(catalog_file: Path) -> str | None:
-    """Read the catalog's list of tables."""
+    """Read the list of tables in the catalog."""
     try:
         with sqlite3.connect(f"file:{catalog_file}?mode=ro", uri=True) as connection:
             connection.execute("select count(*) from iceberg_tables").fetchone()
@@ -66,9 +66,9 @@ def probe_catalog(catalog_file: Path) -> str | None:
 
 
 def probe_airflow(ports: Ports, started_at_seconds: Mapping[str, int]) -> str | None:
-    """Ask Airflow's health page; a heartbeat counts if it is younger than its service.
+    """Read Airflow's health endpoint; a heartbeat older than its service does not count.
 
-    After a crash the page calls the dead scheduler of before healthy for half a minute.
+    For half a minute after a crash the endpoint still reports the dead scheduler as healthy.
     """
     url = f"{airflow_url(ports)}/api/v2/monitor/health"
     try:
@@ -82,17 +82,17 @@ def probe_airflow(ports: Ports, started_at_seconds: Mapping[str, int]) -> str | 
 def judge_airflow_health(
     health: Mapping[str, Mapping[str, str | None]], started_at_seconds: Mapping[str, int]
 ) -> str | None:
-    """Name the first component of `/api/v2/monitor/health` that is not healthy or is stale."""
+    """Return which component of `/api/v2/monitor/health` is unhealthy or stale, or None."""
     if health["metadatabase"]["status"] != "healthy":
         return "its database does not answer"
     for component in ("scheduler", "dag_processor", "triggerer"):
         state = health.get(component) or {}
         if state.get("status") != "healthy":
-            return f"its {component} is {state.get('status') or 'not there'}"
+            return f"its {component} is {state.get('status') or 'missing'}"
         beat = state.get(f"latest_{component}_heartbeat")
         started = started_at_seconds.get(f"airflow_{component}", 0)
         if beat is None or datetime.fromisoformat(beat).timestamp() < started:
-            return f"its {component} has not beaten since it started"
+            return f"its {component} has sent no heartbeat since it started"
     return None
 
 
@@ -102,33 +102,31 @@ _READY_WITHIN_SECONDS: Mapping[PartName, float] = {
     "spark": 180,
     "airflow": 360,
 }
-
-
 _POLL_SECONDS = 0.2
 
 
 def wait_for_part(part: PartName, ports: Ports, supervisor: Supervisor) -> None:
-    """Wait until all services of a part run and the part answers its clients.
+    """Wait until all services of a part run and the part is healthy.
 
     Raises:
-        StackError: a service ended or was restarted meanwhile, or time is up; shows its log.
+        StackError: a service ended or was restarted meanwhile, or the time limit passed.
     """
     names = [name for name, owner in SERVICE_PARTS.items() if owner == part]
     deadline = time.monotonic() + _READY_WITHIN_SECONDS[part]
     pids: dict[str, int] = {}
     while True:
         infos = {name: info for name, info in supervisor.services().items() if name in names}
-        _refuse_dead(infos, pids)
+        _require_alive(infos, pids)
         reason = probe_part(part, ports, infos)
         if reason is None:
             return
         if time.monotonic() > deadline:
-            raise _late(part, reason, list(infos.values()))
+            raise _build_timeout(part, reason, list(infos.values()))
         time.sleep(_POLL_SECONDS)
 
 
 def probe_part(part: PartName, ports: Ports, infos: Mapping[str, ServiceInfo]) -> str | None:
-    """Say what keeps a part from being ready; None when it is."""
+    """Return why a part is not healthy, or None if it is."""
     waiting = [name for name, info in infos.items() if info.state != "RUNNING"]
     if waiting:
         return f"{waiting[0]} is {infos[waiting[0]].state.lower()}"
@@ -142,22 +140,21 @@ def probe_part(part: PartName, ports: Ports, infos: Mapping[str, ServiceInfo]) -
     return probe_airflow(ports, started)
 
 
-def _refuse_dead(infos: Mapping[str, ServiceInfo], pids: dict[str, int]) -> None:
-    """Fail when a service has ended since the first look; supervisor may have restarted it."""
+def _require_alive(infos: Mapping[str, ServiceInfo], pids: dict[str, int]) -> None:
+    """Raise if a service has ended since the first check, even if supervisor restarted it."""
     for name, info in infos.items():
         before = pids.setdefault(name, info.pid) if info.pid else pids.get(name, 0)
         if info.state in DEAD_STATES or (before and info.pid != before):
             raise StackError(
-                f"{name} ended at its start. The last lines of {info.log}:\n{tail(info.log)}",
-                f"read {info.log}, mend the cause, then `frazil stack up`",
+                f"{name} ended while starting. Last lines of {info.log}:\n{tail(info.log)}",
+                f"read {info.log}, fix the cause, then `frazil stack up`",
             )
 
 
-def _late(part: PartName, reason: str, infos: Sequence[ServiceInfo]) -> StackError:
-    """Describe a part that runs but never answered."""
+def _build_timeout(part: PartName, reason: str, infos: Sequence[ServiceInfo]) -> StackError:
     logs = ", ".join(str(info.log) for info in infos)
     return StackError(
         f"{part} did not become ready within {_READY_WITHIN_SECONDS[part]:.0f} s: {reason}.\n"
-        f"The last lines of its first log:\n{tail(infos[0].log)}",
+        f"Last lines of {infos[0].log}:\n{tail(infos[0].log)}",
         f"read {logs}, then `frazil stack up`",
     )

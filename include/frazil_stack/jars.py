@@ -1,4 +1,4 @@
-"""The jars of Kafka and Spark, fetched by the Ivy that ships inside the PySpark wheel."""
+"""The jars of Kafka, Spark and the schema registry, downloaded by the Ivy in the PySpark wheel."""
 
 import fcntl
 import hashlib
@@ -18,15 +18,12 @@ from frazil_stack.settings import JARS_VARIABLE, StackSettings
 
 CONFIGURATIONS = ("spark", "kafka")
 
-
 _STAMP = "fetched.json"
-
-
 _TIMEOUT_SECONDS = 1800
 
 
 def has_jars(settings: StackSettings) -> bool:
-    """Say whether the jar folder holds exactly what the present ivy.xml asked for."""
+    """Return whether the jar folder holds exactly the jars of the current ivy.xml."""
     try:
         stamp = json.loads((settings.jars / _STAMP).read_text())
     except (OSError, ValueError):
@@ -38,7 +35,7 @@ def has_jars(settings: StackSettings) -> bool:
 
 
 def ensure_jars(settings: StackSettings, java: Java, say: Callable[[str], None]) -> None:
-    """Fetch the jars unless they are there; running it again changes nothing.
+    """Download the jars unless they are there.
 
     Raises:
         StackError: Ivy failed, or the folder cannot be written.
@@ -47,13 +44,13 @@ def ensure_jars(settings: StackSettings, java: Java, say: Callable[[str], None])
         return
     with hold_jars(settings):
         if not has_jars(settings):
-            say("jars: fetching about 115 MB of Kafka and Spark jars, once")
-            _fetch(settings, java)
+            say("jars: downloading about 115 MB for Kafka and Spark, once")
+            _download(settings, java)
 
 
 @contextmanager
 def hold_jars(settings: StackSettings) -> Iterator[None]:
-    """Hold the jar folder: several homes may share it, and their stacks start at one time.
+    """Hold the lock of the jar folder: several homes may share it, and start at the same time.
 
     Raises:
         StackError: the folder cannot be written.
@@ -65,18 +62,18 @@ def hold_jars(settings: StackSettings) -> Iterator[None]:
             yield
     except OSError as error:
         raise StackError(
-            f"the jar folder {settings.jars} cannot be written: {error}",
-            f"point {JARS_VARIABLE} to a folder that holds the jars of this ivy.xml, or unset it",
+            f"cannot write to the jar folder {settings.jars}: {error}",
+            f"set {JARS_VARIABLE} to a folder that holds the jars of this release, or unset it",
         ) from error
 
 
 def jar_files(settings: StackSettings, configuration: str) -> tuple[Path, ...]:
-    """List the jars of one configuration."""
+    """Return the jars of one configuration of ivy.xml."""
     return tuple(sorted((settings.jars / configuration).glob("*.jar")))
 
 
-def _fetch(settings: StackSettings, java: Java) -> None:
-    """Let Ivy retrieve into a fresh folder, then put it in place of the old jars."""
+def _download(settings: StackSettings, java: Java) -> None:
+    """Download into an empty folder with Ivy, then replace the old jars."""
     incoming = settings.jars / "incoming"
     shutil.rmtree(incoming, ignore_errors=True)
     run_ivy(settings, ivy_command(settings, java, incoming))
@@ -89,10 +86,10 @@ def _fetch(settings: StackSettings, java: Java) -> None:
 
 
 def run_ivy(settings: StackSettings, command: list[str]) -> None:
-    """Run Ivy to its end, its words in a log.
+    """Run Ivy, with its output in a log.
 
     Raises:
-        StackError: it could not fetch something; carries the line that says what.
+        StackError: a download failed; with the line of the log that says which.
     """
     log = settings.logs / "ivy.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -107,14 +104,14 @@ def run_ivy(settings: StackSettings, command: list[str]) -> None:
         )
     if done.returncode != 0:
         raise StackError(
-            f"Ivy could not fetch the jars: {_first_problem(log)} (log: {log})",
-            "check the network (a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; a mirror:"
+            f"Ivy could not download the jars: {_find_problem(log)} (log: {log})",
+            "check the network (for a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…, for a mirror"
             " FRAZIL_IVY_SETTINGS=ivysettings.xml), then `frazil stack up`",
         )
 
 
 def ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
-    """Build the command line for Kafka's and Spark's jars."""
+    """Return the command line that downloads Kafka's and Spark's jars."""
     return [
         *ivy_start(settings, java, settings.ivy_settings),
         "-ivy",
@@ -130,7 +127,7 @@ def ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
 
 
 def ivy_start(settings: StackSettings, java: Java, own_settings: Path | None) -> list[str]:
-    """Begin a command line of Ivy; neither Maven nor a home folder is needed."""
+    """Return the beginning of a command line of Ivy; it uses neither Maven nor the user's home."""
     ivy_home = settings.home / "ivy"
     return [
         str(java.executable),
@@ -144,18 +141,17 @@ def ivy_start(settings: StackSettings, java: Java, own_settings: Path | None) ->
 
 
 def _ivy_jar() -> Path:
-    """Find Ivy inside the installed PySpark, without importing PySpark."""
+    """Return Ivy's jar in the installed PySpark, without importing PySpark."""
     spec = find_spec("pyspark")
     folders = spec.submodule_search_locations if spec else None
     found = sorted(Path(folders[0]).glob("jars/ivy-*.jar")) if folders else []
     if not found:
-        missing = "PySpark with its jars is not installed here"
-        raise StackError(missing, "run `make setup`")
+        raise StackError("PySpark with its jars is not installed", "run `make setup`")
     return found[-1]
 
 
 def _write_stamp(settings: StackSettings) -> None:
-    """Record what was fetched, last, so that an interrupted fetch starts over."""
+    """Record the downloaded files; written last, so that an interrupted download starts over."""
     files = {
         str(path.relative_to(settings.jars)): path.stat().st_size
         for configuration in CONFIGURATIONS
@@ -166,41 +162,37 @@ def _write_stamp(settings: StackSettings) -> None:
 
 
 def _ivy_hash(settings: StackSettings) -> str:
-    """Hash the list of artifacts, not the comments, so that a new list fetches again."""
-    root = ET.parse(settings.templates / "ivy.xml")  # noqa: S314 - our own file
+    """Hash the list of artifacts, without comments; a new list causes a new download."""
+    root = ET.parse(settings.templates / "ivy.xml")  # noqa: S314 - a file of this project
     wanted = sorted(sorted(item.attrib.items()) for item in root.iter("dependency"))
     return hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
 
 
-def _first_problem(log: Path) -> str:
-    """Pick the line that says why."""
+def _find_problem(log: Path) -> str:
+    """Return the first line of the log that looks like an error."""
     words = ("not found", "UNRESOLVED", "Server access error", "FAILED", "Exception")
     lines = log.read_text(errors="replace").splitlines()
-    told = [line.strip() for line in lines if any(word in line for word in words)]
-    return told[0] if told else "no reason given"
+    problems = [line.strip() for line in lines if any(word in line for word in words)]
+    return problems[0] if problems else "no reason given"
 
 
 VERSION = "3.0.9"
-
-
 _ARCHIVE = "apicurio-registry-app"
-
-
 _PROGRAM = f"{_ARCHIVE}-{VERSION}-runner.jar"
 
 
 def registry_program(settings: StackSettings) -> Path:
-    """Locate the registry's jar; its libraries lie beside it."""
+    """Return the registry's jar; its libraries are in the same folder."""
     return settings.jars / f"registry-{VERSION}" / _PROGRAM
 
 
 def has_registry(settings: StackSettings) -> bool:
-    """Say whether the registry was fetched."""
+    """Return whether the registry was downloaded."""
     return registry_program(settings).is_file()
 
 
 def ensure_registry(settings: StackSettings, java: Java, say: Callable[[str], None]) -> None:
-    """Fetch the registry unless it is there.
+    """Download the registry unless it is there.
 
     Raises:
         StackError: Ivy failed, or the folder cannot be written.
@@ -209,12 +201,12 @@ def ensure_registry(settings: StackSettings, java: Java, say: Callable[[str], No
         return
     with hold_jars(settings):
         if not has_registry(settings):
-            say("registry: fetching about 104 MB, once")
-            _fetch_registry(settings, java)
+            say("registry: downloading about 104 MB, once")
+            _download_registry(settings, java)
 
 
-def _fetch_registry(settings: StackSettings, java: Java) -> None:
-    """Let Ivy retrieve the archive; one rename at the end, so what was interrupted starts over."""
+def _download_registry(settings: StackSettings, java: Java) -> None:
+    """Download and unpack the archive; the rename is last, so an interruption starts over."""
     incoming = settings.jars / "incoming-registry"
     shutil.rmtree(incoming, ignore_errors=True)
     incoming.mkdir()

@@ -1,4 +1,4 @@
-"""Finding a Java that Spark 4.1 and Kafka 4.1 both run on."""
+"""Find a Java for Spark 4.1 and Kafka 4.1, and the class archive that shortens Spark's start."""
 
 import hashlib
 import json
@@ -17,18 +17,15 @@ from frazil_stack.settings import StackSettings
 SUPPORTED_VERSIONS = (17, 21)
 """Spark 4.1 runs on 17 and 21; Kafka 4.1's broker needs 17 or newer."""
 
-
 _FOLDERS = (
     "/usr/lib/jvm/*",
     "/opt/java/*",
     "/Library/Java/JavaVirtualMachines/*/Contents/Home",
     "/opt/homebrew/opt/openjdk@*/libexec/openjdk.jdk/Contents/Home",
 )
-
-
 _INSTALL = (
     "install Java 17 (Debian, Ubuntu: `apt install openjdk-17-jre-headless`;"
-    " macOS: `brew install openjdk@17`), or set JAVA_HOME to one"
+    " macOS: `brew install openjdk@17`), or set JAVA_HOME to an installed one"
 )
 
 
@@ -41,18 +38,18 @@ class Java:
 
     @property
     def executable(self) -> Path:
-        """Be the `java` command."""
+        """Return the `java` command."""
         return self.home / "bin" / "java"
 
     @property
     def major(self) -> int:
-        """Give 17 for `17.0.15` and 8 for `1.8.0_402`."""
+        """Return the major version: 17 of `17.0.15`, 8 of `1.8.0_402`."""
         numbers = re.findall(r"\d+", self.version)
         return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
 
     @property
     def is_supported(self) -> bool:
-        """Say whether both Spark and Kafka run on it."""
+        """Return whether both Spark and Kafka run on it."""
         return self.major in SUPPORTED_VERSIONS
 
 
@@ -60,33 +57,33 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """Find Java 17 or 21: JAVA_HOME, then `java` on PATH, then the usual folders.
 
     Raises:
-        StackError: none is there; lists what was found and says what to install.
+        StackError: there is none; lists the versions that were found.
     """
-    refused: list[str] = []
+    unsuitable: list[str] = []
     for executable in _candidates(environment):
-        java = _ask_version(executable)
+        java = _read_version(executable)
         if java is None:
-            refused.append(f"{executable} (does not run)")
+            unsuitable.append(f"{executable} (does not run)")
         elif java.is_supported:
             return java
         else:
-            refused.append(f"{java.version} at {java.home}")
-    found = f"found only {'; '.join(refused)}" if refused else "found none"
+            unsuitable.append(f"{java.version} at {java.home}")
+    found = f"found only {'; '.join(unsuitable)}" if unsuitable else "found none"
     raise StackError(f"Java 17 or 21 is needed; {found}", _INSTALL)
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yield each `java` command once, the user's choice first."""
+    """Yield each existing `java` command once."""
     seen: set[Path] = set()
-    for executable in _places(environment):
+    for executable in _paths(environment):
         target = executable.resolve()
         if executable.is_file() and target not in seen:
             seen.add(target)
             yield executable
 
 
-def _places(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yield where a `java` command may be."""
+def _paths(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield paths at which a `java` command may be, the user's choice first."""
     if environment.get("JAVA_HOME"):
         yield Path(environment["JAVA_HOME"]) / "bin" / "java"
     on_path = shutil.which("java", path=environment.get("PATH", ""))
@@ -97,8 +94,8 @@ def _places(environment: Mapping[str, str]) -> Iterator[Path]:
             yield folder / "bin" / "java"
 
 
-def _ask_version(executable: Path) -> Java | None:
-    """Run `java -version`; None when it does not answer like a Java."""
+def _read_version(executable: Path) -> Java | None:
+    """Run `java -version`; return None if it fails or is not a Java."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
@@ -113,7 +110,7 @@ def _ask_version(executable: Path) -> Java | None:
 
 
 def parse_version(text: str) -> Java | None:
-    """Read `java.home` and `java.version` from the properties that Java prints."""
+    """Parse the properties that `java -XshowSettings:properties` prints."""
     properties = dict(re.findall(r"^\s*(java\.home|java\.version) = (.+?)\s*$", text, re.MULTILINE))
     if len(properties) != len(("java.home", "java.version")):
         return None
@@ -124,16 +121,16 @@ _EMPTY = b"\0\0\0\0"
 
 
 def archive_option(settings: StackSettings, java: Java, jars: Iterable[Path]) -> str:
-    """Give the JVM's option to use the archive, or to write it where nobody has.
+    """Return the JVM option that uses Spark's class archive, or writes it if there is none.
 
-    Jars that several homes share have no home that would write: only what is there is used.
+    Jars that several homes share are never written to: an existing archive is used.
     """
     archive = settings.jars / f"spark-{_fingerprint(settings, java, jars)}.jsa"
     part, is_own = archive.with_suffix(".part"), settings.jars.parent == settings.home
-    if is_own and not archive.exists() and _is_whole(part):
-        part.chmod(0o444)  # the JVM leaves it to its own user
+    if is_own and not archive.exists() and _is_complete(part):
+        part.chmod(0o444)  # the JVM creates it for its own user only
         part.replace(archive)
-    if os.access(archive, os.R_OK):  # without one that is named, the JVM shares no class at all
+    if os.access(archive, os.R_OK):  # a named archive that is missing would switch off all sharing
         return f"-XX:SharedArchiveFile={archive}"
     if not is_own:
         return ""
@@ -142,8 +139,8 @@ def archive_option(settings: StackSettings, java: Java, jars: Iterable[Path]) ->
     return f"-XX:ArchiveClassesAtExit={part}"
 
 
-def _is_whole(part: Path) -> bool:
-    """Say whether a JVM came to its end with it: the head of the file is written last."""
+def _is_complete(part: Path) -> bool:
+    """Return whether the JVM finished the archive: it writes the head of the file last."""
     if not part.exists():
         return False
     with part.open("rb") as file:
@@ -151,7 +148,7 @@ def _is_whole(part: Path) -> bool:
 
 
 def _fingerprint(settings: StackSettings, java: Java, jars: Iterable[Path]) -> str:
-    """Name what an archive fits: Java, its heap, and the jars as they lie on this disk."""
+    """Hash what an archive depends on: Java, heap size, and the jars with size and mtime."""
     spark = find_spec("pyspark")
     folders = spark.submodule_search_locations if spark is not None else None
     own = Path(folders[0], "jars").glob("*.jar") if folders else ()

@@ -1,4 +1,4 @@
-"""Which ports a stack listens on: asked for, remembered, or picked; all on 127.0.0.1."""
+"""The ports of a stack, all on 127.0.0.1: configured, used before, or chosen at random."""
 
 import json
 import random
@@ -13,15 +13,13 @@ import psutil  # type: ignore[import-untyped]
 from frazil.errors import StackError
 
 # Below the range from which Linux and macOS hand out ports to outgoing connections.
-_PICK_FROM = range(20_000, 32_000)
-
-
-_PICK_TRIES = 200
+_RANDOM_PORTS = range(20_000, 32_000)
+_MAX_TRIES = 200
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of a stack; nothing else in it listens."""
+    """All ports on which a stack listens."""
 
     kafka: int = 19092
     kafka_controller: int = 19093
@@ -41,84 +39,85 @@ PORT_VARIABLES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class PortHolder:
-    """The process that listens on a port, as far as this user may see it."""
+    """The process that listens on a port; `pid` is None if it belongs to another user."""
 
     pid: int | None
     command: str
 
     def __str__(self) -> str:
-        """Say it in one phrase."""
+        """Describe the process in one phrase."""
         return f"process {self.pid} ({self.command})" if self.pid else "a process of another user"
 
 
-def read_port_wishes(environment: Mapping[str, str]) -> dict[str, int]:
-    """Read the port variables that are set; 0 means: pick a free one.
+def read_configured_ports(environment: Mapping[str, str]) -> dict[str, int]:
+    """Return the port variables that are set; 0 means any free port.
 
     Raises:
-        StackError: a value is no port.
+        StackError: a value is not a port number.
     """
     wishes: dict[str, int] = {}
     for name, variable in PORT_VARIABLES.items():
         text = environment.get(variable, "").strip()
         if not text:
             continue
-        if not text.isdecimal() or int(text) > 65_535:  # noqa: PLR2004 - the last port there is
+        if not text.isdecimal() or int(text) > 65_535:  # noqa: PLR2004 - the highest port number
             raise StackError(
-                f"{variable}={text} is no port", f"set {variable} to 1-65535, or to 0 to pick one"
+                f"{variable}={text} is not a port number",
+                f"set {variable} to 1-65535, or to 0 for any free port",
             )
         wishes[name] = int(text)
     return wishes
 
 
 def resolve_ports(
-    wishes: Mapping[str, int], remembered: Ports | None, is_free: Callable[[int], bool]
+    configured: Mapping[str, int], previous: Ports | None, is_free: Callable[[int], bool]
 ) -> Ports:
-    """Decide every port: the wish, else what this home used before, else the default.
+    """Return every port: the configured one, else the previous one of this home, else the default.
 
-    A wish of 0 keeps the remembered port while it is free, so that clients' settings stay true.
+    A configured 0 keeps the previous port while it is free, so that clients' settings stay valid.
     """
-    ports = remembered or Ports()
-    for name, wish in wishes.items():
-        before = getattr(remembered, name) if remembered else 0
+    ports = previous or Ports()
+    for name, port in configured.items():
+        before = getattr(previous, name) if previous else 0
         keep = before if before and is_free(before) else 0
-        taken = frozenset(asdict(ports).values())
-        ports = replace(ports, **{name: wish or keep or pick_free_port(is_free, taken)})
+        used = frozenset(asdict(ports).values())
+        ports = replace(ports, **{name: port or keep or pick_free_port(is_free, used)})
     return ports
 
 
-def refuse_moved_ports(wishes: Mapping[str, int], running: Ports) -> None:
-    """Refuse to move a port under a running service.
+def require_unmoved_ports(configured: Mapping[str, int], running: Ports) -> None:
+    """Check that no configured port differs from the one that a running stack uses.
 
     Raises:
-        StackError: a wish differs from what the running stack listens on.
+        StackError: one differs.
     """
-    for name, wish in wishes.items():
-        if wish and wish != getattr(running, name):
+    for name, port in configured.items():
+        if port and port != getattr(running, name):
             raise StackError(
-                f"{PORT_VARIABLES[name]}={wish}, but this home's stack runs with"
+                f"{PORT_VARIABLES[name]}={port}, but the running stack uses port"
                 f" {getattr(running, name)}",
-                f"unset {PORT_VARIABLES[name]}, or `frazil stack down` before `frazil stack up`",
+                f"unset {PORT_VARIABLES[name]}, or run `frazil stack down` first",
             )
 
 
-def pick_free_port(is_free: Callable[[int], bool], taken: frozenset[int]) -> int:
-    """Pick a free port at random, so that two stacks starting at once seldom meet.
+def pick_free_port(is_free: Callable[[int], bool], used: frozenset[int]) -> int:
+    """Return a random free port; two stacks that start at the same time rarely choose the same.
 
     Raises:
         StackError: none was found.
     """
-    for _ in range(_PICK_TRIES):
-        port = random.choice(_PICK_FROM)  # noqa: S311 - no secret
-        if port not in taken and is_free(port):
+    for _ in range(_MAX_TRIES):
+        port = random.choice(_RANDOM_PORTS)  # noqa: S311 - no secret
+        if port not in used and is_free(port):
             return port
     raise StackError(
-        f"found no free port between {_PICK_FROM.start} and {_PICK_FROM.stop}",
-        f"set {', '.join(PORT_VARIABLES.values())}",
+        f"no free port found between {_RANDOM_PORTS.start} and {_RANDOM_PORTS.stop}",
+        f"set {', '.join(PORT_VARIABLES.values())} to free ports",
     )
 
 
 def is_free(port: int) -> bool:
-    """Try to listen on the port, as the service will."""
+    """Return whether a service could listen on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -129,7 +128,7 @@ def is_free(port: int) -> bool:
 
 
 def find_holder(port: int) -> PortHolder:
-    """Name the process that listens on the port."""
+    """Return the process that listens on the port."""
     for process in psutil.process_iter():
         try:
             connections = process.net_connections(kind="tcp")
@@ -140,13 +139,13 @@ def find_holder(port: int) -> PortHolder:
     return PortHolder(None, "")
 
 
-def refuse_taken_ports(ports: Ports, names: frozenset[str], own_pids: frozenset[int]) -> None:
-    """Refuse to start when a port of a service about to start is taken by a stranger.
+def require_free_ports(ports: Ports, names: frozenset[str], own_pids: frozenset[int]) -> None:
+    """Check that the named ports are free, or used by the given processes of this stack.
 
-    A service of this stack may hold it already: supervisor restarts what has just died.
+    A service may use its port already, since supervisor restarts a service that died.
 
     Raises:
-        StackError: names the port, its holder and the variable that moves it.
+        StackError: another process uses a port.
     """
     for name in sorted(names):
         port = getattr(ports, name)
@@ -154,13 +153,13 @@ def refuse_taken_ports(ports: Ports, names: frozenset[str], own_pids: frozenset[
         if holder is not None and holder.pid not in own_pids:
             variable = PORT_VARIABLES[name]
             raise StackError(
-                f"port {port} for {name} is taken by {holder}",
-                f"end that process, or choose another port: {variable}=0 frazil stack up",
+                f"port {port} for {name} is used by {holder}",
+                f"stop that process, or choose another port: {variable}=0 frazil stack up",
             )
 
 
 def load_ports(path: Path) -> Ports | None:
-    """Load the ports that this home used last; None before its first `up`."""
+    """Return the ports that this home used last, or None before its first `up`."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -170,12 +169,11 @@ def load_ports(path: Path) -> Ports | None:
 
 
 def save_ports(path: Path, ports: Ports) -> None:
-    """Remember the ports for the next `up`."""
+    """Store the ports for the next `up`."""
     path.write_text(json.dumps(asdict(ports), indent=2) + "\n")
 
 
 LOOPBACK = "127.0.0.1"
 
-
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Opens URLs without a proxy: one that is set for the internet cannot reach 127.0.0.1."""
+"""An opener of URLs that uses no proxy: a proxy cannot reach 127.0.0.1."""

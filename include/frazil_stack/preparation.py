@@ -1,4 +1,4 @@
-"""What must exist before a service starts: formatted Kafka storage, catalog tables, Airflow's."""
+"""Prepare the services: Kafka's storage, catalog, Airflow's database, rendered configuration."""
 
 import base64
 import json
@@ -30,9 +30,9 @@ _TIMEOUT_SECONDS = 600
 
 
 def format_kafka(plan: StackPlan) -> None:
-    """Format Kafka's storage once, under a random cluster id.
+    """Format Kafka's storage once, with a random cluster id.
 
-    Storage that was removed gets a new id: to its readers it is another cluster, and it is.
+    Storage that was removed gets a new cluster id, so that readers notice the other cluster.
     """
     data = plan.settings.kafka / "data"
     if (data / "meta.properties").exists():
@@ -45,7 +45,7 @@ def format_kafka(plan: StackPlan) -> None:
 
 
 def make_cluster_id() -> str:
-    """Draw a cluster id as Kafka writes them: a UUID in URL-safe base64, not starting with `-`."""
+    """Return a random cluster id: a UUID in URL-safe base64 that does not start with `-`."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -53,9 +53,9 @@ def make_cluster_id() -> str:
 
 
 def init_catalog(settings: StackSettings) -> None:
-    """Create the catalog's tables, so that Spark and PyIceberg find the same schema version.
+    """Create the catalog's database, so that Spark and PyIceberg use the same schema version.
 
-    Write-ahead logging lets Spark read while PyIceberg commits, and the other way round.
+    With write-ahead logging one of them can read while the other one commits.
     """
     from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 - slow to import
 
@@ -68,7 +68,7 @@ def init_catalog(settings: StackSettings) -> None:
 
 
 def migrate_airflow(plan: StackPlan) -> None:
-    """Bring Airflow's database to the installed version, once per version."""
+    """Migrate Airflow's database to the installed version, once per version."""
     home = plan.settings.airflow
     stamp = home / "migrated.json"
     wanted = {"apache-airflow-core": version("apache-airflow-core")}
@@ -85,7 +85,7 @@ def migrate_airflow(plan: StackPlan) -> None:
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """Give the last lines of a log, for an error that a person reads."""
+    """Return the last lines of a log, for an error message."""
     try:
         text = log.read_text(errors="replace")
     except OSError:
@@ -94,10 +94,10 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 def _run(name: str, command: tuple[str, ...], environment: dict[str, str], plan: StackPlan) -> None:
-    """Run one preparing command to its end, its output in a log.
+    """Run one command, with its output in a log.
 
     Raises:
-        StackError: it failed; carries the end of its log.
+        StackError: the command failed; with the last lines of its log.
     """
     settings = plan.settings
     log = settings.logs / f"{name}.log"
@@ -121,7 +121,7 @@ def _run(name: str, command: tuple[str, ...], environment: dict[str, str], plan:
 
 
 def render_stack(plan: StackPlan, services: tuple[Service, ...]) -> None:
-    """Write every config and one start script per service; the same plan gives the same files."""
+    """Write all configuration, and one start script per service."""
     settings = plan.settings
     private = (settings.stack / "run", settings.stack / "spark", settings.logs, *scratch(settings))
     for folder in (*private, settings.kafka, settings.registry, settings.airflow):
@@ -139,19 +139,19 @@ def render_stack(plan: StackPlan, services: tuple[Service, ...]) -> None:
 
 
 def scratch(settings: StackSettings) -> tuple[Path, ...]:
-    """Name the folders whose content no later process needs."""
+    """Return the folders whose content is not needed after the stack ended."""
     return (settings.spark, settings.home / "tmp")
 
 
 def clear_scratch(settings: StackSettings) -> None:
-    """Remove what killed processes left: shuffle files, unpacked native libraries."""
+    """Remove files that killed processes left, such as shuffle files and native libraries."""
     for folder in scratch(settings):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
 
 
 def render_script(service: Service) -> str:
-    """Write the start script: exports, then the program in the shell's place."""
+    """Return the start script of a service: exported variables, then `exec`."""
     exports = (
         f"export {name}={shlex.quote(value)}" for name, value in sorted(service.environment.items())
     )
@@ -160,7 +160,6 @@ def render_script(service: Service) -> str:
 
 
 def _template_values(plan: StackPlan) -> dict[str, str]:
-    """Give the values of all templates."""
     settings = plan.settings
     return {
         "home": str(settings.home),
@@ -183,7 +182,7 @@ def _template_values(plan: StackPlan) -> dict[str, str]:
 
 
 def _render_program(settings: StackSettings, service: Service) -> str:
-    """Write one program section of supervisor's config."""
+    """Return the section of one service in supervisor's configuration."""
     return Template((settings.templates / "program.conf").read_text()).substitute(
         name=service.name,
         run=settings.stack / "run",
@@ -195,5 +194,5 @@ def _render_program(settings: StackSettings, service: Service) -> str:
 
 
 def _render(settings: StackSettings, name: str, target: Path, values: Mapping[str, str]) -> None:
-    """Fill one template; a placeholder without a value is an error."""
+    """Render one template to a file."""
     write_private(target, Template((settings.templates / name).read_text()).substitute(values))

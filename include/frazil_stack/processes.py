@@ -1,7 +1,7 @@
-"""The processes of a stack, known by the mark in their environment, not by recorded pids.
+"""Find the processes of a stack by two variables in their environment.
 
-A pid file lies after a crash and pids are used again. The environment of a process cannot be
-taken over by another: FRAZIL_HOME says whose it is, FRAZIL_STACK_SERVICE that it is a service.
+Pid files are wrong after a crash, since pids are reused. FRAZIL_HOME in the environment of a
+process names its stack, FRAZIL_STACK_SERVICE its service.
 """
 
 import os
@@ -27,12 +27,12 @@ class StackProcess:
     command: str
 
     def still_runs(self) -> bool:
-        """Say whether this very process is alive; a zombie has ended."""
-        return _alive(self) is not None
+        """Return whether this process still runs; a zombie does not."""
+        return _get_handle(self) is not None
 
     def send(self, signal_number: int) -> None:
-        """Signal this very process, or nobody."""
-        process = _alive(self)
+        """Send a signal, unless this process has ended."""
+        process = _get_handle(self)
         if process is not None:
             try:
                 process.send_signal(signal_number)
@@ -42,38 +42,38 @@ class StackProcess:
 
 @dataclass(frozen=True)
 class Memory:
-    """Resident memory; `pss` counts a page shared by n processes as 1/n in each."""
+    """Resident memory in MiB; `pss_mb` divides shared pages among the processes that share them."""
 
     rss_mb: int
     pss_mb: int | None
 
 
 def find_processes(home: Path) -> tuple[StackProcess, ...]:
-    """Find every process of the stack of this home, children without the mark included."""
+    """Return every process of the stack of this home, with all child processes."""
     found: dict[int, StackProcess] = {}
     for process in psutil.process_iter():
         service = _service_of(process, home)
         if service is None:
             continue
         for member in (process, *_descendants(process)):
-            _note(found, member, _service_of(member, home) or service)
+            _add(found, member, _service_of(member, home) or service)
     found.pop(os.getpid(), None)
     return tuple(sorted(found.values(), key=lambda process: process.pid))
 
 
 def wait_until_gone(processes: Iterable[StackProcess], timeout_seconds: float) -> bool:
-    """Wait until all have ended; False when some outlive the wait."""
-    handles = [handle for process in processes if (handle := _alive(process)) is not None]
+    """Wait until all have ended; return False if the time limit passed."""
+    handles = [handle for process in processes if (handle := _get_handle(process)) is not None]
     _, alive = psutil.wait_procs(handles, timeout=timeout_seconds)
     return not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def measure_memory(processes: Iterable[StackProcess]) -> Memory:
-    """Add up the memory of processes, in MiB; `pss_mb` is None where the system has no PSS."""
+    """Sum up the memory of processes; `pss_mb` is None if the system does not report it."""
     rss = 0
     pss: int | None = 0
     for process in processes:
-        handle = _alive(process)
+        handle = _get_handle(process)
         try:
             rss += handle.memory_info().rss if handle else 0
             share = getattr(handle.memory_full_info(), "pss", None) if handle else 0
@@ -84,7 +84,7 @@ def measure_memory(processes: Iterable[StackProcess]) -> Memory:
 
 
 def _service_of(process: psutil.Process, home: Path) -> str | None:
-    """Read the mark; None for a stranger, an ended process or one we may not read."""
+    """Return the service of a process of this home; None for others, ended or unreadable ones."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
@@ -98,15 +98,14 @@ def _service_of(process: psutil.Process, home: Path) -> str | None:
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    """List the children of all generations."""
     try:
         return list(process.children(recursive=True))
     except psutil.Error:
         return []
 
 
-def _note(found: dict[int, StackProcess], process: psutil.Process, service: str) -> None:
-    """Keep what identifies a process, unless it has just ended."""
+def _add(found: dict[int, StackProcess], process: psutil.Process, service: str) -> None:
+    """Add a process, unless it has ended."""
     try:
         if process.pid not in found and process.status() != psutil.STATUS_ZOMBIE:
             command = " ".join(process.cmdline()).strip()[:120] or process.name()
@@ -115,8 +114,8 @@ def _note(found: dict[int, StackProcess], process: psutil.Process, service: str)
         return
 
 
-def _alive(process: StackProcess) -> psutil.Process | None:
-    """Get a handle on this very process if it has not ended."""
+def _get_handle(process: StackProcess) -> psutil.Process | None:
+    """Return a handle on this process, or None if it has ended."""
     try:
         handle = psutil.Process(process.pid)
         if handle.create_time() != process.create_time:

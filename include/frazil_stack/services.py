@@ -1,4 +1,4 @@
-"""The services of the stack: what each runs, with which environment, in which order."""
+"""The services of the stack: command, environment and order of starting."""
 
 import os
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from frazil_stack.ports import LOOPBACK, Ports
 from frazil_stack.settings import HOME_VARIABLE, STREAMS_VARIABLE, PartName, StackSettings
 
 SERVICE_VARIABLE = "FRAZIL_STACK_SERVICE"
-"""Set in every process of a stack, with FRAZIL_HOME: the mark by which `down` knows its own."""
+"""Set in every process of a stack, like FRAZIL_HOME: `down` finds the processes by both."""
 
 SUPERVISOR_SERVICE = "supervisor"
 
-# Settings of another Airflow or Spark on this machine must not leak into this one, and a failpoint
+# Settings of another Airflow or Spark on this machine must not affect this one, and a failpoint
 # that a shell still exports must not kill every run.
-_FOREIGN_PREFIXES = (
+_EXCLUDED_PREFIXES = (
     "AIRFLOW__",
     "AIRFLOW_HOME",
     "SPARK_",
@@ -47,7 +47,7 @@ class Service:
 
 @dataclass(frozen=True)
 class StackPlan:
-    """Everything that rendering needs to know."""
+    """The inputs of rendering."""
 
     settings: StackSettings
     ports: Ports
@@ -95,26 +95,26 @@ CLIENT_LIBRARIES = (
     "pyspark.sql.functions",
     "yaml",
 )
-"""What a Spark job imports before it does anything."""
+"""Modules that every Spark job imports at its start."""
 
-# Else setproctitle overwrites /proc/<pid>/environ, by which `down` knows its own; no threads.
+# Else setproctitle overwrites /proc/<pid>/environ, by which `down` finds the processes; no threads.
 _CLIENTS_ENVIRONMENT = {"SPT_NOENV": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 _DEFAULT_STOP_SECONDS = 20
-# The scheduler would wait for its running tasks, however long. Killing a task is safe: nothing
+# The scheduler would wait for its running tasks without a limit. Killing a task is safe: nothing
 # of a batch is visible before its one commit, and the next `up` runs the task again.
-# A home's first Spark server writes its archive of classes when it ends (`class_archive`).
+# The first Spark server of a home writes its class archive when it ends (`frazil_stack.java`).
 _STOP_SECONDS: Mapping[str, int] = {"airflow_scheduler": 8, "spark_connect": 60}
 LONGEST_STOP_SECONDS = max(_DEFAULT_STOP_SECONDS, *_STOP_SECONDS.values())
 
 
 def ports_of(service: str) -> frozenset[str]:
-    """Name the ports on which a service listens."""
+    """Return the names of the ports on which a service listens."""
     return _PORTS.get(service, frozenset())
 
 
 def build_services(plan: StackPlan) -> tuple[Service, ...]:
-    """Describe all services in the order of starting."""
+    """Return all services in the order of starting."""
     settings = plan.settings
     airflow = airflow_environment(settings, plan.ports, plan.keys)
     commands: Mapping[str, tuple[Path, tuple[str, ...], Mapping[str, str]]] = {
@@ -155,7 +155,7 @@ def build_services(plan: StackPlan) -> tuple[Service, ...]:
 
 
 def service_environment(plan: StackPlan) -> dict[str, str]:
-    """Give what every service needs to find the stack, Java and Spark's settings."""
+    """Return the variables of every service: the stack, Java, Spark's settings, no proxy."""
     settings = plan.settings
     local = ",".join(filter(None, (os.environ.get("no_proxy"), LOOPBACK, "localhost")))
     return {
@@ -174,14 +174,17 @@ def service_environment(plan: StackPlan) -> dict[str, str]:
 
 
 def supervisor_environment(settings: StackSettings) -> dict[str, str]:
-    """Give the user's environment, less what belongs to other Airflows and Sparks."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN_PREFIXES)}
-    mark = {HOME_VARIABLE: str(settings.home), SERVICE_VARIABLE: SUPERVISOR_SERVICE}
-    return {**kept, **mark}
+    """Return the user's environment without settings of other Airflow and Spark installations."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_EXCLUDED_PREFIXES)}
+    return {
+        **kept,
+        HOME_VARIABLE: str(settings.home),
+        SERVICE_VARIABLE: SUPERVISOR_SERVICE,
+    }
 
 
 def kafka_command(plan: StackPlan, main_class: str, *arguments: str) -> tuple[str, ...]:
-    """Run a class of Kafka with the stack's class path and settings."""
+    """Return the command that runs a class of Kafka with the stack's configuration."""
     settings = plan.settings
     return (
         str(plan.java.executable),
@@ -200,7 +203,7 @@ def kafka_command(plan: StackPlan, main_class: str, *arguments: str) -> tuple[st
 
 
 def registry_command(plan: StackPlan) -> tuple[str, ...]:
-    """Run the schema registry."""
+    """Return the command of the schema registry."""
     return (
         str(plan.java.executable),
         "-Xmx384m",
@@ -213,7 +216,7 @@ def registry_command(plan: StackPlan) -> tuple[str, ...]:
 
 
 def registry_environment(plan: StackPlan) -> dict[str, str]:
-    """Keep the registry on this machine, and its schemas on disk: by default they are in memory."""
+    """Return the registry's settings: loopback only, schemas on disk instead of in memory."""
     return {
         "QUARKUS_HTTP_HOST": LOOPBACK,
         "QUARKUS_HTTP_PORT": str(plan.ports.registry),
@@ -223,9 +226,9 @@ def registry_environment(plan: StackPlan) -> dict[str, str]:
 
 
 def _spark_command(plan: StackPlan) -> tuple[str, ...]:
-    """Run the Connect server; spark-submit since the wheel has no start script for it.
+    """Return the command of the Spark Connect server; the wheel has no start script for it.
 
-    An archive of classes holds those of the class path, on which no folder may have files.
+    The class archive needs a class path without non-empty folders, so the jars are named.
     """
     settings = plan.settings
     jars = jar_files(settings, "spark")
@@ -248,12 +251,12 @@ def _spark_command(plan: StackPlan) -> tuple[str, ...]:
 
 
 def _spark_environment(settings: StackSettings) -> dict[str, str]:
-    """Name a folder of settings that is not there: the command names the file."""
+    """Set a missing settings folder: the command names the properties file itself."""
     return {"SPARK_CONF_DIR": str(settings.stack / "spark" / "none")}
 
 
 def _clients_command(settings: StackSettings) -> tuple[str, ...]:
-    """Run the fork server of Spark's clients."""
+    """Return the command of the fork server of Spark's clients."""
     socket = str(choose_socket_path(settings.stack, FORK_SOCKET))
     return (
         str(settings.bin / "python"),
@@ -265,5 +268,5 @@ def _clients_command(settings: StackSettings) -> tuple[str, ...]:
 
 
 def _airflow(settings: StackSettings, *words: str) -> tuple[str, ...]:
-    """Run one of Airflow's components."""
+    """Return the command of one of Airflow's components."""
     return (str(settings.bin / "airflow"), *words)

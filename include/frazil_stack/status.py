@@ -1,4 +1,4 @@
-"""What other programs are told about the stack: `stack.json`, and the same with pids."""
+"""The description of a stack for its clients (`stack.json`), and its status with processes."""
 
 import json
 from collections.abc import Mapping
@@ -20,26 +20,26 @@ StackState = Literal["up", "partly up", "down"]
 
 
 class _Record(BaseModel):
-    """A value that is written as JSON."""
+    """An immutable value that is written as JSON."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class KafkaAddress(_Record):
-    """Where Kafka's clients connect."""
+    """The bootstrap address of Kafka."""
 
     bootstrap: str
 
 
 class CatalogAddress(_Record):
-    """What `pyiceberg.catalog.load_catalog(name, **properties)` takes."""
+    """The arguments of `pyiceberg.catalog.load_catalog(name, **properties)`."""
 
     name: str
     properties: dict[str, str]
 
 
 class AirflowAddress(_Record):
-    """Where Airflow is, and where its password lies."""
+    """The address of Airflow, its user, and the file of the password."""
 
     url: str
     user: str
@@ -47,19 +47,19 @@ class AirflowAddress(_Record):
 
 
 class SparkAddress(_Record):
-    """What `SparkSession.builder.remote(url)` takes."""
+    """The argument of `SparkSession.builder.remote(url)`."""
 
     url: str
 
 
 class RegistryAddress(_Record):
-    """What a client of Confluent's schema registry takes; started only when asked for."""
+    """The address of the Confluent API of the schema registry, an optional part."""
 
     url: str
 
 
 class StackDescription(_Record):
-    """What a client needs; true after `up`, until the ports change. No pids, no secrets."""
+    """The addresses that clients need, valid until the ports change; no pids, no secrets."""
 
     home: str
     kafka: KafkaAddress
@@ -70,7 +70,7 @@ class StackDescription(_Record):
 
 
 class ServiceStatus(_Record):
-    """One service: supervisor's word on it; `pid` is None unless it runs."""
+    """The state of one service; `pid` is None unless it runs."""
 
     part: PartName | None
     state: str
@@ -80,9 +80,9 @@ class ServiceStatus(_Record):
 
 
 class StackStatus(StackDescription):
-    """The description, and what runs now.
+    """The description, and the services that run now.
 
-    Memory is in MiB over all processes; `pss_mb` counts shared pages once, `rss_mb` in each.
+    Memory is in MiB, summed over all processes; `pss_mb` counts shared pages once.
     """
 
     state: StackState
@@ -92,7 +92,7 @@ class StackStatus(StackDescription):
 
 
 def describe_stack(settings: StackSettings, ports: Ports) -> StackDescription:
-    """Describe a stack for its clients."""
+    """Return the description of a stack."""
     return StackDescription(
         home=str(settings.home),
         kafka=KafkaAddress(bootstrap=f"{LOOPBACK}:{ports.kafka}"),
@@ -108,7 +108,7 @@ def describe_stack(settings: StackSettings, ports: Ports) -> StackDescription:
 
 
 def save_description(settings: StackSettings, ports: Ports) -> None:
-    """Write `stack.json`, which other modules of Frazil read."""
+    """Write `stack.json`, from which Frazil takes its default connections."""
     text = describe_stack(settings, ports).model_dump_json(indent=2)
     write_private(settings.stack / "stack.json", text + "\n")
 
@@ -117,16 +117,16 @@ def load_description(home: Path) -> StackDescription:
     """Read `stack.json`.
 
     Raises:
-        StackError: this home has never had a stack.
+        StackError: no stack was started in this home.
     """
     path = home / "stack" / "stack.json"
     if not path.is_file():
-        raise StackError(f"{path} is not there: no stack was started here", "`frazil stack up`")
+        raise StackError(f"no stack was started here: {path} is missing", "run `frazil stack up`")
     return StackDescription.model_validate(json.loads(path.read_text()))
 
 
 def collect_status(settings: StackSettings, ports: Ports) -> StackStatus:
-    """Look at what runs now: supervisor's view, completed by what outlived a dead supervisor."""
+    """Return the status by supervisor, or by running processes if supervisor has died."""
     supervisor = connect_supervisor(settings.stack)
     infos = supervisor.services() if supervisor else {}
     processes = find_processes(settings.home)
@@ -145,25 +145,23 @@ def collect_status(settings: StackSettings, ports: Ports) -> StackStatus:
 
 
 def judge_state(states: Mapping[str, str]) -> StackState:
-    """Sum up: up when whole parts run and nothing is amiss in them."""
+    """Return "up" if all services of every started part run, "down" if no process runs."""
     running = {name for name, state in states.items() if state == "running"}
     if not running and "orphaned" not in states.values():
         return "down"
     services = running - {SUPERVISOR_SERVICE}
-    touched = {SERVICE_PARTS[name] for name in states if _is_touched(name, states[name])}
-    whole = {name for name, part in SERVICE_PARTS.items() if part in touched}
-    return "up" if services and services == whole else "partly up"
+    started = {SERVICE_PARTS[name] for name in states if _is_started(name, states[name])}
+    expected = {name for name, part in SERVICE_PARTS.items() if part in started}
+    return "up" if services and services == expected else "partly up"
 
 
-def _is_touched(name: str, state: str) -> bool:
-    """Say whether somebody started this service."""
+def _is_started(name: str, state: str) -> bool:
     return name in SERVICE_PARTS and state != "stopped"
 
 
 def _service_status(
     name: str, info: ServiceInfo | None, processes: tuple[StackProcess, ...]
 ) -> ServiceStatus:
-    """Describe one service."""
     own = [process for process in processes if process.service == name]
     first = own[0].pid if own else None
     if name == SUPERVISOR_SERVICE:

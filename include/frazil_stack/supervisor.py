@@ -1,4 +1,4 @@
-"""Supervisor as seen from outside: start it, ask it, tell it what to start and stop."""
+"""A client of supervisor: start it, read the states of services, start and stop them."""
 
 import socket
 import subprocess
@@ -20,14 +20,14 @@ ServiceState = Literal[
 DEAD_STATES: frozenset[ServiceState] = frozenset({"BACKOFF", "EXITED", "FATAL", "UNKNOWN"})
 ACTIVE_STATES: frozenset[ServiceState] = frozenset({"STARTING", "RUNNING"})
 
-_ANSWER_SECONDS = 10.0
-_AT_ONCE = False
-"""Whether supervisor's answer waits for a service's start or stop."""
+_START_SECONDS = 10.0
+_WAIT = False
+"""The argument `wait` of supervisor's calls: return before the service has started or stopped."""
 
 
 @dataclass(frozen=True)
 class ServiceInfo:
-    """What supervisor knows of one service; `pid` is 0 unless it runs."""
+    """The state of one service; `pid` is 0 unless it runs."""
 
     name: str
     state: ServiceState
@@ -37,83 +37,84 @@ class ServiceInfo:
 
 
 def socket_path(stack: Path) -> Path:
-    """Place supervisor's socket beside its config, or in the temp folder if that is too deep."""
+    """Return supervisor's socket: in the stack folder, or a temp folder if the path is too long."""
     return choose_socket_path(stack, "supervisor.sock")
 
 
 class Supervisor:
-    """Talk to the supervisor of one stack over its Unix socket."""
+    """A client of the supervisor of one stack, over its Unix socket."""
 
-    def __init__(self, stack: Path, patience_seconds: float | None = None) -> None:
-        """Keep the address; each question is a connection of its own."""
-        self._transport = _PatientTransport(socket_path(stack), patience_seconds)
+    def __init__(self, stack: Path, timeout_seconds: float | None = None) -> None:
+        """Store the address; each call opens a connection, and waits for ever without a timeout."""
+        self._transport = _TimeoutTransport(socket_path(stack), timeout_seconds)
 
     @property
     def pid(self) -> int:
-        """Ask for supervisor's own pid."""
-        return cast("int", self._ask("getPID"))
+        """Return supervisor's own pid."""
+        return cast("int", self._call("getPID"))
 
     def services(self) -> dict[str, ServiceInfo]:
-        """Ask for the state of all services."""
-        answer = cast("list[Mapping[str, str | int]]", self._ask("getAllProcessInfo"))
-        return {str(info["name"]): _service_info(info) for info in answer}
+        """Return the state of all services."""
+        infos = cast("list[Mapping[str, str | int]]", self._call("getAllProcessInfo"))
+        return {str(info["name"]): _service_info(info) for info in infos}
 
     def start(self, name: str) -> None:
-        """Start a service and return at once; a running one stays as it is."""
+        """Start a service unless it runs; return before it has started."""
         try:
-            self._ask("startProcess", name, _AT_ONCE)
+            self._call("startProcess", name, _WAIT)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != Faults.ALREADY_STARTED:
                 raise StackError(
                     f"supervisor could not start {name}: {fault.faultString}",
-                    "`frazil stack down`, then `frazil stack up`",
+                    "run `frazil stack down`, then `frazil stack up`",
                 ) from fault
 
     def stop(self, name: str) -> None:
-        """Ask a service to stop and return at once; supervisor kills its group when it is late."""
+        """Stop a service; return before it has ended. Supervisor kills it if it is late."""
         try:
-            self._ask("stopProcess", name, _AT_ONCE)
+            self._call("stopProcess", name, _WAIT)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != Faults.NOT_RUNNING:
                 raise StackError(
-                    f"supervisor could not stop {name}: {fault.faultString}", "`frazil stack down`"
+                    f"supervisor could not stop {name}: {fault.faultString}",
+                    "run `frazil stack down`",
                 ) from fault
 
     def shutdown(self) -> None:
-        """Ask supervisor to end; its services end with it."""
-        self._ask("shutdown")
+        """Stop supervisor and all its services."""
+        self._call("shutdown")
 
-    def _ask(self, question: str, *words: object) -> object:
+    def _call(self, method: str, *arguments: object) -> object:
         with xmlrpc.client.ServerProxy("http://localhost", self._transport) as server:
-            return getattr(server.supervisor, question)(*words)
+            return getattr(server.supervisor, method)(*arguments)
 
 
-class _PatientConnection(UnixStreamHTTPConnection):  # type: ignore[misc]
-    """A connection to supervisor's socket, with an end to waiting; None waits for ever."""
+class _TimeoutConnection(UnixStreamHTTPConnection):  # type: ignore[misc]
+    """A connection to supervisor's socket with a timeout; None waits for ever."""
 
-    def __init__(self, socket_file: Path, patience_seconds: float | None) -> None:
+    def __init__(self, socket_file: Path, timeout_seconds: float | None) -> None:
         super().__init__("localhost")
-        self.socketfile, self._patience_seconds = str(socket_file), patience_seconds
+        self.socketfile, self._timeout_seconds = str(socket_file), timeout_seconds
 
     def connect(self) -> None:
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        line.settimeout(self._patience_seconds)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(self._timeout_seconds)
         try:
-            line.connect(self.socketfile)
+            connection.connect(self.socketfile)
         except OSError:
-            line.close()
+            connection.close()
             raise
-        self.sock = line
+        self.sock = connection
 
 
-class _PatientTransport(SupervisorTransport):  # type: ignore[misc]
-    def __init__(self, socket_file: Path, patience_seconds: float | None) -> None:
+class _TimeoutTransport(SupervisorTransport):  # type: ignore[misc]
+    def __init__(self, socket_file: Path, timeout_seconds: float | None) -> None:
         super().__init__(serverurl=f"unix://{socket_file}")
-        self._get_connection = lambda: _PatientConnection(socket_file, patience_seconds)
+        self._get_connection = lambda: _TimeoutConnection(socket_file, timeout_seconds)
 
 
 def connect_supervisor(stack: Path) -> Supervisor | None:
-    """Connect to the running supervisor of a stack; None when there is none."""
+    """Return a client of the running supervisor of a stack, or None if there is none."""
     candidate = Supervisor(stack)
     try:
         candidate.services()
@@ -126,7 +127,7 @@ def launch_supervisor(stack: Path, bin_folder: Path, environment: Mapping[str, s
     """Start supervisor in the background and wait until it answers.
 
     Raises:
-        StackError: it did not start; carries its own words.
+        StackError: it did not start; with its output.
     """
     command = [str(bin_folder / "supervisord"), "-c", str(stack / "supervisord.conf")]
     try:
@@ -140,8 +141,8 @@ def launch_supervisor(stack: Path, bin_folder: Path, environment: Mapping[str, s
             check=False,
         )
     except OSError as error:
-        raise StackError(f"supervisor cannot be run: {error}", "run `make setup`") from error
-    deadline = time.monotonic() + _ANSWER_SECONDS
+        raise StackError(f"cannot run supervisor: {error}", "run `make setup`") from error
+    deadline = time.monotonic() + _START_SECONDS
     while done.returncode == 0 and time.monotonic() < deadline:
         running = connect_supervisor(stack)
         if running is not None:
@@ -154,7 +155,6 @@ def launch_supervisor(stack: Path, bin_folder: Path, environment: Mapping[str, s
 
 
 def _service_info(info: Mapping[str, str | int]) -> ServiceInfo:
-    """Read supervisor's answer about one service."""
     return ServiceInfo(
         name=str(info["name"]),
         state=cast("ServiceState", info["statename"]),

@@ -76,8 +76,8 @@ def test_a_drill_that_finds_a_loss_fails_and_says_what(
 
     report = run_drill(open_workspace(lab.stream, "drill-1"), "replay")
 
-    assert (report.passed, report.finding) == (False, "rows is 99, not 100")
-    assert "FAILED: rows is 99, not 100" in report.text
+    assert (report.passed, report.finding) == (False, "rows: 99, expected 100")
+    assert "FAILED: rows: 99, expected 100" in report.text
     lab.create_topic()
     lines = check_readiness(open_workspace(lab.stream, "readiness-1")).lines
     found = next(line for line in lines if line.name == "last drill")

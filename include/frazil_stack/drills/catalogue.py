@@ -1,7 +1,7 @@
-"""Drills: break a scratch stream in one known way, mend it as documented, and say how it went.
+"""Drills: cause one failure in a scratch stream, recover as documented, and report the result.
 
-Each drill is what an operator would type (docs/operate.md), on real parts, beside the real streams
-(features B15). It passes only if `frazil audit` finds every record exactly once afterwards.
+Each drill runs the commands of docs/operate.md against the real Kafka, catalog and Spark (features
+B15). It passes only if `frazil audit` finds every record exactly once afterwards.
 """
 
 import tempfile
@@ -31,16 +31,16 @@ from frazil_stack.drills.faulty_catalog import (
     write_connection,
 )
 from frazil_stack.drills.scratch_broker import explain_no_broker, opened_broker
-from frazil_stack.drills.scratch_stream import AUTHOR, Scratch, opened_scratch, refused
+from frazil_stack.drills.scratch_stream import AUTHOR, Scratch, opened_scratch, unreachable_catalog
 
 KILLED = -9
 DEAD_ADDRESS = "http://127.0.0.1:9"
 
 
 class DrillReport(Report):
-    """What was injected, what was seen, how long it took until rows were published again.
+    """The injected failure, the observations, and the seconds until rows were published again.
 
-    `recovery_seconds` begin where the part is there again, or the mending command is typed.
+    `recovery_seconds` begin when the failed part is back, or with the command that repairs.
     """
 
     drill: str
@@ -53,19 +53,19 @@ class DrillReport(Report):
 
     @property
     def text(self) -> str:
-        """Say it for people."""
+        """Describe the result for people."""
         if self.skipped:
             return f"{self.drill}: {self.injected}: skipped: {self.skipped}"
-        took = f"{self.recovery_seconds:.1f} s to recover" if self.recovery_seconds else ""
-        verdict = f"passed, {took}" if self.passed else f"FAILED: {self.finding}"
+        seconds = f", {self.recovery_seconds:.1f} s to recover" if self.recovery_seconds else ""
+        verdict = f"passed{seconds}" if self.passed else f"FAILED: {self.finding}"
         return "\n".join([f"{self.drill}: {self.injected}: {verdict}", *self.seen])
 
 
 @dataclass(frozen=True)
 class Drill:
-    """One known way to break a stream; `run` gives the seconds until it was well again.
+    """One failure; `run` causes it, recovers, and returns the seconds of the recovery.
 
-    `broker` says whether it needs one of its own: beside the stream's cluster, or in its place.
+    `broker` tells whether it needs a second broker: beside the stream's cluster, or in its place.
     """
 
     injected: str
@@ -78,14 +78,14 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
     """Run one drill with the connections of a real stream.
 
     Raises:
-        ConfigurationError: no drill has this name.
-        FrazilError: the scratch stream could not be made.
+        ConfigurationError: there is no drill of this name.
+        FrazilError: the scratch stream could not be created.
     """
     drill = DRILLS.get(name)
     if drill is None:
         raise ConfigurationError(
-            f"no drill is named {name!r}; there are {', '.join(DRILLS)}",
-            "choose one of them",
+            f"no drill {name!r}; known: {', '.join(DRILLS)}",
+            "`frazil drill` lists the drills with the failure of each",
         )
     skipped = explain_no_broker() if drill.broker != "none" else None
     if skipped:
@@ -97,10 +97,14 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
         try:
             _load(scratch, 100)
             seconds = round(drill.run(scratch), 1)
-            scratch.must_do("audit")
+            scratch.must_succeed("audit")
         except FrazilError as error:
             finding = error.facts
-        except (KafkaException, ValueError, TimeoutExpired) as error:  # no answer, or a strange one
+        except (
+            KafkaException,
+            ValueError,
+            TimeoutExpired,
+        ) as error:  # no response, or an unexpected one
             finding = f"{type(error).__name__}: {error}"
         seen = tuple(scratch.seen)
     report = DrillReport(
@@ -117,7 +121,7 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
 
 @contextmanager
 def _opened_parts(like: Workspace, drill: Drill, *, keep: bool) -> Iterator[Scratch]:
-    """Open the scratch stream, and before it a broker where the drill needs one."""
+    """Open the scratch stream, and before it a second broker if the drill needs one."""
     with ExitStack() as parts:
         broker = None
         if drill.broker != "none":
@@ -129,7 +133,7 @@ def _opened_parts(like: Workspace, drill: Drill, *, keep: bool) -> Iterator[Scra
 
 
 def _note(like: Workspace, report: DrillReport) -> None:
-    """Note the drill on the timeline of the stream whose connections it used."""
+    """Record the drill on the timeline of the stream whose connections it used."""
     event = Event(
         event_id=f"drill:{report.drill}:{like.run_id}",
         at=datetime.now(UTC),
@@ -144,71 +148,71 @@ def _note(like: Workspace, report: DrillReport) -> None:
 
 
 def _load(scratch: Scratch, count: int) -> None:
-    """Let records come and publish them."""
+    """Produce records and publish them."""
     scratch.produce(count)
-    scratch.must_do("run")
+    scratch.must_succeed("run")
 
 
 def _recovered(scratch: Scratch, rows: int) -> float:
-    """Run again and see the rows; give the seconds that took."""
+    """Run a batch, check the rows, and return the seconds of the run."""
     began = time.monotonic()
-    scratch.must_do("run")
+    scratch.must_succeed("run")
     seconds = time.monotonic() - began
     scratch.expect("rows", scratch.count_rows(), rows)
     return seconds
 
 
 def _accept_gap(scratch: Scratch, rows: int) -> float:
-    """Record the loss, read on, and give the seconds that both took."""
+    """Accept the gap, run a batch, and return the seconds of both."""
     began = time.monotonic()
-    scratch.must_do("accept-gap", *AUTHOR)
+    scratch.must_succeed("accept-gap", *AUTHOR)
     _recovered(scratch, rows)
     return time.monotonic() - began
 
 
 def _kill_writer(scratch: Scratch) -> float:
     scratch.produce(50)
-    run = scratch.type_in("run", **{FAILPOINT: "publish.before-commit"})
+    run = scratch.run_command("run", **{FAILPOINT: "publish.before-commit"})
     scratch.expect("the run was killed", run.code, KILLED)
-    scratch.expect("rows that are visible", scratch.count_rows(), 100)
+    scratch.expect("visible rows", scratch.count_rows(), 100)
     return _recovered(scratch, 150)
 
 
 def _lose_answer(scratch: Scratch) -> float:
     scratch.produce(50)
     began = time.monotonic()
-    run = scratch.type_in("run", "--json", **_spoil(scratch, lose_first_answer))
+    run = scratch.run_command("run", "--json", **_wrap_catalog(scratch, lose_first_answer))
     seconds = time.monotonic() - began
     scratch.expect("the run ended with", run.code, 0)
-    scratch.expect("it looked again, and its batch was", run.json["outcome"], "ALREADY")
+    scratch.expect("the run reloaded the table; its batch was", run.json["outcome"], "ALREADY")
     scratch.expect("rows", scratch.count_rows(), 150)
     return seconds
 
 
 def _lose_catalog(scratch: Scratch) -> float:
     scratch.produce(50)
-    address = refused({"uri": DEAD_ADDRESS})
+    address = unreachable_catalog({"uri": DEAD_ADDRESS})
     _refuse_run(scratch, {_name_connection(scratch): address}, "CatalogUnavailable")
     return _recovered(scratch, 150)
 
 
 def _forbid_commits(scratch: Scratch) -> float:
     scratch.produce(50)
-    _refuse_run(scratch, _spoil(scratch, forbid_commits), FORBIDDEN)
+    _refuse_run(scratch, _wrap_catalog(scratch, forbid_commits), FORBIDDEN)
     return _recovered(scratch, 150)
 
 
 def _refuse_run(scratch: Scratch, environment: dict[str, str], cause: str) -> None:
-    """See that a run fails by what was injected, says what to do, and shows no row."""
-    run = scratch.type_in("run", **environment)
+    """Check that a run fails by the injected failure, with a next step and no new row."""
+    run = scratch.run_command("run", **environment)
     scratch.expect("the run failed", run.code, 1)
     scratch.expect(f"its error says {cause!r}", cause in run.err, wanted=True)
     scratch.expect("its error names a next step", "Next:" in run.err, wanted=True)
-    scratch.expect("rows that are visible", scratch.count_rows(), 100)
+    scratch.expect("visible rows", scratch.count_rows(), 100)
 
 
-def _spoil(scratch: Scratch, opened_by: Open) -> dict[str, str]:
-    """Let one command open the stream's own catalog by a function that spoils its commits."""
+def _wrap_catalog(scratch: Scratch, opened_by: Open) -> dict[str, str]:
+    """Return a connection by which one command opens the catalog with faulty commits."""
     given = find_connection(scratch.like.stream.table.connection)
     return {_name_connection(scratch): write_connection(given, opened_by)}
 
@@ -220,79 +224,79 @@ def _name_connection(scratch: Scratch) -> str:
 def _outlive_retention(scratch: Scratch) -> float:
     scratch.produce(50)
     scratch.delete_records(120)
-    run = scratch.type_in("run")
-    scratch.expect("the run was refused for a gap", "RetentionGap" in run.err, wanted=True)
+    run = scratch.run_command("run")
+    scratch.expect("the run was refused because of a gap", "RetentionGap" in run.err, wanted=True)
     return _accept_gap(scratch, 130)
 
 
 def _recreate_topic(scratch: Scratch) -> float:
     scratch.recreate_topic()
     scratch.produce(30)
-    run = scratch.type_in("run")
+    run = scratch.run_command("run")
     scratch.expect("the run was refused", "TopicRecreated" in run.err, wanted=True)
     return _accept_gap(scratch, 130)
 
 
 def _break_schema(scratch: Scratch) -> float:
     scratch.produce(50, good=False)
-    run = scratch.type_in("run")
-    scratch.expect("the run was stopped by its budget", run.code, 1)
-    scratch.expect("rows that are visible", scratch.count_rows(), 100)
+    run = scratch.run_command("run")
+    scratch.expect("the run exceeded the error budget", run.code, 1)
+    scratch.expect("visible rows", scratch.count_rows(), 100)
     scratch.expect(
-        "the next run is blocked", "BatchBlocked" in scratch.type_in("run").err, wanted=True
+        "the next run is blocked", "BatchBlocked" in scratch.run_command("run").err, wanted=True
     )
     value = scratch.document["value"]
     scratch.write_stream(value={**value, "columns": {"id": "string"}})
-    run = scratch.type_in("run")
-    scratch.expect("another type is a question", "SchemaReview" in run.err, wanted=True)
-    scratch.must_do("review-schema", "--stop", *AUTHOR[:4])
+    run = scratch.run_command("run")
+    scratch.expect("another type needs a review", "SchemaReview" in run.err, wanted=True)
+    scratch.must_succeed("review-schema", "--stop", *AUTHOR[:4])
     scratch.write_stream(value=value, errors={"max_bad_ratio": 1.0})
     return _recovered(scratch, 100)
 
 
 def _replay_range(scratch: Scratch) -> float:
     began = time.monotonic()
-    chosen = f"{scratch.name}:0:20-60"
-    run = scratch.type_in("replay", "--offsets", chosen, "--no-dry-run", "--json")
+    offsets = f"{scratch.name}:0:20-60"
+    run = scratch.run_command("replay", "--offsets", offsets, "--no-dry-run", "--json")
     seconds = time.monotonic() - began
     scratch.expect("the replay ended with", run.code, 0)
-    scratch.expect("rows that gave way", run.json["rows_deleted"], 40)
-    scratch.expect("rows in their place", run.json["rows_written"], 40)
+    scratch.expect("rows deleted", run.json["rows_deleted"], 40)
+    scratch.expect("rows written", run.json["rows_written"], 40)
     scratch.expect("rows", scratch.count_rows(), 100)
     return seconds
 
 
 def _roll_back(scratch: Scratch) -> float:
-    snapshot = str(scratch.type_in("snapshots", "--json").json[0]["snapshot_id"])
+    snapshot = str(scratch.run_command("snapshots", "--json").json[0]["snapshot_id"])
     _load(scratch, 50)
     began = time.monotonic()
-    scratch.must_do("recover", "--to-snapshot", snapshot, *AUTHOR)
-    scratch.expect("rows after going back", scratch.count_rows(), 100)
+    scratch.must_succeed("recover", "--to-snapshot", snapshot, *AUTHOR)
+    scratch.expect("rows after the rollback", scratch.count_rows(), 100)
     _recovered(scratch, 150)
     return time.monotonic() - began
 
 
 DRILLS: dict[str, Drill] = {
-    "killed_writer": Drill("kill -9 before the commit, rows are staged", _kill_writer),
-    "lost_commit_answer": Drill("the batch is committed, and the answer is lost", _lose_answer),
-    "catalog_down": Drill("nothing answers at the catalog's address", _lose_catalog),
+    "killed_writer": Drill("kill -9 after staging, before the commit", _kill_writer),
+    "lost_commit_answer": Drill("the batch is committed, but the response is lost", _lose_answer),
+    "catalog_down": Drill("the catalog does not answer", _lose_catalog),
     "catalog_forbidden": Drill(
-        "reads and staging pass, the commit of the batch is refused with 403", _forbid_commits
+        "reads and staging succeed, the commit is refused with 403", _forbid_commits
     ),
-    "retention_overtakes": Drill("records are deleted before they were read", _outlive_retention),
+    "retention_overtakes": Drill("Kafka deletes records before they are read", _outlive_retention),
     "topic_recreated": Drill("the topic is deleted and created again", _recreate_topic),
     "bad_schema": Drill(
-        "a producer sends what no column takes, and the file asks for another type", _break_schema
+        "records do not fit the columns, then the stream file changes a type", _break_schema
     ),
-    "replay": Drill("a known range is read again", _replay_range),
+    "replay": Drill("a range of offsets is read again", _replay_range),
     "mirror_promoted": Drill(
-        "a copy of the topic on another cluster takes over, and gives back",
+        "a copy of the topic on another cluster takes over, then the first one again",
         promote_mirror,
         broker="beside",
     ),
     "broker_restart": Drill(
         "kill -9 of the broker during a backfill", restart_broker, broker="instead", start=80
     ),
-    "rollback": Drill("rows and offsets go back, and come again", _roll_back),
+    "rollback": Drill("rows and offsets are rolled back, then read again", _roll_back),
 }
-"""Name → drill; each is a headline of docs/operate.md."""
+"""The drills by name; each is a heading of docs/operate.md."""

@@ -1,8 +1,7 @@
-"""A stream's own catalog, whose commits go wrong in the one way that a drill wants.
+"""A wrapper of a stream's catalog that injects a fault into commits of one command.
 
-PyIceberg opens it by `py-catalog-impl` in the process of one command, whatever the catalog's type.
-Reads, staging branches and Spark's commits go through; only a commit that would move `main` meets
-the fault.
+PyIceberg loads it by `py-catalog-impl` in the process of the command, for any type of catalog. Only
+a commit that moves `main` fails; reads, staging branches and Spark's commits succeed.
 """
 
 import json
@@ -18,10 +17,10 @@ from requests.exceptions import ReadTimeout
 from frazil.connections import WRAPPED, Connection
 from frazil.iceberg.commits import MAIN
 
-LOST = "the catalog's answer to a commit was lost on the way, as the drill wants it"
-FORBIDDEN = "403, this commit is no longer granted, as the drill wants it"
-_OWN_WORDS = frozenset({"type", "py-catalog-impl"})
-"""PyIceberg takes one of both; what the connection says waits under another name."""
+LOST = "drill: the catalog's response to a commit was lost"
+FORBIDDEN = "drill: 403, this commit is forbidden"
+_RENAMED = frozenset({"type", "py-catalog-impl"})
+"""Properties that choose the catalog: the wrapper gets the original ones with a prefix."""
 
 Open = Callable[..., Catalog]
 Land = Callable[[], CommitTableResponse]
@@ -29,7 +28,7 @@ Answer = Callable[[Land], CommitTableResponse]
 
 
 def lose_first_answer(name: str, **properties: str) -> Catalog:
-    """Open a catalog that does the first commit to `main` and does not come to say so."""
+    """Open a catalog that executes the first commit to `main` and then raises a timeout."""
     lost: list[CommitTableResponse] = []
 
     def answer(land: Land) -> CommitTableResponse:
@@ -53,7 +52,7 @@ def forbid_commits(name: str, **properties: str) -> Catalog:
 
 def write_connection(given: Connection, opened_by: Open) -> str:
     """Write a catalog connection that is the given one, but opened by a function of this module."""
-    kept = {WRAPPED + key if key in _OWN_WORDS else key: text for key, text in given.extra.items()}
+    kept = {WRAPPED + key if key in _RENAMED else key: text for key, text in given.extra.items()}
     extra = {**kept, "py-catalog-impl": f"{__name__}.{opened_by.__name__}"}
     return json.dumps(vars(replace(given, extra=extra)))
 

@@ -1,4 +1,4 @@
-"""A broker of a drill's own: a second cluster, and one that may be killed."""
+"""A second Kafka broker for a drill: another cluster, or one that may be killed."""
 
 import contextlib
 import json
@@ -24,13 +24,13 @@ _TIMEOUT_SECONDS = 180
 
 @dataclass(frozen=True)
 class Broker:
-    """A running broker; its supervisor starts it again when it dies."""
+    """A running broker; supervisor restarts it when it dies."""
 
     home: Path
     cluster: dict[str, str]
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it with SIGKILL."""
         found = json.loads(_run_stack(self.home, "status", "--json").stdout)
         os.kill(found["parts"]["kafka"]["pid"], signal.SIGKILL)
 
@@ -38,41 +38,41 @@ class Broker:
         """Wait until it answers.
 
         Raises:
-            DrillError: it does not.
+            DrillError: it does not answer within the time limit.
         """
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             with contextlib.suppress(KafkaUnavailableError):
                 KafkaLog(self.cluster).fetch_cluster_id()
                 return
-        raise DrillError("the drill's own broker does not answer", "run the drill again")
+        raise DrillError("the second broker does not answer", "run the drill again")
 
 
 def explain_no_broker() -> str | None:
-    """Say why no broker can be started that the stream's Spark could read; None if one can."""
+    """Return why no broker can be started that the stream's Spark can read, or None."""
     settings = load_settings()
     if not has_jars(settings):
-        return f"it needs a broker of its own, and {settings.jars} has no jars of the stack"
+        return f"the drill needs a second broker, but {settings.jars} has no jars of Kafka"
     host = urlparse(find_spark_remote()).hostname
     if host not in {"127.0.0.1", "localhost", "::1"}:
-        return f"it needs a broker of its own on this machine, and Spark runs elsewhere ({host})"
+        return f"the drill needs a second broker on this machine, but Spark runs on {host}"
     return None
 
 
 @contextlib.contextmanager
 def opened_broker(folder: Path) -> Iterator[Broker]:
-    """Run a broker by the embedded stack's means, with its own folder and ports.
+    """Run a broker as an embedded stack with its own folder and ports.
 
     Raises:
-        DrillError: it does not start.
+        DrillError: it did not start.
     """
     home = folder / "broker"
     try:
         done = _run_stack(home, "up", "--only", "kafka", "--json")
         if done.returncode:
             raise DrillError(
-                f"the drill's own broker did not start: {done.stderr.strip()[-300:]}",
-                "`frazil doctor` says what is missing on this machine",
+                f"the second broker did not start: {done.stderr.strip()[-300:]}",
+                "`frazil doctor` checks this machine",
             )
         yield Broker(home, {"bootstrap.servers": json.loads(done.stdout)["kafka"]["bootstrap"]})
     finally:

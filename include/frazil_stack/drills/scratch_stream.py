@@ -1,7 +1,6 @@
-"""A scratch stream beside the real ones: what a drill breaks, and mends by the documented commands.
+"""A scratch stream for a drill, with the connections of a real stream.
 
-Topic and tables have a name of their own, the connections are those of a real stream. Commands run
-in processes of their own, as an operator would type them, so that one may be killed.
+Topic and tables have random names. Commands run as processes, so that a drill can kill one.
 """
 
 import contextlib
@@ -38,25 +37,25 @@ _TOPIC_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Answer:
-    """How a command ended."""
+class CommandResult:
+    """The exit code and the output of a command."""
 
     code: int
     out: str
     err: str
 
     @property
-    def json(self) -> Any:  # noqa: ANN401 - each command has its own answer
-        """Read the answer of `--json`."""
+    def json(self) -> Any:  # noqa: ANN401 - each command has its own output
+        """Parse the output of `--json`."""
         return json.loads(self.out)
 
 
 @dataclass
 class Scratch:
-    """One scratch stream; `seen` lists what was typed and what came back.
+    """One scratch stream; `seen` lists the commands and their results.
 
-    `cluster` are librdkafka's settings of the cluster that its connection leads to; `broker` is one
-    of its own, for drills that need it.
+    `cluster` holds librdkafka's settings of the stream's cluster; `broker` is the second broker of
+    drills that need one.
     """
 
     like: Workspace
@@ -69,19 +68,19 @@ class Scratch:
 
     @property
     def table(self) -> str:
-        """Name the scratch table."""
+        """Return the name of the scratch table."""
         return f"{NAMESPACE}.{self.name}"
 
     def write_stream(self, **changes: object) -> None:
-        """Write the stream file anew, with other top-level keys."""
+        """Write the stream file again with changed top-level keys."""
         self.document |= changes
         (self.folder / f"{self.name}.yaml").write_text(yaml.safe_dump(self.document))
 
     def create_topic(self) -> None:
-        """Create the topic, of one partition, so that every offset is known."""
+        """Create the topic with one partition."""
         topic = NewTopic(self.name, 1, -1, config={"retention.ms": "-1"})
         with _kafka("creating the scratch topic"):
-            admin = self.admin  # must outlive its answer
+            admin = self.admin  # must outlive the future
             admin.create_topics([topic])[self.name].result(_ADMIN_SECONDS)
 
     def delete_topic(self) -> None:
@@ -91,7 +90,7 @@ class Scratch:
             admin.delete_topics([self.name])[self.name].result(_ADMIN_SECONDS)
 
     def recreate_topic(self) -> None:
-        """Delete the topic, wait until the cluster has forgotten it, and create it again."""
+        """Delete the topic, wait until it is gone, and create it again."""
         self.delete_topic()
         deadline = time.monotonic() + _TOPIC_SECONDS
         while self.name in self.admin.list_topics(timeout=10).topics:
@@ -101,11 +100,11 @@ class Scratch:
         self.create_topic()
 
     def delete_records(self, before: int) -> None:
-        """Let records go as retention would."""
+        """Delete the records before an offset, as retention does."""
         with _kafka("deleting records of the scratch topic"):
             admin = self.admin
-            place = TopicPartition(self.name, 0, before)
-            admin.delete_records([place])[place].result(_ADMIN_SECONDS)
+            end = TopicPartition(self.name, 0, before)
+            admin.delete_records([end])[end].result(_ADMIN_SECONDS)
 
     @property
     def admin(self) -> AdminClient:
@@ -113,8 +112,8 @@ class Scratch:
         return AdminClient({"log_level": 0, **to_librdkafka(self.cluster)})
 
     def produce(self, count: int, *, good: bool = True) -> None:
-        """Send records, all that fit or none, each of an instant of its own."""
-        producer, began_ms = self.open_producer(), int(time.time() * 1000)
+        """Send records with increasing timestamps: valid ones, or ones that fail to decode."""
+        producer, start_ms = self.open_producer(), int(time.time() * 1000)
         for number in range(count):
             value = json.dumps({"id": number}) if good else json.dumps({"id": "no number"})
             producer.produce(
@@ -122,7 +121,7 @@ class Scratch:
                 value=value.encode(),
                 key=str(number).encode(),
                 partition=0,
-                timestamp=began_ms + number,
+                timestamp=start_ms + number,
             )
         self.flush(producer, count)
 
@@ -131,23 +130,23 @@ class Scratch:
         return Producer({"log_level": 0, **to_librdkafka(self.cluster)})
 
     def flush(self, producer: Producer, count: int) -> None:
-        """Wait until the cluster has taken what was sent.
+        """Wait until the cluster has acknowledged all records.
 
         Raises:
-            KafkaUnavailableError: it has not.
+            KafkaUnavailableError: it has not within the time limit.
         """
         if producer.flush(_ADMIN_SECONDS):
             raise KafkaUnavailableError(
-                f"the scratch topic {self.name} did not take {count} records",
+                f"Kafka did not acknowledge all {count} records for the scratch topic {self.name}",
                 "`frazil doctor` checks the broker; then run the drill again",
             )
 
-    def type_in(self, *words: str, **environment: str) -> Answer:
-        """Run a command of Frazil on the scratch stream."""
+    def run_command(self, *words: str, **environment: str) -> CommandResult:
+        """Run a `frazil` command on the scratch stream."""
         return self.finish(self.start(*words, **environment), *words, **environment)
 
     def start(self, *words: str, **environment: str) -> "subprocess.Popen[str]":
-        """Start a command of Frazil on the scratch stream."""
+        """Start a `frazil` command on the scratch stream."""
         return subprocess.Popen(
             [sys.executable, "-m", "frazil_cli.main", words[0], self.name, *words[1:]],
             env={**self.environment(), **environment},
@@ -156,32 +155,34 @@ class Scratch:
             text=True,
         )
 
-    def finish(self, process: "subprocess.Popen[str]", *words: str, **environment: str) -> Answer:
-        """Wait for a command, and keep what it said; one that takes too long is ended."""
+    def finish(
+        self, process: "subprocess.Popen[str]", *words: str, **environment: str
+    ) -> CommandResult:
+        """Wait for a command and add its result to `seen`; kill it after the time limit."""
         try:
             out, err = process.communicate(timeout=_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
-        told = err.strip().splitlines()[-2:] if process.returncode else []
+        last_lines = err.strip().splitlines()[-2:] if process.returncode else []
         extra = "".join(f"{name}=… " for name in environment)
         command = " ".join([words[0], self.name, *words[1:]])
         self.seen.append(f"{extra}frazil {command} → {process.returncode}")
-        self.seen += [f"  {line}" for line in told]
-        return Answer(process.returncode, out, err)
+        self.seen += [f"  {line}" for line in last_lines]
+        return CommandResult(process.returncode, out, err)
 
-    def must_do(self, *words: str) -> None:
-        """Run a command that has to succeed.
+    def must_succeed(self, *words: str) -> None:
+        """Run a command that must succeed.
 
         Raises:
-            DrillError: it did not; its error is the finding.
+            DrillError: it failed; with its error.
         """
-        answer = self.type_in(*words)
-        if answer.code != 0:
-            self._fail(f"`frazil {words[0]}` ended with {answer.code}: {answer.err.strip()[-500:]}")
+        result = self.run_command(*words)
+        if result.code != 0:
+            self._fail(f"`frazil {words[0]}` ended with {result.code}: {result.err.strip()[-500:]}")
 
     def environment(self) -> dict[str, str]:
-        """Give a command the connections that this process sees; they stay in its memory."""
+        """Return the environment of a command, with the connections that this process sees."""
         found = {}
         stream = self.like.stream
         for name in (stream.source.connection, stream.table.connection, "spark_connect_default"):
@@ -195,36 +196,37 @@ class Scratch:
         return {**os.environ, **found, STREAMS_VARIABLE: str(self.folder)}
 
     def count_rows(self) -> int:
-        """Count the rows that everybody sees."""
+        """Count the rows on branch main."""
         return len(self.like.store.load(self.table).scan(selected_fields=("id",)).to_arrow())
 
     def expect(self, what: str, found: object, wanted: object) -> None:
-        """See that something is as it must be.
+        """Add an observation to `seen` and compare it.
 
         Raises:
-            DrillError: it is not; the drill has failed.
+            DrillError: it differs; the drill has failed.
         """
         self.seen.append(f"{what}: {found}")
         if found != wanted:
-            self._fail(f"{what} is {found}, not {wanted}")
+            self._fail(f"{what}: {found}, expected {wanted}")
 
     def _fail(self, finding: str) -> NoReturn:
         raise DrillError(
-            finding, f"the scratch stream was {self.name}; `frazil drill … --keep` leaves it there"
+            finding,
+            f"run the drill again with --keep to inspect it; its stream was {self.name}",
         )
 
     def remove(self) -> None:
-        """Remove topic and tables; what cannot be removed is told, and is no finding."""
+        """Remove the topic and the tables; a failure is added to `seen` and fails no drill."""
         try:
             self.delete_topic()
         except KafkaUnavailableError as error:
-            self.seen.append(f"topic {self.name} stays behind: {error.facts}")
+            self.seen.append(f"topic {self.name} was not removed: {error.facts}")
         for table in (self.table, f"{self.table}__dead_letters"):
             try:
                 with contextlib.suppress(NoSuchTableError), translated_errors("cleaning up"):
                     self.like.store.catalog.purge_table(table)
             except FrazilError as error:
-                self.seen.append(f"table {table} stays behind: {error.facts}")
+                self.seen.append(f"table {table} was not removed: {error.facts}")
 
 
 @contextlib.contextmanager
@@ -236,9 +238,9 @@ def opened_scratch(
     broker: Broker | None = None,
     start: int = 0,
 ) -> Iterator[Scratch]:
-    """Make a scratch stream with the connections of a real one, and remove it afterwards.
+    """Create a scratch stream with the connections of a real one, and remove it afterwards.
 
-    It begins at offset `start`, on another cluster if one is given.
+    It begins at offset `start`, on `cluster` if that is given.
     """
     name = PREFIX + secrets.token_hex(4)
     stream = like.stream
@@ -254,8 +256,8 @@ def opened_scratch(
         "table": {"name": f"{NAMESPACE}.{name}", "connection": stream.table.connection},
     }
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        read_from = cluster or like.kafka_config
-        scratch = Scratch(like, Path(folder), name, document, read_from, broker)
+        own_cluster = cluster or like.kafka_config
+        scratch = Scratch(like, Path(folder), name, document, own_cluster, broker)
         scratch.write_stream()
         scratch.create_topic()
         try:
@@ -272,10 +274,10 @@ def _kafka(doing: str) -> Iterator[None]:
     except KafkaException as error:
         raise KafkaUnavailableError(
             f"{doing}: {error.args[0].str()}",
-            "a drill has to create and delete topics; `frazil doctor` checks the broker",
+            "a drill must be allowed to create and delete topics; `frazil doctor` checks Kafka",
         ) from error
 
 
-def refused(settings: Mapping[str, str]) -> str:
-    """Write a catalog connection by which nothing can be reached."""
+def unreachable_catalog(settings: Mapping[str, str]) -> str:
+    """Return a connection to a catalog that does not answer."""
     return json.dumps({"conn_type": "iceberg", "extra": {"type": "rest", **settings}})

@@ -57,7 +57,7 @@ def commit_to_main(store: TableStore) -> None:
 def test_the_first_answer_is_lost_and_its_commit_is_there(lake: Lake, spoil: Spoil) -> None:
     before, store = lake.history.head, spoil(lose_first_answer)
 
-    with pytest.raises(ReadTimeout, match="as the drill wants it"):
+    with pytest.raises(ReadTimeout, match="response to a commit was lost"):
         commit_to_main(store)
 
     assert lake.history.entries[lake.history.head or 0].parent_id == before
@@ -68,7 +68,7 @@ def test_no_commit_is_granted_but_reads_and_branches_are(lake: Lake, spoil: Spoi
     before, store = lake.history.head, spoil(forbid_commits)
 
     create_branch(store, "demo.orders", name_branch("orders", 0))
-    with pytest.raises(ForbiddenError, match="no longer granted"):
+    with pytest.raises(ForbiddenError, match="this commit is forbidden"):
         commit_to_main(store)
 
     assert lake.history.head == before

@@ -36,12 +36,12 @@ def test_airflow_is_ready_when_all_have_beaten_since_they_started() -> None:
     [
         pytest.param(
             health(scheduler={"status": "healthy", "latest_scheduler_heartbeat": BEFORE}),
-            "scheduler has not beaten",
+            "scheduler has sent no heartbeat",
             id="the heartbeat of a scheduler that was killed a moment ago",
         ),
         pytest.param(
             health(triggerer={"status": None, "latest_triggerer_heartbeat": None}),
-            "triggerer is not there",
+            "triggerer is missing",
             id="never started",
         ),
         pytest.param(

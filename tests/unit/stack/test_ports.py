@@ -14,9 +14,9 @@ from frazil_stack.ports import (
     is_free,
     load_ports,
     pick_free_port,
-    read_port_wishes,
-    refuse_moved_ports,
-    refuse_taken_ports,
+    read_configured_ports,
+    require_free_ports,
+    require_unmoved_ports,
     resolve_ports,
     save_ports,
 )
@@ -67,19 +67,19 @@ def test_a_machine_without_a_free_port_is_told_so() -> None:
 @pytest.mark.parametrize("text", ["-1", "65536", "kafka", "19092.0"])
 def test_a_port_variable_that_is_no_port_is_refused_by_name(text: str) -> None:
     with pytest.raises(StackError, match="FRAZIL_AIRFLOW_PORT"):
-        read_port_wishes({"FRAZIL_AIRFLOW_PORT": text})
+        read_configured_ports({"FRAZIL_AIRFLOW_PORT": text})
 
 
 def test_only_variables_that_are_set_are_wishes() -> None:
-    wishes = read_port_wishes({"FRAZIL_KAFKA_PORT": "0", "FRAZIL_SPARK_PORT": ""})
+    wishes = read_configured_ports({"FRAZIL_KAFKA_PORT": "0", "FRAZIL_SPARK_PORT": ""})
 
     assert wishes == {"kafka": 0}
 
 
 def test_a_running_stack_is_not_moved_to_another_port() -> None:
-    refuse_moved_ports({"kafka": 0, "airflow": REMEMBERED.airflow}, REMEMBERED)
-    with pytest.raises(StackError, match=r"FRAZIL_KAFKA_PORT=9092.*runs with 21001") as refusal:
-        refuse_moved_ports({"kafka": 9092}, REMEMBERED)
+    require_unmoved_ports({"kafka": 0, "airflow": REMEMBERED.airflow}, REMEMBERED)
+    with pytest.raises(StackError, match=r"FRAZIL_KAFKA_PORT=9092.*uses port 21001") as refusal:
+        require_unmoved_ports({"kafka": 9092}, REMEMBERED)
     assert "frazil stack down" in refusal.value.next_step
 
 
@@ -89,7 +89,7 @@ def test_a_taken_port_is_named_with_its_holder_and_the_variable_that_moves_it(
     ports = Ports(kafka=taken_port)
 
     with pytest.raises(StackError, match=f"port {taken_port} for kafka") as refusal:
-        refuse_taken_ports(ports, frozenset({"kafka"}), frozenset())
+        require_free_ports(ports, frozenset({"kafka"}), frozenset())
 
     assert f"process {os.getpid()}" in refusal.value.facts
     assert "FRAZIL_KAFKA_PORT=0" in refusal.value.next_step
@@ -98,8 +98,8 @@ def test_a_taken_port_is_named_with_its_holder_and_the_variable_that_moves_it(
 def test_a_port_that_this_stack_itself_holds_is_no_obstacle(taken_port: int) -> None:
     ports = Ports(kafka=taken_port)
 
-    refuse_taken_ports(ports, frozenset(), frozenset())
-    refuse_taken_ports(ports, frozenset({"kafka"}), frozenset({os.getpid()}))
+    require_free_ports(ports, frozenset(), frozenset())
+    require_free_ports(ports, frozenset({"kafka"}), frozenset({os.getpid()}))
 
     assert not is_free(taken_port)
     assert find_holder(taken_port).pid == os.getpid()

@@ -103,7 +103,7 @@ def test_a_process_that_ignores_the_polite_signal_is_killed(
     said: list[str] = []
     end_processes(tmp_path, said.append)
 
-    assert [line.split()[1] for line in said] == ["SIGTERM", "SIGKILL"]
+    assert [line.split()[2] for line in said] == ["SIGTERM", "SIGKILL"]
     assert find_processes(tmp_path) == ()
 
 
@@ -147,4 +147,4 @@ def test_a_supervisor_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> 
         frozen.listen()
 
         with pytest.raises(TimeoutError):
-            Supervisor(tmp_path, patience_seconds=0.1).services()
+            Supervisor(tmp_path, timeout_seconds=0.1).services()

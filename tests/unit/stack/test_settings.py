@@ -38,7 +38,7 @@ def test_a_wrong_choice_of_parts_is_refused_by_name(
 ) -> None:
     with pytest.raises(StackError, match=said) as refusal:
         parse_parts(only, without)
-    assert "kafka, spark, airflow and registry" in refusal.value.next_step
+    assert "kafka, registry, spark, airflow" in refusal.value.next_step
 
 
 def test_the_home_is_absolute_and_holds_the_jars_by_default(
