@@ -1,8 +1,8 @@
 # Three images from one file: `airflow`, `spark` (Spark Connect server) and `catalog` (Iceberg REST).
-# airflow and spark share every layer, so the second one costs nothing to build or keep.
+# airflow and spark share all layers.
 
 FROM python:3.11.16-slim-bookworm AS base
-# Bookworm, not trixie: it is the Debian that carries Java 17.
+# Bookworm, not trixie: it has Java 17.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/*
@@ -18,7 +18,7 @@ RUN uv venv /opt/venv \
 FROM venv AS jars
 COPY include/stack/ivy.xml /build/ivy.xml
 COPY include/stack/compose/ivy.xml /build/compose-ivy.xml
-# The Ivy inside the PySpark wheel; no Maven, no second list of repositories.
+# The Ivy in the PySpark wheel; Maven is not needed.
 RUN ivy="$(ls /opt/venv/lib/python3.11/site-packages/pyspark/jars/ivy-*.jar)" \
     && java -jar "$ivy" -ivy /build/ivy.xml -confs spark -types jar bundle \
         -retrieve "/opt/jars/[conf]/[artifact]-[revision].[ext]" \
@@ -36,7 +36,7 @@ COPY include /opt/frazil/include
 COPY spark_jobs /opt/frazil/spark_jobs
 COPY dags /opt/frazil/dags
 COPY plugins /opt/frazil/plugins
-# Editable: what runs is the code under /opt/frazil, beside its stream files and suites.
+# Editable: the code under /opt/frazil runs, next to its stream files and suites.
 RUN --mount=type=bind,from=venv,source=/usr/local/bin/uv,target=/usr/local/bin/uv \
     uv pip install --python /opt/venv/bin/python --no-cache --no-deps --editable /opt/frazil
 ENV AIRFLOW_HOME=/opt/airflow \
@@ -55,10 +55,10 @@ EXPOSE 15002 4040
 CMD ["spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
 
 FROM apache/iceberg-rest-fixture:1.10.1 AS catalog
-# The fixture brings SQLite only, in a file that dies with the container.
+# The fixture has the driver of SQLite only.
 COPY --from=jars /opt/jars/catalog /usr/lib/iceberg-rest/lib
 USER iceberg
-# At INFO the server writes all its properties, the database password among them, to its log.
+# At INFO the server logs all its properties, with the database password.
 CMD ["java", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", \
      "-cp", "/usr/lib/iceberg-rest/iceberg-rest-adapter.jar:/usr/lib/iceberg-rest/lib/*", \
      "org.apache.iceberg.rest.RESTCatalogServer"]

@@ -1,4 +1,4 @@
-# Frazil: `make help` lists everything.
+# `make help` lists the commands.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -26,55 +26,55 @@ $(STAMP): requirements.txt pyproject.toml
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-setup: $(STAMP) ## install everything into .venv
+setup: $(STAMP) ## create .venv and install the packages
 
 FLIGHTS ?= 336776
 
-demo: $(STAMP) ## start the stack, load 336,776 real flights through Airflow, show the result (FLIGHTS=…)
+demo: $(STAMP) ## start the stack, ingest 336,776 real flights, show the table (FLIGHTS=…)
 	@$(BIN)/python -m frazil_demo --flights $(FLIGHTS)
 
 up: $(STAMP) ## start the embedded stack
 	@$(BIN)/frazil stack up
 
-down: ## stop the embedded stack; no process stays
+down: ## stop the embedded stack
 	@if test -x $(BIN)/frazil; then $(BIN)/frazil stack down; exit; fi; \
 	pid="$$(cat "$$FRAZIL_HOME/stack/supervisord.pid" 2>/dev/null || true)"; \
 	if test -n "$$pid" && kill -0 "$$pid" 2>/dev/null; then \
-		echo "down: the stack in $$FRAZIL_HOME runs (supervisor $$pid), but $(VENV) is gone."; \
+		echo "down: the stack in $$FRAZIL_HOME runs (supervisor $$pid), but $(VENV) is missing."; \
 		echo "Next: \`make setup\`, then \`make down\`"; exit 1; \
 	fi >&2
 
-# Only a folder that `frazil stack up` made is removed, whatever FRAZIL_HOME names.
-clean: down ## stop the stack and remove all state (.frazil); the virtual environment stays
+# Removes FRAZIL_HOME only if `frazil stack up` created it.
+clean: down ## stop the stack and delete its data (.frazil); .venv stays
 	@refuse() { echo "clean: FRAZIL_HOME=$$FRAZIL_HOME $$1; nothing was removed."; \
-		echo "Next: remove the folder yourself, or point FRAZIL_HOME to the home of a stack"; \
+		echo "Next: remove the folder yourself, or set FRAZIL_HOME to the home of a stack"; \
 		exit 1; } >&2; \
 	if test -d "$$FRAZIL_HOME"; then \
 		home="$$(cd -- "$$FRAZIL_HOME" && pwd -P)"; \
 		for kept in "$${HOME:-/}" "$(CURDIR)"; do \
 			case "$$(cd -- "$$kept" && pwd -P)/" in \
-				"$${home%/}"/*) refuse "is $$kept or a folder around it";; \
+				"$${home%/}"/*) refuse "is $$kept or a parent of it";; \
 			esac; \
 		done; \
 		test -f "$$home/stack/lock" || test -f "$$home/jars/fetched.json" || \
-			refuse "is no home of a stack"; \
+			refuse "is not the home of a stack"; \
 		rm -rf -- "$$home"; \
 	fi
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# Each worker of these starts a stack of its own: two fit two cores and 8 GiB.
+# Each worker starts its own stack: two workers need two cores and 8 GiB.
 WORKERS ?= 2
 SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# One more than cores: some of these tests wait for processes to end.
+# One more than cores: some of these tests wait for processes.
 FAST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
-test: $(STAMP) ## every test: unit, spark, airflow, faults, end to end
+test: $(STAMP) ## all tests: unit, spark, airflow, faults, end to end
 	@$(BIN)/python -m pytest $(SHARED)
 
-test-fast: $(STAMP) ## unit, airflow and project tests: no JVM, under a minute
+test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM
 	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow tests/project
 
-faults: $(STAMP) ## the failure catalogue, one line per case
+faults: $(STAMP) ## the failure catalogue (docs/faults.md), one line per case
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
 		$(SHARED)
 
@@ -83,31 +83,31 @@ OUTAGE_MINUTES ?= 10
 SEED ?= 0
 MINUTES ?= 30
 
-chaos: $(STAMP) ## runs, kills, rollbacks, dying servers at once, then the audits (SEED=0 draws one, MINUTES=…)
+chaos: $(STAMP) ## runs with random kills, rollbacks and server failures, then audits (SEED=0 is random, MINUTES=…)
 	@PYTHONPATH=tests $(BIN)/python -m faults.chaos --seed $(SEED) --minutes $(MINUTES)
 
-bench: $(STAMP) ## measure beside a floor in the same run; prints JSON
+bench: $(STAMP) ## measure ingest against a minimal Spark job; prints JSON
 	@$(BIN)/python tests/bench/run_bench.py
 
-bench-steps: $(STAMP) ## formats, flat events, bad records, letters, replay, rollback, each beside its limit
+bench-steps: $(STAMP) ## measure formats, dead letters, replay and rollback against their limits
 	@$(BIN)/python tests/bench/steps.py
 
-recovery: $(STAMP) ## seconds to the next batch after kills and a ten-minute outage of the catalog (KILLS=…, OUTAGE_MINUTES=…)
+recovery: $(STAMP) ## measure recovery after kills and a catalog outage (KILLS=…, OUTAGE_MINUTES=…)
 	@KILLS=$(KILLS) OUTAGE_MINUTES=$(OUTAGE_MINUTES) $(BIN)/python tests/bench/recovery.py
 
 RECORDS ?= 1000000
 ROUNDS ?= 5
 
-bench-peers: $(STAMP) ## the same topic through Spark, Flink, Kafka Connect, Python; writes docs/benchmarks.md (RECORDS=…, ROUNDS=…)
+bench-peers: $(STAMP) ## compare with Spark, Flink, Kafka Connect, Python; writes docs/benchmarks.md (RECORDS=…, ROUNDS=…)
 	@PYTHONPATH=tests $(BIN)/python tests/bench/peers.py $(RECORDS) $(ROUNDS) docs/benchmarks.md
 
-check: $(STAMP) ## the static gate: ruff, mypy, arrows, sizes
+check: $(STAMP) ## ruff, mypy, rules of imports and sizes
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy include/frazil include/frazil_airflow include/frazil_cli include/frazil_demo include/frazil_stack spark_jobs
 	@$(BIN)/python -m pytest -q -p no:randomly tests/project/test_import_arrows.py tests/project/test_file_sizes.py
 
-format: $(STAMP) ## let ruff format the tree
+format: $(STAMP) ## format the code with ruff
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 

@@ -1,4 +1,4 @@
-"""Airflow's REST API, as much of it as the demonstration needs."""
+"""A client of the endpoints of Airflow's REST API that the demonstration needs."""
 
 import time
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from frazil.errors import StackError
 
 _FINAL = frozenset({"success", "failed"})
 TIMEOUT_SECONDS = 60
-"""A busy machine may need half a minute for an answer."""
+"""A busy machine may need half a minute for a response."""
 
 
 @dataclass(frozen=True)
 class DagRun:
-    """A run and how it ended."""
+    """A DAG run and its state."""
 
     run_id: str
     state: str
 
 
 class AirflowApi:
-    """One Airflow, one user."""
+    """A client of one Airflow as one user."""
 
     def __init__(self, url: str, user: str, password_file: Path) -> None:
-        """Log in; the password is read from its file and kept in memory only."""
+        """Log in with the password of a file."""
         self._url = url.rstrip("/")
         self._headers: dict[str, str] = {}
         login = {"username": user, "password": password_file.read_text().strip()}
@@ -38,7 +38,7 @@ class AirflowApi:
         """Wait until Airflow has parsed the DAG.
 
         Raises:
-            StackError: it did not appear.
+            StackError: it did not within the time limit.
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -47,17 +47,21 @@ class AirflowApi:
                 return
             time.sleep(1)
         raise StackError(
-            f"Airflow did not show DAG {dag_id} within {seconds:.0f} s",
-            f"open {self._url} and look at the import errors, or run `frazil streams`",
+            f"Airflow did not load DAG {dag_id} within {seconds:.0f} s",
+            f"open {self._url} and read its DAG import errors, or run `frazil streams`",
         )
 
     def trigger(self, dag_id: str) -> DagRun:
-        """Start a manual run."""
+        """Start a manual run and return it."""
         answer = self.request("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})
         return DagRun(answer["dag_run_id"], answer["state"])
 
     def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 900.0) -> DagRun:
-        """Wait until a run has ended."""
+        """Wait until a run has ended and return it.
+
+        Raises:
+            StackError: it did not within the time limit.
+        """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             answer = self.request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
@@ -78,21 +82,21 @@ class AirflowApi:
         allow_missing: bool = False,
         root: str = "/api/v2",
     ) -> dict[str, Any]:
-        """Call one endpoint below the root and give its JSON; {} where missing is allowed.
+        """Call one endpoint and return its JSON; {} for 404 if `allow_missing`.
 
         Raises:
-            StackError: Airflow does not answer, or not with what was asked for.
+            StackError: Airflow did not respond, or with an error.
         """
         address = f"{self._url}{root}{path}"
-        asked = stamina.retry_context(
+        retries = stamina.retry_context(
             on=requests.Timeout,
             attempts=3 if method == "GET" else 1,
             timeout=None,
             wait_initial=0.1,
         )
         try:
-            for attempt in asked:
-                with attempt:  # a question may be asked again, an order may not
+            for attempt in retries:
+                with attempt:  # only GET is safe to repeat
                     answer = requests.request(
                         method, address, json=body, headers=self._headers, timeout=TIMEOUT_SECONDS
                     )
@@ -102,8 +106,8 @@ class AirflowApi:
             content: dict[str, Any] = answer.json()
         except requests.RequestException as error:
             raise StackError(
-                f"Airflow did not do {method} {address}: {error}",
-                "`frazil stack status` shows its parts, `frazil stack up` starts what is missing; "
-                "then `make demo` again",
+                f"request to Airflow failed: {method} {address}: {error}",
+                "`frazil stack status` shows the services, `frazil stack up` starts missing ones; "
+                "then repeat `make demo`",
             ) from error
         return content

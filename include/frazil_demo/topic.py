@@ -1,4 +1,4 @@
-"""Sending to Kafka: the flights from where an earlier send stopped, or any other records."""
+"""Create topics and send records; an interrupted send of the flights can be resumed."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,16 +15,16 @@ from frazil_demo.events import PARTITIONS, Event, iterate_events
 
 TOPIC = "flights"
 UNLIMITED = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""The flights' records carry event times of 2013: Kafka would delete them at once."""
+"""The flights have timestamps of 2013: with a retention Kafka would delete them at once."""
 
 _PROGRESS_EVERY = 100_000
 _FLUSH_SECONDS = 60
-_AGAIN = "`frazil stack status` shows the broker; the same command again sends what is missing"
+_REPEAT = "`frazil stack status` shows the broker; repeat the command to send the missing records"
 
 
 @dataclass(frozen=True)
 class Sent:
-    """How many records were sent now, were there before, and are malformed among all."""
+    """Numbers of records: sent now, there before, and malformed among all."""
 
     now: int
     before: int
@@ -32,10 +32,10 @@ class Sent:
 
 
 def ensure_topic(config: Mapping[str, str], name: str, settings: Mapping[str, str]) -> None:
-    """Create the topic unless it is there.
+    """Create the topic unless it exists.
 
     Raises:
-        StackError: Kafka did not.
+        StackError: Kafka refused it.
     """
     topic = NewTopic(name, PARTITIONS, replication_factor=1, config=dict(settings))
     client = AdminClient(dict(config))
@@ -44,21 +44,21 @@ def ensure_topic(config: Mapping[str, str], name: str, settings: Mapping[str, st
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise StackError(
-                f"topic {name} was not created: {error.args[0].str()}", _AGAIN
+                f"could not create topic {name}: {error.args[0].str()}", _REPEAT
             ) from error
 
 
 def send_flights(config: Mapping[str, str], count: int, report: Callable[[str], None]) -> Sent:
-    """Send what the topic does not hold yet of so many flights; their order never changes.
+    """Send those of the first `count` flights that the topic does not hold yet.
 
     Raises:
-        StackError: Kafka has not taken all of them.
+        StackError: Kafka did not acknowledge all of them.
     """
     facts = KafkaLog(config).fetch_topic(TOPIC, "read_uncommitted")
-    there = [partition.end for partition in facts.partitions]
+    ends = [partition.end for partition in facts.partitions]
     producer_settings: dict[str, Any] = {
         **config,
-        "log_level": 3,  # a broker that has just begun refuses once or twice, and that is no news
+        "log_level": 3,  # a starting broker refuses connections at first
         "enable.idempotence": True,
         "linger.ms": 50,
         "compression.type": "lz4",
@@ -69,26 +69,26 @@ def send_flights(config: Mapping[str, str], count: int, report: Callable[[str], 
     for event in iterate_events(count):
         malformed += not _is_flight(event)
         position[event.partition] += 1
-        if position[event.partition] <= there[event.partition]:
+        if position[event.partition] <= ends[event.partition]:
             continue
         _produce(producer, event)
         sent += 1
         if sent % _PROGRESS_EVERY == 0:
             report(f"sent {sent:,} records")
     finish(producer, TOPIC)
-    return Sent(now=sent, before=sum(there), malformed=malformed)
+    return Sent(now=sent, before=sum(ends), malformed=malformed)
 
 
 def finish(producer: Producer, topic: str) -> None:
-    """Wait until Kafka has every record.
+    """Wait until Kafka has acknowledged every record.
 
     Raises:
-        StackError: it has not.
+        StackError: it did not within the time limit.
     """
     left = producer.flush(_FLUSH_SECONDS)
     if left:
-        facts = f"topic {topic}: {left} records were not taken within {_FLUSH_SECONDS} s"
-        raise StackError(facts, _AGAIN)
+        facts = f"topic {topic}: {left} records not acknowledged within {_FLUSH_SECONDS} s"
+        raise StackError(facts, _REPEAT)
 
 
 def _is_flight(event: Event) -> bool:

@@ -109,7 +109,7 @@ def test_nothing_starts_without_a_secret(
     loaded = run_loader(loader, COMPOSE_FILE, env)
 
     assert loaded.returncode == 1
-    assert f"required variable {name} is missing a value: make .env with" in loaded.stderr
+    assert f"required variable {name} is missing a value: create .env with" in loaded.stderr
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_what_a_drill_does_to_a_catalog_it_does_to_this_one_too(
     given = find_connection("iceberg_default")
 
     monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", write_connection(given, forbid_commits))
-    with pytest.raises(CatalogUnavailableError, match="no longer granted"):
+    with pytest.raises(CatalogUnavailableError, match="this commit is forbidden"):
         rest.publish_all(plan, staged)
     monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", write_connection(given, lose_first_answer))
     done = rest.publish_all(plan, staged)

@@ -114,7 +114,7 @@ def test_an_env_file_that_exists_keeps_what_it_says_and_gets_what_it_lacks(tmp_p
     assert once.startswith("# mine\nS3_SECRET_KEY=mine\n")
     assert values_of(once).keys() == values_of(EXAMPLE).keys()
     assert (again.returncode, (tmp_path / ".env").read_text()) == (1, once)
-    assert "exists and stays as it is" in again.stderr
+    assert "nothing was changed" in again.stderr
 
 
 def test_every_image_carries_a_full_version() -> None:

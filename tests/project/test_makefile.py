@@ -53,7 +53,7 @@ def test_clean_leaves_a_folder_that_is_no_home(project: Path) -> None:
     done = make(project, "clean", project / "data")
 
     assert done.returncode != 0
-    assert f"FRAZIL_HOME={project / 'data'} is no home of a stack; nothing was" in done.stderr
+    assert f"FRAZIL_HOME={project / 'data'} is not the home of a stack; nothing was" in done.stderr
     assert "Next: " in done.stderr
     assert kept.exists()
 
@@ -65,7 +65,7 @@ def test_clean_leaves_a_folder_around_the_user_or_the_project(project: Path, up:
     done = make(project, "clean", project / up)
 
     assert done.returncode != 0
-    assert "or a folder around it; nothing was removed" in done.stderr
+    assert "or a parent of it; nothing was removed" in done.stderr
     assert kept.exists()
 
 
@@ -82,7 +82,7 @@ def test_a_running_stack_that_nothing_can_stop_is_told(project: Path, target: st
     done = make(project, target, home)
 
     assert done.returncode != 0
-    assert f"runs (supervisor {os.getpid()}), but .venv is gone" in done.stderr
+    assert f"runs (supervisor {os.getpid()}), but .venv is missing" in done.stderr
     assert "`make setup`" in done.stderr
     assert home.exists()
 

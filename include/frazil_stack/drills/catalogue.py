@@ -100,11 +100,7 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
             scratch.must_succeed("audit")
         except FrazilError as error:
             finding = error.facts
-        except (
-            KafkaException,
-            ValueError,
-            TimeoutExpired,
-        ) as error:  # no response, or an unexpected one
+        except (KafkaException, ValueError, TimeoutExpired) as error:
             finding = f"{type(error).__name__}: {error}"
         seen = tuple(scratch.seen)
     report = DrillReport(

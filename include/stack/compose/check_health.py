@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Exit 0 if Airflow's health report calls one of its parts healthy; a container's health check.
+"""Health check of a container: exit 0 if Airflow reports one of its components as healthy.
 
     check_health.py metadatabase|scheduler|dag_processor|triggerer
 
-Asking the API server costs some milliseconds; `airflow jobs check` would load all of Airflow.
+A request to the API server takes milliseconds; `airflow jobs check` loads all of Airflow.
 """
 
 import json
@@ -13,17 +13,17 @@ import urllib.request
 
 
 def is_healthy(report: str, part: str) -> bool:
-    """Read one part's status from the JSON of `/api/v2/monitor/health`."""
+    """Return whether the JSON of `/api/v2/monitor/health` reports a component as healthy."""
     status = json.loads(report).get(part) or {}
     return bool(status.get("status") == "healthy")
 
 
 def main() -> int:
-    """Ask the API server at `AIRFLOW_URL`."""
+    """Request the health report of the API server at `AIRFLOW_URL`."""
     url = os.environ.get("AIRFLOW_URL", "http://airflow-apiserver:8080")
     with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=8) as answer:  # noqa: S310
         report = answer.read().decode()
-    print(report)  # noqa: T201 - `docker inspect` keeps it
+    print(report)  # noqa: T201 - shown by `docker inspect`
     return 0 if is_healthy(report, sys.argv[1]) else 1
 
 

@@ -8,7 +8,7 @@ from pyarrow.fs import S3FileSystem  # type: ignore[import-untyped]
 
 
 def create_bucket(name: str) -> None:
-    """Create the bucket; one that exists stays as it is."""
+    """Create the bucket unless it exists."""
     store = S3FileSystem(
         endpoint_override=os.environ["AWS_ENDPOINT_URL"],
         region=os.environ["AWS_REGION"],

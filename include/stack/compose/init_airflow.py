@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prepare Airflow before its parts start: database and passwords. Safe to run again."""
+"""Prepare Airflow before its components start: passwords and database. Safe to repeat."""
 
 import json
 import os
@@ -10,13 +10,13 @@ PASSWORDS_FILE = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 
 
 def write_passwords(path: Path, passwords: dict[str, str]) -> None:
-    """Write the users' passwords where Airflow's simple auth manager reads them."""
+    """Write the passwords file of Airflow's simple auth manager."""
     path.touch(mode=0o600)
     path.write_text(json.dumps(passwords) + "\n", encoding="utf-8")
 
 
 def run_airflow(*words: str) -> None:
-    """Run one command of Airflow's; its failure is ours."""
+    """Run an `airflow` command; raise if it fails."""
     subprocess.run(["airflow", *words], check=True)  # noqa: S607 - the image sets PATH
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write `.env` for docker-compose.yaml, with a fresh secret for each name in `.env.example`.
+"""Write `.env` for docker-compose.yaml, with a random secret for each name in `.env.example`.
 
     python include/stack/compose/make_env.py [FILE]
 
-FILE defaults to `.env` beside docker-compose.yaml. What an existing file says stays: the databases
-and the object store were made with it. Names that a newer compose file asks for are added at its
-end. Python alone is enough; nothing is installed.
+FILE defaults to `.env` next to docker-compose.yaml. Values of an existing file stay, since the
+databases and the object store were created with them; missing names are added at its end. Only
+Python is needed.
 """
 
 import base64
@@ -19,14 +19,14 @@ PROJECT = Path(__file__).resolve().parents[3]
 
 
 def make_fernet_key() -> str:
-    """Make the key that Airflow encrypts connections with: 32 bytes, URL-safe base64."""
+    """Return a key by which Airflow encrypts connections: 32 bytes in URL-safe base64."""
     return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
 def make_cluster_id() -> str:
-    """Make a Kafka cluster id: a UUID in 22 characters of URL-safe base64, no dash in front.
+    """Return a Kafka cluster id: a UUID in 22 characters of URL-safe base64.
 
-    Kafka's own `random-uuid` leaves out a leading dash too: a command line takes it for an option.
+    It does not start with a dash, which command lines treat as an option.
     """
     while True:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -35,9 +35,9 @@ def make_cluster_id() -> str:
 
 
 def make_value(name: str) -> str:
-    """Make a value for one name; what is not a key of special form is 64 hex digits.
+    """Return a random value for one name, 64 hex digits unless the name needs another format.
 
-    Hex needs no quoting in a database address, a shell or an env file.
+    Hex digits need no quoting in a URL, a shell or an env file.
     """
     match name:
         case "AIRFLOW_FERNET_KEY":
@@ -51,7 +51,7 @@ def make_value(name: str) -> str:
 
 
 def fill_example(example: str) -> str:
-    """Give the example with a value after every `NAME=`; comments stay."""
+    """Return the example with a value after every `NAME=`; comments stay."""
     lines = []
     for line in example.splitlines():
         is_empty_name = line.endswith("=") and not line.startswith("#")
@@ -60,15 +60,16 @@ def fill_example(example: str) -> str:
 
 
 def add_missing(target: Path, content: str) -> int:
-    """Add what an existing file lacks; touch nothing that it has."""
+    """Append the names that an existing file lacks; return the exit code."""
     existing = target.read_text(encoding="utf-8")
     known = {line.partition("=")[0] for line in existing.splitlines()}
     values = [line for line in content.splitlines() if "=" in line and not line.startswith("#")]
     missing = [line for line in values if line.partition("=")[0] not in known]
     if not missing:
-        print(  # noqa: T201 - a command speaks on its streams
-            f"{target} exists and stays as it is: the volumes were made with its secrets\n"
-            "Next: `docker compose down --volumes` deletes all data; then remove the file",
+        print(  # noqa: T201 - output of a command
+            f"{target} exists and is complete; nothing was changed\n"
+            "Next: to start over, run `docker compose down --volumes` (deletes all data) and "
+            "remove the file",
             file=sys.stderr,
         )
         return 1
@@ -81,7 +82,7 @@ def add_missing(target: Path, content: str) -> int:
 
 
 def main() -> int:
-    """Write the file, readable by its owner alone."""
+    """Write the file, readable by its owner only."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / ".env"
     content = fill_example((PROJECT / ".env.example").read_text(encoding="utf-8"))
     try:

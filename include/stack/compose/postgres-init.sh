@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs once, on an empty volume: a database and an owner each for Airflow and for the catalog.
-# Passwords travel as psql variables, so that psql quotes them.
+# Runs once, on an empty volume: creates a role and a database for Airflow and for the catalog.
+# Passwords are psql variables, so that psql quotes them.
 set -eu
 
 psql --username "${POSTGRES_USER:-postgres}" --dbname postgres --no-psqlrc \

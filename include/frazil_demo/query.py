@@ -1,8 +1,8 @@
-"""One question to the table, asked in SQL through Spark Connect."""
+"""One SQL query of the table through Spark Connect."""
 
 from collections.abc import Sequence
 
-TITLE = "Which carriers left New York latest in 2013?"
+TITLE = "Carriers with the highest mean departure delay, New York 2013"
 COLUMNS = ("carrier", "flights", "mean delay (min)", "cancelled")
 
 _SQL = """
@@ -12,10 +12,8 @@ _SQL = """
 """
 
 
-def answer_question(
-    remote: str, table: str
-) -> tuple[str, Sequence[str], Sequence[Sequence[object]]]:
-    """Ask for the five latest carriers; give title, columns and rows."""
+def run_query(remote: str, table: str) -> tuple[str, Sequence[str], Sequence[Sequence[object]]]:
+    """Return title, columns and rows: the five carriers with the highest mean delay."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - takes a second
 
     spark = SparkSession.builder.remote(remote).create()
