@@ -1,47 +1,37 @@
 """### Adopt: take over a table that another writer filled.
 
-**What.** `adopt` reads the offsets of the rows that are there and asks Kafka about what they leave
-open. As a dry run, which is the default, it says where reading would go on. Else one commit writes
-an empty snapshot with these offsets, name and reason, and adds the column `_kafka`; no row is
-touched. Doubled rows, holes, another log and a writer that still commits are refused.
+**What.** `adopt` reads the Kafka offsets of the table's rows and compares them with the topic. As a
+dry run, the default, it shows the offsets at which reading would continue. Otherwise one commit
+adds the column `_kafka` and writes a snapshot without rows that records these offsets, name and
+reason; rows do not change. It fails on duplicate rows, on missing offsets, on another topic id, and
+while the other writer still commits.
 
-**When.** Once, after the other writer was stopped; `compare` first shows that both tables hold the
-same.
+**When.** Once, after the other writer was stopped. Run `compare` first to see that both tables hold
+the same rows.
 
-**Inputs.** The stream, whose file names the table; `columns`, where the rows' coordinates are not
-recognised; `accept_holes`, to give up offsets that have no row. With `dry_run` off also who you are
-and why; both stay in the table.
+**Inputs.** The stream, whose file names the table; Columns, if the rows' Kafka coordinates are not
+recognised; Accept holes, to continue although some offsets have no row. With Dry run off also By
+and Reason; the table keeps both.
 
-**What a retry does.** Nothing twice: the same words are one decision. A table that is Frazil's
-already is refused.
+**What a retry does.** Nothing twice: the same By and Reason are one decision. It fails if Frazil
+already writes the table.
 
-**How to stop.** Mark the task as failed; until its commit nothing is written. docs/migrate.md has
-the way back.
+**How to stop.** Mark the task as failed; nothing is written before its commit. docs/migrate.md
+describes the way back.
 """
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.outcomes import describe_decision
+from frazil_airflow.params import AdoptionForm, Params, flag_param, read_form, text_param
+from frazil_airflow.tasks import frazil_task
 
-from airflow.sdk import Param, dag
-
-from frazil_airflow.outcomes import tell_decision
-from frazil_airflow.params import (
-    AdoptionForm,
-    ask_dry_run,
-    ask_person,
-    ask_stream,
-    ask_text,
-    read_form,
-)
-from frazil_airflow.tasks import frazil_task, task_defaults
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+COLUMNS = "Needed only if they are not recognised: `partition=p,offset=o`."
+HOLES = "Continue although some offsets between the rows have no row; the snapshot records it."
 
 
 @frazil_task
-def adopt(params: "Mapping[str, object]", run_id: str) -> str:
-    """Check the form, then say what would be taken over, or do it; a repetition finds it there."""
+def adopt(params: Params, run_id: str) -> str:
+    """Check the form; show what would be taken over, or take the table over."""
     from frazil.migration.adoption import adopt_table
     from frazil.workspace import open_workspace
 
@@ -52,37 +42,18 @@ def adopt(params: "Mapping[str, object]", run_id: str) -> str:
         named_columns=form.columns,
         accept_holes=form.accept_holes,
     )
-    return tell_decision(decision, dry_run=form.dry_run)
+    return describe_decision(decision, dry_run=form.dry_run)
 
 
-@dag(
-    dag_id="adopt",
-    description="Take over a table that another writer filled; a dry run by default",
-    doc_md=__doc__,
-    schedule=None,
-    catchup=False,
-    max_active_runs=1,
-    dagrun_timeout=timedelta(hours=6),
-    default_args=task_defaults("frazil"),
-    tags=["frazil", "manual"],
-    params={
-        "stream": ask_stream(),
-        "dry_run": ask_dry_run("be taken over"),
-        "columns": ask_text(
-            "Columns", "Only where they are not recognised: `partition=p,offset=o`."
-        ),
-        "accept_holes": Param(
-            default=False,
-            type="boolean",
-            title="Give up holes",
-            description="Go on although offsets between the rows have none; the snapshot says so.",
-        ),
-        **ask_person("away from the connector"),
+@manual_dag(
+    "adopt",
+    "Take over a table that another writer filled",
+    {
+        "columns": text_param("Columns", COLUMNS),
+        "accept_holes": flag_param("Accept holes", HOLES),
     },
+    reason="Why: `away from the connector`.",
 )
 def adopt_stream() -> None:
-    """Look, or take over."""
+    """Run the one task."""
     adopt()
-
-
-adopt_stream()

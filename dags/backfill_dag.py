@@ -1,31 +1,37 @@
-"""### Backfill: what lies below a stream's beginning, in windows, beside the live stream.
+"""### Backfill: read what lies before a stream's beginning, in windows, beside the live stream.
 
-**What.** `look` lists what Kafka keeps below the offsets at which the stream began, leaves out what
-is in the table already, and cuts the rest into windows. As a dry run, which is the default, the run
-ends there. `fill` is one task per window: staged, judged and published like a batch, one window at
-a time over all runs. No offset of the live stream moves.
+**What.** `look` lists the offsets that Kafka keeps below those at which the stream began, leaves
+out what is in the table already, and cuts the rest into windows. As a dry run, the default, the run
+ends there. `fill` is one task per window: staged, checked and published like a batch, one window at
+a time over all runs. The offsets of the live stream do not change.
 
-**When.** Whenever you trigger it, first as a dry run: after a stream began at `latest`, or at an
-instant that turned out to be too late. Batches and maintenance go on meanwhile.
+**When.** Whenever you trigger it, first as a dry run: after a stream began at `latest`, or at a
+time that was too late. Batches and maintenance continue meanwhile.
 
-**Inputs.** The stream; `offsets` or instants if it is not everything; the size of a window, a limit
-for all of them, and whether to begin with the oldest or the newest.
+**Inputs.** The stream; Offsets, or Records since and before, for a part; the records of a window
+and of the whole run, and whether the oldest or the newest window comes first.
 
-**What a retry does.** Nothing twice: what is filled stands in the ledger. A new run with the
-same form goes on with what is missing. Where one window fails for good, the others do not begin.
+**What a retry does.** Nothing twice: the ledger lists the filled windows. A new run with the same
+form fills those that are missing. If a window fails after its retries, no further one starts.
 
-**How to stop.** Mark the run as failed: windows that are published stay, the one that is being
-staged is invisible.
+**How to stop.** Mark the run as failed: published windows stay, a staged one stays invisible.
 """
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow.sdk import Param, dag
+from airflow.sdk import Param
 
 from frazil.recovery.messages import BackfillPlan, BackfillRequest, Window
-from frazil_airflow.params import ask_dry_run, ask_instant, ask_offsets, ask_stream, read_form
-from frazil_airflow.tasks import frazil_task, task_defaults
+from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.params import (
+    Params,
+    count_param,
+    instant_param,
+    offsets_param,
+    read_form,
+)
+from frazil_airflow.tasks import frazil_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,11 +39,14 @@ if TYPE_CHECKING:
     from frazil.recovery.messages import Filled
 
 NAME_OF_WINDOW = "{% set w = task.op_kwargs['window'] %}{{ w['number'] }} of {{ w['count'] }}"
+EVERYTHING = "If this and both times are empty: all that Kafka keeps below the stream's beginning."
+UNTIL = "Records before this time; if empty, up to the stream's beginning."
+IN_ALL = "The run ends after as many, for example `5000000`; the next run continues."
 
 
 @frazil_task
-def look(params: "Mapping[str, object]", run_id: str) -> BackfillPlan:
-    """Check the form, and choose the windows; nothing is written."""
+def look(params: Params, run_id: str) -> BackfillPlan:
+    """Check the form and choose the windows; nothing is written."""
     from frazil.recovery.backfill import plan_backfill
     from frazil.workspace import open_workspace
 
@@ -47,13 +56,13 @@ def look(params: "Mapping[str, object]", run_id: str) -> BackfillPlan:
 
 @frazil_task
 def list_windows(planned: str) -> list[object]:
-    """Hand each window to a task of its own."""
+    """Return the windows, one for each task."""
     return [window.model_dump(mode="json") for window in BackfillPlan.parse(planned).windows]
 
 
 @frazil_task
 def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
-    """Stage, judge and publish one window; a repetition finds it there."""
+    """Stage, check and publish one window; a retry finds a published one."""
     from frazil.recovery.backfill import fill_window
     from frazil.workspace import open_workspace
 
@@ -61,27 +70,13 @@ def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
     return fill_window(open_workspace(wanted.stream, run_id), wanted)
 
 
-@dag(
-    dag_id="backfill",
-    description="What lies below a stream's beginning, in windows; a dry run by default",
-    doc_md=__doc__,
-    schedule=None,
-    catchup=False,
-    max_active_runs=4,
-    fail_fast=True,
-    dagrun_timeout=timedelta(days=7),
-    default_args=task_defaults("frazil"),
-    tags=["frazil", "manual"],
-    params={
-        "stream": ask_stream(),
-        "dry_run": ask_dry_run("be read"),
-        "offsets": ask_offsets(
-            "All that Kafka keeps below the stream's beginning if this and the instants are empty."
-        ),
-        "since": ask_instant("Records since", "Records whose timestamp is this instant or later."),
-        "until": ask_instant(
-            "Records before", "Records before this instant; up to the beginning if left empty."
-        ),
+@manual_dag(
+    "backfill",
+    "Records before a stream's beginning, in windows",
+    {
+        "offsets": offsets_param(EVERYTHING),
+        "since": instant_param("Records since", "Records of this time or later."),
+        "until": instant_param("Records before", UNTIL),
         "order": Param(
             default="oldest",
             type="string",
@@ -89,28 +84,18 @@ def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
             title="Order",
             description="Which window comes first.",
         ),
-        "window_records": Param(
-            default=None,
-            type=["null", "integer"],
-            minimum=1,
-            title="Records of a window",
-            description="As `100000`; by default `batch.max_records` of the stream.",
+        "window_records": count_param(
+            "Records of a window", "Default: `batch.max_records` of the stream.", minimum=1
         ),
-        "max_records": Param(
-            default=None,
-            type=["null", "integer"],
-            minimum=1,
-            title="Records in all",
-            description="The run ends after so many, as `5000000`; the next one goes on.",
-        ),
+        "max_records": count_param("Records in all", IN_ALL, minimum=1),
     },
+    max_active_runs=4,
+    fail_fast=True,
+    dagrun_timeout=timedelta(days=7),
 )
 def backfill() -> None:
-    """Look, then fill one window after the other."""
+    """Choose the windows, then fill one after the other."""
     windows = list_windows(look())
     # One window over all runs: batches of live streams keep their slots.
     one_by_one = fill.override(map_index_template=NAME_OF_WINDOW, max_active_tis_per_dag=1)
     one_by_one.expand(window=windows)
-
-
-backfill()

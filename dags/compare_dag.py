@@ -1,40 +1,43 @@
-"""### Compare: does another writer's table hold the same?
+"""### Compare: do two tables hold the same records?
 
-**What.** `compare` reads two tables that one topic fills, record by record, over the offsets that
-both have read; its answer, as JSON, is the task's XCom. `judge` ends green where both are equal;
-else it fails with the first offsets that are missing, extra, doubled or changed. Offsets are shown,
-never what is in a record.
+**What.** `compare` reads two tables that are filled from one topic, record by record, over the
+offsets that both have read; its result, as JSON, is the task's XCom. `judge` succeeds if both are
+equal; otherwise it fails with the first offsets that are missing, extra, duplicate or different.
+It shows offsets and no values of records.
 
 **When.** Whenever you trigger it, as often as you like during a parallel run.
 
-**Inputs.** A stream's name or a table's, with its namespace, on each side; where a table keeps its
-coordinates, if they are not recognised. Offsets, where not all that both have read shall be judged.
-It writes nothing and asks neither Spark nor Kafka.
+**Inputs.** Each side: the name of a stream, or of a table with its namespace; Columns, if the
+table's Kafka coordinates are not recognised. Offsets, to compare only a part. It writes nothing and
+reads neither Spark nor Kafka.
 
-**What a retry does.** Reads again.
+**What a retry does.** Compares again.
 
 **How to stop.** Mark the task as failed.
 """
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
-
-from airflow.sdk import Param, dag
+from airflow.sdk import Param
 
 from frazil.migration.messages import CompareRequest, Comparison
-from frazil_airflow.outcomes import refuse_different
-from frazil_airflow.params import ask_offsets, ask_side, ask_text, read_form
-from frazil_airflow.tasks import frazil_task, task_defaults
+from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.outcomes import require_equal
+from frazil_airflow.params import (
+    Params,
+    flag_param,
+    offsets_param,
+    read_form,
+    table_param,
+    text_param,
+)
+from frazil_airflow.tasks import frazil_task
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-COLUMNS = "Only where they are not recognised: `topic=t,partition=p,offset=o`."
+COLUMNS = "Needed only if they are not recognised: `topic=t,partition=p,offset=o`."
+ROWS_ONLY = "Differences in other columns and in partitioning are listed, but do not fail the run."
 
 
 @frazil_task
-def compare(params: "Mapping[str, object]", run_id: str) -> Comparison:
-    """Check the form, and compare; nothing is written."""
+def compare(params: Params, run_id: str) -> Comparison:
+    """Check the form and compare; nothing is written."""
     from frazil.migration.comparison import compare_tables
 
     return compare_tables(read_form(CompareRequest, params), run_id)
@@ -42,44 +45,30 @@ def compare(params: "Mapping[str, object]", run_id: str) -> Comparison:
 
 @frazil_task
 def judge(compared: str) -> str:
-    """Fail where the two differ, with the first offsets."""
-    return refuse_different(Comparison.model_validate_json(compared))
+    """Fail if the tables differ, with the first offsets."""
+    return require_equal(Comparison.model_validate_json(compared))
 
 
-@dag(
-    dag_id="compare",
-    description="Two tables that one topic fills, record by record; writes nothing",
-    doc_md=__doc__,
-    schedule=None,
-    catchup=False,
-    max_active_runs=1,
-    dagrun_timeout=timedelta(hours=6),
-    default_args=task_defaults("frazil"),
-    tags=["frazil", "manual"],
-    params={
-        "left": ask_side("Left", "A stream, or a table with its namespace: `shop.flights`."),
-        "right": ask_side("Right", "What it is compared with, likewise: `legacy.flights`."),
-        "left_columns": ask_text("Left columns", COLUMNS),
-        "right_columns": ask_text("Right columns", COLUMNS),
-        "topic": ask_text("Topic", "Of a table that has no column for it: `flights`."),
-        "offsets": ask_offsets("Empty: all that both have read."),
+@manual_dag(
+    "compare",
+    "Two tables filled from one topic, record by record; writes nothing",
+    {
+        "left": table_param("Left", "A stream, or a table with its namespace: `shop.flights`."),
+        "right": table_param("Right", "The other side, likewise: `legacy.flights`."),
+        "left_columns": text_param("Left columns", COLUMNS),
+        "right_columns": text_param("Right columns", COLUMNS),
+        "topic": text_param("Topic", "For a table without a column for it: `flights`."),
+        "offsets": offsets_param("If empty: all offsets that both have read."),
         "connection": Param(
             default="iceberg_default",
             type="string",
             title="Connection",
-            description="Catalog of a side that is no stream: `iceberg_default`.",
+            description="Catalog of a side that is not a stream: `iceberg_default`.",
         ),
-        "rows_only": Param(
-            default=False,
-            type="boolean",
-            title="Rows only",
-            description="Other columns and partitioning are shown, and do not decide.",
-        ),
+        "rows_only": flag_param("Rows only", ROWS_ONLY),
     },
+    changes_tables=False,
 )
 def compare_sides() -> None:
-    """Compare, then judge."""
+    """Compare, then succeed or fail."""
     judge(compare())
-
-
-compare_sides()

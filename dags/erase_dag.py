@@ -1,40 +1,41 @@
-"""### Erase: take out every row and dead letter of a key, on a named person's word.
+"""### Erase: delete every row and dead letter of a key, on a named person's decision.
 
-**What.** `look` counts what has one of the keys, in the table and in its dead letters, and says
-from where it can still be read: older snapshots until they expire, Kafka until its retention. As a
-dry run, which is the default, the run ends there. `erase` takes the rows out in one commit that
-lists them by offset, then the letters. No offset moves, and a replay leaves out what was erased.
+**What.** `look` counts the rows and dead letters that have one of the keys, and lists where they
+can still be read afterwards: in older snapshots until they expire, in Kafka until its retention. As
+a dry run, the default, the run ends there. `erase` deletes the rows in one commit that lists their
+offsets, then the dead letters. Offsets do not change, and a replay leaves out erased records.
 
-**When.** Whenever you trigger it, first as a dry run. Batches and maintenance go on meanwhile.
+**When.** Whenever you trigger it, first as a dry run. Batches and maintenance continue meanwhile.
 
 **Inputs.** The stream, and the keys as `column=value`, here or in a file that the worker can read.
-Airflow keeps what a form was filled with: prefer the file, or delete the run afterwards. With
-`dry_run` off also who you are and why; both stay in the table, so name no person in the reason.
+Airflow stores what the form was filled in with: prefer the file, or delete the run afterwards. With
+Dry run off also By and Reason; the table keeps both, so name no person in the reason.
 
-**What a retry does.** Nothing twice: what is gone is found gone. A run that was killed after the
-rows went is finished by its retry, or by the next erasure of the table.
+**What a retry does.** Nothing twice: erased rows are not found again. If a run was killed after it
+deleted the rows, its retry or the next erasure of the table deletes the dead letters.
 
 **How to stop.** Mark the task as failed; what is erased stays erased.
 """
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow.sdk import Param, dag
+from airflow.sdk import Param
 
 from frazil.maintenance.messages import ErasurePlan
-from frazil_airflow.params import ask_dry_run, ask_person, ask_stream, read_erasure
-from frazil_airflow.tasks import frazil_task, task_defaults
+from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.params import Params, read_erasure, text_param
+from frazil_airflow.tasks import frazil_task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from frazil.maintenance.messages import Erased
+
+KEYS = "One per line: `customer_id=4711`; `_kafka.key=…` is the key of the Kafka record."
+KEYS_FILE = "Path on the worker, for example `/run/secrets/keys`; one key per line."
 
 
 @frazil_task
-def look(params: "Mapping[str, object]", run_id: str) -> ErasurePlan:
-    """Check the form and count what would go; nothing is written, no key is handed on."""
+def look(params: Params, run_id: str) -> ErasurePlan:
+    """Check the form and count what would be erased; the plan contains no key."""
     from frazil.maintenance.erasure import plan_erasure
     from frazil.workspace import open_workspace
 
@@ -43,8 +44,8 @@ def look(params: "Mapping[str, object]", run_id: str) -> ErasurePlan:
 
 
 @frazil_task
-def erase(planned: str, params: "Mapping[str, object]", run_id: str) -> "Erased":
-    """Take out rows, then letters, on a look of its own; a repetition finds what is left."""
+def erase(planned: str, params: Params, run_id: str) -> "Erased":
+    """Count again, then delete the rows and the dead letters that are there."""
     from frazil.maintenance.erasure import erase as erase_keys
     from frazil.workspace import open_workspace
 
@@ -53,38 +54,21 @@ def erase(planned: str, params: "Mapping[str, object]", run_id: str) -> "Erased"
     return erase_keys(work, ErasurePlan.parse(planned), request)
 
 
-@dag(
-    dag_id="erase",
-    description="Take out every row and dead letter of a key; a dry run by default",
-    doc_md=__doc__,
-    schedule=None,
-    catchup=False,
-    max_active_runs=1,
-    dagrun_timeout=timedelta(hours=6),
-    default_args=task_defaults("frazil"),
-    tags=["frazil", "manual"],
-    params={
-        "stream": ask_stream(),
-        "dry_run": ask_dry_run("go"),
+@manual_dag(
+    "erase",
+    "Delete every row and dead letter of a key",
+    {
         "keys": Param(
             default=None,
             type=["null", "array"],
             items={"type": "string", "pattern": "^[^=]+=.+$"},
             title="Keys",
-            description="One per line: `customer_id=4711`; `_kafka.key=…` is the record's own key.",
+            description=KEYS,
         ),
-        "keys_file": Param(
-            default=None,
-            type=["null", "string"],
-            title="File of keys",
-            description="Path on the worker, as `/run/secrets/keys`, with one key per line.",
-        ),
-        **ask_person("request 12", "Why, without naming anybody"),
+        "keys_file": text_param("File of keys", KEYS_FILE),
     },
+    reason="Why, without naming a person: `request 12`.",
 )
 def erase_keys() -> None:
-    """Look, then erase."""
+    """Count, then erase."""
     erase(look())
-
-
-erase_keys()

@@ -1,26 +1,26 @@
 """### Ingest: one Kafka topic becomes one Iceberg table, batch by batch.
 
-**What.** Each run moves one batch. `plan` freezes exact offset ranges after the recovery point that
-the table itself holds. `stage` lets Spark append those records to a branch that nobody reads.
-`check` judges the staged rows: budget of bad records, conservation, expectations. `publish` makes
-rows and offsets visible in one commit.
+**What.** Each run publishes one batch. `plan` chooses exact offset ranges after the recovery point,
+which it reads from the table. `stage` appends those records to a staging branch with Spark. `check`
+checks the staged rows: error budget, record counts, expectations. `publish` makes rows and offsets
+visible in one commit.
 
-**When.** On `batch.schedule` of the stream file, at the stream's own second (the last field: not
-all streams begin at once), or whenever you trigger it; there are no parameters. A run that finds
-nothing new ends green after `plan`, the other tasks are skipped. A batch as large as
-`batch.max_records` is followed at once by a run `catch_up__…`, until the table has caught up. With
-`schedule: continuous` each run follows the one before: its first task, `wait`, ends when Kafka has
-something new, asked each second by the triggerer without a worker.
+**When.** On `batch.schedule` of the stream file, at a second derived from the stream's name so that
+streams do not all begin at once, or whenever you trigger it; there are no parameters. Without new
+records a run succeeds after `plan` and skips the other tasks. A batch of `batch.max_records` is
+followed at once by a run `catch_up__…`, until the table has caught up. With `schedule: continuous`
+each run follows the one before: its first task, `wait`, ends when Kafka has new records; the
+triggerer checks every second, without a worker.
 
-**Inputs.** The stream file, the topic, the table. Nothing is remembered in Airflow: lose its
-database and the next run goes on where the table stands.
+**Inputs.** The stream file, the topic, the table. Airflow stores no state of the stream: without
+its database the next run continues from the table's recovery point.
 
-**What a retry does.** Nothing twice. A batch that is on main already is found there by its id.
-`stage` writes to a fresh branch. An unavailable broker, catalog or Spark server is tried again
-three times; a gap, a failed check or a stale plan fails at once and says the next command.
+**What a retry does.** Nothing twice. `publish` finds a published batch by its id, `stage` writes to
+a new branch. A task is retried three times if broker, catalog or Spark server did not answer; a
+gap, a failed check or a superseded plan ends it at once, with the next command in its log.
 
-**How to stop.** Pause the DAG. Marking a running task as failed ends its Spark work; the branch it
-leaves is invisible and maintenance removes it.
+**How to stop.** Pause the DAG. If you mark a running task as failed, its Spark job ends;
+maintenance removes the staging branch, which no reader sees.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -35,12 +35,12 @@ from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.tasks import choose_pool, dag_tags, frazil_task, task_defaults
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-"""Without a start, Airflow gives the second run of `@continuous` the date of the first."""
+"""Start of continuous DAGs: without one their second run gets the date of the first."""
 
 
 @frazil_task
 def plan(stream: str, run_id: str) -> BatchPlan | NothingToRead:
-    """Freeze the next ranges. No Spark; writes only what a first run or a schema change needs."""
+    """Choose the next offset ranges; only a first run or a schema change writes to the table."""
     from frazil.errors import SchemaReviewError
     from frazil.ingest.pipeline import plan_next_batch
     from frazil.workspace import open_workspace
@@ -48,15 +48,15 @@ def plan(stream: str, run_id: str) -> BatchPlan | NothingToRead:
     try:
         return plan_next_batch(open_workspace(stream, run_id))
     except SchemaReviewError as error:
-        from frazil_airflow.dag_runs import ask_for_review
+        from frazil_airflow.dag_runs import trigger_schema_review
 
-        ask_for_review(error, stream)
+        trigger_schema_review(error, stream)
         raise
 
 
 @frazil_task
 def stage(stream: str, planned: str, run_id: str) -> Staged:
-    """Append the planned records to a branch; main does not move."""
+    """Append the planned records to a staging branch; main does not change."""
     from frazil.ingest.staging import stage_batch
     from frazil.workspace import open_workspace
 
@@ -65,7 +65,7 @@ def stage(stream: str, planned: str, run_id: str) -> Staged:
 
 @frazil_task
 def check(stream: str, planned: str, staged: str, run_id: str) -> Verdict:
-    """Judge the staged rows before anyone can see them; a failure blocks the stream, not others."""
+    """Check the staged rows before readers see them; a failure blocks only this stream."""
     from frazil.ingest.checking import check_batch
     from frazil.workspace import open_workspace
 
@@ -75,14 +75,14 @@ def check(stream: str, planned: str, staged: str, run_id: str) -> Verdict:
 
 @frazil_task
 def publish(stream: str, planned: str, staged: str, verdict: str, run_id: str) -> Published:
-    """Make rows and offsets visible in one commit, and tell who waits for the table."""
+    """Make rows and offsets visible in one commit, and update the table's asset."""
     from frazil.ingest.pipeline import publish_staged
     from frazil.workspace import open_workspace
-    from frazil_airflow.dag_runs import catch_up
+    from frazil_airflow.dag_runs import trigger_catch_up
 
     plan, work = BatchPlan.parse(planned), open_workspace(stream, run_id)
     published = publish_staged(work, plan, Staged.parse(staged), Verdict.parse(verdict))
-    catch_up(work.stream, plan)
+    trigger_catch_up(work.stream, plan)
     return published
 
 
@@ -105,7 +105,7 @@ def ingest_dag(stream: Stream) -> None:
     )
     def ingest() -> None:
         name, pool = stream.stream, choose_pool(stream)
-        # What is nearer to its end goes first, and all of it before maintenance.
+        # A batch near its end runs before a new one, and every batch before maintenance.
         planned = plan.override(priority_weight=2)(name)
         staged = stage.override(priority_weight=3, pool=pool)(name, planned)
         verdict = check.override(priority_weight=4)(name, planned, staged)

@@ -1,24 +1,24 @@
-"""### Maintenance: keep one table small, fast and able to go back.
+"""### Maintenance: compact one table, expire what is old, remove orphan files.
 
-**What.** `compact` rewrites small files into large ones. `expire_snapshots` forgets old
-snapshots, after their ledger entries are archived, and never the recovery point, the rollback
-window or a staged branch. `remove_orphans` deletes old files that nothing refers to. `expire_rows`
-takes out rows that are older than the stream file says, in a snapshot that lists them; without
-`maintenance.expire_rows` it takes none. `report` says what the table looks like afterwards and
-records the timeline. No other task adds, changes or loses a row, and no offset moves.
+**What.** `compact` rewrites small files into large ones. `expire_snapshots` expires old snapshots
+after their ledger entries are archived, but never the recovery point, the rollback window or a
+staging branch. `remove_orphans` deletes old files that nothing refers to. `expire_rows` deletes
+rows older than `maintenance.expire_rows` of the stream file, in a snapshot that lists them; without
+that setting it deletes none. `report` describes the table afterwards and records the timeline. No
+other task adds, changes or deletes a row, and offsets do not change.
 
-**When.** On `maintenance.schedule` of the stream file, without one each hour in the stream's own
-minute, or whenever you trigger it.
+**When.** On `maintenance.schedule` of the stream file, by default once an hour at a minute derived
+from the stream's name, or whenever you trigger it.
 
-**Inputs.** The stream file's `maintenance` section, the table, its ledger archive. `rewrite_all`
-compacts every file, also the large ones: after another partition spec or sort order, so that all
-are laid out by the present one. `dry_run` says what each task would do, and writes nothing.
+**Inputs.** The stream file's `maintenance` section, the table, its ledger archive. Rewrite all
+rewrites every file, also large ones: use it after the partition spec or the sort order changed. Dry
+run shows what each task would do, and writes nothing.
 
-**What a retry does.** Looks at the table again and does what is left to do; a task that finished
-finds nothing, but for `rewrite_all`, which rewrites again. Batches go on meanwhile.
+**What a retry does.** Reads the table again and does what is left; a task that had finished finds
+nothing to do, except that Rewrite all rewrites again. Batches continue meanwhile.
 
-**How to stop.** Pause the DAG. Marking a running task as failed ends its Spark work; what it had
-written is referred to by nothing, and a later `remove_orphans` takes it away.
+**How to stop.** Pause the DAG. If you mark a running task as failed, its Spark job ends; a later
+`remove_orphans` deletes the files it had written.
 """
 
 import logging
@@ -30,12 +30,10 @@ from airflow.sdk import TriggerRule, dag
 from frazil.streams.models import Stream
 from frazil.streams.schedules import default_maintenance_schedule
 from frazil_airflow.dag_loading import load_streams_to_parse
-from frazil_airflow.params import MaintenanceForm, ask_maintenance, read_form
+from frazil_airflow.params import MaintenanceForm, Params, maintenance_params, read_form
 from frazil_airflow.tasks import choose_pool, dag_tags, frazil_task, task_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from frazil.maintenance.messages import (
         CompactReport,
         ExpireReport,
@@ -48,8 +46,8 @@ log = logging.getLogger(__name__)
 
 
 @frazil_task
-def compact(stream: str, params: "Mapping[str, object]", run_id: str) -> "CompactReport":
-    """Rewrite small files and manifests; rows stay what they are."""
+def compact(stream: str, params: Params, run_id: str) -> "CompactReport":
+    """Rewrite small files and manifests; rows do not change."""
     from frazil.maintenance.compaction import compact_table
     from frazil.workspace import open_workspace
 
@@ -59,8 +57,8 @@ def compact(stream: str, params: "Mapping[str, object]", run_id: str) -> "Compac
 
 
 @frazil_task
-def expire_snapshots(stream: str, params: "Mapping[str, object]", run_id: str) -> "ExpireReport":
-    """Archive the ledger, then forget snapshots that nothing needs."""
+def expire_snapshots(stream: str, params: Params, run_id: str) -> "ExpireReport":
+    """Archive the ledger, then expire snapshots that nothing needs."""
     from frazil.maintenance.snapshot_expiry import expire_snapshots as expire
     from frazil.workspace import open_workspace
 
@@ -69,7 +67,7 @@ def expire_snapshots(stream: str, params: "Mapping[str, object]", run_id: str) -
 
 
 @frazil_task
-def remove_orphans(stream: str, params: "Mapping[str, object]", run_id: str) -> "OrphanReport":
+def remove_orphans(stream: str, params: Params, run_id: str) -> "OrphanReport":
     """Delete files that no snapshot and no branch refers to, once they are old enough."""
     from frazil.maintenance.orphans import remove_orphans as remove
     from frazil.workspace import open_workspace
@@ -79,8 +77,8 @@ def remove_orphans(stream: str, params: "Mapping[str, object]", run_id: str) -> 
 
 
 @frazil_task
-def expire_rows(stream: str, params: "Mapping[str, object]", run_id: str) -> "RowExpiryReport":
-    """Take out rows that are older than the stream file says; none where it says nothing."""
+def expire_rows(stream: str, params: Params, run_id: str) -> "RowExpiryReport":
+    """Delete rows older than `maintenance.expire_rows`; none without that setting."""
     from frazil.maintenance.row_expiry import expire_rows as expire
     from frazil.workspace import open_workspace
 
@@ -90,7 +88,7 @@ def expire_rows(stream: str, params: "Mapping[str, object]", run_id: str) -> "Ro
 
 @frazil_task
 def report(stream: str, run_id: str) -> "TableReport":
-    """Say how many files, bytes and snapshots the table has now, and record the timeline."""
+    """Return how many files, bytes and snapshots the table has, and record the timeline."""
     from frazil.errors import FrazilError
     from frazil.maintenance.tables import summarize_table
     from frazil.observability.timeline_table import record_timeline
@@ -101,7 +99,7 @@ def report(stream: str, run_id: str) -> "TableReport":
     try:
         record_timeline(work)
     except FrazilError as error:
-        log.warning("the timeline is recorded by the next run: %s", error)
+        log.warning("the timeline was not recorded; the next run records it: %s", error)
     return summary
 
 
@@ -122,8 +120,8 @@ def maintain_dag(stream: Stream) -> None:
     def maintain() -> None:
         name = stream.stream
         compacted = compact(name)
-        # A table that could not be compacted still needs its expiry: each runs whatever came
-        # before. The report needs all four, so that the run is as red as its reddest task.
+        # A table that could not be compacted still needs its expiry: each task runs even if one
+        # before it failed. The report needs all four, so that one failure fails the run.
         after = {"trigger_rule": TriggerRule.ALL_DONE}
         expired = expire_snapshots.override(**after)(name)
         removed = remove_orphans.override(**after)(name)
@@ -133,8 +131,8 @@ def maintain_dag(stream: Stream) -> None:
         compacted >> expired >> removed >> shortened
         [compacted, expired, removed, shortened] >> report(name)
 
-    # Put on last: each task would copy the form, a fifth of the parse of many streams.
-    maintain().params.update(ask_maintenance())
+    # Added last: otherwise each task copies the form, a fifth of the parse of many streams.
+    maintain().params.update(maintenance_params())
 
 
 for each in load_streams_to_parse("maintain"):

@@ -1,53 +1,55 @@
-"""### Replay dead letters: bring back records that did not fit, once their fault is mended.
+"""### Replay dead letters: restore rejected records after their fault was fixed.
 
-**What.** `check_parameters` looks at the form again. `redrive` decodes the chosen letters' raw
-bytes by today's stream file. As a dry run, which is the default, it says how many would come back
-and why the others still fail. Else it stages those that decode, lets the stream's suite judge them,
-and publishes them in a snapshot that lists each record. No offset moves.
+**What.** `check_parameters` checks the form. `redrive` decodes the raw bytes of the chosen dead
+letters with the current stream file. As a dry run, the default, it counts how many would be
+restored and why the others still fail. Otherwise it stages those that decode, checks them with the
+stream's suite, and publishes them in a snapshot that lists each record. Offsets do not change.
 
-**When.** Whenever you trigger it, first as a dry run: after the stream file was mended, or the
-release that decodes.
+**When.** Whenever you trigger it, first as a dry run: after the stream file was fixed, or a release
+that decodes the records was installed.
 
-**Inputs.** The stream, and which of its letters: by reason, by the time they were quarantined, by
-offsets, by schema id. What is left empty chooses all. `frazil dead-letters` shows what there is.
+**Inputs.** The stream, and which of its dead letters: by reason, by the time of quarantine, by
+offsets, by schema id. Empty fields choose all. `frazil dead-letters` lists the open ones.
 
-**What a retry does.** Nothing twice: a letter that is back does not count any more. A killed run is
-finished by the next one. Where another writer is faster three times the run fails and says so; run
-it again.
+**What a retry does.** Nothing twice: a restored dead letter is not open any more. The next run
+finishes a killed one. After three commit conflicts with other writers the run fails; trigger it
+again.
 
-**How to stop.** Mark the task as failed: that ends its Spark work, and what it had staged is
-invisible. To undo a redrive that was published, roll the table back.
+**How to stop.** Mark the task as failed: its Spark job ends, and staged rows stay invisible. To
+undo a published run, roll the table back.
 """
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow.sdk import Param, dag
+from airflow.sdk import Param
 
 from frazil.ledger.keys import DEAD_LETTER_REASONS
-from frazil.recovery.messages import DeadLetterChoice, parse_choice
-from frazil_airflow.params import ask_dry_run, ask_instant, ask_offsets, ask_stream
-from frazil_airflow.tasks import frazil_task, task_defaults
+from frazil.recovery.messages import DeadLetterChoice
+from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.params import Params, instant_param, offsets_param, read_form
+from frazil_airflow.tasks import frazil_task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from frazil.recovery.messages import RedriveAnswer
+
+SINCE = "Only dead letters quarantined at this time or later."
+UNTIL = "Only dead letters quarantined before this time."
 
 
 @frazil_task
-def check_parameters(params: "Mapping[str, object]", run_id: str) -> DeadLetterChoice:
-    """Refuse what the form let through: an unknown stream, an unknown field, an empty range."""
+def check_parameters(params: Params, run_id: str) -> DeadLetterChoice:
+    """Check the form again: stream, fields and ranges must exist."""
     from frazil.workspace import open_workspace
 
-    choice = parse_choice(dict(params))
+    choice = read_form(DeadLetterChoice, params)
     open_workspace(choice.stream, run_id)
     return choice
 
 
 @frazil_task
 def redrive(choice: str, run_id: str) -> "RedriveAnswer":
-    """Decode the letters again, and bring back those that fit unless this is a dry run."""
+    """Decode the dead letters again; publish those that fit unless this is a dry run."""
     from frazil.recovery.redrive import redrive_letters
     from frazil.workspace import open_workspace
 
@@ -55,44 +57,31 @@ def redrive(choice: str, run_id: str) -> "RedriveAnswer":
     return redrive_letters(open_workspace(chosen.stream, run_id), chosen)
 
 
-@dag(
-    dag_id="replay_dead_letters",
-    description="Dead letters come back into their table; a dry run by default",
-    doc_md=__doc__,
-    schedule=None,
-    catchup=False,
-    max_active_runs=1,
-    dagrun_timeout=timedelta(hours=2),
-    default_args=task_defaults("frazil"),
-    tags=["frazil", "manual"],
-    params={
-        "stream": ask_stream(),
-        "dry_run": ask_dry_run("come back"),
+@manual_dag(
+    "replay_dead_letters",
+    "Restore dead letters to their table",
+    {
         "reasons": Param(
             default=None,
             type=["null", "array"],
             items={"type": "string", "enum": list(DEAD_LETTER_REASONS)},
             examples=list(DEAD_LETTER_REASONS),
             title="Reasons",
-            description="Only letters with one of these reasons.",
+            description="Only dead letters with one of these reasons.",
         ),
-        "since": ask_instant(
-            "Quarantined since", "Only letters quarantined at this instant or later."
-        ),
-        "until": ask_instant("Quarantined before", "Only letters quarantined before this instant."),
-        "offsets": ask_offsets("Only letters of these ranges; empty for all."),
+        "since": instant_param("Quarantined since", SINCE),
+        "until": instant_param("Quarantined before", UNTIL),
+        "offsets": offsets_param("Only dead letters of these ranges; empty for all."),
         "schema_ids": Param(
             default=None,
             type=["null", "array"],
             items={"type": "integer", "minimum": 0},
             title="Schema ids",
-            description="Only letters whose value names one of these schemas: `[7, 8]`.",
+            description="Only dead letters whose value has one of these schema ids: `[7, 8]`.",
         ),
     },
+    dagrun_timeout=timedelta(hours=2),
 )
 def replay_dead_letters() -> None:
-    """Check the form, then bring letters back."""
+    """Check the form, then restore dead letters."""
     redrive(check_parameters())
-
-
-replay_dead_letters()

@@ -23,18 +23,15 @@ unavailable the text gives the reason, and that choice fails.
 """
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param, dag
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil_airflow.dag_runs import REVIEW_DAG
-from frazil_airflow.params import ReviewForm, ask_stream, read_form
+from frazil_airflow.params import Params, ReviewForm, read_form, stream_param, text_param
 from frazil_airflow.tasks import frazil_task, task_defaults
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ACCEPT, QUARANTINE, STOP = "Accept", "Quarantine", "Stop"
 
@@ -48,7 +45,7 @@ class Answer(TypedDict):
 
 
 @frazil_task
-def show(params: "Mapping[str, object]", run_id: str) -> dict[str, object]:
+def show(params: Params, run_id: str) -> dict[str, object]:
     """Check the form and describe the pending change; skip the run if there is none."""
     from frazil.schemas.review import show_schema_review
     from frazil.workspace import open_workspace
@@ -62,9 +59,7 @@ def show(params: "Mapping[str, object]", run_id: str) -> dict[str, object]:
 
 
 @frazil_task
-def decide(
-    shown: dict[str, str], answer: Answer, params: "Mapping[str, object]", run_id: str
-) -> str:
+def decide(shown: dict[str, str], answer: Answer, params: Params, run_id: str) -> str:
     """Apply the change, or record who quarantined or stopped it."""
     from frazil.ledger.authors import Author
     from frazil.schemas.evolution import accept_schema, quarantine_schema, stop_schema
@@ -92,12 +87,9 @@ def decide(
     is_paused_upon_creation=False,
     default_args=task_defaults("frazil"),
     params={
-        "stream": ask_stream(),
-        "review": Param(
-            None,
-            type=["null", "string"],
-            title="Review",
-            description="Review id, as `frazil review-schema` shows it; empty: the pending one.",
+        "stream": stream_param(),
+        "review": text_param(
+            "Review", "Review id, as `frazil review-schema` shows it; empty: the pending one."
         ),
     },
     tags=["frazil", "decision"],

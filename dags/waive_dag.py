@@ -1,71 +1,56 @@
-"""### Waive: let a blocked batch pass, exactly as it was planned.
+"""### Waive: publish a blocked batch although its check failed, exactly as it was planned.
 
-**What.** `waive` shows why the batch is blocked and where its rows wait. As a dry run, which is the
-default, that is all. Else it writes name and reason beside the plan, and the next run of
-`ingest__<stream>` publishes exactly that batch, never with more records that would hide the bad
-ones.
+**What.** `waive` shows why the batch is blocked and where its rows are staged. As a dry run, the
+default, that is all. Otherwise it records name and reason, and the next run of `ingest__<stream>`
+publishes exactly that batch, without further records in it.
 
-**When.** After a check failed and somebody looked at the rows. To change the suite or the stream
-file lets the stream go on as well, and needs no waiver.
+**When.** After a check failed and you looked at the rows. If you change the suite or the stream
+file instead, the stream continues without a waiver.
 
-**Inputs.** The stream and the id of the batch, as `frazil status` and the failed task say it. With
-`dry_run` off also who you are and why; both stay with the snapshot.
+**Inputs.** The stream and the id of the batch, which `frazil status` and the failed task show. With
+Dry run off also By and Reason; the snapshot keeps both.
 
-**What a retry does.** Writes the same again. Once the batch is published it is refused.
+**What a retry does.** Records the same again. It fails once the batch is published.
 
-**How to stop.** Mark the task as failed. A waiver is void as soon as the suite or the stream file
+**How to stop.** Mark the task as failed. A waiver ends as soon as the suite or the stream file
 changes.
 """
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from airflow.sdk import Param, dag
+from airflow.sdk import Param
 
-from frazil_airflow.outcomes import tell_decision
-from frazil_airflow.params import WaiverForm, ask_dry_run, ask_person, ask_stream, read_form
-from frazil_airflow.tasks import frazil_task, task_defaults
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.outcomes import describe_decision
+from frazil_airflow.params import Params, WaiverForm, read_form
+from frazil_airflow.tasks import frazil_task
 
 
 @frazil_task
-def waive(params: "Mapping[str, object]", run_id: str) -> str:
-    """Check the form, then show what is blocked, or let it pass."""
+def waive(params: Params, run_id: str) -> str:
+    """Check the form; show what is blocked, or record the waiver."""
     from frazil.recovery.decisions import waive_batch
     from frazil.workspace import open_workspace
 
     form = read_form(WaiverForm, params)
     decision = waive_batch(open_workspace(form.stream, run_id), form.batch, form.author)
-    return tell_decision(decision, dry_run=form.dry_run)
+    return describe_decision(decision, dry_run=form.dry_run)
 
 
-@dag(
-    dag_id="waive",
-    description="Let a blocked batch pass, exactly as it was planned; a dry run by default",
-    doc_md=__doc__,
-    schedule=None,
-    catchup=False,
-    max_active_runs=1,
-    dagrun_timeout=timedelta(hours=1),
-    default_args=task_defaults("frazil"),
-    tags=["frazil", "manual"],
-    params={
-        "stream": ask_stream(),
-        "dry_run": ask_dry_run("pass"),
+@manual_dag(
+    "waive",
+    "Publish a blocked batch exactly as it was planned",
+    {
         "batch": Param(
             type="string",
             pattern=r"^[0-9a-f]{32}$",
             title="Batch",
             description="Id of the blocked batch, 32 hex digits; `frazil status` shows it.",
         ),
-        **ask_person("known outage of the sensor"),
     },
+    reason="Why: `known outage of the sensor`.",
+    dagrun_timeout=timedelta(hours=1),
 )
 def waive_blocked() -> None:
-    """Look, or decide."""
+    """Run the one task."""
     waive()
-
-
-waive_blocked()

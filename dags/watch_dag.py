@@ -1,18 +1,18 @@
-"""### Watch: is each table as fresh as its stream file promises?
+"""### Watch: is each table as fresh as its stream file requires?
 
-**What.** `watch_fleet` compares for every stream file the stream's clock (what Kafka holds) with
-the table's clock (what was published) and names the cause of a difference. Its log has a line for
-each stream, a warning where one is behind `warn_seconds`. A stream that is behind `fail_seconds`,
-or whose stream file is broken, gets a task instance of its own, named after it, which fails: one
-stream's failure hides no other's. Where none fails, `watch_stream` is skipped.
+**What.** `watch_fleet` compares for every stream file the newest record in Kafka with the newest
+published record and determines the cause of a delay. Its log has a line for each stream, a warning
+for a delay above `warn_seconds`. A stream whose delay is above `fail_seconds`, or whose stream file
+is broken, gets a task instance of its own, named after it, which fails: so every failing stream is
+visible. If none fails, `watch_stream` is skipped.
 
-**When.** Every minute, apart from the ingest DAGs, so that it also speaks when those do not run.
+**When.** Every minute, apart from the ingest DAGs, so that it also reports when those do not run.
 
 **Inputs.** Offsets and timestamps from Kafka, snapshots from the tables, and from Airflow whether
 the stream's ingest DAG is paused. It writes nothing.
 
-**What a retry does.** Looks again. There is one, ten seconds later, for a broker or catalog that
-did not answer; a table that is too far behind fails at once, and the next run looks again.
+**What a retry does.** Checks again. There is one, ten seconds later, after a broker or catalog did
+not answer; too long a delay fails at once, and the next run checks again.
 
 **How to stop.** Pause the DAG. To stop it for one stream, raise `freshness` in its stream file.
 """
@@ -24,7 +24,7 @@ from airflow.sdk import dag
 
 from frazil_airflow.dag_loading import list_stream_names
 from frazil_airflow.metrics import send_gauges
-from frazil_airflow.outcomes import refuse_stale
+from frazil_airflow.outcomes import require_fresh
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @frazil_task
 def watch_fleet(run_id: str) -> list[str]:
-    """Compare the clocks of all streams; give the names of those that fail."""
+    """Check the freshness of all streams; return the names of those that fail."""
     from frazil_airflow.freshness_watch import find_failing
 
     return find_failing(list_stream_names(), run_id)
@@ -41,13 +41,13 @@ def watch_fleet(run_id: str) -> list[str]:
 
 @frazil_task
 def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
-    """Compare the stream's two clocks; fail when the table is too far behind."""
+    """Check one stream's freshness; fail if its delay is above `fail_seconds`."""
     from frazil.observability.watch import watch_stream as compare_clocks
     from frazil.workspace import open_workspace
     from frazil_airflow.dag_runs import is_paused
 
     paused = is_paused(f"ingest__{stream}")
-    return refuse_stale(
+    return require_fresh(
         send_gauges(compare_clocks(open_workspace(stream, run_id), is_paused=paused))
     )
 
@@ -65,12 +65,12 @@ def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
 )
 def watch() -> None:
     """Map a task over the streams that fail."""
-    first = 6  # a watch that waits for what it watches would be silent
+    first = 6  # above all tasks of ingest: a waiting watch reports nothing
     failing = watch_fleet.override(priority_weight=first)()
     watch_stream.override(
         map_index_template="{{ task.op_kwargs['stream'] }}",
         priority_weight=first,
-        max_active_tis_per_dagrun=2,  # and leaves slots to it
+        max_active_tis_per_dagrun=2,  # the other slots stay free for ingest
     ).expand(stream=failing)
 
 

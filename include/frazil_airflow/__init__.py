@@ -1,1 +1,1 @@
-"""What Frazil needs of Airflow: a task decorator, the parse of stream files, assets, a page."""
+"""Frazil in Airflow: task decorator, frame and forms of DAGs, assets, trigger, web pages."""

@@ -1,4 +1,4 @@
-"""A second person's word, asked for only where a plan says that it is needed."""
+"""The approval of a second person, requested only if a plan needs it."""
 
 from typing import Any, TypedDict
 
@@ -10,48 +10,50 @@ from frazil.recovery.messages import RecoveryPlan
 
 
 class ApproveLargeRecovery(ApprovalOperator):
-    """Wait under *Required Actions* before a recovery that takes much; let any other pass."""
+    """Wait under *Required Actions* if the plan needs an approval; otherwise succeed at once."""
 
     template_fields = (*ApprovalOperator.template_fields, "planned")
 
     def __init__(self, *, planned: XComArg | str, **settings: Any) -> None:  # noqa: ANN401 - Airflow's
-        """Take the plan of the task before."""
-        super().__init__(subject="May this rollback go on?", **settings)
+        """Store the plan, the result of the task before."""
+        super().__init__(subject="Apply this rollback?", **settings)
         self.planned: object = planned
 
     def execute(self, context: Context) -> object:
-        """Ask, or go on without a question."""
+        """Request an approval if the plan needs one."""
         plan = RecoveryPlan.parse(str(self.planned))
         if not plan.needs_approval:
-            self.log.info("no second person is needed: %s rows go", plan.rows_going)
+            self.log.info("no approval needed: %s rows would be removed", plan.rows_going)
             return None
-        who = f"{plan.request.by}: {plan.request.reason}"
-        self.subject = f"Roll {plan.table} back? {plan.rows_going} rows go ({who})"
+        author = f"{plan.request.by}: {plan.request.reason}"
+        rows = "1 row" if plan.rows_going == 1 else f"{plan.rows_going} rows"
+        self.subject = f"Roll back {plan.table} and remove {rows}? ({author})"
         self.body = f"```\n{plan.text}\n```"
         return super().execute(context)
 
 
 class Approval(TypedDict):
-    """What the question's task gives, where it was asked and answered."""
+    """The result of the approval task, if an approval was requested and given."""
 
     responded_by_user: dict[str, str] | None
 
 
-def refuse_unapproved(plan: RecoveryPlan, answer: Approval | None, asked_by: str | None) -> None:
-    """See that a plan that needs a second person has one, however its task came to be green.
+def require_approval(plan: RecoveryPlan, answer: Approval | None, triggered_by: str | None) -> None:
+    """Check that a second person approved, even if somebody marked the task as success.
 
     Raises:
-        AirflowFailException: nobody answered, or who asked did; nothing was written.
+        AirflowFailException: the approval is missing, or is by the user who triggered the run.
     """
     if not plan.needs_approval:
         return
     person = (answer["responded_by_user"] if answer else None) or {}
     answered = {*person.values()} - {""}
-    if answered and asked_by and asked_by not in answered:
+    if answered and triggered_by and triggered_by not in answered:
         return
-    who = f"answered by {', '.join(sorted(answered))}" if answered else "answered by nobody"
+    approved = f"approved by {', '.join(sorted(answered))}" if answered else "not approved"
     raise AirflowFailException(
-        f"stream {plan.stream}: this rollback needs a second person; it was triggered by "
-        f"{asked_by or 'nobody who is known'} and {who}; nothing was written. Next: let one user "
-        "trigger it again with the same words, and another one approve it under Required Actions"
+        f"stream {plan.stream}: this rollback needs the approval of a second person. It was "
+        f"triggered by {triggered_by or 'an unknown user'} and {approved}; nothing was written.\n"
+        "Next: trigger it again with the same form, and let another user approve it under "
+        "Required Actions"
     )

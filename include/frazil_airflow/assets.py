@@ -1,6 +1,6 @@
-"""The table as an Airflow asset: who waits for it may start when a batch is visible.
+"""The table as an Airflow asset: DAGs scheduled on it start when a batch is visible.
 
-An event tells; it never decides. Airflow may lose one, so no plan ever comes from an event.
+Events only notify. Airflow may lose one, so Frazil plans from Kafka and the table, never from them.
 """
 
 from airflow.sdk import Asset, Context
@@ -23,10 +23,10 @@ def table_asset(stream: Stream) -> Asset:
 
 
 def announce_snapshot(published: Published, context: Context) -> None:
-    """Attach the new snapshot to the task's asset event, or take the event back.
+    """Attach the new snapshot to the task's asset event; send no event for an older batch.
 
-    A batch that was on main already is no news: a task that is run again must change nothing.
-    Airflow sends an event for every outlet that the task has when it ends well.
+    Airflow sends an event for every outlet that a successful task has. A repeated task that finds
+    its batch published must not trigger other DAGs again, so its outlets are removed.
     """
     task = context["task"]
     if published.outcome == "ALREADY":
@@ -36,9 +36,9 @@ def announce_snapshot(published: Published, context: Context) -> None:
 
 
 def describe_snapshot(published: Published) -> dict[str, JsonValue]:
-    """Give what an event carries: ids, offsets and counts, never values of records.
+    """Return the event's content: ids, offsets and counts, never values of records.
 
-    The id stands there twice: Airflow's pages round numbers as long as these, texts they leave.
+    The snapshot id is there twice, also as text, because Airflow's pages round long numbers.
     """
     return {
         "stream": published.stream,

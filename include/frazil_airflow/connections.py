@@ -1,4 +1,4 @@
-"""Airflow's own connections, for what the environment does not define."""
+"""Airflow's connections, for ids that the environment does not define."""
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -7,12 +7,12 @@ from frazil.connections import Connection, add_resolver
 
 
 def use_airflow_connections() -> None:
-    """Let Airflow answer for a connection id after the environment."""
+    """Look connection ids up in Airflow if the environment does not define them."""
     add_resolver(find_airflow_connection)
 
 
 def find_airflow_connection(connection_id: str) -> Connection | None:
-    """Ask Airflow's secrets backends and database for a connection."""
+    """Return a connection from Airflow's secrets backends or database; None if there is none."""
     try:
         found = BaseHook.get_connection(connection_id)
     except AirflowNotFoundException:

@@ -1,7 +1,7 @@
-"""Which streams a DAG file makes DAGs of, and how a broken stream file shows itself.
+"""The streams for which a DAG file defines DAGs, and the error of a broken stream file.
 
-Airflow schedules nothing of a file that has an import error. So the files that define DAGs leave
-broken stream files out, and `check_streams_dag.py`, which defines none, has the error instead.
+Airflow runs no DAG of a file with an import error. So the files that define DAGs skip broken stream
+files, and `check_streams_dag.py`, which defines none, raises the error.
 """
 
 import contextlib
@@ -20,24 +20,24 @@ SEPARATOR = "__"
 def load_streams_to_parse(kind: str) -> tuple[Stream, ...]:
     """Load the streams of the `<kind>__<stream>` DAGs that this parse must define.
 
-    The scheduler's parse wants every sound stream. A task's own parse wants its DAG alone: with a
-    hundred streams, reading the other ninety-nine files would cost each task most of a second.
+    The DAG processor needs every valid stream. A task needs only its own DAG: with a hundred
+    streams, reading the other files would cost each task most of a second.
 
     Raises:
-        StreamFileError, UnknownStreamError: in a task, its stream's file is broken or gone.
+        StreamFileError, UnknownStreamError: in a task, its stream's file is broken or missing.
     """
     dag_id = get_parsing_context().dag_id
     if dag_id is None:
-        # Without a folder there is no DAG to define; `check_streams_dag.py` has that error too.
+        # Without the folder no DAG is defined; `check_streams_dag.py` raises that error too.
         return load_readable_streams(streams_dir())[0] if streams_dir().is_dir() else ()
     wanted, _, stream = dag_id.partition(SEPARATOR)
     return (load_stream(streams_dir(), stream),) if wanted == kind else ()
 
 
 def list_stream_names() -> list[str]:
-    """Name the streams by their files, also those whose file is broken, and those of routes.
+    """Return the names of all streams, of broken files and of routes too.
 
-    Only files that may have a route are loaded: DAGs of the whole fleet ask at each parse.
+    Only files that may contain a route are loaded, because several DAG files call this at parse.
     """
     return sorted(name for path in streams_dir().glob("*.yaml") for name in _list_names(path))
 
@@ -49,11 +49,11 @@ def _list_names(path: Path) -> list[str]:
     return [path.stem]
 
 
-def refuse_broken_streams() -> None:
+def validate_stream_files() -> None:
     """Raise one error that lists every broken stream file.
 
     Raises:
-        StreamFileError: with file, line and field of each; also if there is no folder at all.
+        StreamFileError: with file, line and field of each; also if the folder is missing.
     """
     _, errors = load_readable_streams(streams_dir())
     if errors:

@@ -1,7 +1,7 @@
-"""Airflow from within a task: start a run (a question, the next batch), see whether a DAG rests.
+"""Airflow from within a task: trigger a run of another DAG, read whether a DAG is paused.
 
-The one place of Airflow's messages between a task and its supervisor: tasks of their own in every
-ingest DAG would be the public way. Pinned version; tests/e2e fails if it changes.
+This is the only module that uses Airflow's messages between a task and its supervisor: operators
+that trigger runs would be two more tasks in each ingest DAG. tests/e2e fails if they change.
 """
 
 import logging
@@ -20,44 +20,44 @@ REVIEW_DAG = "review_schema"
 log = logging.getLogger(__name__)
 
 
-def ask_for_review(error: SchemaReviewError, stream: str) -> None:
-    """Start the DAG that puts the question, once for each review: its run has the review's name."""
+def trigger_schema_review(error: SchemaReviewError, stream: str) -> None:
+    """Trigger the DAG `review_schema` once for each review, whose id is part of the run's id."""
     conf = {"stream": stream, "review": error.review_id}
-    _start(REVIEW_DAG, f"{stream}__{error.review_id}", conf)
+    _trigger(REVIEW_DAG, f"{stream}__{error.review_id}", conf)
 
 
-def catch_up(stream: Stream, plan: BatchPlan) -> None:
-    """Start the next run where a batch was as large as it may be: more waits (features B6).
+def trigger_catch_up(stream: Stream, plan: BatchPlan) -> None:
+    """Trigger the next run after a batch of `max_records`, or one that ended too late.
 
-    So where it took so long that what came meanwhile is late already. Its run has the batch's name,
-    so that a repeated publish starts no second one. A run too many finds nothing and skips.
+    The batch's id is part of the run's id, so that a repeated publish triggers no second run. A run
+    without new records skips its tasks.
     """
-    if stream.batch.is_continuous:  # the next run starts anyway, and only one may
+    if stream.batch.is_continuous:  # Airflow starts the next run itself
         return
     seconds = time.time() - plan.ended_at_ms / 1000 if plan.ended_at_ms else 0
     is_full = count_offsets(plan.offset_ranges) >= stream.batch.max_records
     if is_full or seconds > stream.freshness.warn_seconds:
-        _start(f"ingest__{stream.stream}", f"catch_up__{plan.batch_id}", {})
+        _trigger(f"ingest__{stream.stream}", f"catch_up__{plan.batch_id}", {})
 
 
 def is_paused(dag_id: str) -> bool:
-    """Say whether people paused a DAG; one that cannot be asked about is not called paused."""
+    """Return whether a DAG is paused; False if Airflow does not answer."""
     try:
         answer = task_runner.SUPERVISOR_COMMS.send(GetDag(dag_id=dag_id))
-    except Exception as failure:  # noqa: BLE001 - a cause less to name, no failure of the watch
-        log.warning("whether DAG %s is paused is not known: %s", dag_id, failure)
+    except Exception as failure:  # noqa: BLE001 - the watch goes on without this cause
+        log.warning("cannot read whether DAG %s is paused: %s", dag_id, failure)
         return False
     return isinstance(answer, DagResult) and answer.is_paused
 
 
-def _start(dag_id: str, run_id: str, conf: dict[str, str]) -> None:
-    """Start a run; whatever goes wrong is only logged, since the schedule or a person goes on."""
+def _trigger(dag_id: str, run_id: str, conf: dict[str, str]) -> None:
+    """Trigger a run; a failure is only logged, because the stream's schedule goes on."""
     try:
         answer = task_runner.SUPERVISOR_COMMS.send(
             TriggerDagRun(dag_id=dag_id, run_id=run_id, conf=conf)
         )
     except Exception as failure:  # noqa: BLE001 - see above
-        log.warning("DAG %s was not started: %s", dag_id, failure)
+        log.warning("DAG %s was not triggered: %s", dag_id, failure)
         return
     if isinstance(answer, ErrorResponse):
         log.info("DAG %s, run %s: %s", dag_id, run_id, answer.error.value)

@@ -1,4 +1,4 @@
-"""Freshness as gauges, sent wherever Airflow sends its own (`[metrics]`: StatsD, OpenTelemetry)."""
+"""Freshness as gauges, sent with Airflow's own metrics (`[metrics]`: StatsD, OpenTelemetry)."""
 
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,9 @@ LEVELS = ("ok", "warn", "fail")
 
 
 def send_gauges(report: "FreshnessReport") -> "FreshnessReport":
-    """Send what was measured of a stream as `frazil.<stream>.<gauge>`; nothing where none was.
+    """Send the measured values as `frazil.<stream>.<gauge>`, and return the report.
 
-    The level is always sent: 0 for ok, 1 for warn, 2 for fail.
+    A value that was not measured is not sent. The level always is: 0 ok, 1 warn, 2 fail.
     """
     gauge(f"frazil.{report.stream}.level", LEVELS.index(report.level))
     for name in GAUGES:

@@ -1,4 +1,4 @@
-"""How an answer or an error of Frazil ends a task in Airflow."""
+"""How a result or an error of Frazil ends a task in Airflow."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -23,47 +23,47 @@ if TYPE_CHECKING:
 
 
 def choose_outcome(error: FrazilError) -> Exception:
-    """Map an error to what Airflow does about it: skip, try again, or fail at once.
+    """Return the exception that makes Airflow skip the task, retry it, or fail it at once.
 
-    Superseded is no failure: another run was faster and nothing was written. What is not retryable
-    waits for a person or for the next run's fresh plan; asking again would only cost time.
+    A superseded task is skipped: another run was faster and nothing was written. An error that is
+    not retryable needs a person or the next run's new plan, so a retry would only take time.
     """
     if isinstance(error, SupersededError):
         return AirflowSkipException(str(error))
     return error if error.retryable else AirflowFailException(f"{error.code}: {error}")
 
 
-def refuse_stale(report: "FreshnessReport") -> "FreshnessReport":
-    """Turn a verdict on freshness into the task's end; a warning ends green.
+def require_fresh(report: "FreshnessReport") -> "FreshnessReport":
+    """Return the report of a stream that is fresh enough; a warning is.
 
     Raises:
-        UnavailableError: broker or catalog did not answer; the watch's retry looks again.
-        AirflowFailException: the table is further behind than its stream file allows.
+        UnavailableError: broker or catalog did not answer; the task is retried.
+        AirflowFailException: the delay is longer than the stream file allows.
     """
-    if report.cause in DOWN:  # may be gone in ten seconds
+    if report.cause in DOWN:  # may answer again in ten seconds
         raise UnavailableError(report.text, str(report.next_step))
     if report.level == "fail":
         raise AirflowFailException(describe(report))
     return report
 
 
-def refuse_unready(card: "Scorecard") -> "Scorecard":
-    """Turn a scorecard into the task's end; warnings end green.
+def require_ready(card: "Scorecard") -> "Scorecard":
+    """Return a scorecard without failed checks; warnings are allowed.
 
     Raises:
-        AirflowFailException: a line is red.
+        AirflowFailException: a check failed.
     """
     if not card.ready:
         raise AirflowFailException(card.text)
     return card
 
 
-def refuse_failed_drill(report: "DrillReport") -> "DrillReport":
-    """Turn a drill's report into the task's end.
+def require_passed(report: "DrillReport") -> "DrillReport":
+    """Return the report of a drill that passed.
 
     Raises:
-        AirflowSkipException: it cannot run here.
-        AirflowFailException: it did not pass.
+        AirflowSkipException: the drill cannot run here.
+        AirflowFailException: the drill did not pass.
     """
     if report.skipped:
         raise AirflowSkipException(report.text)
@@ -72,57 +72,59 @@ def refuse_failed_drill(report: "DrillReport") -> "DrillReport":
     return report
 
 
-def refuse_different(compared: "Comparison") -> str:
-    """Turn a comparison into the task's end.
+def require_equal(compared: "Comparison") -> str:
+    """Return the text of a comparison whose sides are equal.
 
     Raises:
-        AirflowFailException: the two differ, or have nothing in common.
+        AirflowFailException: the sides differ, or have no offsets in common.
     """
-    told = "\n".join((f"{compared.verdict}: {compared.text}", *compared.findings))
+    text = "\n".join((f"{compared.verdict}: {compared.text}", *compared.findings))
     if compared.verdict != "equal":
-        raise AirflowFailException(told)
-    return told
+        raise AirflowFailException(text)
+    return text
 
 
-def tell_decision(decision: "Decision", *, dry_run: bool) -> str:
-    """Say what was decided; of a dry run that nothing was written, and what does it."""
-    told = f"{decision.kind}: {decision.text}"
-    if not dry_run:
-        return told
-    return f"{told}\nNothing was written; `by`, `reason` and `dry_run` off do it"
+def describe_decision(decision: "Decision", *, dry_run: bool) -> str:
+    """Describe a decision; of a dry run also how to apply it."""
+    text = f"{decision.kind}: {decision.text}"
+    apply = "Nothing was written. To apply: enter By and Reason and turn off Dry run."
+    return f"{text}\n{apply}" if dry_run else text
 
 
 def choose_log_level(answer: object) -> int:
-    """Log an answer that warns as a warning, so that Airflow's filter of log levels finds it."""
+    """Return WARNING for a result of level `warn`, otherwise INFO."""
     return logging.WARNING if getattr(answer, "level", None) == "warn" else logging.INFO
 
 
-def end_without_work(task: BaseOperator) -> DownstreamTasksSkipped:
-    """End a run that found nothing to read: this task is done, the others are skipped."""
+def skip_downstream(task: BaseOperator) -> DownstreamTasksSkipped:
+    """Return the exception that ends a task as a success and skips all tasks after it."""
     tasks = sorted(task.get_flat_relative_ids(upstream=False))
     return DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
 
 
 def describe(answer: object) -> str:
-    """Say for people, in the task's log, what a step did."""
+    """Describe the result of a step for the task's log."""
     match answer:
         case NothingToRead():
-            return f"nothing new in Kafka; {answer.table} stays at epoch {answer.epoch}"
+            return f"no new records; {answer.table} stays at epoch {answer.epoch}"
         case BatchPlan():
-            return f"batch {answer.batch_id} on epoch {answer.base_epoch}: {_format(answer.ranges)}"
+            return (
+                f"batch {answer.batch_id} after epoch {answer.base_epoch}: {_format(answer.ranges)}"
+            )
         case Staged():
             return (
-                f"read {answer.rows_read}, staged {answer.rows_written} rows on {answer.attempt}; "
-                f"{answer.rows_quarantined} dead letters, {answer.rows_skipped} skipped"
+                f"records read: {answer.rows_read}; rows staged on {answer.attempt}: "
+                f"{answer.rows_written}; dead letters: {answer.rows_quarantined}; "
+                f"records skipped: {answer.rows_skipped}"
             )
         case Verdict():
             failed = [result.line for result in answer.results if not result.success]
-            count = f"{len(failed)} of {len(answer.results)} expectations failed"
+            count = f"failed expectations: {len(failed)} of {len(answer.results)}"
             return "\n".join((f"{answer.outcome}: {count}", *failed))
         case Published():
             return (
-                f"{answer.outcome}: {answer.rows_written} rows as snapshot {answer.snapshot_id} of "
-                f"{answer.table}, epoch {answer.epoch}: {_format(answer.ranges)}"
+                f"{answer.outcome}: snapshot {answer.snapshot_id} of {answer.table}, epoch "
+                f"{answer.epoch}, rows: {answer.rows_written}, offsets: {_format(answer.ranges)}"
             )
     next_step = getattr(answer, "next_step", None)
     return f"{getattr(answer, 'text', answer)}" + (f"\nNext: {next_step}" if next_step else "")

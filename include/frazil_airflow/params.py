@@ -1,7 +1,7 @@
-"""Forms of manual DAGs: what was filled in becomes a message, or an error that names the field."""
+"""Forms of DAGs: their fields, and the run's parameters as a checked message."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from airflow.sdk import Param
 from airflow.sdk.log import mask_secret
@@ -15,43 +15,49 @@ from frazil.messages import Message
 from frazil.streams.models import STREAM_NAME
 from frazil_airflow.dag_loading import list_stream_names
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+Params: TypeAlias = Mapping[str, object]
+"""The parameters of a run, as Airflow hands them to a task."""
+
 Form = TypeVar("Form", bound=Message)
 
 
 class StreamForm(Message):
-    """What most forms ask: a stream by its name."""
+    """The name of a stream."""
 
     stream: str
 
 
 class ReviewForm(StreamForm):
-    """The review of a changed stream file; without an id, the one that waits now."""
+    """The review of a schema change; without an id, the pending one."""
 
     review: str | None = None
 
 
 class DrillForm(StreamForm):
-    """A drill, with the connections of a stream."""
+    """A drill, and the stream whose connections it uses."""
 
     drill: str
     keep: bool = False
 
 
 class ReadinessForm(Message):
-    """The worst outage that retention has to cover, in hours."""
+    """The longest outage that Kafka's retention must cover, in hours."""
 
     outage_hours: int = Field(ge=1)
 
 
 class MaintenanceForm(Message):
-    """Whether maintenance only looks, and whether it compacts every file."""
+    """Whether maintenance is a dry run, and whether it rewrites every file."""
 
     dry_run: bool
     rewrite_all: bool
 
 
 class DecisionForm(StreamForm):
-    """What a named person decides; name and reason are needed as soon as it is no dry run."""
+    """A decision; name and reason are required unless it is a dry run."""
 
     by: str = ""
     reason: str = ""
@@ -59,29 +65,29 @@ class DecisionForm(StreamForm):
 
     @property
     def author(self) -> Author | None:
-        """Give who decides; nobody in a dry run, which only looks.
+        """Return who decides and why; None in a dry run.
 
         Raises:
-            ConfigurationError: it is no dry run, and name or reason are missing.
+            ConfigurationError: name or reason is missing, and it is not a dry run.
         """
         return None if self.dry_run else Author(self.by, self.reason)
 
 
 class WaiverForm(DecisionForm):
-    """The blocked batch that may pass."""
+    """The blocked batch to waive."""
 
     batch: str
 
 
 class AdoptionForm(DecisionForm):
-    """Where another writer's rows keep their coordinates, and whether holes are given up."""
+    """The columns with the rows' Kafka coordinates, and whether missing offsets are accepted."""
 
     columns: str | None = None
     accept_holes: bool = False
 
 
-def ask_stream() -> Param:
-    """Ask for a stream by its name; the files that are there are offered."""
+def stream_param() -> Param:
+    """Return the field for a stream's name, with the names of all stream files as examples."""
     return Param(
         type="string",
         pattern=STREAM_NAME,
@@ -91,73 +97,75 @@ def ask_stream() -> Param:
     )
 
 
-def ask_dry_run(what: str) -> Param:
-    """Ask whether to do it; the answer is no until somebody says otherwise."""
-    description = f"Say what would {what}, and write nothing."
-    return Param(default=True, type="boolean", title="Dry run", description=description)
+def flag_param(title: str, description: str, *, default: bool = False) -> Param:
+    """Return a field for yes or no."""
+    return Param(default=default, type="boolean", title=title, description=description)
 
 
-def ask_maintenance() -> dict[str, Param]:
-    """Ask how to maintain; the schedule takes what stands there."""
-    asked = {
-        "dry_run": "Say what each task would do, and write nothing.",
-        "rewrite_all": "Compact every file, by the present partition spec and sort order.",
-    }
+def dry_run_param(*, default: bool = True) -> Param:
+    """Return the field that makes a run a preview."""
+    return flag_param("Dry run", "Preview only; nothing is changed.", default=default)
+
+
+def maintenance_params() -> dict[str, Param]:
+    """Return the form of maintenance; scheduled runs use its defaults."""
+    rewrite_all = "Rewrite every file with the current partition spec and sort order."
     return {
-        name: Param(
-            default=False,
-            type="boolean",
-            title=name.replace("_", " ").capitalize(),
-            description=description,
-        )
-        for name, description in asked.items()
+        "dry_run": dry_run_param(default=False),
+        "rewrite_all": flag_param("Rewrite all", rewrite_all),
     }
 
 
-def ask_person(example: str, why: str = "Why") -> dict[str, Param]:
-    """Ask who decides, and why; `example` is a reason."""
-    asked = {"by": ("Who decides", "jane@example.org"), "reason": (why, example)}
+def author_params(reason: str) -> dict[str, Param]:
+    """Return the fields for who decides and why; `reason` describes the second, with an example."""
+    fields = {"by": "Who decides: `jane@example.org`.", "reason": reason}
     return {
         name: Param(
             default="",
             type="string",
             title=name.capitalize(),
-            description=f"{question}: `{answer}`. Needed unless it is a dry run.",
+            description=f"{description} Required unless Dry run is on.",
         )
-        for name, (question, answer) in asked.items()
+        for name, description in fields.items()
     }
 
 
-def ask_offsets(otherwise: str = "") -> Param:
-    """Ask for exact ranges; `otherwise` says what a field left empty means."""
-    form = "One range per line, the end exclusive: `flights:0:100-200`."
+def offsets_param(meaning: str = "") -> Param:
+    """Return the field for offset ranges; `meaning` says what they choose, and what empty means."""
+    example = "One range per line, the end exclusive: `flights:0:100-200`."
     return Param(
         default=None,
         type=["null", "array"],
         items={"type": "string", "pattern": RANGE_PATTERN},
         title="Offsets",
-        description=f"{form} {otherwise}".strip(),
+        description=f"{example} {meaning}".strip(),
     )
 
 
-def ask_instant(title: str, description: str) -> Param:
-    """Ask for an instant that may be left out."""
+def instant_param(title: str, description: str) -> Param:
+    """Return an optional field for an instant."""
+    return text_param(title, f"{description} Example: `2026-01-31T08:00:00Z`.", format="date-time")
+
+
+def count_param(title: str, description: str, *, minimum: int) -> Param:
+    """Return an optional field for a number."""
     return Param(
         default=None,
-        type=["null", "string"],
-        format="date-time",
+        type=["null", "integer"],
+        minimum=minimum,
         title=title,
-        description=f"{description} As `2026-01-31T08:00:00Z`.",
+        description=description,
     )
 
 
-def ask_text(title: str, description: str) -> Param:
-    """Ask for a text that may be left out."""
-    return Param(default=None, type=["null", "string"], title=title, description=description)
+def text_param(title: str, description: str, **schema: str) -> Param:
+    """Return an optional field for a text; `schema` adds JSON Schema keywords."""
+    form: dict[str, Any] = {"type": ["null", "string"], **schema}
+    return Param(default=None, title=title, description=description, **form)
 
 
-def ask_side(title: str, description: str) -> Param:
-    """Ask for one side of a comparison; streams are offered, any table may be named."""
+def table_param(title: str, description: str) -> Param:
+    """Return the field for a table or a stream, with the names of all streams as examples."""
     return Param(
         type="string",
         minLength=1,
@@ -167,27 +175,36 @@ def ask_side(title: str, description: str) -> Param:
     )
 
 
-def read_form(form: type[Form], params: Mapping[str, object]) -> Form:
-    """Read a run's parameters; fields that were left empty keep their defaults.
+def read_form(form: type[Form], params: Params) -> Form:
+    """Read a run's parameters; an empty field gets its default.
 
-    The form checks types, the REST API takes any `conf`: so every field is looked at again here.
+    The web form checks types; the REST API accepts any `conf`, so every field is checked again.
 
     Raises:
-        ConfigurationError: unknown fields, missing ones, values of another type.
+        ConfigurationError: a field is unknown or missing, or has a value of another type.
     """
     given = {name: value for name, value in params.items() if value not in (None, "")}
     try:
         return form.model_validate(given)
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         known = ", ".join(name for name in form.model_fields if name != "v")
         raise ConfigurationError(
-            f"the form cannot be read: {faults}", f"trigger again; the fields are {known}"
+            " ".join(map(_describe_fault, error.errors())),
+            f"trigger the DAG again with these fields: {known}",
         ) from error
 
 
-def read_erasure(params: Mapping[str, object]) -> ErasureRequest:
-    """Read the form of an erasure, and keep its keys out of the task's log.
+def _describe_fault(fault: "ErrorDetails") -> str:
+    """Describe one error of Pydantic in a sentence that names the field."""
+    field = ".".join(map(str, fault["loc"]))
+    known = {"extra_forbidden": "Unknown field", "missing": "Missing field"}
+    if fault["type"] in known:
+        return f"{known[fault['type']]}: {field}."
+    return f"{field}: {fault['msg']}." if field else f"{fault['msg']}."
+
+
+def read_erasure(params: Params) -> ErasureRequest:
+    """Read the form of an erasure, and mask its keys in the task's log.
 
     Raises:
         ConfigurationError: see `read_form`.

@@ -1,8 +1,8 @@
 """Wait for new records without a worker: the first task of a continuous stream's run.
 
-Airflow's triggerer asks Kafka each second; the task starts and ends there. A wake-up may be lost,
-as with the triggerer's process, so a run also goes on after some minutes without one: it plans,
-finds nothing and ends. The triggerer keeps this module's imports: restart it after an upgrade.
+The trigger asks Kafka every second in Airflow's triggerer, where the task starts and ends. It also
+ends after five minutes without new records, because an event may be lost: that run plans, finds
+nothing and ends. The triggerer keeps imported modules: restart it after an upgrade.
 """
 
 import asyncio
@@ -20,27 +20,27 @@ from frazil_airflow.connections import use_airflow_connections
 
 POLL_SECONDS = 1.0
 HEARTBEAT_SECONDS = 300.0
-LOOK_AGAIN_SECONDS = 30.0
-"""So soon a rollback is noticed, which no record tells."""
+REPLAN_SECONDS = 30.0
+"""How often the table is read again: a rollback changes the next offsets without a new record."""
 
-TROUBLE_SECONDS = 60.0
-"""What stands in the way of the next batch is told by a failing run, but not every second."""
+ERROR_PAUSE_SECONDS = 60.0
+"""The pause before a run that will fail, so that it does not fail every second."""
 
 FIRST_PAUSE_SECONDS = 5.0
 
 BEGINNING = "the beginning"
-"""Where a stream stands that has not begun."""
+"""The position of a stream without a batch."""
 
 log = logging.getLogger(__name__)
 
 
 class WaitForRecords(BaseOperator):
-    """Wait in the triggerer until a stream has something to read."""
+    """Wait in the triggerer until a stream has new records."""
 
     start_from_trigger = True
 
     def __init__(self, *, stream: str, **settings: Any) -> None:  # noqa: ANN401 - BaseOperator's
-        """Name the trigger that the scheduler starts; no worker takes part."""
+        """Store the trigger that the scheduler starts without a worker."""
         super().__init__(**settings)
         self.start_trigger_args = StartTriggerArgs(
             trigger_cls=f"{NewRecordsTrigger.__module__}.{NewRecordsTrigger.__qualname__}",
@@ -49,84 +49,82 @@ class WaitForRecords(BaseOperator):
         )
 
     def execute(self, context: object) -> None:
-        """Go on; the trigger ends the task, so nobody comes here unless somebody clears it."""
+        """Succeed at once; only a cleared task gets here, since the trigger ends the task."""
 
 
 class NewRecordsTrigger(BaseTrigger):
-    """End a task when Kafka has records that the table has not, or after a while."""
+    """End a task when Kafka has records that the table has not, or after five minutes."""
 
     def __init__(self, stream: str) -> None:
-        """Keep the stream's name; its file is read when the wait begins."""
+        """Store the stream's name; its file is read when the wait begins."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.stream = stream
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what Airflow keeps in its database."""
+        """Return the class path and the arguments, which Airflow stores in its database."""
         return f"{type(self).__module__}.{type(self).__qualname__}", {"stream": self.stream}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Ask until there is something to do."""
+        """Poll Kafka until there are new records, then end the task."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + HEARTBEAT_SECONDS
+        deadline = loop.time() + HEARTBEAT_SECONDS
         try:
             watch = await asyncio.to_thread(watch_records, self.stream)
-            again = loop.time() + LOOK_AGAIN_SECONDS
+            replan_at = loop.time() + REPLAN_SECONDS
             for _ in range(round(HEARTBEAT_SECONDS / POLL_SECONDS)):
-                if await asyncio.to_thread(watch.has_records) or loop.time() > until:
+                if await asyncio.to_thread(watch.has_records) or loop.time() > deadline:
                     break
                 await asyncio.sleep(POLL_SECONDS)
-                if loop.time() > again:
+                if loop.time() > replan_at:
                     watch = await asyncio.to_thread(watch_records, self.stream)
-                    again = loop.time() + LOOK_AGAIN_SECONDS
-            await asyncio.sleep(choose_pause(count_wakes(self.stream, watch.stands_at)))
+                    replan_at = loop.time() + REPLAN_SECONDS
+            await asyncio.sleep(choose_pause(count_failed_runs(self.stream, watch.position)))
         except FrazilError as error:
             log.warning("%s: %s", error.code, error)
-            await asyncio.sleep(TROUBLE_SECONDS)
+            await asyncio.sleep(ERROR_PAUSE_SECONDS)
         except Exception:
-            log.exception(
-                "stream %s: nobody can say whether there is something to read", self.stream
-            )
-            await asyncio.sleep(TROUBLE_SECONDS)
+            log.exception("stream %s: cannot check Kafka for new records", self.stream)
+            await asyncio.sleep(ERROR_PAUSE_SECONDS)
         yield TaskSuccessEvent()
 
 
 @dataclass(frozen=True)
-class Watch:
-    """What a stream waits for; where it stands, if a batch can be planned from there already."""
+class RecordWatch:
+    """A check for new records, and the stream's position if a batch can be planned already."""
 
     has_records: Callable[[], bool]
-    stands_at: str | None = None
+    position: str | None = None
 
 
-_woken: dict[str, tuple[str, int]] = {}
+_last_positions: dict[str, tuple[str, int]] = {}
 
 
-def count_wakes(stream: str, stands_at: str | None) -> int:
-    """Count the earlier wake-ups that left the stream where it stands: their runs failed.
+def count_failed_runs(stream: str, position: str | None) -> int:
+    """Return how many runs in a row left the stream at this position: they failed.
 
-    Not by the batch's id: with each record that comes the next batch is another.
+    The position, not the batch's id, because every new record gives the next batch another id.
     """
-    if stands_at is None:
+    if position is None:
         return 0
-    place, count = _woken.get(stream, ("", 0))
-    count = count + 1 if place == stands_at else 0
-    _woken[stream] = stands_at, count
+    last, count = _last_positions.get(stream, ("", 0))
+    count = count + 1 if last == position else 0
+    _last_positions[stream] = position, count
     return count
 
 
 def choose_pause(failed: int) -> float:
-    """Choose the seconds before a run that has failed so often: what soon passes waits little."""
-    steps = min(failed, 9)  # a number with an end: a stream may fail for weeks
-    return min(FIRST_PAUSE_SECONDS * 3 ** (steps - 1), TROUBLE_SECONDS) if failed else 0.0
+    """Return the seconds before the next run after so many failed ones: 5, 15, 45, then 60."""
+    steps = min(failed, 9)  # keeps the power small: a stream may fail for weeks
+    return min(FIRST_PAUSE_SECONDS * 3 ** (steps - 1), ERROR_PAUSE_SECONDS) if failed else 0.0
 
 
-def watch_records(stream: str) -> Watch:
-    """Plan once without writing, and give a question that only Kafka answers.
+def watch_records(stream: str) -> RecordWatch:
+    """Plan once without writing, and return a check that reads only Kafka.
 
-    A stream that has not begun goes on at once: its first plan decides where it begins.
+    A stream without a batch has records at once: its first plan decides where it begins.
 
     Raises:
-        FrazilError: the next plan would fail with it.
+        FrazilError: the next plan would fail with the same error.
     """
     from frazil.ingest.pipeline import has_begun, preview_next_batch  # noqa: PLC0415 - heavy at parse
     from frazil.workspace import open_workspace  # noqa: PLC0415 - heavy at parse
@@ -134,10 +132,10 @@ def watch_records(stream: str) -> Watch:
     use_airflow_connections()
     work = open_workspace(stream, "wait")
     if not has_begun(work):
-        return Watch(lambda: True, BEGINNING)
+        return RecordWatch(lambda: True, BEGINNING)
     preview = preview_next_batch(work)
     if not isinstance(preview, NothingToRead):
-        return Watch(lambda: True, f"{preview.base_epoch} {preview.base_batch}")
+        return RecordWatch(lambda: True, f"{preview.base_epoch} {preview.base_batch}")
     source = work.stream.source
     known = {
         (topic, partition): offset
@@ -152,4 +150,4 @@ def watch_records(stream: str) -> Watch:
             for partition, offsets in enumerate(topic.partitions)
         )
 
-    return Watch(has_records)
+    return RecordWatch(has_records)

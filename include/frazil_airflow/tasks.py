@@ -1,4 +1,4 @@
-"""One decorator for every task: values leave as JSON, errors as outcomes, a stop stops Spark."""
+"""The decorator of every task: results become JSON, errors end the task, a stop ends Spark jobs."""
 
 import inspect
 import logging
@@ -18,10 +18,10 @@ from frazil.messages import Message
 from frazil.streams.models import Stream
 from frazil_airflow.assets import announce_snapshot
 from frazil_airflow.connections import use_airflow_connections
-from frazil_airflow.outcomes import choose_log_level, choose_outcome, describe, end_without_work
+from frazil_airflow.outcomes import choose_log_level, choose_outcome, describe, skip_downstream
 
 MAX_TAG_CHARACTERS = 100
-"""Airflow refuses a longer tag, and with it every DAG of the file."""
+"""With a longer tag Airflow rejects every DAG of the file."""
 
 POOLS_VARIABLE = "FRAZIL_TABLE_POOLS"
 DEFAULT_POOL = "default_pool"
@@ -33,25 +33,25 @@ log = logging.getLogger(__name__)
 
 
 class TaskStoppedError(BaseException):
-    """Somebody stopped the task; not an `Exception`, so that no `except` on the way keeps it."""
+    """Airflow stopped the task; a BaseException, so that no `except Exception` catches it."""
 
 
 class FrazilTask(DecoratedOperator):
     """Run one function of Frazil as a task.
 
-    Built on the decorator's operator alone: with `PythonOperator` between, a parse of a hundred
-    streams would take a third longer.
+    The base class is not `PythonOperator`, with which the parse of a hundred streams takes a third
+    longer.
     """
 
     custom_operator_name = "@frazil_task"
     _is_running = False
 
     def execute(self, context: Context) -> object:
-        """Call the function with what it asks of the context; give its answer as JSON.
+        """Call the function with the context values that it names; return its result as JSON.
 
         Raises:
             AirflowSkipException, AirflowFailException, FrazilError: see `choose_outcome`.
-            DownstreamTasksSkipped: there is nothing to read.
+            DownstreamTasksSkipped: there are no new records.
             TaskStoppedError: Airflow stopped the task.
         """
         use_airflow_connections()
@@ -72,40 +72,42 @@ class FrazilTask(DecoratedOperator):
         return self._deliver(answer, context)
 
     def _skip_without_input(self, given: Mapping[str, object]) -> None:
-        """Skip where the step before was cleared alone, and now had nothing to give."""
+        """Skip if the task before was cleared alone and had no result this time."""
         parameters = inspect.signature(self.python_callable).parameters
         for name, value in given.items():
             if value is None and parameters[name].annotation is str:
-                message = f"{name}: the step before has nothing for this one; nothing was changed"
+                message = f"the task before returned no {name}; nothing was changed"
                 log.warning(message)
                 raise AirflowSkipException(message)
 
     def _deliver(self, answer: object, context: Context) -> object:
         log.log(choose_log_level(answer), describe(answer))
         if isinstance(answer, Message) and answer.is_last_word:
-            raise end_without_work(self)
+            raise skip_downstream(self)
         if isinstance(answer, Published):
             announce_snapshot(answer, context)
         return answer.model_dump_json() if isinstance(answer, BaseModel) else answer
 
     def on_kill(self) -> None:
-        """Turn Airflow's SIGTERM into an exception, which alone ends the engine's process.
+        """Turn Airflow's SIGTERM into an exception, which ends the Spark client's process.
 
-        Airflow calls this from its signal handler and goes on with the task; five seconds later it
-        kills. The Spark client has a process group of its own and would live on.
+        Airflow calls this from its signal handler, continues the task, and kills it five seconds
+        later. The Spark client has its own process group and would survive that.
         """
         if self._is_running:
             self._is_running = False
-            raise TaskStoppedError("Airflow stopped this task; Spark's work is being interrupted")
+            raise TaskStoppedError("Airflow stopped this task; its Spark job is being interrupted")
 
 
 def _note_failure(error: BaseException, given: Mapping[str, object], context: Context) -> None:
-    """Note for the timeline what failed, where task, form or DAG name a stream."""
+    """Record a failure for the timeline, if the task, the form or the DAG names a stream."""
     from frazil.events import UnexpectedError, note_failure  # noqa: PLC0415 - heavy, and rare
 
     if not isinstance(error, FrazilError):
         text = f"{type(error).__name__}: {error}"
-        error = UnexpectedError(text, "the task's log has the traceback; the next run plans anew")
+        error = UnexpectedError(
+            text, "read the traceback in the task's log; the next run plans again"
+        )
     dag = context.get("dag")
     of_dag = dag.dag_id.partition("__")[2] if dag else None
     stream = given.get("stream") or context["params"].get("stream") or of_dag
@@ -114,21 +116,21 @@ def _note_failure(error: BaseException, given: Mapping[str, object], context: Co
 
 
 class TaskFactory(Protocol):
-    """What `frazil_task` makes of a function."""
+    """A task that can be added to a DAG."""
 
     def __call__(self, *args: object) -> XComArg:
-        """Put the task into the DAG that is being defined."""
+        """Add the task to the DAG that is being defined."""
 
     def override(self, **settings: object) -> "TaskFactory":
-        """Give the same task with other settings."""
+        """Return the same task with other settings."""
 
     def expand(self, **arguments: object) -> XComArg:
-        """Make one task instance per value."""
+        """Add a task that is mapped over values."""
 
 
 def frazil_task(function: Callable[..., object]) -> TaskFactory:
-    """Make a task of a function whose name is the task id and whose docstring is its page."""
-    # Airflow reads it three times for each task; with many streams that shows.
+    """Return a task from a function; its name is the task id, its docstring the task's page."""
+    # Airflow reads the signature three times for each task; with many streams it takes time.
     function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     made = task_decorator_factory(
         function,
@@ -140,10 +142,10 @@ def frazil_task(function: Callable[..., object]) -> TaskFactory:
 
 
 def task_defaults(owner: str) -> TaskDefaults:
-    """Give what all tasks share: tries after 10, 20 and 40 seconds, never more than two minutes.
+    """Return the settings of all tasks: three retries, after 10, 20 and 40 seconds.
 
-    Priorities are absolute: by Airflow's default a compaction, with three tasks behind it, would
-    take the table's slot before a publish, which has none.
+    Priorities are absolute: with Airflow's default a compaction, which has tasks downstream, would
+    run before a publish, which has none.
     """
     return {
         "owner": owner,
@@ -152,15 +154,15 @@ def task_defaults(owner: str) -> TaskDefaults:
         "retry_exponential_backoff": 2.0,
         "max_retry_delay": timedelta(minutes=2),
         "weight_rule": "absolute",
-        "on_failure_callback": write_last_words,
-        "on_retry_callback": write_last_words,
+        "on_failure_callback": log_error_last,
+        "on_retry_callback": log_error_last,
     }
 
 
-def write_last_words(context: Context) -> None:
-    """Repeat the error as the last thing in the task's log, below Airflow's traceback.
+def log_error_last(context: Context) -> None:
+    """Log the error once more, as the last line below Airflow's traceback.
 
-    Airflow has opened a folded group by now; what should be seen must stand outside of it.
+    Airflow has opened a folded group in its log viewer; `::endgroup::` ends it.
     """
     error = context.get("exception")
     if error is not None:
@@ -181,5 +183,5 @@ def choose_pool(stream: Stream) -> str:
 
 
 def dag_tags(stream: Stream) -> list[str]:
-    """Tag a DAG for the filters of Airflow's DAG list."""
+    """Return the tags by which Airflow's list of DAGs can be filtered."""
     return ["frazil", stream.stream, stream.owner[:MAX_TAG_CHARACTERS]]

@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
 from frazil.recovery.rollback import choose_limit
-from frazil_airflow.approval import Approval, ApproveLargeRecovery, refuse_unapproved
+from frazil_airflow.approval import Approval, ApproveLargeRecovery, require_approval
 
 pytestmark = pytest.mark.airflow
 
@@ -72,11 +72,11 @@ def answer_of(*names: str) -> Approval:
 @pytest.mark.parametrize(
     ("answer", "asked_by", "words"),
     [
-        (answer_of("jane"), "jane", "triggered by jane and answered by jane"),
-        (answer_of("7", "jane"), "jane", "answered by 7, jane"),
-        (None, "jane", "answered by nobody"),
-        (answer_of(), "jane", "answered by nobody"),
-        (answer_of("joe"), None, "nobody who is known and answered by joe"),
+        (answer_of("jane"), "jane", "triggered by jane and approved by jane"),
+        (answer_of("7", "jane"), "jane", "approved by 7, jane"),
+        (None, "jane", "not approved"),
+        (answer_of(), "jane", "not approved"),
+        (answer_of("joe"), None, "an unknown user and approved by joe"),
     ],
     ids=["one person", "one name", "marked as success", "no user", "triggered by no user"],
 )
@@ -84,7 +84,7 @@ def test_only_a_second_person_s_answer_lets_a_big_rollback_go_on(
     answer: Approval | None, asked_by: str | None, words: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=words):
-        refuse_unapproved(plan_of(rows_going=101), answer, asked_by)
+        require_approval(plan_of(rows_going=101), answer, asked_by)
 
-    refuse_unapproved(plan_of(rows_going=100), answer, asked_by)
-    refuse_unapproved(plan_of(rows_going=101), answer_of("joe"), "jane")
+    require_approval(plan_of(rows_going=100), answer, asked_by)
+    require_approval(plan_of(rows_going=101), answer_of("joe"), "jane")

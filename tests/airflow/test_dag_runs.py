@@ -9,7 +9,7 @@ from airflow.sdk.execution_time.comms import DagResult, ErrorResponse, GetDag, T
 
 from frazil.ingest.messages import BatchPlan
 from frazil.streams.models import Stream
-from frazil_airflow.dag_runs import catch_up, is_paused
+from frazil_airflow.dag_runs import is_paused, trigger_catch_up
 
 pytestmark = pytest.mark.airflow
 
@@ -97,7 +97,7 @@ def test_the_next_run_follows_where_more_waits_or_is_late(
         }
     )
 
-    catch_up(stream, plan_of(records, seconds_ago))
+    trigger_catch_up(stream, plan_of(records, seconds_ago))
 
     runs = [(msg.dag_id, msg.run_id) for msg in told]
     assert runs == ([("ingest__orders", "catch_up__b1")] if follows else [])

@@ -49,7 +49,7 @@ def test_streams_behind_a_catalog_that_is_down_are_named_after_two_waits_and_so_
 
     uri = f"sqlite:///{tmp_path}/no/such/catalog.db"
     connect(monkeypatch, type="sql", uri=uri, warehouse=str(tmp_path))
-    monkeypatch.setattr(freshness_watch, "AT_ONCE", 1)
+    monkeypatch.setattr(freshness_watch, "PARALLEL_CHECKS", 1)
     names = ["orders", "refunds", "returns", "sales"]
     for name in names:
         write_stream(name)
@@ -60,7 +60,7 @@ def test_streams_behind_a_catalog_that_is_down_are_named_after_two_waits_and_so_
 
     told = list_told(caplog)
     assert failing == names
-    assert [line.partition(" ")[0] for line in told] == ["orders:", "refunds:", "sales:", "4"]
+    assert [line.partition(" ")[0] for line in told] == ["orders:", "refunds:", "sales:", "failing"]
     assert "catalog" in told[0]
     assert "sales.yaml" in told[2]
 
@@ -74,7 +74,7 @@ def test_streams_that_are_not_seen_in_time_are_named_and_hide_no_other(
     from frazil_airflow import freshness_watch  # noqa: PLC0415 - see above
 
     connect(monkeypatch, type="rest", uri=f"http://127.0.0.1:{silent_port}")
-    monkeypatch.setattr(freshness_watch, "LOOK_SECONDS", 2.0)
+    monkeypatch.setattr(freshness_watch, "TIMEOUT_SECONDS", 2.0)
     write_stream("orders")
     write_stream("sales").write_text("stream: [")
 
@@ -83,7 +83,7 @@ def test_streams_that_are_not_seen_in_time_are_named_and_hide_no_other(
     told = list_told(caplog)
     assert failing == ["orders", "sales"]
     assert any("sales.yaml" in line for line in told)
-    assert "not seen within 2 s: orders" in told
+    assert "not checked within 2 s: orders" in told
 
 
 def test_a_watch_of_no_streams_finds_none() -> None:

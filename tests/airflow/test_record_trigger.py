@@ -21,7 +21,7 @@ def test_trouble_ends_the_wait_after_a_pause_so_that_the_plan_tells_it(
     from frazil_airflow import record_trigger  # noqa: PLC0415 - after the environment
 
     write_stream("orders")
-    monkeypatch.setattr(record_trigger, "TROUBLE_SECONDS", 0.5)
+    monkeypatch.setattr(record_trigger, "ERROR_PAUSE_SECONDS", 0.5)
     trigger = record_trigger.NewRecordsTrigger("nobody")
     started = time.monotonic()
 
@@ -39,10 +39,10 @@ def test_trouble_ends_the_wait_after_a_pause_so_that_the_plan_tells_it(
 
 
 def test_the_longer_a_stream_stays_where_it_was_the_longer_is_the_pause() -> None:
-    from frazil_airflow.record_trigger import choose_pause, count_wakes  # noqa: PLC0415 - see above
+    from frazil_airflow.record_trigger import choose_pause, count_failed_runs  # noqa: PLC0415 - see above
 
     places = ("a", "a", "b", None, "b", "b", "b", "b", "c")
-    pauses = [choose_pause(count_wakes("orders", place)) for place in places]
+    pauses = [choose_pause(count_failed_runs("orders", place)) for place in places]
 
     assert pauses == [0, 5, 0, 0, 5, 15, 45, 60, 0]
     assert choose_pause(10_000) == 60
@@ -60,7 +60,7 @@ def test_a_stream_that_cannot_begin_is_trouble_too(
 
     watches = [watch_records("orders") for _ in range(2)]
 
-    assert [watch.stands_at for watch in watches] == [BEGINNING, BEGINNING]
+    assert [watch.position for watch in watches] == [BEGINNING, BEGINNING]
     assert watches[0].has_records()
 
 
@@ -87,7 +87,7 @@ def test_a_wake_up_that_is_lost_comes_with_the_heartbeat(monkeypatch: pytest.Mon
     monkeypatch.setattr(record_trigger, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(record_trigger, "HEARTBEAT_SECONDS", 0.3)
 
-    seconds = wait_for_event(monkeypatch, lambda _: record_trigger.Watch(lambda: False))
+    seconds = wait_for_event(monkeypatch, lambda _: record_trigger.RecordWatch(lambda: False))
 
     assert seconds >= 0.3
 
@@ -96,10 +96,10 @@ def test_a_rollback_is_seen_though_no_record_comes(monkeypatch: pytest.MonkeyPat
     from frazil_airflow import record_trigger  # noqa: PLC0415 - after the environment
 
     monkeypatch.setattr(record_trigger, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(record_trigger, "LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(record_trigger, "REPLAN_SECONDS", 0.1)
     before, after = (
-        record_trigger.Watch(lambda: False),
-        record_trigger.Watch(lambda: True, "1 rewound"),
+        record_trigger.RecordWatch(lambda: False),
+        record_trigger.RecordWatch(lambda: True, "1 rewound"),
     )
     looks = iter((before, after))
 
@@ -113,7 +113,7 @@ def test_what_nobody_foresaw_ends_the_wait_after_the_same_pause(
 ) -> None:
     from frazil_airflow import record_trigger  # noqa: PLC0415 - after the environment
 
-    monkeypatch.setattr(record_trigger, "TROUBLE_SECONDS", 0.3)
+    monkeypatch.setattr(record_trigger, "ERROR_PAUSE_SECONDS", 0.3)
 
     def fail(_: str) -> object:
         raise ZeroDivisionError
@@ -121,4 +121,4 @@ def test_what_nobody_foresaw_ends_the_wait_after_the_same_pause(
     seconds = wait_for_event(monkeypatch, fail)
 
     assert seconds >= 0.3
-    assert "stream orders: nobody can say" in caplog.text
+    assert "stream orders: cannot check Kafka" in caplog.text

@@ -26,13 +26,13 @@ from frazil.observability.freshness import FreshnessReport
 from frazil.spark.engine import SparkEngine
 from frazil.streams.loading import load_stream_file
 from frazil_airflow.assets import table_asset
-from frazil_airflow.outcomes import choose_outcome, refuse_failed_drill, refuse_stale
+from frazil_airflow.outcomes import choose_outcome, require_fresh, require_passed
 from frazil_airflow.tasks import (
     FrazilTask,
     TaskStoppedError,
     frazil_task,
+    log_error_last,
     task_defaults,
-    write_last_words,
 )
 from frazil_stack.drills.catalogue import DrillReport
 
@@ -148,7 +148,7 @@ def test_i1_a_red_task_shows_the_kind_of_error_the_facts_and_the_next_command() 
 def test_the_error_text_is_the_last_thing_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
-    write_last_words({"exception": make(errors.KafkaUnavailableError)})
+    log_error_last({"exception": make(errors.KafkaUnavailableError)})
 
     assert [record.getMessage() for record in caplog.records] == [
         "::endgroup::",
@@ -164,7 +164,7 @@ def test_an_error_of_no_known_kind_is_noted_with_the_stream_of_its_dag(
         pass
     context = {"exception": ZeroDivisionError("by zero"), "dag": dag, "params": {}, "run_id": "r1"}
 
-    write_last_words(cast("Context", context))
+    log_error_last(cast("Context", context))
 
     (event,) = read_notes()
     assert (event.stream, event.kind, event.run_id) == ("orders", "failure", "r1")
@@ -200,7 +200,7 @@ def watch(level: str, next_step: str | None, cause: str = "running") -> Freshnes
 
 def test_a_table_that_is_too_far_behind_fails_the_watch() -> None:
     with pytest.raises(AirflowFailException) as caught:
-        run(make_task(lambda: refuse_stale(watch("fail", "look"))))
+        run(make_task(lambda: require_fresh(watch("fail", "look"))))
 
     assert str(caught.value) == "orders: behind\nNext: look"
 
@@ -208,7 +208,7 @@ def test_a_table_that_is_too_far_behind_fails_the_watch() -> None:
 @pytest.mark.parametrize("cause", ["kafka_down", "catalog_down", "registry_down"])
 def test_a_part_that_may_have_blinked_fails_the_watch_only_after_a_second_look(cause: str) -> None:
     with pytest.raises(errors.UnavailableError) as caught:
-        run(make_task(lambda: refuse_stale(watch("fail", "look", cause))))
+        run(make_task(lambda: require_fresh(watch("fail", "look", cause))))
 
     assert str(caught.value) == "orders: behind\nNext: look"
 
@@ -219,7 +219,7 @@ def test_a_warning_ends_green_and_stands_in_the_log(
 ) -> None:
     caplog.set_level("INFO")
 
-    answer, _ = run(make_task(lambda: refuse_stale(watch(level, None))))
+    answer, _ = run(make_task(lambda: require_fresh(watch(level, None))))
 
     assert FreshnessReport.model_validate_json(answer).level == level
     assert (logged, "orders: behind") in [(r.levelname, r.getMessage()) for r in caplog.records]
@@ -246,7 +246,7 @@ def test_a_step_that_is_cleared_after_its_plan_found_nothing_skips() -> None:
     with DAG("test", schedule=None):
         made = frazil_task(stage)(None)
 
-    with pytest.raises(AirflowSkipException, match="planned: the step before has nothing"):
+    with pytest.raises(AirflowSkipException, match="the task before returned no planned"):
         run(find_operator(made))
 
 
@@ -325,4 +325,4 @@ def test_a_drill_that_cannot_run_is_skipped_and_one_that_finds_a_loss_is_red(
     report = DrillReport(drill="replay", injected="x", seen=(), passed=False, **told)  # type: ignore[arg-type]
 
     with pytest.raises(end, match=next(iter(told.values()))):
-        refuse_failed_drill(report)
+        require_passed(report)

@@ -209,10 +209,10 @@ def end_task(report: FreshnessReport) -> tuple[str, str]:
     """End the task as the DAG `watch` does: red, tried again, or green with what its log says."""
     from airflow.sdk.exceptions import AirflowFailException  # noqa: PLC0415 - needs its home set
 
-    from frazil_airflow.outcomes import describe, refuse_stale  # noqa: PLC0415 - see above
+    from frazil_airflow.outcomes import describe, require_fresh  # noqa: PLC0415 - see above
 
     try:
-        refuse_stale(report)
+        require_fresh(report)
     except AirflowFailException as alert:
         return "red", str(alert)
     except UnavailableError as alert:

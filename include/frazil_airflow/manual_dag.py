@@ -1,0 +1,48 @@
+"""The frame of every DAG that a person triggers: settings, form, and the page from its file."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param, dag
+
+from frazil_airflow.params import author_params, dry_run_param, stream_param
+from frazil_airflow.tasks import task_defaults
+
+
+def manual_dag(
+    dag_id: str,
+    description: str,
+    params: Mapping[str, Param] | None = None,
+    *,
+    reason: str = "",
+    changes_tables: bool = True,
+    **settings: Any,  # noqa: ANN401 - those of Airflow's `dag`
+) -> Callable[[Callable[[], None]], DAG]:
+    """Return a decorator that defines the DAG whose tasks the function wires.
+
+    The docstring of the function's module is the DAG's page. A DAG that changes tables asks for the
+    stream and is a dry run by default; with `reason`, the description of that field, it also asks
+    who decides and why. `settings` replace those of the frame.
+    """
+    form: dict[str, Param] = {}
+    if changes_tables:
+        form |= {"stream": stream_param(), "dry_run": dry_run_param()}
+        description += "; a dry run by default"
+    form |= params or {}
+    if reason:
+        form |= author_params(reason)
+    frame: dict[str, Any] = {
+        "catchup": False,
+        "max_active_runs": 1,
+        "dagrun_timeout": timedelta(hours=6),
+        "default_args": task_defaults("frazil"),
+        "tags": ["frazil", "manual"],
+    }
+
+    def define(wire: Callable[[], None]) -> DAG:
+        page = wire.__globals__["__doc__"]
+        text = {"dag_id": dag_id, "description": description, "doc_md": page}
+        return dag(schedule=None, params=form, **(text | frame | settings))(wire)()
+
+    return define

@@ -1,0 +1,140 @@
+"""An Airflow that Frazil did not set up: its own executor, no pools, no settings of the stack.
+
+It has the DAGs, the plugin, connections and the modules on its path, and an address of its own.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import requests
+from conftest import FRAZIL, REPO, Lab, Stack, good_values
+
+from e2e.conftest import Airflow
+from frazil_demo.airflow_api import AirflowApi
+
+pytestmark = pytest.mark.stack
+
+AIRFLOW = str(FRAZIL.with_name("airflow"))
+PARTS = (("scheduler", "--skip-serve-logs"), ("dag-processor",), ("api-server",))
+START_SECONDS = 240
+RECORDS = 100
+
+
+def free_port() -> int:
+    """Return a port on which nothing listens now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def describe_connections(stack: Stack) -> dict[str, str]:
+    """Return the connections of the stack's parts as Airflow reads them."""
+    spark = str(stack.facts["spark_connect"]["url"])
+    host, _, port = spark.rpartition(":")
+    contents: dict[str, object] = {
+        "KAFKA": {"conn_type": "kafka", "extra": {"bootstrap.servers": stack.bootstrap}},
+        "ICEBERG": {
+            "conn_type": "iceberg",
+            "extra": {"catalog": "lake", **stack.catalog_properties},
+        },
+        "SPARK_CONNECT": {"conn_type": "spark_connect", "host": host, "port": int(port)},
+    }
+    return {f"AIRFLOW_CONN_{name}_DEFAULT": json.dumps(each) for name, each in contents.items()}
+
+
+def make_environment(stack: Stack, streams: Path, home: Path) -> dict[str, str]:
+    """Return the environment of a site: this one without Airflow's and Frazil's variables."""
+    port = free_port()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "FRAZIL"))}
+    return {
+        **kept,
+        **describe_connections(stack),
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(REPO / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPO / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        # Another Airflow may have the default port.
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
+        "FRAZIL_STREAMS": str(streams),
+        "PYTHONPATH": f"{REPO / 'include'}:{REPO / 'spark_jobs'}",
+    }
+
+
+@contextmanager
+def start_part(words: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[None]:
+    """Start a part in a process group of its own; end it with its children, in the end by force."""
+    home = Path(environment["AIRFLOW_HOME"])
+    with (home / f"{words[0]}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [AIRFLOW, *words],
+            env=environment,
+            cwd=home,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+def log_in(environment: Mapping[str, str]) -> AirflowApi:
+    """Wait for the API server, and log in with the password that Airflow made."""
+    url, deadline = environment["AIRFLOW__API__BASE_URL"], time.monotonic() + START_SECONDS
+    while True:
+        try:
+            requests.get(f"{url}/api/v2/version", timeout=10).raise_for_status()
+            break
+        except requests.RequestException:
+            assert time.monotonic() < deadline, "the API server did not answer"
+            time.sleep(1)
+    home = Path(environment["AIRFLOW_HOME"])
+    passwords = json.loads((home / "simple_auth_manager_passwords.json.generated").read_text())
+    (home / "password").write_text(passwords["admin"])
+    return AirflowApi(url, "admin", home / "password")
+
+
+@contextmanager
+def start_airflow(stack: Stack, streams: Path, home: Path) -> Iterator[Airflow]:
+    """Start three parts of Airflow, each in a process group of its own, and end them."""
+    environment = make_environment(stack, streams, home)
+    home.mkdir()
+    migrate = [AIRFLOW, "db", "migrate"]
+    subprocess.run(migrate, env=environment, cwd=home, check=True, capture_output=True)
+    with ExitStack() as parts:
+        for words in PARTS:
+            parts.enter_context(start_part(words, environment))
+        yield Airflow(log_in(environment), streams, home, environment["AIRFLOW__API__BASE_URL"])
+
+
+def test_a_stock_airflow_publishes_a_batch(lab: Lab, tmp_path: Path) -> None:
+    dag = f"ingest__{lab.stream}"
+    lab.create_topic()
+    lab.produce(good_values(RECORDS))
+    lab.write_stream(batch={"schedule": "0 0 1 1 *"})  # it runs only when triggered
+
+    with start_airflow(lab.stack, lab.folder, tmp_path / "airflow") as airflow:
+        airflow.api.wait_for_dag(dag, START_SECONDS)
+        airflow.api.request("PATCH", f"/dags/{dag}", {"is_paused": False})
+        ended = airflow.states(dag, airflow.run(dag))
+        pools = airflow.api.request("GET", "/pools")["pools"]
+
+    assert ended == dict.fromkeys(("plan", "stage", "check", "publish"), "success")
+    assert [pool["name"] for pool in pools] == ["default_pool"]
+    assert lab.rows == RECORDS
+    assert lab.frazil("audit", lab.stream).code == 0
