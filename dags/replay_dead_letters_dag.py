@@ -31,7 +31,7 @@ from frazil_airflow.params import Params, instant_param, offsets_param, read_for
 from frazil_airflow.tasks import frazil_task
 
 if TYPE_CHECKING:
-    from frazil.recovery.messages import RedriveAnswer
+    from frazil.recovery.messages import RedriveReport
 
 SINCE = "Only dead letters quarantined at this time or later."
 UNTIL = "Only dead letters quarantined before this time."
@@ -48,7 +48,7 @@ def check_parameters(params: Params, run_id: str) -> DeadLetterChoice:
 
 
 @frazil_task
-def redrive(choice: str, run_id: str) -> "RedriveAnswer":
+def redrive(choice: str, run_id: str) -> "RedriveReport":
     """Decode the dead letters again; publish those that fit unless this is a dry run."""
     from frazil.recovery.redrive import redrive_letters
     from frazil.workspace import open_workspace

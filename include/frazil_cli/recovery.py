@@ -19,7 +19,7 @@ from frazil_cli.output import (
 
 if TYPE_CHECKING:
     from frazil.ledger.authors import Decision
-    from frazil.recovery.messages import Answer, Recovered, RecoveryPlan
+    from frazil.recovery.messages import HaltResolution, Recovered, RecoveryPlan
 
 Reingest = Annotated[
     bool,
@@ -129,7 +129,7 @@ def recover(  # noqa: PLR0913, PLR0917 - each argument is an option
         _show_recovered(do_recover(work, planned), as_json=as_json)
 
 
-def _choose_answer(stream: str, **flags: bool) -> "Answer | None":
+def _choose_answer(stream: str, **flags: bool) -> "HaltResolution | None":
     """Return the one resolution that was given, or None.
 
     Raises:
@@ -141,7 +141,7 @@ def _choose_answer(stream: str, **flags: bool) -> "Answer | None":
             f"--{' and --'.join(given)} exclude each other; nothing was changed",
             f"`frazil status {stream}` shows which one applies",
         )
-    return cast("Answer", given[0]) if given else None
+    return cast("HaltResolution", given[0]) if given else None
 
 
 def _show_plan(planned: "RecoveryPlan", *, as_json: bool) -> None:

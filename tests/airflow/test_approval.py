@@ -7,7 +7,7 @@ from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
-from frazil.recovery.rollback import choose_limit
+from frazil.recovery.rollback import choose_approval_rows
 from frazil_airflow.approval import Approval, ApproveLargeRecovery, require_approval
 
 pytestmark = pytest.mark.airflow
@@ -62,7 +62,7 @@ def test_who_asks_may_be_stricter_than_the_site_and_never_laxer(
 ) -> None:
     monkeypatch.setenv("FRAZIL_APPROVAL_ROWS", "30")
 
-    assert choose_limit(RecoverRequest(stream="orders", approval_rows=asked)) == limit
+    assert choose_approval_rows(RecoverRequest(stream="orders", approval_rows=asked)) == limit
 
 
 def answer_of(*names: str) -> Approval:

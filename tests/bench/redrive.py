@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from frazil.connections import find_kafka_config
 from frazil.ingest.messages import NothingToRead
-from frazil.recovery.messages import DeadLetterChoice, RedriveAnswer
+from frazil.recovery.messages import DeadLetterChoice, RedriveReport
 from frazil.recovery.redrive import redrive_letters
 from frazil.workspace import open_workspace
 from frazil_cli.steps import run_one_batch
@@ -53,7 +53,7 @@ def write_stream(folder: Path, stream: str, channel: str) -> None:
     (folder / f"{stream}.yaml").write_text(yaml.safe_dump(document))
 
 
-def replay(stream: str, *, dry_run: bool, offsets: tuple[str, ...] = ()) -> RedriveAnswer:
+def replay(stream: str, *, dry_run: bool, offsets: tuple[str, ...] = ()) -> RedriveReport:
     """Bring letters back as the command does."""
     choice = DeadLetterChoice(stream=stream, dry_run=dry_run, offsets=offsets)
     return redrive_letters(open_workspace(stream, "bench"), choice)

@@ -173,9 +173,9 @@ def test_of_two_backfills_at_once_each_record_comes_from_one(late: BrokerLake) -
         fill_window(late.work, other.windows[0])
 
     work.__dict__["engine"] = EventfulEngine(work.engine.remote, before=fill_first)
-    with pytest.raises(StageStaleError, match="another backfill filled a part"):
+    with pytest.raises(StageStaleError, match="another backfill filled part"):
         fill_window(work, mine.windows[0])
-    with pytest.raises(StageStaleError, match="another backfill filled a part"):
+    with pytest.raises(StageStaleError, match="another backfill filled part"):
         fill_window(late.work, mine.windows[0])
     for window in plan(late).windows:
         fill_window(late.work, window)
@@ -206,10 +206,10 @@ def test_a_rollback_is_refused_where_kafka_cannot_give_a_window_back(late: Broke
     fill_window(late.work, plan(late, window_records=100).windows[0])
     late.delete_records(before=4)
 
-    with pytest.raises(RetentionGapError, match=rf"backfills read.* {late.topic}-0 \[0, 4\)"):
+    with pytest.raises(RetentionGapError, match=rf"backfilled records.* {late.topic}-0 \[0, 4\)"):
         plan_recovery(late.work, request)
     accepted = plan_recovery(late.work, request.model_copy(update={"accept_gap": True}))
-    assert "1 windows of backfills go too, 1 of them for good" in accepted.text
+    assert "loses 1 backfilled window, 1 of them for good" in accepted.text
     assert accepted.needs_approval
     recover(late.work, accepted.model_copy(update={"request": meant(request)}))
     summary = next(
@@ -257,7 +257,7 @@ def test_a_time_begins_with_its_first_record_and_ends_before_the_first_one_behin
         (
             {"offsets": ("{topic}:0:0-5",), "since": "2026-01-31T00:00:00Z"},
             ConfigurationError,
-            "given: both.*leave --since and --until out, or --offsets",
+            "given: both.*leave out --since and --until, or --offsets",
         ),
         ({"offsets": ("{topic}:0:5-5",)}, ConfigurationError, "empty range.*{topic}:0:5-6"),
         ({"offsets": ("{topic}:0:5-21",)}, TargetError, "reaches into.*`frazil replay"),

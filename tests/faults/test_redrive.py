@@ -18,7 +18,7 @@ from frazil.ledger.recovery_point import keys, walk_ancestors
 from frazil.maintenance.compaction import compact_table
 from frazil.observability.dead_letter_report import report_dead_letters
 from frazil.recovery.decisions import accept_gap
-from frazil.recovery.messages import DeadLetterChoice, RedriveAnswer
+from frazil.recovery.messages import DeadLetterChoice, RedriveReport
 from frazil.recovery.redrive import redrive_letters
 from frazil.workspace import Workspace
 
@@ -50,7 +50,7 @@ def quarantine(batches: Batches) -> None:
     batches.publish()
 
 
-def redrive(work: Workspace, **chosen: object) -> RedriveAnswer:
+def redrive(work: Workspace, **chosen: object) -> RedriveReport:
     """Bring letters back in this process."""
     choice = {"stream": work.stream.stream, "dry_run": False, **chosen}
     return redrive_letters(work, DeadLetterChoice.model_validate(choice))
@@ -133,7 +133,7 @@ def test_many_letters_come_back_in_several_snapshots(
 ) -> None:
     quarantine(batches)
     write_columns(batches.lab, MENDED)
-    monkeypatch.setattr("frazil.recovery.redrive_rules.MAX_LETTERS", 5)
+    monkeypatch.setattr("frazil.recovery.redrive_rules.MAX_DEAD_LETTERS", 5)
 
     answer = redrive(batches.open())
 
@@ -151,12 +151,12 @@ def test_a_dry_run_says_what_would_come_back_and_writes_nothing(batches: Batches
     run = lab.frazil("replay-dead-letters", lab.stream)
 
     assert run.code == 0, run.err
-    assert "of 13 letters 12 would come back" in run.out
+    assert "12 of 13 dead letters would be restored" in run.out
     assert "still failing: 1 malformed_json" in run.out
     for strange in (("--offsets", "nowhere:0:0-9"), ("--schema-id", "7")):
         refused = lab.frazil("replay-dead-letters", lab.stream, *strange, "--no-dry-run")
         assert refused.code == 1
-        assert "never read nowhere:0" in refused.err or "they name none" in refused.err
+        assert "never read nowhere:0" in refused.err or "dead letters: none" in refused.err
     assert (fingerprint(batches.table), batches.table.metadata_location) == before
 
 
@@ -313,7 +313,7 @@ def test_a_redrive_that_fails_its_suite_is_seen_by_nobody_and_blocks_no_batch(
     write_columns(lab, MENDED, quality={"suite": "named"})
     before = fingerprint(batches.table)
 
-    with pytest.raises(QualityFailedError, match="the letters stay letters"):
+    with pytest.raises(QualityFailedError, match="the dead letters stay open"):
         redrive(batches.open())
 
     assert fingerprint(batches.table) == before
@@ -328,7 +328,7 @@ def test_a_redrive_that_fails_its_suite_is_seen_by_nobody_and_blocks_no_batch(
         (("--offsets", "orders:0:9-3"), "empty range"),
         (("--offsets", "orders/0"), "topic:partition:start-end"),
         (("--since", "yesterday"), "ISO 8601"),
-        (("--reason", "type_missmatch"), "is no reason; there are "),
+        (("--reason", "type_missmatch"), "is not a reason; valid reasons: "),
     ],
     ids=["backwards", "no range", "no instant", "no reason"],
 )

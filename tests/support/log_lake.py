@@ -13,7 +13,7 @@ from frazil.ledger.coordinates import Offsets
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.state import StreamState
 from frazil.observability.audit import audit_table
-from frazil.observability.audit_messages import AuditAnswer
+from frazil.observability.audit_messages import AuditReport
 
 Records = Iterable[tuple[int, int]]
 """Partition and offset of each record."""
@@ -112,7 +112,7 @@ class Pipeline:
         """Delete one record's row as any writer of the table may."""
         self.lake.table.delete(f"_kafka.partition == {partition} AND _kafka.offset == {offset}")
 
-    def audit(self, log: LogInMemory | None = None) -> AuditAnswer:
+    def audit(self, log: LogInMemory | None = None) -> AuditReport:
         """Audit against the log."""
         return audit_table(self.lake.store, self.lake.stream, log or self.log)
 

@@ -134,12 +134,13 @@ class Resolved:
 class Resolution:
     """What became of letters, each by its place: does it count, and which redrive took it.
 
-    `ends` are the steps that ended the log that it was read from, `NOBODY` for the log of today.
+    `incarnation_ends` are the steps that ended the topic's incarnation it was read from,
+    `UNCLAIMED` for the present incarnation.
     """
 
     is_open: Flags
-    takers: Indexes
-    ends: Indexes
+    resolved_by_step: Indexes
+    incarnation_ends: Indexes
 
 
 def list_resolved(steps: tuple[Step, ...], partition: Partition) -> dict[int, Resolved]:
@@ -168,14 +169,20 @@ def resolve_dead_letters(
     is_last = np.zeros(len(offsets), dtype=np.bool_)
     for own in spans.incarnations:
         is_last |= (indexes != UNCLAIMED) & (find_owners(offsets, own) == indexes)
-    takers = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
+    resolved_by_step = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
     for position, listed in sorted(taken.items()):
         known = [span for span in spans.every if span.index < listed.before]
-        is_listed = is_last & (find_owners(offsets, known) == indexes) & (takers == UNCLAIMED)
-        takers[is_listed & np.isin(offsets, listed.offsets)] = position
+        is_listed = (
+            is_last & (find_owners(offsets, known) == indexes) & (resolved_by_step == UNCLAIMED)
+        )
+        resolved_by_step[is_listed & np.isin(offsets, listed.offsets)] = position
     restarts = np.array([*spans.restarts, UNCLAIMED], dtype=np.int64)
     ends = restarts[np.searchsorted(restarts[:-1], indexes)]
-    return Resolution(is_open=is_last & (takers == UNCLAIMED), takers=takers, ends=ends)
+    return Resolution(
+        is_open=is_last & (resolved_by_step == UNCLAIMED),
+        resolved_by_step=resolved_by_step,
+        incarnation_ends=ends,
+    )
 
 
 def select_open(
@@ -196,11 +203,11 @@ def select_open(
         [NO_OFFSETS, *(np.full(len(each), by_attempt[name]) for name, each in known.items())]
     )
     order = np.argsort(offsets, kind="stable")
-    offsets, lots = (
+    offsets, resolution = (
         offsets[order],
         resolve_dead_letters(offsets[order], indexes[order], spans, taken),
     )
-    return offsets[lots.is_open], offsets[lots.takers != UNCLAIMED]
+    return offsets[resolution.is_open], offsets[resolution.resolved_by_step != UNCLAIMED]
 
 
 @dataclass(frozen=True)
@@ -212,11 +219,11 @@ class DeadLetterIndex:
     """
 
     rows: pa.Table
-    lots: Resolution
+    resolution: Resolution
 
-    def judged_by(self, steps: tuple[Step, ...]) -> "DeadLetterIndex":
+    def with_steps(self, steps: tuple[Step, ...]) -> "DeadLetterIndex":
         """Judge the same letters by another look at main's ancestry."""
-        return replace(self, lots=_judge_rows(self.rows, steps))
+        return replace(self, resolution=_judge_rows(self.rows, steps))
 
 
 def read_dead_letter_index(
@@ -271,7 +278,7 @@ def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
     )
     indexes = places[codes.indices.to_numpy()] if len(rows) else NO_OFFSETS
     offsets = rows["offset"].to_numpy()
-    lots = [
+    parts = [
         resolve_dead_letters(
             offsets[low:high],
             indexes[low:high],
@@ -280,11 +287,11 @@ def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
         )
         for partition, low, high in list_slices(rows)
     ]
-    is_open = np.concatenate([np.empty(0, np.bool_), *(lot.is_open for lot in lots)])
+    is_open = np.concatenate([np.empty(0, np.bool_), *(part.is_open for part in parts)])
     return Resolution(
         is_open=is_open & ~_flag_gone(rows, steps),
-        takers=np.concatenate([NO_OFFSETS, *(lot.takers for lot in lots)]),
-        ends=np.concatenate([NO_OFFSETS, *(lot.ends for lot in lots)]),
+        resolved_by_step=np.concatenate([NO_OFFSETS, *(part.resolved_by_step for part in parts)]),
+        incarnation_ends=np.concatenate([NO_OFFSETS, *(part.incarnation_ends for part in parts)]),
     )
 
 

@@ -6,7 +6,12 @@ See docs/protocol.md, "State lives in the table, nowhere else".
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from frazil.errors import ForeignRollbackError, HistoryCutError, TableRecreatedError
+from frazil.errors import (
+    ForeignRollbackError,
+    HistoryCutError,
+    MissingTableError,
+    TableRecreatedError,
+)
 from frazil.ledger import keys
 from frazil.ledger.offsets import NextOffsets
 from frazil.ledger.state import Hint, StreamState, parse_hint, parse_state
@@ -178,6 +183,22 @@ def list_streams(history: History) -> tuple[str, ...]:
 
 def _names_after(prefix: str, texts: Iterable[str]) -> set[str]:
     return {text.removeprefix(prefix) for text in texts if text.startswith(prefix)}
+
+
+def require_recovery_point(history: History, stream: str) -> RecoveryPoint:
+    """Return the recovery point of a stream that has begun.
+
+    Raises:
+        MissingTableError: the stream has not begun.
+        TableError: the stream is halted.
+    """
+    point = find_recovery_point(history, stream)
+    if point is None:
+        raise MissingTableError(
+            f"stream {stream} has not begun: table {history.table} has no state of it",
+            f"`frazil run {stream}` begins at source.start",
+        )
+    return point
 
 
 def find_recovery_points(history: History, *streams: str) -> dict[str, RecoveryPoint]:

@@ -14,7 +14,7 @@ from pyiceberg.expressions import In
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import TableUpdate
 
-from frazil.errors import FrazilError, MissingTableError
+from frazil.errors import FrazilError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.branches import PREFIX
@@ -40,7 +40,7 @@ from frazil.ledger.deletions import Deletion, parse_deleted_dead_letters
 from frazil.ledger.recovery_point import (
     History,
     PublishedBatch,
-    find_recovery_point,
+    require_recovery_point,
     walk_ancestors,
 )
 from frazil.maintenance.erasure_keys import (
@@ -80,7 +80,7 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     erased = load_keys(work.stream, request)
     validate_no_key_in_text(request, erased)
     table, history = load_with_history(work.store, work.stream.table.name)
-    _require_begun(work, history)
+    require_recovery_point(history, work.stream.stream)
     affected = tuple(find_rows(table, select_rows_by_key(table.schema(), erased)))
     require_current_spec(table, affected, work.stream.stream)
     deleted = sort_offsets(collect_offsets(affected))
@@ -97,14 +97,6 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
         letters=dead_letters,
         text=describe_erasure(work, summary, deleted, erased),
     )
-
-
-def _require_begun(work: Workspace, history: History) -> None:
-    if find_recovery_point(history, work.stream.stream) is None:
-        raise MissingTableError(
-            f"stream {work.stream.stream} has not begun: there is nothing to erase",
-            f"`frazil run {work.stream.stream}` begins at source.start",
-        )
 
 
 def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased:
@@ -138,7 +130,7 @@ def _erase_rows(
     work: Workspace, plan: ErasurePlan, erased: ErasedKeys
 ) -> tuple[PublishedBatch, ...]:
     table, history = load_with_history(work.store, plan.table)
-    _require_begun(work, history)
+    require_recovery_point(history, work.stream.stream)
 
     def find_unlisted(seen: History, deleted: Coordinates) -> DeadLetterCoordinates:
         found = find_dead_letters(work.store.find(work.stream.dead_letters_table), erased, deleted)

@@ -43,8 +43,8 @@ from frazil.ledger.offsets import OffsetRange, count_offsets
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
 from frazil.observability.audit_chain import check_backfills, check_chain
 from frazil.observability.audit_messages import (
-    AuditAnswer,
     AuditCounts,
+    AuditReport,
     Finding,
     describe_records,
     find_records,
@@ -79,7 +79,7 @@ class Evidence:
     delivered: Mapping[Partition, Delivered]
 
 
-def audit_stream(work: Workspace) -> AuditAnswer:
+def audit_stream(work: Workspace) -> AuditReport:
     """Audit a stream; what Kafka no longer has is checked by the ledger's counts alone.
 
     Raises:
@@ -91,7 +91,7 @@ def audit_stream(work: Workspace) -> AuditAnswer:
     return audit_table(work.store, work.stream, OffsetConsumer(work.kafka, work.kafka_config))
 
 
-def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditAnswer:
+def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditReport:
     """Audit a stream's table against a log; see `audit_stream`."""
     evidence = _read_evidence(store, stream, log)
     tally = Tally()
@@ -272,7 +272,7 @@ def _count(evidence: Evidence, tally: Tally, dead_letters: int) -> AuditCounts:
 
 def _answer(
     stream: Stream, evidence: Evidence, findings: tuple[Finding, ...], counts: AuditCounts
-) -> AuditAnswer:
+) -> AuditReport:
     checked_from = {
         f"{topic}-{number}": max(
             log.earliest,
@@ -282,7 +282,7 @@ def _answer(
         if (topic, number) in evidence.spans
     }
     verdict: Literal["holds", "broken"] = "broken" if findings else "holds"
-    return AuditAnswer(
+    return AuditReport(
         stream=stream.stream,
         table=stream.table.name,
         snapshot_id=evidence.history.head,

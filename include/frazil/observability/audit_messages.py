@@ -34,7 +34,7 @@ class AuditCounts(Report):
     offsets_aged: int
 
 
-class AuditAnswer(Report):
+class AuditReport(Report):
     """The verdict on one stream, from Kafka and the table alone.
 
     `checked_from` names per partition (`topic-0`) the first offset that could be compared with

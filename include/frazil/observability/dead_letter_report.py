@@ -58,25 +58,25 @@ def report_dead_letters(work: Workspace) -> DeadLetterReport:
     stream = work.stream
     _, history = load_with_history(work.store, stream.table.name)
     steps = trace_steps(history, stream.stream)
-    book = read_dead_letter_index(work.store.find(stream.dead_letters_table), stream.stream, steps)
-    is_back = book.lots.takers != UNCLAIMED
-    concerned = book.rows["reason"].filter(pa.array(book.lots.is_open | is_back))
-    groups = [_group(book, is_back, reason) for reason in pc.unique(concerned).to_pylist()]
+    index = read_dead_letter_index(work.store.find(stream.dead_letters_table), stream.stream, steps)
+    is_back = index.resolution.resolved_by_step != UNCLAIMED
+    concerned = index.rows["reason"].filter(pa.array(index.resolution.is_open | is_back))
+    groups = [_group(index, is_back, reason) for reason in pc.unique(concerned).to_pylist()]
     return DeadLetterReport(
         stream=stream.stream,
         table=stream.dead_letters_table,
-        open=int(book.lots.is_open.sum()),
+        open=int(index.resolution.is_open.sum()),
         resolved=int(is_back.sum()),
         groups=tuple(sorted(groups, key=lambda group: (-group.open, group.reason))),
     )
 
 
-def _group(book: DeadLetterIndex, is_back: Flags, reason: str) -> DeadLetterGroup:
-    own = pc.equal(book.rows["reason"], reason).to_numpy()
-    is_open, is_resolved = own & book.lots.is_open, own & is_back
-    seen = pc.min_max(book.rows["quarantined_at"].filter(pa.array(is_open | is_resolved))).as_py()
+def _group(index: DeadLetterIndex, is_back: Flags, reason: str) -> DeadLetterGroup:
+    own = pc.equal(index.rows["reason"], reason).to_numpy()
+    is_open, is_resolved = own & index.resolution.is_open, own & is_back
+    seen = pc.min_max(index.rows["quarantined_at"].filter(pa.array(is_open | is_resolved))).as_py()
     places = np.flatnonzero(is_open if is_open.any() else is_resolved)[:_SAMPLES]
-    shown = book.rows.select(["topic", "partition", "offset"]).take(places).to_pylist()
+    shown = index.rows.select(["topic", "partition", "offset"]).take(places).to_pylist()
     return DeadLetterGroup(
         reason=reason,
         open=int(is_open.sum()),

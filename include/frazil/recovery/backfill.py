@@ -1,7 +1,7 @@
-"""BACKFILL: read what lies below a stream's beginning, in windows, beside the live stream.
+"""BACKFILL: read records below a stream's beginning, in windows, beside the live stream.
 
-`plan_backfill` chooses windows, `fill_window` stages, checks and publishes one of them by the same
-functions as a replay. What is filled stands in the ledger, so any run goes on where one ended.
+`plan_backfill` chooses windows; `fill_window` stages, checks and publishes one of them with the
+functions of a replay. The ledger records what is filled, so any run continues where one ended.
 """
 
 from collections.abc import Sequence
@@ -19,22 +19,23 @@ from frazil.ledger.offsets import (
     unpack_ranges,
 )
 from frazil.ledger.recovery_point import find_adopted
+from frazil.messages import count_noun
 from frazil.recovery.backfill_rules import (
     choose_windows,
-    count_free,
+    count_missing,
     cut_windows,
     describe_beginnings,
     find_beginnings,
-    list_free,
+    list_missing,
     require_below_beginning,
     require_not_filled,
     validate_one_selection,
 )
 from frazil.recovery.messages import BackfillPlan, BackfillRequest, Filled, Window
 from frazil.recovery.range_overwrite import (
-    freeze_ranges,
     open_ledger,
     overwrite_ranges,
+    plan_ranges,
     require_retained_ranges,
 )
 from frazil.recovery.replay_rules import require_not_adopted, require_one_incarnation
@@ -44,8 +45,8 @@ from frazil.streams.timestamps import read_span
 from frazil.workspace import Workspace
 
 _FAILED_STEP = (
-    "nothing of this window was written; mend the suite, the budget or the records, then start the "
-    "backfill again: it goes on with what is missing"
+    "nothing of this window was written; fix the suite, the error budget or the records, then "
+    "start the backfill again: it continues with what is missing"
 )
 
 
@@ -53,15 +54,15 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
     """Choose the windows that are still to be filled; nothing is written.
 
     Raises:
-        ConfigurationError: the request is unclear.
-        TargetError: a range reaches into the live stream, or below where the table was adopted.
-        SchemaChangeError: a person or the next run changes the table first.
-        NotReplayableError: Kafka no longer holds what was asked for by offsets.
-        TableError, SourceError, UnavailableError: nothing was looked at.
+        ConfigurationError: the request is ambiguous.
+        TargetError: a range reaches into the live stream, or below the adoption of the table.
+        SchemaChangeError: a pending schema change must be applied first.
+        NotReplayableError: Kafka no longer has the requested offsets.
+        TableError, SourceError, UnavailableError: table or Kafka cannot be read.
     """
     validate_one_selection(request.offsets, request.since, request.until)
     work = open_with_settled_schema(work)
-    history, point = open_ledger(work, "backfill")
+    history, point = open_ledger(work)
     stream = work.stream.stream
     steps = trace_steps(history, stream)
     begins = find_beginnings(steps)
@@ -70,16 +71,20 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
     require_not_adopted(stream, ranges, find_adopted(history, stream))
     require_one_incarnation(stream, ranges, steps)
     require_retained_ranges(work, ranges, point, compacted=True)
-    free = list_free(ranges, list_spans(steps))
+    missing = list_missing(ranges, list_spans(steps))
     size = request.window_records or work.stream.batch.max_records
     newest = request.order == "newest"
     windows = choose_windows(
-        cut_windows(free, size, limit=request.max_records, newest_first=newest)
+        cut_windows(missing, size, limit=request.max_records, newest_first=newest)
     )
-    total, taken = count_free(free), sum(map(count_offsets, windows))
-    filled, left = count_offsets(ranges) - total, total - taken
-    told = f"{describe_ranges(ranges)}: {taken} offsets in {len(windows)} windows of at most {size}"
-    told = _tell(told if windows else "nothing to fill", filled, left)
+    total, planned = count_missing(missing), sum(map(count_offsets, windows))
+    filled, left = count_offsets(ranges) - total, total - planned
+    summary = "nothing to fill"
+    if windows:
+        summary = (
+            f"{describe_ranges(ranges)}: {count_noun(planned, 'offset')} in "
+            f"{count_noun(len(windows), 'window')} of at most {size:,}"
+        )
     return BackfillPlan(
         stream=stream,
         table=work.stream.table.name,
@@ -87,13 +92,14 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
         windows=_number_windows(stream, windows),
         filled=filled,
         left=left,
-        text=f"{told}; the live stream begins at {describe_beginnings(begins)}{_warn(steps)}",
+        text=f"{summary}{_describe_rest(filled, left)}; the live stream begins at "
+        f"{describe_beginnings(begins)}{_warn_of_erasures(steps)}",
     )
 
 
-def _tell(told: str, filled: int, left: int) -> str:
-    told += f", {filled} are in the table already" if filled else ""
-    return told + (f", {left} are left for another run" if left else "")
+def _describe_rest(filled: int, left: int) -> str:
+    present = f", {filled:,} already in the table" if filled else ""
+    return present + (f", {left:,} left for another run" if left else "")
 
 
 def _number_windows(stream: str, windows: Sequence[Ranges]) -> tuple[Window, ...]:
@@ -103,8 +109,8 @@ def _number_windows(stream: str, windows: Sequence[Ranges]) -> tuple[Window, ...
     )
 
 
-def _warn(steps: tuple[Step, ...]) -> str:
-    """Say that older records may be of people who were erased."""
+def _warn_of_erasures(steps: tuple[Step, ...]) -> str:
+    """Warn that older records may have keys that were erased."""
     if any(step.kind == keys.ERASE for step in steps):
         return "; keys were erased from this table: erase them again afterwards"
     return ""
@@ -113,7 +119,7 @@ def _warn(steps: tuple[Step, ...]) -> str:
 def _choose_ranges(
     work: Workspace, request: BackfillRequest, begins: dict[Partition, int]
 ) -> Ranges:
-    """Read the offsets that are asked for, or look up which of them Kafka keeps."""
+    """Return the requested offsets, or those of the requested time that Kafka has."""
     if request.offsets:
         return parse_offset_ranges(request.offsets)
     isolation = work.stream.source.isolation
@@ -136,20 +142,20 @@ def _choose_ranges(
 
 
 def fill_window(work: Workspace, window: Window) -> Filled:
-    """Stage, check and publish a window; any repetition finds it in the ledger.
+    """Stage, check and publish a window; a repetition finds it in the ledger.
 
     Raises:
-        StageStaleError: another backfill filled a part of it.
+        StageStaleError: another backfill filled part of it.
         BudgetExceededError, QualityFailedError: nothing was written, and no stream is blocked.
         StageLostError, NotReplayableError, TableError: nothing was written.
         CommitContentionError, JobFailedError, UnavailableError: run again.
     """
     work = with_columns(work)
-    history, point = open_ledger(work, "backfill")
+    history, point = open_ledger(work)
     ranges = unpack_ranges(window.ranges)
     steps = trace_steps(history, window.stream)
     require_below_beginning(window.stream, ranges, find_beginnings(steps))
-    answer = Filled(
+    result = Filled(
         stream=window.stream,
         table=work.stream.table.name,
         number=window.number,
@@ -158,14 +164,14 @@ def fill_window(work: Workspace, window: Window) -> Filled:
         snapshot_id=None,
         ranges=window.ranges,
     )
-    if not list_free(ranges, list_spans(steps)):
-        return answer
+    if not list_missing(ranges, list_spans(steps)):
+        return result
     require_not_filled(window.stream, ranges, steps)
-    # No run in its id: whoever fills a window, it is the same.
-    batch = freeze_ranges(work, history, point, ranges, keys.BACKFILL)
+    # The kind instead of the run in its id: a window has the same id in every run.
+    batch = plan_ranges(work, history, point, ranges, keys.BACKFILL)
     landed = overwrite_ranges(work, batch, point, keys.BACKFILL, _FAILED_STEP)
     summary = landed.entry.summary
-    return answer.model_copy(
+    return result.model_copy(
         update={
             "outcome": "ALREADY" if landed.already_published else "FILLED",
             "snapshot_id": landed.entry.snapshot_id,

@@ -1,7 +1,6 @@
-"""Which offsets below a stream's beginning are free, and in which windows they come.
+"""Decide which offsets below a stream's beginning are missing, and cut them into windows.
 
-Pure functions of the ledger's steps (features B10). What a batch read is never a backfill's: that
-range is the live stream's, and `replay` reads it again.
+Offsets that batches read belong to the live stream; a replay, not a backfill, reads them again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,47 +20,47 @@ from frazil.ledger.offsets import (
 from frazil.ledger.recovery_point import LedgerEntry
 
 MAX_WINDOWS = 1000
-"""Airflow maps at most 1,024 tasks by default."""
-
+"""Windows of one run: Airflow maps at most 1,024 tasks by default."""
 
 MAX_RANGES = 20_000
-"""Of all windows of one run together: a message between tasks stays below a megabyte."""
+"""Ranges in all windows of one run: the message between tasks stays below a megabyte."""
 
-
-Free = Mapping[Partition, Sequence[OffsetRange]]
+MissingOffsets = Mapping[Partition, Sequence[OffsetRange]]
+"""Offsets that no snapshot has read yet."""
 
 
 def find_beginnings(steps: tuple[Step, ...]) -> dict[Partition, int]:
-    """Find the first offset of each partition that is the live stream's.
+    """Return the first offset of each partition that belongs to the live stream.
 
-    A recorded gap that took a partition back began it again; one that nobody knew begins at 0, as
-    does one on a cluster that it was moved to: what lies below there was read on the old one.
+    A recorded gap that set a partition back begins it again. A partition that the ledger did not
+    know begins at 0, and so does one after a move: its earlier records were read on the old
+    cluster.
     """
     begins: dict[Partition, int] = {}
     for step in steps:
         if step.after is None:
             continue
-        again = list_restarts(step)
-        for place, start, end in iterate_moves(step.before or step.after, step.after):
-            topic, number = place
+        restarted = list_restarts(step)
+        for partition, start, end in iterate_moves(step.before or step.after, step.after):
+            topic, number = partition
             published = step.ranges.get(topic, {}).get(number)
-            if place in again:
-                begins[place] = 0 if step.kind == keys.MOVE else end
+            if partition in restarted:
+                begins[partition] = 0 if step.kind == keys.MOVE else end
             elif step.before is None and published is not None:
-                begins[place] = published.start
+                begins[partition] = published.start
             else:
-                begins.setdefault(place, start)
+                begins.setdefault(partition, start)
     return begins
 
 
-def find_first(steps: tuple[Step, ...]) -> dict[Partition, int]:
-    """Find the first offset of each partition that was published, by batches or backfills."""
+def find_first_published(steps: tuple[Step, ...]) -> dict[Partition, int]:
+    """Return the first published offset of each partition, by batches or backfills."""
     spans = list_spans(steps)
     return {p: min(s.start for s in each.current) for p, each in spans.items() if each.current}
 
 
 def require_below_beginning(stream: str, ranges: Ranges, begins: Mapping[Partition, int]) -> None:
-    """Refuse what is not below the beginning: a batch read it, or will.
+    """Refuse offsets at or above the stream's beginning: batches read them.
 
     Raises:
         TargetError: with the offsets concerned and where each partition begins.
@@ -75,23 +74,23 @@ def require_below_beginning(stream: str, ranges: Ranges, begins: Mapping[Partiti
         raise TargetError(
             f"stream {stream}: {describe_ranges(found)} reaches into the live stream, which begins "
             f"at {describe_beginnings(begins)}",
-            f"end below that; `frazil replay {stream}` reads again what batches have read",
+            f"end below that; `frazil replay {stream}` reads offsets of batches again",
         )
 
 
 def describe_beginnings(begins: Mapping[Partition, int]) -> str:
-    """Write where the live stream begins, as `flights-0: 500`."""
+    """Return where the live stream begins, as `flights-0: 500`."""
     return ", ".join(f"{topic}-{number}: {start}" for (topic, number), start in begins.items())
 
 
-def list_free(
+def list_missing(
     ranges: Ranges, spans: Mapping[Partition, Spans]
 ) -> dict[Partition, list[OffsetRange]]:
-    """Take away what the ledger has of the ranges, so that a backfill goes on where one ended."""
-    free: dict[Partition, list[OffsetRange]] = {}
+    """Return the part of the ranges that the ledger does not have."""
+    missing: dict[Partition, list[OffsetRange]] = {}
     for topic, number, wanted in iterate_ranges(ranges):
-        place, start, found = (topic, number), wanted.start, []
-        known = spans.get(place, Spans()).current
+        partition, start, found = (topic, number), wanted.start, []
+        known = spans.get(partition, Spans()).current
         for span in sorted(known, key=lambda each: each.start):
             if span.start >= wanted.end:
                 break
@@ -101,26 +100,26 @@ def list_free(
         if start < wanted.end:
             found.append(OffsetRange(start, wanted.end))
         if found:
-            free[place] = found
-    return free
+            missing[partition] = found
+    return missing
 
 
 def require_not_filled(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
-    """Refuse a window of which the ledger has a part; who fills a window must have it alone.
+    """Require that no part of a window is in the ledger.
 
     Raises:
         StageStaleError: nothing was written.
     """
-    if count_free(list_free(ranges, list_spans(steps))) < count_offsets(ranges):
+    if count_missing(list_missing(ranges, list_spans(steps))) < count_offsets(ranges):
         raise StageStaleError(
-            f"stream {stream}: another backfill filled a part of {describe_ranges(ranges)} since "
+            f"stream {stream}: another backfill filled part of {describe_ranges(ranges)} since "
             "this window was planned; nothing was written",
             f"`frazil backfill {stream}` plans what is still missing",
         )
 
 
-def list_filled(entries: Iterable[LedgerEntry]) -> dict[str, list[Ranges]]:
-    """List the windows that snapshots published, by stream."""
+def list_backfilled(entries: Iterable[LedgerEntry]) -> dict[str, list[Ranges]]:
+    """Return the backfilled windows of snapshots, by stream."""
     found: dict[str, list[Ranges]] = {}
     for entry in entries:
         if entry.summary.get(keys.KIND) == keys.BACKFILL:
@@ -129,40 +128,40 @@ def list_filled(entries: Iterable[LedgerEntry]) -> dict[str, list[Ranges]]:
     return dict(sorted(found.items()))
 
 
-def count_free(free: Free) -> int:
-    """Count the offsets that are free."""
-    return sum(span.width for spans in free.values() for span in spans)
+def count_missing(missing: MissingOffsets) -> int:
+    """Return the number of missing offsets."""
+    return sum(span.width for spans in missing.values() for span in spans)
 
 
 def cut_windows(
-    free: Free, records: int, *, limit: int | None = None, newest_first: bool = False
+    missing: MissingOffsets, records: int, *, limit: int | None = None, newest_first: bool = False
 ) -> Iterator[Ranges]:
-    """Cut what is free into windows of at most `records` offsets, `limit` in all.
+    """Cut missing offsets into windows of at most `records` offsets, `limit` in all.
 
-    Each partition gives in proportion to what it still has, so that a window is about the same
-    time in all of them; within a window a partition has one range.
+    Each partition contributes in proportion to what it has left, so that a window covers about
+    the same time in all of them; within a window a partition has one range.
     """
-    left = {place: list(spans) for place, spans in free.items()}
-    allowed = count_free(free) if limit is None else limit
-    while allowed and (total := count_free(left)):
+    left = {partition: list(spans) for partition, spans in missing.items()}
+    allowed = count_missing(missing) if limit is None else limit
+    while allowed and (total := count_missing(left)):
         window: dict[str, dict[int, OffsetRange]] = {}
         size = room = min(records, allowed)
         longest = sorted(left, key=lambda each: -sum(span.width for span in left[each]))
-        for place in longest:
-            share = max(1, size * sum(span.width for span in left[place]) // total)
-            taken = _take(left[place], min(share, room), newest_first=newest_first)
-            if not left[place]:
-                del left[place]
-            window.setdefault(place[0], {})[place[1]] = taken
-            room -= taken.width
+        for partition in longest:
+            share = max(1, size * sum(span.width for span in left[partition]) // total)
+            part = _cut(left[partition], min(share, room), newest_first=newest_first)
+            if not left[partition]:
+                del left[partition]
+            window.setdefault(partition[0], {})[partition[1]] = part
+            room -= part.width
             if not room:
                 break
         allowed -= size - room
         yield window
 
 
-def _take(spans: list[OffsetRange], count: int, *, newest_first: bool) -> OffsetRange:
-    """Take up to so many offsets from one end of what is left of a partition."""
+def _cut(spans: list[OffsetRange], count: int, *, newest_first: bool) -> OffsetRange:
+    """Remove up to `count` offsets from one end of a partition's ranges and return them."""
     span = spans.pop(-1 if newest_first else 0)
     if span.width <= count:
         return span
@@ -176,7 +175,7 @@ def _take(spans: list[OffsetRange], count: int, *, newest_first: bool) -> Offset
 
 
 def choose_windows(windows: Iterable[Ranges]) -> list[Ranges]:
-    """Take as many windows as one run may have."""
+    """Return as many windows as one run may have."""
     chosen: list[Ranges] = []
     ranges = 0
     for window in windows:
@@ -188,14 +187,14 @@ def choose_windows(windows: Iterable[Ranges]) -> list[Ranges]:
 
 
 def validate_one_selection(offsets: Sequence[str], since: str | None, until: str | None) -> None:
-    """Refuse a request by offsets and by instants at once.
+    """Refuse offsets and instants at once.
 
     Raises:
-        ConfigurationError: nothing was looked at.
+        ConfigurationError: both are given.
     """
     if offsets and (since or until):
         raise ConfigurationError(
-            "a backfill goes by offsets or by instants; given: both",
-            "leave --since and --until out, or --offsets; without any it is all that Kafka keeps "
-            "below the stream's beginning",
+            "a backfill needs offsets or instants; given: both",
+            "leave out --since and --until, or --offsets; without any of them the backfill reads "
+            "all that Kafka has below the stream's beginning",
         )

@@ -1,6 +1,6 @@
-"""What a named person decides, recorded once: waive a blocked batch, accept a gap.
+"""Decisions of a named person about one batch: waive a blocked batch, accept a gap.
 
-The answers to a halt are in `halts`; they are recorded by the same function.
+Without an author they are previews. Resolutions of a halted stream are in `halt_resolution`.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from pyiceberg.table import Table
 
-from frazil.errors import ConfigurationError, MissingTableError, NothingToDecideError
+from frazil.errors import ConfigurationError, NothingToDecideError
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.ingest.blocked_batches import (
@@ -24,35 +24,33 @@ from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
 from frazil.ledger.offsets import NextOffsets, OffsetRange
-from frazil.ledger.recovery_point import History, find_recovery_point
+from frazil.ledger.recovery_point import History, require_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.workspace import Workspace
 
 
 def waive_batch(work: Workspace, batch_id: str, author: Author | None) -> Decision:
-    """Let the blocked batch pass, exactly as it was planned.
-
-    Without an author it only shows what would pass.
+    """Approve the blocked batch exactly as it was planned, or preview that without an author.
 
     Raises:
         ConfigurationError: no batch is blocked, or another one is.
     """
 
-    def turn() -> Decision:
+    def attempt() -> Decision:
         table = work.store.load(work.stream.table.name)
         blocked = _require_blocked(table, work.stream.stream, batch_id)
         if author is None:
-            shown = explain_block(blocked).facts
-            return Decision("waive", f"{shown}; exactly this batch would pass")
+            facts = explain_block(blocked).facts
+            return Decision("waive", f"{facts}; a waiver would approve exactly this batch")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         waiver = Waiver(by=author.by, reason=author.reason, at=at)
         update = commits.set_properties(
             encode_blocked(blocked.model_copy(update={"waiver": waiver}))
         )
         commit_once(work.store, table, {}, [update])
-        return Decision("waive", f"batch {batch_id} may pass; the next run publishes exactly it")
+        return Decision("waive", f"batch {batch_id} approved; the next run will publish it")
 
-    return retry_commit(f"waiving batch {batch_id}", turn)
+    return retry_commit(f"waiving batch {batch_id}", attempt)
 
 
 def _require_blocked(table: Table, stream: str, batch_id: str) -> BlockedBatch:
@@ -61,30 +59,24 @@ def _require_blocked(table: Table, stream: str, batch_id: str) -> BlockedBatch:
         found = f"batch {blocked.plan.batch_id} is" if blocked else "no batch is"
         raise ConfigurationError(
             f"stream {stream}: {found} blocked, not {batch_id}",
-            f"`frazil status {stream}` shows what is blocked",
+            f"`frazil status {stream}` shows the blocked batch",
         )
     return blocked
 
 
 def accept_gap(work: Workspace, author: Author | None) -> Decision:
-    """Record that records are lost for good, and go on from what Kafka still has.
-
-    Without an author it only shows what would be lost.
+    """Record lost records as a gap and continue at what Kafka still has; without author: preview.
 
     Raises:
         NothingToDecideError: there is no gap.
-        ClusterChangedError, TopicChangedError: these offsets say nothing about the table.
+        MissingTableError: the stream has not begun.
+        ClusterChangedError, TopicChangedError: the offsets are of another cluster or topic.
     """
     stream = work.stream
 
     def decide(history: History) -> Choice:
-        point = find_recovery_point(history, stream.stream)
-        if point is None:
-            raise MissingTableError(
-                f"stream {stream.stream} has not begun: there is nothing to lose",
-                f"`frazil run {stream.stream}` begins at source.start",
-            )
-        # The high watermark, not the last stable offset: an open transaction is no truncated log.
+        point = require_recovery_point(history, stream.stream)
+        # The high watermark, not the last stable offset: open transactions do not truncate a log.
         topics = work.kafka.fetch_topics(stream.source.names, "read_uncommitted")
         require_same_source(stream.stream, point.state, topics)
         offsets, lost = decide_gaps(point.state, topics)
@@ -108,9 +100,9 @@ def accept_gap(work: Workspace, author: Author | None) -> Decision:
 def decide_gaps(
     state: StreamState, topics: Sequence[TopicFacts]
 ) -> tuple[NextOffsets, dict[str, dict[int, OffsetRange]]]:
-    """Decide the offsets after the gaps of all topics, and what is lost of each.
+    """Return the next offsets after the gaps of all topics, and the lost ranges of each.
 
-    A topic that the ledger does not know yet has none, unless its first records are gone.
+    A topic that the ledger does not know yet has a gap only if its first records are gone.
     """
     offsets, lost = dict(state.offsets), {}
     for topic in topics:
@@ -123,10 +115,10 @@ def decide_gaps(
 def decide_gap(
     state: StreamState, topic: TopicFacts
 ) -> tuple[tuple[int, ...], dict[int, OffsetRange]]:
-    """Decide the offsets after a gap, and what is lost per partition.
+    """Return the next offsets after a gap, and the lost range of each partition.
 
-    On the same topic only partitions with a gap move (D2), and a log that was cut goes on from its
-    new end: what lies before it is in the table. A topic with another id starts over.
+    On the same topic only partitions with a gap move (D2), and a truncated log continues at its
+    new end, since earlier records are in the table. A topic with another id starts over.
     """
     known = state.offsets.get(topic.topic, ())
     same = _same_source(state, topic)

@@ -1,6 +1,6 @@
-"""The answers to a halt, each a named person's: read again, leave out, or start over.
+"""Resolutions of a halted stream by a named person: reingest, skip, or start over.
 
-Protocol.md, recovery point. Without an author they only show what they would record.
+See protocol.md, recovery point. Without an author they are previews.
 """
 
 from dataclasses import replace
@@ -26,10 +26,11 @@ from frazil.workspace import Workspace
 
 
 def reingest(work: Workspace, author: Author | None) -> Decision:
-    """Answer a rollback by others: read the rolled-back range again from what main carries.
+    """After a rollback by another writer, read the rolled-back range again from main's state.
 
     Raises:
-        NothingToDecideError: nobody rolled the table back.
+        NothingToDecideError: the stream is not halted.
+        ConfigurationError: main and the archive have no state of the stream.
     """
     stream = work.stream.stream
 
@@ -38,7 +39,7 @@ def reingest(work: Workspace, author: Author | None) -> Decision:
         state = _state_on_main(history, stream) or _archived_state(history, stream)
         if state is None:
             raise ConfigurationError(
-                f"stream {stream}: main carries no state to read again from",
+                f"stream {stream}: main has no state to read again from",
                 f"`frazil recover {stream} --new-table` starts over from source.start",
             )
         hint = history.hint(stream)
@@ -52,14 +53,13 @@ def reingest(work: Workspace, author: Author | None) -> Decision:
 
 
 def skip(work: Workspace, author: Author | None) -> Decision:
-    """Answer a rollback by others: leave out what was rolled back, as a recorded gap.
+    """After a rollback by another writer, leave out the rolled-back range as a recorded gap.
 
-    Reading goes on behind the newest state that was published; what that snapshot said is in the
-    metadata or in the archive.
+    Reading continues after the newest published state, found in the metadata or in the archive.
 
     Raises:
-        NothingToDecideError: nobody rolled the table back.
-        HistoryCutError: nobody knows what the newest snapshot had read, or on another cluster.
+        NothingToDecideError: the stream is not halted by a rollback.
+        HistoryCutError: the newest published state is unknown, or of another cluster.
     """
     stream = work.stream.stream
 
@@ -68,14 +68,14 @@ def skip(work: Workspace, author: Author | None) -> Decision:
         before, after = _state_on_main(history, stream), _hinted_state(history, stream)
         if before is None or after is None:
             raise HistoryCutError(
-                f"stream {stream}: neither the metadata of {history.table} nor the archive knows "
-                "what the rolled-back snapshots had read",
+                f"stream {stream}: neither the metadata of {history.table} nor the archive has the "
+                "offsets of the rolled-back snapshots",
                 f"`frazil recover {stream} --reingest` reads the rolled-back range again",
             )
         if before.cluster_id != after.cluster_id:
             raise HistoryCutError(
-                f"stream {stream}: main reads cluster {before.cluster_id}, the rolled-back "
-                f"snapshots cluster {after.cluster_id}: no offsets say what lies between",
+                f"stream {stream}: main's state is of cluster {before.cluster_id}, the rolled-back "
+                f"snapshots are of cluster {after.cluster_id}: the gap cannot be given in offsets",
                 f"`frazil recover {stream} --reingest`, then `frazil move-cluster {stream}`",
             )
         lost = list_reread_ranges(before.offsets, after.offsets)
@@ -85,7 +85,7 @@ def skip(work: Workspace, author: Author | None) -> Decision:
 
 
 def _hinted_state(history: History, stream: str) -> StreamState | None:
-    """Read the newest state that was published, where it is still known and can be read."""
+    """Return the newest published state by the high-water mark, if it is known and readable."""
     hint = history.hint(stream)
     if hint is None:
         return None
@@ -96,19 +96,19 @@ def _hinted_state(history: History, stream: str) -> StreamState | None:
     try:
         return parse_state(text) if text else None
     except UnknownStateError:
-        return None  # what somebody rolled back for this very reason
+        return None  # an unreadable state may be the reason for the rollback
 
 
 def start_over(work: Workspace, author: Author | None) -> Decision:
-    """Begin again in a table that somebody dropped and created, from `source.start`.
+    """Begin again at `source.start` in a table that was dropped and created again.
 
     Raises:
-        NothingToDecideError: the stream has begun in this table.
+        NothingToDecideError: the stream has a recovery point in this table.
     """
     stream = work.stream
 
     def decide(history: History) -> Choice:
-        # Only here: after any other halt the table still has rows, which would double.
+        # Only for a new table: after any other halt the rows are still there and would double.
         _require_no_recovery_point(history, stream.stream, halts=TableRecreatedError)
         topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)
         state = initial_state(stream, topics, work.kafka)
@@ -119,7 +119,7 @@ def start_over(work: Workspace, author: Author | None) -> Decision:
 
 
 def _require_no_recovery_point(history: History, stream: str, halts: type[TableError]) -> None:
-    """Refuse to recover what has a recovery point; only these halts may pass."""
+    """Require that the stream is halted by one of these errors; others are raised."""
     try:
         point = find_recovery_point(history, stream)
     except halts:
@@ -128,23 +128,22 @@ def _require_no_recovery_point(history: History, stream: str, halts: type[TableE
         raise NothingToDecideError(
             f"stream {stream} has a recovery point in table {history.table}: epoch "
             f"{point.state.epoch}, snapshot {point.snapshot_id}",
-            f"`frazil status {stream}` shows it; there is nothing to recover from",
+            f"`frazil status {stream}` shows it; the stream is not halted",
         )
 
 
 def _state_on_main(history: History, stream: str) -> StreamState | None:
-    """Read the newest state on main."""
+    """Return the stream's newest state on main's ancestry."""
     key = keys.state_key(stream)
-    carriers = (entry for entry in walk_ancestors(history) if key in entry.summary)
-    found = next(carriers, None)
+    found = next((entry for entry in walk_ancestors(history) if key in entry.summary), None)
     return read_state(history, found, stream) if found else None
 
 
 def _archived_state(history: History, stream: str) -> StreamState | None:
-    """Read the newest state in the archive, where main has lost it.
+    """Return the stream's newest state in the archive, for a main without its history.
 
     Raises:
-        HistoryCutError: a later batch was published than the archive knows.
+        HistoryCutError: a later batch was published than the archive has.
     """
     key = keys.state_key(stream)
     archived = [e for e in history.load_archive().entries.values() if key in e.summary]
@@ -155,10 +154,10 @@ def _archived_state(history: History, stream: str) -> StreamState | None:
     hint = history.hint(stream)
     if hint is not None and hint.epoch > state.epoch:
         raise HistoryCutError(
-            f"stream {stream}: main of {history.table} has lost its history and the archive "
-            f"knows epoch {state.epoch}, but epoch {hint.epoch} was published: its rows may be in "
+            f"stream {stream}: main of {history.table} has lost its history, and the archive ends "
+            f"at epoch {state.epoch} although epoch {hint.epoch} was published: its rows may be in "
             "the table, and reading them again would double them",
-            "restore the table's metadata of before the foreign expiry, or give the stream a new "
-            "name and table",
+            "restore the table's metadata from before the other writer's expiry, or give the "
+            "stream a new name and table",
         )
     return state

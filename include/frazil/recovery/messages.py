@@ -1,4 +1,4 @@
-"""What a recovery is asked for and what it will do: one form for command line, API and DAG."""
+"""Requests, plans and results of recovery, replay, backfill and redrive."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,50 +17,50 @@ from frazil.ledger.offsets import (
     parse_range,
     unpack_ranges,
 )
-from frazil.messages import Message
+from frazil.messages import Message, count_noun
 from frazil.streams.timestamps import parse_instant
 
-Answer = Literal["reingest", "skip", "new-table"]
+HaltResolution = Literal["reingest", "skip", "new-table"]
 
 
 PlainRanges = dict[str, dict[int, tuple[int, int]]]
 
-
 APPROVAL_VARIABLE = "FRAZIL_APPROVAL_ROWS"
-
+"""Environment variable with the site's own limit."""
 
 APPROVAL_ROWS = 100_000
-"""So many rows may go without a second person's word, unless the site says otherwise."""
+"""A rollback of more rows needs a second person's approval."""
 
 
 class RecoverRequest(Message):
-    """Exactly one of four ways; a person's name and reason as soon as it is no dry run."""
+    """A target or a halt's resolution, exactly one; author and reason unless it is a dry run."""
 
     stream: str
     to_snapshot: int | None = None
     to_time: str | None = None
     to_offset: str | None = None
-    answer: Answer | None = None
+    answer: HaltResolution | None = None
     accept_gap: bool = False
     by: str = ""
     reason: str = ""
     dry_run: bool = True
     approval_rows: int | None = Field(None, ge=0)
-    """Fewer rows than the site's limit, where who asks wants to be stricter."""
+    """A limit stricter than the site's."""
 
     @property
     def target(self) -> str:
-        """Write what was asked for, as it was said."""
+        """Return the target as it was written."""
         if self.to_snapshot is not None:
             return f"snapshot {self.to_snapshot}"
         return f"time {self.to_time}" if self.to_time else f"before offset {self.to_offset}"
 
 
 class RecoveryPlan(Message):
-    """What a recovery does, shown before it is done; `target_id` is None for an answer to a halt.
+    """Preview of a recovery; `target_id` is None for the resolution of a halt.
 
-    `again` is what each stream reads again, `lost` what of it Kafka no longer has. `erased_rows`
-    were erased after the target and come back.
+    `rows_going` and `snapshots_going` are removed from main. `again` is what each stream reads
+    again, `lost` the part of it that Kafka no longer has, `windows_lost` the number of backfilled
+    windows that cannot be filled again. `erased_rows` were erased after the target and come back.
     """
 
     stream: str
@@ -81,14 +81,15 @@ class RecoveryPlan(Message):
 
     @property
     def is_last_word(self) -> bool:
-        """Say that a dry run ends here."""
+        """Return whether this is a dry run: no task follows."""
         return self.request.dry_run
 
     @property
     def needs_approval(self) -> bool:
-        """Say whether a second person must agree: many rows, lost, erased or foreign ones.
+        """Return whether a second person must approve.
 
-        What an answer leaves out is lost for good too.
+        That is so for many rows, and where records or other writers' changes are lost or erased
+        rows come back. What `skip` leaves out is lost too.
         """
         is_large = self.target_id is not None and (
             self.rows_going is None or self.rows_going > self.approval_rows
@@ -99,7 +100,7 @@ class RecoveryPlan(Message):
 
 
 class Recovered(Message):
-    """How a recovery ended."""
+    """Outcome of a recovery."""
 
     stream: str
     table: str
@@ -110,12 +111,12 @@ class Recovered(Message):
 
 
 def validate_one_target(request: RecoverRequest) -> None:
-    """Refuse a request that names no way back, or several.
+    """Require exactly one target or resolution.
 
     Raises:
-        ConfigurationError: nothing was looked at.
+        ConfigurationError: none or several are given.
     """
-    ways = {
+    options = {
         "--to-snapshot": request.to_snapshot is not None,
         "--to-time": bool(request.to_time),
         "--to-offset": bool(request.to_offset),
@@ -123,24 +124,24 @@ def validate_one_target(request: RecoverRequest) -> None:
         "--skip": request.answer == "skip",
         "--new-table": request.answer == "new-table",
     }
-    given = [way for way, is_given in ways.items() if is_given]
+    given = [option for option, is_given in options.items() if is_given]
     if len(given) != 1:
         found = " and ".join(given) or "none"
         raise ConfigurationError(
-            f"recover of stream {request.stream} needs exactly one of {', '.join(ways)}; given: "
+            f"recover of stream {request.stream} needs exactly one of {', '.join(options)}; given: "
             f"{found}",
-            f"`frazil snapshots {request.stream}` lists snapshots to go back to; `frazil status "
-            f"{request.stream}` says which answer a halt needs",
+            f"`frazil snapshots {request.stream}` lists possible targets; `frazil status "
+            f"{request.stream}` shows what a halted stream needs",
         )
     if request.accept_gap and request.answer is not None:
         raise ConfigurationError(
-            f"--accept-gap fits a way back to a snapshot, not {given[0]}",
-            f"`frazil accept-gap {request.stream}` records a gap on its own",
+            f"--accept-gap is for a rollback to a snapshot, not for {given[0]}",
+            f"`frazil accept-gap {request.stream}` records a gap without a rollback",
         )
 
 
 class ReplayRequest(Message):
-    """Offsets, as `topic:partition:start-end` with the end exclusive, or instants."""
+    """What to replay: offsets as `topic:partition:start-end` (end exclusive), or instants."""
 
     stream: str
     offsets: tuple[str, ...] = ()
@@ -150,9 +151,10 @@ class ReplayRequest(Message):
 
 
 class Differences(Message):
-    """What the table has of a range and what Kafka's records would be today, in rows.
+    """Rows of a range in the table compared with the records that Kafka delivers today.
 
-    rows_now = same + changed + now_bad + undelivered; rows_good = same + changed + missing.
+    `rows_read` records are delivered, `rows_good` of them decode. rows_now = same + changed +
+    now_bad + undelivered; rows_good = same + changed + missing.
     """
 
     rows_now: int = 0
@@ -166,17 +168,17 @@ class Differences(Message):
 
     @property
     def text(self) -> str:
-        """Say it for people."""
+        """Describe the comparison in one line."""
         return (
-            f"the table has {self.rows_now} rows of it, Kafka delivers {self.rows_read} records, "
-            f"{self.rows_good} of them good: {self.same} rows stay as they are, {self.changed} "
-            f"change, {self.missing} are missing and come, {self.now_bad} go because their records "
-            "no longer decode"
+            f"{count_noun(self.rows_now, 'row')} in the table, "
+            f"{count_noun(self.rows_read, 'record')} in Kafka ({self.rows_good:,} good): "
+            f"{self.same:,} unchanged, {self.changed:,} changed, {self.missing:,} added, "
+            f"{self.now_bad:,} removed (no longer decodable)"
         )
 
 
 class ReplayPlan(Message):
-    """A replay that was looked at: its ranges, rules and own id, and what it would change."""
+    """A planned replay: its batch with ranges, rules and id, and what it would change."""
 
     stream: str
     table: str
@@ -187,12 +189,12 @@ class ReplayPlan(Message):
 
     @property
     def is_last_word(self) -> bool:
-        """Say that a dry run ends here."""
+        """Return whether this is a dry run: no task follows."""
         return self.dry_run
 
 
 class Replayed(Message):
-    """How a replay ended; `rows_deleted` were there before and gave way."""
+    """Outcome of a replay; `rows_deleted` are the rows that it replaced."""
 
     stream: str
     table: str
@@ -207,11 +209,12 @@ class Replayed(Message):
 
     @property
     def text(self) -> str:
-        """Say it for people."""
+        """Describe the outcome in one line."""
         return (
-            f"{self.outcome}: {self.rows_written} rows in place of {self.rows_deleted}, "
-            f"{self.rows_quarantined} dead letters, {self.rows_skipped} skipped, as snapshot "
-            f"{self.snapshot_id} of {self.table}; the recovery point did not move"
+            f"{self.outcome}: {count_noun(self.rows_written, 'row')} written, replacing "
+            f"{self.rows_deleted:,}; {count_noun(self.rows_quarantined, 'dead letter')}, "
+            f"{self.rows_skipped:,} skipped; snapshot {self.snapshot_id} of {self.table}, the "
+            "recovery point is unchanged"
         )
 
 
@@ -219,10 +222,10 @@ Order = Literal["oldest", "newest"]
 
 
 class BackfillRequest(Message):
-    """What lies below a stream's beginning: by offsets, by instants, or all that Kafka keeps.
+    """What to read below a stream's beginning: offsets, instants, or all that Kafka keeps.
 
-    `window_records` is the stream's own `batch.max_records` where it is left out; `max_records`
-    ends the whole backfill after so many, and the next one goes on from there.
+    `window_records` is the size of a window, by default the stream's `batch.max_records`;
+    `max_records` limits the whole backfill, and the next one continues from there.
     """
 
     stream: str
@@ -236,7 +239,7 @@ class BackfillRequest(Message):
 
 
 class Window(Message):
-    """One portion of a backfill: it is staged, judged and published on its own."""
+    """One window of a backfill, staged, checked and published on its own."""
 
     stream: str
     number: int
@@ -245,14 +248,14 @@ class Window(Message):
 
     @property
     def text(self) -> str:
-        """Say it for people."""
+        """Describe the window in one line."""
         return (
             f"window {self.number} of {self.count}: {describe_ranges(unpack_ranges(self.ranges))}"
         )
 
 
 class BackfillPlan(Message):
-    """The windows in the order in which they are filled; `left` offsets remain for another run."""
+    """Windows in the order of execution; `filled` offsets are there, `left` remain for later."""
 
     stream: str
     table: str
@@ -264,12 +267,12 @@ class BackfillPlan(Message):
 
     @property
     def is_last_word(self) -> bool:
-        """Say that a dry run ends here, and so does a run with nothing to fill."""
+        """Return whether no task follows: a dry run, or nothing to fill."""
         return self.dry_run or not self.windows
 
 
 class Filled(Message):
-    """How a window ended."""
+    """Outcome of a window."""
 
     stream: str
     table: str
@@ -284,22 +287,24 @@ class Filled(Message):
 
     @property
     def text(self) -> str:
-        """Say it for people."""
+        """Describe the outcome in one line."""
         ranges = unpack_ranges(self.ranges)
-        place = f"window {self.number} of {self.count}, {describe_ranges(ranges)}"
+        window = f"window {self.number} of {self.count}, {describe_ranges(ranges)}"
         if self.snapshot_id is None:
-            return f"ALREADY: {place}: all of its {count_offsets(ranges)} offsets are in the table"
+            offsets = count_noun(count_offsets(ranges), "offset")
+            return f"ALREADY: {window}: {offsets}, all in the table before"
         return (
-            f"{self.outcome}: {place}: {self.rows_written} rows, {self.rows_quarantined} dead "
-            f"letters, {self.rows_skipped} skipped, as snapshot {self.snapshot_id}"
+            f"{self.outcome}: {window}: {count_noun(self.rows_written, 'row')} written, "
+            f"{count_noun(self.rows_quarantined, 'dead letter')}, {self.rows_skipped:,} skipped; "
+            f"snapshot {self.snapshot_id}"
         )
 
 
 class DeadLetterChoice(Message):
-    """Which letters of a stream to bring back; what is left empty chooses all.
+    """Which open dead letters of a stream to replay; an empty field chooses all.
 
-    `since` (inclusive) and `until` (exclusive) are instants at which letters were quarantined.
-    `offsets` are ranges `topic:partition:start-end`, half-open.
+    `since` (inclusive) and `until` (exclusive) are instants of quarantine. `offsets` are half-open
+    ranges `topic:partition:start-end`.
     """
 
     stream: str = Field(min_length=1)
@@ -312,26 +317,28 @@ class DeadLetterChoice(Message):
 
     @field_validator("reasons", "offsets", "schema_ids", mode="before")
     @classmethod
-    def _take_null_as_none(cls, value: object) -> object:
+    def _read_null_as_empty(cls, value: object) -> object:
         return () if value is None else value
 
     @field_validator("reasons")
     @classmethod
-    def _refuse_strange_reasons(cls, reasons: tuple[str, ...]) -> tuple[str, ...]:
+    def _validate_reasons(cls, reasons: tuple[str, ...]) -> tuple[str, ...]:
         for reason in reasons:
             if reason not in DEAD_LETTER_REASONS:
-                message = f"{reason!r} is no reason; there are {', '.join(DEAD_LETTER_REASONS)}"
+                message = (
+                    f"{reason!r} is not a reason; valid reasons: {', '.join(DEAD_LETTER_REASONS)}"
+                )
                 raise ValueError(message)
         return reasons
 
     @field_validator("since", "until")
     @classmethod
-    def _refuse_vague_instants(cls, instant: str | None) -> str | None:
+    def _validate_instants(cls, instant: str | None) -> str | None:
         return parse_instant(instant) if instant else None
 
     @field_validator("offsets")
     @classmethod
-    def _refuse_broken_ranges(cls, written: tuple[str, ...]) -> tuple[str, ...]:
+    def _validate_offsets(cls, written: tuple[str, ...]) -> tuple[str, ...]:
         for text in written:
             try:
                 parse_range(text)
@@ -341,7 +348,7 @@ class DeadLetterChoice(Message):
         return written
 
     @model_validator(mode="after")
-    def _refuse_an_end_before_the_start(self) -> "DeadLetterChoice":
+    def _validate_span(self) -> "DeadLetterChoice":
         if self.since and self.until and self.since_at >= self.until_at:  # type: ignore[operator]
             message = f"since {self.since} is not before until {self.until}"
             raise ValueError(message)
@@ -349,25 +356,25 @@ class DeadLetterChoice(Message):
 
     @property
     def since_at(self) -> datetime | None:
-        """Give the first instant."""
+        """Return `since` as an instant."""
         return datetime.fromisoformat(self.since) if self.since else None
 
     @property
     def until_at(self) -> datetime | None:
-        """Give the instant behind the last."""
+        """Return `until` as an instant."""
         return datetime.fromisoformat(self.until) if self.until else None
 
     @property
     def ranges(self) -> tuple[tuple[str, int, OffsetRange], ...]:
-        """Give topic, partition and offsets of each range."""
+        """Return topic, partition and offsets of each range."""
         return tuple(parse_range(text) for text in self.offsets)
 
 
 def parse_choice(given: Mapping[str, object]) -> DeadLetterChoice:
-    """Check what a form or a command line gave.
+    """Validate the fields of a form or a command line.
 
     Raises:
-        ConfigurationError: each wrong field with what is wrong with it; nothing was tried.
+        ConfigurationError: names every invalid field and its problem.
     """
     try:
         return DeadLetterChoice.model_validate(given)
@@ -383,9 +390,9 @@ def parse_choice(given: Mapping[str, object]) -> DeadLetterChoice:
 
 
 class RedriveRequest(StageRequest):
-    """What the Spark job `redrive_letters` is asked: a stage that reads letters instead of Kafka.
+    """Request of the Spark job `redrive_letters`: a stage that reads dead letters, not Kafka.
 
-    `letters` names each by attempt and coordinate. A dry run decodes and writes nothing.
+    `letters` are their coordinates by attempt. A dry run decodes them and writes nothing.
     """
 
     letters: dict[str, Runs]
@@ -393,13 +400,13 @@ class RedriveRequest(StageRequest):
 
 
 class RedriveResult(StageResult):
-    """What `redrive_letters` counted; `failing` are letters that still fail, by today's reason."""
+    """Counts of `redrive_letters`; `failing` are dead letters that still fail, by reason."""
 
     failing: dict[str, int] = Field(default_factory=dict)
 
 
 class MarkRequest(Message):
-    """What the Spark job `mark_letters` is asked: redrive id → attempt → coordinates."""
+    """Request of the Spark job `mark_letters`: redrive id → attempt → coordinates to mark."""
 
     catalog: str
     table: str
@@ -408,13 +415,13 @@ class MarkRequest(Message):
 
 
 class MarkResult(Message):
-    """That `mark_letters` ended."""
+    """Result of `mark_letters`."""
 
     table: str
 
 
 class Redriven(Message):
-    """One snapshot that brought letters back."""
+    """One snapshot that restored dead letters as rows."""
 
     redrive_id: str
     outcome: Literal["PUBLISHED", "ALREADY"]
@@ -422,10 +429,11 @@ class Redriven(Message):
     rows_written: int
 
 
-class RedriveAnswer(Message):
-    """What a replay of dead letters did, or in a dry run would do.
+class RedriveReport(Message):
+    """Result of a replay of dead letters, or its preview.
 
-    Of `letters` chosen, `rows` decode by today's stream file; `failing` still fail, by reason.
+    Of `letters` chosen, `rows` decode with the present stream file; `failing` do not, by reason.
+    `marked` is how many were marked as resolved in the dead-letter table.
     """
 
     stream: str
@@ -439,14 +447,15 @@ class RedriveAnswer(Message):
 
     @property
     def text(self) -> str:
-        """Say it for people."""
-        fails = ", ".join(f"{count} {reason}" for reason, count in sorted(self.failing.items()))
-        still = f"; still failing: {fails}" if fails else ""
+        """Describe the result in one line."""
+        counts = ", ".join(f"{n:,} {reason}" for reason, n in sorted(self.failing.items()))
+        failing = f"; still failing: {counts}" if counts else ""
+        total = count_noun(self.letters, "dead letter")
         if self.dry_run:
             return (
-                f"dry run: of {self.letters} letters {self.rows} would come back into "
-                f"{self.table}{still}; nothing was written"
+                f"dry run: {self.rows:,} of {total} would be restored into {self.table}{failing}; "
+                "nothing was written"
             )
         ids = ", ".join(str(redriven.snapshot_id) for redriven in self.redrives)
-        where = f" as snapshot {ids}" if ids else ""
-        return f"of {self.letters} letters {self.rows} came back into {self.table}{where}{still}"
+        snapshots = f" in snapshot {ids}" if ids else ""
+        return f"{self.rows:,} of {total} restored into {self.table}{snapshots}{failing}"

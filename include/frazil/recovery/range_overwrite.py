@@ -1,7 +1,6 @@
-"""A batch over given ranges that moves no offset: what replays and backfills share.
+"""Stage, check and publish given ranges without moving offsets, for replays and backfills.
 
-The range is staged and judged by the same functions as every batch, and its rows come in the place
-of those that are there, in one commit (decision record 14).
+One commit replaces the rows of the ranges that are in the table (decision record 14).
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,6 @@ from pyiceberg.table.update import TableUpdate
 from frazil.errors import (
     BudgetExceededError,
     IncompatibleTableError,
-    MissingTableError,
     NotReplayableError,
     QualityFailedError,
     TableRecreatedError,
@@ -58,10 +56,12 @@ from frazil.ledger.recovery_point import (
     RecoveryPoint,
     find_batch,
     find_recovery_point,
+    require_recovery_point,
 )
+from frazil.messages import count_noun
 from frazil.recovery.backfill_rules import require_not_filled
 from frazil.recovery.replay_rules import (
-    choose_left_out,
+    list_erased_offsets,
     replay_id,
     require_below_recovery_point,
     require_not_rolled_back,
@@ -73,34 +73,30 @@ from frazil.recovery.replay_rules import (
 from frazil.workspace import Workspace
 
 
-def open_ledger(work: Workspace, what: str) -> tuple[History, RecoveryPoint]:
-    """Load the ledger of a stream that has begun, and whose table fits it.
+def open_ledger(work: Workspace) -> tuple[History, RecoveryPoint]:
+    """Load the ledger of a stream that has begun and whose file fits the table.
 
     Raises:
-        MissingTableError: there is nothing to `what` before the first batch.
-        IncompatibleTableError: the stream file no longer fits the table.
+        MissingTableError: the stream has not begun.
+        IncompatibleTableError: the stream file does not fit the table.
     """
     name = work.stream.stream
     table, history = load_with_history(work.store, work.stream.table.name)
-    point = find_recovery_point(history, name)
-    if point is None:
-        raise MissingTableError(
-            f"stream {name} has not begun: there is nothing to {what}",
-            f"`frazil run {name}` begins at source.start",
-        )
+    point = require_recovery_point(history, name)
     misfits = list_schema_differences(table.schema(), work.stream.parsed_columns)
     if misfits:
         raise IncompatibleTableError(
-            f"stream {name}: table {work.stream.table.name} does not fit: {'; '.join(misfits)}",
+            f"stream {name}: table {work.stream.table.name} does not fit the stream file: "
+            f"{'; '.join(misfits)}",
             "change value.columns in the stream file",
         )
     return history, point
 
 
-def freeze_ranges(
+def plan_ranges(
     work: Workspace, history: History, point: RecoveryPoint, ranges: Ranges, run_id: str
 ) -> BatchPlan:
-    """Write the plan down; `run_id` is what tells it from another plan of the same ranges."""
+    """Return the plan of given ranges; `run_id` tells apart plans of the same ranges."""
     table, rules = work.store.load(work.stream.table.name), read_rules_fingerprint(work)
     state, latest = point.state, find_latest_schema_ids(work)
     return BatchPlan(
@@ -126,16 +122,16 @@ def freeze_ranges(
         stream_hash=rules.stream_hash,
         transform_version=rules.transform_version,
         latest_schemas=latest,
-        left_out=choose_left_out(trace_steps(history, work.stream.stream), ranges),
+        left_out=list_erased_offsets(trace_steps(history, work.stream.stream), ranges),
     )
 
 
 def require_retained_ranges(
     work: Workspace, ranges: Ranges, point: RecoveryPoint, *, compacted: bool = False
 ) -> None:
-    """Ask Kafka, before a stage and after it, whether it delivers all of the ranges.
+    """Require that Kafka delivers the ranges completely.
 
-    `compacted` allows a topic of which compaction took records: where no row is at stake.
+    `compacted` allows compacted topics, for backfills, which replace no rows.
     """
     for topic in ranges:
         facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
@@ -147,18 +143,18 @@ def require_retained_ranges(
 
 
 def overwrite_ranges(
-    work: Workspace, batch: BatchPlan, point: RecoveryPoint, kind: str, failed_step: str
+    work: Workspace, batch: BatchPlan, point: RecoveryPoint, kind: str, next_step: str
 ) -> PublishedBatch:
-    """Stage, judge and publish given ranges; a repetition finds them there.
+    """Stage, check and publish given ranges; a repetition finds them published.
 
     Raises:
         BudgetExceededError, QualityFailedError: nothing was written, and no stream is blocked;
-            `failed_step` is what to do.
+            `next_step` is the error's next step.
         StageStaleError, StageLostError, NotReplayableError, TableError: nothing was written.
         CommitContentionError, JobFailedError, UnavailableError: run again.
     """
 
-    def refuse_source() -> None:
+    def require_source() -> None:
         is_new = kind == keys.BACKFILL
         require_retained_ranges(work, batch.offset_ranges, point, compacted=is_new)
 
@@ -166,17 +162,17 @@ def overwrite_ranges(
     found = find_batch(history, batch.batch_id)
     if found is not None:
         return PublishedBatch(found, already_published=True)
-    refuse_source()
+    require_source()
     if work.stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, batch.table)
-    remembered = read_seen_schema_ids(history, batch.stream)
-    staged = fill_branch(work, batch, refuse_source, remembered, beside=True)
+    seen = read_seen_schema_ids(history, batch.stream)
+    staged = fill_branch(work, batch, require_source, seen, beside=True)
     reach_failpoint("replay.after-stage")
     try:
         verdict = judge_batch(work, batch, staged)
     except (BudgetExceededError, QualityFailedError) as error:
         drop_superseded_stage(work.store, batch.table, staged)
-        raise type(error)(error.facts, failed_step) from error
+        raise type(error)(error.facts, next_step) from error
     require_complete_stage(batch, staged, verdict)
     _, history = load_with_history(work.store, batch.table)
     require_nothing_erased_since(trace_steps(history, batch.stream), batch)
@@ -190,44 +186,45 @@ def overwrite_ranges(
 def publish_replacement(
     work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict, kind: str = keys.REPLAY
 ) -> PublishedBatch:
-    """Publish staged and judged ranges; any repetition finds them there.
+    """Publish staged and checked ranges; a repetition finds them published.
 
     Raises:
-        TargetError: the range ends above the recovery point now, or a file is of an older spec.
-        NotReplayableError: rows would go that Kafka no longer delivers.
+        TargetError: a range ends above the recovery point now, or a file has an older spec.
+        NotReplayableError: rows would be deleted that Kafka no longer delivers.
         StageLostError, StageStaleError: nothing was written.
-        TableError: the ledger halts.
+        TableError: the stream is halted.
     """
     summary = summarize_ranges(kind, plan, staged, verdict, work.run_id)
-    known = RetainedRows(plan.stream)
+    retained = RetainedRows(plan.stream)
     return retry_commit(
         f"publishing {kind} {plan.batch_id} of stream {plan.stream}",
-        lambda: _publish_turn(work, plan, staged, summary, known),
+        lambda: _try_publish(work, plan, staged, summary, retained),
     )
 
 
-def _publish_turn(
+def _try_publish(
     work: Workspace,
     plan: BatchPlan,
     staged: Staged,
-    told: Mapping[str, str],
-    known: RetainedRows,
+    staged_summary: Mapping[str, str],
+    retained: RetainedRows,
 ) -> PublishedBatch:
-    """Take one turn; its first line decides whether an earlier one with no answer landed."""
+    """Try one commit, unless the ledger shows that an earlier attempt landed."""
     table, history = load_with_history(work.store, plan.table)
     found = find_batch(history, plan.batch_id)
     if found is not None:
         return PublishedBatch(found, already_published=True)
-    _require_same_topics(history, plan)
-    steps = _require_current_stage(history, plan, told[keys.KIND])
+    _require_same_table(history, plan)
+    kind = staged_summary[keys.KIND]
+    steps = _require_current_stage(history, plan, kind)
     require_staging_branch(table, plan, staged)
-    # What the ledger proved to be free has no rows, unless a part of the ledger is lost.
-    is_free = told[keys.KIND] == keys.BACKFILL and not is_history_cut(steps)
-    affected = () if is_free else find_affected(table, plan.offset_ranges)
-    _require_delivered(work, plan, collect_deleted(table, staged, affected))
-    summary = {**told, keys.ROWS_DELETED: str(count_rows(affected))}
+    # A backfilled window has no rows yet by the ledger, unless a part of the ledger is lost.
+    has_no_rows = kind == keys.BACKFILL and not is_history_cut(steps)
+    affected = () if has_no_rows else find_changed_files(table, plan.offset_ranges)
+    _require_delivered(work, plan, list_removed_offsets(table, staged, affected))
+    summary = {**staged_summary, keys.ROWS_DELETED: str(count_rows(affected))}
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
-    files += write_retained_rows(table, affected, known)
+    files += write_retained_rows(table, affected, retained)
     with translated_errors(f"writing the manifests of replay {plan.batch_id}"):
         removed = [file.task.file for file in affected]
         added = commits.build_overwrite(table, summary, files, removed)
@@ -245,17 +242,17 @@ def _publish_turn(
     return PublishedBatch(entry, already_published=False)
 
 
-def _require_same_topics(history: History, plan: BatchPlan) -> None:
+def _require_same_table(history: History, plan: BatchPlan) -> None:
     if history.table_uuid != plan.table_uuid:
         raise TableRecreatedError(
             f"table {plan.table} has uuid {history.table_uuid}, replay {plan.batch_id} was planned "
             f"for uuid {plan.table_uuid}",
-            f"`frazil replay {plan.stream}` shows what would change in the table that is there",
+            f"`frazil replay {plan.stream}` plans again, for the present table",
         )
 
 
 def _require_current_stage(history: History, plan: BatchPlan, kind: str) -> tuple[Step, ...]:
-    """Refuse what the ledger no longer allows; give what it says."""
+    """Check that the ledger still allows the stage; return the ledger's steps."""
     point, steps = find_recovery_point(history, plan.stream), trace_steps(history, plan.stream)
     require_not_rolled_back(plan, steps)
     if point is not None:
@@ -268,53 +265,55 @@ def _require_current_stage(history: History, plan: BatchPlan, kind: str) -> tupl
     return steps
 
 
-def collect_deleted(
+def list_removed_offsets(
     table: Table, staged: Staged, affected: Iterable[ChangedFile]
 ) -> dict[Partition, Offsets]:
-    """Collect the offsets that have a row now and none in the stage."""
-    coming: dict[Partition, list[Offsets]] = {}
+    """Return the offsets that have a row in the table and none in the stage."""
+    staged_offsets: dict[Partition, list[Offsets]] = {}
     if staged.snapshot_id is not None:
         for coordinates in iterate_coordinates(table, staged.snapshot_id):
             for topic, partition, offsets in split_coordinates(coordinates):
-                coming.setdefault((topic, partition), []).append(offsets)
-    gone = {
-        partition: np.setdiff1d(now, np.concatenate(coming.get(partition, [NO_OFFSETS])))
+                staged_offsets.setdefault((topic, partition), []).append(offsets)
+    removed = {
+        partition: np.setdiff1d(now, np.concatenate(staged_offsets.get(partition, [NO_OFFSETS])))
         for partition, now in collect_offsets(affected).items()
     }
-    return {partition: offsets for partition, offsets in gone.items() if len(offsets)}
+    return {partition: offsets for partition, offsets in removed.items() if len(offsets)}
 
 
-def _require_delivered(work: Workspace, plan: BatchPlan, gone: Mapping[Partition, Offsets]) -> None:
-    """See that Kafka delivers each record whose row goes: it is bad today, not lost."""
+def _require_delivered(
+    work: Workspace, plan: BatchPlan, removed: Mapping[Partition, Offsets]
+) -> None:
+    """Check that Kafka delivers each record whose row is removed: it is bad now, not lost."""
     log = OffsetConsumer(work.kafka, work.kafka_config)
-    for (topic, partition), offsets in gone.items():
+    for (topic, partition), offsets in removed.items():
         spans = {partition: OffsetRange(int(offsets.min()), int(offsets.max()) + 1)}
         delivered = log.fetch_delivered(topic, spans, work.stream.source.isolation)[partition]
         lost = np.setdiff1d(offsets, delivered)
         if len(lost):
             raise NotReplayableError(
-                f"stream {plan.stream}: {plan.table} has {len(lost)} rows of {topic}-{partition} "
-                f"that Kafka no longer delivers, the first at offset {lost[0]}; a replay would "
-                "take them for good",
+                f"stream {plan.stream}: {plan.table} has {count_noun(len(lost), 'row')} of "
+                f"{topic}-{partition} that Kafka no longer delivers, the first at offset "
+                f"{lost[0]}; a replay would delete them for good",
                 f"leave their offsets out: `frazil replay {plan.stream} --offsets …`; nothing was "
                 "written",
             )
 
 
-def find_affected(table: Table, ranges: Ranges) -> tuple[ChangedFile, ...]:
-    """Find the files of main's head that hold rows of the ranges.
+def find_changed_files(table: Table, ranges: Ranges) -> tuple[ChangedFile, ...]:
+    """Find the files of main's head with rows of the ranges.
 
     Raises:
         StorageError, CatalogUnavailableError: a file cannot be read.
     """
-    with translated_errors(f"looking for rows of a range in {'.'.join(table.name())}"):
+    with translated_errors(f"searching rows of a range in {'.'.join(table.name())}"):
         tasks = list(table.scan(row_filter=_filter(ranges)).plan_files())
-        found = [_look_into(table, task, ranges) for task in tasks]
-    return tuple(affected for affected in found if affected is not None)
+        found = [_search_file(table, task, ranges) for task in tasks]
+    return tuple(file for file in found if file is not None)
 
 
 def _filter(ranges: Ranges) -> str:
-    """Write the condition that prunes files by their bounds."""
+    """Return the row filter that prunes files by their column bounds."""
     topic, partition, offset = COORDINATE
     return " or ".join(
         f"({topic} = '{name}' and {partition} = {number} "
@@ -323,8 +322,8 @@ def _filter(ranges: Ranges) -> str:
     )
 
 
-def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> ChangedFile | None:
-    """Read a file's coordinates and mark those in a range; None where there are none."""
+def _search_file(table: Table, task: FileScanTask, ranges: Ranges) -> ChangedFile | None:
+    """Read a file's coordinates and flag those in a range; None where there are none."""
     rows = read_files(table, table.schema().select(*COORDINATE), [task])
     kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
     topics = kafka.field("topic").dictionary_encode()
@@ -339,6 +338,6 @@ def _look_into(table: Table, task: FileScanTask, ranges: Ranges) -> ChangedFile 
         own &= (offsets >= span.start) & (offsets < span.end)
         if own.any():
             is_inside |= own
-            # With rows of an earlier writer among them, which have none, they are floats.
+            # Offsets are read as floats where rows of another writer have none.
             inside[topic, partition] = offsets[own].astype(np.int64)
     return ChangedFile(task, is_inside, inside) if inside else None

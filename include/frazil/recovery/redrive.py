@@ -1,7 +1,7 @@
-"""REDRIVE: decode dead letters again by today's stream file, and publish those that fit.
+"""REDRIVE: decode dead letters again with the present stream file and publish those that fit.
 
-What a redrive brought back is said by its snapshot, which lists the records (protocol.md, Dead
-letters). So it may be killed anywhere and run again: letters that are back do not count any more.
+The snapshot of a redrive lists the records that it restored (protocol.md, Dead letters), so a
+killed run can be repeated: restored dead letters are no longer open.
 """
 
 from collections import Counter
@@ -14,7 +14,6 @@ from pyiceberg.table import Table
 from frazil.errors import (
     ConservationError,
     JobFailedError,
-    MissingTableError,
     QualityFailedError,
     StageStaleError,
 )
@@ -41,23 +40,24 @@ from frazil.ledger import keys
 from frazil.ledger.coordinates import plain_runs
 from frazil.ledger.history import UNCLAIMED, Step, trace_steps
 from frazil.ledger.offsets import Runs
-from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
+from frazil.ledger.recovery_point import History, RecoveryPoint, require_recovery_point
+from frazil.messages import count_noun
 from frazil.recovery.messages import (
     DeadLetterChoice,
     MarkRequest,
     MarkResult,
-    RedriveAnswer,
     Redriven,
+    RedriveReport,
     RedriveRequest,
     RedriveResult,
 )
 from frazil.recovery.redrive_rules import (
     RedrivePlan,
     choose_dead_letters,
-    find_end,
+    find_incarnation_end,
     plan_redrive,
     require_append_only,
-    require_planned_rows,
+    require_planned_dead_letters,
     split_dead_letters,
     summarize_redrive,
     validate_choice,
@@ -65,13 +65,16 @@ from frazil.recovery.redrive_rules import (
 from frazil.schemas.review import open_with_settled_schema
 from frazil.workspace import Workspace
 
-TURNS = 3
-"""How often a portion is staged again when another writer was faster."""
+STAGE_ATTEMPTS = 3
+"""How often a portion is staged if another writer commits first."""
+
+MARK_ATTEMPTS = 3
+"""How often the marks are written if a batch commits dead letters at the same time."""
 
 
 @dataclass(frozen=True)
 class RedriveView:
-    """One look at the table: what a redrive is decided on."""
+    """The stream's table and ledger at one head."""
 
     table: Table
     history: History
@@ -81,109 +84,100 @@ class RedriveView:
 
 @dataclass(frozen=True)
 class Portion:
-    """What became of one portion of letters."""
+    """Result of one portion of dead letters."""
 
     rows: int
     failing: dict[str, int]
     redriven: Redriven | None = None
 
 
-def redrive_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveAnswer:
-    """Bring chosen dead letters back into the table, or say in a dry run which would come back.
+def redrive_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveReport:
+    """Restore chosen dead letters as rows, or count in a dry run which would be restored.
 
     Raises:
         MissingTableError: the stream has not begun.
-        TableError: the ledger halts; nothing was written.
+        TableError: the stream is halted; nothing was written.
         ConfigurationError: the stream merges by key, or never read what the choice names.
-        SchemaChangeError: a person or the next run changes the table first.
-        IncompatibleTableError: the table cannot hold what the stream file asks for.
-        StageStaleError: another writer was faster each time; run again.
-        QualityFailedError: the suite refuses the rows; they wait on their branch.
-        ConservationError: the staged rows are not the letters that were planned.
+        SchemaChangeError: a pending schema change must be applied first.
+        IncompatibleTableError: the stream file does not fit the table.
+        StageStaleError: another writer committed first in every attempt; run again.
+        QualityFailedError: the suite rejects the rows; they stay on their staging branch.
+        ConservationError: the staged rows are not the planned dead letters.
         JobFailedError, UnavailableError: run again.
     """
     work = open_with_settled_schema(work)
     stream = work.stream
-    look = load_redrive_view(work)
-    require_append_only(look.steps, stream.stream)
-    require_matching_schema(stream, look.table.schema())
-    letters = work.store.find(stream.dead_letters_table)
-    book = read_dead_letter_index(letters, stream.stream, look.steps)
-    validate_choice(choice, look.steps, book.rows)
-    places = choose_dead_letters(book.rows, book.lots.is_open, choice)
-    treat = _preview if choice.dry_run else _bring_back
+    view = load_redrive_view(work)
+    require_append_only(view.steps, stream.stream)
+    require_matching_schema(stream, view.table.schema())
+    dead_letters = work.store.find(stream.dead_letters_table)
+    index = read_dead_letter_index(dead_letters, stream.stream, view.steps)
+    validate_choice(choice, view.steps, index.rows)
+    chosen = choose_dead_letters(index.rows, index.resolution.is_open, choice)
+    process = _preview if choice.dry_run else _restore
     portions = [
-        treat(work, book, portion) for portion in split_dead_letters(places, book.lots.ends)
+        process(work, index, portion)
+        for portion in split_dead_letters(chosen, index.resolution.incarnation_ends)
     ]
     failing: Counter[str] = Counter()
     for portion in portions:
         failing.update(portion.failing)
-    return RedriveAnswer(
+    return RedriveReport(
         stream=stream.stream,
         table=stream.table.name,
         dry_run=choice.dry_run,
-        letters=len(places),
+        letters=len(chosen),
         rows=sum(portion.rows for portion in portions),
         failing=dict(failing),
         redrives=tuple(p.redriven for p in portions if p.redriven is not None),
-        marked=0 if choice.dry_run or letters is None else mark_resolved(work),
+        marked=0 if choice.dry_run or dead_letters is None else mark_resolved(work),
     )
 
 
 def load_redrive_view(work: Workspace) -> RedriveView:
-    """Look at the table afresh.
+    """Load the table and its ledger.
 
     Raises:
         MissingTableError: the stream has not begun.
-        TableError: the ledger halts.
+        TableError: the stream is halted.
     """
     table, history = load_with_history(work.store, work.stream.table.name)
-    point = _require_point(history, work.stream.stream)
+    point = require_recovery_point(history, work.stream.stream)
     return RedriveView(table, history, point, trace_steps(history, work.stream.stream))
 
 
-def _require_point(history: History, stream: str) -> RecoveryPoint:
-    point = find_recovery_point(history, stream)
-    if point is None:
-        raise MissingTableError(
-            f"stream {stream} has not begun: table {history.table} has no state of it",
-            f"`frazil run {stream}` begins at source.start",
-        )
-    return point
-
-
-def _preview(work: Workspace, book: DeadLetterIndex, places: Indexes) -> Portion:
+def _preview(work: Workspace, index: DeadLetterIndex, positions: Indexes) -> Portion:
     """Decode and count; write nothing."""
-    plan = _plan(work, load_redrive_view(work), book, places)
+    plan = _plan(work, load_redrive_view(work), index, positions)
     result = _run_job(work, plan, branch="", dry_run=True)
     return Portion(result.rows_good, result.failing)
 
 
-def _bring_back(work: Workspace, book: DeadLetterIndex, places: Indexes) -> Portion:
-    """Bring one portion back; where main moved meanwhile, stage again on the new head."""
-    for _ in range(TURNS - 1):
+def _restore(work: Workspace, index: DeadLetterIndex, positions: Indexes) -> Portion:
+    """Restore one portion; if main moved meanwhile, stage again on the new head."""
+    for _ in range(STAGE_ATTEMPTS - 1):
         try:
-            return _bring_back_once(work, book, places)
+            return _try_restore(work, index, positions)
         except StageStaleError:
             continue
-    return _bring_back_once(work, book, places)
+    return _try_restore(work, index, positions)
 
 
-def _bring_back_once(work: Workspace, book: DeadLetterIndex, places: Indexes) -> Portion:
-    """Stage on head what counts there, judge it and seal it."""
-    look = load_redrive_view(work)
-    book = book.judged_by(look.steps)
-    places = places[book.lots.is_open[places]]
-    if not len(places):
+def _try_restore(work: Workspace, index: DeadLetterIndex, positions: Indexes) -> Portion:
+    """Stage the dead letters that are open at the head, check and publish them."""
+    view = load_redrive_view(work)
+    index = index.with_steps(view.steps)
+    positions = positions[index.resolution.is_open[positions]]
+    if not len(positions):
         return Portion(0, {})
-    before = find_end(look.steps, book.lots.ends[places])
-    plan = replace(_plan(work, look, book, places), before=before)
+    end = find_incarnation_end(view.steps, index.resolution.incarnation_ends[positions])
+    plan = replace(_plan(work, view, index, positions), before_snapshot_id=end)
     reach_failpoint("redrive.before-branch")
     branch = name_branch(plan.batch.stream, plan.batch.base_epoch, beside=True)
     base_head = create_branch(work.store, plan.batch.table, branch)
     reach_failpoint("redrive.after-branch")
     try:
-        portion = _stage_and_seal(work, look, plan, (branch, base_head))
+        portion = _stage_and_publish(work, view, plan, (branch, base_head))
     except StageStaleError:
         drop_abandoned_branch(work.store, plan.batch.table, branch)
         raise
@@ -193,43 +187,43 @@ def _bring_back_once(work: Workspace, book: DeadLetterIndex, places: Indexes) ->
 
 
 def _plan(
-    work: Workspace, look: RedriveView, book: DeadLetterIndex, places: Indexes
+    work: Workspace, view: RedriveView, index: DeadLetterIndex, positions: Indexes
 ) -> RedrivePlan:
-    metadata = look.table.metadata
+    metadata = view.table.metadata
     facts = TableFacts(
         str(metadata.table_uuid), metadata.current_schema_id, metadata.default_spec_id
     )
     rules, latest = read_rules_fingerprint(work), find_latest_schema_ids(work)
-    given = PlanInput(work.stream, look.point.state, (), facts, rules.suite_hash, latest)
-    return plan_redrive(book.rows.take(places), given, rules)
+    plan_input = PlanInput(work.stream, view.point.state, (), facts, rules.suite_hash, latest)
+    return plan_redrive(index.rows.take(positions), plan_input, rules)
 
 
 def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) -> RedriveResult:
-    """Let Spark decode the letters, and see that it read exactly those."""
+    """Decode the dead letters in Spark, and check that it found exactly those."""
     schemas = select_letter_schemas(work, plan.batch, plan.schema_ids)
     stage = build_request(work, plan.batch, branch, schemas)
-    # No Kafka, so nothing of its settings; no Python workers, which read Kafka's records only.
-    given = stage.model_copy(update={"kafka_options": {}, "direct": None}).model_dump()
-    request = RedriveRequest(**given, letters=plan.runs, dry_run=dry_run)
+    # The job reads no Kafka, and the fast path reads records of Kafka only.
+    fields = stage.model_copy(update={"kafka_options": {}, "direct": None}).model_dump()
+    request = RedriveRequest(**fields, letters=plan.runs, dry_run=dry_run)
     result = work.engine.run_job("redrive_letters", request, RedriveResult)
     if result.rows_read != plan.count:
         raise ConservationError(
-            f"redrive {plan.batch.batch_id}: {plan.count} letters count, Spark found "
-            f"{result.rows_read} of them in {request.dead_letters_table}",
-            "nothing is visible; run again, and report this if it comes back",
+            f"redrive {plan.batch.batch_id}: planned {count_noun(plan.count, 'dead letter')}, "
+            f"Spark found {result.rows_read} of them in {request.dead_letters_table}",
+            "nothing was published; run again, and report this if it happens again",
         )
     return result
 
 
-def _stage_and_seal(
-    work: Workspace, look: RedriveView, plan: RedrivePlan, attempt: tuple[str, int]
+def _stage_and_publish(
+    work: Workspace, view: RedriveView, plan: RedrivePlan, attempt: tuple[str, int]
 ) -> Portion:
-    """Stage, judge and seal on the head that the letters were counted on."""
+    """Stage, check and publish on the head on which the dead letters are open."""
     branch, base_head = attempt
-    if base_head != look.history.head:
+    if base_head != view.history.head:
         raise StageStaleError(
             f"redrive {plan.batch.batch_id}: main of {plan.batch.table} moved from "
-            f"{look.history.head} to {base_head} before the stage",
+            f"{view.history.head} to {base_head} before the stage",
             "run again: it stages on the new head",
         )
     result = _run_job(work, plan, branch, dry_run=False)
@@ -237,18 +231,18 @@ def _stage_and_seal(
     if snapshot_id is None:
         return Portion(0, result.failing)
     coordinates = read_coordinates(work.store.load(plan.batch.table), snapshot_id)
-    require_planned_rows(plan, coordinates)
+    require_planned_dead_letters(plan, coordinates)
     staged = _describe_staged(plan, result, attempt, snapshot_id)
     verdict = judge_redrive(work, plan, staged)
-    reach_failpoint("redrive.before-seal")
-    summary = summarize_redrive(staged, verdict, coordinates, plan.before, work.run_id)
-    seal = FastForward(plan.batch.table, branch, snapshot_id, summary)
+    reach_failpoint("redrive.before-fast-forward")
+    summary = summarize_redrive(staged, verdict, coordinates, plan.before_snapshot_id, work.run_id)
+    fast_forward = FastForward(plan.batch.table, branch, snapshot_id, summary)
 
-    def refuse(table: Table, history: History) -> None:
-        _require_point(history, plan.batch.stream)
+    def require_current(table: Table, history: History) -> None:
+        require_recovery_point(history, plan.batch.stream)
         require_staging_branch(table, plan.batch, staged)
 
-    landed = fast_forward_main(work.store, seal, refuse)
+    landed = fast_forward_main(work.store, fast_forward, require_current)
     _, history = load_with_history(work.store, plan.batch.table)
     archive_new_entries(work.store, history)
     redriven = Redriven(
@@ -263,7 +257,7 @@ def _stage_and_seal(
 def _describe_staged(
     plan: RedrivePlan, result: RedriveResult, attempt: tuple[str, int], snapshot_id: int
 ) -> Staged:
-    """Count only what decoded: what still fails stays a letter of the batch that read it."""
+    """Describe the stage by what decoded; what still fails stays a dead letter of its batch."""
     branch, base_head = attempt
     partitions = (
         part.model_copy(update={"rows_read": part.rows_good}) for part in result.partitions
@@ -286,22 +280,23 @@ def _describe_staged(
 
 
 def judge_redrive(work: Workspace, plan: RedrivePlan, staged: Staged) -> Verdict:
-    """Judge the staged rows by the stream's suite, as CHECK judges a batch.
+    """Judge the staged rows by the stream's suite, as CHECK does for a batch.
 
     Raises:
         QualityFailedError: a blocking expectation failed; the stream itself is not blocked.
-        StageStaleError: a file changed since the plan.
+        StageStaleError: the stream file or the suite changed since the plan.
     """
     require_same_rules(work, plan.batch)
     results = judge_rows(work, plan.batch, staged)
     failed = [result for result in results if not result.success and result.blocking]
     if failed and work.stream.quality.on_failure == "block":
         raise QualityFailedError(
-            f"stream {staged.stream}: redrive {staged.batch_id}: {len(failed)} expectations of "
-            f"suite {work.stream.quality.suite} failed: {'; '.join(r.line for r in failed[:5])}; "
-            f"the {staged.rows_written} rows wait on branch {staged.attempt} of "
-            f"{plan.batch.table}, the letters stay letters",
-            "mend the suite, or choose fewer letters: `frazil replay-dead-letters "
+            f"stream {staged.stream}: redrive {staged.batch_id}: "
+            f"{count_noun(len(failed), 'expectation')} of suite {work.stream.quality.suite} failed:"
+            f" {'; '.join(r.line for r in failed[:5])}; "
+            f"{count_noun(staged.rows_written, 'row')} can be inspected on branch {staged.attempt} "
+            f"of {plan.batch.table}, the dead letters stay open",
+            "fix the suite, or choose fewer dead letters: `frazil replay-dead-letters "
             f"{staged.stream} --reason REASON --offsets TOPIC:PARTITION:START-END`",
         )
     return Verdict(
@@ -315,30 +310,26 @@ def judge_redrive(work: Workspace, plan: RedrivePlan, staged: Staged) -> Verdict
     )
 
 
-MARK_ATTEMPTS = 3
-"""A batch that publishes its letters meanwhile may win against the rewrite of the files."""
-
-
 def mark_resolved(work: Workspace) -> int:
-    """Mark the letters that a redrive brought back and that do not say so; give their count.
+    """Write the redrive's id into resolved dead letters that lack it; return their number.
 
-    What a killed run left unmarked the next one marks; what a rollback made wrong, too.
+    It also repairs marks that a killed run did not write or a rollback made wrong.
 
     Raises:
-        JobFailedError, UnavailableError: rows and ledger are right; run again to mark.
+        JobFailedError, UnavailableError: rows and ledger are correct; run again to mark.
     """
     stream = work.stream
-    letters = work.store.find(stream.dead_letters_table)
+    dead_letters = work.store.find(stream.dead_letters_table)
     _, history = load_with_history(work.store, stream.table.name)
     steps = trace_steps(history, stream.stream)
-    book = read_dead_letter_index(letters, stream.stream, steps)
+    index = read_dead_letter_index(dead_letters, stream.stream, steps)
     marks: dict[str, dict[str, Runs]] = {}
     count = 0
-    for place in sorted({*book.lots.takers.tolist()} - {UNCLAIMED}):
-        redrive_id = steps[place].entry.summary[keys.BATCH_ID]
-        taken = book.rows.filter(pa.array(book.lots.takers == place))
-        is_marked = pc.fill_null(pc.equal(taken["resolved_by"], redrive_id), False)  # noqa: FBT003
-        unmarked = taken.filter(pc.invert(is_marked))
+    for step in sorted({*index.resolution.resolved_by_step.tolist()} - {UNCLAIMED}):
+        redrive_id = steps[step].entry.summary[keys.BATCH_ID]
+        resolved = index.rows.filter(pa.array(index.resolution.resolved_by_step == step))
+        is_marked = pc.equal(resolved["resolved_by"], redrive_id)
+        unmarked = resolved.filter(pc.invert(pc.fill_null(is_marked, False)))  # noqa: FBT003
         if len(unmarked):
             by_attempt = group_dead_letters(unmarked).items()
             marks[redrive_id] = {attempt: plain_runs(held) for attempt, held in by_attempt}

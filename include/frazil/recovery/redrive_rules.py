@@ -1,4 +1,4 @@
-"""The plan of a redrive as pure functions: which letters, in which portions, under which id."""
+"""Plan a redrive: which dead letters, in which portions, with which id."""
 
 import hashlib
 import json
@@ -28,50 +28,50 @@ from frazil.ledger.offsets import Runs, plain_offsets, plain_ranges
 from frazil.recovery.messages import DeadLetterChoice
 from frazil.recovery.replay_rules import find_merge
 
-MAX_LETTERS = 100_000
-"""Letters per redrive: what the snapshot's summary lists stays below one MiB in the worst case."""
+MAX_DEAD_LETTERS = 100_000
+"""Dead letters per redrive, so that the list in the snapshot's summary stays below 1 MiB."""
 
 
 @dataclass(frozen=True)
 class RedrivePlan:
-    """Letters that count on one head, by attempt, and the batch that would stage them.
+    """Open dead letters by attempt, and the batch that stages them.
 
-    The batch moves no offsets: its ranges only cover the letters. They are of one log: where that
-    is not today's, `before` is the snapshot that ended it.
+    The batch moves no offsets; its ranges only cover the dead letters. They are of one topic
+    incarnation: if that is not the present one, `before_snapshot_id` is the snapshot that ended it.
     """
 
     batch: BatchPlan
-    letters: Mapping[str, Coordinates]
+    dead_letters: Mapping[str, Coordinates]
     count: int
     schema_ids: tuple[int, ...]
-    before: int | None = None
+    before_snapshot_id: int | None = None
 
     @property
     def runs(self) -> dict[str, Runs]:
-        """Give the letters as messages carry them."""
-        return {attempt: plain_runs(held) for attempt, held in self.letters.items()}
+        """Return the dead letters as runs of offsets, for messages."""
+        return {attempt: plain_runs(held) for attempt, held in self.dead_letters.items()}
 
 
 def require_append_only(steps: tuple[Step, ...], stream: str) -> None:
-    """Refuse a stream whose batches are merges: an old letter could revive a deleted key.
+    """Refuse a stream whose batches are merged by key: an old record could revive a deleted key.
 
     Raises:
-        ConfigurationError: with the snapshot that says so.
+        ConfigurationError: with a merged batch.
     """
     merged = find_merge(steps)
     if merged is not None:
         raise ConfigurationError(
             f"stream {stream}: its batches are merged by key ({merged}); an old dead letter could "
-            "bring a deleted key back to life",
-            "send the mended record to the topic again: as its newest version it wins",
+            "bring a deleted key back",
+            "send the corrected record to the topic again: the newest version wins",
         )
 
 
 def validate_choice(choice: DeadLetterChoice, steps: tuple[Step, ...], rows: pa.Table) -> None:
-    """Refuse what this stream never read: a slip of the pen would else choose nothing, silently.
+    """Refuse partitions and schema ids that the stream never read, so that typos are noticed.
 
     Raises:
-        ConfigurationError: with the topics of the ledger, or the schema ids of the letters.
+        ConfigurationError: with the known partitions, or the known schema ids.
     """
     read: dict[str, int] = {}
     for state in (step.after for step in steps if step.after):
@@ -81,22 +81,23 @@ def validate_choice(choice: DeadLetterChoice, steps: tuple[Step, ...], rows: pa.
         if partition >= read.get(topic, 0):
             known = ", ".join(f"{name}:0 to {name}:{count - 1}" for name, count in read.items())
             raise ConfigurationError(
-                f"stream {choice.stream} never read {topic}:{partition} (of {text}), but {known}",
-                f"`frazil dead-letters {choice.stream}` shows where its letters are",
+                f"stream {choice.stream} never read {topic}:{partition} (of {text}); it read "
+                f"{known or 'nothing'}",
+                f"`frazil dead-letters {choice.stream}` shows where its dead letters are",
             )
     ids = pc.unique(rows["schema_id"]).drop_null().to_pylist()
-    strange = [str(wanted) for wanted in choice.schema_ids if wanted not in ids]
-    if strange:
-        named = f"they name {', '.join(map(str, sorted(ids)))}" if ids else "they name none"
+    unknown = [str(wanted) for wanted in choice.schema_ids if wanted not in ids]
+    if unknown:
+        known_ids = ", ".join(map(str, sorted(ids))) or "none"
         raise ConfigurationError(
-            f"no dead letter of stream {choice.stream} names schema id {', '.join(strange)}; "
-            f"{named}",
-            f"`frazil dead-letters {choice.stream}` shows the letters by reason",
+            f"no dead letter of stream {choice.stream} has schema id {', '.join(unknown)}; schema "
+            f"ids of its dead letters: {known_ids}",
+            f"`frazil dead-letters {choice.stream}` shows its dead letters by reason",
         )
 
 
 def choose_dead_letters(rows: pa.Table, is_open: Flags, choice: DeadLetterChoice) -> Indexes:
-    """Give the places of the letters that count and that the choice names."""
+    """Return the positions of the open dead letters that the choice names."""
     chosen = is_open.copy()
     if choice.reasons:
         chosen &= _flags(pc.is_in(rows["reason"], pa.array(choice.reasons)))
@@ -128,41 +129,41 @@ def _flags(flags: pa.ChunkedArray) -> Flags:
     return found
 
 
-def split_dead_letters(places: Indexes, ends: Indexes) -> Iterator[Indexes]:
-    """Cut letters into portions of one redrive each; two logs may have one at the same offset."""
-    for end in np.unique(ends[places]):
-        own = places[ends[places] == end]
-        for start in range(0, len(own), MAX_LETTERS):
-            yield own[start : start + MAX_LETTERS]
+def split_dead_letters(positions: Indexes, ends: Indexes) -> Iterator[Indexes]:
+    """Split positions into one redrive each, by topic incarnation and maximum size."""
+    for end in np.unique(ends[positions]):
+        own = positions[ends[positions] == end]
+        for start in range(0, len(own), MAX_DEAD_LETTERS):
+            yield own[start : start + MAX_DEAD_LETTERS]
 
 
-def find_end(steps: tuple[Step, ...], ends: Indexes) -> int | None:
-    """Give the snapshot that ended the log of these letters; None for today's.
+def find_incarnation_end(steps: tuple[Step, ...], ends: Indexes) -> int | None:
+    """Return the snapshot that ended these dead letters' topic incarnation; None for the present.
 
     Raises:
-        StageStaleError: they are of several logs since one of them ended.
+        StageStaleError: they are of several incarnations, since one of them ended meanwhile.
     """
     found = np.unique(ends).tolist()
     if len(found) > 1:
         raise StageStaleError(
-            "the letters are of several logs: the topic was created again, or moved, meanwhile",
-            "run again: letters of each log come back by themselves",
+            "the topic was created again or moved to another cluster since the redrive was planned",
+            "run again: dead letters of each topic incarnation are restored separately",
         )
     return None if found == [UNCLAIMED] else steps[found[0]].entry.snapshot_id
 
 
 def plan_redrive(
     rows: pa.Table,
-    given: PlanInput,
+    plan_input: PlanInput,
     rules: RulesFingerprint,
 ) -> RedrivePlan:
-    """Plan one redrive of these letters, on the stream's state and by the rules of today."""
-    state, table, stream = given.state, given.table, given.stream
-    letters = group_dead_letters(rows)
+    """Plan one redrive of these dead letters with the stream's present state and rules."""
+    state, table, stream = plan_input.state, plan_input.table, plan_input.stream
+    dead_letters = group_dead_letters(rows)
     every = {partition: rows["offset"].to_numpy()[a:b] for partition, a, b in list_slices(rows)}
-    runs = {attempt: plain_runs(held) for attempt, held in sorted(letters.items())}
+    runs = {attempt: plain_runs(held) for attempt, held in sorted(dead_letters.items())}
     parts = [table.uuid, stream.stream, keys.REDRIVE, runs]
-    parts.append(name_rules(rules.transform_version, given.latest_schemas))
+    parts.append(name_rules(rules.transform_version, plan_input.latest_schemas))
     batch = BatchPlan(
         stream=stream.stream,
         table=stream.table.name,
@@ -179,33 +180,33 @@ def plan_redrive(
         suite_hash=rules.suite_hash,
         stream_hash=rules.stream_hash,
         transform_version=rules.transform_version,
-        latest_schemas=dict(given.latest_schemas),
+        latest_schemas=dict(plan_input.latest_schemas),
     )
     schema_ids = sorted(pc.unique(rows["schema_id"]).drop_null().to_pylist())
-    return RedrivePlan(batch, letters, len(rows), tuple(schema_ids))
+    return RedrivePlan(batch, dead_letters, len(rows), tuple(schema_ids))
 
 
-def require_planned_rows(plan: RedrivePlan, staged: Coordinates) -> None:
-    """See that every staged row is a letter of the plan; that none is there twice is seen before.
+def require_planned_dead_letters(plan: RedrivePlan, staged: Coordinates) -> None:
+    """Check that every staged row is a dead letter of the plan.
 
     Raises:
         ConservationError: the branch holds another record.
     """
     for partition, offsets in staged.items():
-        held = [letters.get(partition, NO_OFFSETS) for letters in plan.letters.values()]
-        strange = offsets[~np.isin(offsets, np.concatenate([NO_OFFSETS, *held]))]
-        if len(strange):
+        held = [planned.get(partition, NO_OFFSETS) for planned in plan.dead_letters.values()]
+        unplanned = offsets[~np.isin(offsets, np.concatenate([NO_OFFSETS, *held]))]
+        if len(unplanned):
             raise ConservationError(
-                f"redrive {plan.batch.batch_id}: {partition[0]}-{partition[1]}@{strange[0]} is "
-                "staged, but it is no letter of the plan",
-                "nothing is visible; run again, and report this if it comes back",
+                f"redrive {plan.batch.batch_id}: {partition[0]}-{partition[1]}@{unplanned[0]} is "
+                "staged, but not a dead letter of the plan",
+                "nothing was published; run again, and report this if it happens again",
             )
 
 
 def summarize_redrive(
     staged: Staged, verdict: Verdict, coordinates: Coordinates, before: int | None, run_id: str
 ) -> dict[str, str]:
-    """Write the full summary of a redrive: it lists its records and carries no state."""
-    told = summarize_staged(keys.REDRIVE, staged, verdict, run_id)
-    told[keys.COORDINATES] = encode_coordinates(coordinates)
-    return told if before is None else told | {keys.LETTERS_BEFORE: str(before)}
+    """Return the summary of a redrive snapshot: it lists its records and has no state."""
+    summary = summarize_staged(keys.REDRIVE, staged, verdict, run_id)
+    summary[keys.COORDINATES] = encode_coordinates(coordinates)
+    return summary if before is None else summary | {keys.LETTERS_BEFORE: str(before)}

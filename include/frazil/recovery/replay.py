@@ -1,7 +1,7 @@
-"""REPLAY: read exact offsets again and put what they are today in place of what is there.
+"""REPLAY: read exact offsets again and replace their rows by what the records decode to today.
 
-`plan_replay` looks and compares, `replay` stages, checks and publishes by the same functions as a
-batch. Offsets do not move; the snapshot has an id of its own, by which a repetition finds it.
+`plan_replay` compares table and Kafka; `replay` stages, checks and publishes with the functions of
+a batch. No offset moves. The snapshot has its own id, by which a repetition finds it.
 """
 
 from collections.abc import Mapping
@@ -23,21 +23,22 @@ from frazil.ledger.recovery_point import (
     find_adopted,
     find_batch,
 )
-from frazil.recovery.backfill_rules import find_first
+from frazil.messages import count_noun
+from frazil.recovery.backfill_rules import find_first_published
 from frazil.recovery.messages import Differences, Replayed, ReplayPlan, ReplayRequest
 from frazil.recovery.range_overwrite import (
-    freeze_ranges,
     open_ledger,
     overwrite_ranges,
+    plan_ranges,
     require_retained_ranges,
 )
 from frazil.recovery.replay_rules import (
-    choose_between,
-    choose_left_out,
+    list_erased_offsets,
     require_at_or_above_beginning,
     require_below_recovery_point,
     require_not_adopted,
     require_one_incarnation,
+    select_offsets_between,
     validate_one_selection,
 )
 from frazil.schemas.inferred_columns import with_columns
@@ -45,31 +46,33 @@ from frazil.schemas.review import open_with_settled_schema
 from frazil.streams.timestamps import read_span
 from frazil.workspace import Workspace
 
-_FAILED_STEP = "nothing was written; mend the suite, the budget or the records, then replay again"
+_FAILED_STEP = (
+    "nothing was written; fix the suite, the error budget or the records, then replay again"
+)
 
 
 def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
-    """Freeze ranges and rules, and compare the table with what Kafka's records would be today.
+    """Plan the ranges with the present rules, and compare their rows with Kafka's records.
 
     Raises:
-        ConfigurationError: the request is unclear.
+        ConfigurationError: the request is ambiguous.
         TargetError: a range ends above the recovery point, or was never read.
-        SchemaChangeError: a person or the next run changes the table first.
-        NotReplayableError: Kafka no longer delivers every record of it.
+        SchemaChangeError: a pending schema change must be applied first.
+        NotReplayableError: Kafka no longer delivers every record of the ranges.
         TableError, SourceError, UnavailableError: nothing was written.
     """
     validate_one_selection(request)
     work = open_with_settled_schema(work)
-    history, point = open_ledger(work, "replay")
+    history, point = open_ledger(work)
     name = work.stream.stream
     steps = trace_steps(history, name)
-    ranges = _choose_ranges(work, request, point, find_first(steps))
+    ranges = _choose_ranges(work, request, point, find_first_published(steps))
     require_below_recovery_point(name, ranges, point.state)
     require_not_adopted(name, ranges, find_adopted(history, name))
     require_one_incarnation(name, ranges, steps)
     require_at_or_above_beginning(name, ranges, steps)
     require_retained_ranges(work, ranges, point)
-    batch = freeze_ranges(work, history, point, ranges, work.run_id)
+    batch = plan_ranges(work, history, point, ranges, work.run_id)
     return _compare(work, history, batch, dry_run=request.dry_run)
 
 
@@ -84,12 +87,12 @@ def _choose_ranges(
     for topic in work.stream.source.names:
         below = point.state.offsets.get(topic, ())
         if not below:
-            continue  # it joined the list and was not read yet
+            continue  # a new topic that was not read yet
         since = work.kafka.fetch_offsets_at(topic, len(below), since_ms or 0, isolation)
         until = below
         if until_ms is not None:
             until = work.kafka.fetch_offsets_at(topic, len(below), until_ms, isolation)
-        ranges = {**ranges, **choose_between(topic, since, until, below, first)}
+        ranges = {**ranges, **select_offsets_between(topic, since, until, below, first)}
     return ranges
 
 
@@ -99,9 +102,9 @@ def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bo
     found = work.engine.run_job("compare_range", request, Differences)
     if found.undelivered:
         raise NotReplayableError(
-            f"stream {batch.stream}: {batch.table} has {found.undelivered} rows of "
+            f"stream {batch.stream}: {batch.table} has {count_noun(found.undelivered, 'row')} of "
             f"{describe_ranges(batch.offset_ranges)} that Kafka no longer delivers; a replay would "
-            "take them for good",
+            "delete them for good",
             f"leave their offsets out: `frazil replay {batch.stream} --offsets …`; nothing was "
             "written",
         )
@@ -111,18 +114,18 @@ def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bo
         dry_run=dry_run,
         batch=batch,
         differences=found,
-        text=f"{describe_ranges(batch.offset_ranges)}: {found.text}{_say_left_out(batch)}",
+        text=f"{describe_ranges(batch.offset_ranges)}: {found.text}{_describe_left_out(batch)}",
     )
 
 
-def _say_left_out(batch: BatchPlan) -> str:
+def _describe_left_out(batch: BatchPlan) -> str:
     runs = [run for parts in batch.left_out.values() for each in parts.values() for run in each]
     erased = sum(end - start for start, end in runs)
-    return f"; {erased} erased records are left out" if erased else ""
+    return f"; {count_noun(erased, 'erased record')} left out" if erased else ""
 
 
 def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
-    """Stage, check and publish what was planned; any repetition finds it there.
+    """Stage, check and publish a planned replay; a repetition finds it done.
 
     Raises:
         ConfigurationError: the plan is a dry run.
@@ -132,18 +135,18 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
     """
     require_not_dry_run(plan.stream, dry_run=plan.dry_run)
     work, batch = with_columns(work), plan.batch
-    history, point = open_ledger(work, "replay")
+    history, point = open_ledger(work)
     found = find_batch(history, batch.batch_id)
     if found is not None:
         return _describe(batch, PublishedBatch(found, already_published=True))
     require_same_rules(work, batch)
-    left_out = choose_left_out(trace_steps(history, batch.stream), batch.offset_ranges)
+    left_out = list_erased_offsets(trace_steps(history, batch.stream), batch.offset_ranges)
     batch = batch.model_copy(update={"left_out": left_out})
     return _describe(batch, overwrite_ranges(work, batch, point, keys.REPLAY, _FAILED_STEP))
 
 
 def _describe(batch: BatchPlan, landed: PublishedBatch) -> Replayed:
-    """Say what is on main now, from its own summary."""
+    """Build the outcome from the summary of the published snapshot."""
     summary = landed.entry.summary
     return Replayed(
         stream=batch.stream,

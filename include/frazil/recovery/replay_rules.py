@@ -1,4 +1,4 @@
-"""Which offsets may be replayed, as pure functions (protocol.md, Replay)."""
+"""Decide which offsets may be replayed or backfilled, and when a stage is stale (protocol.md)."""
 
 import hashlib
 import json
@@ -26,15 +26,15 @@ from frazil.ledger.offsets import (
     iterate_ranges,
 )
 from frazil.ledger.state import StreamState
-from frazil.recovery.backfill_rules import find_beginnings, list_free
+from frazil.recovery.backfill_rules import find_beginnings, list_missing
 from frazil.recovery.messages import ReplayRequest
 
 
 def validate_one_selection(request: ReplayRequest) -> None:
-    """Refuse a request that names neither offsets nor instants, or both.
+    """Require either offsets or instants.
 
     Raises:
-        ConfigurationError: nothing was looked at.
+        ConfigurationError: neither or both are given.
     """
     by_time = bool(request.since or request.until)
     if by_time == bool(request.offsets):
@@ -46,14 +46,14 @@ def validate_one_selection(request: ReplayRequest) -> None:
         )
 
 
-def choose_between(
+def select_offsets_between(
     topic: str,
     since: Sequence[int],
     until: Sequence[int],
     below: Sequence[int],
     first: Mapping[Partition, int],
 ) -> Ranges:
-    """Take the offsets between two instants, as far as they were read, from `first` on."""
+    """Return the offsets between two instants that were read, from `first` on."""
     found = {}
     for partition, (start, end, limit) in enumerate(zip(since, until, below, strict=False)):
         span = OffsetRange(max(start, first.get((topic, partition), 0)), min(end, limit))
@@ -63,12 +63,12 @@ def choose_between(
 
 
 def require_at_or_above_beginning(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
-    """Refuse what lies below the stream's beginning and no backfill brought.
+    """Refuse offsets below the stream's beginning that no backfill has read.
 
-    It would be no second reading but a first one, in one batch, of which a rollback knows nothing.
+    They would be read for the first time, by a kind of snapshot that a rollback does not undo.
 
     Raises:
-        TargetError: with the offsets concerned and where each partition begins.
+        TargetError: with the offsets concerned.
     """
     begins = find_beginnings(steps)
     below: dict[str, dict[int, OffsetRange]] = {}
@@ -76,25 +76,25 @@ def require_at_or_above_beginning(stream: str, ranges: Ranges, steps: tuple[Step
         begin = begins.get((topic, number), 0)
         if wanted.start < begin:
             below.setdefault(topic, {})[number] = OffsetRange(wanted.start, min(wanted.end, begin))
-    free = list_free(below, list_spans(steps))
-    if free:
-        told = ", ".join(
+    missing = list_missing(below, list_spans(steps))
+    if missing:
+        offsets = ", ".join(
             f"{topic}-{number} [{span.start}, {span.end})"
-            for (topic, number), spans in free.items()
+            for (topic, number), spans in missing.items()
             for span in spans
         )
         raise TargetError(
-            f"stream {stream}: {told} lies below where the stream began and was never read; a "
-            "replay reads again only what was read",
-            f"`frazil backfill {stream}` reads what is older, in windows beside the live stream",
+            f"stream {stream}: {offsets} lies below the stream's beginning and was never read; a "
+            "replay reads only offsets that were read before",
+            f"`frazil backfill {stream}` reads older records, beside the live stream",
         )
 
 
 def require_below_recovery_point(stream: str, ranges: Ranges, state: StreamState) -> None:
-    """Refuse what lies at or above the recovery point: a batch reads it, not a replay.
+    """Refuse offsets at or above the recovery point: a batch reads them, not a replay.
 
     Raises:
-        TargetError: with the offsets concerned; also for partitions that nobody knows.
+        TargetError: with the offsets concerned; also for unknown partitions and empty ranges.
     """
     above = {
         topic: {p: span for p, span in parts.items() if span.end > _next(state.offsets, topic, p)}
@@ -105,14 +105,15 @@ def require_below_recovery_point(stream: str, ranges: Ranges, state: StreamState
         what = describe_ranges(found) if found else "no offset in this time"
         raise TargetError(
             f"stream {stream}: {what} {'ends above' if found else 'lies below'} the recovery point "
-            f"{ {t: list(v) for t, v in state.offsets.items()} }; a replay reads again only what "
-            "was read",
-            f"`frazil snapshots {stream}` lists what was published; `frazil run {stream}` reads on",
+            f"{ {t: list(v) for t, v in state.offsets.items()} }; a replay reads only offsets that "
+            "were read before",
+            f"`frazil snapshots {stream}` lists what was published; `frazil run {stream}` reads "
+            "new records",
         )
 
 
 def require_not_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> None:
-    """Refuse rows that came with a table that was taken over: nothing says which they are.
+    """Refuse offsets below an adoption: rows of the adopted table have no coordinates.
 
     Raises:
         TargetError: with the offsets concerned.
@@ -125,14 +126,14 @@ def require_not_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> No
     if found:
         begins = {topic: list(offsets) for topic, offsets in adopted.items()}
         raise TargetError(
-            f"stream {stream}: {describe_ranges(found)} begins below where the table was adopted, "
-            f"{begins}: its rows there have no coordinates of ours, and would double",
-            f"choose only what was read since; `frazil snapshots {stream}` lists it",
+            f"stream {stream}: {describe_ranges(found)} begins below the offsets at which the "
+            f"table was adopted, {begins}: adopted rows have no coordinates and would double",
+            f"choose offsets read since then; `frazil snapshots {stream}` lists them",
         )
 
 
 def find_merge(steps: tuple[Step, ...]) -> Step | None:
-    """Find a batch that was merged by key: what was staged is itself on main."""
+    """Return a batch that was merged by key (its staged snapshot is on main), if there is one."""
     for step in steps:
         source = step.entry.summary.get(keys.SOURCE_SNAPSHOT_ID)
         if step.kind == keys.INGEST and source == str(step.entry.parent_id):
@@ -141,23 +142,23 @@ def find_merge(steps: tuple[Step, ...]) -> Step | None:
 
 
 def require_append_only(stream: str, steps: tuple[Step, ...]) -> None:
-    """Refuse a stream whose batches are merged by key: records out of turn revive old values.
+    """Refuse a stream whose batches are merged by key: out of order, old values would come back.
 
     Raises:
-        TargetError: with the snapshot that says so.
+        TargetError: with a merged batch.
     """
     merged = find_merge(steps)
     if merged is not None:
         raise TargetError(
-            f"stream {stream}: its batches are merged by key ({merged}); a record that is read out "
-            "of turn could bring an old value back",
-            f"`frazil recover {stream} --to-offset topic:partition:offset` goes back and reads on "
-            "from there, each record in its turn",
+            f"stream {stream}: its batches are merged by key ({merged}); a record read out of "
+            "order could bring an old value back",
+            f"`frazil recover {stream} --to-offset topic:partition:offset` rolls back and reads "
+            "from there in order",
         )
 
 
 def require_one_incarnation(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
-    """Refuse offsets that an earlier log had too, or that were read as others of another cluster.
+    """Refuse offsets that an earlier topic incarnation also had, or from before a cluster move.
 
     Raises:
         TargetError: with the offsets concerned; or batches of the stream are merged by key.
@@ -173,14 +174,13 @@ def require_one_incarnation(stream: str, ranges: Ranges, steps: tuple[Step, ...]
     if found:
         raise TargetError(
             f"stream {stream}: {describe_ranges(found)} was published before the topic was created "
-            "again or moved to another cluster: rows of both logs have these offsets, or their "
-            "records are rows under others",
+            "again or moved to another cluster: these offsets are ambiguous",
             f"leave these offsets out; `frazil snapshots {stream}` lists what was published when",
         )
 
 
 def require_same_topics(plan: BatchPlan, state: StreamState) -> None:
-    """Refuse what was staged from a topic that was created again meanwhile.
+    """Refuse a stage whose topic was created again, or moved to another cluster, since the plan.
 
     Raises:
         StageStaleError: nothing was written.
@@ -190,13 +190,13 @@ def require_same_topics(plan: BatchPlan, state: StreamState) -> None:
         if planned != known or plan.cluster_id != state.cluster_id:
             raise StageStaleError(
                 f"stream {plan.stream}: the rows were staged from topic {topic} with id {planned}, "
-                f"the ledger reads id {known} now, of cluster {state.cluster_id}",
-                "run again: the offsets hold other records now",
+                f"the ledger now has id {known}, of cluster {state.cluster_id}",
+                "run again: these offsets are other records now",
             )
 
 
 def require_not_rolled_back(plan: BatchPlan, steps: tuple[Step, ...]) -> None:
-    """Refuse what was planned before a rollback: it may be what the rollback was to undo.
+    """Refuse a plan from before a rollback: the rollback may have been meant to undo its rows.
 
     Raises:
         StageStaleError: nothing was written.
@@ -206,7 +206,7 @@ def require_not_rolled_back(plan: BatchPlan, steps: tuple[Step, ...]) -> None:
             raise StageStaleError(
                 f"stream {plan.stream}: {plan.table} was rolled back ({step}) after these ranges "
                 f"were planned on epoch {plan.base_epoch}",
-                "run again: it is planned and staged afresh",
+                "run again: a new plan is made and staged",
             )
 
 
@@ -218,45 +218,44 @@ def _next(offsets: NextOffsets, topic: str, partition: int) -> int:
 def require_retained(
     stream: str, ranges: Ranges, topic: TopicFacts, state: StreamState, cleanup_policy: str
 ) -> None:
-    """Refuse what Kafka no longer delivers in full: its rows would go and nothing would come.
+    """Require that Kafka delivers the ranges completely; else rows would be lost.
 
     Raises:
-        TopicRecreatedError: the topic is another one.
-        NotReplayableError: a compacted topic, records that aged out, a log that was cut.
+        TopicRecreatedError: the topic has another id.
+        NotReplayableError: the topic is compacted, or records aged out or were truncated.
     """
     known_id = state.topic_ids.get(topic.topic)
     if known_id and known_id != topic.topic_id:
         raise TopicRecreatedError(
-            f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger read id "
-            f"{known_id}: these offsets hold other records now",
-            "no record of a topic that was created again can be read any more; `frazil status "
-            f"{stream}` shows what the stream needs to go on",
+            f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger has id "
+            f"{known_id}: the topic was created again, these offsets are other records now",
+            "records of the earlier topic can no longer be read; `frazil status "
+            f"{stream}` shows what the stream needs",
         )
     if "compact" in cleanup_policy:
         raise NotReplayableError(
             f"stream {stream}: topic {topic.topic} is compacted (cleanup.policy={cleanup_policy}): "
-            "Kafka may deliver fewer records of the range than the table has, and rows would be "
-            "lost",
-            "the table keeps what compaction took; `frazil snapshots "
-            f"{stream}` lists the ranges, nothing was written",
+            "Kafka may deliver fewer records of the range than the table has, and a replay would "
+            "delete those rows",
+            "nothing was written; a compacted topic cannot be replayed, its rows stay in the table",
         )
-    gone = _find_unkept(ranges.get(topic.topic, {}), topic)
-    if gone:
+    lost = _find_lost(ranges.get(topic.topic, {}), topic)
+    if lost:
         kept = ", ".join(
             f"{topic.topic}-{p} [{there.earliest}, {there.end})"
             for p, there in enumerate(topic.partitions)
-            if p in gone
+            if p in lost
         )
         raise NotReplayableError(
             f"stream {stream}: Kafka no longer holds all of "
-            f"{describe_ranges({topic.topic: gone})}; it keeps {kept or 'no such partition'}",
+            f"{describe_ranges({topic.topic: lost})}; it has {kept or 'no such partition'}",
             f"`frazil replay {stream} --offsets topic:partition:start-end` with offsets that Kafka "
-            "keeps; the rows of the others stay as they are",
+            "has; other rows stay unchanged",
         )
 
 
-def _find_unkept(wanted: Mapping[int, OffsetRange], topic: TopicFacts) -> dict[int, OffsetRange]:
-    """Find the ranges of partitions that reach beyond what the broker keeps."""
+def _find_lost(wanted: Mapping[int, OffsetRange], topic: TopicFacts) -> dict[int, OffsetRange]:
+    """Return the ranges that reach beyond what the broker keeps."""
     kept = dict(enumerate(topic.partitions))
     return {
         p: span
@@ -265,31 +264,31 @@ def _find_unkept(wanted: Mapping[int, OffsetRange], topic: TopicFacts) -> dict[i
     }
 
 
-def choose_left_out(steps: tuple[Step, ...], ranges: Ranges) -> Runs:
-    """List what of the ranges was erased: a replay must not bring it back."""
+def list_erased_offsets(steps: tuple[Step, ...], ranges: Ranges) -> Runs:
+    """Return the erased offsets of the ranges, which a replay must leave out."""
     spans, erasures = list_spans(steps), frozenset({keys.ERASE})
     erased = {}
     for topic, number, span in iterate_ranges(ranges):
-        place = topic, number
-        gone = find_deleted(steps, spans.get(place, Spans()), place, erasures)
-        erased[place] = gone[(gone >= span.start) & (gone < span.end)]
+        partition = topic, number
+        deleted = find_deleted(steps, spans.get(partition, Spans()), partition, erasures)
+        erased[partition] = deleted[(deleted >= span.start) & (deleted < span.end)]
     return plain_runs(erased)
 
 
 def require_nothing_erased_since(steps: tuple[Step, ...], plan: BatchPlan) -> None:
-    """Refuse a stage that may hold what somebody erased meanwhile.
+    """Refuse a stage that may hold records erased since the plan.
 
     Raises:
         StageStaleError: nothing was written.
     """
-    if choose_left_out(steps, plan.offset_ranges) != plan.left_out:
+    if list_erased_offsets(steps, plan.offset_ranges) != plan.left_out:
         raise StageStaleError(
-            f"batch {plan.batch_id}: records of its ranges were erased after they were staged",
+            f"batch {plan.batch_id}: records of its ranges were erased since the plan",
             "run again: it leaves them out",
         )
 
 
 def replay_id(table_uuid: str, stream: str, ranges: Ranges, transform: str, run_id: str) -> str:
-    """Hash what makes a replay this one: a run that is repeated finds its own, another is new."""
+    """Return the id of a replay: equal for a repeated run, new for another run."""
     parts = [table_uuid, stream, "replay", encode_ranges(ranges), transform, run_id]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -1,8 +1,8 @@
-"""RECOVER: go back to an ancestor of main, rows and offsets of all streams together.
+"""RECOVER: roll a table back, rows and offsets of all streams together, or resolve a halt.
 
-One commit adds an empty `rewind` snapshot on the chosen ancestor and moves main to it; the head
-that is left stays readable under a tag for a while. `plan_recovery` looks, `recover` does what it
-showed, on a look of its own (protocol.md, Recover).
+One commit adds an empty snapshot of kind `rewind` on the chosen ancestor and moves main to it; the
+abandoned head stays readable under a tag for the rollback window. `plan_recovery` previews,
+`recover` carries out that plan on the table as it is then (protocol.md, Recover).
 """
 
 import hashlib
@@ -29,9 +29,10 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import encode_dead_letters, join_dead_letters
 from frazil.ledger.deletions import parse_deleted_dead_letters
-from frazil.ledger.offsets import plain_ranges
+from frazil.ledger.offsets import Ranges, plain_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, find_recovery_point, walk_ancestors
 from frazil.ledger.state import hint_properties
+from frazil.messages import count_noun
 from frazil.recovery import halt_resolution
 from frazil.recovery.decisions import accept_gap
 from frazil.recovery.messages import (
@@ -43,11 +44,12 @@ from frazil.recovery.messages import (
     validate_one_target,
 )
 from frazil.recovery.retention_check import (
-    find_lost,
-    find_lost_windows,
+    LostRanges,
+    find_lost_backfills,
+    find_lost_ranges,
     open_stream,
-    require_no_lost_window,
-    require_nothing_lost,
+    require_no_lost_backfill,
+    require_no_lost_range,
 )
 from frazil.recovery.rollback_rules import (
     Rollback,
@@ -58,7 +60,7 @@ from frazil.recovery.rollback_rules import (
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace, retention_window
 
-_ANSWERS = {
+_HALT_RESOLUTIONS = {
     "reingest": halt_resolution.reingest,
     "skip": halt_resolution.skip,
     "new-table": halt_resolution.start_over,
@@ -68,39 +70,47 @@ TAG_PREFIX = "frazil_before_rewind_"
 
 
 def plan_recovery(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
-    """Look what a recovery would do; nothing is written.
+    """Work out what a recovery would do; nothing is written.
 
     Raises:
-        ConfigurationError: the request is unclear, or lacks who and why although it is no dry run.
-        TargetError, NothingToDecideError: there is no such way back.
-        RetentionGapError: Kafka lacks what must be read again, and nobody accepted that.
-        SourceError, TableError, UnavailableError: the stream is in no state to recover from.
+        ConfigurationError: the request is ambiguous, or has no author and is not a dry run.
+        TargetError, NothingToDecideError: the target cannot be reached.
+        RetentionGapError: Kafka lacks ranges to read again, and the request does not accept that.
+        SourceError, TableError, UnavailableError: the table or Kafka cannot be read.
     """
     validate_one_target(request)
     if not request.dry_run:
         Author(request.by, request.reason)
     if request.answer is not None:
-        return _plan_answer(work, request)
+        return _plan_halt_resolution(work, request)
     _, history = load_with_history(work.store, work.stream.table.name)
-    standing = _find_standing(history, request)
-    if standing is not None:
-        text = f"this decision stands already as rewind snapshot {standing.snapshot_id}"
+    published = _find_published(history, request)
+    if published is not None:
+        text = f"done already: rollback snapshot {published.snapshot_id}"
         return _new_plan(work, request, text, history.head)
     target = choose_target(history, work.stream.stream, request)
-    rewind = decide_rollback(history, work.stream.stream, target.snapshot_id)
-    lost = find_lost(work, rewind)
-    require_nothing_lost(request, lost)
-    windows = find_lost_windows(work, rewind)
-    require_no_lost_window(request, windows)
-    return describe_rollback(_new_plan(work, request, "", history.head), rewind, lost, windows)
+    effects = _decide(work, history, request, target.snapshot_id)
+    return describe_rollback(_new_plan(work, request, "", history.head), *effects)
+
+
+def _decide(
+    work: Workspace, history: History, request: RecoverRequest, target_id: int
+) -> tuple[Rollback, LostRanges, dict[str, list[Ranges]]]:
+    """Return the rollback, and the lost ranges and lost backfilled windows that it accepts."""
+    rollback = decide_rollback(history, work.stream.stream, target_id)
+    lost = find_lost_ranges(work, rollback)
+    require_no_lost_range(request, lost)
+    windows = find_lost_backfills(work, rollback)
+    require_no_lost_backfill(request, windows)
+    return rollback, lost, windows
 
 
 def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
-    """Do what was planned; any repetition finds it there.
+    """Carry out a plan; a repetition finds it done.
 
     Raises:
-        ConfigurationError: the plan is a dry run, or lacks who and why.
-        SupersededError: somebody else changed the table since the plan.
+        ConfigurationError: the plan is a dry run, or has no author.
+        SupersededError: another writer changed the table since the plan.
         SourceError, TableError: as in `plan_recovery`; nothing was written.
         CommitContentionError, UnavailableError: run again.
     """
@@ -108,32 +118,33 @@ def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
     require_not_dry_run(plan.stream, dry_run=request.dry_run)
     author = Author(request.by, request.reason)
     if request.answer is not None:
-        done = _ANSWERS[request.answer](work, author)
-        return _describe_done(plan, done.kind, done.snapshot_id, done.text)
+        decision = _HALT_RESOLUTIONS[request.answer](work, author)
+        return _describe_result(plan, decision.kind, decision.snapshot_id, decision.text)
     _, history = load_with_history(work.store, plan.table)
     archive_all_entries(work.store, history)
-    entry, was_done = retry_commit(f"rewinding {plan.table}", lambda: _rewind_turn(work, plan))
-    reach_failpoint("rewind.after-commit")
+    entry, was_done = retry_commit(f"rolling back {plan.table}", lambda: _try_rollback(work, plan))
+    reach_failpoint("rollback.after-commit")
     table, history = load_with_history(work.store, plan.table)
     archive_new_entries(work.store, history)
     gaps = _accept_gaps(work, history, entry, author)
-    text = f"main of {plan.table} went back to snapshot {entry.parent_id}"
+    text = f"main of {plan.table} was rolled back to snapshot {entry.parent_id}"
     tag = TAG_PREFIX + str(entry.snapshot_id)
     if tag in table.metadata.refs:
-        text += f"; what it left can be read for a while as tag {tag}"
-    done_plan = _describe_done(plan, keys.REWIND, entry.snapshot_id, "; ".join((text, *gaps)))
-    return done_plan.model_copy(update={"outcome": "ALREADY"}) if was_done else done_plan
+        text += f"; the previous head stays readable as tag {tag} for the rollback window"
+    result = _describe_result(plan, keys.REWIND, entry.snapshot_id, "; ".join((text, *gaps)))
+    return result.model_copy(update={"outcome": "ALREADY"}) if was_done else result
 
 
-def _plan_answer(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
-    """Show an answer to a halt; one that was given already is found when it is given again."""
+def _plan_halt_resolution(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
+    """Preview the resolution of a halt; a repeated one passes, so that `recover` finds it done."""
     try:
-        shown = _ANSWERS[request.answer or ""](work, None)
+        preview = _HALT_RESOLUTIONS[request.answer or ""](work, None)
     except NothingToDecideError:
         if request.dry_run:
             raise
-        return _new_plan(work, request, "nothing halts now; perhaps this answer was given", None)
-    return _new_plan(work, request, f"{shown.kind}: {shown.text}", None)
+        text = "the stream is not halted; it may have been resolved already"
+        return _new_plan(work, request, text, None)
+    return _new_plan(work, request, f"{preview.kind}: {preview.text}", None)
 
 
 def _new_plan(
@@ -145,22 +156,24 @@ def _new_plan(
         table=stream.table.name,
         request=request,
         head=head,
-        approval_rows=choose_limit(request),
+        approval_rows=choose_approval_rows(request),
         text=text,
     )
 
 
-def choose_limit(request: RecoverRequest) -> int:
-    """Choose above how many rows a second person is asked: who asks may be stricter, never laxer.
+def choose_approval_rows(request: RecoverRequest) -> int:
+    """Return above how many rows a second person must approve: a request may only lower the limit.
 
     Raises:
-        ConfigurationError: the site's limit is no number.
+        ConfigurationError: the site's limit is not a number.
     """
     limit = read_limit(APPROVAL_VARIABLE, APPROVAL_ROWS)
     return limit if request.approval_rows is None else min(limit, request.approval_rows)
 
 
-def _describe_done(plan: RecoveryPlan, kind: str, snapshot_id: int | None, text: str) -> Recovered:
+def _describe_result(
+    plan: RecoveryPlan, kind: str, snapshot_id: int | None, text: str
+) -> Recovered:
     return Recovered(
         stream=plan.stream,
         table=plan.table,
@@ -171,7 +184,7 @@ def _describe_done(plan: RecoveryPlan, kind: str, snapshot_id: int | None, text:
     )
 
 
-def _explain(request: RecoverRequest) -> dict[str, str]:
+def _request_properties(request: RecoverRequest) -> dict[str, str]:
     return {
         keys.STREAM: request.stream,
         keys.BY: request.by,
@@ -180,45 +193,44 @@ def _explain(request: RecoverRequest) -> dict[str, str]:
     }
 
 
-def _find_standing(history: History, request: RecoverRequest) -> LedgerEntry | None:
-    """Find this very rewind on main: the same words for the same target are one decision (C13)."""
-    wanted = _explain(request) | {keys.KIND: keys.REWIND}
+def _find_published(history: History, request: RecoverRequest) -> LedgerEntry | None:
+    """Find this rollback on main; equal target, author and reason are one decision (C13)."""
+    wanted = _request_properties(request) | {keys.KIND: keys.REWIND}
     found = (entry for entry in walk_ancestors(history) if wanted.items() <= entry.summary.items())
     return next(found, None)
 
 
-def _rewind_turn(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool]:
-    """Decide on a fresh look and commit on exactly that head."""
+def _try_rollback(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool]:
+    """Decide on the reloaded table and commit on exactly that head; True if it was there before."""
     table, history = load_with_history(work.store, plan.table)
-    standing = _find_standing(history, plan.request)
-    if standing is not None:
-        return standing, True
+    published = _find_published(history, plan.request)
+    if published is not None:
+        return published, True
     _require_previewed(history, plan)
     at_target = plan.request.model_copy(
         update={"to_snapshot": plan.target_id, "to_time": None, "to_offset": None}
     )
     target = choose_target(history, plan.stream, at_target)
-    rewind = decide_rollback(history, plan.stream, target.snapshot_id)
-    lost = find_lost(work, rewind)
-    require_nothing_lost(plan.request, lost)
-    windows = find_lost_windows(work, rewind)
-    require_no_lost_window(plan.request, windows)
-    _require_no_new_loss(plan, describe_rollback(plan, rewind, lost, windows))
-    words = _explain(plan.request)
+    rollback, lost, windows = _decide(work, history, plan.request, target.snapshot_id)
+    _require_no_new_loss(plan, describe_rollback(plan, rollback, lost, windows))
+    properties = _request_properties(plan.request)
     if windows:
-        given_up = {s: [plain_ranges(each) for each in gone] for s, gone in windows.items()}
-        words[keys.LOST_WINDOWS] = json.dumps(given_up)
+        lost_windows = {s: [plain_ranges(each) for each in found] for s, found in windows.items()}
+        properties[keys.LOST_WINDOWS] = json.dumps(lost_windows)
     if lost:
-        words[keys.LOST_RANGES] = json.dumps({s: plain_ranges(gone) for s, gone in lost.items()})
-    letters = join_dead_letters(parse_deleted_dead_letters(entry.summary) for entry in rewind.going)
-    if letters:  # no rollback of the table brings them back: its ledger must go on saying so
-        words[keys.LETTERS] = encode_dead_letters(letters)
-    reach_failpoint("rewind.before-commit")
-    return _commit_rewind(work, table, history, rewind, words), False
+        lost_ranges = {stream: plain_ranges(ranges) for stream, ranges in lost.items()}
+        properties[keys.LOST_RANGES] = json.dumps(lost_ranges)
+    erased = join_dead_letters(
+        parse_deleted_dead_letters(entry.summary) for entry in rollback.removed
+    )
+    if erased:  # a rollback does not restore dead letters, so the ledger keeps listing them
+        properties[keys.LETTERS] = encode_dead_letters(erased)
+    reach_failpoint("rollback.before-commit")
+    return _commit_rollback(work, table, history, rollback, properties), False
 
 
 def _require_previewed(history: History, plan: RecoveryPlan) -> None:
-    """See that nothing landed since the plan but batches, which are read again, and maintenance."""
+    """Check that only batches, which are read again, and maintenance landed since the plan."""
     for entry in walk_ancestors(history):
         if entry.snapshot_id == plan.head:
             return
@@ -227,32 +239,32 @@ def _require_previewed(history: History, plan: RecoveryPlan) -> None:
             break
     raise SupersededError(
         f"stream {plan.stream}: {plan.table} was at snapshot {plan.head} when this recovery was "
-        "planned; since then somebody changed it by more than batches",
-        f"look again: `frazil recover {plan.stream}` with the same target; nothing was written",
+        "planned; since then it was changed by more than batches and maintenance",
+        f"plan again: `frazil recover {plan.stream}` with the same target; nothing was written",
     )
 
 
 def _require_no_new_loss(plan: RecoveryPlan, now: RecoveryPlan) -> None:
-    """See that nobody gives up more than was shown and agreed to: Kafka deletes on meanwhile."""
+    """Check that nothing more is lost than the plan showed: Kafka keeps deleting meanwhile."""
     if (plan.lost, plan.windows_lost) != (now.lost, now.windows_lost):
         raise SupersededError(
-            f"stream {plan.stream}: since this recovery was planned Kafka lost more of what must "
-            f"be read again: {now.lost} and {now.windows_lost} windows, where the plan says "
-            f"{plan.lost} and {plan.windows_lost}",
-            f"look again: `frazil recover {plan.stream}` with the same target; nothing was written",
+            f"stream {plan.stream}: Kafka deleted more of the ranges to read again since this "
+            f"recovery was planned: now {now.lost} and {count_noun(now.windows_lost, 'window')} "
+            f"are lost, planned were {plan.lost} and {plan.windows_lost}",
+            f"plan again: `frazil recover {plan.stream}` with the same target; nothing was written",
         )
 
 
-def _commit_rewind(
-    work: Workspace, table: Table, history: History, rewind: Rollback, words: dict[str, str]
+def _commit_rollback(
+    work: Workspace, table: Table, history: History, rollback: Rollback, properties: dict[str, str]
 ) -> LedgerEntry:
-    parts = [history.table_uuid, words, rewind.target.snapshot_id, history.head]
+    parts = [history.table_uuid, properties, rollback.target.snapshot_id, history.head]
     own_id = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-    states = rewind.raised(history, own_id)
-    extra = words | {keys.BATCH_ID: own_id, keys.ABANDONED_HEAD: str(history.head)}
+    states = rollback.states_to_write(history, own_id)
+    extra = properties | {keys.BATCH_ID: own_id, keys.ABANDONED_HEAD: str(history.head)}
     summary = summarize_marker(keys.REWIND, states, work.run_id, extra)
-    target_id = rewind.target.snapshot_id
-    with translated_errors("writing the rewind snapshot"):
+    target_id = rollback.target.snapshot_id
+    with translated_errors("writing the rollback snapshot"):
         added = commits.build_append(table, summary, parent_id=target_id)
     new_id = added.snapshot.snapshot_id
     updates: list[TableUpdate] = [
@@ -265,27 +277,27 @@ def _commit_rewind(
     return LedgerEntry(new_id, target_id, added.snapshot.timestamp_ms, summary)
 
 
-def _tag_abandoned(work: Workspace, history: History, rewind_id: int) -> list[TableUpdate]:
-    """Keep the abandoned head for the rollback window, a day at least, from now on."""
+def _tag_abandoned(work: Workspace, history: History, rollback_id: int) -> list[TableUpdate]:
+    """Tag the abandoned head so that it stays for the rollback window, at least a day from now."""
     entry = history.entries.get(history.head or 0)
     if entry is None:
         return []
     keep_ms = max(DAY_MS, retention_window(work).rollback_ms)
     age_ms = max(0, int(time.time() * 1000) - entry.committed_at_ms)
-    return [commits.set_tag(TAG_PREFIX + str(rewind_id), entry.snapshot_id, age_ms + keep_ms)]
+    return [commits.set_tag(TAG_PREFIX + str(rollback_id), entry.snapshot_id, age_ms + keep_ms)]
 
 
 def _accept_gaps(
-    work: Workspace, history: History, rewind: LedgerEntry, author: Author
+    work: Workspace, history: History, rollback: LedgerEntry, author: Author
 ) -> list[str]:
-    """Record what the rewind gave up, stream by stream, in the same person's name.
+    """Record the ranges lost by the rollback as gaps, stream by stream, in the author's name.
 
-    Only while a stream stands on the rewind itself: a later gap is a decision of its own.
+    Only while the rollback is a stream's newest state: a later gap needs its own decision.
     """
     notes = []
-    for stream in json.loads(rewind.summary.get(keys.LOST_RANGES, "{}")):
+    for stream in json.loads(rollback.summary.get(keys.LOST_RANGES, "{}")):
         point = find_recovery_point(history, stream)
-        if point is None or point.snapshot_id != rewind.snapshot_id:
+        if point is None or point.snapshot_id != rollback.snapshot_id:
             continue
         with suppress(NothingToDecideError):
             notes.append(f"gap of {stream}: {accept_gap(open_stream(work, stream), author).text}")

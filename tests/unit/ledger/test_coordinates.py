@@ -18,7 +18,7 @@ from frazil.ledger.coordinates import (
     spread_runs,
 )
 from frazil.ledger.offsets import OffsetRange
-from frazil.recovery.redrive_rules import MAX_LETTERS
+from frazil.recovery.redrive_rules import MAX_DEAD_LETTERS
 
 ONE_MIB = 1024 * 1024
 OFFSETS = st.sets(st.integers(0, 10**12), max_size=50).map(
@@ -56,7 +56,7 @@ def test_coordinates_survive_their_text(coordinates: Coordinates) -> None:
 @pytest.mark.parametrize("spread", [2, 20, 10**7], ids=["every second", "5 %", "far apart"])
 def test_the_largest_redrive_leaves_metadata_readable(spread: int) -> None:  # C15
     rnd = random.Random(spread)
-    places = np.cumsum([rnd.randrange(1, spread * 2) for _ in range(MAX_LETTERS)])
+    places = np.cumsum([rnd.randrange(1, spread * 2) for _ in range(MAX_DEAD_LETTERS)])
 
     text = encode_coordinates({("orders", 0): places.astype(np.int64)})
 

@@ -16,7 +16,7 @@ from frazil.ledger.deletions import find_deletion
 from frazil.ledger.history import Spans, Step, find_deleted, list_spans
 from frazil.ledger.offsets import OffsetRange, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, keys
-from frazil.recovery.replay_rules import choose_left_out, require_nothing_erased_since
+from frazil.recovery.replay_rules import list_erased_offsets, require_nothing_erased_since
 
 PLACE = ("orders", 0)
 
@@ -73,7 +73,7 @@ def test_what_left_on_purpose_is_gone_until_something_brings_it_back(
 def test_a_replay_leaves_out_what_was_erased_inside_of_its_range_alone() -> None:
     steps = (BATCH, left(keys.ERASE, 2, 3, 9), left(keys.EXPIRE_ROWS, 4))
 
-    found = choose_left_out(steps, {"orders": {0: OffsetRange(3, 9), 1: OffsetRange(0, 5)}})
+    found = list_erased_offsets(steps, {"orders": {0: OffsetRange(3, 9), 1: OffsetRange(0, 5)}})
 
     assert found == {"orders": {0: [(3, 4)]}}
 

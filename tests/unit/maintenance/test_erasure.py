@@ -167,7 +167,7 @@ def count_open(lake: Lake) -> int:
     return int(
         read_dead_letter_index(
             letters, "orders", trace_steps(lake.history, "orders")
-        ).lots.is_open.sum()
+        ).resolution.is_open.sum()
     )
 
 

@@ -33,7 +33,7 @@ from frazil.ledger.recovery_point import find_adopted, keys
 from frazil.migration.adoption import adopt_table
 from frazil.observability.audit import audit_table
 from frazil.observability.status import locate_offset
-from frazil.recovery.range_overwrite import find_affected
+from frazil.recovery.range_overwrite import find_changed_files
 from frazil.recovery.replay_rules import require_not_adopted
 from frazil.recovery.rollback_rules import decide_rollback
 from frazil.workspace import Workspace
@@ -366,7 +366,7 @@ def test_a_replay_finds_its_rows_in_a_file_with_rows_that_came(
     own.ingest(9, 9)
     own.table.overwrite(own.table.scan().to_arrow())
 
-    (affected,) = find_affected(own.table, {"orders": {0: OffsetRange(5, 7)}})
+    (affected,) = find_changed_files(own.table, {"orders": {0: OffsetRange(5, 7)}})
 
     assert affected.offsets["orders", 0].tolist() == [5, 6]
     assert affected.offsets["orders", 0].dtype == np.int64

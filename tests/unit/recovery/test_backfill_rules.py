@@ -15,10 +15,10 @@ from frazil.ledger.state import StreamState, encode_state
 from frazil.recovery.backfill_rules import (
     MAX_WINDOWS,
     choose_windows,
-    count_free,
+    count_missing,
     cut_windows,
     find_beginnings,
-    list_free,
+    list_missing,
     require_below_beginning,
     validate_one_selection,
 )
@@ -45,7 +45,7 @@ def test_free_is_what_was_asked_for_and_not_published(
 ) -> None:
     spans = Spans(tuple(Span(span.start, span.end, 0) for span in published))
 
-    free = list_free({"a": {0: wanted}}, {("a", 0): spans}).get(("a", 0), [])
+    free = list_missing({"a": {0: wanted}}, {("a", 0): spans}).get(("a", 0), [])
 
     assert list_offsets(free) == list_offsets([wanted]) - list_offsets(published)
     assert sum(span.width for span in free) == len(list_offsets(free))
@@ -92,7 +92,7 @@ def test_one_run_has_at_most_as_many_windows_as_airflow_maps() -> None:
     free = {("a", 0): [OffsetRange(0, 5000)]}
 
     assert len(choose_windows(cut_windows(free, 2))) == MAX_WINDOWS
-    assert count_free(free) == 5000
+    assert count_missing(free) == 5000
 
 
 def steps_of(*states: tuple[str, dict[str, tuple[int, ...]], str]) -> tuple[Step, ...]:

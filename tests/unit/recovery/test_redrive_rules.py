@@ -20,9 +20,9 @@ from frazil.ledger.recovery_point import LedgerEntry, keys
 from frazil.ledger.state import StreamState
 from frazil.recovery.messages import DeadLetterChoice, parse_choice
 from frazil.recovery.redrive_rules import (
-    MAX_LETTERS,
+    MAX_DEAD_LETTERS,
     choose_dead_letters,
-    find_end,
+    find_incarnation_end,
     require_append_only,
     split_dead_letters,
     validate_choice,
@@ -66,9 +66,9 @@ def test_a_letter_counts_by_main_alone(
 ) -> None:
     listed = {place: Resolved(offsets, place) for place, offsets in taken.items()}
 
-    lots = resolve_dead_letters(offsets_of(4), offsets_of(index), Spans(tuple(spans)), listed)
+    resolution = resolve_dead_letters(offsets_of(4), offsets_of(index), Spans(tuple(spans)), listed)
 
-    assert (bool(lots.is_open[0]), int(lots.takers[0])) == expected
+    assert (bool(resolution.is_open[0]), int(resolution.resolved_by_step[0])) == expected
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_letters_of_a_log_that_ended_count_beside_those_at_the_same_offsets(
 ) -> None:
     spans = Spans((Span(0, 5, 2),), (Span(0, 10, 0),), restarts=(1,))
 
-    lots = resolve_dead_letters(offsets_of(3, 3, 7), offsets_of(0, 2, 0), spans, taken)
+    resolution = resolve_dead_letters(offsets_of(3, 3, 7), offsets_of(0, 2, 0), spans, taken)
 
-    assert lots.is_open.tolist() == is_open
-    assert lots.ends.tolist() == [1, UNCLAIMED, 1]
+    assert resolution.is_open.tolist() == is_open
+    assert resolution.incarnation_ends.tolist() == [1, UNCLAIMED, 1]
 
 
 LETTERS = pa.table(
@@ -139,9 +139,12 @@ STEPS = (Step(LedgerEntry(10, None, 0, {}), keys.INGEST, None, READ, {}),)
 @pytest.mark.parametrize(
     ("chosen", "says"),
     [
-        ({"offsets": ["a:1:0-9", "aa:0:0-9"]}, r"never read aa:0 .*, but a:0 to a:1, b:0 to b:0"),
+        (
+            {"offsets": ["a:1:0-9", "aa:0:0-9"]},
+            r"never read aa:0 .*; it read a:0 to a:1, b:0 to b:0",
+        ),
         ({"offsets": ["b:1:0-9"]}, r"never read b:1"),
-        ({"schema_ids": [7, 70]}, r"schema id 70; they name 7, 8"),
+        ({"schema_ids": [7, 70]}, r"schema id 70; schema ids of its dead letters: 7, 8"),
     ],
     ids=["topic", "partition", "schema id"],
 )
@@ -169,7 +172,7 @@ def test_a_letter_that_does_not_count_is_never_chosen() -> None:
         ({"since": "monday"}, "ISO 8601"),
         ({"since": "2026-03-01T00:00:00"}, "without a zone"),
         ({"since": "2026-03-02T00:00:00Z", "until": "2026-03-01T00:00:00Z"}, "is not before"),
-        ({"reasons": ["type_missmatch"]}, "is no reason; there are .*type_mismatch"),
+        ({"reasons": ["type_missmatch"]}, "is not a reason; valid reasons: .*type_mismatch"),
         ({"schema_ids": ["x"]}, "integer"),
         ({"stream": ""}, "at least 1"),
         ({"force": True}, "Extra inputs"),
@@ -198,11 +201,11 @@ def test_letters_are_grouped_by_attempt_and_partition() -> None:
 
 
 def test_a_large_choice_is_cut_into_several_redrives() -> None:
-    places = np.arange(2 * MAX_LETTERS + 1)
+    places = np.arange(2 * MAX_DEAD_LETTERS + 1)
 
     portions = list(split_dead_letters(places, np.full(len(places), UNCLAIMED)))
 
-    assert [len(portion) for portion in portions] == [MAX_LETTERS, MAX_LETTERS, 1]
+    assert [len(portion) for portion in portions] == [MAX_DEAD_LETTERS, MAX_DEAD_LETTERS, 1]
 
 
 def test_a_redrive_takes_letters_of_one_log_and_names_its_end() -> None:
@@ -212,9 +215,9 @@ def test_a_redrive_takes_letters_of_one_log_and_names_its_end() -> None:
     portions = [portion.tolist() for portion in split_dead_letters(offsets_of(0, 1, 2), ends)]
 
     assert portions == [[1], [0, 2]]
-    assert [find_end((gap, gap), ends[portion]) for portion in portions] == [None, 12]
-    with pytest.raises(StageStaleError, match="several logs"):
-        find_end((gap, gap), ends)
+    assert [find_incarnation_end((gap, gap), ends[portion]) for portion in portions] == [None, 12]
+    with pytest.raises(StageStaleError, match="created again or moved"):
+        find_incarnation_end((gap, gap), ends)
 
 
 def test_a_stream_that_merges_by_key_is_refused() -> None:

@@ -12,7 +12,7 @@ from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import History, LedgerEntry, keys
 from frazil.ledger.state import encode_state
 from frazil.recovery.messages import RecoverRequest
-from frazil.recovery.retention_check import list_lost
+from frazil.recovery.retention_check import list_lost_ranges
 from frazil.recovery.rollback_rules import choose_target, decide_rollback, list_reread_ranges
 
 
@@ -89,22 +89,22 @@ def test_every_stream_of_the_table_goes_back_and_a_later_one_to_its_beginning(la
     lake.mark(keys.ADOPT, {"refunds": later}, table, history)
     lake.ingest(5, 5)
 
-    rewind = decide_rollback(lake.history, "orders", target)
+    rollback = decide_rollback(lake.history, "orders", target)
 
-    raised = rewind.raised(lake.history, "new")
+    raised = rollback.states_to_write(lake.history, "new")
     assert {name: (s.epoch, s.batch) for name, s in raised.items()} == {
         "orders": (3, "new"),
         "refunds": (4, "new"),
     }
     assert raised["orders"].offsets == {"orders": (2, 2)}
-    assert rewind.again["refunds"] == {"refunds": {0: OffsetRange(0, 7)}}
+    assert rollback.reread["refunds"] == {"refunds": {0: OffsetRange(0, 7)}}
 
 
 def test_a_target_before_the_stream_began_is_refused(lake: Lake, heads: list[int]) -> None:
     assert heads
     lake.begin(make_stream("refunds", source={"topic": "refunds"}))
 
-    with pytest.raises(TargetError, match="before the stream began"):
+    with pytest.raises(TargetError, match="is older than the stream"):
         decide_rollback(lake.history, "refunds", heads[1])
 
 
@@ -124,7 +124,7 @@ def test_what_kafka_cannot_give_back(
 ) -> None:
     topic = TopicFacts("orders", topic_id, "cluster-1", (partition,))
 
-    assert list_lost(make_state(), topic, {0: OffsetRange(2, 6)}) == lost
+    assert list_lost_ranges(make_state(), topic, {0: OffsetRange(2, 6)}) == lost
 
 
 def test_what_is_read_again_lies_between_two_states() -> None:
