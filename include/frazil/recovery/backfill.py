@@ -64,27 +64,23 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
     work = open_with_settled_schema(work)
     history, point = open_ledger(work)
     stream = work.stream.stream
-    steps = trace_steps(history, stream)
-    begins = find_beginnings(steps)
+    begins = find_beginnings(steps := trace_steps(history, stream))
     ranges = _choose_ranges(work, request, begins)
     require_below_beginning(stream, ranges, begins)
     require_not_adopted(stream, ranges, find_adopted(history, stream))
     require_one_incarnation(stream, ranges, steps)
     require_retained_ranges(work, ranges, point, compacted=True)
     missing = list_missing(ranges, list_spans(steps))
-    size = request.window_records or work.stream.batch.max_records
+    size, limit = request.window_records or work.stream.batch.max_records, request.max_records
     newest = request.order == "newest"
-    windows = choose_windows(
-        cut_windows(missing, size, limit=request.max_records, newest_first=newest)
-    )
+    windows = choose_windows(cut_windows(missing, size, limit=limit, newest_first=newest))
     total, planned = count_missing(missing), sum(map(count_offsets, windows))
     filled, left = count_offsets(ranges) - total, total - planned
-    summary = "nothing to fill"
-    if windows:
-        summary = (
-            f"{describe_ranges(ranges)}: {count_noun(planned, 'offset')} in "
-            f"{count_noun(len(windows), 'window')} of at most {size:,}"
-        )
+    summary = (
+        f"{describe_ranges(ranges)}: {count_noun(planned, 'offset')} in "
+        f"{count_noun(len(windows), 'window')} of at most {size:,}"
+    )
+    counts = f"{summary if windows else 'nothing to fill'}{_describe_rest(filled, left)}"
     return BackfillPlan(
         stream=stream,
         table=work.stream.table.name,
@@ -92,9 +88,12 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
         windows=_number_windows(stream, windows),
         filled=filled,
         left=left,
-        text=f"{summary}{_describe_rest(filled, left)}; the live stream begins at "
-        f"{describe_beginnings(begins)}{_warn_of_erasures(steps)}",
+        text=f"{counts}; {_describe_live_stream(begins, steps)}",
     )
+
+
+def _describe_live_stream(begins: dict[Partition, int], steps: tuple[Step, ...]) -> str:
+    return f"the live stream begins at {describe_beginnings(begins)}{_warn_of_erasures(steps)}"
 
 
 def _describe_rest(filled: int, left: int) -> str:

@@ -96,7 +96,7 @@ def redrive_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveReport:
 
     Raises:
         MissingTableError: the stream has not begun.
-        TableError: the stream is halted; nothing was written.
+        TableError: the stream is halted.
         ConfigurationError: the stream merges by key, or never read what the choice names.
         SchemaChangeError: a pending schema change must be applied first.
         IncompatibleTableError: the stream file does not fit the table.
@@ -115,10 +115,8 @@ def redrive_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveReport:
     validate_choice(choice, view.steps, index.rows)
     chosen = choose_dead_letters(index.rows, index.resolution.is_open, choice)
     process = _preview if choice.dry_run else _restore
-    portions = [
-        process(work, index, portion)
-        for portion in split_dead_letters(chosen, index.resolution.incarnation_ends)
-    ]
+    parts = split_dead_letters(chosen, index.resolution.incarnation_ends)
+    portions = [process(work, index, part) for part in parts]
     failing: Counter[str] = Counter()
     for portion in portions:
         failing.update(portion.failing)

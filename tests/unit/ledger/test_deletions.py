@@ -106,7 +106,7 @@ def test_a_replay_that_was_staged_before_an_erasure_is_stale() -> None:
     require_nothing_erased_since(
         steps, BatchPlan.parse(make_plan({"orders": {0: [(3, 4)]}}).encode())
     )
-    with pytest.raises(StageStaleError, match="were erased after they were staged"):
+    with pytest.raises(StageStaleError, match="were erased since the plan"):
         require_nothing_erased_since(steps, make_plan({}))
 
 
