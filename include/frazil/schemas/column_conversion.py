@@ -63,7 +63,7 @@ def convert_columns(
         raise NotConvertibleError(message)
     is_record = is_flat and isinstance(root, Record)
     return {
-        column.name: _convert_field(
+        column.name: _convert(
             fields.get(column.name),
             column.type,
             f"{path}.`{column.name}`" if is_record else path,
@@ -73,26 +73,22 @@ def convert_columns(
     }
 
 
-def _convert_field(source: Source | None, target: ColumnType, path: str, name: str) -> Conversion:
-    if source is None:
-        return Conversion(f"CAST(NULL AS {to_spark_ddl(target)})")
-    return convert_value(source, target, path, name)
-
-
-def convert_value(
-    source: Source, target: ColumnType, path: str, name: str, depth: int = 0
+def _convert(
+    source: Source | None, target: ColumnType, path: str, name: str, depth: int = 0
 ) -> Conversion:
-    """Write the SQL from a decoded value to a value of the column's type.
+    """Write the SQL from a decoded value, or from none, to a value of the column's type.
 
     Raises:
-        NotConvertibleError: there is no exact way.
+        NotConvertibleError: the column's type cannot hold the value exactly.
     """
+    if source is None:
+        return Conversion(f"CAST(NULL AS {to_spark_ddl(target)})")
     match source, target:
         case Scalar(), Primitive():
             return _convert_scalar(source, target, path, name)
         case Sequence(element), ListType(wanted, _):
             item = f"e{depth}"
-            inner = convert_value(element, wanted, item, f"{name}.element", depth + 1)
+            inner = _convert(element, wanted, item, f"{name}.element", depth + 1)
             value = path if inner.is_identity else f"transform({path}, {item} -> {inner.value})"
             mismatch = f"exists({path}, {item} -> {inner.mismatch})" if inner.mismatch else None
             return Conversion(value, mismatch, inner.is_identity)
@@ -110,16 +106,16 @@ def _convert_dictionary(
     source: Dictionary, target: MapType, path: str, name: str, depth: int
 ) -> Conversion:
     item = f"v{depth}"
-    inner = convert_value(source.value, target.value, item, f"{name}.value", depth + 1)
+    inner = _convert(source.value, target.value, item, f"{name}.value", depth + 1)
     value = path
     if not inner.is_identity:
         value = f"transform_values({value}, (k{depth}, {item}) -> {inner.value})"
     has_text = source.key.type.name == "string"
     if not has_text:
         value = f"transform_keys({value}, (k{depth}, {item}) -> CAST(k{depth} AS STRING))"
-    mismatches = (
-        [f"exists(map_values({path}), {item} -> {inner.mismatch})"] if inner.mismatch else []
-    )
+    mismatches = []
+    if inner.mismatch:
+        mismatches.append(f"exists(map_values({path}), {item} -> {inner.mismatch})")
     if has_text:
         mismatches.append(f"exists(map_keys({path}), k{depth} -> {_is_invalid_text(f'k{depth}')})")
     return Conversion(value, " OR ".join(mismatches) or None, inner.is_identity and has_text)
@@ -132,8 +128,8 @@ def _convert_record(
     if not any(field.name in have for field in target.fields):
         raise _not_convertible(source, target, name)
     converted = {
-        field.name: _convert_inner(have, field, f"{path}.`{field.name}`", name, depth)
-        for field in target.fields
+        f.name: _convert(have.get(f.name), f.type, f"{path}.`{f.name}`", f"{name}.{f.name}", depth)
+        for f in target.fields
     }
     mismatches = [f"coalesce({f.mismatch}, false)" for f in converted.values() if f.mismatch]
     mismatch = " OR ".join(mismatches) or None
@@ -141,15 +137,6 @@ def _convert_record(
         return Conversion(path, mismatch, is_identity=True)
     parts = ", ".join(f"'{n}', {f.value}" for n, f in converted.items())
     return Conversion(f"CASE WHEN {path} IS NOT NULL THEN named_struct({parts}) END", mismatch)
-
-
-def _convert_inner(
-    have: Mapping[str, Source], field: Column, path: str, name: str, depth: int
-) -> Conversion:
-    source = have.get(field.name)
-    if source is None:
-        return _convert_field(None, field.type, path, name)
-    return convert_value(source, field.type, path, f"{name}.{field.name}", depth)
 
 
 def _convert_scalar(source: Scalar, target: Primitive, path: str, name: str) -> Conversion:

@@ -1,7 +1,8 @@
 """Choose the registered schemas that decode a batch, and describe how each becomes columns."""
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -140,16 +141,10 @@ def _read_root(payload: Payload, schema: Registered) -> Source:
 def select_schemas(
     registry: "SchemaRegistry", payload: Payload, latest: int | None, remembered: Iterable[int]
 ) -> WireFormat:
-    """Choose the schemas that records of a batch probably have.
+    """Choose the schemas that records of a batch probably have: the subject's and `remembered`.
 
-    Args:
-        registry: where the schemas are registered.
-        payload: the part of the records.
-        latest: the planned schema id, if values have none; otherwise the subject's schemas count.
-        remembered: ids of the last batch; they may belong to other subjects.
-
-    Schemas that cannot be converted to the columns are omitted; `add_schemas` reports them if a
-    record has one.
+    With `latest`, the planned id for values without one, that schema alone. Schemas that are not
+    convertible are omitted; `add_schemas` reports them if a record has one.
 
     Raises:
         RegistryUnavailableError: the registry did not answer.
@@ -159,21 +154,21 @@ def select_schemas(
         schema = registry.find_schema(latest)
         if schema is None:
             raise _unknown(payload, latest, "which the plan requires")
-        return _write_format(payload, schema.type, [describe_schema(payload, schema)])
-    schemas = {schema.id: schema for schema in registry.list_schemas(payload.subject)}
-    for schema_id in remembered:
-        found = schemas.get(schema_id) or registry.find_schema(schema_id)
-        if found is not None:
-            schemas[schema_id] = found
-    newest = schemas[max(schemas)].type if schemas else "AVRO"
-    decodes = []
-    for schema in schemas.values():
-        if schema.type == newest:
-            try:
-                decodes.append(describe_schema(payload, schema))
-            except SchemaMisfitError:
-                continue
-    return _write_format(payload, newest, decodes)
+        kind, decodes = schema.type, [describe_schema(payload, schema)]
+    else:
+        schemas = {schema.id: schema for schema in registry.list_schemas(payload.subject)}
+        for schema_id in remembered:
+            found = schemas.get(schema_id) or registry.find_schema(schema_id)
+            if found is not None:
+                schemas[schema_id] = found
+        kind, decodes = schemas[max(schemas)].type if schemas else "AVRO", []
+        for schema in schemas.values():
+            if schema.type == kind:
+                with suppress(SchemaMisfitError):
+                    decodes.append(describe_schema(payload, schema))
+    return WireFormat(
+        format=_FORMATS[kind], has_schema_id=payload.has_schema_id, schemas=tuple(decodes)
+    )
 
 
 def add_schemas(
@@ -209,8 +204,7 @@ def add_schemas(
 def _require_decodable(payload: Payload, schema: Registered, kind: str) -> SchemaDecode:
     """Describe a schema; if it is not convertible, refuse its records or stop the batch."""
     try:
-        _require_same_format(payload, schema, kind)
-        return describe_schema(payload, schema)
+        return describe_schema(payload, schema, kind)
     except SchemaMisfitError:
         if payload.stops_batch and payload.stream.schema_policy.other != "quarantine":
             raise
@@ -218,36 +212,26 @@ def _require_decodable(payload: Payload, schema: Registered, kind: str) -> Schem
     return SchemaDecode(schema_id=schema.id, refusal=("type_mismatch", text))
 
 
-def _require_same_format(payload: Payload, schema: Registered, kind: str) -> None:
-    if _FORMATS[schema.type] != kind:
-        problem = NotConvertibleError(f"is {_FORMATS[schema.type]}, but the others are {kind}")
-        raise _mismatch_error(payload, schema, problem)
-
-
-def _write_format(payload: Payload, kind: SchemaType, decodes: list[SchemaDecode]) -> WireFormat:
-    return WireFormat(
-        format=_FORMATS[kind], has_schema_id=payload.has_schema_id, schemas=tuple(decodes)
-    )
-
-
-def describe_schema(payload: Payload, schema: Registered) -> SchemaDecode:
+def describe_schema(payload: Payload, schema: Registered, kind: str | None = None) -> SchemaDecode:
     """Describe how one schema's payloads become the columns, or why they are quarantined.
 
     Raises:
-        SchemaMisfitError: the columns cannot hold its values exactly.
+        SchemaMisfitError: its format is not `kind`, or the columns cannot hold its values exactly.
     """
+    if kind not in {None, _FORMATS[schema.type]}:
+        problem = NotConvertibleError(f"is {_FORMATS[schema.type]}, but the others are {kind}")
+        raise _mismatch_error(payload, schema, problem)
     if payload.quarantined_columns and (reason := _explain_quarantine(payload, schema)):
         refusal = (UNDECIDED, f"schema {schema.id} {reason}")
         return SchemaDecode(schema_id=schema.id, refusal=refusal)
-    writers: Mapping[SchemaType, Callable[[Payload, Registered], SchemaDecode]] = {
-        "AVRO": _describe_avro,
-        "PROTOBUF": _describe_protobuf,
-        "JSON": _describe_json,
-    }
     try:
-        return writers[schema.type](payload, schema)
+        if schema.type == "AVRO":
+            return _describe_avro(payload, schema)
+        if schema.type == "PROTOBUF":
+            return _describe_protobuf(payload, schema)
     except NotConvertibleError as error:
         raise _mismatch_error(payload, schema, error) from error
+    return SchemaDecode(schema_id=schema.id)  # JSON is decoded by the columns, whatever its schema
 
 
 def _explain_quarantine(payload: Payload, schema: Registered) -> str:
@@ -270,11 +254,6 @@ def _describe_avro(payload: Payload, schema: Registered) -> SchemaDecode:
         layout=lay_out_avro(avro, payload.columns) if payload.is_flat else "",
     )
     return _with_conversions(payload, decode, avro.root)
-
-
-def _describe_json(_: Payload, schema: Registered) -> SchemaDecode:
-    """Return the id alone: JSON is decoded by the columns, whatever its schema."""
-    return SchemaDecode(schema_id=schema.id)
 
 
 def _describe_protobuf(payload: Payload, schema: Registered) -> SchemaDecode:

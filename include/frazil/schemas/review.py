@@ -97,7 +97,7 @@ def file_properties(stream: Stream) -> dict[str, str]:
     }
 
 
-def explain_unavailable_quarantine(stream: Stream, changes: Sequence[SchemaChange]) -> str:
+def _explain_no_quarantine(stream: Stream, changes: Sequence[SchemaChange]) -> str:
     """Explain why records of a stream, as its file declares it, cannot be quarantined; or "".
 
     Only the schema id in front of each value tells which records require a change.
@@ -132,7 +132,7 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
     if changes and not impossible:
         columns = stream.parsed_columns
         merged = merge_schema(schema, table.metadata.last_column_id, columns, changes)
-    if not impossible and has_edited_partitions(table.properties, stream):
+    if not impossible and _has_edited_partitions(table.properties, stream):
         changes += compare_partitions(table, merged, stream.partition_fields)
     if not changes:
         return None
@@ -153,11 +153,11 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         impossible=tuple(impossible),
         review_id=review_id,
         decision=decision if decision and decision.changes == tuple(texts) else None,
-        no_quarantine=explain_unavailable_quarantine(work.file_stream or stream, changes),
+        no_quarantine=_explain_no_quarantine(work.file_stream or stream, changes),
     )
 
 
-def has_edited_partitions(properties: Mapping[str, str], stream: Stream) -> bool:
+def _has_edited_partitions(properties: Mapping[str, str], stream: Stream) -> bool:
     """Return whether `partition_by` of the file differs from the one that was applied last."""
     key = keys.partitions_key(stream.stream)
     wanted = file_properties(stream)[key]
