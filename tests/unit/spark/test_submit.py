@@ -67,7 +67,7 @@ def test_a_connection_of_another_type_gives_its_scheme() -> None:
         pytest.param(connect(**{"deploy-mode": "cluster"}), "'cluster'", id="a driver elsewhere"),
         pytest.param(connect(keytab="eA=="), "'keytab' is not supported", id="Kerberos"),
         pytest.param(
-            connect(**{"executor-wait-seconds": "soon"}), "'soon' is no number", id="a word"
+            connect(**{"executor-wait-seconds": "soon"}), "'soon' is not a number", id="a word"
         ),
     ],
 )
