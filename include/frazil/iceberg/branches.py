@@ -1,7 +1,7 @@
-"""Staging branches: `frazil_<stream>_<epoch>_[beside_]<born><random>`; the name tells their birth.
+"""Staging branches: `frazil_<stream>_<epoch>_[beside_]<creation time><random>`.
 
-A branch's age limits follow its snapshot's age in Iceberg, so a fresh branch on an old head would
-expire at once; the name tells the true age instead.
+Iceberg measures the age of a branch by its snapshot, so a new branch on an old head would expire at
+once. Therefore the name holds the creation time (ms, hexadecimal).
 """
 
 import re
@@ -23,9 +23,9 @@ _NAME = re.compile(
 
 
 def name_branch(stream: str, epoch: int, *, beside: bool = False) -> str:
-    """Name a new attempt's branch; no two attempts share one.
+    """Return a unique name for the staging branch of a new attempt.
 
-    `beside` says that it is not the next batch: a replay, a backfill, letters that come back.
+    `beside` marks attempts other than the next batch: a replay, a backfill, a redrive.
     """
     born_ms = int(time.time() * 1000)
     kind = "beside_" if beside else ""
@@ -34,7 +34,7 @@ def name_branch(stream: str, epoch: int, *, beside: bool = False) -> str:
 
 @dataclass(frozen=True)
 class StagingBranch:
-    """What the name of a staging branch says."""
+    """The parts of a staging branch's name; `is_beside` if it does not stage the next batch."""
 
     name: str
     stream: str
@@ -44,7 +44,7 @@ class StagingBranch:
 
 
 def parse_branch(name: str, now_ms: int) -> StagingBranch | None:
-    """Read a staging branch's name; None for anybody else's branch."""
+    """Parse a staging branch's name; None if it is another branch."""
     match = _NAME.match(name)
     if match is None:
         return None
@@ -53,23 +53,23 @@ def parse_branch(name: str, now_ms: int) -> StagingBranch | None:
 
 
 def create_branch(store: TableStore, table_name: str, branch: str) -> int:
-    """Create the branch at main's head and give that head.
+    """Create the branch at main's head and return the id of that head.
 
-    PyIceberg would begin a parentless branch where none exists, and some catalogs accept a branch
-    and ignore it: it is created first, and then looked for.
+    The branch must exist before rows are appended: otherwise PyIceberg starts one without a parent.
+    It is loaded again, because some catalogs accept a branch and ignore it.
 
     Raises:
-        CatalogUnavailableError: the catalog does not keep branches.
+        CatalogUnavailableError: the catalog does not support branches.
     """
     created = create_branch_on(TableView(store, table_name), branch)
     return created.table.metadata.refs[branch].snapshot_id
 
 
 def create_branch_on(view: TableView, branch: str) -> TableView:
-    """Create the branch at the view's head, and return the view in which it was found again.
+    """Create the branch at the head of the view's main, and return the reloaded view.
 
     Raises:
-        CatalogUnavailableError: the catalog does not keep branches.
+        CatalogUnavailableError: the catalog does not support branches.
     """
     views = iterate_views(view)
     head = retry_commit(f"creating branch {branch}", lambda: _try_create(next(views), branch))
@@ -77,18 +77,18 @@ def create_branch_on(view: TableView, branch: str) -> TableView:
     ref = created.table.metadata.refs.get(branch)
     if ref is None or ref.snapshot_id != head:
         raise CatalogUnavailableError(
-            f"catalog {view.store.preset.name} accepted branch {branch} of {view.name} and does "
-            "not have it: it ignores branches, and a staged append would replace main",
-            "use a catalog that keeps branches: SQL, or the reference REST catalog",
+            f"catalog {view.store.preset.name} accepted branch {branch} of {view.name} but did "
+            "not store it: it ignores branches, and a staged append would replace main",
+            "use a catalog that supports branches, such as SQL or the reference REST catalog",
         )
     return created
 
 
 def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None:
-    """Drop the branch of an attempt that is given up; what is gone already is fine.
+    """Drop the branch of an abandoned attempt if it exists.
 
     Raises:
-        CatalogUnavailableError: the catalog did not answer; maintenance removes the branch later.
+        CatalogUnavailableError: the catalog did not answer; maintenance drops the branch later.
     """
     table = store.find(table_name)
     ref = table.metadata.refs.get(branch) if table else None
@@ -104,21 +104,21 @@ def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None
 
 def _try_create(view: TableView, branch: str) -> int:
     table = view.table
-    landed = table.metadata.refs.get(branch)
-    if landed is not None:  # by an earlier turn whose answer was lost: nobody else has this name
-        return landed.snapshot_id
+    created = table.metadata.refs.get(branch)
+    if created is not None:  # an earlier attempt created it, but its response was lost
+        return created.snapshot_id
     head = table.current_snapshot()
     if head is None:
         raise CatalogUnavailableError(
-            f"table {view.name} has no snapshot to start a branch from",
-            "run again: the first task of the run bootstraps the table",
+            f"table {view.name} has no snapshot to create a branch from",
+            "run the stream again: the plan step bootstraps the table",
         )
     commit_once(view.store, table, {branch: None}, [commits.set_branch(branch, head.snapshot_id)])
     return head.snapshot_id
 
 
 def drop_abandoned_branch(store: TableStore, table_name: str, branch: str) -> None:
-    """Drop a branch that nobody will publish; one that is gone already is fine."""
+    """Drop a branch that will not be published, if it exists; retries conflicts."""
     retry_commit(
         f"dropping branch {branch}", lambda: _try_drop_abandoned(store, table_name, branch)
     )

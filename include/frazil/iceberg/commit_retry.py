@@ -1,4 +1,4 @@
-"""Turns of a compare-and-set loop: look afresh, decide, commit once, or lose the turn."""
+"""The commit retry loop: each attempt reloads the table, decides, and commits once."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -14,20 +14,19 @@ from frazil.iceberg.catalog import TableStore, translated_errors
 
 MAX_ATTEMPTS = 12
 
-
 Result = TypeVar("Result")
 
 
 class CommitConflictError(Exception):
-    """This turn did not decide anything; look again."""
+    """Commit conflict or unknown outcome; reload the table and try again."""
 
 
-def retry_commit(doing: str, turn: Callable[[], Result]) -> Result:
-    """Run turns with jitter until one decides.
+def retry_commit(doing: str, attempt_once: Callable[[], Result]) -> Result:
+    """Call `attempt_once` until it succeeds, with growing waits and jitter.
 
     Raises:
-        CommitContentionError: other writers won every turn.
-        UnavailableError: the catalog failed in every turn.
+        CommitContentionError: every attempt met a conflict or an unknown outcome.
+        UnavailableError: the catalog failed in every attempt.
     """
     try:
         for attempt in stamina.retry_context(
@@ -39,22 +38,22 @@ def retry_commit(doing: str, turn: Callable[[], Result]) -> Result:
             wait_jitter=0.2,
         ):
             with attempt:
-                return turn()
+                return attempt_once()
     except CommitConflictError as error:
         raise CommitContentionError(
-            f"{doing}: other writers or an unsure catalog won {MAX_ATTEMPTS} turns; the last said: "
+            f"{doing}: no commit succeeded in {MAX_ATTEMPTS} attempts; the last failed with: "
             f"{error}",
-            "run again: the step first looks whether its commit landed",
+            "run again: the step first checks whether an earlier attempt was committed",
         ) from error
     message = "stamina leaves its loop only by a result or an error"
     raise AssertionError(message)
 
 
 def raise_on_conflict(doing: Callable[[], Result]) -> Result:
-    """Do it; a lost race ends the turn, anything else is an error.
+    """Call `doing`; translate a commit conflict, pass any other error on.
 
     Raises:
-        LostTurnError: another writer was faster.
+        CommitConflictError: another writer was faster.
     """
     try:
         return doing()
@@ -67,10 +66,11 @@ def raise_on_conflict(doing: Callable[[], Result]) -> Result:
 def commit_once(
     store: TableStore, table: Table, ref_heads: Mapping[str, int | None], updates: list[TableUpdate]
 ) -> None:
-    """Commit once; a conflict or an unknown outcome ends the turn.
+    """Commit if the table's uuid, schema, partition spec and the named refs are unchanged.
 
     Raises:
-        LostTurnError: look again; only a fresh load knows what happened.
+        CommitConflictError: a conflict, or an unknown outcome; reload the table to find out.
+        StorageError, CatalogUnavailableError: the warehouse or catalog refused the commit.
         ClockBehindError: nothing was written.
     """
     requirements = commits.require_uuid(table) + commits.require_layout(table)
@@ -81,7 +81,7 @@ def commit_once(
     except ClockBehindError:
         raise
     except (OSError, ForbiddenError, UnauthorizedError):
-        # Full, forbidden or gone: the next turn still looks first, but it ends with this cause.
+        # Retried too, but after the last attempt this error is shown instead of a conflict.
         with translated_errors(f"committing to {'.'.join(table.name())}"):
             raise
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Compare-and-set commits on Iceberg tables: the only place of PyIceberg's private parts.
+"""Compare-and-swap commits on Iceberg tables; the only module that uses PyIceberg's private parts.
 
-PyIceberg's own `append()` re-bases and retries by itself, so the same range could land twice
-(protocol.md, traps). Here every commit names the head it was decided on, and nothing retries.
+PyIceberg's own `append()` rebases and retries, so the same range could be appended twice
+(protocol.md, traps). Here every commit requires the head that it was decided on and never retries.
 """
 
 import time
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 MAIN = "main"
 
 CLOCK_TOLERANCE_MS = 60_000
-"""Iceberg's Java library loads no table whose times go back by more (`TableMetadata`)."""
+"""Iceberg's Java library refuses tables whose timestamps go back further (`TableMetadata`)."""
 
 _CONFLICT_TEXTS = (
     "sequence number",
@@ -54,27 +54,27 @@ _CONFLICT_TEXTS = (
     "Snapshot with snapshot id",
 )
 
-MAX_EXPIRED_PER_COMMIT = 20  # PyIceberg looks through all snapshots for each one that goes
+MAX_EXPIRED_PER_COMMIT = 20  # PyIceberg scans all snapshots for each one that is removed
 
 
 @dataclass(frozen=True)
 class SnapshotRetention:
-    """Which snapshots a table keeps that nobody reads as it was: so many, and the young ones."""
+    """Keep the newest `count` snapshots, and all that are younger than `age_ms`."""
 
     count: int
-    age_ms: int  # a compaction that began on a snapshot fails if that one goes before it ends
+    age_ms: int  # a running compaction fails if the snapshot that it started from is removed
 
 
 class _NothingStaged(Transaction):
-    """See the table as it is.
+    """A transaction without staged updates, whose metadata is the table's own.
 
-    PyIceberg applies what is staged at each look, to a deep copy of the metadata: a dozen times in
-    a commit, 0.16 s on a table of 300 snapshots. Here nothing is ever staged.
+    PyIceberg applies staged updates to a deep copy of the metadata on every access: a dozen times
+    in a commit, 0.16 s on a table with 300 snapshots.
     """
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """Give the table's own."""
+        """Return the table's metadata."""
         return self._table.metadata
 
 
@@ -85,10 +85,7 @@ def build_append(
     branch: str = MAIN,
     parent_id: int | None = None,
 ) -> AddSnapshotUpdate:
-    """Build a snapshot on a branch's head, or on `parent_id`, that adds these files.
-
-    Nothing is committed.
-    """
+    """Build a snapshot that appends files, on a branch's head or on `parent_id`; do not commit."""
     update = _NothingStaged(table).update_snapshot(dict(summary), branch)
     producer = update.fast_append()
     if parent_id is not None:
@@ -104,10 +101,10 @@ def build_overwrite(
     files: Sequence[DataFile],
     removed: Sequence[DataFile],
 ) -> AddSnapshotUpdate:
-    """Build a snapshot on main's head in which files give way to others; nothing is committed.
+    """Build a snapshot on main's head that removes files and adds others; do not commit.
 
     Raises:
-        ValidationException: a file that should go is not there.
+        ValidationException: a file to remove is not in the table.
     """
     producer = _NothingStaged(table).update_snapshot(dict(summary)).overwrite()
     for file in removed:
@@ -120,13 +117,13 @@ def build_overwrite(
 def append_rows(
     catalog: Catalog, table: Table, rows: "pa.Table", kept: SnapshotRetention | None = None
 ) -> None:
-    """Append rows to main in one commit, which no clock that was set back takes back in time.
+    """Append rows to main in one commit.
 
-    With `kept` the commit also merges manifests where they are many, and forgets some of the
-    snapshots beyond: a table whose rows only grow in number stays cheap to append to.
+    With `kept` the commit also merges manifests and removes some expired snapshots, so that appends
+    stay cheap as the table grows.
 
     Raises:
-        CommitFailedException: somebody else was faster; nothing was added.
+        CommitFailedException: another writer was faster; nothing was added.
     """
     from pyiceberg.io.pyarrow import _dataframe_to_data_files  # noqa: PLC0415 - takes a while
 
@@ -138,21 +135,21 @@ def append_rows(
     head = table.current_snapshot()
     required = require_head(table, MAIN, head.snapshot_id if head else None)
     updates: list[TableUpdate] = [added, set_branch(MAIN, added.snapshot.snapshot_id)]
-    beyond = [] if kept is None else _list_beyond(table, kept, added.snapshot.timestamp_ms)
-    updates += [RemoveSnapshotsUpdate(snapshot_ids=[snapshot_id]) for snapshot_id in beyond]
+    expired = [] if kept is None else _list_expired(table, kept, added.snapshot.timestamp_ms)
+    updates += [RemoveSnapshotsUpdate(snapshot_ids=[snapshot_id]) for snapshot_id in expired]
     commit(catalog, table, required, updates)
 
 
-def _list_beyond(table: Table, kept: SnapshotRetention, now_ms: int) -> list[int]:
-    """List the oldest snapshots that are neither among the newest, nor young, nor named."""
-    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+def _list_expired(table: Table, kept: SnapshotRetention, now_ms: int) -> list[int]:
+    """List the oldest snapshots that are neither retained nor the head of a ref."""
+    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     oldest_first = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)
-    beyond = (
+    expired = (
         snapshot.snapshot_id
         for snapshot in oldest_first[: max(len(oldest_first) - kept.count + 1, 0)]
-        if snapshot.timestamp_ms < now_ms - kept.age_ms and snapshot.snapshot_id not in named
+        if snapshot.timestamp_ms < now_ms - kept.age_ms and snapshot.snapshot_id not in heads
     )
-    return [*islice(beyond, MAX_EXPIRED_PER_COMMIT)]
+    return [*islice(expired, MAX_EXPIRED_PER_COMMIT)]
 
 
 def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:
@@ -161,8 +158,8 @@ def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSna
     if not isinstance(added, AddSnapshotUpdate):
         message = f"PyIceberg changed: {type(added).__name__} where AddSnapshotUpdate was"
         raise TypeError(message)
-    # A clock that was set back must not take the table back in time. One more than the table's own
-    # time: what is equal PyIceberg takes for unset, and stamps with the clock.
+    # A clock that was set back must not produce a timestamp before the table's. Add 1 ms, because
+    # PyIceberg replaces a timestamp equal to the table's by the clock's.
     parent = table.current_snapshot()
     not_before = max(table.metadata.last_updated_ms + 1, parent.timestamp_ms if parent else 0)
     timestamp_ms = max(added.snapshot.timestamp_ms, not_before)
@@ -171,7 +168,7 @@ def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSna
 
 
 def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """Point a branch at a snapshot; no age limits: those follow the snapshot's age, not ours."""
+    """Point a branch at a snapshot, without age limits: Iceberg counts them from its commit."""
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=SnapshotRefType.BRANCH.value,
@@ -183,7 +180,7 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 
 
 def set_tag(name: str, snapshot_id: int, max_age_ms: int) -> SetSnapshotRefUpdate:
-    """Tag a snapshot until it has reached this age: Iceberg counts from its commit, not ours."""
+    """Tag a snapshot until it reaches this age, counted from the snapshot's commit."""
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=SnapshotRefType.TAG.value,
@@ -195,7 +192,7 @@ def set_tag(name: str, snapshot_id: int, max_age_ms: int) -> SetSnapshotRefUpdat
 
 
 def drop_branch(name: str, staged_snapshot_id: int | None = None) -> list[TableUpdate]:
-    """Remove a branch and, in the same commit, forget its staged snapshot."""
+    """Remove a branch and, in the same commit, its staged snapshot if one is given."""
     updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=name)]
     if staged_snapshot_id is not None:
         updates.append(RemoveSnapshotsUpdate(snapshot_ids=[staged_snapshot_id]))
@@ -213,7 +210,7 @@ def remove_properties(names: Sequence[str]) -> RemovePropertiesUpdate:
 
 
 def require_head(table: Table, ref: str, snapshot_id: int | None) -> list[TableRequirement]:
-    """Require this very table, and a ref that still points where the decision saw it (I5)."""
+    """Require the same table, and a ref that still points to this snapshot (I5)."""
     return [
         AssertTableUUID(uuid=table.metadata.table_uuid),
         AssertRefSnapshotId(ref=ref, snapshot_id=snapshot_id),
@@ -221,7 +218,7 @@ def require_head(table: Table, ref: str, snapshot_id: int | None) -> list[TableR
 
 
 def require_layout(table: Table) -> list[TableRequirement]:
-    """Require the schema and partition spec that the decision saw."""
+    """Require an unchanged schema and partition spec."""
     return [
         AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id),
         AssertDefaultSpecId(default_spec_id=table.metadata.default_spec_id),
@@ -229,18 +226,18 @@ def require_layout(table: Table) -> list[TableRequirement]:
 
 
 def require_uuid(table: Table) -> list[TableRequirement]:
-    """Require this very table and nothing else."""
+    """Require the same table."""
     return [AssertTableUUID(uuid=table.metadata.table_uuid)]
 
 
-def _stand_for_copy(self: Snapshot | SnapshotLogEntry, memo: object) -> object:  # noqa: ARG001
+def _return_self(self: Snapshot | SnapshotLogEntry, memo: object) -> object:  # noqa: ARG001
     return self
 
 
-# PyIceberg's own catalogs copy the whole metadata deeply for each commit. Most of it are snapshots,
-# which are frozen; with the 4,000 of three days copying took longer than all else (record 22).
+# PyIceberg's own catalogs deep-copy the whole metadata for each commit, mostly snapshots, which are
+# immutable. With 4,000 snapshots (three days) the copy took longer than the commit (record 22).
 for _kind in (Snapshot, SnapshotLogEntry):
-    setattr(_kind, "__deepcopy__", _stand_for_copy)  # noqa: B010 - a method of another's class
+    setattr(_kind, "__deepcopy__", _return_self)  # noqa: B010 - patches a class of PyIceberg
 
 
 def commit(
@@ -252,10 +249,10 @@ def commit(
     """Commit once; no retry, no rebase (I6).
 
     Raises:
-        ClockBehindError: nobody could load the table afterwards; nothing was written.
+        ClockBehindError: Spark could not load the table afterwards; nothing was written.
     """
     if isinstance(catalog, MetastoreCatalog) and not _adds_snapshot(updates):
-        _refuse_clock_behind(table)
+        _require_clock(table)
     count_request("catalog")
     catalog.commit_table(table, tuple(requirements), tuple(updates))
 
@@ -264,21 +261,24 @@ def _adds_snapshot(updates: Sequence[TableUpdate]) -> bool:
     return any(isinstance(update, AddSnapshotUpdate) for update in updates)
 
 
-def _refuse_clock_behind(table: Table) -> None:
-    """Refuse a commit that PyIceberg would stamp with a clock behind the table's own time."""
+def _require_clock(table: Table) -> None:
+    """Check that the clock, which PyIceberg stamps the commit with, is not behind the table."""
     now_ms = int(time.time() * 1000)
     behind_ms = table.metadata.last_updated_ms - now_ms
     if behind_ms > CLOCK_TOLERANCE_MS:
         raise ClockBehindError(
             f"table {'.'.join(table.name())}: this machine's clock is {behind_ms // 1000} s behind "
-            "the table's last change; Spark would refuse to load a table that goes back in time",
-            "set the clock (`timedatectl` shows whether it is synchronised) and run again; if it "
-            "is right, another writer's was ahead: wait until that time has come",
+            "the table's last change; Spark refuses tables whose timestamps go back",
+            "set the clock (`timedatectl` shows whether it is synchronised) and run again; if this "
+            "clock is right, another writer's is ahead: run again after that time",
         )
 
 
 def is_definite_conflict(error: Exception) -> bool:
-    """Recognise the many names of a lost race; everything else leaves the outcome unknown."""
+    """Return whether an error means that another writer was faster.
+
+    After any other error it is unknown whether the commit succeeded.
+    """
     if isinstance(error, CommitFailedException | ValidationException):
         return True
     if isinstance(error, KeyError):

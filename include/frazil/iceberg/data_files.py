@@ -1,4 +1,4 @@
-"""The staged rows as an Arrow table, only the columns that a check needs."""
+"""Rows and coordinates read from data files: of a staged snapshot, or of a whole table."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -21,17 +21,21 @@ from frazil.ledger.coordinates import Coordinates, Offsets, Partition
 
 
 class NeedsColumns(Protocol):
-    """Whatever names the columns that it reads."""
+    """Anything that lists the columns that it needs, such as an expectation."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Name the columns."""
+        """Return the names of the columns."""
+
+
+_KAFKA_FIELDS = ("topic", "partition", "offset")
+_COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _KAFKA_FIELDS)
 
 
 def read_staged_frame(
     table: Table, snapshot_id: int | None, needs: Iterable[NeedsColumns]
 ) -> pa.Table:
-    """Read what one snapshot added: never what is on main already."""
+    """Read the rows that one snapshot added, with the columns that `needs` lists."""
     names = tuple(dict.fromkeys(name for need in needs for name in need.columns))
     schema = table.schema().select(*names) if names else table.schema()
     files = read_added_files(table, snapshot_id) if snapshot_id is not None else []
@@ -40,14 +44,14 @@ def read_staged_frame(
 
 
 def read_files(table: Table, schema: Schema, tasks: Iterable[FileScanTask]) -> pa.Table:
-    """Read the rows of exactly these files, as their deletes left them."""
+    """Read the rows of the given files, without deleted rows."""
     return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table(tasks)
 
 
 def read_row_coordinates(table: Table) -> dict[Partition, Offsets]:
-    """Read the coordinates of every row at main's head, ascending, doubled ones kept.
+    """Read the coordinates of every row at main's head, ascending, duplicates included.
 
-    Rows that came with a table that was taken over have none, and are left out.
+    Rows of an adopted table without coordinates are left out.
     """
     grouped = _read_grouped(table, ())
     return {(topic, number): offsets for (_, topic, number), offsets in grouped.items()}
@@ -55,15 +59,15 @@ def read_row_coordinates(table: Table) -> dict[Partition, Offsets]:
 
 def read_dead_letters(table: Table | None) -> dict[Partition, dict[str, Offsets]]:
     """Read the coordinates of every dead letter, by partition and attempt."""
-    letters: defaultdict[Partition, dict[str, Offsets]] = defaultdict(dict)
+    found: defaultdict[Partition, dict[str, Offsets]] = defaultdict(dict)
     if table is not None:
         for (attempt, topic, number), offsets in _read_grouped(table, ("attempt",)).items():
-            letters[topic, number][attempt] = offsets
-    return letters
+            found[topic, number][attempt] = offsets
+    return found
 
 
 def _read_grouped(table: Table, extra: tuple[str, ...]) -> dict[tuple[str, str, int], Offsets]:
-    """Read coordinates file after file, grouped by what the extra column says."""
+    """Read coordinates grouped by attempt (if it is an extra column), topic and partition."""
     parts: defaultdict[tuple[str, str, int], list[Offsets]] = defaultdict(list)
     with translated_errors(f"reading coordinates of {'.'.join(table.name())}"):
         scan = table.scan(selected_fields=(*_COORDINATE, *extra))
@@ -87,14 +91,8 @@ def _group_batch(
         yield key, lists[index].values.to_numpy().astype(np.int64)
 
 
-_KAFKA_FIELDS = ("topic", "partition", "offset")
-
-
-_COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _KAFKA_FIELDS)
-
-
 def split_coordinates(coordinates: pa.StructArray) -> Iterator[tuple[str, int, NDArray[np.int64]]]:
-    """Split a file's coordinates by topic and partition."""
+    """Yield topic, partition and offsets of a file's coordinates."""
     topics, partitions = coordinates.field("topic"), coordinates.field("partition")
     offsets = coordinates.field("offset")
     for topic in pc.unique(topics).to_pylist():
@@ -105,23 +103,21 @@ def split_coordinates(coordinates: pa.StructArray) -> Iterator[tuple[str, int, N
 
 
 def read_coordinates(table: Table, snapshot_id: int) -> Coordinates:
-    """Read the coordinates of the rows that one snapshot added, ascending, doubled ones kept."""
+    """Read the coordinates of the rows that one snapshot added, ascending, with duplicates."""
     parts: dict[Partition, list[Offsets]] = {}
     with translated_errors(f"reading staged rows of {table.name()}"):
         for coordinates in iterate_coordinates(table, snapshot_id):
             for topic, partition, offsets in split_coordinates(coordinates):
                 parts.setdefault((topic, partition), []).append(offsets)
-    return {place: np.sort(np.concatenate(offsets)) for place, offsets in parts.items()}
+    return {partition: np.sort(np.concatenate(found)) for partition, found in parts.items()}
 
 
 def iterate_coordinates(table: Table, snapshot_id: int) -> Iterator[pa.StructArray]:
-    """Read topic, partition and offset of the rows that one snapshot added, file by file."""
+    """Yield topic, partition and offset of the rows that one snapshot added, file by file."""
     io = table.io
     if not isinstance(io, PyArrowFileIO):
         io = PyArrowFileIO(io.properties)
     for file in read_added_files(table, snapshot_id):
         with io.new_input(file.file_path).open() as source:
-            yield pq.ParquetFile(source).read(_COLUMNS)["_kafka"].combine_chunks()
-
-
-_COLUMNS = ["_kafka.topic", "_kafka.partition", "_kafka.offset"]
+            rows = pq.ParquetFile(source).read([*_COORDINATE])
+            yield rows[keys.KAFKA_COLUMN].combine_chunks()

@@ -1,8 +1,8 @@
-"""SEAL: make a staged branch main as it is, where re-appending its files will not do.
+"""Fast-forward main to a staging branch, for staged merges whose files cannot be appended again.
 
-The staged snapshot must be a child of main's head: an empty snapshot with the full summary is put
-on it, and main moves there in one compare-and-set (protocol.md, PUBLISH). Moving a ref has no
-ancestry check of its own: on any other head it would silently drop what others committed.
+The staged snapshot must be a child of main's head. An empty snapshot with the full summary is added
+to it, and main moves there in one compare-and-swap commit (protocol.md, PUBLISH). Iceberg does not
+check the ancestry when a ref moves: on another head, commits of other writers would be lost.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,15 +21,15 @@ from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, LedgerEntry, PublishedBatch, find_batch
 from frazil.ledger.state import StreamState, hint_properties
 
-Refusal = Callable[[Table, History], None]
-"""Looks at a fresh table and raises where the seal may not stand on it."""
+Precondition = Callable[[Table, History], None]
+"""Checks the reloaded table and raises if it must not be fast-forwarded."""
 
 
 @dataclass(frozen=True)
 class FastForward:
-    """A staged branch and what its snapshot will say; `states` are those that it moves, if any.
+    """A staging branch, the summary of the snapshot to add, and the stream states that it changes.
 
-    The summary's `frazil.batch-id` is the seal's own id, by which a repetition finds it.
+    A repeated call finds an earlier commit by `frazil.batch-id` of the summary.
     """
 
     table: str
@@ -40,67 +40,79 @@ class FastForward:
 
     @property
     def batch_id(self) -> str:
-        """Give the id by which the seal is found again."""
+        """Return the id by which a repeated call finds the commit."""
         return self.summary[keys.BATCH_ID]
 
 
-def fast_forward_main(store: TableStore, seal: FastForward, refuse: Refusal) -> PublishedBatch:
-    """Publish a staged branch on exactly the head that it was staged on.
+def fast_forward_main(
+    store: TableStore, forward: FastForward, precondition: Precondition
+) -> PublishedBatch:
+    """Publish a staging branch if main is still at the snapshot that it was staged on.
 
     Raises:
-        StageLostError: the branch is gone or moved; nothing was written.
-        StageStaleError: main moved since the stage; nothing was written.
-        CatalogUnavailableError: the catalog let another writer overwrite the commit.
-        FrazilError: whatever `refuse` raises; nothing was written.
+        StageLostError: the branch does not exist or has moved; nothing was written.
+        StageStaleError: main has moved since staging; nothing was written.
+        CatalogUnavailableError: another writer overwrote the commit.
+        FrazilError: raised by `precondition`; nothing was written.
     """
-    doing = f"sealing {seal.summary[keys.KIND]} {seal.batch_id} on {seal.table}"
-    landed = retry_commit(doing, lambda: _try_fast_forward(store, seal, refuse))
-    _, history = load_with_history(store, seal.table)
-    if find_batch(history, seal.batch_id) is None:  # some catalogs do not compare and set (A13)
+    doing = f"publishing {forward.summary[keys.KIND]} {forward.batch_id} on {forward.table}"
+    landed = retry_commit(doing, lambda: _try_fast_forward(store, forward, precondition))
+    _, history = load_with_history(store, forward.table)
+    if find_batch(history, forward.batch_id) is None:  # some catalogs do not compare and swap (A13)
         raise CatalogUnavailableError(
             f"{doing}: it was committed as snapshot {landed.entry.snapshot_id}, but main does not "
-            "have it: the catalog let another writer overwrite it",
-            "run again: it stages afresh; use a catalog that compares and sets",
+            "contain it: the catalog let another writer overwrite it",
+            "run again, which stages again; use a catalog with compare-and-swap commits",
         )
     return landed
 
 
-def _try_fast_forward(store: TableStore, seal: FastForward, refuse: Refusal) -> PublishedBatch:
-    """Take one turn; its first line decides whether an earlier one with no answer landed."""
-    table, history = load_with_history(store, seal.table)
-    found = find_batch(history, seal.batch_id)
+def _try_fast_forward(
+    store: TableStore, forward: FastForward, precondition: Precondition
+) -> PublishedBatch:
+    """Try once; first check whether an earlier attempt with a lost response was committed."""
+    table, history = load_with_history(store, forward.table)
+    found = find_batch(history, forward.batch_id)
     if found is not None:
         return PublishedBatch(found, already_published=True)
-    refuse(table, history)
-    require_unmoved_branch(table, history, seal)
+    precondition(table, history)
+    require_unmoved_branch(table, history, forward)
     reach_failpoint("seal.before-commit")
-    summary = {**seal.summary, keys.SOURCE_SNAPSHOT_ID: str(seal.staged_id)}
-    with translated_errors(f"writing the seal of {seal.branch}"):
-        added = commits.build_append(table, summary, branch=seal.branch)
+    summary = {**forward.summary, keys.SOURCE_SNAPSHOT_ID: str(forward.staged_id)}
+    with translated_errors(f"writing the snapshot on {forward.branch}"):
+        added = commits.build_append(table, summary, branch=forward.branch)
     new_id = added.snapshot.snapshot_id
     updates: list[TableUpdate] = [added, commits.set_branch(commits.MAIN, new_id)]
-    if seal.states:
-        updates.append(commits.set_properties(hint_properties(seal.states, new_id)))
-    updates += commits.drop_branch(seal.branch)
-    commit_once(store, table, {commits.MAIN: history.head, seal.branch: seal.staged_id}, updates)
+    if forward.states:
+        updates.append(commits.set_properties(hint_properties(forward.states, new_id)))
+    updates += commits.drop_branch(forward.branch)
+    commit_once(
+        store, table, {commits.MAIN: history.head, forward.branch: forward.staged_id}, updates
+    )
     reach_failpoint("seal.after-commit")
-    entry = LedgerEntry(new_id, seal.staged_id, added.snapshot.timestamp_ms, summary)
+    entry = LedgerEntry(new_id, forward.staged_id, added.snapshot.timestamp_ms, summary)
     return PublishedBatch(entry, already_published=False)
 
 
-def require_unmoved_branch(table: Table, history: History, seal: FastForward) -> None:
-    """Refuse a branch that is not where it was staged, and a head that is not its parent."""
-    what = f"{seal.summary[keys.KIND]} {seal.batch_id}: branch {seal.branch} of {seal.table}"
-    ref = table.metadata.refs.get(seal.branch)
-    staged = table.snapshot_by_id(seal.staged_id)
-    if ref is None or staged is None or ref.snapshot_id != seal.staged_id:
+def require_unmoved_branch(table: Table, history: History, forward: FastForward) -> None:
+    """Check that the branch is at the staged snapshot, and that main is at its parent.
+
+    Raises:
+        StageLostError: the branch does not exist or has moved.
+        StageStaleError: main has moved.
+    """
+    kind = forward.summary[keys.KIND]
+    what = f"{kind} {forward.batch_id}: branch {forward.branch} of {forward.table}"
+    ref = table.metadata.refs.get(forward.branch)
+    staged = table.snapshot_by_id(forward.staged_id)
+    if ref is None or staged is None or ref.snapshot_id != forward.staged_id:
         raise StageLostError(
-            f"{what} is gone or moved; snapshot {seal.staged_id} was staged there",
-            "run again: it stages afresh",
+            f"{what} does not exist or has moved; snapshot {forward.staged_id} was staged there",
+            "run again, which stages again",
         )
     if staged.parent_snapshot_id != history.head:
         raise StageStaleError(
-            f"{what} was staged on snapshot {staged.parent_snapshot_id}, main is at "
-            f"{history.head} now: another writer was faster, and nothing was written",
-            "run again: it stages on the new head",
+            f"{what} was staged on snapshot {staged.parent_snapshot_id}, but main is at "
+            f"{history.head} now: another writer was faster; nothing was written",
+            "run again, which stages on the new head",
         )

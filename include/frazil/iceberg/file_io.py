@@ -1,4 +1,4 @@
-"""Files of the warehouse as PyIceberg reads and writes them, counted."""
+"""PyIceberg's access to the files of the warehouse, with a counter."""
 
 import logging
 
@@ -7,20 +7,20 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from frazil.ledger.usage import count_request
 
-# For each table it opens, PyIceberg says at INFO that it found this class: a task's log fills.
+# PyIceberg logs at INFO for each table that it uses this class, which fills a task's log.
 logging.getLogger("pyiceberg.io").setLevel(logging.WARNING)
 
 
 class CountedFileIO(PyArrowFileIO):
-    """PyIceberg's file access by PyArrow; each file opened, written or deleted counts once."""
+    """File access by PyArrow that counts each file opened, written or deleted."""
 
     def new_input(self, location: str) -> PyArrowFile:
-        """Open a file."""
+        """Return a file to read."""
         count_request("files")
         return super().new_input(location)
 
     def new_output(self, location: str) -> PyArrowFile:
-        """Write a file."""
+        """Return a file to write."""
         count_request("files")
         return super().new_output(location)
 

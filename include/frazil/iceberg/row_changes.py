@@ -1,6 +1,6 @@
-"""Files that lose rows: what goes is marked by file, what stays is written again as it is.
+"""Copy-on-write deletes: data files with deleted rows are rewritten with the retained rows.
 
-A file's rows keep their order and their partition, so neither sorting nor layout is lost.
+A rewritten file keeps its partition and the order of its rows.
 """
 
 import uuid
@@ -26,7 +26,7 @@ COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in ("topic", "partitio
 
 @dataclass(frozen=True)
 class ChangedFile:
-    """One file with rows that go: which of its rows they are, and their coordinates."""
+    """A data file with rows to delete: a mask of these rows, and their coordinates."""
 
     task: FileScanTask
     is_removed: NDArray[np.bool_]
@@ -34,25 +34,25 @@ class ChangedFile:
 
     @property
     def path(self) -> str:
-        """Give the file's address."""
+        """Return the file's location."""
         return self.task.file.file_path
 
     @property
     def name(self) -> tuple[str, ...]:
-        """Name the file as it reads now: deletes by others may come and change its rows."""
+        """Identify the file with its delete files, which change the rows that it has."""
         return (self.path, *sorted(file.file_path for file in self.task.delete_files))
 
 
 @dataclass
 class RetainedRows:
-    """Files written for rows that stay, by the file they come from: one turn serves the next."""
+    """Files already written for retained rows, by source file; a commit retry uses them again."""
 
     stream: str
     by_name: dict[tuple[str, ...], list[DataFile]] = field(default_factory=dict)
 
 
 def collect_offsets(affected: Iterable[ChangedFile]) -> dict[Partition, Offsets]:
-    """Join the coordinates of all files, by partition."""
+    """Return the coordinates of all deleted rows, by partition."""
     parts: dict[Partition, list[Offsets]] = {}
     for file in affected:
         for partition, offsets in file.offsets.items():
@@ -61,17 +61,17 @@ def collect_offsets(affected: Iterable[ChangedFile]) -> dict[Partition, Offsets]
 
 
 def count_rows(affected: Iterable[ChangedFile]) -> int:
-    """Count the rows that go."""
+    """Count the deleted rows."""
     return sum(int(np.count_nonzero(file.is_removed)) for file in affected)
 
 
 def write_retained_rows(
     table: Table, affected: Iterable[ChangedFile], known: RetainedRows
 ) -> Iterator[DataFile]:
-    """Write again what stays of files that lose only some of their rows, in their own partition.
+    """Write the retained rows of files with some deleted rows, each into its old partition.
 
     Raises:
-        TargetError: such a file belongs to an older partition spec.
+        TargetError: such a file has an older partition spec.
     """
     affected = tuple(affected)
     require_current_spec(table, affected, known.stream)
@@ -84,20 +84,20 @@ def write_retained_rows(
 
 
 def require_current_spec(table: Table, affected: Iterable[ChangedFile], stream: str) -> None:
-    """Refuse to write a file again by another partition spec than its own.
+    """Check that all files with retained rows have the current partition spec.
 
     Raises:
-        TargetError: a file with rows that stay belongs to an older one.
+        TargetError: one has an older partition spec.
     """
     spec_id = table.spec().spec_id
     for file in affected:
         if file.is_removed.all() or file.task.file.spec_id == spec_id:
             continue
         raise TargetError(
-            f"table {'.'.join(table.name())}: {file.path} holds rows that go and rows that stay, "
-            f"and belongs to partition spec {file.task.file.spec_id}, the table has {spec_id} now",
-            f"nothing was written; `frazil maintain {stream} --only compact --rewrite-all "
-            "--no-dry-run` writes every file by the present spec",
+            f"table {'.'.join(table.name())}: {file.path} must be rewritten, but it has partition "
+            f"spec {file.task.file.spec_id} and the table has {spec_id} now; nothing was written",
+            f"`frazil maintain {stream} --only compact --rewrite-all --no-dry-run` rewrites every "
+            "file with the current spec; then run again",
         )
 
 
@@ -105,7 +105,7 @@ def _write_retained(table: Table, affected: ChangedFile) -> Iterator[DataFile]:
     spec = table.spec()
     rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_removed))
     key = PartitionKey(field_values=[], partition_spec=spec, schema=table.schema())
-    # The partition is the old file's: to compute it again would need the values and transforms.
+    # Set the old file's partition directly: computing it would need the source values.
     key.__dict__["partition"] = affected.task.file.partition
     task = WriteTask(
         write_uuid=uuid.uuid4(),
@@ -114,5 +114,5 @@ def _write_retained(table: Table, affected: ChangedFile) -> Iterator[DataFile]:
         record_batches=rest.to_batches(),
         partition_key=None if spec.is_unpartitioned() else key,
     )
-    with translated_errors(f"writing rows of {'.'.join(table.name())} that stay"):
+    with translated_errors(f"writing retained rows of {'.'.join(table.name())}"):
         yield from write_file(table.io, table.metadata, iter([task]))

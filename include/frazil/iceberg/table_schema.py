@@ -1,4 +1,4 @@
-"""Columns of stream files as Iceberg schemas, partition specs and sort orders."""
+"""Columns of stream files as Iceberg schemas, partition specs and sort orders, and back."""
 
 from collections.abc import Iterable, Iterator
 from itertools import count
@@ -33,7 +33,7 @@ _FIRST_PARTITION_ID = 1000
 
 
 def to_iceberg_type(column_type: ColumnType, ids: Iterator[int]) -> IcebergType:
-    """Translate a type; nested fields draw their ids from `ids`."""
+    """Return the Iceberg type; nested fields take their ids from `ids`."""
     match column_type:
         case language.Primitive("decimal", (precision, scale)):
             return DecimalType(precision, scale)
@@ -53,7 +53,7 @@ def to_iceberg_type(column_type: ColumnType, ids: Iterator[int]) -> IcebergType:
 
 
 def _primitive(name: str) -> IcebergType:
-    """Build a primitive without parameters from Iceberg's own name."""
+    """Return a primitive type without parameters by its Iceberg name."""
     return IcebergPrimitive.model_validate(name)
 
 
@@ -64,10 +64,10 @@ def _to_field(column: Column, ids: Iterator[int]) -> NestedField:
 
 
 def kafka_struct(ids: Iterator[int], *, required: bool = True) -> StructType:
-    """Build the `_kafka` struct (features A3).
+    """Return the `_kafka` struct (features A3).
 
-    Beside rows that came with a table nothing in it is required: Arrow casts no struct that is
-    null and has fields that must not be.
+    In an adopted table, where old rows have no coordinates, pass `required=False`: Arrow cannot
+    cast a null struct with required fields.
     """
     topic, partition, offset = (next(ids) for _ in range(3))
     rest = [next(ids) for _ in range(5)]
@@ -91,7 +91,7 @@ def kafka_struct(ids: Iterator[int], *, required: bool = True) -> StructType:
 
 
 def build_table_schema(columns: tuple[Column, ...]) -> Schema:
-    """Build a table's schema: the stream's columns, then `_kafka`."""
+    """Return a table's schema: the stream's columns, then `_kafka`."""
     ids = count(1)
     fields = [_to_field(column, ids) for column in columns]
     fields.append(NestedField(next(ids), KAFKA_COLUMN, kafka_struct(ids), required=True))
@@ -99,7 +99,7 @@ def build_table_schema(columns: tuple[Column, ...]) -> Schema:
 
 
 def build_partition_spec(schema: Schema, fields: tuple[PartitionField, ...]) -> PartitionSpec:
-    """Build the partition spec of a new table."""
+    """Return the partition spec of a new table."""
     return PartitionSpec(
         *[
             IcebergPartitionField(
@@ -114,7 +114,7 @@ def build_partition_spec(schema: Schema, fields: tuple[PartitionField, ...]) -> 
 
 
 def build_sort_order(schema: Schema, names: tuple[str, ...]) -> SortOrder:
-    """Build the sort order of a new table."""
+    """Return the sort order of a new table."""
     return SortOrder(
         *[
             SortField(source_id=schema.find_field(name).field_id, transform=IdentityTransform())
@@ -124,7 +124,7 @@ def build_sort_order(schema: Schema, names: tuple[str, ...]) -> SortOrder:
 
 
 def build_dead_letters_schema() -> Schema:
-    """Build the schema of `<table>__dead_letters` (design.md)."""
+    """Return the schema of `<table>__dead_letters` (design.md)."""
     ids = count(1)
     kafka = NestedField(next(ids), KAFKA_COLUMN, kafka_struct(ids), required=True)
     texts = ("reason", "detail", "batch_id", "attempt", "stream")
@@ -138,10 +138,10 @@ def build_dead_letters_schema() -> Schema:
 
 
 def read_columns(schema: Schema) -> dict[str, str]:
-    """Write a table's columns, without `_kafka`, in the language of stream files.
+    """Return a table's columns without `_kafka`, name → type as in stream files.
 
     Raises:
-        ValueError: a column has a type that the language lacks; the text names it.
+        ValueError: stream files do not support the type of a column.
     """
     return {
         field.name: _write_type(field.field_type, field.name) + "!" * field.required
@@ -169,25 +169,25 @@ def _write_type(field_type: IcebergType, name: str) -> str:
     try:
         language.parse_column("x", text)
     except ValueError as error:
-        message = f"column {name} of type {field_type}, which streams do not have"
+        message = f"column {name} has type {field_type}, which stream files do not support"
         raise ValueError(message) from error
     return text
 
 
 def list_schema_differences(schema: Schema, columns: tuple[Column, ...]) -> list[str]:
-    """List what keeps an existing table from taking these columns, one line each."""
-    wanted = build_table_schema(columns)
-    have = {field.name: field for field in schema.fields}
+    """List the differences that prevent writing these columns to a table, one line each."""
+    expected = build_table_schema(columns)
+    existing = {field.name: field for field in schema.fields}
     lines = []
-    for field in wanted.fields:
-        found = have.get(field.name)
+    for field in expected.fields:
+        found = existing.get(field.name)
         if found is None:
             lines.append(f"column {field.name} is missing")
         elif write_shape(found.field_type) != write_shape(field.field_type):
             lines.append(f"column {field.name} is {found.field_type}, not {field.field_type}")
         elif found.required and not field.required:
             lines.append(f"column {field.name} is required in the table, optional in the file")
-    names = {field.name for field in wanted.fields}
+    names = {field.name for field in expected.fields}
     lines += [
         f"column {field.name} is required in the table and not in the file"
         for field in schema.fields
@@ -197,7 +197,7 @@ def list_schema_differences(schema: Schema, columns: tuple[Column, ...]) -> list
 
 
 def write_shape(field_type: IcebergType) -> str:
-    """Write a type without field ids and without required marks of nested fields."""
+    """Return a type as text, without field ids and without `required` of nested fields."""
     match field_type:
         case StructType():
             inner = ",".join(f"{f.name}:{write_shape(f.field_type)}" for f in field_type.fields)
@@ -210,7 +210,7 @@ def write_shape(field_type: IcebergType) -> str:
 
 
 def to_columns(fields: Iterable[NestedField]) -> tuple[Column, ...]:
-    """Read fields as columns of the language; a type that it lacks keeps Iceberg's own word."""
+    """Return fields as columns; types that stream files do not support keep Iceberg's name."""
     return tuple(Column(f.name, _read_type(f.field_type), f.required) for f in fields)
 
 
@@ -232,12 +232,12 @@ def _read_type(field_type: IcebergType) -> ColumnType:
 
 
 def is_compatible_superset(current: Schema, planned: Schema) -> bool:
-    """Say whether files written with `planned` still fit a table that now has `current` (E12)."""
-    have = {field.field_id: field for field in current.fields}
+    """Return whether files with schema `planned` can be added to a table with `current` (E12)."""
+    remaining = {field.field_id: field for field in current.fields}
     for field in planned.fields:
-        found = have.pop(field.field_id, None)
+        found = remaining.pop(field.field_id, None)
         if found is None or found.name != field.name or found.field_type != field.field_type:
             return False
         if found.required and not field.required:
             return False
-    return not any(field.required for field in have.values())
+    return not any(field.required for field in remaining.values())

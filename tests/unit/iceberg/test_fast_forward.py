@@ -98,7 +98,7 @@ def test_a_branch_that_is_gone_is_refused(lake: Lake) -> None:
     seal = stage(lake)
     lake.table.manage_snapshots().remove_branch(seal.branch).commit()
 
-    with pytest.raises(StageLostError, match="is gone or moved"):
+    with pytest.raises(StageLostError, match="does not exist or has moved"):
         fast_forward_main(lake.store, seal, allow)
 
 
