@@ -77,7 +77,7 @@ def test_a_schedule_without_a_next_date_stops_only_its_own_stream(
 
     bag = parse()
 
-    assert "refunds.yaml:6: batch.schedule: no cron line: " in find_error(bag)
+    assert "refunds.yaml:6: batch.schedule: not a cron expression: " in find_error(bag)
     assert "ingest__orders" in bag.dags
     assert "ingest__refunds" not in bag.dags
 

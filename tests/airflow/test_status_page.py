@@ -129,8 +129,8 @@ def test_a_streams_page_says_what_is_wrong_with_its_file(write_stream: Callable[
 
     page = show_stream("orders")
 
-    assert "orders.yaml: no valid YAML" in page
-    assert "Next: mend the file" in page
+    assert "orders.yaml: not valid YAML" in page
+    assert "Next: fix the stream file" in page
 
 
 def test_what_is_late_holds_up_no_other_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,5 +151,5 @@ def test_a_broken_stream_file_is_a_line_with_its_fix(write_stream: Callable[...,
     row = read_row("orders")
 
     assert (row.state, row.level) == ("StreamFile", "fail")
-    assert "orders.yaml: no valid YAML" in row.why
-    assert (row.next_step or "").startswith("mend the file")
+    assert "orders.yaml: not valid YAML" in row.why
+    assert (row.next_step or "").startswith("fix the stream file")

@@ -1,4 +1,4 @@
-"""Stream files as typed values, with line numbers in their errors.
+"""Stream files: models, validation with line numbers in errors, and the reference.
 
 Face: `Stream`, `load_stream`, `load_readable_streams`, `Column`, `parse_column`, `compare_columns`.
 May import: `ledger` (keys), `errors`.

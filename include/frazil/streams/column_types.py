@@ -1,6 +1,6 @@
-"""The column language of stream files: `long!`, `decimal(9,2)`, `list<struct<id: long!>>`.
+"""The column types of stream files, such as `long!`, `decimal(9,2)`, `list<struct<id: long!>>`.
 
-Words are Iceberg's. This module imports neither PyIceberg nor PySpark, so that DAG files can
+Type names are Iceberg's. This module imports neither PyIceberg nor PySpark, so that DAG files can
 validate streams at parse time.
 """
 
@@ -21,7 +21,7 @@ PRIMITIVES: Mapping[str, str] = {
     "uuid": "STRING",
     "binary": "BINARY",
 }
-"""Iceberg's primitive → the Spark type that decodes it (decimal and fixed take parameters)."""
+"""Iceberg primitive → Spark type; decimal and fixed, which have parameters, are not included."""
 
 MAX_DECIMAL_PRECISION = 38
 _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:!])")
@@ -29,17 +29,17 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class FieldError(ValueError):
-    """A rule over several fields that names the one at fault, as a path below the rule's own."""
+    """An error of a validator over several fields; `path` is the wrong field below the section."""
 
     def __init__(self, path: tuple[str | int, ...], reason: str) -> None:
-        """Keep the path apart, so that the loader finds its line."""
+        """Store the path, by which the loader finds the line."""
         super().__init__(reason)
         self.path = path
 
 
 @dataclass(frozen=True)
 class Primitive:
-    """One of Iceberg v2's primitive types; `parameters` of decimal and fixed."""
+    """A primitive type of Iceberg v2, with the parameters of decimal and fixed."""
 
     name: str
     parameters: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class Primitive:
 
 @dataclass(frozen=True)
 class ListType:
-    """A list; `required` says whether elements may be null."""
+    """A list; with `required` its elements must not be null."""
 
     element: "ColumnType"
     required: bool = False
@@ -55,7 +55,7 @@ class ListType:
 
 @dataclass(frozen=True)
 class MapType:
-    """A map with string or other primitive keys."""
+    """A map; with `required` its values must not be null."""
 
     key: "ColumnType"
     value: "ColumnType"
@@ -74,7 +74,7 @@ ColumnType = Primitive | ListType | MapType | StructType
 
 @dataclass(frozen=True)
 class Column:
-    """A named, typed column; `required` is the exclamation mark."""
+    """A named, typed column; `required` is written as an exclamation mark."""
 
     name: str
     type: ColumnType
@@ -82,7 +82,7 @@ class Column:
 
 
 class _Parser:
-    """Recursive descent over the tokens of one type."""
+    """A recursive-descent parser of one type."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -138,7 +138,7 @@ class _Parser:
         self.take("<")
         key = self.parse_type()
         if not isinstance(key, Primitive) or key.name != "string":
-            message = f"a map read from JSON has string keys, not {format_type(key)}"
+            message = f"map keys must be string, not {format_type(key)}"
             raise ValueError(message)
         self.take(",")
         value, required = self.parse_type(), self.accept("!")
@@ -192,13 +192,13 @@ class _Parser:
 
 
 def parse_column(name: str, text: str) -> Column:
-    """Read one entry of `columns:`.
+    """Parse one entry of `columns:`.
 
     Raises:
-        ValueError: the name or the type is not in the language; the text says what is.
+        ValueError: the name or the type is not valid; the text lists what is.
     """
     if not _NAME.match(name):
-        message = f"column name {name!r}: letters, digits and _ only, no digit first"
+        message = f"column name {name!r}: use letters, digits and _, and start with no digit"
         raise ValueError(message)
     parser = _Parser(text)
     column = Column(name, parser.parse_type(), parser.accept("!"))
@@ -209,7 +209,7 @@ def parse_column(name: str, text: str) -> Column:
 
 
 def validate_distinct_names(columns: tuple[Column, ...]) -> None:
-    """Refuse names that differ only in case: Spark would read one for the other (E11)."""
+    """Refuse names that differ only in case, which Spark confuses (E11)."""
     seen: dict[str, str] = {}
     for column in columns:
         lowered = column.name.lower()
@@ -220,7 +220,7 @@ def validate_distinct_names(columns: tuple[Column, ...]) -> None:
 
 
 def format_type(column_type: ColumnType) -> str:
-    """Write a type as the stream file says it."""
+    """Return a type as text, as in a stream file."""
     match column_type:
         case Primitive(name, parameters):
             return name + (f"({','.join(map(str, parameters))})" if parameters else "")
@@ -234,7 +234,7 @@ def format_type(column_type: ColumnType) -> str:
 
 
 def to_spark_ddl(column_type: ColumnType) -> str:
-    """Write the Spark type that decodes this column."""
+    """Return the Spark type as DDL."""
     match column_type:
         case Primitive("decimal", (precision, scale)):
             return f"DECIMAL({precision},{scale})"
@@ -251,7 +251,7 @@ def to_spark_ddl(column_type: ColumnType) -> str:
 
 
 def is_time(column_type: ColumnType) -> bool:
-    """Say whether values of this type are instants or days."""
+    """Return whether a type is a date or a timestamp."""
     return isinstance(column_type, Primitive) and column_type.name in {
         "date",
         "timestamp",

@@ -16,24 +16,24 @@ from frazil.streams.routes import SEPARATOR, derived_name
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOLEAN = "tag:yaml.org,2002:bool"
-_FIX = "mend the file, then run `frazil streams`; docs/streams.md lists every option"
+_FIX = "fix the stream file, then run `frazil streams`; docs/streams.md lists every option"
 
 
 def load_readable_streams(
     directory: Path,
 ) -> tuple[tuple[Stream, ...], tuple[StreamFileError, ...]]:
-    """Load what can be loaded; one broken file stops no other stream.
+    """Load all valid streams; return them with the errors of the invalid files.
 
     Raises:
-        StreamFileError: there is no folder at all.
+        StreamFileError: the folder does not exist.
     """
     streams: list[Stream] = []
     errors: list[StreamFileError] = []
-    taken: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for path in _list_files(directory):
         try:
             candidates = load_streams_of(path)
-            taken |= _claim(candidates, taken)
+            owners |= _check_unique(candidates, owners)
         except StreamFileError as error:
             errors.append(error)
         else:
@@ -54,13 +54,14 @@ def load_stream(directory: Path, name: str) -> Stream:
     """Load one stream by its name.
 
     Raises:
-        UnknownStreamError: no file has it; the text lists those that exist.
+        UnknownStreamError: there is no such stream; the error lists those that exist.
+        StreamFileError: its file is invalid.
     """
     path = directory / f"{name}.yaml"
     if path.is_file():
         return load_stream_file(path)
-    for begin in re.finditer(SEPARATOR, name):
-        routed = directory / f"{name[: begin.start()]}.yaml"
+    for separator in re.finditer(SEPARATOR, name):
+        routed = directory / f"{name[: separator.start()]}.yaml"
         found = load_streams_of(routed) if routed.is_file() else ()
         for stream in found:
             if stream.stream == name:
@@ -73,28 +74,28 @@ def load_stream(directory: Path, name: str) -> Stream:
 
 
 def load_stream_file(path: Path) -> Stream:
-    """Load and validate one file; of a route it is the stream that takes the rest.
+    """Load and validate one file; with a route, return the stream of the unrouted records.
 
     Raises:
-        StreamFileError: not readable, no YAML, or not a stream.
+        StreamFileError: the file cannot be read, or is not a valid stream file.
     """
     return load_streams_of(path)[0]
 
 
 def load_streams_of(path: Path) -> tuple[Stream, ...]:
-    """Load all streams of one file, that of its own name first; without a route there is one.
+    """Load all streams of one file, the one named like the file first; without a route, one.
 
     Raises:
-        StreamFileError: not readable, no YAML, or not a stream.
+        StreamFileError: the file cannot be read, or is not a valid stream file.
     """
     try:
         root, content = _read_yaml(path)
     except (OSError, UnicodeDecodeError) as error:
         raise StreamFileError(f"{path}: cannot be read: {error}", _FIX) from error
     except yaml.YAMLError as error:
-        raise StreamFileError(f"{path}: no valid YAML: {error}", _FIX) from error
+        raise StreamFileError(f"{path}: not valid YAML: {error}", _FIX) from error
     if not isinstance(content, dict):
-        raise StreamFileError(f"{path}: a stream file is a mapping of keys", _FIX)
+        raise StreamFileError(f"{path}: a stream file must be a mapping of keys", _FIX)
     given = content.get("route")
     if isinstance(given, dict) and "takes" in given:
         line = _line_of(root, ["route", "takes"])
@@ -107,18 +108,18 @@ def load_streams_of(path: Path) -> tuple[Stream, ...]:
         raise StreamFileError(lines, _FIX) from error
     if stream.stream != path.stem:
         raise StreamFileError(
-            f"{path}: stream: {stream.stream!r} must be named like its file",
+            f"{path}: stream: {stream.stream!r} must be the name of the file",
             f"rename the file to {stream.stream}.yaml or the stream to {path.stem}",
         )
     return derived or (stream,)
 
 
 def _derive(stream: Stream, content: dict[str, Any]) -> tuple[Stream, ...]:
-    """Make the streams of a route; the one of the rest has no rows that a suite could judge."""
+    """Return the streams of a route; that of the unrouted records has no rows, so no suite."""
     if stream.route is None:
         return ()
-    rest = Stream.model_validate({**content, "quality": {}})
-    return rest, *(
+    unrouted = Stream.model_validate({**content, "quality": {}})
+    return unrouted, *(
         Stream.model_validate(
             {
                 **content,
@@ -132,11 +133,11 @@ def _derive(stream: Stream, content: dict[str, Any]) -> tuple[Stream, ...]:
 
 
 def _read_yaml(path: Path) -> tuple[yaml.Node | None, object]:
-    """Read nodes, which know their lines, and what they mean."""
+    """Return the root node, which has line numbers, and the file's content."""
     loader = _LOADER(path.read_text(encoding="utf-8"))
     try:
         root = loader.get_single_node()
-        # Now: the loader writes what `<<` merges into the nodes, where it would look repeated.
+        # Before construct_document, which merges `<<` into the nodes as if keys were repeated.
         problems = "\n".join(f"{path}:{each}" for each in _find_bad_keys(root, (), set()))
         if problems:
             raise StreamFileError(problems, _FIX)
@@ -146,32 +147,32 @@ def _read_yaml(path: Path) -> tuple[yaml.Node | None, object]:
 
 
 def _find_bad_keys(
-    node: yaml.Node | None, place: tuple[int | str, ...], seen: set[int]
+    node: yaml.Node | None, path: tuple[int | str, ...], seen: set[int]
 ) -> Iterator[str]:
-    """Yield `line: field: what` for keys that YAML would take otherwise than they are written."""
-    if id(node) in seen:  # an alias of what was looked at already
+    """Yield `line: field: problem` for duplicate keys, and keys that YAML reads as booleans."""
+    if id(node) in seen:  # an alias of a node that was checked already
         return
     seen.add(id(node))
     for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
         if key.tag == _BOOLEAN:
-            field = _name_field((*place, key.value))
+            field = _name_field((*path, key.value))
             yield f"{key.start_mark.line + 1}: {field}: a boolean in YAML; put it in quotes"
     lines: dict[int | str, int] = {}
     for key, line, child in _children(node):
         if key in lines:
-            field = _name_field((*place, key))
-            yield f"{line}: {field}: said twice, first in line {lines[key]}"
+            field = _name_field((*path, key))
+            yield f"{line}: {field}: duplicate key, first in line {lines[key]}"
         lines.setdefault(key, line)
         if not isinstance(child, yaml.ScalarNode):
-            yield from _find_bad_keys(child, (*place, key), seen)
+            yield from _find_bad_keys(child, (*path, key), seen)
 
 
-def _name_field(place: Iterable[int | str]) -> str:
-    return ".".join(map(str, place))
+def _name_field(path: Iterable[int | str]) -> str:
+    return ".".join(map(str, path))
 
 
 def _describe(path: Path, root: yaml.Node | None, detail: ErrorDetails) -> str:
-    """Write one validation error as `file:line: field: what`."""
+    """Return one validation error as `file:line: field: reason`."""
     location = [part for part in detail["loc"] if not _is_label(part)]
     reason = detail["msg"].removeprefix("Value error, ")
     cause = detail.get("ctx", {}).get("error")
@@ -186,23 +187,23 @@ def _describe(path: Path, root: yaml.Node | None, detail: ErrorDetails) -> str:
 
 
 def _is_label(part: int | str) -> bool:
-    """Recognise pydantic's own words, for union members and keys, which are no keys of the file."""
+    """Return whether pydantic added this part of a location; it is not a key of the file."""
     return isinstance(part, str) and part.startswith(("literal[", "StartAt", "[key]"))
 
 
 def _line_of(node: yaml.Node | None, location: list[int | str]) -> int:
-    """Find the line of the deepest key on the way that the file has."""
+    """Return the line of a field, or of its closest parent that the file has."""
     line = 1
     for part in location:
         found = [pair for pair in _children(node) if pair[0] == part]
         if not found:
             break
-        _, line, node = found[-1]  # merged keys come first, the section's own override them
+        _, line, node = found[-1]  # merged keys come first and are overridden by the section's own
     return line
 
 
 def _children(node: yaml.Node | None) -> Iterator[tuple[int | str, int, yaml.Node]]:
-    """Yield key, line and node of everything directly below."""
+    """Yield key (or index), line and node of each child."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -212,26 +213,27 @@ def _children(node: yaml.Node | None) -> Iterator[tuple[int | str, int, yaml.Nod
             yield index, value.start_mark.line + 1, value
 
 
-def _claim(streams: Iterable[Stream], taken: Mapping[str, str]) -> dict[str, str]:
-    """Give what these streams take, and who takes it: names have no dot, tables have one.
+def _check_unique(streams: Iterable[Stream], owners: Mapping[str, str]) -> dict[str, str]:
+    """Check that no earlier stream has these names and tables; return name or table → stream.
+
+    Two streams that fill the same table would each see the other as another writer (B9).
 
     Raises:
-        StreamFileError: it is taken already; two streams of one table would each take the other
-            for a foreign writer (B9).
+        StreamFileError: a name or a table is used twice.
     """
-    claims: dict[str, str] = {}
+    found: dict[str, str] = {}
     for stream in streams:
-        if stream.stream in taken or stream.stream in claims:
+        if stream.stream in owners or stream.stream in found:
             raise StreamFileError(
-                f"two streams are named {stream.stream!r}: a route's, and a file's",
+                f"two streams are named {stream.stream!r}: one of a route and one of a file",
                 "rename the file, or the value in `route.tables`",
             )
-        claims[stream.stream] = stream.stream
+        found[stream.stream] = stream.stream
         for table in (stream.table.name, stream.dead_letters_table):
-            if owner := claims.get(table) or taken.get(table):
+            if owner := found.get(table) or owners.get(table):
                 raise StreamFileError(
                     f"streams {owner!r} and {stream.stream!r} both fill {table}",
-                    "give one of them another table.name",
+                    "change table.name of one of them",
                 )
-            claims[table] = stream.stream
-    return claims
+            found[table] = stream.stream
+    return found

@@ -1,4 +1,4 @@
-"""Stream files: one YAML file makes a stream. Models, loading, and errors that name the line."""
+"""The model of a stream file, with its sections table, batch, errors, quality and maintenance."""
 
 import hashlib
 import json
@@ -27,9 +27,7 @@ from frazil.streams.timestamps import DAY_MS
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 
-
 Policy = Literal["auto", "review", "quarantine", "fail"]
-
 
 Schedule = Annotated[str, AfterValidator(parse_schedule)]
 
@@ -39,18 +37,20 @@ class Table(Section):
 
     connection: str = Field("iceberg_default", description="Airflow connection of the catalog")
     name: TableName = Field(description="`namespace.table`, lower case")
-    mode: Literal["append"] = Field("append", description="every record becomes a row")
+    mode: Literal["append"] = Field("append", description="how records are written: one row each")
     partition_by: tuple[str, ...] = Field(
-        (), description="identity, year, month, day, hour, bucket, truncate of columns"
+        (), description="partition transforms, see [below](#partition-transforms)"
     )
     sort_by: tuple[str, ...] = Field(
-        (), description="columns of a new table's order, which each file has"
+        (), description="columns by which the rows of each file are sorted; for a new table"
     )
     properties: dict[str, str] = Field(
         default_factory=dict, description="Iceberg table properties of a new table"
     )
     other_writers: Literal["allow", "refuse"] = Field(
-        "allow", description="rows that others add or take: told by the audit, or the stream halts"
+        "allow",
+        description="row changes by other writers: `allow` reports them in the audit, `refuse` "
+        "halts the stream",
     )
 
     @field_validator("properties")
@@ -58,28 +58,36 @@ class Table(Section):
     def _properties_are_the_users(cls, properties: dict[str, str]) -> dict[str, str]:
         for key in properties:
             if key.startswith("frazil."):
-                message = f"property {key!r}: frazil.* is written by Frazil alone"
+                message = f"property {key!r}: properties frazil.* are reserved"
                 raise ValueError(message)
         if "history.expire.max-ref-age-ms" in properties:
             raise ValueError("history.expire.max-ref-age-ms would expire staging branches")
         if properties.get("format-version", "2") != "2":
-            message = "format-version must be 2: PyIceberg writes no other yet"
+            message = "format-version must be 2, the only one that is supported"
             raise ValueError(message)
         return properties
 
 
 class Batch(Section):
-    """How much, how often, and where it runs."""
+    """Size, schedule and engine of the batches."""
 
     schedule: Annotated[str, AfterValidator(parse_batch_schedule)] = Field(
         "* * * * *",
-        description="cron line of the ingest DAG, which adds a second of its own; or `continuous`",
+        description="cron expression of the ingest DAG, which starts at a different second for "
+        "each stream; or `continuous`",
     )
-    max_records: int = Field(1_000_000, ge=1, description="cap of one batch, in offsets")
+    max_records: int = Field(1_000_000, ge=1, description="most offsets in one batch")
     catch_up_records: int | None = Field(
-        None, ge=1, description="cap while more than max_records wait; left out, the same"
+        None,
+        ge=1,
+        description="most offsets in one batch while more than `max_records` are unread; default: "
+        "`max_records`",
     )
-    engine: Literal["connect", "submit"] = Field("connect", description="a server, or a cluster")
+    engine: Literal["connect", "submit"] = Field(
+        "connect",
+        description="`connect` runs jobs on a Spark Connect server, `submit` by spark-submit on a "
+        "cluster",
+    )
 
     @model_validator(mode="after")
     def _catching_up_is_no_slower(self) -> "Batch":
@@ -89,46 +97,51 @@ class Batch(Section):
 
     @property
     def is_continuous(self) -> bool:
-        """Say whether each batch follows the one before as soon as there are records."""
+        """Return whether each batch starts as soon as there are new records."""
         return self.schedule == CONTINUOUS
 
-    def choose_cap(self, waiting: int) -> int:
-        """Choose the cap of the next batch by the offsets that wait."""
-        if self.catch_up_records is not None and waiting > self.max_records:
+    def choose_cap(self, unread: int) -> int:
+        """Return the largest size of the next batch, in offsets, given the unread offsets."""
+        if self.catch_up_records is not None and unread > self.max_records:
             return self.catch_up_records
         return self.max_records
 
 
 class Errors(Section):
-    """What happens to records that do not decode or miss a required column."""
+    """What happens to records that cannot be decoded or lack a required column."""
 
     tolerance: Literal["none", "invalid_data", "all", "quarantine"] = Field(
         "quarantine",
-        description="`quarantine` keeps them as dead letters; `none` lets one block the batch; "
-        "`invalid_data` skips empty and undecodable ones and blocks on the rest; `all` skips",
+        description="`quarantine` stores them as dead letters; `none` blocks the batch at the "
+        "first; `invalid_data` skips empty and undecodable records and blocks the batch at any "
+        "other bad record; `all` skips them",
     )
     max_bad_ratio: float = Field(
-        0.05, ge=0, le=1, description="bad ÷ read above which the batch stops unseen"
+        0.05, ge=0, le=1, description="bad ÷ read records above which the batch is blocked"
     )
     max_bad_records: int | None = Field(
-        None, ge=0, description="bad records above which the batch stops unseen"
+        None, ge=0, description="number of bad records above which the batch is blocked"
     )
 
 
 class Quality(Section):
-    """The expectations that a batch must meet before anyone sees it."""
+    """The expectations that a batch must meet before it is published."""
 
     suite: str | None = Field(
-        None, pattern=r"^[A-Za-z0-9_.-]+$", description="file in expectations/, without .json"
+        None,
+        pattern=r"^[A-Za-z0-9_.-]+$",
+        description="expectation suite: file in `expectations/`, without `.json`",
     )
-    on_failure: Literal["block", "warn"] = Field("block", description="what a failed check does")
+    on_failure: Literal["block", "warn"] = Field(
+        "block", description="a failed expectation blocks the batch, or is only reported"
+    )
 
 
 class Freshness(Section):
-    """How far behind a stream may be."""
+    """How far a stream may lag behind its topic."""
 
-    warn_seconds: int = Field(180, ge=1, description="the watch warns above this age")
-    fail_seconds: int = Field(600, ge=1, description="the watch fails above this age")
+    warn_seconds: int = Field(180, ge=1, description="age of unread records that is a warning")
+    fail_seconds: int = Field(600, ge=1, description="age of unread records that is a failure")
 
     @model_validator(mode="after")
     def _warn_comes_first(self) -> "Freshness":
@@ -139,48 +152,54 @@ class Freshness(Section):
 
 
 class ExpireRows(Section):
-    """Which rows are too old to be kept."""
+    """Which rows expire."""
 
     column: str = Field(
-        description="a column of type date, timestamp or timestamptz, or `_kafka.timestamp`"
+        description="time of a row: a column of type date, timestamp or timestamptz, or "
+        "`_kafka.timestamp`"
     )
-    keep_days: int = Field(ge=1, le=36_500, description="whole UTC days; a row without time stays")
+    keep_days: int = Field(
+        ge=1, le=36_500, description="whole UTC days that rows are kept; null times never expire"
+    )
 
 
 class Maintenance(Section):
-    """Compaction, expiry and orphan removal."""
+    """Compaction, snapshot expiry, row expiry and removal of orphan files."""
 
-    schedule: Schedule | None = Field(None, description="cron line; else hourly, in its own minute")
-    compact_target_mb: int = Field(128, ge=1, description="file size that compaction aims at")
-    expire_hours: int = Field(72, ge=1, description="snapshots older than this may go")
-    rollback_hours: int = Field(24, ge=0, description="snapshots of this window never go")
-    orphan_days: int = Field(3, ge=1, description="unreferenced files older than this may go")
+    schedule: Schedule | None = Field(
+        None, description="cron expression; default: hourly, at a different minute for each stream"
+    )
+    compact_target_mb: int = Field(128, ge=1, description="target file size of compaction")
+    expire_hours: int = Field(72, ge=1, description="age at which snapshots may be expired")
+    rollback_hours: int = Field(24, ge=0, description="younger snapshots are never expired")
+    orphan_days: int = Field(3, ge=1, description="age at which orphan files may be removed")
     expire_rows: ExpireRows | None = Field(
-        None, description="rows older than this go; left out, every row is kept"
+        None, description="deletes old rows; default: all rows are kept"
     )
 
 
 class SchemaPolicy(Section):
-    """Who decides a schema change."""
+    """What to do when the stream file or registered schema differs from the table."""
 
     add_column: Policy = Field("auto", description="a new optional column")
-    widen: Policy = Field("auto", description="int→long, float→double, decimal precision")
-    relax: Policy = Field("auto", description="required becomes optional")
+    widen: Policy = Field("auto", description="int → long, float → double, more decimal precision")
+    relax: Policy = Field("auto", description="a required column becomes optional")
     other: Policy = Field(
-        "review", description="rename, drop, narrow, type change, other partitions"
+        "review",
+        description="rename, drop, narrower or other type, new required column, other partitions",
     )
 
 
 class Stream(Section):
-    """A topic that becomes a table."""
+    """One or several topics that are written to a table."""
 
-    stream: str = Field(pattern=STREAM_NAME, description="name; also of its DAGs")
-    owner: str = Field(min_length=1, description="who answers for it")
+    stream: str = Field(pattern=STREAM_NAME, description="name of the stream, used in DAG ids")
+    owner: str = Field(min_length=1, description="person or team responsible for the stream")
     source: Source
     value: Value
     key: Key = Key()
     table: Table
-    route: Route | None = Field(None, description="one topic to several tables")
+    route: Route | None = Field(None, description="writes one topic to several tables")
     batch: Batch = Batch()
     errors: Errors = Errors()
     schema_policy: SchemaPolicy = Field(SchemaPolicy(), alias="schema")
@@ -218,76 +237,76 @@ class Stream(Section):
     def _refuse_ambiguous_subject(self, part: Literal["value", "key"]) -> None:
         payload = self.value if part == "value" else self.key
         if payload.convert in BY_REGISTRY and not payload.subject and len(self.source.names) > 1:
-            raise FieldError((part, "subject"), "several topics share one subject: name it")
+            raise FieldError((part, "subject"), "required because the stream has several topics")
 
     def _refuse_unfit_route(self) -> None:
         if self.route is None:
             return
         if self.source.start == "latest":
-            reason = "streams of a route begin one after the other; what comes between were lost"
+            reason = "its streams start at different times, so records in between would be lost"
             raise FieldError(("source", "start"), f"not with `route`: {reason}")
         if self.needs_columns:
             return
         if self.value.typed_columns.get(self.route.field, "").rstrip("!") != "string":
             known = ", ".join(n for n, t in self.value.typed_columns.items() if t[:6] == "string")
-            reason = f"{self.route.field!r} is no text column of the value; those are: {known}"
+            reason = f"{self.route.field!r} is not a string column of the value; those are: {known}"
             raise FieldError(("route", "field"), reason)
 
     def _refuse_timeless(self, columns: tuple[Column, ...]) -> None:
-        """Refuse to expire rows by a column that is not there or that is no time."""
+        """Check that the column of row expiry exists and is a time."""
         rule = self.maintenance.expire_rows
         fitting = [EVENT_TIME, *(column.name for column in columns if is_time(column.type))]
         if rule is not None and rule.column not in fitting:
-            reason = f"{rule.column!r} is no column with a time; there are {', '.join(fitting)}"
+            reason = f"{rule.column!r} is not a time column; those are: {', '.join(fitting)}"
             raise FieldError(("maintenance", "expire_rows", "column"), reason)
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
-        """Give the partition transforms as values."""
+        """Return the parsed partition transforms."""
         return tuple(
             parse_partition_field(text, self.parsed_columns) for text in self.table.partition_by
         )
 
     @property
     def needs_columns(self) -> bool:
-        """Say whether the file leaves columns to a registered schema."""
+        """Return whether columns are missing in the file and come from a registered schema."""
         return self.value.needs_columns or self.key.needs_type
 
     @property
     def typed_columns(self) -> dict[str, str]:
-        """Give name → type of the table's columns: the value's, then the key's."""
+        """Return name → type of the table's columns: the value's, then the key's."""
         return {**self.value.typed_columns, **self.key.typed_columns}
 
     @cached_property
     def parsed_columns(self) -> tuple[Column, ...]:
-        """Give the table's columns as types, the value's first."""
+        """Return the table's parsed columns: the value's, then the key's."""
         pairs = [*self.value.typed_columns.items(), *self.key.typed_columns.items()]
         return tuple(parse_column(name, text) for name, text in pairs)
 
     def only_topic(self, option: str | None = None) -> str:
-        """Give the one topic; `option` names it where there are several.
+        """Return the stream's only topic; `option` is the one by which a user can choose a topic.
 
         Raises:
-            ConfigurationError: there are several.
+            ConfigurationError: the stream has several topics.
         """
         names = self.source.names
         if len(names) == 1:
             return names[0]
         raise ConfigurationError(
-            f"stream {self.stream} reads {', '.join(names)}; this is about one topic",
-            f"name it, as `{option} {names[0]}`"
+            f"stream {self.stream} reads {', '.join(names)}; this works for one topic only",
+            f"choose a topic, for example `{option} {names[0]}`"
             if option
-            else "give each topic a stream of its own",
+            else "define a stream for each topic",
         )
 
     @property
     def dead_letters_table(self) -> str:
-        """Name the table of the records that did not fit."""
+        """Return the name of the table of dead letters."""
         return self.table.name + DEAD_LETTERS_SUFFIX
 
     @cached_property
     def content_hash(self) -> str:
-        """Hash what decides about rows; schedules and limits of freshness are left out."""
+        """Return a hash of the options that determine rows, without schedules and freshness."""
         deciding = {"stream", "source", "value", "key", "table", "errors", "quality", "route"}
         parts: Mapping[str, object] = self.model_dump(
             mode="json", include=deciding, exclude={"table": {"other_writers"}}
@@ -296,21 +315,21 @@ class Stream(Section):
 
 
 def suite_path(streams_dir: Path, suite: str) -> Path:
-    """Locate an expectation suite beside the stream files."""
+    """Return the file of an expectation suite, in a folder beside the stream files."""
     return streams_dir / "expectations" / f"{suite}.json"
 
 
 @dataclass(frozen=True)
 class RetentionWindow:
-    """How long snapshots stay: for readers (`expire_ms`) and for a rollback (`rollback_ms`)."""
+    """How long snapshots are kept for readers (`expire_ms`) and for a rollback (`rollback_ms`)."""
 
     expire_ms: int
     rollback_ms: int
 
     def cutoff_ms(self, now_ms: int) -> int:
-        """Give the instant whose table must still be readable."""
+        """Return the earliest instant (ms) as of which the table must stay readable."""
         return now_ms - max(self.expire_ms, self.rollback_ms)
 
     def abandoned_cutoff_ms(self, now_ms: int) -> int:
-        """Give the instant before which a snapshot on no branch is nobody's work in progress."""
+        """Return the instant (ms) before which a snapshot on no branch counts as abandoned."""
         return now_ms - max(DAY_MS, self.rollback_ms)

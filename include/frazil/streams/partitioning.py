@@ -1,4 +1,4 @@
-"""Partition transforms in Table Topic's grammar: `day(ts)`, `bucket(id, 16)`, `carrier`."""
+"""Partition transforms of stream files: `day(ts)`, `bucket(id, 16)`, `carrier`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ ALLOWED_TYPES: Mapping[str, frozenset[str]] = {
     "bucket": _BUCKET_TYPES,
     "truncate": _TRUNCATE_TYPES,
 }
-"""Transform → the types that it fits (Iceberg spec, Partition Transforms)."""
+"""Transform → the column types that it supports (Iceberg spec, Partition Transforms)."""
 
 
 @dataclass(frozen=True)
 class PartitionField:
-    """One partition transform; `width` of bucket and truncate."""
+    """One partition transform; `width` is the parameter of bucket and truncate."""
 
     transform: str
     column: str
@@ -38,12 +38,12 @@ class PartitionField:
 
     @property
     def iceberg_transform(self) -> str:
-        """Write the transform as Iceberg's metadata does."""
+        """Return the transform as in Iceberg's metadata."""
         return self.transform if self.width is None else f"{self.transform}[{self.width}]"
 
     @property
     def text(self) -> str:
-        """Write the transform as stream files do."""
+        """Return the transform as in stream files."""
         if self.transform == "identity":
             return self.column
         width = "" if self.width is None else f", {self.width}"
@@ -51,7 +51,7 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """Name the partition column as Spark does."""
+        """Return the name of the partition field, as Spark names it."""
         column = self.column.replace(".", "_")
         match self.transform:
             case "identity":
@@ -64,15 +64,17 @@ class PartitionField:
 def parse_partition_field(
     text: str, columns: tuple[Column, ...], before: Sequence[PartitionField] = ()
 ) -> PartitionField:
-    """Read one entry of `partition_by` and see that it fits its column and those before it.
+    """Parse one entry of `partition_by` and check it against the columns and earlier entries.
 
     Raises:
-        ValueError: grammar, unknown column, a transform that does not fit the type (E16), or a
-            name that is taken: Spark could load no such table.
+        ValueError: a syntax error, an unknown column, a transform that does not support the
+            column's type (E16), or a duplicate field name, which Spark cannot load.
     """
     match = _CALL.match(text)
     if match is None:
-        message = f"{text!r} is no partition transform; examples: day(ts), bucket(id, 16), carrier"
+        message = (
+            f"{text!r} is not a partition transform; examples: day(ts), bucket(id, 16), carrier"
+        )
         raise ValueError(message)
     transform, argument, width, bare = match.groups()
     field = PartitionField(
@@ -82,7 +84,7 @@ def parse_partition_field(
         message = f"unknown transform {transform!r}; known: {', '.join(ALLOWED_TYPES)}"
         raise ValueError(message)
     if (field.width is not None) != (field.transform in {"bucket", "truncate"}):
-        message = f"{text!r}: bucket and truncate take a width, the others take none"
+        message = f"{text!r}: bucket and truncate have a width, other transforms have none"
         raise ValueError(message)
     if field.width == 0:
         message = f"{text!r}: the width must be above 0"
@@ -90,7 +92,7 @@ def parse_partition_field(
     type_name = _primitive_name(field.column, columns)
     if type_name not in ALLOWED_TYPES[field.transform]:
         fitting = ", ".join(sorted(ALLOWED_TYPES[field.transform]))
-        message = f"{text!r}: {field.column} is {type_name}; {field.transform} fits {fitting}"
+        message = f"{text!r}: {field.column} is {type_name}; {field.transform} supports {fitting}"
         raise ValueError(message)
     same = next((each.text for each in before if each.name == field.name), None)
     if same is not None:
@@ -100,7 +102,7 @@ def parse_partition_field(
 
 
 def _primitive_name(path: str, columns: tuple[Column, ...]) -> str:
-    """Find the primitive type at a dotted path."""
+    """Return the name of the primitive type at a dotted path."""
     head, _, rest = path.partition(".")
     column = next((c for c in columns if c.name == head), None)
     if column is None:

@@ -1,8 +1,8 @@
-"""The reference of stream files, written from the models themselves.
+"""The generator of docs/streams.md, the reference of stream files, from the models.
 
     python -m frazil.streams.reference > docs/streams.md
 
-A test compares the file with what this prints, so that an option cannot stay undocumented.
+A test compares the file with the output, so that every option is documented.
 """
 
 import sys
@@ -23,11 +23,11 @@ _INTRO = """\
 
 # Stream files
 
-One YAML file in `include/streams/` (or the folder that `FRAZIL_STREAMS` names) makes a stream: a
-topic that becomes a table. The file is named like its stream. `frazil streams` checks every file
-and names file, line, field and reason of what is wrong; a broken file stops no other stream.
+A stream is defined by one YAML file in `include/streams/` (or in the folder `FRAZIL_STREAMS`). The
+file has the name of the stream. `frazil streams` checks every file and reports each error with
+file, line, field and reason; other streams keep running.
 
-The smallest one:
+The smallest stream file:
 
 ```yaml
 stream: orders
@@ -37,21 +37,22 @@ value: {columns: {id: long!, placed_at: timestamptz, amount: "decimal(9,2)"}}
 table: {name: shop.orders}
 ```
 
-Unknown keys are refused. A key without a default must be there.
+Unknown keys are errors. Keys without a default are required.
 """
 
 _NOTES = {
-    "schema": "Asked when the stream file has other columns or partitions than the table.",
-    "route": "The file then stands for several streams: see [formats](formats.md).",
+    "schema": "`auto` applies the change, `review` waits for a decision, `quarantine` continues "
+    "and stores records that need the change as dead letters, `fail` stops the stream.",
+    "route": "The file then defines several streams: see [formats](formats.md).",
 }
-"""Section → what a reader must know beyond the options."""
+"""Section → further explanation."""
 
 _COLUMNS = """\
 ## Column types
 
-`columns` maps a name to a type of Iceberg. `!` after a type means required: a record without a
-value there is a bad record. Names that differ only in case are refused. Every table also gets the
-column `_kafka`; [formats](formats.md) says what is in it.
+`columns` maps names to Iceberg types. `!` after a type means required: a record without this value
+is a bad record. Names that differ only in case are errors. Every table also has the column
+`_kafka`, described in [formats](formats.md).
 
 | type | decoded by Spark as |
 |---|---|
@@ -60,13 +61,12 @@ column `_kafka`; [formats](formats.md) says what is in it.
 _NESTED = """\
 | `decimal(p,s)` | `DECIMAL(p,s)`, precision 1 to 38 |
 | `fixed(n)` | `BINARY` |
-| `list<T>` | a list; `list<T!>` has no missing elements |
-| `map<string, T>` | a map with text as keys |
-| `struct<a: T, b: T!>` | a struct |
+| `list<T>` | `ARRAY`; the elements of `list<T!>` must not be null |
+| `map<string, T>` | `MAP` with string keys |
+| `struct<a: T, b: T!>` | `STRUCT` |
 
-Types nest: `list<struct<sku: string!, price: decimal(9,2)>>`. Of Iceberg's types one is missing,
-and is refused by name: `time`, which Spark cannot write; use a `string`, or a `long` of
-microseconds.
+Types can be nested: `list<struct<sku: string!, price: decimal(9,2)>>`. Iceberg's type `time` is not
+supported, because Spark cannot write it; use `string`, or `long` for microseconds.
 """
 
 _TRANSFORMS = """\
@@ -75,14 +75,14 @@ _TRANSFORMS = """\
 `partition_by` lists transforms of columns: `carrier`, `day(placed_at)`, `bucket(id, 16)`,
 `truncate(city, 3)`, `month(shop.opened_at)`.
 
-| transform | fits |
+| transform | column types |
 |---|---|
 """
 
 
 def write_reference() -> str:
-    """Write docs/streams.md."""
-    sections = "\n".join(_write_section("", Stream, "The file itself"))
+    """Return the text of docs/streams.md."""
+    sections = "\n".join(_write_section("", Stream, "Top level"))
     named = "\n".join(
         "\n".join(_write_section(f"{name}.", model, f"`{name}`", _NOTES.get(name, "")))
         for name, model in _list_sections(Stream)
@@ -99,7 +99,7 @@ def write_reference() -> str:
 
 
 def _list_sections(model: type[Section]) -> Iterator[tuple[str, type[Section]]]:
-    """Yield the sections of a model by the name that the file uses."""
+    """Yield the sections of a model with their names in the file."""
     for name, field in model.model_fields.items():
         section = _section_of(field.annotation)
         if section is not None:
@@ -107,7 +107,7 @@ def _list_sections(model: type[Section]) -> Iterator[tuple[str, type[Section]]]:
 
 
 def _write_section(prefix: str, model: type[Section], title: str, note: str = "") -> Iterator[str]:
-    """Write one section as a heading, its sentence and a table of its options."""
+    """Yield one section: heading, description and a table of its options."""
     yield f"## {title}\n"
     yield f"{model.__doc__} {note}".rstrip() + "\n"
     yield "| option | values | default | meaning |"
@@ -117,12 +117,12 @@ def _write_section(prefix: str, model: type[Section], title: str, note: str = ""
 
 
 def _write_options(prefix: str, model: type[Section]) -> Iterator[str]:
-    """Write a row for each option; a section below the file's own has its options here."""
+    """Yield a table row for each option, with the options of nested sections."""
     for name, field in model.model_fields.items():
         key, section = prefix + (field.alias or name), _section_of(field.annotation)
         if section is not None:
             yield from _write_options(f"{key}.", section) if prefix else ()
-        elif field.description:  # what has none is no option: loading sets it
+        elif field.description:  # a field without a description is not an option of the file
             yield (
                 f"| `{key}` | {_describe_values(field)} | {_describe_default(field)} | "
                 f"{field.description} |"
@@ -130,7 +130,7 @@ def _write_options(prefix: str, model: type[Section]) -> Iterator[str]:
 
 
 def _section_of(annotation: object) -> type[Section] | None:
-    """Give the section that a field holds, also one that may be left out."""
+    """Return the section type of a field, also of an optional one; None if it is no section."""
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and issubclass(kind, Section):
             return kind
@@ -138,7 +138,7 @@ def _section_of(annotation: object) -> type[Section] | None:
 
 
 def _describe_values(field: FieldInfo) -> str:
-    """Write what a field takes, with its limits."""
+    """Describe the values of a field, with limits."""
     limits = []
     for rule in field.metadata:
         if isinstance(rule, Ge):
@@ -151,7 +151,7 @@ def _describe_values(field: FieldInfo) -> str:
 
 
 def _describe_type(annotation: object) -> str:
-    """Write a type in words."""
+    """Describe a type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in arguments)
@@ -167,7 +167,7 @@ def _describe_type(annotation: object) -> str:
 
 
 def _describe_plain(annotation: object) -> str:
-    """Write a type without arguments, or a small section as its keys."""
+    """Describe a type without arguments, or a small section by its keys."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return ", ".join(
             f"`{{{name}: …}}` ({field.description})"
@@ -178,7 +178,7 @@ def _describe_plain(annotation: object) -> str:
 
 
 def _describe_default(field: FieldInfo) -> str:
-    """Write the default as the file would say it."""
+    """Describe the default of a field."""
     if field.is_required():
         return "(required)"
     value = field.get_default(call_default_factory=True)

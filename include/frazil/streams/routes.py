@@ -1,13 +1,13 @@
-"""One topic to many tables by a field of the value (features A10, issue 5).
+"""Routes: one topic to several tables by a field of the value (features A10, issue 5).
 
-A stream file with a route stands for several streams, each with a table, a ledger and DAGs of its
-own; each reads the whole topic and keeps what is its own:
+A stream file with a route defines several streams, each with its own table, ledger and DAGs. Each
+of them reads the whole topic:
 
-* `events__<value>` for each table of the route takes the records whose field has that value;
-* `events`, named like the file, takes the rest to its dead letters: values without a route, and
-  records that do not decode, which have none. Its own table stays empty and holds its ledger.
+* `events__<value>`, one for each table of the route, writes the records with that value;
+* `events`, named like the file, writes all other records to its dead letters: those with a value
+  that has no route, and those that cannot be decoded. Its table stays empty and holds the ledger.
 
-So every record has exactly one place, and what the others take counts as skipped.
+So every record is written by exactly one stream; in the others it counts as skipped.
 """
 
 import re
@@ -38,32 +38,33 @@ TableName = Annotated[str, AfterValidator(_parse_table_name)]
 
 
 class Route(Section):
-    """Which table a record belongs to."""
+    """The table for each record, by a field of its value."""
 
-    field: str = Field(min_length=1, description="text column of the value that decides")
+    field: str = Field(min_length=1, description="string column of the value that decides")
     tables: dict[str, TableName] = Field(
         min_length=1,
-        description="value → `namespace.table`; each is filled by the stream `<stream>__<value>`",
+        description="value → `namespace.table`, which is filled by the stream `<stream>__<value>`",
     )
     takes: str | None = None
-    """The value whose records this very stream takes; no option: loading sets it."""
+    """The value whose records this stream writes; not an option, set when the file is loaded."""
 
     @model_validator(mode="after")
     def _each_value_has_its_own(self) -> "Route":
         tables, slugs = Counter(self.tables.values()), Counter(map(_slug, self.tables))
         for value, table in self.tables.items():
             if not _slug(value):
-                raise FieldError(("tables", value), "no letter or digit to name a stream by")
+                reason = "has no letter or digit, so its stream would have no name"
+                raise FieldError(("tables", value), reason)
             if slugs[_slug(value)] > 1:
-                reason = f"another value gives its stream the same name, …{SEPARATOR}{_slug(value)}"
+                reason = f"another value has the same stream name, …{SEPARATOR}{_slug(value)}"
                 raise FieldError(("tables", value), reason)
             if tables[table] > 1:
-                raise FieldError(("tables", value), f"{table} is there twice")
+                raise FieldError(("tables", value), f"{table} is listed twice")
         return self
 
 
 def derived_name(stream: str, value: str) -> str:
-    """Name the stream that takes the records with this value."""
+    """Return the name of the stream that writes the records with this value."""
     return stream + SEPARATOR + _slug(value)
 
 
@@ -72,9 +73,9 @@ def _slug(value: str) -> str:
 
 
 def count_own_records(route: Route | None, read: int, elsewhere: int) -> int:
-    """Count the records of which a ratio of bad ones is told.
+    """Return the number of records that the ratio of bad records refers to.
 
-    The stream of a table has nothing to do with the others' records; the stream of the rest
-    judges all.
+    For a stream of one table these are its own records; `elsewhere` is the number of records that
+    other streams write. For the stream of the unrouted records these are all records read.
     """
     return read - elsewhere if route is not None and route.takes is not None else read

@@ -1,4 +1,4 @@
-"""Schedules of stream files: what Airflow can run, and what has a next date at all."""
+"""Schedules of stream files: cron expressions that Airflow can run, spread over the minute."""
 
 from functools import cache
 from zlib import crc32
@@ -8,7 +8,7 @@ CONTINUOUS = "continuous"
 
 
 def parse_batch_schedule(text: str) -> str:
-    """Read a schedule, or the word for batches that follow one another as records come.
+    """Check a schedule; also accept `continuous`, which runs a batch whenever records arrive.
 
     Raises:
         ValueError: see `parse_schedule`.
@@ -18,10 +18,10 @@ def parse_batch_schedule(text: str) -> str:
 
 @cache
 def parse_schedule(text: str) -> str:
-    """Read five cron fields, `@once` or a word like `@daily`; streams share a few of them.
+    """Check five cron fields, `@once` or a preset like `@daily`; cached, as streams share them.
 
     Raises:
-        ValueError: no cron line, or one like `0 0 31 2 *`, whose date never comes.
+        ValueError: not a cron expression, or one without a next date, like `0 0 31 2 *`.
     """
     from croniter import (  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 ms
         CroniterError,
@@ -31,20 +31,22 @@ def parse_schedule(text: str) -> str:
     line = text.strip()
     fields = len(line.split())
     if not line.startswith("@") and fields != CRON_FIELDS:
-        raise ValueError(f"no cron line: {fields} of {CRON_FIELDS} fields; example: `*/5 * * * *`")
+        raise ValueError(
+            f"not a cron expression: {fields} of {CRON_FIELDS} fields; example: `*/5 * * * *`"
+        )
     try:
         if line != "@once":
             croniter(line).get_next()
     except CroniterError as error:
-        raise ValueError(f"no cron line: {error}; example: `*/5 * * * *`") from error
+        raise ValueError(f"not a cron expression: {error}; example: `*/5 * * * *`") from error
     return line
 
 
 def spread(schedule: str, name: str) -> str:
-    """Give a cron line a second of its own, a sixth field, so that not all streams begin at once.
+    """Add a second to a cron expression, derived from the stream's name, as a sixth field.
 
-    A hundred runs that begin together are looked at again and again while they wait. A word like
-    `@daily` stays what it is.
+    Otherwise the runs of all streams would start in the same second and queue in the scheduler. A
+    preset like `@daily` is returned unchanged.
     """
     if schedule.startswith("@"):
         return schedule
@@ -52,5 +54,5 @@ def spread(schedule: str, name: str) -> str:
 
 
 def default_maintenance_schedule(name: str) -> str:
-    """Give the cron line of a stream that says none: each hour, in a minute of its own."""
+    """Return an hourly cron expression at a minute that is derived from the stream's name."""
     return f"{crc32(name.encode()) // 60 % 60} * * * *"

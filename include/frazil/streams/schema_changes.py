@@ -1,9 +1,9 @@
-"""Who decides a schema change: a pure comparison of a table's columns with a stream's.
+"""Schema changes: the differences between a table's columns and a stream's, and their policy.
 
-Columns are compared by name, nested ones too. What a change is called follows the stream file's
-`schema:` section: `add_column`, `widen` and `relax` lose nothing; everything else is `other`.
-A column that the table alone has is a drop only where the stream wrote it: a table that was taken
-over may have more columns than the stream knows.
+Columns, also nested ones, are compared by name. The kinds `add_column`, `widen` and `relax` are
+options of the stream file's section `schema`; all other kinds follow its option `other`. A column
+that only the table has counts as dropped if the stream wrote it before: an adopted table may have
+columns that the stream never had.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,23 +36,23 @@ Kind = Literal[
 _STRICTEST: Sequence[Policy] = ("fail", "quarantine", "review", "auto")
 _WIDER: Mapping[str, str] = {"int": "long", "float": "double"}
 EFFECTS: Mapping[Kind, str] = {
-    "add_column": "rows that are there read null",
-    "widen": "rows that are there keep their values",
-    "relax": "new rows may be without it",
-    "add_required": "the table gets it as optional, the stream demands it of new records",
-    "rename": "the table's column gets the new name with all its values",
-    "drop": "the column stays with its values, new rows read null",
-    "narrow": "the old column stays under another name, a new one takes its place",
-    "change_type": "the old column stays under another name, a new one takes its place",
-    "repartition": "new rows are laid out anew; before rows in older files can be erased or "
-    "replayed, `frazil maintain` with --only compact --rewrite-all lays those out too",
+    "add_column": "existing rows have null",
+    "widen": "existing rows keep their values",
+    "relax": "new rows may have null",
+    "add_required": "the table's column is optional, new records without it are bad records",
+    "rename": "the column is renamed and keeps its values",
+    "drop": "the column stays with its values, new rows have null",
+    "narrow": "the old column is renamed and keeps its values, a new column is added",
+    "change_type": "the old column is renamed and keeps its values, a new column is added",
+    "repartition": "new files have the new partitions; erasing or replaying rows of older files "
+    "first needs `frazil maintain` with --only compact --rewrite-all",
 }
-"""What accepting a change does to the table; no value is ever lost."""
+"""The effect of an accepted change on the table; values are never lost."""
 
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One difference: `path` with dots, types as a stream file writes them."""
+    """One difference; `path` is the dotted column name, types are written as in stream files."""
 
     kind: Kind
     path: str
@@ -61,7 +61,7 @@ class SchemaChange:
 
     @property
     def text(self) -> str:
-        """Say it on one line."""
+        """Return a description on one line."""
         match self.kind:
             case "add_column" | "add_required":
                 return f"{self.kind} {self.path}: {self.after}"
@@ -75,28 +75,28 @@ class SchemaChange:
 
     @property
     def is_possible(self) -> bool:
-        """Say whether the table can follow: inside a struct nothing can be set aside."""
+        """Return whether the change can be applied; a field of a struct cannot be replaced."""
         is_nested = "." in self.path
         return not (is_nested and self.kind in {"drop", "narrow", "change_type"})
 
 
 def choose_policy(changes: Sequence[SchemaChange], policy: SchemaPolicy) -> Policy:
-    """Choose the strictest answer among those that the stream file gives."""
-    own: Mapping[str, Policy] = {
+    """Return the strictest policy among those of the changes."""
+    by_kind: Mapping[str, Policy] = {
         "add_column": policy.add_column,
         "widen": policy.widen,
         "relax": policy.relax,
     }
-    answers = {own.get(change.kind, policy.other) for change in changes}
-    return next((answer for answer in _STRICTEST if answer in answers), "auto")
+    policies = {by_kind.get(change.kind, policy.other) for change in changes}
+    return next((each for each in _STRICTEST if each in policies), "auto")
 
 
 def compare_columns(
     have: Sequence[Column], want: Sequence[Column], written: frozenset[str]
 ) -> tuple[SchemaChange, ...]:
-    """List what must change for a table that has `have` to take a stream's `want`.
+    """List the changes from a table's columns (`have`) to a stream's (`want`).
 
-    `written` are the names of the top-level columns that the stream has written.
+    `written` are the names of the top-level columns that the stream has written before.
     """
     return tuple(_compare_fields(have, want, "", written))
 
@@ -104,19 +104,19 @@ def compare_columns(
 def _compare_fields(
     have: Sequence[Column], want: Sequence[Column], prefix: str, written: frozenset[str] | None
 ) -> Iterator[SchemaChange]:
-    """Compare the fields of one level; below the top every field counts as written."""
-    there = {field.name: field for field in have}
+    """Compare the fields of one level; in structs (`written` is None) all count as written."""
+    existing = {field.name: field for field in have}
     wanted = {field.name: field for field in want}
-    added = [field for field in want if field.name not in there]
-    gone = [
+    added = [field for field in want if field.name not in existing]
+    dropped = [
         field
         for field in have
         if field.name not in wanted and (written is None or field.name in written or field.required)
     ]
-    renamed = _pair_renames(gone, added, [f for f in have if f.name not in wanted])
+    renamed = _pair_renames(dropped, added, [f for f in have if f.name not in wanted])
     for field in want:
         path = prefix + field.name
-        old = there.get(field.name)
+        old = existing.get(field.name)
         if old is not None:
             yield from _compare_field(old, field, path)
         elif field.name in renamed:
@@ -126,29 +126,33 @@ def _compare_fields(
         else:
             kind: Kind = "add_required" if field.required else "add_column"
             yield SchemaChange(kind, path, "", _write(field))
-    taken = {field.name for field in renamed.values()}
-    for field in gone:
-        if field.name not in taken:
+    old_names = {field.name for field in renamed.values()}
+    for field in dropped:
+        if field.name not in old_names:
             yield SchemaChange("drop", prefix + field.name, _write(field), "")
 
 
 def _pair_renames(
-    gone: Sequence[Column], added: Sequence[Column], absent: Sequence[Column]
+    dropped: Sequence[Column], added: Sequence[Column], absent: Sequence[Column]
 ) -> dict[str, Column]:
-    """Find new name → old column: the same but for case, or the only pair of one type (E11)."""
+    """Return new name → old column of renames (E11).
+
+    A rename is a pair of names that differ only in case, or a single dropped and a single added
+    column of the same type.
+    """
     pairs = {
         new.name: old for new in added for old in absent if new.name.lower() == old.name.lower()
     }
-    taken = {old.name for old in pairs.values()}
+    old_names = {old.name for old in pairs.values()}
     new_left = [field for field in added if field.name not in pairs]
-    old_left = [field for field in gone if field.name not in taken]
+    old_left = [field for field in dropped if field.name not in old_names]
     if len(new_left) == len(old_left) == 1 and new_left[0].type == old_left[0].type:
         pairs[new_left[0].name] = old_left[0]
     return pairs
 
 
 def _compare_field(old: Column, new: Column, path: str) -> Iterator[SchemaChange]:
-    # Optional to required is no change of the table: the stream refuses records without it.
+    # From optional to required the table stays: records without a value become bad records.
     if old.required and not new.required:
         yield SchemaChange("relax", path, _write(old), _write(new))
     yield from _compare_types(old.type, new.type, path)
@@ -183,7 +187,7 @@ def _name_change(old: Primitive, new: Primitive) -> Kind:
 
 
 def _is_wider(old: Primitive, new: Primitive) -> bool:
-    """Say whether every value keeps itself: Iceberg's promotions, and no other."""
+    """Return whether `new` is a type promotion of Iceberg from `old`, which keeps all values."""
     match old, new:
         case Primitive("decimal", (precision, scale)), Primitive("decimal", (wider, same)):
             return same == scale and wider > precision
@@ -191,15 +195,16 @@ def _is_wider(old: Primitive, new: Primitive) -> bool:
 
 
 def follow_columns(have: Sequence[Column], newest: Sequence[Column]) -> tuple[Column, ...]:
-    """Give a table's columns with what a newer schema adds, widens or relaxes, and nothing else.
+    """Return a table's columns with the additions, promotions and relaxations of a newer schema.
 
-    What the schema lacks stays, and is null in its records; what does not fit stays too, and each
-    record is judged. An added field is optional: records of older schemas are without it.
+    Columns that the schema lacks stay and are null in its records. Columns of an incompatible type
+    stay unchanged, and each record is checked. Added columns are optional, because records of older
+    schemas lack them.
     """
     wanted = {column.name: column for column in newest}
     kept = tuple(_follow(c, wanted[c.name]) if c.name in wanted else c for c in have)
     names = {column.name for column in have}
-    return kept + tuple(_without_demands(c) for c in newest if c.name not in names)
+    return kept + tuple(_as_optional(c) for c in newest if c.name not in names)
 
 
 def _follow(old: Column, new: Column) -> Column:
@@ -210,16 +215,16 @@ def _follow_type(old: ColumnType, new: ColumnType) -> ColumnType:
     match old, new:
         case StructType(fields), StructType(wanted):
             return StructType(follow_columns(fields, wanted))
-        case ListType(element, required), ListType(wanted, demanded):
-            return ListType(_follow_type(element, wanted), required and demanded)
-        case MapType(key, value, required), MapType(same, wanted, demanded) if key == same:
-            return MapType(key, _follow_type(value, wanted), required and demanded)
+        case ListType(element, required), ListType(wanted, new_required):
+            return ListType(_follow_type(element, wanted), required and new_required)
+        case MapType(key, value, required), MapType(same, wanted, new_required) if key == same:
+            return MapType(key, _follow_type(value, wanted), required and new_required)
         case Primitive(), Primitive() if _is_wider(old, new):
             return new
     return old
 
 
-def _without_demands(column: Column) -> Column:
+def _as_optional(column: Column) -> Column:
     return Column(column.name, column.type, required=False)
 
 

@@ -1,4 +1,4 @@
-"""How a record's value and key become columns: two sections of a stream file."""
+"""The sections source, value and key of a stream file: what is read, and how it is decoded."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -21,54 +21,53 @@ from frazil.streams.timestamps import parse_instant
 
 Convert = Literal["json", "string", "raw", "by_schema_id", "by_latest_schema"]
 
-
 BY_REGISTRY = frozenset({"by_schema_id", "by_latest_schema"})
-
 
 VALUE_COLUMN = "value"
 
-
 _WHOLE = {"string": "string", "raw": "binary"}
-"""What keeps a payload whole, and the type of its one column."""
-
+"""The conversions that keep a payload in one column → the type of that column."""
 
 _REGISTRY = "schema_registry_default"
 
 
 class Section(BaseModel):
-    """A part of a stream file; unknown keys are refused."""
+    """Base of the sections of a stream file; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Value(Section):
-    """How a record's value becomes columns."""
+    """How a record's value is decoded to columns."""
 
     convert: Convert = Field(
         "json",
-        description="`json` decodes to columns; `string` and `raw` keep the value whole; "
-        "`by_schema_id` decodes Avro, Protobuf or JSON Schema by the id in front of each value; "
-        "`by_latest_schema` decodes bare values by the newest version of the subject",
+        description="`json` decodes a JSON object; `string` and `raw` store the value undecoded; "
+        "`by_schema_id` decodes Avro, Protobuf or JSON Schema by the schema id at the start of "
+        "each value; `by_latest_schema` decodes values without an id by the latest version of the "
+        "subject",
     )
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="name → type; `!` means required. `string` and `raw` have one column, `value`; "
-        "with a registry they may be left out: then the registered schema gives them",
+        description="name → type; `!` means required. `string` and `raw` have one column, "
+        "`value`. With a registry, default: the columns of the registered schema",
     )
     transform: Literal["none", "flatten"] | None = Field(
         None,
-        description="`flatten` makes a column of each field, `none` keeps the value in one column, "
-        "`value`; left out, `string` and `raw` are `none`, all others `flatten`",
+        description="`flatten` writes each field to a column, `none` writes the whole value to the "
+        "column `value`; default: `none` for `string` and `raw`, else `flatten`",
     )
     registry: str = Field(_REGISTRY, description="Airflow connection of the schema registry")
     subject: str | None = Field(
-        None, min_length=1, description="subject in the registry; left out, `<topic>-value`"
+        None, min_length=1, description="subject in the registry; default: `<topic>-value`"
     )
     message: str | None = Field(
-        None, min_length=1, description="Protobuf message; left out, the first of its file"
+        None, min_length=1, description="Protobuf message; default: the first of the schema"
     )
     unknown_id: Literal["wait", "quarantine"] = Field(
-        "wait", description="a schema id that the registry does not know: the batch waits, or not"
+        "wait",
+        description="for a schema id that the registry does not know: the batch waits, or the "
+        "records become dead letters",
     )
 
     @field_validator("columns")
@@ -89,22 +88,22 @@ class Value(Section):
             message = f"convert: {self.convert} has one column: `columns: {{value: {word}}}`"
             raise ValueError(message)
         if word and self.columns and self.columns[VALUE_COLUMN].rstrip("!") != word:
-            message = f"convert: {self.convert} gives `value: {word}`"
+            message = f"convert: {self.convert} requires `value: {word}`"
             raise ValueError(message)
         return self
 
     @model_validator(mode="after")
     def _transform_fits_convert(self) -> "Value":
         if self.transform == "flatten" and self.convert in _WHOLE:
-            message = f"convert: {self.convert} has no fields to flatten; leave transform out"
+            message = f"convert: {self.convert} has no fields to flatten; remove transform"
             raise FieldError(("transform",), message)
         if self.transform == "none" and self.columns and set(self.columns) != {VALUE_COLUMN}:
-            message = "transform: none has one column, `value`, as `value: struct<id: long>`"
+            message = "transform: none has one column, for example `value: struct<id: long>`"
             raise FieldError(("columns",), message)
         if self.transform == "none" and self.convert == "json":
             word = self.columns[VALUE_COLUMN]
             if not word.lstrip().startswith("struct"):
-                message = f"convert: json gives `value: struct<…>`, not {word}"
+                message = f"convert: json requires `value: struct<…>`, not {word}"
                 raise FieldError(("columns", VALUE_COLUMN), message)
         return self
 
@@ -115,49 +114,51 @@ class Value(Section):
 
     @property
     def is_flat(self) -> bool:
-        """Say whether the fields of a value are columns of their own."""
+        """Return whether each field of a value is a column."""
         return self.transform != "none" and self.convert not in _WHOLE
 
     @property
     def needs_columns(self) -> bool:
-        """Say whether the registered schema, or the table that it made, has to give the columns."""
+        """Return whether the columns have to come from the registered schema or the table."""
         return self.convert in BY_REGISTRY and not self.columns
 
     @property
     def typed_columns(self) -> dict[str, str]:
-        """Give name → type, with the one column of `string` and `raw` filled in."""
+        """Return name → type, including the only column of `string` and `raw`."""
         return self.columns or (
             {VALUE_COLUMN: _WHOLE[self.convert]} if self.convert in _WHOLE else {}
         )
 
     @cached_property
     def parsed_columns(self) -> tuple[Column, ...]:
-        """Give the columns as types."""
+        """Return the parsed columns."""
         return tuple(parse_column(name, text) for name, text in self.typed_columns.items())
 
 
 class Key(Section):
-    """How a record's key becomes a column; `_kafka.key` has its bytes in any case."""
+    """How a record's key is decoded to a column; `_kafka.key` always has its bytes."""
 
     convert: Convert | None = Field(
-        None, description="as `value.convert`; left out, the key has no column"
+        None, description="like `value.convert`; default: the key has no column"
     )
     column: str = Field("key", description="name of the key's column")
     type: str | None = Field(
         None,
         min_length=1,
-        description="type of the column, as `struct<id: long!>`; left out, `string` for `string`, "
-        "`binary` for `raw`, and with a registry what the registered schema gives",
+        description="type of the column, for example `struct<id: long!>`; default: `string` for "
+        "`string`, `binary` for `raw`, with a registry the type of the registered schema",
     )
     registry: str = Field(_REGISTRY, description="Airflow connection of the schema registry")
     subject: str | None = Field(
-        None, min_length=1, description="subject in the registry; left out, `<topic>-key`"
+        None, min_length=1, description="subject in the registry; default: `<topic>-key`"
     )
     message: str | None = Field(
-        None, min_length=1, description="Protobuf message; left out, the first of its file"
+        None, min_length=1, description="Protobuf message; default: the first of the schema"
     )
     unknown_id: Literal["wait", "quarantine"] = Field(
-        "wait", description="a schema id that the registry does not know: the batch waits, or not"
+        "wait",
+        description="for a schema id that the registry does not know: the batch waits, or the "
+        "records become dead letters",
     )
 
     @model_validator(mode="after")
@@ -172,7 +173,7 @@ class Key(Section):
             raise FieldError(("type",), message)
         word = _WHOLE.get(self.convert)
         if word and (self.type or word).rstrip("!") != word:
-            message = f"convert: {self.convert} gives `type: {word}`"
+            message = f"convert: {self.convert} requires `type: {word}`"
             raise FieldError(("type",), message)
         _validate_used_options(self, self.convert)
         if self.column == KAFKA_COLUMN:
@@ -185,32 +186,32 @@ class Key(Section):
 
     @property
     def needs_type(self) -> bool:
-        """Say whether the registered schema, or the table that it made, has to give the type."""
+        """Return whether the type has to come from the registered schema or the table."""
         return self.convert in BY_REGISTRY and self.type is None
 
     @property
     def typed_columns(self) -> dict[str, str]:
-        """Give name → type of the key's column; empty where there is none."""
+        """Return name → type of the key's column; empty if it has none."""
         if self.convert is None or self.needs_type:
             return {}
         return {self.column: self.type or _WHOLE[self.convert]}
 
 
 def _validate_used_options(section: Value | Key, convert: str) -> None:
-    """Refuse options of a registry where none is asked."""
+    """Check that options of a registry are only set if it is used."""
     if convert in BY_REGISTRY:
         return
     chosen = list_chosen(section)
     for name in ("registry", "subject", "message", "unknown_id"):
         if name in chosen:
-            message = f"convert: {convert} asks no schema registry; leave {name} out"
+            message = f"convert: {convert} uses no schema registry; remove {name}"
             raise FieldError((name,), message)
 
 
 def list_chosen(section: Section) -> set[str]:
-    """List options that say something else than their default: a stream written out whole loads."""
-    fields, given = type(section).model_fields, section.model_fields_set
-    return {name for name in given if getattr(section, name) != fields[name].get_default()}
+    """List the options that differ from their default, so that a dumped stream can be loaded."""
+    fields, is_set = type(section).model_fields, section.model_fields_set
+    return {name for name in is_set if getattr(section, name) != fields[name].get_default()}
 
 
 def _parse_column(name: str, text: str) -> Column:
@@ -224,23 +225,23 @@ TopicName = Annotated[str, Field(min_length=1, max_length=249)]
 
 
 class StartAtTime(Section):
-    """Begin at the first record at or after an instant."""
+    """Start at the first record at or after an instant."""
 
     timestamp: Annotated[str, BeforeValidator(parse_instant)] = Field(
-        description="ISO 8601 instant with zone, as `2026-01-31T00:00:00Z`"
+        description="ISO 8601 instant with zone, for example `2026-01-31T00:00:00Z`"
     )
 
 
 class StartAtOffsets(Section):
-    """Begin at exact offsets."""
+    """Start at exact offsets."""
 
     offsets: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
-        description="partition → first offset to read; the others begin at the earliest"
+        description="partition → first offset to read; other partitions start at the earliest"
     )
 
 
 def _kind_of_start(start: object) -> str:
-    """Choose one form by its key, so that a mistake is not told once for each form."""
+    """Choose the variant by its key, so that an error is reported for this variant only."""
     if isinstance(start, Mapping):
         return "StartAtTime" if "timestamp" in start else "StartAtOffsets"
     return type(start).__name__ if isinstance(start, Section) else "literal[]"
@@ -254,17 +255,17 @@ Start = (
 
 
 class Source(Section):
-    """Where records come from."""
+    """The topics that are read, and where to start."""
 
     connection: str = Field("kafka_default", description="Airflow connection of the Kafka cluster")
-    topic: TopicName | None = Field(None, description="topic to read; this or `topics`")
+    topic: TopicName | None = Field(None, description="topic to read; set this or `topics`")
     topics: tuple[TopicName, ...] = Field(
         (),
-        description="several topics for one table, read together; one that is added later is "
-        "read from its first offset",
+        description="several topics for one table; a topic that is added later is read from its "
+        "first offset",
     )
     start: Annotated[Start, Discriminator(_kind_of_start)] = Field(
-        "earliest", description="where the first batch begins; later ones follow the ledger"
+        "earliest", description="where the first batch starts; later ones continue from the ledger"
     )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         "read_committed", description="Kafka isolation level"
@@ -275,12 +276,12 @@ class Source(Section):
         if (self.topic is None) == (not self.topics):
             raise FieldError(("topic",), "name one `topic`, or several under `topics`")
         if len(set(self.topics)) < len(self.topics):
-            raise FieldError(("topics",), "a topic is there twice")
+            raise FieldError(("topics",), "a topic is listed twice")
         if len(self.topics) > 1 and isinstance(self.start, StartAtOffsets):
-            raise FieldError(("start", "offsets"), "offsets of one topic say nothing of another's")
+            raise FieldError(("start", "offsets"), "not supported with several topics")
         return self
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name all topics, in a fixed order."""
+        """Return all topics, sorted."""
         return (self.topic,) if self.topic is not None else tuple(sorted(self.topics))

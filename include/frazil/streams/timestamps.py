@@ -1,69 +1,73 @@
-"""An instant as a stream file writes it: ISO 8601 with a zone, also as YAML reads it unquoted."""
+"""Instants and durations as users write and read them."""
 
 from datetime import date, datetime
 
 from frazil.errors import ConfigurationError
 
 EXAMPLE = "2026-01-31T00:00:00Z"
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 
 
 def parse_instant(written: object) -> str:
-    """Give the instant as text.
+    """Return an ISO 8601 instant with zone as text; accept what YAML parses from it.
 
     Raises:
-        ValueError: no instant, no zone, or before 1970, where Kafka's clock begins.
+        ValueError: not an instant, without a zone, or before 1970.
     """
-    # YAML makes a `datetime` of 2026-01-31T00:00:00Z and a `date` of 2026-01-31.
+    # YAML parses 2026-01-31T00:00:00Z to a `datetime` and 2026-01-31 to a `date`.
     text = written.isoformat() if isinstance(written, date) else str(written)
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"{text!r} is no ISO 8601 instant; write it as {EXAMPLE}"
+        message = f"{text!r} is not an ISO 8601 instant; write it as {EXAMPLE}"
         raise ValueError(message) from error
     if instant.tzinfo is None:
-        message = f"{text!r} is an instant without a zone; write it as {EXAMPLE}"
+        message = f"{text!r} has no time zone; write it as {EXAMPLE}"
         raise ValueError(message)
     if instant.timestamp() < 0:
-        message = f"{text!r} lies before 1970, where Kafka's clock begins"
+        message = f"{text!r} is before 1970, the earliest timestamp of Kafka"
         raise ValueError(message)
     return text
 
 
 def to_epoch_ms(instant: str) -> int:
-    """Count the milliseconds since 1970 of a parsed instant."""
+    """Return a parsed instant in ms since 1970."""
     return int(datetime.fromisoformat(instant).timestamp() * 1000)
 
 
 def read_instant(text: str, option: str) -> int:
-    """Read an instant with zone as milliseconds since 1970.
+    """Parse the instant of an option to ms since 1970.
 
     Raises:
-        ConfigurationError: no instant, or no zone.
+        ConfigurationError: not an instant, or without a zone.
     """
     try:
         return to_epoch_ms(parse_instant(text))
     except ValueError as error:
-        raise ConfigurationError(f"{option}: {error}", "give date, time and zone") from error
+        raise ConfigurationError(
+            f"{option}: {error}", "give date, time and zone of the instant"
+        ) from error
 
 
 def read_span(since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    """Read both ends of a time as milliseconds since 1970; None where one is left out.
+    """Parse `--since` and `--until` to ms since 1970; None for one that is missing.
 
     Raises:
-        ConfigurationError: no instant, no zone, or the end comes before the beginning.
+        ConfigurationError: not an instant, without a zone, or the end is not after the start.
     """
     since_ms = read_instant(since, "--since") if since else None
     until_ms = read_instant(until, "--until") if until else None
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise ConfigurationError(
             f"--since {since} is not before --until {until}",
-            "swap them, or leave one out",
+            "swap them, or remove one of them",
         )
     return since_ms, until_ms
 
 
 def describe_seconds(seconds: float) -> str:
-    """Write a span of time as people say it: `42 s`, `3 min 5 s`, `2 h 10 min`, `4 d 3 h`."""
+    """Return a duration in words: `42 s`, `3 min 5 s`, `2 h 10 min`, `4 d 3 h`."""
     whole = int(seconds)
     for size, unit, smaller_size, smaller in (
         (86_400, "d", 3600, "h"),
@@ -74,9 +78,3 @@ def describe_seconds(seconds: float) -> str:
             rest = whole % size // smaller_size
             return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
     return f"{whole} s"
-
-
-HOUR_MS = 3_600_000
-
-
-DAY_MS = 24 * HOUR_MS

@@ -51,8 +51,8 @@ def test_every_broken_file_is_named_beside_the_good_ones(
     told = capsys.readouterr()
     assert code == 1
     assert "demo.orders" in told.out
-    assert "refunds.yaml: no valid YAML" in told.err
-    assert "sales.yaml: a stream file is a mapping" in told.err
+    assert "refunds.yaml: not valid YAML" in told.err
+    assert "sales.yaml: a stream file must be a mapping" in told.err
 
 
 @pytest.mark.usefixtures("folder")

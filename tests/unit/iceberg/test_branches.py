@@ -54,7 +54,7 @@ def test_a_catalog_that_ignores_branches_is_refused_by_name(lake: Lake) -> None:
 def test_a_table_without_a_snapshot_has_nothing_to_branch_from(lake: Lake) -> None:
     lake.store.create("demo.empty", new_table(lake.stream))
 
-    with pytest.raises(CatalogUnavailableError, match="no snapshot to start a branch from"):
+    with pytest.raises(CatalogUnavailableError, match="no snapshot to create a branch from"):
         create_branch(lake.store, "demo.empty", "frazil_x")
 
 

@@ -81,7 +81,7 @@ def test_an_exclamation_mark_is_required_at_every_depth() -> None:
         ("id", "decimal", "ends too early: '(' missing"),
         ("id", "list<long", "ends too early: '>' missing"),
         ("id", "list<>", "unknown type '>'"),
-        ("id", "map<long, string>", "string keys, not long"),
+        ("id", "map<long, string>", "must be string, not long"),
         ("id", "struct<a long>", "':' expected, 'long' found"),
         ("id", "struct<a: long, A: long>", "'a' and 'A' differ only in case"),
         ("id", "long?", "unexpected '?'"),

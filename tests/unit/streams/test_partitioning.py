@@ -36,7 +36,7 @@ def test_a_transform_fits_a_type_exactly_where_iceberg_says_so(transform: str, n
     fits = parse_transform(written).can_transform(source) and (transform, name) not in OURS
 
     if not fits:
-        with pytest.raises(ValueError, match=f"c_{name} is {name}; {transform} fits"):
+        with pytest.raises(ValueError, match=f"c_{name} is {name}; {transform} supports"):
             parse_partition_field(text, COLUMNS)
     else:
         assert parse_partition_field(text, COLUMNS).iceberg_transform == written
@@ -76,12 +76,12 @@ def test_a_transform_is_written_as_iceberg_and_named_as_spark(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("day(", "is no partition transform; examples: day(ts)"),
+        ("day(", "is not a partition transform; examples: day(ts)"),
         ("void(id)", "unknown transform 'void'; known: identity"),
-        ("bucket(id)", "bucket and truncate take a width"),
-        ("day(at, 3)", "the others take none"),
+        ("bucket(id)", "bucket and truncate have a width"),
+        ("day(at, 3)", "other transforms have none"),
         ("bucket(id, 0)", "the width must be above 0"),
-        ("day(id)", "id is long; day fits date, timestamp, timestamptz"),
+        ("day(id)", "id is long; day supports date, timestamp, timestamptz"),
         ("day(when)", "column 'when' is not among id, at, shop, tags"),
         ("identity(tags)", "'tags' is not a primitive column"),
         ("identity(id.x)", "'id.x' is not a primitive column"),

@@ -69,15 +69,27 @@ def test_each_stream_of_a_route_is_found_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        (swapped("field: kind", "field: id"), 13, "no text column of the value; those are: kind"),
-        (swapped("field: kind", "field: sort"), 13, "no text column"),
-        (swapped("Ship: demo", "Order-Created: demo"), 15, "the same name, …__order_created"),
+        (
+            swapped("field: kind", "field: id"),
+            13,
+            "not a string column of the value; those are: kind",
+        ),
+        (swapped("field: kind", "field: sort"), 13, "not a string column"),
+        (
+            swapped("Ship: demo", "Order-Created: demo"),
+            15,
+            "the same stream name, …__order_created",
+        ),
         (swapped("Ship: demo", "'?!': demo"), 16, "no letter or digit"),
-        (swapped("demo.ships", "demo.orders"), 15, "demo.orders is there twice"),
+        (swapped("demo.ships", "demo.orders"), 15, "demo.orders is listed twice"),
         (swapped("demo.ships", "Ships"), 16, "'Ships' is not `namespace.table`"),
         (EVENTS + "  takes: Ship\n", 17, "unknown key"),
         (swapped("Ship", "s" * 60), 1, "should match pattern"),
-        (swapped("  topic: events", "  topic: events\n  start: latest"), 5, "begin one after the"),
+        (
+            swapped("  topic: events", "  topic: events\n  start: latest"),
+            5,
+            "start at different times",
+        ),
     ],
     ids=[
         "a number",

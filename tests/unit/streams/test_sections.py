@@ -48,20 +48,20 @@ def test_a_key_is_a_column_behind_the_value_s() -> None:
 @pytest.mark.parametrize(
     ("value", "key", "reason"),
     [
-        ({"columns": COLUMNS, "subject": "x"}, None, "asks no schema registry; leave subject out"),
+        ({"columns": COLUMNS, "subject": "x"}, None, "uses no schema registry; remove subject"),
         ({"convert": "raw", "transform": "flatten"}, None, "no fields to flatten"),
         ({"transform": "none", "columns": COLUMNS}, None, "transform: none has one column"),
-        ({"transform": "none", "columns": {"value": "long"}}, None, "gives `value: struct"),
+        ({"transform": "none", "columns": {"value": "long"}}, None, "requires `value: struct"),
         ({"columns": COLUMNS}, {"column": "k"}, "key needs convert"),
         ({"columns": COLUMNS}, {"convert": "json"}, "needs a struct"),
-        ({"columns": COLUMNS}, {"convert": "string", "type": "long"}, "gives `type: string`"),
+        ({"columns": COLUMNS}, {"convert": "string", "type": "long"}, "requires `type: string`"),
         ({"columns": COLUMNS}, {"convert": "string", "column": "ID"}, "differ only in case"),
         ({"columns": COLUMNS}, {"convert": "string", "column": "_kafka"}, "added to every table"),
         ({"columns": COLUMNS}, {"convert": "by_schema_id", "type": "lung"}, "unknown type"),
         (
             {"columns": COLUMNS},
             {"convert": "raw", "unknown_id": "quarantine"},
-            "leave unknown_id out",
+            "remove unknown_id",
         ),
     ],
 )
