@@ -295,4 +295,4 @@ DRILLS: dict[str, Drill] = {
     ),
     "rollback": Drill("rows and offsets are rolled back, then read again", _roll_back),
 }
-"""The drills by name; each is a heading of docs/operate.md."""
+"""The drills by name, in the order of the list that `frazil drill` prints."""
