@@ -84,7 +84,7 @@ def test_a_change_is_asked_for_once_accepted_by_a_person_and_read_on(
 
     question = read_question(airflow, run_id)
     assert question["subject"] == f"Apply this schema change to {lab.table}?"
-    for text in ("rename name to label", "all its values", "next offsets to read"):
+    for text in ("rename name to label", "keeps its values", "next offsets to read"):
         assert text in question["body"]
     assert "unseen-payload" not in question["body"]
     airflow.api.wait_for_dag(f"ingest__{other.stream}")

@@ -10,9 +10,9 @@ Tolerance = Literal["none", "invalid_data", "all", "quarantine"]
 
 @dataclass(frozen=True)
 class BadRecords:
-    """What was read and what of it is bad.
+    """How many records were read and are bad.
 
-    `invalid` is empty or does not decode at all; `put_aside` waits for a person's answer.
+    `invalid` are empty or not decodable; `put_aside` are quarantined by schema review.
     """
 
     read: int
@@ -31,7 +31,7 @@ class Disposal:
 
 def explain_excess(errors: Errors, records: BadRecords) -> str | None:
     """Say why these bad records stop the batch; None if they do not."""
-    # What was put aside is nobody's fault: a person chose that it waits.
+    # Records that schema review quarantined are not errors.
     bad, read = records.bad - records.put_aside, records.read - records.put_aside
     share = f"{bad} of {read} records are bad"
     if bad == 0 or errors.tolerance == "all":
