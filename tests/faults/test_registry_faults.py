@@ -120,7 +120,7 @@ def test_an_incompatible_schema_is_refused_by_the_registry_or_stops_the_batch(
 
     run = lab.frazil("run", lab.stream, "--json")
 
-    assert_waits(run, "SchemaMisfit", f"schema {third}", "id is string, which is not exactly long")
+    assert_waits(run, "SchemaMisfit", f"schema {third}", "string, which long cannot hold exactly")
     lab.write_stream(schema={"other": "quarantine"}, errors={"max_bad_ratio": 1.0})
     lab.drain()
     assert [r["reason"] for r in read_table(lab, f"{lab.table}__dead_letters")] == ["type_mismatch"]

@@ -1,4 +1,4 @@
-"""The registered schemas of one batch: chosen before Spark starts, completed by what it met."""
+"""The registered schemas of a batch: selected before Spark starts, completed by its first read."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ BatchSchemas = dict[Part, WireFormat]
 
 
 def find_latest_schema_ids(work: Workspace) -> dict[Part, int]:
-    """Find the newest schema of each part that is decoded by it, for the plan to name.
+    """Return the newest schema id of each part whose payloads carry none, for the plan.
 
     A schema that `work` already has its columns from is not looked up again.
 
@@ -41,12 +41,12 @@ def find_latest_schema_ids(work: Workspace) -> dict[Part, int]:
 
 
 def read_known_schema_ids(history: History, stream: str) -> tuple[int, ...]:
-    """Read the schemas that the stream's last batch met, as its snapshot says."""
+    """Read the schema ids of the stream's last batch from its snapshot."""
     return next(_iterate_ids(history, stream, beyond_metadata=False), ())
 
 
 def read_seen_schema_ids(history: History, stream: str) -> tuple[int, ...]:
-    """Read every schema that a stream's batches met, for what reads their records again."""
+    """Read the schema ids of all batches of a stream, to read their records again."""
     met = _iterate_ids(history, stream, beyond_metadata=True)
     return tuple(sorted({schema_id for ids in met for schema_id in ids}))
 
@@ -54,7 +54,7 @@ def read_seen_schema_ids(history: History, stream: str) -> tuple[int, ...]:
 def _iterate_ids(
     history: History, stream: str, *, beyond_metadata: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Iterate over what a stream's batches met, the newest first."""
+    """Iterate over the schema ids of a stream's batches, the newest first."""
     for entry in walk_ancestors(history, beyond_metadata=beyond_metadata):
         if entry.summary.get(keys.STREAM) == stream and keys.SCHEMA_IDS in entry.summary:
             yield tuple(json.loads(entry.summary[keys.SCHEMA_IDS]))
@@ -63,7 +63,7 @@ def _iterate_ids(
 def select_batch_schemas(
     work: Workspace, plan: BatchPlan, remembered: Sequence[int] = ()
 ) -> BatchSchemas:
-    """Choose the schemas that the batch will probably meet.
+    """Choose the schemas that records of the batch probably have.
 
     Raises:
         RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: nothing was staged.
@@ -80,7 +80,7 @@ def select_batch_schemas(
 
 
 def select_letter_schemas(work: Workspace, plan: BatchPlan, met_ids: Sequence[int]) -> BatchSchemas:
-    """Choose the schemas of dead letters; what is still unknown, or fits no column, stays refused.
+    """Choose the schemas of dead letters; records of unknown or unusable schemas stay dead letters.
 
     Raises:
         RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: nothing was staged.
@@ -91,19 +91,19 @@ def select_letter_schemas(work: Workspace, plan: BatchPlan, met_ids: Sequence[in
         absent = sorted({*met_ids} - {schema.schema_id for schema in wire.schemas})
         if payload.part == "value" and wire.has_schema_id and absent:
             registry = work.registry(payload.options.registry)
-            letters = replace(payload, stops_batch=False)
-            where = "met by earlier batches of the stream"
-            schemas[payload.part] = add_schemas(registry, letters, wire, absent, where)
+            lenient = replace(payload, stops_batch=False)
+            where = "found in earlier batches of the stream"
+            schemas[payload.part] = add_schemas(registry, lenient, wire, absent, where)
     return schemas
 
 
 def add_unknown_schemas(
     work: Workspace, plan: BatchPlan, schemas: BatchSchemas, result: StageResult
 ) -> BatchSchemas:
-    """Look up what the batch met and nobody had chosen.
+    """Add the schemas that records of the batch have and that were not selected.
 
     Raises:
-        UnknownSchemaIdError: the registry does not know it either; the batch waits.
+        UnknownSchemaIdError: the registry does not have one; the batch waits.
         RegistryUnavailableError, SchemaMisfitError: likewise.
     """
     ranges = ", ".join(
@@ -112,7 +112,7 @@ def add_unknown_schemas(
         for partition, (start, end) in parts.items()
     )
     partition, _, offset = result.unknown_first.partition(":")
-    where = f"met in {ranges}, first at partition {partition} offset {offset}"
+    where = f"found in {ranges}, first at partition {partition} offset {offset}"
     completed = dict(schemas)
     for payload in list_payloads(work.stream, plan.put_aside):
         ids = result.unknown_ids.get(payload.part)
@@ -124,7 +124,7 @@ def add_unknown_schemas(
 
 
 def describe_key(work: Workspace, schemas: BatchSchemas) -> KeyDecode | None:
-    """Say how keys become a column; None where the stream file asks for none."""
+    """Describe how keys become a column; None if the stream has no key column."""
     key = work.stream.key
     if key.convert is None:
         return None

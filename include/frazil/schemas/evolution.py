@@ -38,7 +38,7 @@ from frazil.workspace import Workspace
 
 @dataclass(frozen=True)
 class SettledSchema:
-    """A stream and its table, which now fit each other.
+    """A stream and its table, which now match.
 
     Records that need one of the `quarantined_columns` become dead letters, by a person's decision.
     """

@@ -45,7 +45,7 @@ class Payload:
     stream: Stream
     part: Part
     stops_batch: bool = True
-    """Whether an unusable schema may stop the batch; false for dead letters, which stay so."""
+    """Whether an unusable schema may stop the batch; not when dead letters are read again."""
     quarantined_columns: tuple[str, ...] = ()
     """Columns with a pending change: records whose schema requires it become dead letters."""
 
