@@ -1,4 +1,4 @@
-"""BOOTSTRAP: create the table and record the start offsets, once, by compare-and-set."""
+"""BOOTSTRAP: create the table and record the start offsets, once, by compare-and-swap."""
 
 import json
 from collections.abc import Sequence
@@ -37,14 +37,14 @@ from frazil.workspace import Workspace
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """A table that fits its stream and has its recovery point, as it was after the last commit.
+    """A table that fits its stream and has its recovery point, loaded after the last commit.
 
-    `put_aside` are the columns whose records a person has quarantined.
+    Records that need one of the `quarantined_columns` become dead letters, by a person's decision.
     """
 
     view: TableView
     point: RecoveryPoint
-    put_aside: tuple[str, ...] = ()
+    quarantined_columns: tuple[str, ...] = ()
 
 
 def ensure_table(
@@ -53,22 +53,22 @@ def ensure_table(
     """Create what a stream's first batch needs; repeating it changes nothing.
 
     Raises:
-        StreamFileError: `source.start` asks for offsets that Kafka does not have.
+        StreamFileError: `source.start` names offsets that Kafka does not have.
         IncompatibleTableError: a table of that name cannot hold the stream's columns.
-        SchemaChangeError: the stream file changed in a way that policy does not settle.
-        TableError: the ledger halts; nothing is written.
+        SchemaChangeError: a change of the stream file needs a person, or is refused.
+        TableError: the table's ledger cannot be trusted; nothing is written.
     """
     stream = work.stream
     reach_failpoint("plan.before-create-table")
     view = view or TableView(work.store, stream.table.name)
-    put_aside: tuple[str, ...] = ()
+    quarantined: tuple[str, ...] = ()
     if view.found is None:
         require_retained_start(stream, topics)
         work.store.create(stream.table.name, new_table(stream))
         view = view.reload()
     elif has_begun(view.table.properties, stream.stream):
         settled = settle_schema(work, view)
-        work, view, put_aside = settled.work, settled.view, settled.quarantined_columns
+        work, view, quarantined = settled.work, settled.view, settled.quarantined_columns
         stream = work.stream
     require_matching_schema(stream, view.table.schema())
     views = iterate_views(remember_route(work, view))
@@ -79,17 +79,17 @@ def ensure_table(
     reach_failpoint("plan.after-bootstrap")
     if stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, stream.table.name)
-    return replace(prepared, put_aside=put_aside)
+    return replace(prepared, quarantined_columns=quarantined)
 
 
 def require_matching_schema(stream: Stream, schema: Schema) -> None:
-    """Refuse a table that cannot hold the stream's columns.
+    """Raise if a table cannot hold the stream's columns.
 
     Raises:
-        IncompatibleTableError: with every misfit.
+        IncompatibleTableError: it lists every difference.
     """
-    misfits = list_schema_differences(schema, stream.parsed_columns)
-    if misfits:
+    differences = list_schema_differences(schema, stream.parsed_columns)
+    if differences:
         next_step = (
             "change value.columns in the stream file, relax the table's column, or name another "
             "table"
@@ -99,16 +99,17 @@ def require_matching_schema(stream: Stream, schema: Schema) -> None:
                 f"; `frazil adopt {stream.stream}` takes over a table that another writer filled"
             )
         raise IncompatibleTableError(
-            f"stream {stream.stream}: table {stream.table.name} does not fit: {'; '.join(misfits)}",
+            f"stream {stream.stream}: table {stream.table.name} does not fit: "
+            f"{'; '.join(differences)}",
             next_step,
         )
 
 
 def new_table(stream: Stream) -> NewTable:
-    """Describe the table that the stream file asks for.
+    """Describe the table that the stream file declares.
 
-    Where it has an order, or partitions that only Spark can tell apart, Spark writes every batch:
-    it learns from the table alone what costs less, and so does compaction.
+    With a sort order, or partitions that Python workers cannot compute, Spark writes every batch.
+    Spark takes the smaller dictionaries from a table property; the fast path sets them itself.
     """
     schema = build_table_schema(stream.parsed_columns)
     spec = build_partition_spec(schema, stream.partition_fields)
@@ -140,33 +141,33 @@ def _try_bootstrap(work: Workspace, topics: Sequence[TopicFacts], view: TableVie
 
 
 def require_sole_owner(history: History, stream: Stream) -> None:
-    """Refuse a new stream where another one has read the same topic into the table (B6, B9).
+    """Raise if another stream has read a topic of this new stream into the table (B6, B9).
 
-    Every record would be there twice, and no recovery point would show it.
+    Every record would be in the table twice, and no recovery point would show it.
 
     Raises:
-        StreamFileError: the other stream is named.
+        StreamFileError: it names the other stream.
     """
-    wanted = set(stream.source.names)
+    topics = set(stream.source.names)
     for entry in walk_ancestors(history):
         for key, text in entry.summary.items():
             if not key.startswith(keys.STATE_PREFIX):
                 continue
-            if shared := wanted & set(parse_state(text).offsets):
+            if shared := topics & set(parse_state(text).offsets):
                 raise StreamFileError(
                     f"stream {stream.stream}: table {history.table} is filled from topic "
                     f"{', '.join(sorted(shared))} "
                     f"by stream {key.removeprefix(keys.STATE_PREFIX)} (snapshot "
-                    f"{entry.snapshot_id}); every record would be there twice",
-                    "give the stream a table of its own, or the name that it had before",
+                    f"{entry.snapshot_id}); every record would be in the table twice",
+                    "give the stream a table of its own, or rename it to the name it had before",
                 )
 
 
 def initial_state(stream: Stream, topics: Sequence[TopicFacts], kafka: KafkaLog) -> StreamState:
-    """Decide where a new stream begins (`source.start`).
+    """Return the state that a new stream starts from (`source.start`).
 
     Raises:
-        StreamFileError: start offsets that Kafka does not have.
+        StreamFileError: it names start offsets that Kafka does not have.
     """
     return StreamState(
         epoch=0,
@@ -194,15 +195,15 @@ def _start_offsets(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> tuple[
 
 
 def require_retained_start(stream: Stream, topics: Sequence[TopicFacts]) -> None:
-    """Refuse start offsets that Kafka does not have, while nothing is written yet.
+    """Raise before anything is written if Kafka does not have the start offsets.
 
     Raises:
-        StreamFileError: with partition, asked offset and the range that Kafka keeps.
+        StreamFileError: it names the partition, the offset and the range that Kafka keeps.
     """
     if not isinstance(stream.source.start, StartAtOffsets):
         return
-    (topic,) = topics  # the stream file names offsets for one topic alone
-    for partition, asked in sorted(stream.source.start.offsets.items()):
+    (topic,) = topics  # a stream file may name offsets only if it has one topic
+    for partition, offset in sorted(stream.source.start.offsets.items()):
         field = f"source.start.offsets.{partition}"
         if partition >= len(topic.partitions):
             raise StreamFileError(
@@ -211,9 +212,9 @@ def require_retained_start(stream: Stream, topics: Sequence[TopicFacts]) -> None
                 f"remove {field} from {stream.stream}.yaml",
             )
         kept = topic.partitions[partition]
-        if not kept.earliest <= asked <= kept.end:
+        if not kept.earliest <= offset <= kept.end:
             raise StreamFileError(
-                f"stream {stream.stream}: {field} asks for offset {asked} of {topic.topic}-"
+                f"stream {stream.stream}: {field} is offset {offset} of {topic.topic}-"
                 f"{partition}, but Kafka keeps [{kept.earliest}, {kept.end}); nothing was written",
                 f"set {field} in {stream.stream}.yaml to a number from {kept.earliest} to "
                 f"{kept.end}",
@@ -221,25 +222,26 @@ def require_retained_start(stream: Stream, topics: Sequence[TopicFacts]) -> None
 
 
 def require_unchanged_route(table: Table, stream: Stream) -> None:
-    """Refuse a route that lost a value or another field decides; write nothing.
+    """Raise if the stream's route lost a value, or decides by another field than before.
 
     Raises:
-        StreamFileError: with the values.
+        StreamFileError: it names the values.
     """
     text = table.properties.get(keys.route_key(stream.stream))
     if text is None:
         return
-    known = json.loads(text)
+    stored = json.loads(text)
     route = stream.route
-    gone = sorted(set(known["values"]) - set(route.tables if route else ()))
-    if not gone and route is not None and route.field == known["field"]:
+    removed = sorted(set(stored["values"]) - set(route.tables if route else ()))
+    if not removed and route is not None and route.field == stored["field"]:
         return
-    what = f"route.tables no longer has {', '.join(gone)}" if gone else "route.field has changed"
+    change = f"route.tables no longer has {', '.join(removed)}"
     raise StreamFileError(
-        f"stream {stream.stream}: {what}, but records by field {known['field']} were left to the "
-        "streams of the route: those that they have not read yet would be nowhere",
-        f"put route.field {known['field']} and the values back; to stop filling a table pause its "
-        "DAGs, and for another split give the file a new name",
+        f"stream {stream.stream}: {change if removed else 'route.field has changed'}, but earlier "
+        f"batches left records to the other streams of the route by field {stored['field']}: "
+        "records that those have not read yet would be in no table",
+        f"restore route.field {stored['field']} and the values; to stop filling a table pause its "
+        "DAGs, and to split the topic in another way give the stream file a new name",
     )
 
 

@@ -1,4 +1,4 @@
-"""CHECK: budget first, conservation second, expectations third; a failure blocks the stream."""
+"""CHECK: conservation, error budget, then expectations; a failure blocks the stream."""
 
 import time
 from datetime import UTC, datetime
@@ -29,12 +29,13 @@ from frazil.workspace import Workspace
 
 
 def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
-    """Judge a staged batch before anyone can see it.
+    """Judge a staged batch before its rows are visible.
 
     Raises:
-        BudgetExceededError, QualityFailedError: blocked; main and offsets are untouched.
-        ConservationError: records do not add up; never waived.
-        StageStaleError: a file changed since the plan.
+        BudgetExceededError, QualityFailedError: the stream is blocked; main and offsets are
+            unchanged.
+        ConservationError: the counts of records do not add up; this cannot be waived.
+        StageStaleError: the stream file or the suite changed since the plan.
     """
     view = TableView(work.store, plan.table)
     work = with_columns(work, view)
@@ -50,10 +51,11 @@ def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
 def judge_batch(
     work: Workspace, plan: BatchPlan, staged: Staged, view: TableView | None = None
 ) -> Verdict:
-    """Judge a staged batch and write nothing, whatever the answer.
+    """Judge a staged batch without writing anything.
 
     Raises:
-        BudgetExceededError, QualityFailedError, ConservationError, StageStaleError: as above.
+        BudgetExceededError, QualityFailedError, ConservationError, StageStaleError: as in
+            `check_batch`.
     """
     if staged.already_published or staged.rows_read == 0:
         return _verdict(plan, staged, "empty", ())
@@ -72,7 +74,7 @@ def judge_batch(
 
 
 def require_conservation(plan: BatchPlan, staged: Staged) -> None:
-    """See that read = written + quarantined + skipped, in total and per partition (E3)."""
+    """Require read = written + quarantined + skipped, in total and per partition (E3)."""
     parts = staged.rows_written + staged.rows_quarantined + staged.rows_skipped
     by_partition = sum(p.rows_read for p in staged.partitions)
     good = sum(p.rows_good for p in staged.partitions)
@@ -88,7 +90,7 @@ def require_conservation(plan: BatchPlan, staged: Staged) -> None:
 
 
 def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
-    """Stop a bad rollout before anything of it is visible (A11, E5)."""
+    """Raise if the batch has more bad records than the stream allows (A11, E5)."""
     bad = staged.rows_read - staged.rows_written - staged.rows_elsewhere
     own = count_own_records(work.stream.route, staged.rows_read, staged.rows_elsewhere)
     records = BadRecords(own, bad, staged.rows_invalid, staged.rows_put_aside)
@@ -103,12 +105,12 @@ def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> N
 def judge_rows(
     work: Workspace, plan: BatchPlan, staged: Staged, view: TableView | None = None
 ) -> tuple[ExpectationOutcome, ...]:
-    """Judge by the counters of the stage; only what one pass cannot answer reads rows again."""
+    """Judge the suite by the stage's counters; read rows only for what they cannot answer."""
     compiled = compile_checks(work)
 
-    def read_rows(questions: tuple[Expectation, ...]) -> pa.Table:
+    def read_rows(expectations: tuple[Expectation, ...]) -> pa.Table:
         table = (view or TableView(work.store, plan.table)).table
-        return read_staged_frame(table, staged.snapshot_id, questions)
+        return read_staged_frame(table, staged.snapshot_id, expectations)
 
     results = judge_suite(compiled, staged.metrics, staged.rows_written, read_rows)
     return tuple(
@@ -124,7 +126,7 @@ def judge_rows(
 
 
 def record_block(work: Workspace, plan: BatchPlan, staged: Staged, error: BatchError) -> None:
-    """Write the whole plan and the reasons beside the table, so that PLAN can answer cheaply."""
+    """Store the blocked plan and the reasons as a table property, which PLAN reads."""
     blocked = BlockedBatch(
         plan=plan,
         error=error.code,
@@ -133,15 +135,15 @@ def record_block(work: Workspace, plan: BatchPlan, staged: Staged, error: BatchE
         blocked_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
-    def turn() -> None:
+    def attempt() -> None:
         table = work.store.load(plan.table)
         stored = read_blocked(table.properties, plan.stream)
-        # A named person's word stays, also when an older run fails the same batch again.
+        # A waiver stays valid if an older run fails the same batch again.
         waiver = stored.waiver if stored and stored.plan.batch_id == plan.batch_id else None
         record = encode_blocked(blocked.model_copy(update={"waiver": waiver}))
         commit_once(work.store, table, {}, [commits.set_properties(record)])
 
-    retry_commit(f"recording that batch {plan.batch_id} is blocked", turn)
+    retry_commit(f"recording that batch {plan.batch_id} is blocked", attempt)
 
 
 def _quality_error(
@@ -159,7 +161,7 @@ def _quality_error(
 
 def _next_step(plan: BatchPlan, remedy: str) -> str:
     return (
-        f"mend the source, {remedy}, or "
+        f"correct the data at its source, {remedy}, or "
         f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`"
     )
 

@@ -1,4 +1,4 @@
-"""The four steps of a batch, as the DAGs and the command line call them."""
+"""The four steps of a batch, in the order in which the DAGs and the command line run them."""
 
 import time
 from collections.abc import Sequence
@@ -49,16 +49,17 @@ __all__ = ["check_batch", "plan_next_batch", "preview_next_batch", "publish_stag
 
 
 def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
-    """Create what a first run needs, then plan.
+    """Create what the first batch needs, then plan the next batch.
 
     Raises:
         SourceError, TableError, UnavailableError: nothing was planned.
-        BatchBlockedError: a failed check holds the stream.
+        BatchBlockedError: an earlier batch failed its check, and the stream waits.
     """
     began_at_ms = time.time_ns() // 1_000_000
     try:
         plan = _settle_and_plan(work)
-    except OffsetsWentBackError:  # or another run published between the two looks: look again
+    except OffsetsWentBackError:
+        # Another run may have published after Kafka's offsets were read and before the table was.
         plan = _settle_and_plan(work)
     reach_failpoint("plan.before-return")
     if not isinstance(plan, BatchPlan):
@@ -68,24 +69,25 @@ def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
 
 
 def _settle_and_plan(work: Workspace) -> BatchPlan | NothingToRead:
-    """Let the table follow, then plan up to where Kafka ended before its schemas were looked up.
+    """Apply schema changes, then plan up to the end offsets that Kafka had before.
 
-    In this order the schema of every planned record was asked about.
+    Kafka's end offsets are read first, so that no planned record has a schema that was registered
+    after the newest schema was compared with the table.
     """
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     view = TableView(work.store, work.stream.table.name)
     newest = with_newest_columns(work, view)
     rules = read_rules_fingerprint(newest)
     prepared = ensure_table(newest, topics, view)
-    if newest is not work:  # from here on the table's own columns count
+    if newest is not work:  # the table has followed, as far as it may: its columns are the plan's
         work = with_columns(work, prepared.view)
-        put_aside = prepared.put_aside
-        rules = read_rules_fingerprint(work).model_copy(update={"put_aside": put_aside})
+        quarantined = {"put_aside": prepared.quarantined_columns}
+        rules = read_rules_fingerprint(work).model_copy(update=quarantined)
     return _plan_on(work, topics, prepared, rules, newest)
 
 
 def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
-    """Plan without writing anything, also for a stream that has not begun."""
+    """Plan the next batch without writing anything, even if the table does not exist yet."""
     view = TableView(work.store, work.stream.table.name)
     newest = with_newest_columns(work, view)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
@@ -107,10 +109,10 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
 
 
 def has_begun(work: Workspace) -> bool:
-    """Say whether the stream has a recovery point in its table.
+    """Return whether the stream has a recovery point in its table.
 
     Raises:
-        TableError: the ledger halts.
+        TableError: the table's ledger cannot be trusted; a person decides.
     """
     view = TableView(work.store, work.stream.table.name)
     return view.found is not None and view.find_point(work.stream.stream) is not None
@@ -153,9 +155,9 @@ def _plan_on(
 
 
 def _resume_blocked(blocked: BlockedBatch, table: TableFacts) -> BatchPlan:
-    """Give exactly the waived plan, never a longer one that dilutes the bad ratio.
+    """Return exactly the waived plan: a longer one would dilute the ratio of bad records.
 
-    Only the table's layout is today's: the rows are staged again, for what the table is now.
+    Only schema id and spec id are the table's current ones, because the rows are staged again.
     """
     if blocked.waiver is None:
         raise explain_block(blocked)
@@ -166,10 +168,10 @@ def _resume_blocked(blocked: BlockedBatch, table: TableFacts) -> BatchPlan:
 
 
 def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict) -> Published:
-    """Publish letters, then rows and offsets in one commit, then archive the ledger entry.
+    """Publish dead letters, then rows and offsets in one commit, then archive the ledger entry.
 
     Raises:
-        SupersededError: another run was faster; the branch is dropped, nothing was written.
+        SupersededError: another run published first; the branch is dropped, nothing was written.
     """
     reach_failpoint("publish.before-dead-letters")
     try:
@@ -185,14 +187,14 @@ def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Ve
 
 
 def _require_on_main(history: History, plan: BatchPlan, landed: PublishedBatch) -> None:
-    """See the batch on main: some catalogs let a later writer overwrite a commit (A13)."""
+    """Require the batch on main: some catalogs let a later writer overwrite a commit (A13)."""
     if find_published(history, plan) is None:
         raise CatalogUnavailableError(
             f"stream {plan.stream}: batch {plan.batch_id} was committed to {plan.table} as "
             f"snapshot {landed.entry.snapshot_id}, but main does not have it: the catalog let "
-            "another writer overwrite it, or somebody rolled the table back in this moment",
-            "run again: what is missing is read again; use a catalog that compares and sets, and "
-            "let nobody write to its table by other ways",
+            "another writer overwrite it, or the table was rolled back at this moment",
+            "run again: the missing records are read again; use a catalog with compare-and-swap "
+            "commits, and let every writer commit through it",
         )
 
 
@@ -212,7 +214,7 @@ def _publish_once(
 
 
 def describe_published(plan: BatchPlan, landed: PublishedBatch) -> Published:
-    """Say what is on main now, from its own summary."""
+    """Describe the published batch from its snapshot's summary."""
     summary = landed.entry.summary
     state: StreamState | None = None
     key = f"frazil.state.{plan.stream}"

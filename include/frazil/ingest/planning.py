@@ -1,4 +1,4 @@
-"""PLAN as a pure function: recovery point and Kafka's offsets in, exact ranges out."""
+"""PLAN as a pure function: recovery point and Kafka's offsets in, exact offset ranges out."""
 
 import hashlib
 import json
@@ -30,12 +30,12 @@ from frazil.schemas.wire_format import Part
 from frazil.streams.models import Stream
 
 TRANSFORM_CODE = "4"
-"""Raise it when the same bytes would decode to other rows; it is part of every batch id."""
+"""Increment it when the same bytes decode to other rows; it is part of every batch id."""
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What a plan records of its table."""
+    """The table's identity and layout, as a plan records them."""
 
     uuid: str
     schema_id: int
@@ -44,7 +44,7 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class PlanInput:
-    """Everything that decides a plan."""
+    """Everything that a plan depends on; `newest_ms` is the newest timestamp of earlier batches."""
 
     stream: Stream
     state: StreamState
@@ -57,7 +57,7 @@ class PlanInput:
 
 
 def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
-    """Plan the next batch of a stream.
+    """Plan the next batch of a stream, or return that there is nothing to read.
 
     Raises:
         TopicRecreatedError, ClusterChangedError, PartitionsShrankError, OffsetsWentBackError,
@@ -76,13 +76,13 @@ def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
 
 
 def _choose_ranges(given: PlanInput) -> Ranges:
-    """Choose what to read next of every partition of every topic."""
-    places = _list_offsets(given)
-    starts, ends = [place[2] for place in places], [place[3] for place in places]
+    """Choose the next offset range of every partition that has new records."""
+    partitions = _list_offsets(given)
+    starts, ends = [row[2] for row in partitions], [row[3] for row in partitions]
     cap = given.stream.batch.choose_cap(sum(ends) - sum(starts))
     ranges: dict[str, dict[int, OffsetRange]] = {}
     for (topic, partition, start, _), end in zip(
-        places, share_fairly(starts, ends, cap), strict=True
+        partitions, share_fairly(starts, ends, cap), strict=True
     ):
         if end > start:
             ranges.setdefault(topic, {})[partition] = OffsetRange(start, end)
@@ -90,7 +90,7 @@ def _choose_ranges(given: PlanInput) -> Ranges:
 
 
 def _list_offsets(given: PlanInput) -> list[tuple[str, int, int, int]]:
-    """List topic, partition, next offset and end of all that the stream reads."""
+    """List topic, partition, next offset and end offset of every partition of the stream."""
     return [
         (topic.topic, partition, start, offsets.end)
         for topic in given.topics
@@ -101,9 +101,9 @@ def _list_offsets(given: PlanInput) -> list[tuple[str, int, int, int]]:
 
 
 def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
-    """Write the plan down, with the id that makes repeating it harmless."""
+    """Build the plan, with the id by which a repetition of the batch is recognised."""
     transform = transform_version(given.stream)
-    made_with = name_rules(transform, given.latest_schemas, given.put_aside)
+    rules = name_rules(transform, given.latest_schemas, given.put_aside)
     state = given.state
     return BatchPlan(
         stream=given.stream.stream,
@@ -111,7 +111,7 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         table_uuid=given.table.uuid,
         base_epoch=state.epoch,
         base_batch=state.batch,
-        batch_id=batch_id(given.table.uuid, given.stream.stream, state, ranges, made_with),
+        batch_id=batch_id(given.table.uuid, given.stream.stream, state, ranges, rules),
         ranges=plain_ranges(ranges),
         topic_ids={**state.topic_ids, **{t.topic: t.topic_id for t in given.topics}},
         cluster_id=given.topics[0].cluster_id,
@@ -133,19 +133,26 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
 def name_rules(
     transform: str, latest_schemas: Mapping[Part, int], put_aside: Sequence[str] = ()
 ) -> str:
-    """Name all that decides how a record becomes a row, for the id of a batch."""
-    aside = [f"put aside {json.dumps(list(put_aside))}"] if put_aside else []
-    return " ".join([transform, *map(str, latest_schemas.items()), *aside])
+    """Return the text that a batch id hashes for how records become rows.
+
+    Its form is part of stored batch ids: `put_aside` are the columns of quarantined records.
+    """
+    quarantined = [f"put aside {json.dumps(list(put_aside))}"] if put_aside else []
+    return " ".join([transform, *map(str, latest_schemas.items()), *quarantined])
 
 
 def next_offsets(state: StreamState, topic: TopicFacts) -> list[int]:
-    """Give the next offset of every partition; those the ledger does not know begin at 0."""
+    """Return the next offset of every partition; 0 for partitions that were never read."""
     known = state.offsets.get(topic.topic, ())
     return list(known) + [0] * (len(topic.partitions) - len(known))
 
 
 def check_sources(stream: str, state: StreamState, topics: Sequence[TopicFacts]) -> None:
-    """Refuse topics that are not those the ledger read (protocol.md, PLAN's typed refusals)."""
+    """Raise if the topics are not those that were read so far (protocol.md, PLAN).
+
+    Raises:
+        SourceError: of the type that names the difference; nothing was written.
+    """
     require_same_source(stream, state, topics)
     for topic in topics:
         _check_topic(stream, state, topic)
@@ -155,47 +162,47 @@ def _check_topic(stream: str, state: StreamState, topic: TopicFacts) -> None:
     known_id = state.topic_ids.get(topic.topic)
     if known_id and known_id != topic.topic_id:
         raise TopicRecreatedError(
-            f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger read id "
-            f"{known_id}: it was deleted and created again; its offsets start over",
-            f"`frazil accept-gap {stream} --by YOU --reason WHY --no-dry-run` goes on with the "
-            "new topic from its earliest offset and records the break",
+            f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the table was filled "
+            f"from id {known_id}: the topic was deleted and created again, its offsets start over",
+            f"`frazil accept-gap {stream} --by YOU --reason WHY --no-dry-run` continues with the "
+            "new topic from its earliest offset and records the gap",
         )
     _check_partitions(stream, state, topic)
 
 
 def require_same_source(stream: str, state: StreamState, topics: Sequence[TopicFacts]) -> None:
-    """Refuse another cluster or topic, whose offsets say nothing about what the table has.
+    """Raise if cluster or topics are others: their offsets cannot be compared with the table's.
 
-    A topic may join those that the ledger knows; like a new partition it begins at offset 0.
+    Adding a topic to those that were read is allowed; like a new partition it starts at offset 0.
 
     Raises:
-        ClusterChangedError, TopicChangedError: no decision helps; the file or connection is wrong.
+        ClusterChangedError, TopicChangedError: the stream file or the connection is wrong.
     """
     cluster_id = topics[0].cluster_id
     if state.cluster_id and state.cluster_id != cluster_id:
         raise ClusterChangedError(
-            f"stream {stream}: the ledger read cluster {state.cluster_id}, this is cluster "
-            f"{cluster_id}; offsets of two clusters cannot be compared",
-            "point the connection back to the old cluster; where this one has a copy of the topic, "
-            f"`frazil move-cluster {stream}` shows where it goes on",
+            f"stream {stream}: the table was filled from cluster {state.cluster_id}, this is "
+            f"cluster {cluster_id}; offsets of two clusters cannot be compared",
+            "point the connection back to the old cluster; if this one has a copy of the topic, "
+            f"`frazil move-cluster {stream}` shows at which offsets reading continues",
         )
     names = [topic.topic for topic in topics]
     if state.offsets and not set(names) & set(state.offsets):
         raise TopicChangedError(
-            f"stream {stream}: the stream file names topic {', '.join(names)}, the ledger has read "
-            f"{', '.join(sorted(state.offsets))}",
-            "put the old topic back into the stream file; give the new one a stream and a table "
-            "of its own",
+            f"stream {stream}: the stream file names topic {', '.join(names)}, the table was "
+            f"filled from {', '.join(sorted(state.offsets))}",
+            "restore the old topic in the stream file; give the new one a stream and a table of "
+            "its own",
         )
 
 
 def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> None:
-    """Refuse offsets that went back or aged out, each with its partition."""
+    """Raise if partitions are missing, end before the ledger's offsets, or lost records."""
     known = state.offsets.get(topic.topic, ())
     if len(known) > len(topic.partitions):
         raise PartitionsShrankError(
-            f"stream {stream}: topic {topic.topic} has {len(topic.partitions)} partitions, the "
-            f"ledger has {len(known)}",
+            f"stream {stream}: topic {topic.topic} has {len(topic.partitions)} partitions, "
+            f"earlier batches read {len(known)}",
             f"restore the topic, or `frazil accept-gap {stream} --by YOU --reason WHY "
             "--no-dry-run`",
         )
@@ -204,9 +211,9 @@ def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> Non
         where = f"stream {stream}: {topic.topic}-{partition}"
         if offsets.end < start:
             raise OffsetsWentBackError(
-                f"{where}: Kafka ends at offset {offsets.end}, the ledger has read to {start}: "
+                f"{where}: Kafka ends at offset {offsets.end}, earlier batches read to {start}: "
                 "the log was truncated or replaced",
-                "wait for the partition's leader to recover; if records are really gone, "
+                "wait for the partition's leader to recover; if the records are lost, "
                 f"`frazil accept-gap {stream} --by YOU --reason WHY --no-dry-run`",
             )
     gaps = list_gaps(starts, topic.partitions)
@@ -215,15 +222,15 @@ def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> Non
         raise RetentionGapError(
             f"stream {stream}: Kafka has deleted records that the table does not have: {lost}, "
             f"{sum(r.width for r in gaps.values())} offsets",
-            f"`frazil accept-gap {stream}` shows the loss; with --by YOU --reason WHY "
-            "--no-dry-run it is recorded and reading goes on from the earliest offsets",
+            f"`frazil accept-gap {stream}` shows the gap; with --by YOU --reason WHY "
+            "--no-dry-run it is recorded and reading continues at the earliest offsets",
         )
 
 
 def list_gaps(
     starts: Sequence[int], partitions: Sequence[PartitionOffsets]
 ) -> dict[int, OffsetRange]:
-    """List, per partition, the offsets that retention took before they were read."""
+    """Return, per partition, the offsets that retention deleted before they were read."""
     return {
         p: OffsetRange(start, offsets.earliest)
         for p, (start, offsets) in enumerate(zip(starts, partitions, strict=True))
@@ -232,31 +239,31 @@ def list_gaps(
 
 
 def share_fairly(starts: Sequence[int], ends: Sequence[int], limit: int) -> list[int]:
-    """Cut the ends so that at most `limit` offsets are read, evenly over the partitions (D20).
+    """Return end offsets that read at most `limit` offsets, evenly over the partitions (D20).
 
-    A partition with less than its share leaves the rest to the others.
+    What a partition with less than its share leaves over goes to the others.
     """
-    waiting = sorted(range(len(starts)), key=lambda p: ends[p] - starts[p])
+    smallest_first = sorted(range(len(starts)), key=lambda p: ends[p] - starts[p])
     result = list(starts)
     left = limit
-    for position, partition in enumerate(waiting):
-        share = left // (len(waiting) - position)
-        taken = min(ends[partition] - starts[partition], share)
-        result[partition] = starts[partition] + taken
-        left -= taken
+    for position, partition in enumerate(smallest_first):
+        share = left // (len(smallest_first) - position)
+        width = min(ends[partition] - starts[partition], share)
+        result[partition] = starts[partition] + width
+        left -= width
     return result
 
 
 def batch_id(
     table_uuid: str, stream: str, base: StreamState, ranges: Ranges, transform: str
 ) -> str:
-    """Hash what makes a batch this batch (protocol.md, `frazil.batch-id`)."""
+    """Return the id of a batch: equal for equal ranges, base and rules (protocol.md)."""
     parts = [table_uuid, stream, base.epoch, base.batch, encode_ranges(ranges), transform]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def transform_version(stream: Stream) -> str:
-    """Hash the decode settings and the code constant, never the release number."""
+    """Hash the decode settings and `TRANSFORM_CODE`; a new release alone changes nothing."""
     settings = stream.model_dump(mode="json", include={"value", "key"})
     parts: list[object] = [TRANSFORM_CODE, settings, stream.source.isolation]
     if stream.route is not None:
@@ -265,6 +272,6 @@ def transform_version(stream: Stream) -> str:
 
 
 def marker_batch_id(kind: str, now: datetime | None = None) -> str:
-    """Make the batch id of a state that neither batch nor decision produced (bootstrap)."""
+    """Return a new batch id for a state that no batch or decision produced (bootstrap)."""
     moment = (now or datetime.now(UTC)).isoformat()
     return hashlib.sha256(f"{kind} {moment}".encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""PUBLISH: one compare-and-set commit makes rows and offsets visible together.
+"""PUBLISH: one compare-and-swap commit makes rows and offsets visible together.
 
-Each turn of the loop starts from a fresh look at the table, and its first line decides whether an
-earlier turn with an unknown outcome has landed. Nothing is ever deleted after an unknown outcome.
+Each attempt decides on one load of the table. It first looks for its own batch on main, because an
+earlier attempt with an unknown outcome may have been committed; no file is deleted after one.
 """
 
 import hashlib
@@ -65,13 +65,13 @@ def publish_batch(
     run_id: str,
     view: TableView | None = None,
 ) -> PublishedBatch:
-    """Publish a staged and judged batch; any repetition finds it there.
+    """Publish a staged and checked batch; a repetition finds it on main and changes nothing.
 
-    `view` serves the first attempt, each further one loads the table again.
+    The first attempt decides on `view`; each further one loads the table again.
 
     Raises:
         SupersededError, StageLostError, StageStaleError, BatchBlockedError: nothing was written.
-        TableError: the ledger halts.
+        TableError: the table's ledger cannot be trusted; nothing was written.
     """
     summary = summarize_batch(plan, staged, verdict, run_id)
     views = iterate_views(view or TableView(store, plan.table))
@@ -109,9 +109,10 @@ def _try_publish(
     if keys.blocked_key(plan.stream) in table.properties:
         updates.append(commits.remove_properties([keys.blocked_key(plan.stream)]))
     heads: dict[str, int | None] = {commits.MAIN: head}
-    if ref := table.metadata.refs.get(staged.attempt):  # where no row is good nobody misses it
-        heads[staged.attempt] = seen = ref.snapshot_id  # Spark commits an empty snapshot there
-        updates += commits.drop_branch(staged.attempt, None if seen == staged.base_head else seen)
+    # Without good rows the branch may be gone, or hold an empty snapshot that Spark committed.
+    if ref := table.metadata.refs.get(staged.attempt):
+        heads[staged.attempt] = tip = ref.snapshot_id
+        updates += commits.drop_branch(staged.attempt, None if tip == staged.base_head else tip)
     commit_once(store, table, heads, updates)
     reach_failpoint("publish.after-commit")
     entry = LedgerEntry(new_id, head, added.snapshot.timestamp_ms, summary)
@@ -119,12 +120,12 @@ def _try_publish(
 
 
 def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) -> None:
-    """See that the messages speak of one attempt, and that what they count was staged (I1, E3).
+    """Require that all messages are of one attempt and that their rows were staged (I1, E3).
 
-    Tasks can be cleared one by one, and a catalog can be restored between two of them.
+    Airflow's tasks can be cleared one by one, and a catalog can be restored between two of them.
 
     Raises:
-        StageStaleError: the verdict is that of another attempt.
+        StageStaleError: the verdict belongs to another attempt.
         StageLostError: rows or dead letters are counted that no branch holds.
     """
     again = "run again: the next run plans and stages afresh"
@@ -138,7 +139,8 @@ def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) ->
     rows_lost = staged.rows_written > 0 and staged.snapshot_id is None
     letters_lost = staged.rows_quarantined > 0 and staged.dead_letters_snapshot_id is None
     if rows_lost or letters_lost:
-        what = f"{staged.rows_written} rows" if rows_lost else f"{staged.rows_quarantined} letters"
+        letters = f"{staged.rows_quarantined} dead letters"
+        what = f"{staged.rows_written} rows" if rows_lost else letters
         raise StageLostError(
             f"batch {plan.batch_id}: attempt {staged.attempt} counts {what} that no branch of "
             f"{plan.table} holds; nothing was published",
@@ -147,10 +149,10 @@ def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) ->
 
 
 def find_published(history: History, plan: BatchPlan) -> LedgerEntry | None:
-    """Find the plan's own batch on main (ALREADY), before anything else is checked.
+    """Return the snapshot of the plan's own batch on main (ALREADY); None if it is not there.
 
-    While the carrier is still the plan's base the batch cannot be below it (I2), so the archive
-    is asked only when it is not.
+    While the recovery point is the plan's base the batch cannot lie below it (I2), so the archive
+    is read only if the recovery point has moved.
     """
     found = find_batch(history, plan.batch_id, beyond_metadata=False)
     if found is not None or _is_base(history, plan):
@@ -171,12 +173,12 @@ def _base_of(point: RecoveryPoint) -> tuple[int, str]:
 
 
 def check_base(history: History, plan: BatchPlan) -> RecoveryPoint:
-    """See that the plan's base is still the recovery point.
+    """Return the recovery point, which must be the plan's base.
 
     Raises:
-        SupersededError: another batch was faster.
-        TableRecreatedError: this is another table.
-        TableError: the recovery point halts; nothing may be written (I10).
+        SupersededError: another batch was published first.
+        TableRecreatedError: the table was dropped and created again.
+        TableError: the table's ledger cannot be trusted; nothing may be written (I10).
     """
     if history.table_uuid != plan.table_uuid:
         raise TableRecreatedError(
@@ -189,7 +191,7 @@ def check_base(history: History, plan: BatchPlan) -> RecoveryPoint:
         now = f"epoch {point.state.epoch}, batch {point.state.batch}" if point else "no state"
         raise SupersededError(
             f"stream {plan.stream}: batch {plan.batch_id} was planned on epoch {plan.base_epoch}, "
-            f"batch {plan.base_batch}; main now has {now}: another run was faster",
+            f"batch {plan.base_batch}; main now has {now}: another run published first",
             f"nothing to do: the next run plans from there (`frazil status {plan.stream}`)",
         )
     return point
@@ -205,14 +207,19 @@ def _require_not_blocked(history: History, plan: BatchPlan) -> None:
 
 
 def require_staging_branch(table: Table, plan: BatchPlan, staged: Staged) -> None:
-    """Refuse a stage that is gone or that was written for another layout (E12)."""
+    """Raise if the staged rows are gone or were written for another table layout (E12).
+
+    Raises:
+        StageLostError: the staging branch is gone or was moved.
+        StageStaleError: the table's schema or partition spec changed after staging.
+    """
     if staged.snapshot_id is None:
         return
     again = "run again: the next run plans and stages afresh"
     branch = table.metadata.refs.get(staged.attempt)
     if branch is None or branch.snapshot_id != staged.snapshot_id:
         raise StageLostError(
-            f"batch {plan.batch_id}: branch {staged.attempt} of {plan.table} is gone or moved; "
+            f"batch {plan.batch_id}: branch {staged.attempt} of {plan.table} is gone or was moved; "
             f"snapshot {staged.snapshot_id} was staged there",
             again,
         )
@@ -233,7 +240,7 @@ def require_staging_branch(table: Table, plan: BatchPlan, staged: Staged) -> Non
 
 @dataclass(frozen=True)
 class Marker:
-    """An empty snapshot that moves states, and updates that come before it in the same commit."""
+    """An empty snapshot that sets states; `first` are updates before it in the same commit."""
 
     kind: str
     states: Mapping[str, StreamState]
@@ -244,10 +251,10 @@ class Marker:
 
 
 def publish_marker(store: TableStore, table: Table, marker: Marker) -> int:
-    """Commit a marker on exactly the head that it was decided on; give its snapshot id.
+    """Commit a marker on exactly the head that it was decided on; return its snapshot id.
 
     Raises:
-        LostTurnError: main moved; decide again.
+        CommitConflictError: main moved; load the table again and decide again.
     """
     summary = summarize_marker(marker.kind, marker.states, marker.run_id, marker.extra)
     with translated_errors(f"writing the {marker.kind} snapshot"):
@@ -264,43 +271,48 @@ def publish_marker(store: TableStore, table: Table, marker: Marker) -> int:
 
 
 def drop_superseded_stage(store: TableStore, table_name: str, staged: Staged) -> None:
-    """Drop the branch of a superseded attempt; what is gone already is fine."""
+    """Drop the staging branch of a superseded attempt, if it is still there.
+
+    Raises:
+        CatalogUnavailableError: the branch stays; maintenance removes it later.
+    """
     table = store.find(table_name)
-    seen = table.metadata.refs.get(staged.attempt) if table else None
-    if table is None or seen is None:
+    branch = table.metadata.refs.get(staged.attempt) if table else None
+    if table is None or branch is None:
         return
     try:
         commits.commit(
             store.catalog,
             table,
-            commits.require_head(table, staged.attempt, seen.snapshot_id),
+            commits.require_head(table, staged.attempt, branch.snapshot_id),
             commits.drop_branch(staged.attempt),
         )
     except Exception as error:
         if not commits.is_definite_conflict(error):
             raise CatalogUnavailableError(
                 f"dropping branch {staged.attempt} of {table_name}: {error}",
-                "nothing is at risk: maintenance removes the branch later",
+                "no data is affected: maintenance removes the branch later",
             ) from error
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a decision comes to on one look at the table.
+    """A person's decision, worked out for one load of the table.
 
-    `base` is the state that it answers, None where there is none; `state` still has no batch id.
-    `told` goes into the summary, `first` into the same commit, before the snapshot.
+    `base` is the state that it replaces, None if there is none; `state` is the new one, still
+    without a batch id. `summary` goes into the snapshot's summary, `first` are updates before the
+    snapshot in the same commit, `text` describes the decision.
     """
 
     base: StreamState | None
     state: StreamState
     lost: Ranges | None = None
-    told: Mapping[str, str] = field(default_factory=dict)
+    summary: Mapping[str, str] = field(default_factory=dict)
     first: tuple[TableUpdate, ...] = ()
     text: str = ""
 
     def name(self, uuid: str, kind: str, stream: str, author: Author) -> str:
-        """Hash what makes a decision this one, so that a repetition is no other (I7)."""
+        """Return an id that is equal for a repetition of the same decision (I7)."""
         base = (self.base.epoch, self.base.batch) if self.base else None
         lost = encode_ranges(self.lost or {})
         parts = [uuid, stream, kind, author.by, author.reason, base, encode_state(self.state), lost]
@@ -310,17 +322,21 @@ class Choice:
 def record_decision(
     work: Workspace, kind: str, author: Author | None, decide: Callable[[History], Choice]
 ) -> Decision:
-    """Decide on a fresh look and commit on exactly that head, as often as it takes.
+    """Decide on a fresh load of the table and commit on exactly that head, with retries.
 
-    Where nothing is left to decide, this very decision may stand already: its answer was lost, or
-    somebody gave it twice. Without an author nothing is written, only shown.
+    If nothing is left to decide, the same decision by the same author is looked for on main: the
+    answer to its commit was lost, or it was submitted twice. Without an author nothing is written.
+
+    Raises:
+        NothingToDecideError: main needs no decision and has no such one.
+        CommitContentionError: other writers won every attempt.
     """
     stream = work.stream.stream
     if author is None:
         choice = decide(TableView(work.store, work.stream.table.name).history)
         return Decision(kind, choice.text + _describe(choice.state, choice.lost))
 
-    def turn() -> LedgerEntry:
+    def attempt() -> LedgerEntry:
         view = TableView(work.store, work.stream.table.name)
         table, history = view.table, view.history
         try:
@@ -332,7 +348,7 @@ def record_decision(
             return found
         own_id = choice.name(history.table_uuid, kind, stream, author)
         state = replace(choice.state, batch=own_id)
-        extra = _explain(stream, author) | {keys.BATCH_ID: own_id} | dict(choice.told)
+        extra = _explain(stream, author) | {keys.BATCH_ID: own_id} | dict(choice.summary)
         if choice.lost is not None:
             extra[keys.RANGES] = pack(encode_ranges(choice.lost))
         marker = Marker(kind, {stream: state}, history.head, work.run_id, extra, choice.first)
@@ -340,7 +356,7 @@ def record_decision(
         reach_failpoint("decide.before-commit")
         return LedgerEntry(publish_marker(work.store, table, marker), history.head, 0, summary)
 
-    entry = retry_commit(f"recording a {kind}", turn)
+    entry = retry_commit(f"recording a {kind}", attempt)
     reach_failpoint("decide.after-commit")
     archive_new_entries(work.store, TableView(work.store, work.stream.table.name).history)
     state = parse_state(entry.summary[keys.state_key(stream)])
@@ -349,16 +365,16 @@ def record_decision(
 
 
 def _describe(state: StreamState, lost: Ranges | None) -> str:
-    places = describe_ranges(lost or {})
-    text = f"lost for good: {places}, {count_offsets(lost or {})} offsets; " if places else ""
-    return f"{text}epoch {state.epoch}; reading goes on from {plain_offsets(state.offsets)}"
+    ranges = describe_ranges(lost or {})
+    text = f"lost for good: {ranges}, {count_offsets(lost or {})} offsets; " if ranges else ""
+    return f"{text}epoch {state.epoch}; reading continues at {plain_offsets(state.offsets)}"
 
 
 def _find_decision(history: History, stream: str, kind: str, author: Author) -> LedgerEntry | None:
-    """Find the newest decision of this kind by the same person for the same reason."""
-    wanted = _explain(stream, author) | {keys.KIND: kind}
+    """Return the newest decision of this kind by the same author with the same reason."""
+    expected = _explain(stream, author) | {keys.KIND: kind}
     for entry in walk_ancestors(history, beyond_metadata=False):
-        if wanted.items() <= entry.summary.items():
+        if expected.items() <= entry.summary.items():
             return entry
     return None
 

@@ -1,4 +1,4 @@
-"""STAGE: let Spark fill a branch, then distrust what it says."""
+"""STAGE: Spark fills a branch; then its rows are compared with the plan and the counters."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -51,18 +51,19 @@ DISTRIBUTION_MODE = "write.distribution-mode"
 
 
 MAX_LOOKUPS = 5
-"""So often a batch is read again for schema ids that the registry knows and nobody had chosen."""
+"""How often a batch is read again to look up schema ids that the first read did not expect."""
 
 
 def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
-    """Stage a plan on a fresh branch; a plan that is on main already stages nothing.
+    """Stage a plan on a new branch; a plan that is on main already stages nothing.
 
     Raises:
-        SupersededError: another run was faster; nothing was staged.
-        StageStaleError: a file, the table's layout or what schemas ask for changed since the plan.
-        RetentionGapError, TopicRecreatedError: Kafka changed under the plan.
-        ConservationError: the staged rows are not what Kafka delivered.
-        SparkUnavailableError, JobFailedError, StorageError: the job did not end well.
+        SupersededError: another run published first; nothing was staged.
+        StageStaleError: the stream file, the suite, the table's layout or the columns that schemas
+            require changed since the plan.
+        RetentionGapError, TopicRecreatedError: Kafka's topic changed since the plan.
+        ConservationError: the staged rows are not those that Kafka delivered.
+        SparkUnavailableError, JobFailedError, StorageError: the Spark job failed.
         RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: the batch waits.
     """
     view = TableView(work.store, plan.table)
@@ -72,28 +73,32 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
         return _found_published(plan, published)
     require_same_rules(work, plan)
     check_base(view.history, plan)
-    remembered = read_known_schema_ids(view.history, plan.stream)
+    expected_ids = read_known_schema_ids(view.history, plan.stream)
     return fill_branch(
-        work, plan, lambda: require_unchanged_source(work, plan), remembered, view=view
+        work, plan, lambda: require_unchanged_source(work, plan), expected_ids, view=view
     )
 
 
 def fill_branch(
     work: Workspace,
     plan: BatchPlan,
-    refuse_source: Callable[[], None],
-    remembered: Sequence[int] = (),
+    require_source: Callable[[], None],
+    expected_ids: Sequence[int] = (),
     *,
     beside: bool = False,
     view: TableView | None = None,
 ) -> Staged:
-    """Let Spark fill a fresh branch with the plan's ranges, and compare it with its counters.
+    """Let Spark fill a new branch with the plan's ranges, and compare the rows with its counters.
 
-    `refuse_source` looks at Kafka after the read: what changed meanwhile voids the stage.
-    `remembered` are schema ids that the batch will probably meet; `beside` as `name_branch` takes
-    it.
+    Args:
+        work: the stream with its table's columns.
+        plan: the ranges.
+        require_source: raises if Kafka's topic changed; called after the read.
+        expected_ids: schema ids that the batch's records probably carry.
+        beside: as in `name_branch`.
+        view: the table as the caller loaded it; loaded here otherwise.
     """
-    schemas = select_batch_schemas(work, plan, remembered)
+    schemas = select_batch_schemas(work, plan, expected_ids)
     views = iterate_views(view or TableView(work.store, plan.table))
     attempt, base_head, result = _run_attempt(work, plan, schemas, next(views), beside=beside)
     for _ in range(MAX_LOOKUPS):
@@ -104,7 +109,7 @@ def fill_branch(
         attempt, base_head, result = _run_attempt(work, plan, schemas, next(views), beside=beside)
     require_known_schema_ids(plan, result)
     require_reviewed_schemas(work, plan, result.value_schema_ids)
-    refuse_source()
+    require_source()
     if result.files:
         reach_failpoint("stage.before-files")
         stage_fast_path_files(work.store, plan, (attempt, base_head), result.files)
@@ -116,7 +121,7 @@ def fill_branch(
 def _run_attempt(
     work: Workspace, plan: BatchPlan, schemas: BatchSchemas, view: TableView, *, beside: bool
 ) -> tuple[str, int, StageResult]:
-    """Let Spark fill a fresh branch; give the branch, the head it began on, and the counts."""
+    """Let Spark fill a new branch; return the branch, main's head below it, and the counts."""
     reach_failpoint("stage.before-branch")
     attempt = name_branch(plan.stream, plan.base_epoch, beside=beside)
     view = create_branch_on(view, attempt)
@@ -127,12 +132,12 @@ def _run_attempt(
 
 
 def require_known_schema_ids(plan: BatchPlan, result: StageResult) -> None:
-    """Refuse a batch that names more unknown ids than a few reads could look up."""
+    """Raise if records still carry unknown schema ids after `MAX_LOOKUPS` reads."""
     if result.unknown_ids:
         raise UnknownSchemaIdError(
-            f"batch {plan.batch_id}: after {MAX_LOOKUPS} reads records still name new schema ids: "
+            f"batch {plan.batch_id}: after {MAX_LOOKUPS} reads records still carry new schema ids: "
             f"{result.unknown_ids}, first at partition and offset {result.unknown_first}",
-            "these are hardly values of a schema registry: read the topic by another `convert`",
+            "the values were probably not written with a schema registry: set another `convert`",
         )
 
 
@@ -143,7 +148,7 @@ def build_request(
     schemas: BatchSchemas | None = None,
     view: TableView | None = None,
 ) -> StageRequest:
-    """Write down what the Spark job needs, and no more."""
+    """Build the request of the Spark job `stage_batch`."""
     stream = work.stream
     schemas = select_batch_schemas(work, plan) if schemas is None else schemas
     metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
@@ -176,16 +181,17 @@ def build_request(
 
 
 def choose_write_options(stream: Stream) -> dict[str, str]:
-    """Keep Spark from sampling a sorted table's rows: that reads Kafka and counts a second time.
+    """Return Iceberg's write options, which keep Spark from reading Kafka twice.
 
-    Iceberg's default for sorted tables is `range`; here each task sorts what it writes.
+    Iceberg's default distribution for sorted tables, `range`, samples the rows first; here each
+    task sorts the rows that it writes.
     """
     given = stream.table.properties.get(DISTRIBUTION_MODE, "")
     return {"distribution-mode": "none" if given == "none" else "hash"}
 
 
 def compile_checks(work: Workspace) -> CompiledSuite:
-    """Compile the stream's suite; its metrics are counted while the rows are written."""
+    """Compile the stream's suite to metrics, which Spark counts while it writes the rows."""
     if work.suite_file is None:
         return CompiledSuite((), (), ())
     suite = load_suite(work.suite_file)
@@ -197,7 +203,7 @@ def compile_checks(work: Workspace) -> CompiledSuite:
 def assemble_staged(
     work: Workspace, plan: BatchPlan, result: StageResult, attempt: tuple[str, int]
 ) -> Staged:
-    """Compare the branch with the counters, and put both into the message."""
+    """Compare the branch with the counters, and build the message of the stage."""
     branch, base_head = attempt
     bad = result.rows_read - result.rows_good - result.rows_elsewhere
     own = count_own_records(work.stream.route, result.rows_read, result.rows_elsewhere)
@@ -232,12 +238,17 @@ def assemble_staged(
 def find_staged_snapshot(
     work: Workspace, plan: BatchPlan, result: StageResult, branch: str, base_head: int
 ) -> int | None:
-    """See that the branch holds exactly one snapshot with exactly the counted rows."""
+    """Return the staged snapshot, the branch's only one; None if the batch has no good row.
+
+    Raises:
+        StageLostError: the branch is gone.
+        ConservationError: it does not hold exactly the counted rows, each planned offset once.
+    """
     table = work.store.load(plan.table)
     ref = table.metadata.refs.get(branch)
     if ref is None:
         raise StageLostError(
-            f"batch {plan.batch_id}: branch {branch} of {plan.table} vanished while Spark wrote",
+            f"batch {plan.batch_id}: branch {branch} of {plan.table} was removed while Spark wrote",
             "run again: the next run plans and stages afresh",
         )
     if ref.snapshot_id == base_head and result.rows_good == 0:
@@ -259,7 +270,11 @@ def find_staged_snapshot(
 def _dead_letters_snapshot(
     work: Workspace, plan: BatchPlan, result: StageResult, branch: str
 ) -> int | None:
-    """See that the dead letters' branch holds exactly the counted letters."""
+    """Return the staged snapshot of the dead letters; None if the batch has none.
+
+    Raises:
+        ConservationError: it does not hold exactly the counted dead letters.
+    """
     if result.rows_dead == 0:
         return None
     name = dead_letters_name(plan.table)
@@ -271,14 +286,14 @@ def _dead_letters_snapshot(
     if snapshot is None or added != expected or result.rows_dead != expected:
         raise ConservationError(
             f"batch {plan.batch_id}: {expected} bad records were counted, but {name} branch "
-            f"{branch} holds {added} letters",
+            f"{branch} holds {added} dead letters",
             "nothing is visible; run again, and report this if it comes back",
         )
     return snapshot.snapshot_id
 
 
 def require_unchanged_source(work: Workspace, plan: BatchPlan) -> None:
-    """See after the read that topic, cluster and first offsets are still those of the plan (D3)."""
+    """Require after the read that topic, cluster and first offsets are those of the plan (D3)."""
     for topic, ranges in plan.offset_ranges.items():
         facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
         starts = [0] * len(facts.partitions)
@@ -298,7 +313,7 @@ def require_unchanged_source(work: Workspace, plan: BatchPlan) -> None:
 
 
 def _found_published(plan: BatchPlan, entry: LedgerEntry) -> Staged:
-    """Describe a batch that is on main already: the following steps only confirm it."""
+    """Return the message for a batch that is on main already; the next steps only confirm it."""
     summary = entry.summary
     return Staged(
         stream=plan.stream,
@@ -318,33 +333,33 @@ _NOTHING_PLANNED = OffsetRange(0, 0)
 
 
 Seen = dict[tuple[str, int], NDArray[np.bool_]]
-"""Per partition one flag for each planned offset: is it staged?"""
+"""Per topic and partition one flag for each planned offset: whether a staged row has it."""
 
 
 def require_exact_offsets(table: Table, snapshot_id: int, plan: BatchPlan) -> None:
-    """Read the coordinates of the staged rows and refuse what is outside or there twice.
+    """Read the offsets of the staged rows, and raise if one is not planned or staged twice.
 
     Counters cannot prove it: offsets 0, 0, 3, 3 have the count, ends and sum of 0, 1, 2, 3.
 
     Raises:
-        ConservationError: an offset lies outside its range or is there twice.
+        ConservationError: an offset lies outside its range, or two rows have it.
     """
     seen: Seen = {}
     with translated_errors(f"reading staged rows of {table.name()}"):
         for coordinates in iterate_coordinates(table, snapshot_id):
             for topic, partition, offsets in split_coordinates(coordinates):
-                _mark(seen, plan, (topic, partition), offsets)
+                _flag(seen, plan, (topic, partition), offsets)
 
 
-def _mark(seen: Seen, plan: BatchPlan, place: tuple[str, int], offsets: NDArray[np.int64]) -> None:
-    """Mark offsets as seen; refuse them outside the range or where a mark is already."""
-    topic, partition = place
+def _flag(seen: Seen, plan: BatchPlan, key: tuple[str, int], offsets: NDArray[np.int64]) -> None:
+    """Flag offsets of one topic and partition; raise outside its range or if flagged before."""
+    topic, partition = key
     ranges: Mapping[int, OffsetRange] = plan.offset_ranges.get(topic, {})
     planned = ranges.get(partition, _NOTHING_PLANNED)
     outside = int(offsets.min()) < planned.start or int(offsets.max()) >= planned.end
     doubled = 0
     if not outside:
-        flags = seen.setdefault(place, np.zeros(planned.width, dtype=np.bool_))
+        flags = seen.setdefault(key, np.zeros(planned.width, dtype=np.bool_))
         before = int(np.count_nonzero(flags))
         flags[offsets - planned.start] = True
         doubled = before + len(offsets) - int(np.count_nonzero(flags))

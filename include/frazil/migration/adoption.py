@@ -83,7 +83,9 @@ def adopt_table(
         text = describe_adoption(topic.topic, adoption, topic.partitions)
         text += _warn_of_partitions(work, table)
         told = {keys.ADOPTED: adoption.encode()}
-        return Choice(base=None, state=_begin(topic, adoption), told=told, first=first, text=text)
+        return Choice(
+            base=None, state=_begin(topic, adoption), summary=told, first=first, text=text
+        )
 
     return record_decision(work, keys.ADOPT, author, decide)
 

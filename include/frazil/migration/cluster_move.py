@@ -99,7 +99,7 @@ def _decide(work: Workspace, request: MoveRequest, history: History) -> Choice:
         parts = told.setdefault(each.topic, {})
         parts[str(each.partition)] = [each.old_next, each.new_next, each.evidence]
     moved = {"from": base.cluster_id, "to": state.cluster_id, "partitions": told}
-    return Choice(base, state, told={keys.MOVED: json.dumps(moved, separators=(",", ":"))})
+    return Choice(base, state, summary={keys.MOVED: json.dumps(moved, separators=(",", ":"))})
 
 
 def _find_point(work: Workspace, history: History) -> RecoveryPoint:

@@ -120,7 +120,7 @@ def test_a_verdict_on_another_attempt_publishes_nothing(lake: Lake, work: Worksp
     ("changes", "lost"),
     [
         ({"snapshot_id": None}, "counts 5 rows that no branch"),
-        ({"rows_written": 3, "rows_quarantined": 2}, "counts 2 letters that no branch"),
+        ({"rows_written": 3, "rows_quarantined": 2}, "counts 2 dead letters that no branch"),
     ],
     ids=["rows", "dead letters"],
 )

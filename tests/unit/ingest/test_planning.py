@@ -141,13 +141,13 @@ def test_a_plan_says_whether_more_waits_behind_it() -> None:
     ("changes", "error", "word"),
     [
         ({"cluster_id": "other"}, errors.ClusterChangedError, "cluster other"),
-        ({"topic": "other"}, errors.TopicChangedError, "the ledger has read orders"),
+        ({"topic": "other"}, errors.TopicChangedError, "the table was filled from orders"),
         ({"topic_id": "other"}, errors.TopicRecreatedError, "deleted and created again"),
         ({"partitions": (PartitionOffsets(0, 8),)}, errors.PartitionsShrankError, "1 partitions"),
         (
             {"partitions": (PartitionOffsets(0, 8), PartitionOffsets(0, 4))},
             errors.OffsetsWentBackError,
-            "orders-1: Kafka ends at offset 4, the ledger has read to 5",
+            "orders-1: Kafka ends at offset 4, earlier batches read to 5",
         ),
         (
             {"partitions": (PartitionOffsets(5, 8), PartitionOffsets(7, 9))},

@@ -384,7 +384,7 @@ def test_a_branch_that_somebody_moved_is_a_lost_stage(lake: Lake) -> None:
     table = lake.table
     table.append(rows_of(table, plan), branch=staged.attempt)
 
-    with pytest.raises(StageLostError, match="gone or moved"):
+    with pytest.raises(StageLostError, match="gone or was moved"):
         lake.publish(plan, staged)
 
 
