@@ -326,10 +326,6 @@ def record_decision(
 
     If nothing is left to decide, the same decision by the same author is looked for on main: the
     answer to its commit was lost, or it was submitted twice. Without an author nothing is written.
-
-    Raises:
-        NothingToDecideError: main needs no decision and has no such one.
-        CommitContentionError: other writers won every attempt.
     """
     stream = work.stream.stream
     if author is None:
