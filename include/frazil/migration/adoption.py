@@ -83,9 +83,7 @@ def adopt_table(
         text = describe_adoption(topic.topic, adoption, topic.partitions)
         text += _warn_of_partitions(work, table)
         told = {keys.ADOPTED: adoption.encode()}
-        return Choice(
-            base=None, state=_begin(topic, adoption), summary=told, first=first, text=text
-        )
+        return Choice(None, _begin(topic, adoption), summary=told, first=first, text=text)
 
     return record_decision(work, keys.ADOPT, author, decide)
 
