@@ -1,4 +1,4 @@
-"""Rewrite one table's small files, or its many manifests; its rows stay what they are.
+"""Rewrite one table's small files, or its many manifests; rows stay the same.
 
 spark-submit spark_jobs/compact_table.py request.json result.json
 """
@@ -12,7 +12,7 @@ from frazil_spark.table_procedures import apply_session_conf, call_procedure, re
 
 
 def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:
-    """Commit rewritten files as a `replace`; appends that land meanwhile stay."""
+    """Commit rewritten files as a `replace` snapshot; concurrent appends stay."""
     apply_session_conf(spark, request)
     if request.action == "manifests":
         return rewrite_manifests(spark, request)
@@ -22,7 +22,7 @@ def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:
 def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
     """Bin-pack small files to the target size, by partition; each is in the table's order.
 
-    One group at a time: on a small server the rewrite must leave cores to the next batch.
+    One group at a time, so that a rewrite on a small server leaves cores to the next batch.
     """
     options = {
         "target-file-size-bytes": str(request.target_bytes),
@@ -43,7 +43,7 @@ def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
 
 
 def rewrite_manifests(spark: SparkSession, request: TableRequest) -> TableResult:
-    """Merge many small manifests into few."""
+    """Merge many small manifests into a few."""
     rows = call_procedure(spark, request, "rewrite_manifests", {"use_caching": "false"})
     return TableResult(counts=read_counts(rows[0]))
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.ingest.messages import StageRequest
 from frazil.recovery.messages import Differences
 from frazil.schemas.column_decoding import value_path
-from frazil_spark.decode.frame import GOOD, KAFKA, forms_of
+from frazil_spark.decode.frame import GOOD, KAFKA, read_decode_options
 from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
@@ -24,7 +24,10 @@ def compare_range(spark: SparkSession, request: StageRequest) -> Differences:
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
     decoded = decode(
-        read_ranges(spark, request), request.convert, request.columns, forms=forms_of(request)
+        read_ranges(spark, request),
+        request.convert,
+        request.columns,
+        options=read_decode_options(request),
     )
     values = [F.expr(value_path(column)).alias(column.name) for column in decoded.columns]
     names = [column.name for column in decoded.columns]

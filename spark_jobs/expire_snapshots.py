@@ -1,4 +1,4 @@
-"""Expire exactly the snapshots of a request, and delete the files that only they used.
+"""Expire the snapshots that a request lists, and delete the files that only they used.
 
 spark-submit spark_jobs/expire_snapshots.py request.json result.json
 """
@@ -22,10 +22,9 @@ _LONG_AGO_MS = 0
 
 
 def expire_snapshots(spark: SparkSession, request: TableRequest) -> TableResult:
-    """Expire by id; survivors keep their parent ids, unlike with PyIceberg's expiry.
+    """Expire by id; remaining snapshots keep their parent ids, unlike with PyIceberg's expiry.
 
-    `older_than` lies in 1970: beside the ids the procedure would else take everything that is
-    five days old.
+    `older_than` is in 1970: by default the procedure would also expire all that is five days old.
     """
     apply_session_conf(spark, request)
     totals: Counter[str] = Counter()
@@ -53,13 +52,13 @@ def expire_snapshots(spark: SparkSession, request: TableRequest) -> TableResult:
 
 
 def split_ids(snapshot_ids: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Keep each statement short."""
+    """Yield ids in groups that keep each statement short."""
     for start in range(0, len(snapshot_ids), IDS_PER_CALL):
         yield snapshot_ids[start : start + IDS_PER_CALL]
 
 
 def measure_stored(spark: SparkSession, request: TableRequest) -> tuple[int, int]:
-    """Count and weigh the data files that any snapshot uses."""
+    """Return the number and the bytes of the data files that any snapshot uses."""
     files = spark.table(f"{request.catalog}.{request.table}.all_data_files")
     distinct = files.select("file_path", "file_size_in_bytes").distinct()
     row = distinct.selectExpr("count(1)", "coalesce(sum(file_size_in_bytes), 0)").collect()[0]

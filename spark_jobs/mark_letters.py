@@ -1,4 +1,4 @@
-"""Write into dead letters which redrive brought them back: for people, not for the ledger.
+"""Write into dead letters which redrive resolved them; the ledger does not depend on it.
 
 spark-submit spark_jobs/mark_letters.py request.json result.json
 """
@@ -7,16 +7,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.recovery.messages import MarkRequest, MarkResult
-from frazil_spark.decode.sources import name_letters
+from frazil_spark.decode.sources import select_record_keys
 from frazil_spark.job import run_job
 
 
 def mark_letters(spark: SparkSession, request: MarkRequest) -> MarkResult:
-    """Set `resolved_by` of the named letters; no row is added or taken."""
+    """Set `resolved_by` of the requested dead letters; no row is added or removed."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
-    # Spark overrates what runs spread to, and would shuffle the letters with their values.
-    F.broadcast(name_letters(spark, request.marks)).createOrReplaceTempView("resolved_letters")
+    # Spark overestimates the exploded offsets, and would shuffle dead letters with their values.
+    F.broadcast(select_record_keys(spark, request.marks)).createOrReplaceTempView(
+        "resolved_letters"
+    )
     spark.sql(
         f"""
         MERGE INTO {request.catalog}.{request.table} AS letter

@@ -1,4 +1,4 @@
-"""Decode dead letters again, and stage those that are good by now on a branch.
+"""Decode dead letters again, and stage those that now decode on a branch.
 
 spark-submit spark_jobs/redrive_letters.py request.json result.json
 """
@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.failpoints import reach_failpoint
 from frazil.recovery.messages import RedriveRequest, RedriveResult
-from frazil_spark.decode.frame import GOOD, Decoded, forms_of
-from frazil_spark.decode.sources import read_letters
+from frazil_spark.decode.frame import GOOD, Decoded, read_decode_options
+from frazil_spark.decode.sources import read_dead_letters
 from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
 from frazil_spark.metrics import read_partitions
@@ -19,11 +19,14 @@ from stage_batch import append_good_rows
 
 
 def redrive_letters(spark: SparkSession, request: RedriveRequest) -> RedriveResult:
-    """Append the letters that decode to the branch; count the others by their reason of today."""
+    """Append dead letters that decode to the branch; count the others by their current reason."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
     decoded = decode(
-        read_letters(spark, request), request.convert, request.columns, forms=forms_of(request)
+        read_dead_letters(spark, request),
+        request.convert,
+        request.columns,
+        options=read_decode_options(request),
     )
     if request.dry_run:
         return preview(decoded)
@@ -36,7 +39,7 @@ def redrive_letters(spark: SparkSession, request: RedriveRequest) -> RedriveResu
 
 
 def preview(decoded: Decoded) -> RedriveResult:
-    """Count what decodes and what does not; write nothing."""
+    """Count dead letters that decode and that do not; write nothing."""
     outcomes = count_outcomes(decoded)
     return RedriveResult(
         rows_read=sum(outcomes.values()),
@@ -50,20 +53,20 @@ def preview(decoded: Decoded) -> RedriveResult:
 
 
 def count_outcomes(decoded: Decoded) -> dict[str | None, int]:
-    """Count records by their reason of today, None for good ones.
+    """Count records by their current reason, None for good ones.
 
-    `observe()` keeps the decode from being repeated. What it observes is not read: where nothing
-    passes a filter behind it, Spark forgets the whole plan, and the metrics with it.
+    `observe()` prevents a second decode. Its metrics are not read: where no row passes a filter
+    behind it, Spark prunes the whole plan, and the metrics with it.
     """
-    held = decoded.frame.observe(Observation(), F.count(F.lit(1)).alias("read"))
+    observed = decoded.frame.observe(Observation(), F.count(F.lit(1)).alias("read"))
     reason = F.when(~F.col(GOOD), F.expr(decoded.reason)).alias("reason")
-    return {row["reason"]: row["count"] for row in held.groupBy(reason).count().collect()}
+    return {row["reason"]: row["count"] for row in observed.groupBy(reason).count().collect()}
 
 
 def describe(
     request: RedriveRequest, observed: Mapping[str, int | None], failing: dict[str, int]
 ) -> RedriveResult:
-    """Put the counters into the result."""
+    """Build the result from the counters."""
     return RedriveResult(
         rows_read=observed["read"] or 0,
         rows_good=observed["good"] or 0,

@@ -11,10 +11,10 @@ from frazil_spark.table_procedures import apply_session_conf, call_procedure, wr
 
 
 def remove_orphans(spark: SparkSession, request: TableRequest) -> TableResult:
-    """Take what is older than `older_than_ms` and no snapshot, branch or metadata log names.
+    """Remove files older than `older_than_ms` that no snapshot, branch or metadata log references.
 
-    The procedure itself refuses an age below 24 hours. A file that differs from a live one by the
-    scheme of its address only fails the job: the strictest of the procedure's modes.
+    The procedure itself refuses an age below 24 hours. A file whose path differs from a live one by
+    scheme or authority only fails the job: that is the strictest of the procedure's modes.
     """
     apply_session_conf(spark, request)
     rows = call_procedure(

@@ -19,18 +19,18 @@ from frazil.quality.sql import write_count
 from frazil.schemas.wire_format import Part
 from frazil.streams.models import Errors
 from frazil.streams.routes import count_own_records
-from frazil_spark.decode.frame import KAFKA, VALUE, Decoded, forms_of
+from frazil_spark.decode.frame import KAFKA, VALUE, Decoded, read_decode_options
 from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
 from frazil_spark.decode.wire_format import read_ids
 from frazil_spark.fast_path.writer import (
     carried_columns,
     ends_workers,
-    include_sure,
-    write_directly,
+    include_fast_path_rows,
+    write_fast_path,
 )
 from frazil_spark.job import run_job
-from frazil_spark.metrics import count_metrics, read_files, read_partitions, read_unnamed
+from frazil_spark.metrics import count_metrics, read_files, read_partitions, read_unmapped_fields
 
 _COUNTS = 3
 
@@ -40,7 +40,10 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
     decoded = decode(
-        read_ranges(spark, request), request.convert, request.columns, forms=forms_of(request)
+        read_ranges(spark, request),
+        request.convert,
+        request.columns,
+        options=read_decode_options(request),
     )
     reach_failpoint("stage.before-write")
     observed = append_rows(spark, decoded, request)
@@ -54,7 +57,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     )
     unknown = {frame.part: read_ids(observed[f"{frame.part}_unknown"]) for frame in decoded.wires}
     rows_dead = 0
-    if not any(unknown.values()) and should_keep_letters(request, records):
+    if not any(unknown.values()) and should_quarantine(request, records):
         rows_dead = append_dead_letters(spark, decoded, request)
     return StageResult(
         rows_read=read,
@@ -73,7 +76,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         value_schema_ids=read_ids(observed.get("value_ids")),
         unknown_ids={part: ids for part, ids in unknown.items() if ids},
         unknown_first=find_first_unknown(unknown, observed),
-        unnamed_fields=read_unnamed(observed),
+        unnamed_fields=read_unmapped_fields(observed),
     )
 
 
@@ -90,30 +93,36 @@ def list_schema_ids(decoded: Decoded, observed: dict[str, Any]) -> tuple[int, ..
 
 
 def append_rows(spark: SparkSession, decoded: Decoded, request: StageRequest) -> dict[str, Any]:
-    """Append the good rows, by Python workers too where the request allows it and they can."""
-    directly = decode_directly(spark, request)
-    if directly is not None:
+    """Append the good rows, on the fast path where the request allows it and workers succeed."""
+    on_fast_path = decode_with_fast_path(spark, request)
+    if on_fast_path is not None:
         try:
-            return append_good_rows(directly, request)
+            return append_good_rows(on_fast_path, request)
         except PySparkException as error:
-            # A worker may be killed, or missing; what else went wrong shows itself once more.
+            # A worker may be missing or killed. Any other fault occurs again without workers.
             name = type(error).__name__
-            sys.stdout.write(f"Python workers gave up ({name}): Spark writes all rows\n")
-    return append_good_rows(decoded, request.model_copy(update={"direct": None}))
+            sys.stdout.write(
+                f"Python workers failed ({name}): Spark writes all rows of this batch\n"
+            )
+    return append_good_rows(decoded, request.model_copy(update={"fast_path": None}))
 
 
-def decode_directly(spark: SparkSession, request: StageRequest) -> Decoded | None:
-    """Let workers write what is sure on the way to the decode, where the request allows it."""
-    if request.direct is None or not ends_workers(spark):
+def decode_with_fast_path(spark: SparkSession, request: StageRequest) -> Decoded | None:
+    """Decode with workers that write fast-path rows first; None where the request excludes it."""
+    if request.fast_path is None or not ends_workers(spark):
         return None
-    records = write_directly(read_ranges(spark, request), request)
-    carried, forms = carried_columns(records), forms_of(request)
-    return include_sure(decode(records, request.convert, request.columns, carried, forms), request)
+    records = write_fast_path(read_ranges(spark, request), request)
+    carried, options = carried_columns(records), read_decode_options(request)
+    return include_fast_path_rows(
+        decode(records, request.convert, request.columns, carried, options), request
+    )
 
 
 def append_good_rows(decoded: Decoded, request: StageRequest) -> dict[str, Any]:
     """Append to the branch, counting on the way."""
-    counts = 1 if request.direct else _COUNTS  # each pass of workers that write would write again
+    counts = (
+        1 if request.fast_path else _COUNTS
+    )  # each pass of workers that write would write again
     select = partial(select_good_rows, decoded, request)
     return append_and_count(select, f"{request.catalog}.{request.table}", request, counts)
 
@@ -121,19 +130,19 @@ def append_good_rows(decoded: Decoded, request: StageRequest) -> dict[str, Any]:
 def append_and_count(
     select: Callable[[Observation], DataFrame], table: str, request: StageRequest, counts: int
 ) -> dict[str, Any]:
-    """Append to the branch, and give the counters of the pass that wrote.
+    """Append to the branch, and return the counters of the pass that wrote.
 
-    Spark Connect sends none where they are a tenth of a second late, as on a busy machine
-    (`Observation.getRowOrEmpty`, 4.1). What is read is bounded and decodes the same each time, so
-    they are counted again, without writing.
+    Spark Connect sends no counters if they are a tenth of a second late, as on a busy machine
+    (`Observation.getRowOrEmpty`, 4.1). The input is bounded and decodes the same each time, so they
+    are then counted again, without writing.
 
     Raises:
-        RuntimeError: none came again and again; the branch is dropped, the batch staged again.
+        RuntimeError: no attempt returned counters; the next run stages the batch again.
     """
-    for turn in range(counts):
+    for attempt in range(counts):
         observation = Observation()
         rows = select(observation)
-        if turn == 0:
+        if attempt == 0:
             write(rows, table, request)
         else:
             sys.stdout.write(
@@ -150,34 +159,36 @@ def append_and_count(
 def select_good_rows(
     decoded: Decoded, request: StageRequest, observation: Observation
 ) -> DataFrame:
-    """Count every record, then keep the good ones.
+    """Count every record, then select the good ones.
 
-    `observe()` stands between the decode and the filter: there it sees every record, and it keeps
-    the optimizer from repeating the decode in each expression behind it.
+    `observe()` stands between decode and filter: it counts every record there, and prevents the
+    optimizer from repeating the decode in each expression behind it.
     """
     counted = decoded.frame.observe(observation, *count_metrics(decoded, request))
     return decoded.select_values(counted.where(decoded.unwritten))
 
 
-def should_keep_letters(request: StageRequest, records: BadRecords) -> bool:
-    """Keep letters only where the batch may pass: a bad rollout must not fill the table (A11)."""
+def should_quarantine(request: StageRequest, records: BadRecords) -> bool:
+    """Return whether to write dead letters: only if the batch may pass its error budget (A11)."""
     errors = Errors.model_validate(request.errors)
     allowed = request.waived or explain_excess(errors, records) is None
     return allowed and dispose(errors, records).quarantined > 0
 
 
 def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageRequest) -> int:
-    """Read the range again, keep only what is bad, and give the count of letters."""
+    """Read the range again, append the bad records as dead letters, and return their count."""
     table = f"{request.catalog}.{request.dead_letters_table}"
     spark.sql(f"ALTER TABLE {table} CREATE BRANCH `{request.branch}`")
-    select = partial(select_letters, decoded, request)
+    select = partial(select_dead_letters, decoded, request)
     count = int(append_and_count(select, table, request, _COUNTS)["dead"])
     reach_failpoint("stage.after-dead-letters")
     return count
 
 
-def select_letters(decoded: Decoded, request: StageRequest, observation: Observation) -> DataFrame:
-    """Keep what is bad, whole; here too `observe()` keeps the decode out of the filter."""
+def select_dead_letters(
+    decoded: Decoded, request: StageRequest, observation: Observation
+) -> DataFrame:
+    """Select the bad records, whole; `observe()` again prevents a second decode in the filter."""
     counted = decoded.frame.observe(observation, F.expr(write_count(decoded.bad)).alias("dead"))
     return counted.where(decoded.bad).select(
         KAFKA,
@@ -193,7 +204,7 @@ def select_letters(decoded: Decoded, request: StageRequest, observation: Observa
 
 
 def write(rows: DataFrame, table: str, request: StageRequest) -> None:
-    """Append to the branch by its identifier: the `branch` option would write to main."""
+    """Append to the branch by its identifier, since the `branch` option would write to main."""
     writer = rows.writeTo(f"{table}.branch_{request.branch}")
     for key, value in request.write_options.items():
         writer = writer.option(key, value)

@@ -29,7 +29,7 @@ RequestMessage = TypeVar("RequestMessage", bound=Message)
 RETRIES = 4
 
 
-SHARED_SECONDS = 1800
+SESSION_SECONDS = 1800
 
 
 MAX_BACKOFF_MS = 2000
@@ -38,7 +38,7 @@ MAX_BACKOFF_MS = 2000
 def run_job(
     action: Callable[[SparkSession, RequestMessage], Message], request: type[RequestMessage]
 ) -> None:
-    """Run `action` on the request file and leave its result, or its error, in the result file."""
+    """Run `action` on the request file and write its result, or its error, to the result file."""
     request_path, result_path = (Path(argument) for argument in sys.argv[1:3])
     try:
         message = request.parse(request_path.read_text())
@@ -51,19 +51,19 @@ def run_job(
         sys.exit(1)
     result_path.write_text(result.encode())
     if not is_remote():
-        _leave_cpu(session, result_path)
+        _write_cpu_time(session, result_path)
     sys.stdout.flush()
     # The interpreter's own shutdown waits for gRPC threads; the result is on disk already.
     session.stop()
 
 
 def is_remote() -> bool:
-    """Say whether this is a client of a Connect server; else the application is ours."""
+    """Return whether this is a client of a Connect server, not an application of its own."""
     return bool(os.environ.get("SPARK_REMOTE"))
 
 
 def _watched_cluster(session: SparkSession, result_path: Path) -> AbstractContextManager[None]:
-    """End with an error where the driver would wait for executors that never come."""
+    """Exit with an error where the driver would wait forever for executors."""
 
     def give_up(why: str) -> None:
         result_path.write_text(encode_job_error(TimeoutError(why)))
@@ -72,20 +72,20 @@ def _watched_cluster(session: SparkSession, result_path: Path) -> AbstractContex
     return watched_executors(session.sparkContext, give_up)
 
 
-def _leave_cpu(session: SparkSession, result_path: Path) -> None:
-    """Say beside the result what the executors used."""
-    from frazil.spark.submit import CPU_SUFFIX  # noqa: PLC0415 - no part of Connect
+def _write_cpu_time(session: SparkSession, result_path: Path) -> None:
+    """Write the executors' CPU time to a file beside the result."""
+    from frazil.spark.submit import CPU_SUFFIX  # noqa: PLC0415 - not for Connect
 
     result_path.with_suffix(CPU_SUFFIX).write_text(str(read_cpu_ms(session.sparkContext)))
 
 
 def open_session(request: Message) -> SparkSession:
-    """Open a session on the Connect server, or the application's own session."""
+    """Open a session on the Connect server, or return the application's own session."""
     remote = os.environ.get("SPARK_REMOTE")
     if not remote:
         return SparkSession.builder.getOrCreate()
     if isinstance(request, StageRequest) and needs_workers(request):
-        # Spark opens a catalog once per session: other settings need another one.
+        # Spark opens a catalog once per session: other settings need another session.
         settings = f"{request.catalog} {request.table} {sorted(request.session_conf.items())}"
         address = share_session(remote, request.stream, time.time(), settings)
         session: SparkSession = SparkSession.builder.remote(address).create()
@@ -97,23 +97,23 @@ def open_session(request: Message) -> SparkSession:
 
 
 def needs_workers(request: StageRequest) -> bool:
-    """Say whether Python workers will run for a request."""
+    """Return whether Python workers will run for a request."""
     wires = (request.wire, request.key.wire if request.key else None)
-    return request.direct is not None or any(w and w.format == "protobuf" for w in wires)
+    return request.fast_path is not None or any(w and w.format == "protobuf" for w in wires)
 
 
 def share_session(remote: str, stream: str, now: float, settings: str = "") -> str:
-    """Name one session for a stream's batches of half an hour, in the server's address.
+    """Return the server's address with one session id for a stream's batches of half an hour.
 
-    Spark keeps a thread, and their daemon for a while, for each session that had Python workers.
-    The server forgets a session that was idle for an hour and never takes its name again.
+    For each session that had Python workers Spark keeps a thread, and for a while their daemon. The
+    server closes a session that was idle for an hour, and never accepts its id again.
     """
-    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{stream} {now // SHARED_SECONDS:.0f} {settings}")
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{stream} {now // SESSION_SECONDS:.0f} {settings}")
     return f"{remote if ';' in remote else remote.rstrip('/') + '/'};session_id={name}"
 
 
 def _limit_retries(session: SparkSession) -> None:
-    """Give up on a server that is gone within seconds; the next task tries again."""
+    """Stop retrying an unreachable server within seconds; the next task tries again."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - connect only
 
     client = session.client  # type: ignore[operator]  # PySpark's wrapped property has no type
@@ -121,7 +121,7 @@ def _limit_retries(session: SparkSession) -> None:
 
 
 def _interrupt_on_sigterm(session: SparkSession) -> None:
-    """Stop the server's work when the task is stopped, so that no operation runs on alone."""
+    """Interrupt the server's operations when the task is stopped."""
     tag = f"frazil-{uuid.uuid4()}"
     if is_remote():
         session.addTag(tag)
@@ -137,28 +137,28 @@ def _interrupt_on_sigterm(session: SparkSession) -> None:
 DEFAULT_WAIT_SECONDS = 300
 
 
-NOBODY = "no executor works for this job"
+NO_EXECUTORS = "no executor works for this job"
 
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 @contextmanager
 def watched_executors(context: SparkContext, give_up: Callable[[str], None]) -> Iterator[None]:
-    """Call `give_up` if work waits inside and no executor has been there for so long.
+    """Call `give_up` if stages are active and no executor was registered for a time.
 
-    Spark itself would wait for ever: for workers that are gone, or for a queue that is full.
+    Spark itself would wait forever, for lost workers or in a full queue.
     """
     done = threading.Event()
     patience = float(os.environ.get(WAIT_VARIABLE) or DEFAULT_WAIT_SECONDS)
 
     def watch() -> None:
         seen = time.monotonic()
-        while not done.wait(_LOOK_SECONDS):
+        while not done.wait(_POLL_SECONDS):
             if count_executors(context) > 0 or not context.statusTracker().getActiveStageIds():
                 seen = time.monotonic()
             elif time.monotonic() - seen > patience:
-                give_up(f"{NOBODY}: none of {context.master} for {patience:.0f} s")
+                give_up(f"{NO_EXECUTORS}: none of {context.master} for {patience:.0f} s")
                 return
 
     watcher = threading.Thread(target=watch, daemon=True)
@@ -173,19 +173,19 @@ def watched_executors(context: SparkContext, give_up: Callable[[str], None]) -> 
 
 
 def count_executors(context: SparkContext) -> int:
-    """Count the executors that are there; the driver is the one more that Spark lists."""
+    """Return the number of registered executors; Spark's list contains the driver as well."""
     return int(_scala(context).getExecutorMemoryStatus().size()) - 1
 
 
 def read_cpu_ms(context: SparkContext) -> int:
-    """Sum up the CPU time of all tasks, ms; Python workers are not in it."""
+    """Return the CPU time of all tasks in ms, without Python workers."""
     scala = _scala(context)
-    gateway: Any = context._gateway  # noqa: SLF001 - no public way to the JVM
+    gateway: Any = context._gateway  # noqa: SLF001 - no public access to the JVM
     scala.listenerBus().waitUntilEmpty()
-    nothing = gateway.jvm.java.util.ArrayList()
+    no_filter = gateway.jvm.java.util.ArrayList()
     quantiles = gateway.new_array(gateway.jvm.double, 0)
     without = (False, False)  # no details of tasks, no summaries of them
-    stages = scala.statusStore().stageList(nothing, *without, quantiles, nothing)
+    stages = scala.statusStore().stageList(no_filter, *without, quantiles, no_filter)
     nanoseconds = (stages.apply(index).executorCpuTime() for index in range(stages.size()))
     return int(sum(nanoseconds)) // 1_000_000
 

@@ -15,11 +15,11 @@ from frazil_spark.decode.values import MAX_NAMES
 from frazil_spark.decode.wire_format import count_ids
 from frazil_spark.fast_path.preaggregation import name_sums
 from frazil_spark.fast_path.worker import FILE, SHIFTS, WEIGHT
-from frazil_spark.fast_path.writer import choose_step
+from frazil_spark.fast_path.writer import choose_sample_step
 
 
 def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
-    """List the aggregates: totals, records per partition, and the suite's metrics."""
+    """List the aggregates: totals, records by partition, and the suite's metrics."""
     totals = {
         "read": write_count("true"),
         "good": write_count(GOOD),
@@ -31,28 +31,28 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
     if request.late_before_ms is not None:
         late = f"unix_millis(_kafka.timestamp) < {request.late_before_ms}"
         totals["late"] = write_count(late, f"NOT {decoded.elsewhere}")
-    if request.direct is not None:
+    if request.fast_path is not None:
         totals["files"] = f"array_join(collect_list({FILE}), '\\n')"
     for frame in decoded.wires:
         totals |= count_ids(frame, GOOD)
         if frame.part == "value":
-            totals["put_aside"] = write_count(frame.put_aside_sql(), f"NOT {decoded.elsewhere}")
-    totals |= count_unnamed(decoded, request)
+            totals["put_aside"] = write_count(frame.quarantined_sql(), f"NOT {decoded.elsewhere}")
+    totals |= count_unmapped_fields(decoded, request)
     for name, condition in _partition_conditions(request):
         totals |= {
             f"read_{name}": write_count(condition),
             f"good_{name}": write_count(condition, GOOD),
         }
     counted = totals | request.metrics
-    if request.direct is not None:
-        counted = {name: _weigh(sql, request) for name, sql in counted.items()}
+    if request.fast_path is not None:
+        counted = {name: _apply_weights(sql, request) for name, sql in counted.items()}
     return [F.expr(sql).alias(name) for name, sql in counted.items()]
 
 
-def _weigh(sql: str, request: StageRequest) -> str:
-    """Let a row of those that stand for others count for all of them."""
-    landmarks = request.direct.landmarks if request.direct else None
-    for name in landmarks.sums if landmarks else ():
+def _apply_weights(sql: str, request: StageRequest) -> str:
+    """Rewrite a counter so that a row counts as often as its weight says."""
+    cut_points = request.fast_path.cut_points if request.fast_path else None
+    for name in cut_points.sums if cut_points else ():
         path = value_path(parse_column(name, request.columns[name]))
         sql = write_weighted_sum(sql, path, *map(quote_name, name_sums(name)))
     return write_weighted_count(sql, WEIGHT)
@@ -67,14 +67,14 @@ def _partition_conditions(request: StageRequest) -> Iterator[tuple[str, str]]:
 
 
 def read_files(observed: Mapping[str, str | int | None]) -> tuple[str, ...]:
-    """Read the paths of the files that workers wrote."""
+    """Return the paths of the files that workers wrote."""
     return tuple(path for path in str(observed.get("files") or "").split("\n") if path)
 
 
 def read_partitions(
     request: StageRequest, observed: Mapping[str, int | None]
 ) -> tuple[PartitionCount, ...]:
-    """Read the counters per partition back from the observation."""
+    """Return the counters of each partition from the observation."""
     return tuple(
         PartitionCount(
             topic=topic,
@@ -87,19 +87,19 @@ def read_partitions(
     )
 
 
-def count_unnamed(decoded: Decoded, request: StageRequest) -> dict[str, str]:
-    """Write the aggregate that lists the names in the order of the alphabet."""
-    if not decoded.unnamed:
+def count_unmapped_fields(decoded: Decoded, request: StageRequest) -> dict[str, str]:
+    """Write the aggregate that lists unmapped fields of sampled records, in alphabetical order."""
+    if not decoded.unmapped_fields:
         return {}
-    # The offset first: the rest is worked out for the sampled records alone.
-    place = "_kafka.offset"
-    mixed = " ^ ".join([place, *(f"shiftright({place}, {bits})" for bits in SHIFTS)])
-    sampled = f"({mixed}) % {choose_step(request)} = 0 AND {GOOD}"
-    names = f"collect_set(CASE WHEN {sampled} THEN {decoded.unnamed} END)"
+    # The offset comes first: the rest is evaluated for sampled records only.
+    offset = "_kafka.offset"
+    mixed = " ^ ".join([offset, *(f"shiftright({offset}, {bits})" for bits in SHIFTS)])
+    sampled = f"({mixed}) % {choose_sample_step(request)} = 0 AND {GOOD}"
+    names = f"collect_set(CASE WHEN {sampled} THEN {decoded.unmapped_fields} END)"
     listed = f"slice(array_sort(array_distinct(flatten({names}))), 1, {MAX_NAMES})"
-    return {"unnamed": f"to_json({listed})"}
+    return {"unmapped_fields": f"to_json({listed})"}
 
 
-def read_unnamed(observed: Mapping[str, str | int | None]) -> tuple[str, ...]:
-    """Read the names back from the observation."""
-    return tuple(json.loads(str(observed.get("unnamed") or "[]")))
+def read_unmapped_fields(observed: Mapping[str, str | int | None]) -> tuple[str, ...]:
+    """Return the unmapped fields from the observation."""
+    return tuple(json.loads(str(observed.get("unmapped_fields") or "[]")))

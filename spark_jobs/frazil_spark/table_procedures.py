@@ -9,7 +9,7 @@ from frazil.maintenance.messages import TableRequest
 
 
 def apply_session_conf(spark: SparkSession, request: TableRequest) -> None:
-    """Show Spark the catalog that the request speaks of."""
+    """Configure the request's catalog in the session."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
 
@@ -36,5 +36,5 @@ def write_instant(instant_ms: int) -> str:
 
 
 def read_counts(row: Row) -> dict[str, int]:
-    """Read a procedure's answer, one number per column."""
+    """Return a procedure's result, one number per column."""
     return {name: int(value or 0) for name, value in row.asDict().items()}

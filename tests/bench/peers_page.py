@@ -40,9 +40,9 @@ def write_page(figures: dict[str, Any]) -> str:
     terms = (
         "The table has no sort order and is on a file system that the workers share, one pass "
         "evaluates all ten expectations, and no record is invalid: in this case Python workers "
-        "write the rows. [Decision record 10](decisions/0010-python-workers-write-what-is-sure.md) "
+        "write the rows. [Decision record 10](decisions/0010-fast-path-in-python-workers.md) "
         "describes when, and the cost of other cases; "
-        "[record 27](decisions/0027-workers-part-the-rows.md) has tables with partitions."
+        "[record 27](decisions/0027-partitioned-tables-on-the-fast-path.md) has tables with partitions."
     )
     lines = [
         *("# Benchmarks", "", where, "", what, "", terms, ""),

@@ -21,7 +21,7 @@ from frazil.schemas.column_decoding import value_path
 from frazil.schemas.payloads import Payload, describe_schema
 from frazil.schemas.wire_format import WireFormat
 from frazil.streams.column_types import parse_column
-from frazil_spark.decode.frame import GOOD, Decoded, forms_of
+from frazil_spark.decode.frame import GOOD, Decoded, read_decode_options
 from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
 from frazil_spark.metrics import count_metrics
@@ -103,7 +103,7 @@ def test_the_staged_rows_are_decoded_once_with_ten_expectations_and_a_filter(
 def test_the_dead_letters_are_decoded_once_too(
     spark: SparkSession, request_with_rules: StageRequest
 ) -> None:
-    letters = job.select_letters(
+    letters = job.select_dead_letters(
         decode_orders(spark, request_with_rules), request_with_rules, Observation()
     )
 
@@ -161,7 +161,10 @@ def test_each_schema_of_a_registry_is_decoded_once(
     text = json.dumps({"type": "record", "name": "Order", "fields": fields})
     request = registered_request(request_with_rules, "AVRO", text)
     decoded = decode(
-        read_ranges(spark, request), request.convert, request.columns, forms=forms_of(request)
+        read_ranges(spark, request),
+        request.convert,
+        request.columns,
+        options=read_decode_options(request),
     )
 
     plans = explain(job.select_good_rows(decoded, request, Observation()))

@@ -91,7 +91,7 @@ def test_a_killed_worker_lets_spark_write_everything(lab: Lab) -> None:
 
     assert run.code == 0, run.out + run.err
     assert killed
-    assert "Python workers gave up" in run.out + run.err
+    assert "Python workers failed" in run.out + run.err
     table = load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
     paths = [str(f["file_path"]).removeprefix("file://") for f in table.inspect.files().to_pylist()]
     assert not [p for p in paths if "cpp-arrow" in str(pq.read_metadata(p).created_by)]

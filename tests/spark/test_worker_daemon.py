@@ -89,6 +89,6 @@ def test_pyspark_comes_from_where_it_is_installed_if_it_is(
     entries = [str(tmp_path / name) for name in ("a.zip", "b.jar", *installed)]
     monkeypatch.setattr(sys, "path", entries)
 
-    worker_daemon.leave_archives()
+    worker_daemon.import_outside_archives()
 
     assert [Path(entry).name for entry in sys.path] == left

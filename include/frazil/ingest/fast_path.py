@@ -122,10 +122,12 @@ def plan_fast_path(
         schema_ipc=base64.b64encode(schema.serialize().to_pybytes()).decode(),
         target_bytes=choose_target_bytes(properties),
         parquet=choose_parquet_options(properties),
-        shown=tuple(c.name for c in columns if any(value_path(c) in m for m in metrics.values())),
-        landmarks=find_cut_points(suite, stream.typed_columns),
+        counted_columns=tuple(
+            c.name for c in columns if any(value_path(c) in m for m in metrics.values())
+        ),
+        cut_points=find_cut_points(suite, stream.typed_columns),
         partitions=partitions,
-        most_partitions=most,
+        max_partitions=most,
     )
 
 

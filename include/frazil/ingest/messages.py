@@ -167,11 +167,11 @@ class FastPathSpec(MessagePart):
     schema_ipc: str
     target_bytes: int
     parquet: dict[str, str | int]
-    shown: tuple[str, ...] = ()
-    landmarks: CutPoints | None = None
+    counted_columns: tuple[str, ...] = ()
+    cut_points: CutPoints | None = None
     """Without, Spark is shown every row."""
     partitions: tuple[PartitionBy, ...] = ()
-    most_partitions: int = 1
+    max_partitions: int = 1
     """That a task may begin files of."""
 
 
@@ -195,7 +195,7 @@ class StageRequest(Message):
     dead_letters_table: str | None = None
     write_options: dict[str, str] = {}
     session_conf: dict[str, str] = {}
-    direct: FastPathSpec | None = None
+    fast_path: FastPathSpec | None = None
     is_flat: bool = True
     wire: WireFormat | None = None
     key: KeyDecode | None = None

@@ -171,7 +171,9 @@ def build_request(
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
-        direct=plan_fast_path(table, stream, plan, metrics, schemas.get("value"), work.suite_file),
+        fast_path=plan_fast_path(
+            table, stream, plan, metrics, schemas.get("value"), work.suite_file
+        ),
         is_flat=stream.value.is_flat,
         wire=schemas.get("value"),
         key=describe_key(work, schemas),

@@ -1,17 +1,18 @@
-"""How Python workers read Avro payloads by themselves: a layout for one schema and the columns.
+"""Layouts by which Python workers read Avro and Protobuf payloads, for one schema and the columns.
 
-A layout holds only what has the same value by Spark's reader; a schema with any other field has
-none, and Spark decodes it. It is JSON, read by `frazil_spark.fast_path.avro_reader`:
+A schema has a layout only if Spark, or Google's library, decodes every field to the same value;
+else they decode its payloads. Layouts are JSON, read by `avro_reader` and `protobuf_reader` of
+`frazil_spark.fast_path`. For Avro:
 
-| layout | on the wire |
+| layout | bytes |
 |---|---|
 | a word | a value of that type; `micros`, `millis`: an instant |
-| `{"null": place, "of": layout}` | a union with null at that place |
+| `{"null": index, "of": layout}` | a union of two types, null at that index |
 | `{"items": layout}` | an array |
 | `{"fields": [[name, layout], …]}` | a record |
 | `{"symbols": […]}` | an enum |
-| `{"decimal": size}` | an unscaled number of so many bytes; 0: its length stands before it |
-| `{"fixed": size}` | so many bytes |
+| `{"decimal": size}` | an unscaled number of `size` bytes; 0: its length precedes it |
+| `{"fixed": size}` | `size` bytes |
 """
 
 import json
@@ -27,7 +28,7 @@ from frazil.schemas.source_types import Json, Record, Scalar, Sequence, Source
 from frazil.streams.column_types import Column, ColumnType, ListType, Primitive, StructType
 
 MAX_PRECISION, MAX_BYTES = 18, 8
-"""Of decimals: what fits 64 bits."""
+"""Digits and bytes of the decimals that fit into 64 bits."""
 
 
 _EXACT = frozenset({"boolean", "int", "long", "float", "double", "string", "binary", "fixed"})
@@ -46,7 +47,7 @@ _WIDENINGS = {
 
 
 _PLAIN_FORMS = frozenset({"", "nanos-utc", "nanos-local"})
-"""Forms that are the value of a column of their own type."""
+"""Source forms whose value is that of a column of the same type."""
 
 
 _LOGICAL = {
@@ -62,11 +63,11 @@ _WORDS = frozenset({"boolean", "int", "long", "float", "double", "bytes", "strin
 
 
 class NotOnFastPathError(ValueError):
-    """A part of a schema is for Spark alone."""
+    """A part of a schema that only Spark decodes."""
 
 
 def lay_out_avro(avro: AvroSchema, columns: tuple[Column, ...]) -> str:
-    """Write the layout of a record's payloads; empty where Spark has to decode them."""
+    """Return the layout of a record's payloads, empty where Spark has to decode them."""
     node = json.loads(avro.reader)["fields"][0]["type"]
     try:
         return json.dumps(_Layouts().lay_out(node, avro.root, StructType(columns)))
@@ -75,7 +76,7 @@ def lay_out_avro(avro: AvroSchema, columns: tuple[Column, ...]) -> str:
 
 
 def is_exact_type(column_type: ColumnType) -> bool:
-    """Name the types that workers write from a binary format; nothing required below the top."""
+    """Return whether workers write a type from a binary format; no nested required fields."""
     match column_type:
         case Primitive("decimal", (precision, _)):
             return precision <= MAX_PRECISION
@@ -90,15 +91,15 @@ def is_exact_type(column_type: ColumnType) -> bool:
 
 @dataclass
 class _Layouts:
-    """Walk a schema once; a type that was met is found again by its name."""
+    """Lay out a schema in one walk; named types are found again by their name."""
 
     _named: dict[str, Json] = field(default_factory=dict)
 
     def lay_out(self, node: Json, source: Source, target: ColumnType | None) -> Json:
-        """Lay out one value; without a target it is read only to come behind it.
+        """Lay out one value; without a target it is read only to find its end.
 
         Raises:
-            NotSureError: it is for Spark alone.
+            NotOnFastPathError: only Spark decodes it.
         """
         if isinstance(node, dict) and isinstance(node.get("name"), str):
             self._named[str(node["name"])] = node
@@ -106,8 +107,8 @@ class _Layouts:
             case str(name), _, _ if name in self._named:
                 return self.lay_out(self._named[name], source, target)
             case list([first, second]), _, _ if "null" in (first, second):
-                place = 0 if first == "null" else 1
-                return {"null": place, "of": self.lay_out((second, first)[place], source, target)}
+                index = 0 if first == "null" else 1
+                return {"null": index, "of": self.lay_out((second, first)[index], source, target)}
             case {"type": "array", "items": items}, Sequence(element), ListType(wanted):
                 return {"items": self.lay_out(items, element, wanted)}
             case {"type": "array", "items": items}, Sequence(element), None:
@@ -122,7 +123,7 @@ class _Layouts:
     def _lay_out_fields(
         self, fields: list[Json], source: Record, columns: tuple[Column, ...]
     ) -> list[Json]:
-        """Lay out all fields in the schema's order; those without a column too."""
+        """Lay out all fields in the schema's order, also those without a column."""
         wanted = {column.name: column.type for column in columns}
         nodes = [each["type"] for each in fields if isinstance(each, dict)]
         return [
@@ -132,7 +133,7 @@ class _Layouts:
 
 
 def is_exact(source: Scalar, target: Primitive | None) -> bool:
-    """Say whether a value is its column's value as it stands."""
+    """Return whether a value needs no conversion for its column."""
     if target is None:
         return True
     if source.encoding == "decimal":
@@ -146,7 +147,7 @@ def is_exact(source: Scalar, target: Primitive | None) -> bool:
 def _lay_out_scalar(node: Json, *, is_asked: bool) -> Json:  # noqa: PLR0911 - one for each kind
     match node:
         case "string" if not is_asked:
-            return "bytes"  # Spark's reader does not look into a text that no column takes
+            return "bytes"  # Spark's reader does not validate text without a column
         case str(word) if word in _WORDS:
             return word
         case {"type": "enum", "symbols": list(symbols)}:
@@ -181,7 +182,7 @@ _SCALARS = {
 
 
 def lay_out_protobuf(found: ProtobufSchema, columns: tuple[Column, ...]) -> str:
-    """Write the layout of a message; empty where Google's library has to read it."""
+    """Return the layout of a message, empty where Google's library has to read it."""
     files = FileDescriptorSet.FromString(found.descriptor_set)
     if any(each.syntax != "proto3" for each in files.file):
         return ""
@@ -196,7 +197,7 @@ def lay_out_protobuf(found: ProtobufSchema, columns: tuple[Column, ...]) -> str:
 
 
 def _lay_out_message(message: Descriptor, source: Record, columns: tuple[Column, ...]) -> Json:
-    """Lay out all fields; those without a column are read too, since they may be broken."""
+    """Lay out all fields, also those without a column, since they may be malformed."""
     sources = dict(source.fields)
     wanted = {column.name: column.type for column in columns}
     fields = sorted(message.fields, key=lambda field: field.number)
@@ -205,7 +206,7 @@ def _lay_out_message(message: Descriptor, source: Record, columns: tuple[Column,
 
 def _lay_out_field(field: FieldDescriptor, source: Source, target: ColumnType | None) -> Json:
     if field.containing_oneof is not None and len(field.containing_oneof.fields) > 1:
-        raise NotOnFastPathError  # the one that comes last empties the others
+        raise NotOnFastPathError  # the last one clears the others
     if not field.is_repeated:
         label = "maybe" if field.has_presence else "one"
         return [field.number, field.name, label, _lay_out_value(field, source, target)]

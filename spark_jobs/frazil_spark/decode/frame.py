@@ -1,4 +1,4 @@
-"""A decoded frame: what every format hands to the counters, the table and the dead letters."""
+"""A decoded frame, as every format returns it to counters, table and dead letters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,28 +29,28 @@ class Decoded:
     reason: str
     detail: str
     unwritten: str = GOOD
-    """The good rows that are in no file yet."""
+    """Condition of the good rows that Spark still has to write."""
     wires: tuple[WireFrame, ...] = ()
-    """The parts of a record that a registry's schemas decoded."""
-    unnamed: str = ""
-    """The fields of a record that no column names, as an array; empty where the format has none."""
+    """The parts of a record that registered schemas decoded."""
+    unmapped_fields: str = ""
+    """SQL of a record's unmapped fields as an array; empty for formats without field names."""
     elsewhere: str = "false"
-    """Records that other streams of the same route take."""
+    """Condition of the records that other streams of the same route store."""
 
     @property
     def bad(self) -> str:
-        """Write the condition of the records that are this stream's and do not fit."""
+        """Return the condition of this stream's records that do not decode or fit."""
         return f"NOT {GOOD} AND NOT {self.elsewhere}"
 
     def select_values(self, rows: DataFrame) -> DataFrame:
-        """Take the table's columns out of rows of the frame."""
+        """Select the table's columns from rows of the frame."""
         values = [F.expr(value_path(column)).alias(column.name) for column in self.columns]
         return rows.select(*values, KAFKA)
 
 
 @dataclass(frozen=True)
-class Forms:
-    """What a decode needs beyond the columns: flat or whole values, a registry's schemas, keys."""
+class DecodeOptions:
+    """What a decode needs beyond columns: flat or whole values, registered schemas, key, route."""
 
     is_flat: bool = True
     wire: WireFormat | None = None
@@ -59,21 +59,21 @@ class Forms:
     route: Route | None = None
 
 
-PLAIN = Forms()
+DEFAULT_OPTIONS = DecodeOptions()
 
 
-def forms_of(request: StageRequest) -> Forms:
-    """Take the forms out of a request."""
-    return Forms(request.is_flat, request.wire, request.key, route=request.route)
+def read_decode_options(request: StageRequest) -> DecodeOptions:
+    """Return the decode options of a request."""
+    return DecodeOptions(request.is_flat, request.wire, request.key, route=request.route)
 
 
 def join_any(conditions: Sequence[str | None]) -> str:
-    """Join conditions; one that is null, since it looked at a null, does not hold."""
+    """Join conditions by OR; a condition that is null counts as false."""
     return " OR ".join(f"coalesce({c}, false)" for c in conditions if c) or "false"
 
 
 def name_missing(columns: tuple[Column, ...], missing: Sequence[str | None]) -> str:
-    """Write the SQL that names the required columns that are not there."""
+    """Write the SQL that names the required columns without a value."""
     parts = [
         f"CASE WHEN {condition} THEN '{column.name} is required' END"
         for column, condition in zip(columns, missing, strict=True)

@@ -1,4 +1,4 @@
-"""Keys as a column of their own, decoded by the same rules as values."""
+"""Record keys as a column, decoded by the same rules as values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.schemas.column_decoding import RECORD, convert_sql, converted_name, value_path
 from frazil.schemas.wire_format import KeyDecode
 from frazil.streams.column_types import Column
-from frazil_spark.decode.frame import GOOD, Decoded, Forms
+from frazil_spark.decode.frame import GOOD, Decoded, DecodeOptions
 from frazil_spark.decode.wire_format import WireFrame
 
 KEY = "_frazil_key"
@@ -19,14 +19,14 @@ _INVALID = "_frazil_any_invalid"
 _VALUE_GOOD = "_frazil_value_good"
 
 DecodeValue = Callable[
-    [DataFrame, str, tuple[Column, ...], Sequence[str], Forms],
+    [DataFrame, str, tuple[Column, ...], Sequence[str], DecodeOptions],
     Decoded,
 ]
 
 
 @dataclass(frozen=True)
 class Keyed:
-    """Records with their key's column, and a reason where the key does not decode."""
+    """Records with a column for their key, and a reason where the key does not decode."""
 
     frame: DataFrame
     column: Column
@@ -34,18 +34,18 @@ class Keyed:
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """Name what the decode of the value must keep."""
+        """List the columns that the decode of the value must keep."""
         return (KEY, FAULT, *(wire.id_column for wire in self.wires))
 
 
 def decode_key(
-    records: DataFrame, key: KeyDecode, column: Column, forms: Forms, decode: DecodeValue
+    records: DataFrame, key: KeyDecode, column: Column, options: DecodeOptions, decode: DecodeValue
 ) -> Keyed:
-    """Decode keys as if they were values; a record without a key has none, and that is no fault."""
+    """Decode keys like values; a missing key is a fault only for a required column."""
     names = records.columns
     renamed = records.withColumn(_VALUE, F.col("value")).withColumn("value", F.col("key"))
     kept = [name for name in names if name != "value"]
-    decoded = decode(renamed, key.convert, (column,), (*kept, _VALUE), forms)
+    decoded = decode(renamed, key.convert, (column,), (*kept, _VALUE), options)
     absent = "'null_value'" if column.required else "NULL"
     fault = f"CASE WHEN key IS NULL THEN {absent} WHEN NOT {GOOD} THEN {decoded.reason} END"
     frame = decoded.frame.select(
@@ -59,7 +59,7 @@ def decode_key(
 
 
 def include_key(decoded: Decoded, keyed: Keyed) -> Decoded:
-    """Put the key's column beside those of the value; a record is good if both are."""
+    """Add the key's column to those of the value; a record is good if both decode."""
     column = keyed.column
     if convert_sql(column.type, "x"):
         placed = {converted_name(column.name): F.col(KEY)}

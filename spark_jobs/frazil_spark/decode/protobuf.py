@@ -1,7 +1,7 @@
-"""Protobuf messages as Arrow columns.
+"""Protobuf messages as Arrow columns, read by Google's library.
 
-This runs in Spark's Python workers, sent there by value: it imports PyArrow and Protobuf, and
-nothing of ours. It reads what is on the wire; what may become a column's value is decided in SQL.
+This code travels to Spark's Python workers by value: it imports PyArrow and Protobuf only. It reads
+fields as they were sent; SQL decides which of them become values of columns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,43 +21,43 @@ _OTHER = "other_message"
 
 
 @dataclass(frozen=True)
-class MessageOrder:
-    """What a worker needs: the files, the message in them, its headers, and the Arrow types."""
+class MessageSpec:
+    """What a worker needs: schema files, the message's name, its headers, and the Arrow types."""
 
     descriptor_set: bytes
     message: str
     id_header: bytes
-    """Zero and the schema id; empty where payloads are bare."""
+    """Zero and the schema id; empty for payloads without a header."""
 
     indexes: tuple[bytes, ...]
-    """What stands between the id and this message; another message has others."""
+    """Message indexes between the id and this message; other messages have other indexes."""
 
     wire: pa.StructType
 
 
-def read_messages(order: MessageOrder, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    """Read batch after batch by one reader."""
-    reader = MessageReader(order)
+def read_messages(spec: MessageSpec, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    """Read all batches with one reader."""
+    reader = MessageReader(spec)
     for batch in batches:
         yield reader.read(batch)
 
 
 class MessageReader:
-    """Read one schema's messages out of payloads; built once in a worker."""
+    """Read one schema's messages from payloads; built once in a worker."""
 
-    def __init__(self, order: MessageOrder) -> None:
-        """Load the files into a pool of their own."""
-        self._order = order
+    def __init__(self, spec: MessageSpec) -> None:
+        """Load the schema files into a pool of their own."""
+        self._spec = spec
         pool = DescriptorPool()
-        for each in FileDescriptorSet.FromString(order.descriptor_set).file:
+        for each in FileDescriptorSet.FromString(spec.descriptor_set).file:
             pool.AddSerializedFile(each.SerializeToString())
-        self._parse = GetMessageClass(pool.FindMessageTypeByName(order.message)).FromString
+        self._parse = GetMessageClass(pool.FindMessageTypeByName(spec.message)).FromString
 
     def read(self, payloads: pa.BinaryArray) -> pa.StructArray:
-        """Give `value` and `fault` for each payload of this schema, null for all others."""
-        if payloads.null_count == len(payloads):  # all were sure, and are written
+        """Return `value` and `fault` of each payload of this schema, null for all others."""
+        if payloads.null_count == len(payloads):  # all were on the fast path
             return pa.nulls(
-                len(payloads), pa.struct([("value", self._order.wire), ("fault", pa.string())])
+                len(payloads), pa.struct([("value", self._spec.wire), ("fault", pa.string())])
             )
         messages: list[Message | None] = []
         faults: list[str | None] = []
@@ -65,16 +65,16 @@ class MessageReader:
             message, fault = self._read_one(payload)
             messages.append(message)
             faults.append(fault)
-        values = build_struct(messages, self._order.wire)
+        values = build_struct(messages, self._spec.wire)
         return pa.StructArray.from_arrays([values, pa.array(faults, pa.string())], _FIELDS)
 
     def _read_one(self, payload: bytes | None) -> tuple[Message | None, str | None]:
-        order = self._order
-        if payload is None or not payload.startswith(order.id_header):
+        spec = self._spec
+        if payload is None or not payload.startswith(spec.id_header):
             return None, None
         start = 0
-        if order.id_header:
-            found = [i for i in order.indexes if payload.startswith(i, ID_BYTES)]
+        if spec.id_header:
+            found = [i for i in spec.indexes if payload.startswith(i, ID_BYTES)]
             if not found:
                 return None, _OTHER
             start = ID_BYTES + len(found[0])
@@ -85,7 +85,7 @@ class MessageReader:
 
 
 def build_struct(messages: Sequence[Message | None], wire: pa.StructType) -> pa.StructArray:
-    """Build a struct column of messages; where there is none it is null."""
+    """Build a struct column of messages, null where there is no message."""
     fields = list(wire.fields)
     arrays = [_build_field(messages, field) for field in fields]
     absent = pa.array([message is None for message in messages], pa.bool_())
@@ -124,7 +124,7 @@ def _build_map(maps: Sequence[object], wire: pa.MapType) -> pa.Array:
 
 
 def _build_values(values: Sequence[object], wire: pa.DataType) -> pa.Array:
-    """Build one column; a message that is asked for as bytes gives its own bytes."""
+    """Build one column; a message in a column of bytes is serialised."""
     if pa.types.is_struct(wire):
         return build_struct(values, wire)
     if pa.types.is_binary(wire):
@@ -137,7 +137,7 @@ def _to_bytes(value: object) -> object:
 
 
 def _offsets(collections: Iterable[object]) -> pa.Int32Array:
-    """Give the offsets of collections; a null one has a null offset, as Arrow wants it."""
+    """Return the offsets of collections; a null one has a null offset, as Arrow requires."""
     lengths = [None if each is None else len(each) for each in collections]  # type: ignore[arg-type]
     starts = [0, *accumulate(length or 0 for length in lengths)]
     marked = [

@@ -1,4 +1,4 @@
-"""Values by a registry's schemas as columns, and in SQL why a record is bad."""
+"""Values of registered schemas as columns, and the SQL of why a record is bad."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ _MISFIT = "_frazil_misfit"
 def decode_registered(
     records: DataFrame, frame: WireFrame, columns: tuple[Column, ...], carried: Sequence[str]
 ) -> Decoded:
-    """Turn values into columns by whichever schema their header names."""
+    """Decode values into columns by the schema that their header names."""
     decoded = add_decoded(records, frame)
     values = {c.name: frame.value_sql(c.name, to_spark_ddl(c.type)) for c in columns}
     beside = [c for c in columns if convert_sql(c.type, "x")]
@@ -53,7 +53,7 @@ def decode_registered(
 
 
 def _kept_columns(frame: WireFrame) -> list[str]:
-    """Name what the reasons look at again; the optimizer drops it where no letter is written."""
+    """List the columns that reasons need; Spark prunes them where no dead letter is written."""
     return [frame.id_column, *map(frame.decoded_column, frame.usable)]
 
 
@@ -70,7 +70,7 @@ def _write_reason(frame: WireFrame) -> str:
 def _write_detail(
     frame: WireFrame, columns: tuple[Column, ...], missing: Sequence[str | None]
 ) -> str:
-    """Name schema and columns at fault, never a value."""
+    """Write the detail that names schema and columns at fault, never a value."""
     schema = f"concat('schema ', {frame.id_column})"
     return frame.header_detail_sql(
         f"CASE WHEN NOT {_WHOLE} THEN concat('no whole record of ', {schema}) "

@@ -13,9 +13,9 @@ ELSEWHERE = "_frazil_elsewhere"
 
 
 def keep_own(decoded: Decoded, route: Route | None) -> Decoded:
-    """Mark what other streams take; in the stream of the rest nothing is good.
+    """Mark records that are routed to other streams; the route's fallback stream stores no rows.
 
-    A record that does not decode belongs to the rest: nobody knows its field.
+    A record that does not decode belongs to the fallback stream, since its field is unknown.
     """
     if route is None:
         return decoded
@@ -38,7 +38,7 @@ def keep_own(decoded: Decoded, route: Route | None) -> Decoded:
 
 
 def _explain(decoded: Decoded, route: Route, unknown: str, other: str) -> str:
-    """Say of what decodes and has no table that it has none; of the rest what the decode says."""
+    """Write the text for records that decode and have no table, `other` for those that do not."""
     if route.takes is not None:
         return other
     return f"CASE WHEN NOT ({decoded.invalid}) THEN {unknown} ELSE {other} END"

@@ -15,25 +15,25 @@ FETCH_OPTIONS = {
     "kafka.max.partition.fetch.bytes": "8388608",
     "kafka.fetch.max.bytes": "52428800",
     "kafka.max.poll.records": "5000",
-    # A range mostly ends where the log does. There the consumer already waits for records to come,
-    # half a second by default; where the log ends, which Spark asks after each poll, is answered
-    # behind that wait, on the same connection.
+    # A range often ends at the end of the log. There a fetch waits for new records, half a second
+    # by default, and Spark's request for the log's end, sent after each poll on the same
+    # connection, is answered only after that wait.
     "kafka.fetch.max.wait.ms": "10",
 }
 
 
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
-"""Without `kafka` in it: its older reader makes each record a row of objects first."""
+"""Must not contain `kafka`: the older reader first makes each record a row of objects."""
 
 
-_PLACE = ("topic", "partition", "offset")
+_OFFSET_KEY = ("topic", "partition", "offset")
 
 
 def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
     """Read the request's ranges; offsets that Kafka no longer has fail the job.
 
-    What the request leaves out was erased, and nobody sees it. `assign`, not `subscribe`: a
-    partition that appears between plan and read must not break it.
+    Erased records of the request's `left_out` are dropped. `assign`, not `subscribe`, so that a
+    partition that is added between plan and read does no harm.
     """
     pairs = {
         topic: {str(p): pair for p, pair in by_partition.items()}
@@ -59,14 +59,14 @@ def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
     )
     if not request.left_out:
         return records
-    erased = name_letters(spark, {"": {"": request.left_out}}).select(*_PLACE)
-    return records.join(F.broadcast(erased), list(_PLACE), "left_anti")
+    erased = select_record_keys(spark, {"": {"": request.left_out}}).select(*_OFFSET_KEY)
+    return records.join(F.broadcast(erased), list(_OFFSET_KEY), "left_anti")
 
 
 def kafka_struct(schema_id: Column | None = None) -> Column:
     """Build the `_kafka` column (features A3); a record without timestamp gets null, not 1969.
 
-    Kafka writes -1 where a producer sent none; its kind says nothing about that.
+    Kafka stores -1 where a producer sent none, whatever the timestamp's type.
     """
     return F.struct(
         F.col("topic").alias("topic"),
@@ -80,12 +80,12 @@ def kafka_struct(schema_id: Column | None = None) -> Column:
     )
 
 
-NAME = ("attempt", "topic", "partition", "offset")
-"""What names a letter."""
+LETTER_KEY = ("attempt", "topic", "partition", "offset")
+"""Columns that identify a dead letter."""
 
 
-TASK_LETTERS = 25_000
-"""Letters that one task decodes."""
+LETTERS_PER_TASK = 25_000
+"""Dead letters that one task decodes."""
 
 
 _RUNS = pa.schema(
@@ -100,8 +100,8 @@ _RUNS = pa.schema(
 )
 
 
-def read_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame:
-    """Read the request's letters with the columns that Spark's Kafka source has."""
+def read_dead_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame:
+    """Read the request's dead letters, with the columns of Spark's Kafka source."""
     letters = spark.table(f"{request.catalog}.{request.dead_letters_table}").select(
         "attempt",
         "value",
@@ -113,19 +113,19 @@ def read_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame:
         F.col("_kafka.timestamp_type").alias("timestampType"),
         F.col("_kafka.headers").alias("headers"),
     )
-    wanted = name_letters(spark, {"": request.letters}).drop("mark")
-    # Small files are read together: without this one core alone would decode.
-    portions = -(-count_letters(request.letters) // TASK_LETTERS)
-    return letters.join(F.broadcast(wanted), list(NAME), "left_semi").repartition(portions)
+    wanted = select_record_keys(spark, {"": request.letters}).drop("mark")
+    # Small files are read together: without this, one core would decode all of them.
+    portions = -(-count_records(request.letters) // LETTERS_PER_TASK)
+    return letters.join(F.broadcast(wanted), list(LETTER_KEY), "left_semi").repartition(portions)
 
 
-def count_letters(letters: Mapping[str, Runs]) -> int:
-    """Count what runs name."""
+def count_records(letters: Mapping[str, Runs]) -> int:
+    """Return the number of records in runs of offsets."""
     return sum(end - start for _, _, _, _, start, end in _list_runs({"": letters}))
 
 
-def name_letters(spark: SparkSession, marks: Mapping[str, Mapping[str, Runs]]) -> DataFrame:
-    """Make one row for each named letter, with the mark that it stands under."""
+def select_record_keys(spark: SparkSession, marks: Mapping[str, Mapping[str, Runs]]) -> DataFrame:
+    """Return one row for each record in runs of offsets, with its mark."""
     rows = [dict(zip(_RUNS.names, row, strict=True)) for row in _list_runs(marks)]
     runs = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_RUNS))
     return runs.select(

@@ -1,6 +1,6 @@
-"""Decode values once, and say in SQL which records are good and why others are not.
+"""Decode values once, and write the SQL of which records are good and why others are not.
 
-The rules here are the transform: when the same bytes would give other rows, raise
+These rules are the transform: when the same bytes would become other rows, increase
 `frazil.ingest.planning.TRANSFORM_CODE`.
 """
 
@@ -22,14 +22,23 @@ from frazil.schemas.column_decoding import (
     value_path,
 )
 from frazil.streams.column_types import Column, StructType, parse_column, to_spark_ddl
-from frazil_spark.decode.frame import GOOD, INVALID, KAFKA, PLAIN, VALUE, Decoded, Forms, join_any
+from frazil_spark.decode.frame import (
+    DEFAULT_OPTIONS,
+    GOOD,
+    INVALID,
+    KAFKA,
+    VALUE,
+    Decoded,
+    DecodeOptions,
+    join_any,
+)
 from frazil_spark.decode.keys import decode_key, include_key
 from frazil_spark.decode.registered import decode_registered
 from frazil_spark.decode.routes import keep_own
 from frazil_spark.decode.sources import kafka_struct
 from frazil_spark.decode.wire_format import PAYLOAD, WireFrame, add_payload
 
-LEGIBLE = "_frazil_legible"
+VALID_UTF8 = "_frazil_valid_utf8"
 
 
 WHOLE = "_frazil_whole"
@@ -62,13 +71,13 @@ _HALF_PAIR = (
 def _has_half_pair(value: str) -> str:
     """Write the SQL that finds half of a surrogate pair, which Spark would read as `?`.
 
-    Its prefix is looked for among the bytes, which costs next to nothing.
+    A cheap search for the prefix among the bytes comes first.
     """
     return f"(contains({value}, X'5C75') AND CAST({value} AS STRING) RLIKE r'{_HALF_PAIR}')"
 
 
-def _write_legible(payload: str) -> str:
-    """Write the SQL that finds text which Spark would read with replacement characters in it."""
+def _write_valid_utf8(payload: str) -> str:
+    """Write the SQL that is true for text that Spark reads without replacement characters."""
     is_text = f"is_valid_utf8(CAST({payload} AS STRING))"
     return f"coalesce({is_text} AND NOT {_has_half_pair(payload)}, false)"
 
@@ -78,7 +87,7 @@ _PARSER_OPTIONS = {
     "columnNameOfCorruptRecord": _CORRUPT,
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
-    # A thousand levels, as everywhere in Spark, of the record's own: `_parse_records` adds two.
+    # Spark's usual limit of a thousand levels for the record; `_parse_records` adds two.
     "maxNestingDepth": "1002",
 }
 
@@ -89,7 +98,7 @@ def _write_json_reason(payload: str, header: str) -> str:
     return (
         f"CASE WHEN {VALUE} IS NULL THEN 'null_value' "
         f"WHEN length({VALUE}) = 0 THEN 'empty_value' {header}"
-        f"WHEN NOT {LEGIBLE} THEN 'invalid_utf8' "
+        f"WHEN NOT {VALID_UTF8} THEN 'invalid_utf8' "
         f"WHEN {WHOLE} AND NOT {INVALID} THEN 'required_missing' "
         f"WHEN {WHOLE} THEN 'type_mismatch' "
         f"WHEN try_parse_json({kept}) IS NULL THEN 'malformed_json' "
@@ -105,21 +114,21 @@ def decode(
     convert: str,
     columns: dict[str, str],
     carried: Sequence[str] = (),
-    forms: Forms = PLAIN,
+    options: DecodeOptions = DEFAULT_OPTIONS,
 ) -> Decoded:
-    """Turn values into columns; exactly one decode per record and schema is in the plan.
+    """Decode values into columns; the plan has exactly one decode per record and schema.
 
-    `carried` names columns of the records that the frame keeps beside its own.
+    `carried` lists columns of the records that the frame keeps.
     """
     parsed = tuple(parse_column(name, text) for name, text in columns.items())
-    if forms.key is None:
-        return keep_own(_decode_value(records, convert, parsed, carried, forms), forms.route)
-    key = next(column for column in parsed if column.name == forms.key.column)
-    as_key = Forms(is_flat=False, wire=forms.key.wire, part="key")
-    keyed = decode_key(records, forms.key, key, as_key, _decode_value)
+    if options.key is None:
+        return keep_own(_decode_value(records, convert, parsed, carried, options), options.route)
+    key = next(column for column in parsed if column.name == options.key.column)
+    as_key = DecodeOptions(is_flat=False, wire=options.key.wire, part="key")
+    keyed = decode_key(records, options.key, key, as_key, _decode_value)
     others = tuple(column for column in parsed if column is not key)
-    values = _decode_value(keyed.frame, convert, others, (*carried, *keyed.carried), forms)
-    return keep_own(include_key(values, keyed), forms.route)
+    values = _decode_value(keyed.frame, convert, others, (*carried, *keyed.carried), options)
+    return keep_own(include_key(values, keyed), options.route)
 
 
 def _decode_value(
@@ -127,33 +136,33 @@ def _decode_value(
     convert: str,
     columns: tuple[Column, ...],
     carried: Sequence[str],
-    forms: Forms,
+    options: DecodeOptions,
 ) -> Decoded:
-    if forms.wire is not None:
-        frame = WireFrame(forms.part, forms.wire)
-        if forms.wire.format != "json_schema":
+    if options.wire is not None:
+        frame = WireFrame(options.part, options.wire)
+        if options.wire.format != "json_schema":
             return decode_registered(records, frame, columns, carried)
-        return _decode_json(add_payload(records, frame), columns, carried, forms)
+        return _decode_json(add_payload(records, frame), columns, carried, options)
     if convert == "json":
-        return _decode_json(records, columns, carried, forms)
+        return _decode_json(records, columns, carried, options)
     return _decode_whole(records, columns, carried)
 
 
 def _decode_json(
-    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], forms: Forms
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], options: DecodeOptions
 ) -> Decoded:
     missing = [missing_condition(c, value_path(c)) for c in columns]
     misfits = [mismatch_condition(c.type, decoded_path(c), value_path(c)) for c in columns]
-    wire = None if forms.wire is None else WireFrame(forms.part, forms.wire)
+    wire = None if options.wire is None else WireFrame(options.part, options.wire)
     payload = PAYLOAD if wire else VALUE
     kept = [wire.id_column, PAYLOAD] if wire else []
-    frame = _parse_records(records, columns, [*carried, *kept], forms)
+    frame = _parse_records(records, columns, [*carried, *kept], options)
     frame = frame.withColumn(
-        INVALID, F.expr(f"NOT {LEGIBLE} OR NOT {WHOLE} OR {join_any(misfits)}")
+        INVALID, F.expr(f"NOT {VALID_UTF8} OR NOT {WHOLE} OR {join_any(misfits)}")
     )
     header = wire.header_reason_sql() if wire else ""
     detail = _json_detail(columns, missing, misfits)
-    fields = columns if forms.is_flat else _fields_of(columns[0])
+    fields = columns if options.is_flat else _fields_of(columns[0])
     return Decoded(
         frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({join_any(missing)})")),
         columns=columns,
@@ -161,57 +170,57 @@ def _decode_json(
         reason=_write_json_reason(payload, header),
         detail=wire.header_detail_sql(detail) if wire else detail,
         wires=(wire,) if wire else (),
-        unnamed=write_unnamed(payload, fields) if fields else "",
+        unmapped_fields=write_unmapped_fields(payload, fields) if fields else "",
     )
 
 
 def _parse_records(
-    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], forms: Forms
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], options: DecodeOptions
 ) -> DataFrame:
-    """Parse each value once, as the only element before a null in an array of ours.
+    """Parse each value once, wrapped in an array as the only element before a null.
 
-    Spark's parser stops where the first object ends and would not see what follows it, and takes
-    the first element of a top-level array for the record; inside an array any further text is an
-    element too many or an error. `_closes` finds what closes our array itself.
+    Spark's parser stops at the end of the first object and ignores what follows, and reads the
+    first element of a top-level array as the record. Inside an array any further text is one
+    element too many, or an error. `_closes` finds text that closes the added array itself.
     """
-    payload, kept = ("value", VALUE) if forms.wire is None else (PAYLOAD, PAYLOAD)
-    parsed_columns = columns if forms.is_flat else _fields_of(columns[0])
+    payload, kept = ("value", VALUE) if options.wire is None else (PAYLOAD, PAYLOAD)
+    parsed_columns = columns if options.is_flat else _fields_of(columns[0])
     fields = ", ".join(f"`{column.name}` {decoded_ddl(column.type)}" for column in parsed_columns)
     wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
     decoded = F.from_json(
         F.expr(wrapped), f"{_RECORDS} ARRAY<STRUCT<{fields}>>, {_CORRUPT} STRING", _PARSER_OPTIONS
     )
     # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
-    first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {place})" for place in (1, 2))
+    first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {index})" for index in (1, 2))
     whole = f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2"
     whole += f" AND {first} IS NOT NULL AND {second} IS NULL AND NOT {_closes(kept)}"
     schema_id = None
-    if forms.wire is not None:
-        schema_id = F.col(WireFrame(forms.part, forms.wire).id_column)
+    if options.wire is not None:
+        schema_id = F.col(WireFrame(options.part, options.wire).id_column)
     parsed = records.select(
         decoded.alias(_DECODED),
         kafka_struct(schema_id).alias(KAFKA),
         F.col("value").alias(VALUE),
-        F.expr(_write_legible(payload)).alias(LEGIBLE),
+        F.expr(_write_valid_utf8(payload)).alias(VALID_UTF8),
         *carried,
     )
-    whole_record = first if forms.is_flat else f"named_struct('{columns[0].name}', {first})"
+    whole_record = first if options.is_flat else f"named_struct('{columns[0].name}', {first})"
     record = parsed.select(
         F.expr(whole_record).alias(RECORD),
         F.expr(f"coalesce({whole}, false)").alias(WHOLE),
         KAFKA,
         VALUE,
-        LEGIBLE,
+        VALID_UTF8,
         *carried,
     )
     return record.select("*", *_convert(columns))
 
 
 def _closes(payload: str) -> str:
-    """Write the SQL that finds text which closes our array; few texts are looked at twice.
+    """Write the SQL that finds text which closes the added array.
 
-    It ends the array behind a null, or names it anew. What is looked for first is cheap: a pattern
-    in each text would be a fifth of the decode.
+    Such text ends the array behind a null, or repeats its name. Cheap searches come first, since a
+    pattern on each text would cost a fifth of the decode.
     """
     text = f"CAST({payload} AS STRING)"
     ends = f"(contains({text}, 'null') AND {text} RLIKE r'{_CLOSING}')"
@@ -220,15 +229,15 @@ def _closes(payload: str) -> str:
 
 
 def _is_more(text: str) -> str:
-    """Write the SQL that finds more than values: what closes an array and goes on.
+    """Write the SQL that finds text which closes an array and continues.
 
-    Behind our array it goes on inside an object; inside an array, as here, that is an error.
+    Behind the added array it would continue inside an object; in the array here it is an error.
     """
     return f"coalesce(json_array_length(concat('[[', {text}, '],0]')), 0) != 2"
 
 
 def _convert(columns: tuple[Column, ...]) -> list[SparkColumn]:
-    """Write the columns of the values that travel in another form."""
+    """Write the columns whose values are parsed in another type and converted."""
     return [
         F.expr(sql).alias(converted_name(column.name))
         for column in columns
@@ -237,14 +246,14 @@ def _convert(columns: tuple[Column, ...]) -> list[SparkColumn]:
 
 
 def _fields_of(column: Column) -> tuple[Column, ...]:
-    """Give the fields of a value that is kept in one column."""
+    """Return the fields of a value that is stored in one column."""
     return column.type.fields if isinstance(column.type, StructType) else ()
 
 
 def _json_detail(
     columns: tuple[Column, ...], missing: list[str | None], misfits: list[str | None]
 ) -> str:
-    """Name the columns at fault, never their values; a wrong value is no missing one."""
+    """Write the detail that names the columns at fault, never their values."""
     parts = [
         f"CASE WHEN {misfit or 'false'} THEN '{column.name} has a wrong form' "
         f"WHEN {required or 'false'} THEN '{column.name} is required' END"
@@ -253,7 +262,7 @@ def _json_detail(
     ]
     named = f"concat_ws(', ', {', '.join(parts)})" if parts else "''"
     return (
-        f"CASE WHEN NOT {LEGIBLE} THEN 'the value is no text in UTF-8' "
+        f"CASE WHEN NOT {VALID_UTF8} THEN 'the value is no text in UTF-8' "
         f"WHEN NOT {WHOLE} THEN 'no JSON object, or a value that does not fit its column' "
         f"ELSE {named} END"
     )
@@ -262,36 +271,37 @@ def _json_detail(
 def _decode_whole(
     records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str]
 ) -> Decoded:
-    """Keep the value whole; null and empty stay apart."""
+    """Store the value whole; null and empty stay different."""
     column = columns[0]
     is_text = to_spark_ddl(column.type) == "STRING"
     value = F.col("value").cast("string") if is_text else F.col("value")
-    legible = "coalesce(is_valid_utf8(CAST(value AS STRING)), true)" if is_text else "true"
+    valid = "coalesce(is_valid_utf8(CAST(value AS STRING)), true)" if is_text else "true"
     flat = records.select(
         F.struct(value.alias(column.name)).alias(RECORD),
         kafka_struct().alias(KAFKA),
         F.col("value").alias(VALUE),
-        F.expr(legible).alias(LEGIBLE),
+        F.expr(valid).alias(VALID_UTF8),
         *carried,
     )
     missing = f"{VALUE} IS NULL" if column.required else "false"
     return Decoded(
-        frame=flat.withColumn(GOOD, F.expr(f"{LEGIBLE} AND NOT ({missing})")),
+        frame=flat.withColumn(GOOD, F.expr(f"{VALID_UTF8} AND NOT ({missing})")),
         columns=columns,
         invalid=f"NOT {GOOD}",
-        reason=f"CASE WHEN NOT {LEGIBLE} THEN 'invalid_utf8' ELSE 'null_value' END",
-        detail=f"CASE WHEN NOT {LEGIBLE} THEN 'not UTF-8' ELSE 'value is required' END",
+        reason=f"CASE WHEN NOT {VALID_UTF8} THEN 'invalid_utf8' ELSE 'null_value' END",
+        detail=f"CASE WHEN NOT {VALID_UTF8} THEN 'not UTF-8' ELSE 'value is required' END",
     )
 
 
-def write_unnamed(payload: str, columns: tuple[Column, ...]) -> str:
-    """Write the SQL that lists a record's first fields without a column, in structs as `a.b`."""
+def write_unmapped_fields(payload: str, columns: tuple[Column, ...]) -> str:
+    """Write the SQL that lists a record's first unmapped fields, in structs as `a.b`."""
     levels = ", ".join(_write_levels(f"CAST({payload} AS STRING)", columns, ""))
     found = f"slice(array_sort(array_distinct(concat({levels}))), 1, {MAX_NAMES})"
     return f"CASE WHEN length({payload}) <= {MAX_BYTES} THEN {found} END"
 
 
 def _write_levels(text: str, columns: tuple[Column, ...], path: str) -> Iterator[str]:
+    """Write the unmapped fields of a level, then of the structs in it."""
     named = ", ".join(write_text(column.name) for column in columns)
     others = f"array_except(json_object_keys({text}), array({named}))"
     plain = f"filter({others}, name -> name RLIKE '{_NAME}')"

@@ -1,7 +1,7 @@
-"""Payloads of a registry's schemas: the header in front of them, and one decode per schema.
+"""Payloads of registered schemas: the header in front of them, and one decode per schema.
 
-Each schema has a column of its own in the frame, filled only for its own records; several schemas
-in one batch are decoded in one pass.
+Each schema has its own column in the frame, filled only for its own records, so that several
+schemas of one batch are decoded in one pass.
 """
 
 import base64
@@ -20,12 +20,12 @@ from pyspark.sql.pandas.types import from_arrow_type
 from frazil.schemas.avro import MARK, MARK_FIELD
 from frazil.schemas.wire_format import UNDECIDED, Part, SchemaDecode, WireFormat
 from frazil_spark.decode import protobuf
-from frazil_spark.decode.protobuf import MessageOrder, read_messages
+from frazil_spark.decode.protobuf import MessageSpec, read_messages
 
 HEADER_BYTES = 5
 PAYLOAD = "_frazil_payload"
 MAX_UNKNOWN = 20
-"""So many unknown ids are told at once; the next attempt finds the others."""
+"""Unknown ids that one attempt reports; the next attempt finds the others."""
 
 _AVRO_OPTIONS = {
     "mode": "PERMISSIVE",
@@ -35,33 +35,33 @@ _AVRO_OPTIONS = {
 }
 
 
-# Workers need not have this package: its code travels with the task.
+# Workers do not need this package: its code travels with the task.
 cloudpickle.register_pickle_by_value(protobuf)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class WireFrame:
-    """Where the payloads of one part of a record, `value` or `key`, are in a frame."""
+    """The columns of a frame that hold payloads of one part of a record, `value` or `key`."""
 
     part: Part
     wire: WireFormat
 
     @property
     def id_column(self) -> str:
-        """Name the column of the schema id."""
+        """Return the name of the column of the schema id."""
         return f"_frazil_{self.part}_id"
 
     def decoded_column(self, schema: SchemaDecode) -> str:
-        """Name the column of what one schema decoded."""
+        """Return the name of the column of values that one schema decoded."""
         return f"_frazil_{self.part}_{schema.schema_id}"
 
     @property
     def usable(self) -> tuple[SchemaDecode, ...]:
-        """List the schemas that may become rows."""
+        """List the schemas whose records can become rows."""
         return tuple(schema for schema in self.wire.schemas if schema.refusal is None)
 
     def id_sql(self) -> str:
-        """Write the SQL of the schema id; null where no header stands in front of the payload."""
+        """Write the SQL of the schema id; null where the payload has no header."""
         if not self.wire.has_schema_id:
             return f"CASE WHEN {self.part} IS NOT NULL THEN {self.wire.schemas[0].schema_id} END"
         known = "".join(
@@ -69,20 +69,20 @@ class WireFrame:
             for s in self.wire.schemas
         )
         number = f"conv(hex(substring({self.part}, 2, 4)), 16, 10)"
-        stranger = (
+        unregistered = (
             f"CASE WHEN length({self.part}) >= {HEADER_BYTES} AND startswith({self.part}, X'00') "
             f"THEN try_cast({number} AS INT) END"
         )
-        return f"CASE {known} ELSE {stranger} END" if known else stranger
+        return f"CASE {known} ELSE {unregistered} END" if known else unregistered
 
     def unknown_sql(self) -> str:
-        """Write the SQL that is true for an id that nobody has looked up yet."""
+        """Write the SQL that is true for an id that the plan did not resolve."""
         known = ", ".join(str(schema.schema_id) for schema in self.wire.schemas)
         absent = f"{self.id_column} NOT IN ({known})" if known else "true"
         return f"({self.id_column} IS NOT NULL AND {absent})"
 
-    def put_aside_sql(self) -> str:
-        """Write the SQL that is true where the schema waits for a person's answer."""
+    def quarantined_sql(self) -> str:
+        """Write the SQL that is true where the schema is quarantined until it is reviewed."""
         refused = [(s.schema_id, s.refusal[0]) for s in self.wire.schemas if s.refusal is not None]
         ids = ", ".join(str(schema_id) for schema_id, reason in refused if reason == UNDECIDED)
         return f"coalesce({self.id_column} IN ({ids}), false)" if ids else "false"
@@ -99,7 +99,7 @@ class WireFrame:
         return " OR ".join(self.whole_sql(schema) for schema in self.usable) or "false"
 
     def malformed_sql(self) -> str:
-        """Write the SQL that says why no schema could decode a payload."""
+        """Write the SQL of the reason for which no schema decoded a payload."""
         word = f"'malformed_{self.wire.format}'"
         if self.wire.format != "protobuf":
             return word
@@ -107,7 +107,7 @@ class WireFrame:
         return f"coalesce({', '.join([*faults, word])})"
 
     def value_sql(self, column: str, ddl: str) -> str:
-        """Write the SQL of a column's value, by whichever schema decoded it."""
+        """Write the SQL of a column's value, by the schema that decoded it."""
         cases = "".join(
             f"WHEN {self.whole_sql(schema)} THEN {schema.values[column]} " for schema in self.usable
         )
@@ -132,7 +132,7 @@ class WireFrame:
         return f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
 
     def header_reason_sql(self) -> str:
-        """Write the cases of a reason for what the header says."""
+        """Write the cases of a reason that follow from the header."""
         if not self.wire.has_schema_id:
             return ""
         return (
@@ -141,17 +141,17 @@ class WireFrame:
         )
 
     def header_detail_sql(self, otherwise: str) -> str:
-        """Write the detail for what the header says, before any other."""
+        """Write the detail that follows from the header, else `otherwise`."""
         return (
             f"CASE WHEN {self.id_column} IS NULL THEN "
             f"'the {self.part} does not begin with a zero byte and a schema id' "
             f"ELSE coalesce({self.refusal_sql(1)}, {otherwise}) END"
         )
 
-    def refusal_sql(self, place: int) -> str:
+    def refusal_sql(self, index: int) -> str:
         """Write the SQL of a refused schema's reason (0) or detail (1)."""
         cases = "".join(
-            f"WHEN {schema.schema_id} THEN '{_escape(schema.refusal[place])}' "
+            f"WHEN {schema.schema_id} THEN '{_escape(schema.refusal[index])}' "
             for schema in self.wire.schemas
             if schema.refusal is not None
         )
@@ -159,7 +159,7 @@ class WireFrame:
 
 
 def add_payload(records: DataFrame, frame: WireFrame) -> DataFrame:
-    """Put schema id and JSON text beside the records; null where no usable schema stands before."""
+    """Add schema id and JSON text to the records; null where the schema is not usable."""
     usable = ", ".join(str(schema.schema_id) for schema in frame.usable)
     text = (
         f"substring({frame.part}, {HEADER_BYTES + 1})" if frame.wire.has_schema_id else frame.part
@@ -170,7 +170,7 @@ def add_payload(records: DataFrame, frame: WireFrame) -> DataFrame:
 
 
 def add_decoded(records: DataFrame, frame: WireFrame) -> DataFrame:
-    """Put the schema id and one decoded column per schema beside the records."""
+    """Add the schema id and one decoded column per schema to the records."""
     decode = _decode_avro if frame.wire.format == "avro" else _decode_protobuf
     columns: dict[str, SparkColumn] = {frame.id_column: F.expr(frame.id_sql())}
     for schema in frame.usable:
@@ -189,10 +189,10 @@ def _decode_avro(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
 
 
 def _decode_protobuf(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
-    """Let a Python worker read messages: Spark's own reader cannot be had for this release."""
+    """Read messages in a Python worker: Spark's own reader is not published for this release."""
     is_framed = frame.wire.has_schema_id
     wire = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema.arrow_schema)))
-    order = MessageOrder(
+    spec = MessageSpec(
         descriptor_set=base64.b64decode(schema.reader),
         message=schema.message,
         id_header=bytes.fromhex(write_header(schema.schema_id)) if is_framed else b"",
@@ -201,9 +201,9 @@ def _decode_protobuf(frame: WireFrame, schema: SchemaDecode) -> SparkColumn:
     )
 
     def read(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        return read_messages(order, batches)
+        return read_messages(spec, batches)
 
-    fields = [pa.field("value", order.wire), pa.field("fault", pa.string())]
+    fields = [pa.field("value", spec.wire), pa.field("fault", pa.string())]
     given = from_arrow_type(pa.struct(fields))
     udf = arrow_udf(read, given)  # type: ignore[call-overload]  # its stubs know no structs
     decoded: SparkColumn = udf(F.col(frame.part))
@@ -216,21 +216,21 @@ def write_header(schema_id: int) -> str:
 
 
 def count_ids(frame: WireFrame, good: str) -> dict[str, str]:
-    """Write the aggregates that say which schemas were met, and which nobody knows yet."""
+    """Write the aggregates that list the schemas of good records, and unresolved schema ids."""
     unknown = f"CASE WHEN {frame.unknown_sql()} THEN {frame.id_column} END"
-    place = (
+    first = (
         f"min(CASE WHEN {frame.unknown_sql()} THEN "
         "named_struct('partition', _kafka.partition, 'offset', _kafka.offset) END)"
     )
     return {
         f"{frame.part}_ids": _join_set(f"CASE WHEN {good} THEN {frame.id_column} END"),
         f"{frame.part}_unknown": _join_set(unknown),
-        f"{frame.part}_unknown_first": f"concat({place}.partition, ':', {place}.offset)",
+        f"{frame.part}_unknown_first": f"concat({first}.partition, ':', {first}.offset)",
     }
 
 
 def read_ids(text: object) -> tuple[int, ...]:
-    """Read ids back from an observation."""
+    """Return the ids of an observation."""
     return tuple(int(word) for word in str(text or "").split(",") if word)
 
 

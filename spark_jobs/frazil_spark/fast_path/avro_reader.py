@@ -1,8 +1,8 @@
 """Avro payloads as the columns of a table, field by field for a whole batch.
 
-This runs in Spark's Python workers, sent there by value. `frazil.schemas.fast_path_layouts` writes
-the layout for one schema and the columns: only what Spark's reader decodes to the very same values.
-A payload that the layout does not cover goes to Spark unchanged.
+This code travels to Spark's Python workers by value. `frazil.schemas.fast_path_layouts` writes the
+layout for one schema and the columns, only where Spark's reader decodes the very same values. A
+payload that the layout does not cover is left to Spark.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from frazil_spark.fast_path.cursors import (
-    LONG,
     MAX_ITEMS,
-    SHORT,
+    VARINT32_BYTES,
+    VARINT64_BYTES,
     Cursors,
     Layout,
     join_lists,
@@ -27,7 +27,7 @@ from frazil_spark.fast_path.cursors import (
 
 
 def read_avro_columns(layout: Layout, cursors: Cursors, columns: pa.Schema) -> list[pa.Array]:
-    """Read payloads to their ends; `cursors.is_read` then says which of them were sure."""
+    """Read payloads to their ends; `cursors.is_read` then marks those without doubt."""
     return _read_record(layout, cursors, list(columns))
 
 
@@ -57,7 +57,7 @@ def _read_value(  # noqa: PLR0911 - one answer for each kind
 
 
 def _read_record(layout: Layout, cursors: Cursors, fields: list[pa.Field]) -> list[pa.Array]:
-    """Read the fields in the schema's order; give those that are asked for, or nulls."""
+    """Read the fields in the schema's order; return the requested ones, or nulls."""
     kinds = {field.name: field.type for field in fields}
     found: dict[str, pa.Array] = {}
     match layout:
@@ -75,7 +75,7 @@ def _read_record(layout: Layout, cursors: Cursors, fields: list[pa.Field]) -> li
 
 
 def natural_type(layout: Layout) -> pa.DataType:  # noqa: PLR0911 - one answer for each kind
-    """Choose a type for what is read only to come behind it."""
+    """Return a type for a field that is read only to find the end of it."""
     match layout:
         case str(word):
             return _NATURAL[word]
@@ -94,8 +94,8 @@ def natural_type(layout: Layout) -> pa.DataType:  # noqa: PLR0911 - one answer f
 
 
 def _read_optional(place: int, inner: Layout, cursors: Cursors, kind: pa.DataType) -> pa.Array:
-    """Read a union of null, at this place in it, and one type."""
-    choice = cursors.read_signed(SHORT)
+    """Read a union of one type and null; `place` is the index of null."""
+    choice = cursors.read_signed(VARINT32_BYTES)
     cursors.refuse((choice != 0) & (choice != 1))
     is_there = choice == 1 - place
     if is_there.all():
@@ -108,8 +108,8 @@ def _read_optional(place: int, inner: Layout, cursors: Cursors, kind: pa.DataTyp
 
 
 def _read_list(inner: Layout, cursors: Cursors, kind: pa.ListType) -> pa.Array:
-    """Read lists of one block, the first items of all first; other lists are refused."""
-    counts = cursors.read_signed(SHORT)
+    """Read lists of one block, the first items of all lists first; refuse other lists."""
+    counts = cursors.read_signed(VARINT32_BYTES)
     cursors.refuse((counts < 0) | (counts > MAX_ITEMS))
     counts = np.where(cursors.at <= cursors.end, counts, 0)
     parts, owners = [], []
@@ -121,35 +121,35 @@ def _read_list(inner: Layout, cursors: Cursors, kind: pa.ListType) -> pa.Array:
         cursors.put_back(rows, picked)
     rows = np.flatnonzero(counts)
     picked = cursors.pick(rows)
-    picked.refuse(picked.read_signed(SHORT) != 0)
+    picked.refuse(picked.read_signed(VARINT32_BYTES) != 0)
     cursors.put_back(rows, picked)
     return join_lists(parts, owners, counts, kind)
 
 
 def _read_enum(symbols: pa.StringArray, cursors: Cursors) -> pa.Array:
-    places = cursors.read_signed(SHORT)
+    places = cursors.read_signed(VARINT32_BYTES)
     strange = (places < 0) | (places >= len(symbols))
     cursors.refuse(strange)
     return symbols.take(make_array(np.where(strange, 0, places), pa.int64()))
 
 
 def _read_decimal(size: int, cursors: Cursors, kind: pa.DataType) -> pa.Array:
-    """Read an unscaled number, its highest byte first; a size of 0 stands in front of its bytes."""
-    lengths = np.full(len(cursors), size) if size else cursors.read_signed(SHORT)
+    """Read a big-endian unscaled number; size 0 means that its length precedes it."""
+    lengths = np.full(len(cursors), size) if size else cursors.read_signed(VARINT32_BYTES)
     starts, ends = cursors.read_spans(lengths)
     return make_decimals(cursors, starts, ends, kind)
 
 
 def _read_bytes(cursors: Cursors, _: pa.DataType) -> pa.Array:
-    return cursors.take_bytes(*cursors.read_spans(cursors.read_signed(SHORT)))
+    return cursors.take_bytes(*cursors.read_spans(cursors.read_signed(VARINT32_BYTES)))
 
 
 def _read_text(cursors: Cursors, _: pa.DataType) -> pa.Array:
-    return cursors.take_texts(*cursors.read_spans(cursors.read_signed(SHORT)))
+    return cursors.take_texts(*cursors.read_spans(cursors.read_signed(VARINT32_BYTES)))
 
 
 def _read_whole(most: int, cursors: Cursors, kind: pa.DataType) -> pa.Array:
-    own = pa.int32() if most == SHORT else pa.int64()
+    own = pa.int32() if most == VARINT32_BYTES else pa.int64()
     return make_array(cursors.read_signed(most).astype(own.to_pandas_dtype()), own).cast(kind)
 
 
@@ -162,7 +162,7 @@ def _read_boolean(cursors: Cursors, kind: pa.DataType) -> pa.Array:
 
 
 def _read_day(cursors: Cursors, _: pa.DataType) -> pa.Array:
-    return make_days(cursors, cursors.read_signed(SHORT))
+    return make_days(cursors, cursors.read_signed(VARINT32_BYTES))
 
 
 def _read_instant(unit: int, cursors: Cursors, kind: pa.DataType) -> pa.Array:
@@ -171,8 +171,8 @@ def _read_instant(unit: int, cursors: Cursors, kind: pa.DataType) -> pa.Array:
 
 _SCALARS: Mapping[str, Callable[[Cursors, pa.DataType], pa.Array]] = {
     "boolean": _read_boolean,
-    "int": partial(_read_whole, SHORT),
-    "long": partial(_read_whole, LONG),
+    "int": partial(_read_whole, VARINT32_BYTES),
+    "long": partial(_read_whole, VARINT64_BYTES),
     "float": partial(_read_real, pa.float32()),
     "double": partial(_read_real, pa.float64()),
     "bytes": _read_bytes,

@@ -1,16 +1,16 @@
-"""Which records of an Arrow batch are rows beyond doubt, and which need Spark's decode.
+"""Read JSON records that PyArrow and Spark surely decode alike; leave all others to Spark.
 
-This runs in Spark's Python workers, sent there by value: it imports PyArrow and nothing of ours.
+This code travels to Spark's Python workers by value: it imports NumPy and PyArrow only.
 
-PyArrow's JSON reader is fast and kinder than RFC 8259 in few places, all of which are looked for
-here. A record is sure only if every rule of docs/formats.md holds for it by a narrow test: an
+PyArrow's JSON reader is fast, and laxer than RFC 8259 in a few places, each of which is checked
+here. A record is read only if narrow tests show that every rule of docs/formats.md holds for it: an
 object on one line, no escape that could be half a surrogate pair, no `NaN`, an instant in one of
-two spellings, each value of its column's own JSON type. Whatever is not sure goes on as raw
-bytes; a record that is refused here is merely slower, so every test may be narrow.
+two spellings, each value of its column's own JSON type. A record that is refused here is merely
+slower, since Spark decodes it, so every test may be narrow.
 
 Records are read as lines of one block. Each begins with `{` and ends with `}`: a line that closes
-its object too late would meet the next line's `{` where JSON allows none, so every line holds at
-least one object, and as many rows as lines means one object on each.
+its object too late would meet the next line's `{` where JSON allows none. So every line holds at
+least one object, and as many rows as lines means exactly one object on each.
 """
 
 import re
@@ -24,20 +24,20 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from numpy.typing import NDArray
 
-ODD = "_frazil_odd"
+DOUBTFUL = "_frazil_doubtful"
 MAX_SPLITS = 16
-"""So often a batch may be split around records at fault; what is left then is not looked at."""
+"""Splits of a batch around refused records; what is unread after so many is left to Spark."""
 
 _SHORT_BYTES = 1000
-_LOOK_BYTES = 65_536
-_SMALL = np.uint8(0x20)
-"""The bit that makes a small letter of a capital."""
+_PIECE_BYTES = 65_536
+_LOWER_CASE_BIT = np.uint8(0x20)
+"""The bit by which a lower-case letter differs from its capital."""
 _LONGEST_BYTES = 50_000
 _DEEPEST = 500
 _SUSPECT = r"[\n\r]|NaN|Inf|\\u[dD]"
 _LONG_NUMBER = "[0-9.eE+-]{500}"
 _NEGATIVE_EXPONENT = r"[0-9.][eE]-[0-9]+[\s,}\]\"]|\\u00(3[0-9]|[46]5|2[bBdDeE])"
-"""Before a decimal: PyArrow looks up powers of ten for it beyond the end of their table."""
+"""In front of a decimal: PyArrow would read beyond the end of its table of powers of ten."""
 
 _WIDEST = 38
 _DATE = "(19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}"
@@ -48,42 +48,44 @@ Span: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Sure:
-    """The sure rows of a batch: their places in it, and their values as the table's columns."""
+class FastPathRows:
+    """Rows decoded without doubt: indexes in the batch, and values as the table's columns."""
 
-    places: pa.Int64Array
+    indexes: pa.Int64Array
     columns: tuple[pa.Array, ...]
     schema_ids: pa.Int32Array | None = None
-    """Of the registered schemas that decoded them."""
+    """Ids of the registered schemas that decoded the rows."""
 
 
-class SureReader:
-    """Read sure rows for one set of columns."""
+class JsonReader:
+    """Read JSON records for one set of columns."""
 
     def __init__(self, columns: pa.Schema) -> None:
-        """Keep the table's columns, without `_kafka`."""
+        """Set the table's columns, without `_kafka`."""
         self.columns = columns
-        self._wire = pa.schema([pa.field(f.name, wire_type(f.type)) for f in columns])
+        self._reader_schema = pa.schema([pa.field(f.name, reader_type(f.type)) for f in columns])
         fields = [field.with_nullable(nullable=True) for field in columns]
-        self._read = pa.schema([*fields, pa.field(ODD, pa.bool_())])
+        self._read = pa.schema([*fields, pa.field(DOUBTFUL, pa.bool_())])
         self._has_decimals = any(_holds_decimals(f.type) for f in columns)
 
-    def read(self, values: pa.BinaryArray) -> Sure:
-        """Read what is sure among raw values."""
+    def read(self, values: pa.BinaryArray) -> FastPathRows:
+        """Return the rows that are decoded without doubt."""
         candidates = find_candidates(values, has_decimals=self._has_decimals)
-        places = pc.indices_nonzero(candidates).cast(pa.int64())
-        texts = values if len(places) == len(values) else values.take(places)
+        indexes = pc.indices_nonzero(candidates).cast(pa.int64())
+        texts = values if len(indexes) == len(values) else values.take(indexes)
         found = list(self._read_spans(texts))
         if not found:
-            nothing = [pa.array([], field.type) for field in self.columns]
-            return Sure(pa.array([], pa.int64()), tuple(nothing))
+            empty = [pa.array([], field.type) for field in self.columns]
+            return FastPathRows(pa.array([], pa.int64()), tuple(empty))
         rows = np.concatenate([np.arange(*span) for span, _ in found])
         table = pa.concat_tables([table for _, table in found])
-        *columns, odd = map(_join_chunks, table.columns)
-        return keep_complete(places.take(pa.array(rows)), columns, self.columns, pc.invert(odd))
+        *columns, doubtful = map(_join_chunks, table.columns)
+        return keep_complete(
+            indexes.take(pa.array(rows)), columns, self.columns, pc.invert(doubtful)
+        )
 
     def _read_spans(self, texts: pa.BinaryArray) -> Iterator[tuple[Span, pa.Table]]:
-        """Read spans of records, split around those at fault."""
+        """Yield parsed spans of records, split around refused records."""
         splits = 0
         waiting = [(0, len(texts))]
         while waiting and splits <= MAX_SPLITS:
@@ -101,10 +103,10 @@ class SureReader:
     def _parse(self, texts: pa.BinaryArray) -> pa.Table:
         """Parse records, one per line.
 
-        Texts of instants in another spelling than the sure one become null and are marked odd.
+        Instants that are not in one of the two accepted spellings become null, marked doubtful.
 
         Raises:
-            ArrowInvalid: at least one record is not sure.
+            ArrowInvalid: at least one record is refused.
         """
         count = len(texts)
         whole = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), texts.cast(pa.string()))
@@ -112,36 +114,38 @@ class SureReader:
         table = pj.read_json(
             pa.BufferReader(block),
             pj.ReadOptions(use_threads=False, block_size=block.size),
-            pj.ParseOptions(explicit_schema=self._wire, unexpected_field_behavior="ignore"),
+            pj.ParseOptions(
+                explicit_schema=self._reader_schema, unexpected_field_behavior="ignore"
+            ),
         )
         if table.num_rows != count:
             message = "a line holds more than one record"
             raise pa.ArrowInvalid(message)
         columns = []
-        odd = pa.array([False] * count)
+        doubtful = pa.array([False] * count)
         for field in self.columns:
             values = table[field.name]
             if pa.types.is_temporal(field.type):
                 misspelt = _find_misspelt(values, field.type)
-                values, odd = pc.if_else(misspelt, None, values), pc.or_(odd, misspelt)
+                values, doubtful = pc.if_else(misspelt, None, values), pc.or_(doubtful, misspelt)
             for chunk in values.chunks:
-                _refuse_odd_doubles(chunk)
+                _refuse_doubtful_doubles(chunk)
             columns.append(values.cast(field.type))
-        return pa.table([*columns, odd], schema=self._read)
+        return pa.table([*columns, doubtful], schema=self._read)
 
 
 def find_candidates(values: pa.BinaryArray, *, has_decimals: bool = True) -> pa.BooleanArray:
-    """Find the values that may be read at all: objects without anything to beware of."""
+    """Mark the values that PyArrow may parse: objects without suspicious text."""
     lengths = pc.fill_null(pc.binary_length(values), 0)
     braced = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
     candidates = pc.and_(
         pc.fill_null(braced, False),  # noqa: FBT003 - PyArrow's own
         pc.less_equal(lengths, _LONGEST_BYTES),
     )
-    signs = find_signs(_content(values))
-    if signs.of_suspects:
+    suspicious = find_suspicious_bytes(_content(values))
+    if suspicious.of_suspects:
         candidates = pc.and_not(candidates, _matches(values, _SUSPECT))
-    if has_decimals and signs.of_exponents:
+    if has_decimals and suspicious.of_exponents:
         candidates = pc.and_not(candidates, _matches(values, _NEGATIVE_EXPONENT))
     if (pc.max(lengths).as_py() or 0) > _SHORT_BYTES:
         openings = pc.add(pc.count_substring(values, b"["), pc.count_substring(values, b"{"))
@@ -158,25 +162,25 @@ def _holds_decimals(column: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(column))
 
 
-def wire_type(column: pa.DataType) -> pa.DataType:
-    """Choose what the reader is asked for, without field ids and required marks.
+def reader_type(column: pa.DataType) -> pa.DataType:
+    """Return the type that PyArrow parses, without field ids and required marks.
 
-    Instants and days travel as text. Decimals travel with all digits there are: the reader checks
-    a decimal's precision before it fills up the scale, the cast checks it after.
+    Instants and days are parsed as text. Decimals are parsed at the widest precision: the reader
+    checks precision before it scales a decimal, the later cast checks it after.
     """
     if pa.types.is_temporal(column):
         return pa.string()
     if pa.types.is_decimal(column):
         return pa.decimal128(_WIDEST, column.scale)
     if pa.types.is_struct(column):
-        return pa.struct([pa.field(f.name, wire_type(f.type)) for f in column.fields])
+        return pa.struct([pa.field(f.name, reader_type(f.type)) for f in column.fields])
     if pa.types.is_list(column):
-        return pa.list_(wire_type(column.value_type))
+        return pa.list_(reader_type(column.value_type))
     return column
 
 
 def _find_misspelt(values: pa.ChunkedArray, column: pa.DataType) -> pa.ChunkedArray:
-    """Mark the texts of instants and days that are not in the spelling that is sure."""
+    """Mark instants and days in a spelling that is not accepted here."""
     if pa.types.is_date(column):
         pattern = f"^{_DATE}$"
     else:
@@ -185,21 +189,21 @@ def _find_misspelt(values: pa.ChunkedArray, column: pa.DataType) -> pa.ChunkedAr
     return pc.fill_null(misspelt, False)  # noqa: FBT003 - PyArrow's own
 
 
-def _refuse_odd_doubles(values: pa.Array) -> None:
-    """Refuse infinity, which 400 digits are, and the negative zero: Spark reads `-0` without sign.
+def _refuse_doubtful_doubles(values: pa.Array) -> None:
+    """Refuse infinity, which 400 digits become, and negative zero: Spark reads `-0` without sign.
 
     Raises:
-        ArrowInvalid: there is one.
+        ArrowInvalid: there is such a number.
     """
     if pa.types.is_floating(values.type):
         numbers = values.drop_null().to_numpy(zero_copy_only=False)
         if not np.isfinite(numbers).all() or np.signbit(numbers[numbers == 0]).any():
-            message = "a number that is no plain double"
+            message = "a number that is infinite or negative zero"
             raise pa.ArrowInvalid(message)
     if pa.types.is_struct(values.type) or pa.types.is_list(values.type):
         inner = values.flatten()
         for array in inner if isinstance(inner, list) else [inner]:
-            _refuse_odd_doubles(array)
+            _refuse_doubtful_doubles(array)
 
 
 def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
@@ -207,19 +211,19 @@ def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
 
 
 def keep_complete(
-    places: pa.Int64Array, columns: list[pa.Array], schema: pa.Schema, kept: pa.BooleanArray
-) -> Sure:
-    """Keep rows whose required columns are all there."""
+    indexes: pa.Int64Array, columns: list[pa.Array], schema: pa.Schema, kept: pa.BooleanArray
+) -> FastPathRows:
+    """Return the rows whose required columns have values."""
     for field, column in zip(schema, columns, strict=True):
         if not field.nullable and column.null_count:
             kept = pc.and_(kept, column.is_valid())
     if kept.true_count == len(kept):
-        return Sure(places, tuple(columns))
-    return Sure(places.filter(kept), tuple(column.filter(kept) for column in columns))
+        return FastPathRows(indexes, tuple(columns))
+    return FastPathRows(indexes.filter(kept), tuple(column.filter(kept) for column in columns))
 
 
 def _split(begin: int, end: int, error: str) -> list[Span]:
-    """Take out the record at fault if the reader names it, else halve; the first part last."""
+    """Split around the refused record if PyArrow names it, else in halves; the first part last."""
     if end - begin == 1:
         return []
     named = _ROW_AT_FAULT.search(error)
@@ -235,7 +239,7 @@ def _matches(values: pa.BinaryArray, pattern: str) -> pa.BooleanArray:
 
 
 def _content(values: pa.BinaryArray) -> NDArray[np.uint8]:
-    """Give all bytes of all values, to look into at once."""
+    """Return the bytes of all values as one array, without a copy."""
     _, offsets, content = values.buffers()
     if content is None or not len(values):
         return np.empty(0, np.uint8)
@@ -244,19 +248,19 @@ def _content(values: pa.BinaryArray) -> NDArray[np.uint8]:
 
 
 @dataclass(frozen=True)
-class Signs:
-    """Whether anything in a batch calls for a closer look, by patterns that cost more."""
+class SuspiciousBytes:
+    """Whether a batch has bytes that call for the regular expressions, which cost more."""
 
     of_suspects: bool
     of_exponents: bool
 
 
-def find_signs(content: NDArray[np.uint8]) -> Signs:
-    """Look at all bytes for what every match of the patterns has in it."""
+def find_suspicious_bytes(content: NDArray[np.uint8]) -> SuspiciousBytes:
+    """Search all bytes for those that every match of the patterns contains."""
     suspects = exponents = False
-    for begin in range(0, len(content), _LOOK_BYTES):
-        # In pieces that stay in the processor's cache, each with the next one's first byte.
-        piece = content[begin : begin + _LOOK_BYTES + 1]
+    for begin in range(0, len(content), _PIECE_BYTES):
+        # In pieces that fit the processor's cache, each with the first byte of the next.
+        piece = content[begin : begin + _PIECE_BYTES + 1]
         escapes = bool((piece == ord("\\")).any())
         suspects = suspects or (
             escapes
@@ -264,8 +268,8 @@ def find_signs(content: NDArray[np.uint8]) -> Signs:
             or _holds_pair(piece, ord("a"), ord("N"))
             or _holds_pair(piece, ord("I"), ord("n"))
         )
-        exponents = exponents or escapes or _holds_pair(piece | _SMALL, ord("e"), ord("-"))
-    return Signs(of_suspects=suspects, of_exponents=exponents)
+        exponents = exponents or escapes or _holds_pair(piece | _LOWER_CASE_BIT, ord("e"), ord("-"))
+    return SuspiciousBytes(of_suspects=suspects, of_exponents=exponents)
 
 
 def _holds_pair(content: NDArray[np.uint8], first: int, second: int) -> bool:

@@ -1,6 +1,6 @@
-"""Rows by partition: what Iceberg's transforms make of a column, for a whole Arrow batch.
+"""Partition values by Iceberg's transforms, computed for a whole Arrow batch.
 
-This runs in Spark's Python workers, sent there by value (see `direct_rows.py`).
+This code travels to Spark's Python workers by value (see `writer.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ Codes: TypeAlias = NDArray[np.int64]
 
 
 MAX_TEXT_BYTES = 256
-"""Rows with a longer text in a partition's column are left to Spark: a name for each is no use."""
+"""Rows with a longer text in a partition column are left to Spark: such texts seldom repeat."""
 
 
 _HOUR_US = 3_600_000_000
@@ -32,17 +32,17 @@ _UNITS = {"month": "datetime64[M]", "year": "datetime64[Y]"}
 
 
 @dataclass
-class Places:
-    """Give each partition a number, in the order in which they come, up to a number of them."""
+class PartitionIds:
+    """Number the partitions of a task as they appear, up to a limit."""
 
     by: Sequence[tuple[str, str]]
-    """Columns, and the transforms of the Iceberg specification."""
+    """Columns and transforms of the Iceberg specification."""
     limit: int
     _known: dict[tuple[Value, ...], int] = field(default_factory=dict)
     _values: list[tuple[Value, ...]] = field(default_factory=list)
 
-    def find(self, columns: Mapping[str, pa.Array], count: int) -> Codes:
-        """Say in which partition each of `count` rows is; -1 where Spark has to find it."""
+    def assign(self, columns: Mapping[str, pa.Array], count: int) -> Codes:
+        """Return the partition id of each of `count` rows; -1 where Spark has to place the row."""
         if not self.by:
             self._number(())
             return np.zeros(count, np.int64)
@@ -62,14 +62,14 @@ class Places:
             joined = joined * (len(encoded.dictionary) + 1) + codes
             joined = np.unique(joined, return_inverse=True)[1]
         numbers = np.full(count, -1, np.int64)
-        _, first, places = np.unique(joined[is_short], return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(joined[is_short], return_index=True, return_inverse=True)
         rows = np.flatnonzero(is_short)[first]
         found = [self._number(tuple(key[int(at)].as_py() for key in keys)) for at in rows]
-        numbers[is_short] = np.array(found, np.int64)[places]
+        numbers[is_short] = np.array(found, np.int64)[inverse]
         return numbers
 
     def values(self, number: int) -> tuple[Value, ...]:
-        """Give the values of a partition, as Iceberg's manifests hold them."""
+        """Return the values of a partition, as Iceberg's manifests hold them."""
         return self._values[number]
 
     def _number(self, values: tuple[Value, ...]) -> int:
@@ -106,7 +106,7 @@ def _transform_numbers(column: pa.Array, kind: str, width: int) -> Codes:
             return _find_buckets(hash_longs(numbers), width)
         case "truncate":
             cut = numbers - numbers % width
-            # Below the smallest number it goes on at the largest one, as in Iceberg's library.
+            # It wraps below the smallest number, as in Iceberg's library.
             return cut.astype(np.int32).astype(np.int64) if pa.types.is_int32(column.type) else cut
         case "hour":
             return numbers // _HOUR_US
@@ -126,14 +126,14 @@ def _count_from_1970(days: Codes, unit: str) -> Codes:
     return counted
 
 
-def split(rows: pa.Table, places: Codes) -> Iterator[tuple[int, pa.Table]]:
-    """Give the rows of each partition together, in their order."""
-    if not places.any():
+def split(rows: pa.Table, partition_ids: Codes) -> Iterator[tuple[int, pa.Table]]:
+    """Yield each partition id with its rows, in their order."""
+    if not partition_ids.any():
         yield 0, rows
         return
-    numbers, counts = np.unique(places, return_counts=True)
+    numbers, counts = np.unique(partition_ids, return_counts=True)
     if len(numbers) > 1:
-        rows = rows.combine_chunks().take(pa.array(np.argsort(places, kind="stable")))
+        rows = rows.combine_chunks().take(pa.array(np.argsort(partition_ids, kind="stable")))
     begin = 0
     for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
         yield number, rows.slice(begin, count)
@@ -144,37 +144,37 @@ _BLOCK = 4
 
 
 def hash_longs(numbers: NDArray[np.int64]) -> Words:
-    """Hash whole numbers, dates and instants: all count as eight bytes."""
+    """Hash integers, dates and instants by Murmur3; each has eight bytes."""
     words = np.ascontiguousarray(numbers).astype("<i8").view(np.uint32).reshape(-1, 2)
     found = np.zeros(len(words), np.uint32)
-    for place in (0, 1):
-        found = _mix(found, words[:, place])
+    for half in (0, 1):
+        found = _mix(found, words[:, half])
     return _finish(found, np.full(len(words), 2 * _BLOCK, np.uint32))
 
 
 def hash_texts(column: pa.StringArray) -> Words:
-    """Hash short texts by their UTF-8, a null as the empty text: it passes over them by length."""
+    """Hash short texts by Murmur3 of their UTF-8, null as the empty text, in passes by length."""
     count, begin = len(column), column.offset
     _, bounds, content = column.buffers()
     ends = np.frombuffer(bounds, np.int32)[begin : begin + count + 1].astype(np.int64)
     starts, lengths = ends[:-1], np.diff(ends)
-    letters = np.frombuffer(content or b"", np.uint8)[ends[0] : ends[-1]].astype(np.uint32)
+    content_bytes = np.frombuffer(content or b"", np.uint8)[ends[0] : ends[-1]].astype(np.uint32)
     starts, ends = starts - ends[0], ends - ends[0]
     found = np.zeros(count, np.uint32)
     for block in range(int(lengths.max(initial=0)) // _BLOCK):
         rows = np.flatnonzero(lengths >= (block + 1) * _BLOCK)
-        found[rows] = _mix(found[rows], _read(letters, starts[rows] + block * _BLOCK, _BLOCK))
+        found[rows] = _mix(found[rows], _read(content_bytes, starts[rows] + block * _BLOCK, _BLOCK))
     rest = lengths % _BLOCK
     for size in range(1, _BLOCK):
         rows = np.flatnonzero(rest == size)
-        found[rows] ^= _scramble(_read(letters, (ends[1:] - rest)[rows], size))
+        found[rows] ^= _scramble(_read(content_bytes, (ends[1:] - rest)[rows], size))
     return _finish(found, lengths.astype(np.uint32))
 
 
-def _read(letters: Words, places: NDArray[np.int64], size: int) -> Words:
-    found = np.zeros(len(places), np.uint32)
-    for place in range(size):
-        found |= letters[places + place] << np.uint32(8 * place)
+def _read(content_bytes: Words, starts: NDArray[np.int64], size: int) -> Words:
+    found = np.zeros(len(starts), np.uint32)
+    for byte in range(size):
+        found |= content_bytes[starts + byte] << np.uint32(8 * byte)
     return found
 
 

@@ -1,7 +1,7 @@
-"""Sure rows that every counter counts alike: one of them is shown to Spark, for all of them.
+"""Group written rows that no metric can tell apart; Spark counts one row per group, by its size.
 
-This runs in Spark's Python workers, sent there by value: it imports NumPy and PyArrow and nothing
-of ours. How rows are told apart is said in `frazil.quality.preaggregation`.
+This code travels to Spark's Python workers by value: it imports NumPy and PyArrow only. The cut
+points that define the groups come from `frazil.quality.preaggregation`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 Codes: TypeAlias = NDArray[np.int64]
 Point: TypeAlias = int | float | str
 
-_ROOM = 2**62
-"""So many combinations of codes fit into one number."""
+_MAX_COMBINATIONS = 2**62
+"""Combinations of codes that fit into one 64-bit number."""
 
 TOTAL, MAGNITUDE = "_frazil_total_", "_frazil_magnitude_"
-"""Before the name of a column: the sum of its values, and that of their absolute values."""
+"""Prefixes of a column's name: the sum of its values, and the sum of their absolute values."""
 
-_UNLIKE = "[^ -~]"
-"""In a text: what is not printable ASCII."""
+_NOT_PRINTABLE_ASCII = "[^ -~]"
+"""Texts with such a character: regex engines may disagree about them."""
 
 
 @dataclass(frozen=True)
-class AlikeOrder:
-    """Landmarks by column, and those of the records' timestamps in microseconds."""
+class PreaggregationSpec:
+    """Cut points and patterns by column; `timestamps` cuts record timestamps, in microseconds."""
 
     values: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
     lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -39,66 +39,69 @@ class AlikeOrder:
 
 
 @dataclass(frozen=True)
-class Weighed:
-    """For each row how many it stands for, and whether it holds an extreme value.
+class WeightedGroups:
+    """The weight of each row: its group's size for the first row of a group, 0 for the others.
 
-    `sums` has the sums of all that it stands for, by name, as `name_sums` names them.
+    `is_extreme` marks rows with a smallest or largest value. `sums` holds the sums of each group at
+    its first row, by the names of `name_sums`.
     """
 
     weights: Codes
-    marks: NDArray[np.bool_]
+    is_extreme: NDArray[np.bool_]
     sums: Mapping[str, NDArray[np.float64]]
 
 
 def name_sums(column: str) -> tuple[str, str]:
-    """Name both sums of a column."""
+    """Return the names of a column's two sums."""
     return TOTAL + column, MAGNITUDE + column
 
 
-def weigh(
-    order: AlikeOrder,
-    shown: Mapping[str, pa.Array],
+def preaggregate(
+    spec: PreaggregationSpec,
+    columns: Mapping[str, pa.Array],
     timestamps: pa.TimestampArray,
-    kinds: Sequence[pa.Array],
-) -> Weighed:
-    """Weigh rows: one of those that stand alike weighs as many as they are, the others nothing.
+    group_by: Sequence[pa.Array],
+) -> WeightedGroups:
+    """Group rows by their intervals between cut points, matched patterns and the `group_by` arrays.
 
-    Rows that differ in one of `kinds` never stand alike.
+    Every metric counts all rows of a group the same.
     """
-    marks = np.zeros(len(timestamps), np.bool_)
-    _mark_extremes(timestamps, marks)
-    for name in order.extremes:
-        _mark_extremes(shown[name], marks)
-    codes = [*_list_codes(order, shown), _place(timestamps, order.timestamps)]
-    for kind in kinds:
-        encoded = kind.dictionary_encode()
+    is_extreme = np.zeros(len(timestamps), np.bool_)
+    _mark_extremes(timestamps, is_extreme)
+    for name in spec.extremes:
+        _mark_extremes(columns[name], is_extreme)
+    codes = [*_list_codes(spec, columns), _locate(timestamps, spec.timestamps)]
+    for array in group_by:
+        encoded = array.dictionary_encode()
         count = len(encoded.dictionary)
         codes.append((_to_numpy(encoded.indices, count), count + 1))
-    _, first, alike, counts = np.unique(
-        _join(codes), return_index=True, return_inverse=True, return_counts=True
+    _, first, group_ids, counts = np.unique(
+        _combine(codes), return_index=True, return_inverse=True, return_counts=True
     )
     weights = np.zeros(len(timestamps), np.int64)
     weights[first] = counts
     sums = {}
-    for name in order.sums:
-        values = _to_doubles(shown[name])
+    for name in spec.sums:
+        values = _to_doubles(columns[name])
         for sum_name, of in zip(name_sums(name), (values, np.abs(values)), strict=True):
             sums[sum_name] = np.zeros(len(timestamps))
-            sums[sum_name][first] = np.bincount(alike, of, len(first))
-    return Weighed(weights, marks, sums)
+            sums[sum_name][first] = np.bincount(group_ids, of, len(first))
+    return WeightedGroups(weights, is_extreme, sums)
 
 
-def _list_codes(order: AlikeOrder, shown: Mapping[str, pa.Array]) -> Iterator[tuple[Codes, int]]:
-    for name, column in shown.items():
-        yield _place(column, order.values.get(name, ()))
-        if name in order.lengths:
-            yield _place(pc.utf8_length(column), order.lengths[name])
-        if name in order.patterns:
-            yield from _search(column, order.patterns[name])
+def _list_codes(
+    spec: PreaggregationSpec, columns: Mapping[str, pa.Array]
+) -> Iterator[tuple[Codes, int]]:
+    for name, column in columns.items():
+        yield _locate(column, spec.values.get(name, ()))
+        if name in spec.lengths:
+            yield _locate(pc.utf8_length(column), spec.lengths[name])
+        if name in spec.patterns:
+            yield from _search(column, spec.patterns[name])
 
 
-def _place(column: pa.Array, points: tuple[Point, ...]) -> tuple[Codes, int]:
-    """Say by a code how each value stands to the points, and how many codes there are."""
+def _locate(column: pa.Array, points: tuple[Point, ...]) -> tuple[Codes, int]:
+    """Return a code for each value, below, at or above each point, and the number of codes."""
     if pa.types.is_string(column.type):
         of_text = _to_numpy(pc.index_in(column, value_set=pa.array(points, pa.string())), -1) + 1
         codes, count = of_text, len(points) + 1
@@ -115,14 +118,14 @@ def _place(column: pa.Array, points: tuple[Point, ...]) -> tuple[Codes, int]:
 
 
 def _search(column: pa.StringArray, patterns: tuple[str, ...]) -> Iterator[tuple[Codes, int]]:
-    """Say which texts each pattern matches; a text that engines may read apart is like no other."""
+    """Yield codes of the texts that match; each text with non-ASCII characters gets its own."""
     for pattern in patterns:
         yield _find(column, pattern).astype(np.int64), 2
-    unlike = np.flatnonzero(_find(column, _UNLIKE))
-    if len(unlike):
+    alone = np.flatnonzero(_find(column, _NOT_PRINTABLE_ASCII))
+    if len(alone):
         codes = np.zeros(len(column), np.int64)
-        codes[unlike] = np.arange(len(unlike)) + 1
-        yield codes, len(unlike) + 1
+        codes[alone] = np.arange(len(alone)) + 1
+        yield codes, len(alone) + 1
 
 
 def _find(column: pa.StringArray, pattern: str) -> NDArray[np.bool_]:
@@ -130,17 +133,17 @@ def _find(column: pa.StringArray, pattern: str) -> NDArray[np.bool_]:
 
 
 def _is_missing(column: pa.Array) -> NDArray[np.bool_]:
-    """Say where no value is; NaN is none, as for the metrics."""
+    """Mark missing values; NaN is missing, as for the metrics."""
     return _to_numpy(column.is_null(nan_is_null=True))
 
 
 def _to_numbers(column: pa.Array) -> NDArray[Any]:
-    """Read values as numbers in their own order; values without one are all zero."""
+    """Convert values to numbers of the same order; types without an order become 0."""
     kind = column.type
     if pa.types.is_floating(kind):
         return _to_numpy(column.cast(pa.float64()), 0.0)
     if pa.types.is_decimal(kind):
-        # Of at most 18 digits: the lower of two words is the number.
+        # At most 18 digits: the lower of the two words is the number.
         words = np.frombuffer(column.buffers()[1], np.int64)
         return words[2 * column.offset : 2 * (column.offset + len(column)) : 2]
     if pa.types.is_date(kind):
@@ -151,7 +154,7 @@ def _to_numbers(column: pa.Array) -> NDArray[Any]:
 
 
 def _to_doubles(column: pa.Array) -> NDArray[np.float64]:
-    """Read values as doubles; what is missing adds nothing."""
+    """Convert values to doubles, missing ones to 0."""
     scale = column.type.scale if pa.types.is_decimal(column.type) else 0
     return np.where(_is_missing(column), 0.0, _to_numbers(column) / 10.0**scale)
 
@@ -162,19 +165,19 @@ def _to_numpy(column: pa.Array, missing: float | None = None) -> NDArray[Any]:
     return values
 
 
-def _mark_extremes(column: pa.Array, marks: NDArray[np.bool_]) -> None:
-    """Mark a row with the smallest and one with the largest value, if any is there."""
-    there = np.flatnonzero(~_is_missing(column))
-    if len(there):
-        numbers = _to_numbers(column)[there]
-        marks[there[[numbers.argmin(), numbers.argmax()]]] = True
+def _mark_extremes(column: pa.Array, is_extreme: NDArray[np.bool_]) -> None:
+    """Mark a row with the smallest and one with the largest value, if there is a value."""
+    present = np.flatnonzero(~_is_missing(column))
+    if len(present):
+        numbers = _to_numbers(column)[present]
+        is_extreme[present[[numbers.argmin(), numbers.argmax()]]] = True
 
 
-def _join(codes: list[tuple[Codes, int]]) -> Codes:
-    """Make one number of several codes."""
+def _combine(codes: list[tuple[Codes, int]]) -> Codes:
+    """Combine several codes into one number per row."""
     joined, room = codes[0][0].astype(np.int64), codes[0][1]
     for code, count in codes[1:]:
-        if room * count > _ROOM:
+        if room * count > _MAX_COMBINATIONS:
             found, joined = np.unique(joined, return_inverse=True)
             room = len(found)
         joined, room = joined * count + code, room * count

@@ -1,6 +1,6 @@
 """Protobuf messages as the columns of a table, field by field for a whole batch.
 
-This runs in Spark's Python workers, sent there by value. It reads by a layout of
+This code travels to Spark's Python workers by value. It reads by a layout of
 `frazil.schemas.fast_path_layouts`, and only messages as serializers write them: fields in the order
 of their numbers, each once, all known. Google's library reads any other message.
 """
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from frazil_spark.fast_path.cursors import (
     FIRST_DAY,
     LAST_DAY,
-    LONG,
     MAX_ITEMS,
-    SHORT,
+    VARINT32_BYTES,
+    VARINT64_BYTES,
     Cursors,
     Layout,
     Longs,
@@ -44,7 +44,7 @@ class Field:
 
     @property
     def tag(self) -> bytes:
-        """Write what stands in front of the field."""
+        """Return the tag in front of the field."""
         wire = _BYTES
         if isinstance(self.layout, str) and self.label != "packed":
             wire = _WORDS[self.layout].wire
@@ -58,7 +58,7 @@ class Field:
 
 
 def read_message_columns(layout: Layout, cursors: Cursors, columns: pa.Schema) -> list[pa.Array]:
-    """Read messages to their ends; `cursors.is_read` then says which of them were sure."""
+    """Read messages to their ends; `cursors.is_read` then marks those without doubt."""
     return _read_fields(layout, cursors, list(columns))
 
 
@@ -75,7 +75,7 @@ def list_fields(layout: Layout) -> list[Field]:
 
 
 def _read_fields(layout: Layout, cursors: Cursors, asked: list[pa.Field]) -> list[pa.Array]:
-    """Read a message's fields, the lowest number first; give what is asked for, or nulls."""
+    """Read a message's fields by number; return the requested ones, or nulls."""
     kinds = {field.name: field.type for field in asked}
     found = {}
     for field in list_fields(layout):
@@ -86,7 +86,7 @@ def _read_fields(layout: Layout, cursors: Cursors, asked: list[pa.Field]) -> lis
 
 
 def natural_type(field: Field) -> pa.DataType:
-    """Choose a type for what is read only to come behind it."""
+    """Return a type for a field that is read only to find the end of it."""
     match field.layout:
         case str(word):
             own = _WORDS[word].natural
@@ -120,7 +120,7 @@ def _read_field(field: Field, cursors: Cursors, kind: pa.DataType) -> pa.Array:
 
 
 def _zero(layout: Layout, kind: pa.DataType) -> pa.Scalar:
-    """Give what an absent field stands for."""
+    """Return the default value of an absent field."""
     match layout:
         case {"names": list(names)}:
             named = [pair[1] for pair in names if isinstance(pair, list) and pair[0] == 0]
@@ -131,7 +131,7 @@ def _zero(layout: Layout, kind: pa.DataType) -> pa.Scalar:
 
 
 def _read_repeated(field: Field, cursors: Cursors, kind: pa.ListType) -> pa.Array:
-    """Read values that each have a tag of their own, the first of all messages first."""
+    """Read values that each have a tag, the first values of all messages first."""
     counts = np.zeros(len(cursors), np.int64)
     parts, owners = [], []
     for _ in range(MAX_ITEMS):
@@ -148,7 +148,7 @@ def _read_repeated(field: Field, cursors: Cursors, kind: pa.ListType) -> pa.Arra
 
 
 def _read_packed(layout: Layout, cursors: Cursors, inner: Cursors, kind: pa.ListType) -> pa.Array:
-    """Read values that stand in one span."""
+    """Read values packed in one span."""
     counts = np.zeros(len(cursors), np.int64)
     parts, owners = [], []
     for _ in range(MAX_ITEMS):
@@ -184,11 +184,11 @@ def _read_value(layout: Layout, cursors: Cursors, kind: pa.DataType) -> pa.Array
 
 
 def _read_span(cursors: Cursors) -> tuple[Longs, Longs]:
-    return cursors.read_spans(cursors.read_varints(SHORT).view(np.int64))
+    return cursors.read_spans(cursors.read_varints(VARINT32_BYTES).view(np.int64))
 
 
 def _read_enum(names: list[list[Layout]], cursors: Cursors) -> pa.Array:
-    """Read numbers that have a name."""
+    """Read enum numbers; refuse those without a name."""
     named = sorted((int(str(number)), str(name)) for number, name in names)
     known = np.array([number for number, _ in named], np.int64)
     numbers = cursors.read_varints().view(np.int64)
@@ -198,7 +198,7 @@ def _read_enum(names: list[list[Layout]], cursors: Cursors) -> pa.Array:
 
 
 def _read_instant(cursors: Cursors) -> pa.Array:
-    """Read seconds and nanoseconds that are whole microseconds."""
+    """Read seconds and nanoseconds; refuse fractions of microseconds."""
     inner = cursors.enter(*_read_span(cursors))
     fields = [pa.field("seconds", pa.int64()), pa.field("nanos", pa.int32())]
     layout: Layout = {"fields": [[1, "seconds", "one", "int64"], [2, "nanos", "one", "int32"]]}
@@ -211,7 +211,7 @@ def _read_instant(cursors: Cursors) -> pa.Array:
 
 
 def _read_whole(least: int, most: int, natural: pa.DataType, cursors: Cursors) -> pa.Array:
-    """Read a number that lies in the range of its type."""
+    """Read a number; refuse those outside the range of its type."""
     numbers = cursors.read_varints().view(np.int64)
     cursors.refuse((numbers < least) | (numbers > most))
     return make_array(numbers.astype(natural.to_pandas_dtype()), natural)
@@ -233,7 +233,7 @@ def _read_real(kind: str, natural: pa.DataType, cursors: Cursors) -> pa.Array:
 
 @dataclass(frozen=True)
 class Word:
-    """A kind of value: how it lies on the wire, its own type, and its reader."""
+    """A kind of value: its wire type, its own Arrow type, and its reader."""
 
     wire: int
     natural: pa.DataType
@@ -246,8 +246,8 @@ _WORDS: Mapping[str, Word] = {
     "int32": Word(_VARINT, _INT, partial(_read_whole, -(2**31), 2**31 - 1, _INT)),
     "uint32": Word(_VARINT, _LONG, partial(_read_whole, 0, 2**32 - 1, _LONG)),
     "int64": Word(_VARINT, _LONG, partial(_read_whole, -(2**63), 2**63 - 1, _LONG)),
-    "sint32": Word(_VARINT, _INT, partial(_read_signed, SHORT, _INT)),
-    "sint64": Word(_VARINT, _LONG, partial(_read_signed, LONG, _LONG)),
+    "sint32": Word(_VARINT, _INT, partial(_read_signed, VARINT32_BYTES, _INT)),
+    "sint64": Word(_VARINT, _LONG, partial(_read_signed, VARINT64_BYTES, _LONG)),
     "sfixed32": Word(_FOUR_BYTES, _INT, partial(_read_fixed, "<i4", _INT)),
     "fixed32": Word(_FOUR_BYTES, _LONG, partial(_read_fixed, "<u4", _LONG)),
     "sfixed64": Word(_EIGHT_BYTES, _LONG, partial(_read_fixed, "<i8", _LONG)),

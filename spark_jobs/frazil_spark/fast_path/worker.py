@@ -1,6 +1,6 @@
-"""Rows that Python workers write themselves: Arrow batches in, Parquet files out.
+"""The function that Spark runs in Python workers: Arrow batches in, Parquet files out.
 
-This runs in Spark's Python workers, sent there by value (see `direct_rows.py`).
+Its code travels to the workers by value (see `writer.py`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from frazil_spark.fast_path.json_reader import Sure
-from frazil_spark.fast_path.parquet_files import DirectOrder, FileRoller, RowGroup
-from frazil_spark.fast_path.partitions import Codes, Places
-from frazil_spark.fast_path.preaggregation import name_sums, weigh
+from frazil_spark.fast_path.json_reader import FastPathRows
+from frazil_spark.fast_path.parquet_files import FileRoller, FileSpec, RowGroup
+from frazil_spark.fast_path.partitions import Codes, PartitionIds
+from frazil_spark.fast_path.preaggregation import name_sums, preaggregate
 from frazil_spark.fast_path.readers import open_reader
 
 KAFKA = "_kafka"
-SURE = "_frazil_sure"
+ON_FAST_PATH = "_frazil_on_fast_path"
 FILE = "_frazil_file"
-SURE_ID = "_frazil_sure_id"
-BIG = "_frazil_big"
+FAST_PATH_SCHEMA_ID = "_frazil_fast_path_schema_id"
+TOO_BIG = "_frazil_too_big"
 RECORD: Mapping[str, pa.DataType] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -32,69 +32,70 @@ RECORD: Mapping[str, pa.DataType] = {
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
 WEIGHT = "_frazil_weight"
-"""For how many records a row of the frame stands: of rows that are counted alike one is enough."""
-SHOWN = "_frazil_shown_"
+"""How many records a row of the frame stands for: Spark gets one row for each group."""
+COUNTED = "_frazil_counted_"
 _NO_TIME_US = -1000
 
-SHOWN_PER_BATCH = 10_000
+ROWS_PER_BATCH = 10_000
 
 SHIFTS = (3, 7, 11)
-"""Of an offset, to shake it: marks of transactions, or producers that take turns, have a rhythm."""
+"""Shifts that mix an offset before sampling, since transaction markers and alternating producers
+repeat at fixed distances."""
 
-PATIENCE = 3
-"""So many batches in a row that are mostly unsure, and the rest of the task is not looked at."""
+MAX_POOR_BATCHES = 3
+"""After this many consecutive batches with mostly fallback rows, the task stops trying."""
 
 
-def write_sure_rows(
-    order: DirectOrder, batches: Iterator[pa.RecordBatch]
+def write_fast_path_rows(
+    spec: FileSpec, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write what is sure; pass on the rest whole, and of the sure rows what Spark counts.
+    """Write fast-path rows into files; yield fallback records whole, and what Spark has to count.
 
-    Files are named in the first row that they hold. If the task fails later, so does its result.
+    The first row of a row group names the files that it began. Files of a failed task are deleted.
     """
-    roller = FileRoller(order, Places(order.partitions, order.most_partitions))
+    roller = FileRoller(spec, PartitionIds(spec.partitions, spec.max_partitions))
     try:
-        yield from _write_sure_rows(order, roller, batches)
+        yield from _write_batches(spec, roller, batches)
     except BaseException:
         roller.discard()
         raise
 
 
-def _write_sure_rows(
-    order: DirectOrder, roller: FileRoller, batches: Iterator[pa.RecordBatch]
+def _write_batches(
+    spec: FileSpec, roller: FileRoller, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    columns = pa.schema([f for f in order.schema if f.name != KAFKA])
-    reader, fruitless = open_reader(order.values, columns), 0
+    columns = pa.schema([f for f in spec.schema if f.name != KAFKA])
+    reader, poor_batches = open_reader(spec.values, columns), 0
     for received in batches:
-        if pc.any(received[BIG]).as_py():
+        if pc.any(received[TOO_BIG]).as_py():
             message = "a record is too big for Arrow batches"
             raise ValueError(message)
-        batch = received.drop_columns([BIG])
-        if fruitless >= PATIENCE:
-            yield _pass_on(batch, order)
+        batch = received.drop_columns([TOO_BIG])
+        if poor_batches >= MAX_POOR_BATCHES:
+            yield _lay_out_fallback(batch, spec)
             continue
-        sure = reader.read(batch["value"].cast(pa.binary()))
-        named = dict(zip(columns.names, sure.columns, strict=True))
-        places = roller.places.find(named, len(sure.places))
-        sure, places = _leave_to_spark(sure, places)
-        fruitless = 0 if 2 * len(sure.places) > batch.num_rows else fruitless + 1
-        if len(sure.places):
-            known = _take(batch.drop_columns(["value"]), sure.places)
-            kafka = build_kafka(known, order.schema.field(KAFKA).type, sure.schema_ids)
-            rows = pa.RecordBatch.from_arrays([*sure.columns, kafka], schema=order.schema)
-            records = _keep_records(batch, known, sure, order)
-            for group in roller.write(rows, records, places):
-                yield from _show(group, order)
-        if len(sure.places) < batch.num_rows:
-            yield _pass_on(_leave_out(batch, sure.places), order)
+        found = reader.read(batch["value"].cast(pa.binary()))
+        named = dict(zip(columns.names, found.columns, strict=True))
+        partition_ids = roller.partitions.assign(named, len(found.indexes))
+        found, partition_ids = _drop_rows_without_partition(found, partition_ids)
+        poor_batches = 0 if 2 * len(found.indexes) > batch.num_rows else poor_batches + 1
+        if len(found.indexes):
+            known = _take(batch.drop_columns(["value"]), found.indexes)
+            kafka = build_kafka(known, spec.schema.field(KAFKA).type, found.schema_ids)
+            rows = pa.RecordBatch.from_arrays([*found.columns, kafka], schema=spec.schema)
+            records = _select_record_fields(batch, known, found, spec)
+            for group in roller.write(rows, records, partition_ids):
+                yield from _lay_out_counted(group, spec)
+        if len(found.indexes) < batch.num_rows:
+            yield _lay_out_fallback(_select_fallback(batch, found.indexes), spec)
     for group in roller.close():
-        yield from _show(group, order)
+        yield from _lay_out_counted(group, spec)
 
 
 def build_kafka(
     records: pa.RecordBatch, kafka: pa.StructType, schema_ids: pa.Int32Array | None = None
 ) -> pa.StructArray:
-    """Build `_kafka`; a record without a timestamp gets null, as in `kafka_source`."""
+    """Build the column `_kafka`; a record without a timestamp gets null, as in `decode.sources`."""
     given = {
         "topic": records["topic"],
         "partition": records["partition"],
@@ -110,14 +111,14 @@ def build_kafka(
 
 
 def read_timestamps(records: pa.RecordBatch) -> pa.TimestampArray:
-    """Read the records' timestamps, null where they have none."""
+    """Return the records' timestamps, null where they have none."""
     timestamps = records["timestamp"].cast(pa.timestamp("us", "UTC"))
     has_time = pc.not_equal(timestamps.cast(pa.int64()), _NO_TIME_US)
     return pc.if_else(has_time, timestamps, None)
 
 
 def find_sampled(offsets: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
-    """Find the records that are sampled, one of `step`, as `unnamed_fields` does in SQL."""
+    """Mark sampled records, one of `step`, as `metrics.count_unmapped_fields` does in SQL."""
     mixed = offsets.copy()
     for bits in SHIFTS:
         mixed ^= offsets >> bits
@@ -125,88 +126,99 @@ def find_sampled(offsets: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
     return sampled
 
 
-def _take(records: pa.RecordBatch, places: pa.Int64Array) -> pa.RecordBatch:
-    """Take records in their order; nothing is copied where it is all of them."""
-    return records if len(places) == records.num_rows else records.take(places)
+def _take(records: pa.RecordBatch, indexes: pa.Int64Array) -> pa.RecordBatch:
+    """Return the records at these indexes; nothing is copied if it is all of them."""
+    return records if len(indexes) == records.num_rows else records.take(indexes)
 
 
-def _leave_to_spark(sure: Sure, places: Codes) -> tuple[Sure, Codes]:
-    """Take rows for sure no longer whose partition is one too many."""
-    kept = places >= 0
+def _drop_rows_without_partition(
+    found: FastPathRows, partition_ids: Codes
+) -> tuple[FastPathRows, Codes]:
+    """Leave rows to Spark whose partition is beyond this task's limit (id -1)."""
+    kept = partition_ids >= 0
     if kept.all():
-        return sure, places
+        return found, partition_ids
     mask = pa.array(kept)
-    columns = tuple(column.filter(mask) for column in sure.columns)
-    ids = None if sure.schema_ids is None else sure.schema_ids.filter(mask)
-    return Sure(sure.places.filter(mask), columns, ids), places[kept]
+    columns = tuple(column.filter(mask) for column in found.columns)
+    ids = None if found.schema_ids is None else found.schema_ids.filter(mask)
+    return FastPathRows(found.indexes.filter(mask), columns, ids), partition_ids[kept]
 
 
-def _leave_out(batch: pa.RecordBatch, sure: pa.Int64Array) -> pa.RecordBatch:
-    is_rest = np.ones(batch.num_rows, np.bool_)
-    is_rest[sure.to_numpy()] = False
-    return batch.filter(pa.array(is_rest))
+def _select_fallback(batch: pa.RecordBatch, written: pa.Int64Array) -> pa.RecordBatch:
+    is_fallback = np.ones(batch.num_rows, np.bool_)
+    is_fallback[written.to_numpy()] = False
+    return batch.filter(pa.array(is_fallback))
 
 
-def _keep_records(
-    batch: pa.RecordBatch, known: pa.RecordBatch, sure: Sure, order: DirectOrder
+def _select_record_fields(
+    batch: pa.RecordBatch, known: pa.RecordBatch, found: FastPathRows, spec: FileSpec
 ) -> pa.RecordBatch:
-    """Keep of the records of sure rows what Spark may ask for: hardly a value."""
-    sampled = find_sampled(known["offset"].to_numpy(), order.step)
-    # Taken, not masked: a mask leaves the bytes of all values in what is kept.
-    values = batch["value"].take(pa.array(sure.places.to_numpy(), mask=~sampled))
-    ids = sure.schema_ids
+    """Select what Spark counts of the records themselves; values only of sampled records."""
+    sampled = find_sampled(known["offset"].to_numpy(), spec.sample_step)
+    # `take` with a mask of indexes: a mask over values would keep the bytes of all of them.
+    values = batch["value"].take(pa.array(found.indexes.to_numpy(), mask=~sampled))
+    ids = found.schema_ids
     kept = {name: known[name] for name in RECORD if name not in ("key", "value", "headers")}
-    kept |= {"value": values, SURE_ID: pa.nulls(len(values), pa.int32()) if ids is None else ids}
+    kept |= {
+        "value": values,
+        FAST_PATH_SCHEMA_ID: pa.nulls(len(values), pa.int32()) if ids is None else ids,
+    }
     return pa.RecordBatch.from_pydict(kept)
 
 
-def _show(group: RowGroup, order: DirectOrder) -> Iterator[pa.RecordBatch]:
-    """Lay out what Spark sees of sure rows: one of those that are alike, and those it asks for."""
+def _lay_out_counted(group: RowGroup, spec: FileSpec) -> Iterator[pa.RecordBatch]:
+    """Lay out the written rows that Spark counts: one of each group, extremes and sampled rows."""
     records = group.records.combine_chunks().to_batches()[0]
-    columns = {name: group.rows[name].combine_chunks() for name in order.shown}
+    columns = {name: group.rows[name].combine_chunks() for name in spec.counted_columns}
     given = {name: records[name] for name in records.schema.names}
-    given |= {SHOWN + name: column for name, column in columns.items()}
+    given |= {COUNTED + name: column for name, column in columns.items()}
     weights = np.ones(records.num_rows, np.int64)
-    if order.alike is not None:
-        kinds = [records["topic"], records["partition"], records[SURE_ID]]
-        weighed = weigh(order.alike, columns, read_timestamps(records), kinds)
-        asked = weighed.marks | find_sampled(records["offset"].to_numpy(), order.step)
-        rows = np.flatnonzero(asked | (weighed.weights > 0))
-        given |= {name: pa.array(sums) for name, sums in weighed.sums.items()}
+    if spec.preaggregation is not None:
+        group_by = [records["topic"], records["partition"], records[FAST_PATH_SCHEMA_ID]]
+        groups = preaggregate(spec.preaggregation, columns, read_timestamps(records), group_by)
+        sampled = find_sampled(records["offset"].to_numpy(), spec.sample_step)
+        rows = np.flatnonzero(groups.is_extreme | sampled | (groups.weights > 0))
+        given |= {name: pa.array(sums) for name, sums in groups.sums.items()}
         given = {name: column.take(pa.array(rows)) for name, column in given.items()}
-        weights = weighed.weights[rows]
+        weights = groups.weights[rows]
     given[WEIGHT] = pa.array(weights)
     begun = "\n".join(group.begun) or None
     given[FILE] = pa.array([begun] + [None] * (len(weights) - 1), pa.string())
-    shown = _lay_out(given, len(weights), order, is_sure=True)
-    for begin in range(0, shown.num_rows, SHOWN_PER_BATCH):
-        yield shown.slice(begin, SHOWN_PER_BATCH)
+    counted = _lay_out(given, len(weights), spec, on_fast_path=True)
+    for begin in range(0, counted.num_rows, ROWS_PER_BATCH):
+        yield counted.slice(begin, ROWS_PER_BATCH)
 
 
 def _lay_out(
-    given: Mapping[str, pa.Array], count: int, order: DirectOrder, *, is_sure: bool
+    given: Mapping[str, pa.Array], count: int, spec: FileSpec, *, on_fast_path: bool
 ) -> pa.RecordBatch:
-    """Lay out the columns in the order of `direct_rows.write_directly`; those not given are null.
+    """Lay out the columns in the order of `writer.write_fast_path`; those not given are null.
 
-    A row weighs one unless its weight is given.
+    The weight of a row is 1 unless it is given.
     """
-    shown = {SHOWN + name: order.schema.field(name).type for name in order.shown}
-    shown |= dict.fromkeys(list_sums(order), pa.float64())
-    kinds = {**RECORD, **shown, SURE_ID: pa.int32(), SURE: pa.bool_(), FILE: pa.string()}
+    counted = {COUNTED + name: spec.schema.field(name).type for name in spec.counted_columns}
+    counted |= dict.fromkeys(list_sums(spec), pa.float64())
+    kinds = {
+        **RECORD,
+        **counted,
+        FAST_PATH_SCHEMA_ID: pa.int32(),
+        ON_FAST_PATH: pa.bool_(),
+        FILE: pa.string(),
+    }
     columns = {WEIGHT: pa.repeat(pa.scalar(1, pa.int64()), count), **given}
-    columns[SURE] = pa.repeat(pa.scalar(is_sure), count)
+    columns[ON_FAST_PATH] = pa.repeat(pa.scalar(on_fast_path), count)
     nothing = {n: pa.nulls(count, kind) for n, kind in kinds.items() if n not in columns}
     columns |= nothing
     return pa.RecordBatch.from_pydict({name: columns[name] for name in [*kinds, WEIGHT]})
 
 
-def list_sums(order: DirectOrder) -> list[str]:
-    """List the names of the sums that rows bring along."""
-    columns = order.alike.sums if order.alike else ()
+def list_sums(spec: FileSpec) -> list[str]:
+    """List the names of the columns that hold the sums of a group."""
+    columns = spec.preaggregation.sums if spec.preaggregation else ()
     return [name for column in columns for name in name_sums(column)]
 
 
-def _pass_on(batch: pa.RecordBatch, order: DirectOrder) -> pa.RecordBatch:
-    """Lay out records that Spark decodes."""
+def _lay_out_fallback(batch: pa.RecordBatch, spec: FileSpec) -> pa.RecordBatch:
+    """Lay out records that Spark decodes and writes."""
     given = {name: batch[name] for name in RECORD}
-    return _lay_out(given, batch.num_rows, order, is_sure=False)
+    return _lay_out(given, batch.num_rows, spec, on_fast_path=False)

@@ -1,8 +1,8 @@
-"""The direct way beside Spark's own decode: Python workers write the rows that are sure.
+"""The fast path beside Spark's own decode: Python workers write most rows of a batch.
 
-Records pass through a Python worker before the decode. What is a row beyond doubt the worker
-writes into a Parquet file, and passes on without its value; all others go on as they came, are
-decoded by Spark and judged as ever. One pass, one plan, and the counters see every record.
+Records pass through a Python worker before the decode. Rows that the worker decodes exactly as
+Spark would, it writes into a Parquet file and returns without their values. All others it returns
+unchanged, and Spark decodes, judges and writes them. It is one pass; counters see every record.
 """
 
 import base64
@@ -31,18 +31,18 @@ from frazil_spark.fast_path import (
     readers,
     worker,
 )
-from frazil_spark.fast_path.parquet_files import DirectOrder
-from frazil_spark.fast_path.preaggregation import MAGNITUDE, TOTAL, AlikeOrder
-from frazil_spark.fast_path.readers import SchemaOrder, ValueOrder
+from frazil_spark.fast_path.parquet_files import FileSpec
+from frazil_spark.fast_path.preaggregation import MAGNITUDE, TOTAL, PreaggregationSpec
+from frazil_spark.fast_path.readers import SchemaSpec, ValueSpec
 from frazil_spark.fast_path.worker import (
-    BIG,
+    COUNTED,
+    FAST_PATH_SCHEMA_ID,
     FILE,
-    SHOWN,
-    SURE,
-    SURE_ID,
+    ON_FAST_PATH,
+    TOO_BIG,
     WEIGHT,
     list_sums,
-    write_sure_rows,
+    write_fast_path_rows,
 )
 
 _RECORD_DDL = (
@@ -51,10 +51,10 @@ _RECORD_DDL = (
 )
 
 
-CARRIED = (SURE, SURE_ID, FILE, WEIGHT)
+CARRIED = (ON_FAST_PATH, FAST_PATH_SCHEMA_ID, FILE, WEIGHT)
 
 
-_PREFIXES = (SHOWN, TOTAL, MAGNITUDE)
+_PREFIXES = (COUNTED, TOTAL, MAGNITUDE)
 
 
 RECORDS_PER_BATCH = 2500
@@ -71,7 +71,7 @@ _BATCH_CONF = {
 }
 
 
-# Workers need not have this package: its code travels with the task.
+# Workers do not need this package: its code travels with the task.
 for _module in (
     preaggregation,
     avro_reader,
@@ -88,69 +88,69 @@ for _module in (
 
 
 def ends_workers(spark: SparkSession) -> bool:
-    """Say whether Python workers end by themselves.
+    """Check that Python workers end with their session, or soon after.
 
-    Spark Connect starts a daemon of workers for each session, and it outlives the session, unless
-    it is ours or none.
+    Spark Connect starts a daemon of workers for each session, and PySpark's own daemon outlives it.
     """
     if spark.conf.get("spark.python.use.daemon", "true") == "false":
         return True
     return spark.conf.get("spark.python.daemon.module", "") == "frazil_spark.worker_daemon"
 
 
-def write_directly(records: DataFrame, request: StageRequest) -> DataFrame:
-    """Let Python workers write the sure rows; give all records, with marks on those."""
-    direct = request.direct
-    if direct is None:
+def write_fast_path(records: DataFrame, request: StageRequest) -> DataFrame:
+    """Have Python workers write fast-path rows; return all records, those rows marked."""
+    fast_path = request.fast_path
+    if fast_path is None:
         return records
-    order = DirectOrder(
-        values=order_values(request),
-        schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(direct.schema_ipc))),
-        folder=direct.folder,
+    spec = FileSpec(
+        values=build_value_spec(request),
+        schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(fast_path.schema_ipc))),
+        folder=fast_path.folder,
         prefix=request.batch_id,
-        target_bytes=direct.target_bytes,
-        parquet=dict(direct.parquet),
-        shown=direct.shown,
-        step=choose_step(request),
-        alike=order_alike(request),
-        partitions=tuple((by.column, by.transform) for by in direct.partitions),
-        most_partitions=direct.most_partitions,
+        target_bytes=fast_path.target_bytes,
+        parquet=dict(fast_path.parquet),
+        counted_columns=fast_path.counted_columns,
+        sample_step=choose_sample_step(request),
+        preaggregation=build_preaggregation_spec(request),
+        partitions=tuple((by.column, by.transform) for by in fast_path.partitions),
+        max_partitions=fast_path.max_partitions,
     )
-    shown = "".join(
-        f", `{SHOWN}{column.name}` {to_spark_ddl(column.type)}"
+    counted = "".join(
+        f", `{COUNTED}{column.name}` {to_spark_ddl(column.type)}"
         for column in (parse_column(*pair) for pair in request.columns.items())
-        if column.name in order.shown
+        if column.name in spec.counted_columns
     )
-    shown += "".join(f", `{name}` DOUBLE" for name in list_sums(order))
-    ddl = f"{_RECORD_DDL}{shown}, {SURE_ID} INT, {SURE} BOOLEAN, {FILE} STRING, {WEIGHT} BIGINT"
+    counted += "".join(f", `{name}` DOUBLE" for name in list_sums(spec))
+    marks = f"{FAST_PATH_SCHEMA_ID} INT, {ON_FAST_PATH} BOOLEAN, {FILE} STRING, {WEIGHT} BIGINT"
+    ddl = f"{_RECORD_DDL}{counted}, {marks}"
     for key, value in _BATCH_CONF.items():
         records.sparkSession.conf.set(key, value)
-    return _bound_sizes(records).mapInArrow(partial(write_sure_rows, order), ddl)
+    return _bound_sizes(records).mapInArrow(partial(write_fast_path_rows, spec), ddl)
 
 
-def order_alike(request: StageRequest) -> AlikeOrder | None:
-    """Write down by what workers tell rows apart; None if Spark must see every row."""
-    landmarks = request.direct.landmarks if request.direct else None
-    if landmarks is None:
+def build_preaggregation_spec(request: StageRequest) -> PreaggregationSpec | None:
+    """Describe how workers group rows; None if Spark must count every row."""
+    cut_points = request.fast_path.cut_points if request.fast_path else None
+    if cut_points is None:
         return None
     late_ms = request.late_before_ms
-    return AlikeOrder(
-        values=dict(landmarks.values),
-        lengths=dict(landmarks.lengths),
-        patterns=dict(landmarks.patterns),
-        extremes=landmarks.extremes,
-        sums=landmarks.sums,
+    return PreaggregationSpec(
+        values=dict(cut_points.values),
+        lengths=dict(cut_points.lengths),
+        patterns=dict(cut_points.patterns),
+        extremes=cut_points.extremes,
+        sums=cut_points.sums,
         timestamps=() if late_ms is None else (late_ms * 1000,),
     )
 
 
-def order_values(request: StageRequest) -> ValueOrder:
-    """Write down how workers read the values: as they are, as JSON, or by a registry's schemas."""
+def build_value_spec(request: StageRequest) -> ValueSpec:
+    """Describe how workers read values: whole, as JSON, or by registered schemas."""
     wire = request.wire
     if wire is None:
-        return ValueOrder("json" if request.convert == "json" else "whole")
+        return ValueSpec("json" if request.convert == "json" else "whole")
     schemas = [
-        SchemaOrder(
+        SchemaSpec(
             schema_id=schema.schema_id,
             headers=_write_headers(schema) if wire.has_schema_id else (b"",),
             layout=schema.layout,
@@ -158,17 +158,17 @@ def order_values(request: StageRequest) -> ValueOrder:
         for schema in wire.schemas
         if schema.refusal is None and (schema.layout or wire.format == "json_schema")
     ]
-    return ValueOrder(wire.format, tuple(schemas))
+    return ValueSpec(wire.format, tuple(schemas))
 
 
 def _write_headers(schema: SchemaDecode) -> tuple[bytes, ...]:
-    """Write what may stand in front of a schema's payloads."""
+    """Return the headers that a schema's payloads can have."""
     header = bytes.fromhex(write_header(schema.schema_id))
     return tuple(header + bytes.fromhex(each) for each in schema.headers) or (header,)
 
 
 def _bound_sizes(records: DataFrame) -> DataFrame:
-    """Keep big records out of Arrow batches, and mark them: the worker gives up on the first."""
+    """Empty records that are too big for Arrow batches, and mark them: the worker then stops."""
     headers = (
         "aggregate(headers, 0, (sum, h) -> sum + length(h.key) + coalesce(length(h.value), 0))"
     )
@@ -176,57 +176,60 @@ def _bound_sizes(records: DataFrame) -> DataFrame:
         f"coalesce(length(value), 0) > {_MAX_BYTES} OR coalesce(length(key), 0) > {_MAX_BYTES} "
         f"OR coalesce(size(headers) > 0 AND {headers} > {_MAX_BYTES}, false)"
     )
-    marked = records.withColumn(BIG, F.expr(big))
+    marked = records.withColumn(TOO_BIG, F.expr(big))
     bounded = {
-        name: F.expr(f"CASE WHEN NOT {BIG} THEN {name} END") for name in ("key", "value", "headers")
+        name: F.expr(f"CASE WHEN NOT {TOO_BIG} THEN {name} END")
+        for name in ("key", "value", "headers")
     }
     names = [word.partition(" ")[0] for word in _RECORD_DDL.split(", ")]
     plain = [name for name in records.columns if name in names]
-    return marked.withColumns(bounded).select(*plain, BIG)
+    return marked.withColumns(bounded).select(*plain, TOO_BIG)
 
 
 def carried_columns(records: DataFrame) -> list[str]:
-    """Name the marks that the decode must keep."""
+    """List the columns of the fast path that the decode must keep."""
     return [name for name in records.columns if name in CARRIED or name.startswith(_PREFIXES)]
 
 
-def include_sure(decoded: Decoded, request: StageRequest) -> Decoded:
-    """Let the counters see the sure rows as if Spark had decoded them."""
-    direct = request.direct
-    if direct is None:
+def include_fast_path_rows(decoded: Decoded, request: StageRequest) -> Decoded:
+    """Return the frame in which counters read fast-path rows like rows that Spark decoded."""
+    fast_path = request.fast_path
+    if fast_path is None:
         return decoded
     is_json = request.wire is None or request.wire.format == "json_schema"
     inside = [c for c in decoded.columns if is_json or not _is_converted(c)]
-    record = ", ".join(f"'{c.name}', {_shown_field(c, direct.shown)}" for c in inside)
-    columns = {GOOD: F.expr(f"{SURE} OR {GOOD}")}
+    record = ", ".join(
+        f"'{c.name}', {_counted_field(c, fast_path.counted_columns)}" for c in inside
+    )
+    columns = {GOOD: F.expr(f"{ON_FAST_PATH} OR {GOOD}")}
     if inside:
-        of_sure = f"named_struct({record})"
-        columns[RECORD] = F.expr(f"CASE WHEN {SURE} THEN {of_sure} ELSE {RECORD} END")
+        written = f"named_struct({record})"
+        columns[RECORD] = F.expr(f"CASE WHEN {ON_FAST_PATH} THEN {written} ELSE {RECORD} END")
     if decoded.invalid == INVALID:
-        columns[INVALID] = F.expr(f"NOT {SURE} AND {INVALID}")
+        columns[INVALID] = F.expr(f"NOT {ON_FAST_PATH} AND {INVALID}")
     for wire in decoded.wires:
-        columns[wire.id_column] = F.expr(f"coalesce({SURE_ID}, {wire.id_column})")
+        columns[wire.id_column] = F.expr(f"coalesce({FAST_PATH_SCHEMA_ID}, {wire.id_column})")
     for column in decoded.columns:
-        if _is_converted(column) and column.name in direct.shown:
+        if _is_converted(column) and column.name in fast_path.counted_columns:
             name = converted_name(column.name)
-            value = f"`{SHOWN}{column.name}`"
-            columns[name] = F.expr(f"CASE WHEN {SURE} THEN {value} ELSE `{name}` END")
+            value = f"`{COUNTED}{column.name}`"
+            columns[name] = F.expr(f"CASE WHEN {ON_FAST_PATH} THEN {value} ELSE `{name}` END")
     frame = decoded.frame.withColumns(columns)
-    return replace(decoded, frame=frame, unwritten=f"{GOOD} AND NOT {SURE}")
+    return replace(decoded, frame=frame, unwritten=f"{GOOD} AND NOT {ON_FAST_PATH}")
 
 
 def _is_converted(column: Column) -> bool:
-    """Say whether a column's value stands beside the record."""
+    """Return whether a column's value is held in a column of its own beside the record."""
     return convert_sql(column.type, "x") is not None
 
 
-def _shown_field(column: Column, shown: tuple[str, ...]) -> str:
-    is_kept = column.name in shown and not _is_converted(column)
-    return f"`{SHOWN}{column.name}`" if is_kept else f"CAST(NULL AS {decoded_ddl(column.type)})"
+def _counted_field(column: Column, counted: tuple[str, ...]) -> str:
+    is_kept = column.name in counted and not _is_converted(column)
+    return f"`{COUNTED}{column.name}`" if is_kept else f"CAST(NULL AS {decoded_ddl(column.type)})"
 
 
-def choose_step(request: StageRequest) -> int:
-    """Choose every how many offsets a record is sampled."""
+def choose_sample_step(request: StageRequest) -> int:
+    """Return the step at which offsets are sampled: about `SAMPLED_RECORDS` of a batch."""
     pairs = (pair for parts in request.ranges.values() for pair in parts.values())
     return max(1, sum(end - start for start, end in pairs) // SAMPLED_RECORDS)
 

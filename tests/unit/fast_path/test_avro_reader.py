@@ -18,8 +18,8 @@ from frazil.kafka.schema_registry import Registered
 from frazil.schemas.avro import read_avro
 from frazil.schemas.fast_path_layouts import lay_out_avro
 from frazil.streams.column_types import parse_column
-from frazil_spark.fast_path.json_reader import Sure
-from frazil_spark.fast_path.readers import SchemaOrder, ValueOrder, open_reader
+from frazil_spark.fast_path.json_reader import FastPathRows
+from frazil_spark.fast_path.readers import SchemaSpec, ValueSpec, open_reader
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow  # isort: skip
 
@@ -31,20 +31,20 @@ def lay_out(schema: object, columns: dict[str, str]) -> str:
     return lay_out_avro(read_avro(Registered(7, "AVRO", json.dumps(schema))), parsed)
 
 
-def read(schema: object, columns: dict[str, str], *payloads: bytes | None) -> Sure:
+def read(schema: object, columns: dict[str, str], *payloads: bytes | None) -> FastPathRows:
     """Read payloads as a worker does, with a header in front."""
     layout = lay_out(schema, columns)
     assert layout
     parsed = tuple(parse_column(*pair) for pair in columns.items())
     arrow = schema_to_pyarrow(build_table_schema(parsed), include_field_ids=True)
     table = pa.schema([f for f in narrow_schema(arrow) if f.name != "_kafka"])
-    reader = open_reader(ValueOrder("avro", (SchemaOrder(7, (HEADER,), layout),)), table)
+    reader = open_reader(ValueSpec("avro", (SchemaSpec(7, (HEADER,), layout),)), table)
     sure = reader.read(pa.array([p if p is None else HEADER + p for p in payloads], pa.binary()))
     pa.RecordBatch.from_arrays(list(sure.columns), schema=table).validate(full=True)
     return sure
 
 
-def rows_of(sure: Sure) -> list[dict[str, object]]:
+def rows_of(sure: FastPathRows) -> list[dict[str, object]]:
     names = list(COLUMNS)
     columns = [column.to_pylist() for column in sure.columns]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -79,7 +79,7 @@ def test_plain_payloads_are_read_as_another_reader_reads_them() -> None:
 
     sure = read(SCHEMA, COLUMNS, *payloads)
 
-    assert sure.places.to_pylist() == list(range(500))
+    assert sure.indexes.to_pylist() == list(range(500))
     assert set(sure.schema_ids.to_pylist() if sure.schema_ids else []) == {7}
     rows = rows_of(sure)
     assert rows == [plain(read_by_fastavro(p), row) for p, row in zip(payloads, rows, strict=True)]
@@ -90,7 +90,7 @@ def test_an_odd_value_is_left_to_spark_and_its_neighbours_are_not() -> None:
     good, odd = make_payload(rnd, 1), make_odd(rnd, 2)
 
     for payload in odd:
-        assert read(SCHEMA, COLUMNS, good, payload, good).places.to_pylist() == [0, 2]
+        assert read(SCHEMA, COLUMNS, good, payload, good).indexes.to_pylist() == [0, 2]
 
 
 def test_a_damaged_payload_is_whole_by_another_reader_or_not_sure() -> None:
@@ -101,15 +101,15 @@ def test_a_damaged_payload_is_whole_by_another_reader_or_not_sure() -> None:
 
     sure = read(SCHEMA, COLUMNS, *payloads)
 
-    assert 100 < len(sure.places) < 2900
-    for place, row in zip(sure.places.to_pylist(), rows_of(sure), strict=True):
+    assert 100 < len(sure.indexes) < 2900
+    for place, row in zip(sure.indexes.to_pylist(), rows_of(sure), strict=True):
         assert row == plain(read_by_fastavro(payloads[place]), row)
 
 
 def test_what_has_no_value_or_another_header_is_left_to_spark() -> None:
     good = make_payload(random.Random(7), 1)
 
-    assert read(SCHEMA, COLUMNS, None, b"", good).places.to_pylist() == [2]
+    assert read(SCHEMA, COLUMNS, None, b"", good).indexes.to_pylist() == [2]
 
 
 TEXT = record(("x", "string"), ("y", "int"))
@@ -137,7 +137,7 @@ LIST = record(("x", {"type": "array", "items": "int"}))
 def test_bytes_that_readers_may_judge_apart_are_left_to_spark(
     schema: object, column: str, payload: bytes
 ) -> None:
-    assert read(schema, {"x": column}, payload).places.to_pylist() == []
+    assert read(schema, {"x": column}, payload).indexes.to_pylist() == []
 
 
 def test_a_text_that_no_column_takes_is_not_looked_into() -> None:
@@ -147,7 +147,7 @@ def test_a_text_that_no_column_takes_is_not_looked_into() -> None:
 def test_a_required_column_that_is_null_is_left_to_spark() -> None:
     schema = record(("x", ["null", "int"]))
 
-    assert read(schema, {"x": "int!"}, b"\x00", b"\x02\x04").places.to_pylist() == [1]
+    assert read(schema, {"x": "int!"}, b"\x00", b"\x02\x04").indexes.to_pylist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,14 @@ def test_a_schema_with_a_map_that_no_column_takes_has_no_layout() -> None:
 def test_rows_of_several_schemas_keep_the_order_of_the_batch() -> None:
     schema = record(("x", "int"))
     layout = lay_out(schema, {"x": "int"})
-    orders = tuple(SchemaOrder(i, (b"\x00" * 4 + bytes([i]),), layout) for i in (1, 2))
-    reader = open_reader(ValueOrder("avro", orders), pa.schema([("x", pa.int32())]))
+    orders = tuple(SchemaSpec(i, (b"\x00" * 4 + bytes([i]),), layout) for i in (1, 2))
+    reader = open_reader(ValueSpec("avro", orders), pa.schema([("x", pa.int32())]))
     ids = [2, 1, 9, 1, 2]
     values = [b"\x00" * 4 + bytes([i]) + encode(schema, {"x": n}) for n, i in enumerate(ids)]
 
     sure = reader.read(pa.array(values, pa.binary()))
 
-    assert sure.places.to_pylist() == [0, 1, 3, 4]
+    assert sure.indexes.to_pylist() == [0, 1, 3, 4]
     assert sure.columns[0].to_pylist() == [0, 1, 3, 4]
     assert sure.schema_ids is not None
     assert sure.schema_ids.to_pylist() == [2, 1, 1, 2]

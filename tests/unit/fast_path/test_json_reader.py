@@ -19,11 +19,15 @@ from support.json_corpus import (
 from frazil.iceberg.table_schema import build_table_schema
 from frazil.ingest.fast_path import narrow_schema
 from frazil.streams.column_types import parse_column
-from frazil_spark.fast_path.json_reader import MAX_SPLITS, SureReader
-from frazil_spark.fast_path.parquet_files import DirectOrder
-from frazil_spark.fast_path.readers import ValueOrder
-from frazil_spark.fast_path.worker import BIG as TOO_BIG
-from frazil_spark.fast_path.worker import build_kafka, find_sampled, write_sure_rows
+from frazil_spark.fast_path.json_reader import MAX_SPLITS, JsonReader
+from frazil_spark.fast_path.parquet_files import FileSpec
+from frazil_spark.fast_path.readers import ValueSpec
+from frazil_spark.fast_path.worker import (
+    TOO_BIG,
+    build_kafka,
+    find_sampled,
+    write_fast_path_rows,
+)
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow  # isort: skip
 
@@ -34,12 +38,12 @@ def make_schema() -> pa.Schema:
     return narrow_schema(schema)
 
 
-def make_reader() -> SureReader:
-    return SureReader(pa.schema([f for f in make_schema() if f.name != "_kafka"]))
+def make_reader() -> JsonReader:
+    return JsonReader(pa.schema([f for f in make_schema() if f.name != "_kafka"]))
 
 
 def find_sure(*values: bytes | None) -> list[int]:
-    places: list[int] = make_reader().read(pa.array(values, pa.binary())).places.to_pylist()
+    places: list[int] = make_reader().read(pa.array(values, pa.binary())).indexes.to_pylist()
     return places
 
 
@@ -77,7 +81,7 @@ def test_rows_keep_their_places_between_records_at_fault() -> None:
 
     sure = make_reader().read(pa.array(values, pa.binary()))
 
-    assert sure.places.to_pylist() == [1, 4]
+    assert sure.indexes.to_pylist() == [1, 4]
     assert sure.columns[0].to_pylist() == [1, 4]
     assert sure.columns[1].to_pylist() == [None, 7]
 
@@ -86,7 +90,7 @@ def test_a_slice_of_a_batch_is_read_by_its_own_offsets() -> None:
     values = pa.array([b'{"id":1,"x":NaN}', b'{"id":2}', b'{"id":3,"x":NaN}'], pa.binary())
 
     assert make_reader().read(values.slice(1, 1)).columns[0].to_pylist() == [2]
-    assert make_reader().read(values.slice(2, 1)).places.to_pylist() == []
+    assert make_reader().read(values.slice(2, 1)).indexes.to_pylist() == []
 
 
 def test_a_batch_full_of_faults_is_not_split_without_end() -> None:
@@ -141,11 +145,11 @@ def test_of_sure_rows_hardly_a_byte_of_their_values_goes_back_to_spark(tmp_path:
             TOO_BIG: pa.array([False] * count),
         }
     )
-    order = DirectOrder(
-        ValueOrder("json"), make_schema(), str(tmp_path), "batch", 2**30, {}, (), step=1000
+    order = FileSpec(
+        ValueSpec("json"), make_schema(), str(tmp_path), "batch", 2**30, {}, (), sample_step=1000
     )
 
-    rest, sent = write_sure_rows(order, iter([records]))
+    rest, sent = write_fast_path_rows(order, iter([records]))
 
     sampled = np.flatnonzero(find_sampled(np.arange(count), 1000)).tolist()
     told = zip(sent["offset"].to_pylist(), sent["value"].to_pylist(), strict=True)

@@ -32,10 +32,10 @@ from frazil.ingest.fast_path import (
     plan_fast_path,
 )
 from frazil.ingest.messages import PartitionBy
-from frazil_spark.fast_path.parquet_files import DirectOrder
-from frazil_spark.fast_path.partitions import MAX_TEXT_BYTES, Places, split, transform
-from frazil_spark.fast_path.readers import ValueOrder
-from frazil_spark.fast_path.worker import BIG, FILE, SURE, write_sure_rows
+from frazil_spark.fast_path.parquet_files import FileSpec
+from frazil_spark.fast_path.partitions import MAX_TEXT_BYTES, PartitionIds, split, transform
+from frazil_spark.fast_path.readers import ValueSpec
+from frazil_spark.fast_path.worker import FILE, ON_FAST_PATH, TOO_BIG, write_fast_path_rows
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow  # isort: skip
 
@@ -95,26 +95,24 @@ def test_what_is_cut_below_the_smallest_number_wraps_as_in_java() -> None:
 def test_rows_of_a_partition_come_together_in_their_order() -> None:
     columns = {"at": pa.array([date(2024, 1, 1), None, date(2024, 1, 31), date(1969, 12, 31)])}
     columns["kind"] = pa.array(["a", None, "a", "a"])
-    places = Places((("at", "month"), ("kind", "identity")), limit=3)
+    ids = PartitionIds((("at", "month"), ("kind", "identity")), limit=3)
 
-    found = places.find(columns, 4)
-    parts = {
-        places.values(n): rows["at"].to_pylist() for n, rows in split(pa.table(columns), found)
-    }
+    found = ids.assign(columns, 4)
+    parts = {ids.values(n): rows["at"].to_pylist() for n, rows in split(pa.table(columns), found)}
 
     assert parts == {
         (648, "a"): [date(2024, 1, 1), date(2024, 1, 31)],
         (None, None): [None],
         (-1, "a"): [date(1969, 12, 31)],
     }
-    assert places.find(columns, 4).tolist() == found.tolist()
+    assert ids.assign(columns, 4).tolist() == found.tolist()
 
 
 @pytest.mark.parametrize("kind", ["identity", "bucket[7]", "truncate[2]"])
 def test_a_row_with_a_long_text_is_left_to_spark(kind: str) -> None:
     names = ["ä" * (MAX_TEXT_BYTES // 2), "ä" * (MAX_TEXT_BYTES // 2) + "x", None, "short"]
 
-    found = Places((("name", kind),), limit=9).find({"name": pa.array(names)}, 4)
+    found = PartitionIds((("name", kind),), limit=9).assign({"name": pa.array(names)}, 4)
 
     assert [number < 0 for number in found] == [False, True, False, False]
 
@@ -122,7 +120,7 @@ def test_a_row_with_a_long_text_is_left_to_spark(kind: str) -> None:
 def test_a_partition_too_many_is_left_to_spark() -> None:
     names = pa.array(["a", "b", "one more", "b", "a"])
 
-    found = Places((("name", "identity"),), limit=2).find({"name": names}, 5)
+    found = PartitionIds((("name", "identity"),), limit=2).assign({"name": names}, 5)
 
     assert found.tolist() == [0, 1, -1, 1, 0]
 
@@ -202,7 +200,7 @@ def make_records(instants: list[str]) -> pa.RecordBatch:
             "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
             "timestampType": pa.array([0] * count, pa.int32()),
             "headers": pa.nulls(count, HEADERS),
-            BIG: pa.array([False] * count),
+            TOO_BIG: pa.array([False] * count),
         }
     )
 
@@ -211,15 +209,15 @@ def test_each_file_is_of_one_partition_and_says_which(tmp_path: Path) -> None:
     days = [f"2024-01-{n + 1:02d}T12:00:00" for n in range(MOST + 2)]
     stream = make_stream(value={"columns": {"id": "long!", "at": "timestamp"}})
     schema = schema_to_pyarrow(new_table(stream).schema, include_field_ids=True)
-    order = DirectOrder(
-        *(ValueOrder("json"), schema, str(tmp_path), "batch", 2**30, {}, ()),
+    order = FileSpec(
+        *(ValueSpec("json"), schema, str(tmp_path), "batch", 2**30, {}, ()),
         partitions=(("at", "day"),),
-        most_partitions=MOST,
+        max_partitions=MOST,
     )
 
-    sent = [*write_sure_rows(order, iter([make_records([*days, days[0]])]))]
+    sent = [*write_fast_path_rows(order, iter([make_records([*days, days[0]])]))]
 
-    shown = [batch for batch in sent if batch[SURE][0].as_py()]
+    shown = [batch for batch in sent if batch[ON_FAST_PATH][0].as_py()]
     (told,) = (text for batch in shown for text in batch[FILE].to_pylist() if text)
     files = [pq.ParquetFile(path.removeprefix("file://")) for path in told.split("\n")]
     epoch = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without a zone
@@ -227,6 +225,6 @@ def test_each_file_is_of_one_partition_and_says_which(tmp_path: Path) -> None:
         (place,) = json.loads(file.metadata.metadata[PLACE])
         assert {(at - epoch).days for at in file.read()["at"].to_pylist()} == {place}
     assert (len(files), sum(file.metadata.num_rows for file in files)) == (MOST, MOST + 1)
-    (rest,) = (batch for batch in sent if not batch[SURE][0].as_py())
+    (rest,) = (batch for batch in sent if not batch[ON_FAST_PATH][0].as_py())
     assert rest["offset"].to_pylist() == [MOST, MOST + 1]
     assert all(rest["value"].to_pylist())

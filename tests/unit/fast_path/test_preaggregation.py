@@ -1,4 +1,4 @@
-"""Rows that stand alike to a suite's landmarks are counted alike, whatever the suite asks of them.
+"""Rows that stand alike to a suite's cut_points are counted alike, whatever the suite asks of them.
 
 Python says what each expectation asks of a row; no test here reads the SQL.
 """
@@ -22,10 +22,10 @@ from frazil.quality.expectations import Expectation, Json, Suite
 from frazil.quality.messages import CutPoints
 from frazil.quality.preaggregation import find_cut_points
 from frazil_spark.fast_path import preaggregation
-from frazil_spark.fast_path.parquet_files import DirectOrder
-from frazil_spark.fast_path.preaggregation import AlikeOrder, name_sums, weigh
-from frazil_spark.fast_path.readers import ValueOrder
-from frazil_spark.fast_path.worker import BIG, FILE, WEIGHT, write_sure_rows
+from frazil_spark.fast_path.parquet_files import FileSpec
+from frazil_spark.fast_path.preaggregation import PreaggregationSpec, name_sums, preaggregate
+from frazil_spark.fast_path.readers import ValueSpec
+from frazil_spark.fast_path.worker import FILE, TOO_BIG, WEIGHT, write_fast_path_rows
 
 COLUMNS = {
     "n": "long",
@@ -165,23 +165,25 @@ def find(*expectations: tuple[str, Mapping[str, Json]]) -> CutPoints | None:
     return find_cut_points(Suite("suite", "0" * 16, tuple(listed)), COLUMNS)
 
 
-def order_of(landmarks: CutPoints | None) -> AlikeOrder:
-    assert landmarks is not None
-    return AlikeOrder(**{name: getattr(landmarks, name) for name in CutPoints.model_fields})
+def order_of(cut_points: CutPoints | None) -> PreaggregationSpec:
+    assert cut_points is not None
+    return PreaggregationSpec(
+        **{name: getattr(cut_points, name) for name in CutPoints.model_fields}
+    )
 
 
 ORDER = order_of(find(*[(kind, kwargs) for kind, kwargs, _ in ASKED], *EXTREMES))
 
 
 def weigh_rows(
-    rows: list[Row], order: AlikeOrder = ORDER
+    rows: list[Row], order: PreaggregationSpec = ORDER
 ) -> tuple[list[int], list[bool], Mapping[str, NDArray[np.float64]]]:
     # A slice, as a filter or a batch of Arrow's may be: what lies before it counts for nothing.
     first = {"n": -1, "x": 9.0, "d": Decimal("9.99"), "s": "a", "b": True}
     columns = pa.RecordBatch.from_pylist([first, *({**row} for row in rows)], SCHEMA).slice(1)
     shown = {name: columns[name] for name in COLUMNS}
-    found = weigh(order, shown, pa.nulls(len(rows), pa.timestamp("us", "UTC")), [])
-    return found.weights.tolist(), found.marks.tolist(), found.sums
+    found = preaggregate(order, shown, pa.nulls(len(rows), pa.timestamp("us", "UTC")), [])
+    return found.weights.tolist(), found.is_extreme.tolist(), found.sums
 
 
 @given(st.lists(ROWS, min_size=1, max_size=60))
@@ -229,7 +231,7 @@ def test_each_expectation_tells_apart_what_it_counts_apart(asked: Asked) -> None
     assert sum(w for row, w in zip(rows, weights, strict=True) if asks(row)) == sum(map(asks, rows))
 
 
-def test_many_rows_that_are_alike_become_one() -> None:
+def test_many_rows_of_one_group_become_one() -> None:
     rows = [{"n": 5 + n, "x": 1.0, "d": None, "s": "zz", "b": None} for n in range(1000)]
 
     weights, marks, _ = weigh_rows([{**row, "on": None, "at": None} for row in rows])
@@ -238,14 +240,14 @@ def test_many_rows_that_are_alike_become_one() -> None:
     assert [n for n, mark in enumerate(marks) if mark] == [0, 999]
 
 
-def test_records_of_two_partitions_are_never_alike_and_late_ones_stand_apart() -> None:
+def test_records_of_two_partitions_and_late_records_are_in_groups_of_their_own() -> None:
     times = pa.array([5, 5, 9, None, 9], pa.timestamp("us", "UTC"))
     partitions = pa.array([0, 1, 0, 0, 0], pa.int32())
 
-    found = weigh(AlikeOrder(timestamps=(7,)), {}, times, [partitions])
+    found = preaggregate(PreaggregationSpec(timestamps=(7,)), {}, times, [partitions])
 
     assert found.weights.tolist() == [1, 1, 2, 1, 0]
-    assert found.marks.tolist() == [True, False, True, False, False]
+    assert found.is_extreme.tolist() == [True, False, True, False, False]
 
 
 def test_more_combinations_than_a_number_holds_are_told_apart_too(
@@ -254,7 +256,7 @@ def test_more_combinations_than_a_number_holds_are_told_apart_too(
     rows = [{"n": n % 3, "x": n % 2, "s": "ab"[n % 2]} for n in range(12)]
     expected, _, _ = weigh_rows(rows)
 
-    monkeypatch.setattr(preaggregation, "_ROOM", 4)
+    monkeypatch.setattr(preaggregation, "_MAX_COMBINATIONS", 4)
 
     assert weigh_rows(rows)[0] == expected
     assert sum(w > 0 for w in expected) == 6
@@ -274,14 +276,14 @@ def test_more_combinations_than_a_number_holds_are_told_apart_too(
         ("expect_multicolumn_sum_to_equal", {"column_list": ["n", "n"], "sum_total": 4}),
     ],
 )
-def test_what_looks_at_more_than_landmarks_lets_spark_see_every_row(
+def test_what_depends_on_more_than_cut_points_lets_spark_count_every_row(
     kind: str, kwargs: Mapping[str, Json]
 ) -> None:
     assert find((NOT_NULL, {"column": "n"})) is not None
     assert find((NOT_NULL, {"column": "n"}), (kind, kwargs)) is None
 
 
-def test_what_no_pass_counts_needs_no_landmarks() -> None:
+def test_what_no_pass_counts_needs_no_cut_points() -> None:
     assert find(("expect_column_values_to_be_unique", {"column": "n"})) == CutPoints()
     assert find_cut_points(None, COLUMNS) == CutPoints()
 
@@ -309,30 +311,30 @@ def test_workers_show_spark_one_row_of_those_that_are_alike(tmp_path: Path) -> N
             "timestamp": pa.array(range(count), pa.timestamp("us", "UTC")),
             "timestampType": pa.array([0] * count, pa.int32()),
             "headers": pa.nulls(count, headers),
-            BIG: pa.array([False] * count),
+            TOO_BIG: pa.array([False] * count),
         }
     )
-    landmarks = find((IN_SET, {"column": "s", "value_set": ["a"]}), *EXTREMES[:1])
-    order = DirectOrder(
-        ValueOrder("json"),
+    cut_points = find((IN_SET, {"column": "s", "value_set": ["a"]}), *EXTREMES[:1])
+    order = FileSpec(
+        ValueSpec("json"),
         schema,
         str(tmp_path),
         "batch",
         2**30,
         {},
         ("n", "s"),
-        step=10**9,
-        alike=order_of(landmarks),
+        sample_step=10**9,
+        preaggregation=order_of(cut_points),
     )
 
     halves = [records.slice(0, count // 2), records.slice(count // 2)]
-    (shown,) = write_sure_rows(order, iter(halves))
+    (shown,) = write_fast_path_rows(order, iter(halves))
 
     assert shown.num_rows <= 5
     assert sum(shown[WEIGHT].to_pylist()) == count
     # Zero stands at a landmark, the others above it.
     assert sorted(w for w in shown[WEIGHT].to_pylist() if w) == [1, count // 2 - 1, count // 2]
-    assert max(shown["_frazil_shown_n"].to_pylist()) == count - 1
+    assert max(shown["_frazil_counted_n"].to_pylist()) == count - 1
     assert [bool(path) for path in shown[FILE].to_pylist()] == [True] + [False] * (
         shown.num_rows - 1
     )

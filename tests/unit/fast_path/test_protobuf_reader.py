@@ -16,29 +16,29 @@ from frazil.kafka.schema_registry import Registered
 from frazil.schemas.fast_path_layouts import lay_out_protobuf
 from frazil.schemas.protobuf import read_protobuf
 from frazil.streams.column_types import parse_column
-from frazil_spark.decode.protobuf import MessageOrder, MessageReader
-from frazil_spark.fast_path.json_reader import Sure
-from frazil_spark.fast_path.readers import SchemaOrder, ValueOrder, open_reader
+from frazil_spark.decode.protobuf import MessageReader, MessageSpec
+from frazil_spark.fast_path.json_reader import FastPathRows
+from frazil_spark.fast_path.readers import SchemaSpec, ValueSpec, open_reader
 
 from pyiceberg.io.pyarrow import schema_to_pyarrow  # isort: skip
 
 HEADER = b"\x00\x00\x00\x00\x08\x00"
 
 
-def read(*payloads: bytes) -> Sure:
+def read(*payloads: bytes) -> FastPathRows:
     """Read payloads as a worker does, with a header in front."""
     parsed = tuple(parse_column(*pair) for pair in COLUMNS.items())
     layout = lay_out_protobuf(read_schema(), parsed)
     assert layout
     arrow = schema_to_pyarrow(build_table_schema(parsed), include_field_ids=True)
     table = pa.schema([f for f in narrow_schema(arrow) if f.name != "_kafka"])
-    reader = open_reader(ValueOrder("protobuf", (SchemaOrder(8, (HEADER,), layout),)), table)
+    reader = open_reader(ValueSpec("protobuf", (SchemaSpec(8, (HEADER,), layout),)), table)
     sure = reader.read(pa.array([HEADER + p for p in payloads], pa.binary()))
     pa.RecordBatch.from_arrays(list(sure.columns), schema=table).validate(full=True)
     return sure
 
 
-def rows_of(sure: Sure) -> list[dict[str, object]]:
+def rows_of(sure: FastPathRows) -> list[dict[str, object]]:
     columns = [column.to_pylist() for column in sure.columns]
     return [dict(zip(COLUMNS, values, strict=True)) for values in zip(*columns, strict=True)]
 
@@ -84,7 +84,7 @@ def test_plain_messages_are_read_as_the_library_reads_them() -> None:
 
     sure = read(*payloads)
 
-    assert sure.places.to_pylist() == list(range(500))
+    assert sure.indexes.to_pylist() == list(range(500))
     assert [split_instant(row) for row in rows_of(sure)] == list(map(read_by_library, payloads))
 
 
@@ -93,7 +93,7 @@ def test_an_odd_message_is_left_to_the_library_and_its_neighbours_are_not() -> N
     good, odd = make_payload(rnd, 1), make_odd(rnd, 2)
 
     for payload in odd:
-        assert read(good, payload, good).places.to_pylist() == [0, 2], payload
+        assert read(good, payload, good).indexes.to_pylist() == [0, 2], payload
 
 
 def test_a_damaged_message_is_read_as_the_library_reads_it_or_not_sure() -> None:
@@ -104,8 +104,8 @@ def test_a_damaged_message_is_read_as_the_library_reads_it_or_not_sure() -> None
 
     sure = read(*payloads)
 
-    assert 100 < len(sure.places) < 2900
-    for place, row in zip(sure.places.to_pylist(), rows_of(sure), strict=True):
+    assert 100 < len(sure.indexes) < 2900
+    for place, row in zip(sure.indexes.to_pylist(), rows_of(sure), strict=True):
         assert split_instant(row) == read_by_library(payloads[place])
 
 
@@ -143,7 +143,7 @@ def test_a_batch_whose_messages_are_all_sure_is_not_read_again() -> None:
     wire = pa.struct([("id", pa.int64())])
     found = read_schema()
     reader = MessageReader(
-        MessageOrder(found.descriptor_set, found.message, HEADER[:5], (b"\x00",), wire)
+        MessageSpec(found.descriptor_set, found.message, HEADER[:5], (b"\x00",), wire)
     )
 
     nothing = reader.read(pa.nulls(3, pa.binary()))

@@ -219,7 +219,7 @@ def test_the_order_names_the_columns_that_metrics_read(
     direct = plan_fast_path(lake.table, lake.stream, lake.plan(1, 1), metrics)
 
     assert direct is not None
-    assert direct.shown == ("name",)
+    assert direct.counted_columns == ("name",)
     assert direct.folder.startswith("file:///")
     assert direct.parquet["dictionary_pagesize_limit"] == 32768
 

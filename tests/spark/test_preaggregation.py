@@ -129,7 +129,7 @@ def plan_request(lab: Lab, late_before_ms: int) -> StageRequest:
     return request.model_copy(update={"late_before_ms": late_before_ms})
 
 
-@pytest.mark.parametrize("lookahead", [False, True], ids=["landmarks", "every row"])
+@pytest.mark.parametrize("lookahead", [False, True], ids=["cut_points", "every row"])
 def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
     spark: SparkSession, lab: Lab, monkeypatch: pytest.MonkeyPatch, *, lookahead: bool
 ) -> None:
@@ -140,11 +140,11 @@ def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
     for name, value in lab.environment(**{MIN_RECORDS_VARIABLE: "0"}).items():
         monkeypatch.setenv(name, value)
     first, second = (plan_request(lab, middle_ms) for _ in range(2))
-    assert first.direct is not None
-    assert (first.direct.landmarks is None) is lookahead
+    assert first.fast_path is not None
+    assert (first.fast_path.cut_points is None) is lookahead
 
     by_workers = job.stage_batch(spark, first)
-    by_spark = job.stage_batch(spark, second.model_copy(update={"direct": None}))
+    by_spark = job.stage_batch(spark, second.model_copy(update={"fast_path": None}))
 
     assert by_workers.files
     assert len(by_spark.metrics) > 25
