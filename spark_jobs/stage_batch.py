@@ -39,17 +39,13 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     """Append the good rows to the branch and the bad ones, if any, to the dead letters' branch."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
-    decoded = decode(
-        read_ranges(spark, request),
-        request.convert,
-        request.columns,
-        options=read_decode_options(request),
-    )
+    records, options = read_ranges(spark, request), read_decode_options(request)
+    decoded = decode(records, request.convert, request.columns, options=options)
     reach_failpoint("stage.before-write")
     observed = append_rows(spark, decoded, request)
     reach_failpoint("stage.after-write")
     read, good, elsewhere = (int(observed[name] or 0) for name in ("read", "good", "elsewhere"))
-    records = BadRecords(
+    bad_records = BadRecords(
         read=count_own_records(request.route, read, elsewhere),
         bad=read - good - elsewhere,
         invalid=int(observed["invalid"] or 0),
@@ -57,14 +53,14 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     )
     unknown = {frame.part: read_ids(observed[f"{frame.part}_unknown"]) for frame in decoded.wires}
     rows_dead = 0
-    if not any(unknown.values()) and should_quarantine(request, records):
+    if not any(unknown.values()) and should_quarantine(request, bad_records):
         rows_dead = append_dead_letters(spark, decoded, request)
     return StageResult(
         rows_read=read,
         rows_good=good,
-        rows_invalid=records.invalid,
+        rows_invalid=bad_records.invalid,
         rows_elsewhere=elsewhere,
-        rows_put_aside=records.put_aside,
+        rows_put_aside=bad_records.put_aside,
         rows_late=int(observed.get("late") or 0),
         rows_dead=rows_dead,
         partitions=read_partitions(request, observed),

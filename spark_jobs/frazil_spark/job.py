@@ -27,8 +27,6 @@ RequestMessage = TypeVar("RequestMessage", bound=Message)
 
 
 RETRIES = 4
-
-
 SESSION_SECONDS = 1800
 
 
@@ -135,8 +133,6 @@ def _interrupt_on_sigterm(session: SparkSession) -> None:
 
 
 DEFAULT_WAIT_SECONDS = 300
-
-
 NO_EXECUTORS = "no executor works for this job"
 
 

@@ -42,7 +42,8 @@ def write_page(figures: dict[str, Any]) -> str:
         "evaluates all ten expectations, and no record is invalid: in this case Python workers "
         "write the rows. [Decision record 10](decisions/0010-fast-path-in-python-workers.md) "
         "describes when, and the cost of other cases; "
-        "[record 27](decisions/0027-partitioned-tables-on-the-fast-path.md) has tables with partitions."
+        "[record 27](decisions/0027-partitioned-tables-on-the-fast-path.md) has tables with "
+        "partitions."
     )
     lines = [
         *("# Benchmarks", "", where, "", what, "", terms, ""),

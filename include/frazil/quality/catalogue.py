@@ -1,7 +1,7 @@
-"""The expectations of Great Expectations 1.24: their arguments, and which columns they fit.
+"""The expectations of Great Expectations 1.24: their arguments, and the columns that they fit.
 
 One line per type; `name:kind` is an argument, `!` makes it required. A test compares names and
-required arguments with the installed package, so that an upgrade cannot drift unseen.
+required arguments with the installed package, so that an upgrade cannot change them unnoticed.
 """
 
 import re
@@ -99,8 +99,8 @@ _TYPES: Mapping[str, tuple[Fit, str]] = {
     "expect_table_row_count_to_equal": ("table", "value:whole!" + _CONDITION),
 }
 
-_SQL_ONLY = "Great Expectations answers it on SQL databases only"
-_PANDAS_TYPES = "its verdict would follow from how pandas stores a batch, not from the data"
+_SQL_ONLY = "Great Expectations supports it on SQL databases only"
+_PANDAS_TYPES = "its verdict would depend on how pandas stores a batch, not on the data"
 REFUSED: Mapping[str, tuple[str, str]] = {
     "expect_column_values_to_match_like_pattern": (_SQL_ONLY, "use …_to_match_regex"),
     "expect_column_values_to_match_like_pattern_list": (_SQL_ONLY, "use …_to_match_regex_list"),
@@ -109,9 +109,9 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         _SQL_ONLY,
         "use …_to_not_match_regex_list",
     ),
-    "expect_query_results_to_match_comparison": (_SQL_ONLY, "take it out"),
-    "expect_table_row_count_to_equal_other_table": (_SQL_ONLY, "take it out"),
-    "unexpected_rows_expectation": (_SQL_ONLY, "say it with other expectations"),
+    "expect_query_results_to_match_comparison": (_SQL_ONLY, "remove it"),
+    "expect_table_row_count_to_equal_other_table": (_SQL_ONLY, "remove it"),
+    "unexpected_rows_expectation": (_SQL_ONLY, "use other expectations"),
     "expect_column_type_to_be": (_PANDAS_TYPES, "declare the type in the stream file"),
     "expect_column_values_to_be_in_type_list": (
         _PANDAS_TYPES,
@@ -119,15 +119,15 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     ),
     "expect_column_values_to_be_of_type": (_PANDAS_TYPES, "declare the type in the stream file"),
 }
-"""Type → why Frazil does not take it, and what to do instead."""
+"""Type → why Frazil refuses it, and what to use instead."""
 
 IGNORED_ARGUMENTS = frozenset({"result_format", "catch_exceptions"})
-"""Great Expectations may write them; they change how a result looks, never the verdict."""
+"""Great Expectations may write them; they change the form of a result, never the verdict."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments of one type: name → kind; `fit` says which columns it accepts."""
+    """The arguments of one type: name → kind; `fit` is the kind of columns that it accepts."""
 
     fit: Fit
     kinds: Mapping[str, str]
@@ -146,9 +146,9 @@ CATALOGUE: Mapping[str, Signature] = {
 
 
 def explain_wrong_argument(kind: str, value: Json) -> str | None:
-    """Say what is wrong with an argument of this kind, or None.
+    """Explain why an argument is not of this kind, or return None.
 
-    Kinds follow Great Expectations, but without its silent conversions (`2.7` → 2, `true` → 1.0).
+    Kinds are those of Great Expectations, without its silent conversions (`2.7` → 2, `true` → 1.0).
     """
     if kind in _CHOICES:
         choices = _CHOICES[kind]
@@ -177,7 +177,7 @@ def _is_number(value: Json) -> bool:
 
 
 def list_items(value: Json) -> Sequence[Json] | None:
-    """Give the items of a JSON list, or None for anything else."""
+    """Return the items of a JSON list, or None for anything else."""
     return value if isinstance(value, Sequence) and not isinstance(value, str) else None
 
 

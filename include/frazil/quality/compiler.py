@@ -1,4 +1,4 @@
-"""Compile a suite: what one pass over the rows can count, and what it cannot."""
+"""Compile a suite into counters of one pass over the rows, and the expectations left over."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -39,9 +39,8 @@ def compile_suite(
 ) -> CompiledSuite:
     """Compile a suite for rows with these columns (name → type as in a stream file).
 
-    `good` is a boolean SQL expression: rows for which it does not hold count nowhere. `paths` gives
-    the SQL that reads a column where that is not its name. The same metric is computed once,
-    however many expectations need it.
+    `good` is a boolean SQL expression; other rows are not counted. `paths` has the SQL that reads a
+    column where that is not its name. A metric that several expectations need is computed once.
     """
     sql_columns = {
         name: replace(read_sql_column(name, text), path=(paths or {}).get(name, ""))
@@ -191,7 +190,7 @@ def _compile_row_sum(expectation: Expectation, scope: RowScope) -> Rule | None:
 def _write_ignored(
     expectation: Expectation, columns: tuple[SqlColumn, ...], default: str
 ) -> tuple[str, ...]:
-    """Write the test that a row is not ignored, if rows can be."""
+    """Write the test that a row is not ignored; none if no row is."""
     rule = expectation.kwargs.get("ignore_row_if", default)
     if rule in ("neither", "never"):
         return ()
@@ -202,7 +201,7 @@ def _write_ignored(
 def _compile_exists(expectation: Expectation, scope: RowScope) -> Rule:
     names = list(scope.columns)
     index = expectation.kwargs.get("column_index")
-    # Great Expectations takes index 0 for "not given".
+    # Great Expectations treats index 0 as "not given".
     if isinstance(index, int | float) and index:
         inside = -len(names) <= index < len(names)
         success = inside and names[int(index)] == expectation.text("column")
@@ -258,4 +257,4 @@ _COMPILERS: Mapping[str, Callable[[Expectation, RowScope], Rule | None]] = {
 }
 
 ONE_PASS_TYPES = frozenset(_COMPILERS)
-"""Types that one pass answers, where their arguments and columns allow it."""
+"""Types that one pass can answer, depending on their arguments and columns."""

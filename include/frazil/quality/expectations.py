@@ -1,7 +1,7 @@
 """Expectation suites as Great Expectations writes them: `{"name": …, "expectations": […]}`.
 
-Reading a suite imports neither Great Expectations (seconds) nor Spark: types and arguments are
-looked up in `expectation_catalogue`, which a test compares with the installed package.
+Reading a suite imports neither Great Expectations (seconds) nor Spark: types and arguments are in
+`catalogue`, which a test compares with the installed package.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 ORDERED_TYPES = frozenset(
     {"expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing"}
 )
-"""Their verdict depends on the order of rows, which is that of topic, partition and offset."""
+"""Types whose verdict depends on the order of rows: topic, partition, offset."""
 
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _ISO_INSTANT = re.compile(
@@ -36,7 +36,7 @@ _ISO_INSTANT = re.compile(
 
 @dataclass(frozen=True)
 class Expectation:
-    """One expectation; `index` counts from 0, `kwargs` are as in the file, nulls left out."""
+    """One expectation; `index` starts at 0, `kwargs` are as in the file, without nulls."""
 
     index: int
     type: str
@@ -45,7 +45,7 @@ class Expectation:
 
     @property
     def domain(self) -> tuple[str, ...]:
-        """Name the columns that the expectation speaks about."""
+        """List the columns that the expectation checks."""
         single = [self.kwargs.get(name) for name in ("column", "column_A", "column_B")]
         names = [name for name in single if isinstance(name, str)]
         several = self.kwargs.get("column_list")
@@ -54,31 +54,31 @@ class Expectation:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Name every column that must be read: domain, row condition and, if needed, order."""
+        """List every column to read: domain, row condition and, if the type needs it, the order."""
         condition = name_condition_columns(self.kwargs.get("row_condition"))
         order = (keys.KAFKA_COLUMN,) if self.type in ORDERED_TYPES else ()
         return tuple(dict.fromkeys((*self.domain, *condition, *order)))
 
     @property
     def mostly(self) -> float:
-        """Give the share of values that must comply, 1 unless the suite says less."""
+        """Return the least share of values that must comply, 1 by default."""
         value = self.kwargs.get("mostly", 1)
         return float(value) if isinstance(value, int | float) else 1.0
 
     def text(self, name: str) -> str:
-        """Give an argument that the catalogue says is a text."""
+        """Return an argument that the catalogue declares as a text."""
         return cast("str", self.kwargs[name])
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Give an argument that the catalogue says is a list of texts."""
+        """Return an argument that the catalogue declares as a list of texts."""
         return tuple(cast("Sequence[str]", self.kwargs[name]))
 
     def flag(self, name: str) -> bool:
-        """Give a true-or-false argument, false unless the suite says so."""
+        """Return a boolean argument, false by default."""
         return self.kwargs.get(name) is True
 
     def bound(self, name: str) -> Bound | None:
-        """Give a bound as Great Expectations reads it, or None."""
+        """Return a bound as Great Expectations reads it, or None."""
         value = self.kwargs.get(name)
         return None if value is None else parse_bound(value)
 
@@ -109,7 +109,7 @@ def parse_bound(value: Json) -> Bound:
     """Read a bound as Great Expectations does: float, date, or datetime.
 
     Raises:
-        ValueError: neither, or an integer that a float cannot hold; the text says what is.
+        ValueError: another value, or an integer that a float cannot hold exactly.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value) or float(value) != value:
@@ -125,7 +125,7 @@ def parse_bound(value: Json) -> Bound:
 
 
 def kind_of_bound(bound: Bound) -> str:
-    """Name the kind of column that the bound suits: number, date, timestamp or timestamptz."""
+    """Return the kind of column that the bound fits: number, date, timestamp or timestamptz."""
     match bound:
         case datetime():
             return "timestamptz" if bound.tzinfo else "timestamp"
@@ -135,21 +135,21 @@ def kind_of_bound(bound: Bound) -> str:
 
 
 def hash_suite(document: Json) -> str:
-    """Hash the canonical JSON (sorted keys, no spaces): 16 hex digits."""
+    """Return 16 hex digits of the sha256 of the canonical JSON (sorted keys, no spaces)."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def freeze(kwargs: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Leave out nulls, which mean "not given", and forbid later changes."""
+    """Return the arguments read-only and without nulls, which mean "not given"."""
     return MappingProxyType({name: value for name, value in kwargs.items() if value is not None})
 
 
 def read_document(path: Path) -> Json:
-    """Read the file as strict JSON: no NaN, no key twice.
+    """Read the file as strict JSON: no NaN, no repeated key.
 
     Raises:
-        SuiteError: no such file, not UTF-8, or not JSON; names the line.
+        SuiteError: no such file, not UTF-8, or not JSON; the text names the line.
     """
     try:
         return cast(
@@ -167,7 +167,7 @@ def read_document(path: Path) -> Json:
         ) from error
     except ValueError as error:
         raise SuiteError(
-            f"{path}: not valid JSON: {error}", "mend the file, then run `frazil streams`"
+            f"{path}: not valid JSON: {error}", "fix the file, then run `frazil streams`"
         ) from error
 
 

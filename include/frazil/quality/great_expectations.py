@@ -1,7 +1,8 @@
-"""Rows as the pandas frame that Great Expectations gets: Arrow's own conversion, but lossless.
+"""Run Great Expectations on staged rows, converted to pandas without loss.
 
-Integers beside nulls become floats only where that is exact, times are nanoseconds where they fit
-(Great Expectations looks for that type), single floats are doubles. Nothing else is changed.
+The conversion is Arrow's, except that integers with nulls become floats only where that is exact,
+times become nanoseconds where they fit, since Great Expectations tests for that type, and floats
+become doubles.
 """
 
 import logging
@@ -23,23 +24,16 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
     Frame: TypeAlias = pa.Table | pd.DataFrame
     Series: TypeAlias = pd.Series[Any]
 
 
 _LONG_LIMIT = 2**63
-
-
 _COORDINATE = ("topic", "partition", "offset")
 
 
 def to_pandas(frame: "Frame") -> "pd.DataFrame":
-    """Convert rows; with the column `_kafka` they are put in the order of Kafka first."""
+    """Convert rows to pandas, in Kafka's order if they have the column `_kafka`."""
     import pandas as pd  # noqa: PLC0415 - slow
 
     if isinstance(frame, pd.DataFrame):
@@ -50,7 +44,7 @@ def to_pandas(frame: "Frame") -> "pd.DataFrame":
 
 
 def sort_by_coordinate(table: "pa.Table") -> "pa.Table":
-    """Sort by topic, partition and offset if the rows carry them, and drop them."""
+    """Sort by topic, partition and offset if the rows have `_kafka`, and drop that column."""
     import pyarrow as pa  # noqa: PLC0415 - slow
     import pyarrow.compute as pc  # noqa: PLC0415 - slow
 
@@ -79,7 +73,7 @@ def _convert(column: "pa.ChunkedArray") -> "Series":
 
 
 def _loses_digits(column: "pa.ChunkedArray") -> bool:
-    """Say whether pandas would round a value, or wrap a sum of them."""
+    """Return whether pandas would round a value, or overflow in a sum."""
     import pyarrow.compute as pc  # noqa: PLC0415 - slow
 
     limits = pc.min_max(column).as_py()
@@ -111,8 +105,6 @@ def _to_float(value: object) -> float:
 
 
 _INDEX = "frazil_index"
-
-
 _BATCH = "staged"
 
 
@@ -128,19 +120,19 @@ _AS_FLOATS = frozenset(
         "expect_multicolumn_sum_to_equal",
     }
 )
-"""Great Expectations turns decimals into floats for these itself, but fails on a missing one, and
-under a row condition puts them in the wrong rows: they are converted before."""
+"""Types for which decimals are converted to floats first: Great Expectations' own conversion fails
+on a missing value, and under a row condition assigns values to the wrong rows."""
 
 
 def run_great_expectations(
     rest: Iterable[Expectation], frame: "Frame"
 ) -> tuple[ExpectationResult, ...]:
-    """Judge expectations on the staged rows, in the order given.
+    """Judge expectations on the staged rows, in the given order.
 
-    An expectation that Great Expectations cannot answer has failed; `error` says why.
+    An expectation that Great Expectations cannot judge has failed; `error` has the reason.
 
     Raises:
-        SuiteError: Great Expectations refuses an argument that the catalogue let pass.
+        SuiteError: Great Expectations refuses an argument that the catalogue accepts.
     """
     expectations = tuple(rest)
     if not expectations:
@@ -150,12 +142,14 @@ def run_great_expectations(
         rows = to_pandas(frame)
         plain = [e for e in expectations if e.type not in _AS_FLOATS]
         numeric = [e for e in expectations if e.type in _AS_FLOATS]
-        results |= _ask(plain, rows)
-        results |= _ask(numeric, decimals_to_floats(rows))
+        results |= _validate(plain, rows)
+        results |= _validate(numeric, decimals_to_floats(rows))
     return tuple(results[expectation.index] for expectation in expectations)
 
 
-def _ask(expectations: list[Expectation], rows: "pd.DataFrame") -> dict[int, ExpectationResult]:
+def _validate(
+    expectations: list[Expectation], rows: "pd.DataFrame"
+) -> dict[int, ExpectationResult]:
     from great_expectations.execution_engine.pandas_execution_engine import (  # noqa: PLC0415 - slow
         PandasExecutionEngine,
     )
@@ -173,7 +167,7 @@ def _ask(expectations: list[Expectation], rows: "pd.DataFrame") -> dict[int, Exp
     read = [
         (cast("ExpectationConfiguration", a.expectation_config).meta[_INDEX], a) for a in answers
     ]
-    return {index: _read_answer(by_index[index], answer) for index, answer in read}
+    return {index: _read_result(by_index[index], answer) for index, answer in read}
 
 
 def _configure(expectation: Expectation) -> "ExpectationConfiguration":
@@ -196,7 +190,7 @@ def _configure(expectation: Expectation) -> "ExpectationConfiguration":
         ) from error
 
 
-def _read_answer(
+def _read_result(
     expectation: Expectation, answer: "ExpectationValidationResult"
 ) -> ExpectationResult:
     figures = cast("Mapping[str, Json]", answer.result or {})
@@ -207,7 +201,7 @@ def _read_answer(
         type=expectation.type,
         column=", ".join(expectation.domain) or None,
         success=bool(answer.success) and not error,
-        observed=_describe_answer(figures),
+        observed=_describe_figures(figures),
         expected=describe_expected(expectation),
         severity=expectation.severity,
         unexpected_count=int(unexpected) if isinstance(unexpected, int) else None,
@@ -216,7 +210,7 @@ def _read_answer(
     )
 
 
-def _describe_answer(figures: Mapping[str, Json]) -> str:
+def _describe_figures(figures: Mapping[str, Json]) -> str:
     unexpected, elements = figures.get("unexpected_count"), figures.get("element_count")
     missing = figures.get("missing_count", 0)
     if isinstance(unexpected, int) and isinstance(elements, int) and isinstance(missing, int):
@@ -226,7 +220,7 @@ def _describe_answer(figures: Mapping[str, Json]) -> str:
 
 
 def _read_error(info: Mapping[str, object]) -> str:
-    """Read the message of an exception: flat for the expectation, or one entry per metric."""
+    """Return the message of an exception of the expectation or of one of its metrics, or ""."""
     entries = [info, *(entry for entry in info.values() if isinstance(entry, Mapping))]
     raised = [entry for entry in entries if entry.get("raised_exception")]
     return str(raised[0].get("exception_message")).strip() if raised else ""
@@ -234,7 +228,7 @@ def _read_error(info: Mapping[str, object]) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep tracebacks and deprecations of Great Expectations out of the task's log."""
+    """Suppress tracebacks and deprecation warnings of Great Expectations in the task's log."""
     logger = logging.getLogger("great_expectations")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Judge the metrics of one pass: the arithmetic of Great Expectations, on counts."""
+"""Judge a suite: the arithmetic of Great Expectations on the metrics of one pass."""
 
 import math
 import operator
@@ -35,12 +35,8 @@ MetricValue: TypeAlias = int | float | str | None
 
 _ROUNDING = 2.0**-53
 """Largest relative error of one rounding of a 64-bit float."""
-
-
 _EXACT_TERMS = 2
 """The sum of two doubles is rounded once, whatever their order."""
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -55,7 +51,7 @@ _HOLDS: Mapping[Operator, Callable[[float, float], bool]] = {
 def list_undecided(
     compiled: CompiledSuite, results: tuple[ExpectationResult, ...]
 ) -> tuple[Expectation, ...]:
-    """List the expectations whose verdict could turn on rounding: Great Expectations decides."""
+    """Return the expectations that rounding could decide: Great Expectations judges them."""
     undecided = {result.index for result in results if result.undecided}
     rules = (rule.expectation for rule in compiled.one_pass)
     return tuple(expectation for expectation in rules if expectation.index in undecided)
@@ -64,23 +60,23 @@ def list_undecided(
 def judge(
     compiled: CompiledSuite, metric_values: Mapping[str, MetricValue], row_count: int
 ) -> tuple[ExpectationResult, ...]:
-    """Judge what one pass answered; `row_count` is the number of good rows.
+    """Judge the expectations of one pass; `row_count` is the number of good rows.
 
     Raises:
-        ConservationError: there are rows, but a metric of this suite was not counted.
+        ConservationError: rows were staged, but a metric of this suite was not counted.
     """
     missing = [metric.name for metric in compiled.metrics if metric.name not in metric_values]
     if missing and row_count > 0:
         raise ConservationError(
             f"{row_count} rows were staged without the suite's metrics: {', '.join(missing)}",
-            "nothing is visible; run the batch again, so that it is staged with today's suite",
+            "nothing is visible; run the batch again, so that it is staged with the current suite",
         )
     values = _Values(metric_values, row_count)
     return tuple(_judge_rule(rule, values) for rule in compiled.one_pass)
 
 
 class _Values:
-    """Metric values by name; over no rows Spark observes nothing, which counts as zero."""
+    """Metric values by name; without rows Spark observes nothing, which counts as zero."""
 
     def __init__(self, metric_values: Mapping[str, MetricValue], row_count: int) -> None:
         self.metric_values = metric_values
@@ -129,7 +125,7 @@ def _judge_figure(
 
 def _judge_count(rule: CountRule, values: _Values) -> ExpectationResult:
     considered, unexpected = values.count(rule.considered), values.count(rule.unexpected)
-    # The very arithmetic of Great Expectations, so that no ratio falls on the other side.
+    # Exactly the arithmetic of Great Expectations, so that no ratio rounds to the other side.
     ratio = (float(considered) - float(unexpected)) / float(considered) if considered else 1.0
     return ExpectationResult(
         index=rule.expectation.index,
@@ -164,12 +160,12 @@ def _judge_sum(rule: SumRule, values: _Values) -> ExpectationResult:
 
 
 def _bound_rounding(rule: SumRule, count: int, magnitude: float) -> float:
-    """Bound the difference between two sums of the same values in different orders.
+    """Return a bound of the difference between two sums of the same values in different orders.
 
-    Adding n values in any order errs by less than (n - 1) · 2⁻⁵³ · Σ|x| (Higham, Accuracy and
-    Stability of Numerical Algorithms, 4.2); Spark and pandas may each err so much, and converting
-    decimals and long integers to doubles adds one rounding per value, and where workers do it two.
-    Of integers a sum below 2⁵³ was exact all along; one of 2⁵³ may have been rounded down to it.
+    The error of adding n values in any order is below (n - 1) · 2⁻⁵³ · Σ|x| (Higham, Accuracy and
+    Stability of Numerical Algorithms, 4.2), for Spark and for pandas. Converting decimals and long
+    integers to doubles adds one rounding per value, in Python workers two. A sum of integers below
+    2⁵³ is exact; one of 2⁵³ may have been rounded down to it.
     """
     if rule.exact == "integers" and magnitude < EXACT_INTEGER:
         return 0.0
@@ -228,14 +224,14 @@ def judge_suite(
 ) -> tuple[ExpectationResult, ...]:
     """Judge every expectation, in the suite's order.
 
-    `read_rows` gives the rows with at least the columns that the expectations name; it is called
-    at most once, and not at all if one pass answered everything.
+    `read_rows` returns the rows with at least the columns of the given expectations; it is called
+    at most once, and not at all if one pass answered all of them.
     """
     results = judge(compiled, metric_values, row_count)
     undecided = list_undecided(compiled, results)
-    open_questions = (*compiled.rest, *undecided)
-    if not open_questions:
+    unanswered = (*compiled.rest, *undecided)
+    if not unanswered:
         return results
-    answered = run_great_expectations(open_questions, read_rows(open_questions))
+    answered = run_great_expectations(unanswered, read_rows(unanswered))
     kept = [result for result in results if not result.undecided]
     return tuple(sorted((*kept, *answered), key=lambda result: result.index))

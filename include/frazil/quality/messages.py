@@ -1,4 +1,4 @@
-"""Constants of a suite as JSON, as the fast path's Python workers receive them."""
+"""Cut points of a suite as JSON, sent to the fast path's Python workers."""
 
 from typing import TypeAlias
 
@@ -8,10 +8,10 @@ Point: TypeAlias = int | float | str
 
 
 class CutPoints(MessagePart):
-    """Constants by column: of values, as the column's type holds them, and of texts' lengths.
+    """Constants by column that values and text lengths are compared with, and patterns for RE2.
 
-    `patterns` are for RE2, by column too. `extremes` names the columns whose smallest and largest
-    value is asked for, `sums` those whose sum is.
+    `values` are stored as the column's type holds them. `extremes` lists the columns whose smallest
+    or largest value a metric needs, `sums` those whose sum it needs.
     """
 
     values: dict[str, tuple[Point, ...]] = {}

@@ -1,8 +1,8 @@
-"""Landmarks: the constants that tell apart rows which a batch's counters may count differently.
+"""Cut points: the constants that separate rows which metrics may count differently.
 
-Two rows that stand alike to every landmark of every counted column, above or below or at it, are
-counted alike by every metric, and so are two texts that the same patterns match. So of rows that
-stand alike, one with their number, and their sum, is enough.
+Two rows are in the same group if each counted column is below, at or above the same cut points, and
+its text matches the same patterns. Every metric counts all rows of a group the same, so that one
+row with the group's size and sums is enough.
 """
 
 from collections import defaultdict
@@ -47,15 +47,15 @@ _ORDERED = frozenset({"int", "long", "decimal", "date"}) | _FLOATS | _INSTANTS
 
 
 def find_cut_points(suite: Suite | None, columns: Mapping[str, str]) -> CutPoints | None:
-    """Find the landmarks of what one pass counts, or None where a metric looks at more.
+    """Find the cut points of the metrics of one pass, or return None where they are not enough.
 
-    Comparisons of two columns do, and patterns that RE2 cannot or should not search for.
+    They are not for comparisons of two columns, and for patterns that RE2 cannot or should not use.
     """
     if suite is None:
         return CutPoints()
     sql_columns = {name: read_sql_column(name, text) for name, text in columns.items()}
     rules = compile_suite(suite, columns).one_pass
-    if not all(_is_by_landmarks(rule, sql_columns) for rule in rules):
+    if not all(_is_decided_by_cut_points(rule, sql_columns) for rule in rules):
         return None
     values: dict[str, set[Point]] = defaultdict(set)
     lengths: dict[str, set[int]] = defaultdict(set)
@@ -85,10 +85,10 @@ def _list_columns(rules: tuple[Rule, ...], kind: type[Rule]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _is_by_landmarks(rule: Rule, columns: Mapping[str, SqlColumn]) -> bool:
-    """Say whether landmarks decide how a row is counted."""
+def _is_decided_by_cut_points(rule: Rule, columns: Mapping[str, SqlColumn]) -> bool:
+    """Return whether cut points and patterns decide how a row is counted."""
     expectation = rule.expectation
-    # Texts have no order here: they are equal to a landmark or not.
+    # Texts have no order here: they are equal to a cut point or not.
     if any(
         isinstance(c.value, str) and c.operator not in ("=", "!=")
         for c in _list_leaves(_read_condition(expectation))
@@ -107,7 +107,7 @@ def _is_by_landmarks(rule: Rule, columns: Mapping[str, SqlColumn]) -> bool:
 
 
 def _list_constants(expectation: Expectation) -> Iterator[tuple[str, Constant]]:
-    """List what columns are compared with, those of a row condition included."""
+    """Yield each column with a constant that it is compared with, also in row conditions."""
     if expectation.type in _RANGES:
         yield from ((expectation.text("column"), bound) for _, bound in list_bounds(expectation))
     if expectation.type in _SETS:
@@ -142,10 +142,10 @@ def _list_lengths(expectation: Expectation) -> Iterator[int]:
 
 
 def cut_points_of(column: SqlColumn, constant: Constant) -> tuple[Point, ...]:
-    """Write a constant as the column's type holds it: on both sides where it lies between two.
+    """Return a constant as the column's type holds it, or both neighbours if it lies between two.
 
-    Days since 1970, microseconds since 1970, and decimals without their point. What no value of
-    the column can be told apart by gives none.
+    Dates are days and instants microseconds since 1970, decimals unscaled integers. A constant that
+    separates no values of the column gives none.
     """
     match constant:
         case bool() | None:

@@ -1,10 +1,10 @@
-r"""Regular expressions of Python, written for Java where both mean the same.
+r"""Translate Python's regular expressions for Java and RE2, where they mean the same.
 
 Spark matches with Java's engine, Great Expectations with Python's `re`. They differ in `\w`, `\d`,
-`.`, `$`, in flags and in what a brace means. So the pattern is parsed by Python itself, and its
-tree is written in the few constructs that mean one thing only. Everything else is None.
+`.`, `$`, in flags and in the meaning of braces. So Python parses the pattern, and its tree is
+written with the few constructs that are unambiguous; any other pattern gives None.
 
-In texts of ASCII more means the same, and of printable ASCII to RE2 too, which is Arrow's engine.
+For texts of ASCII more constructs agree, and for printable ASCII also with RE2, Arrow's engine.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,8 @@ Tree: TypeAlias = Sequence[Node]
 
 
 _MAX_REPEATS = 1000
-
-
 _MAX_GROUP_REPEATS = 64
-"""Java recurses once per repetition of a group: unbounded ones overflow its stack."""
-
-
+"""Java recurses for each repetition of a group: without a limit its stack overflows."""
 _UNIX_LINES = "(?d)"
 
 
@@ -34,14 +30,10 @@ _UNICODE_FLAG, _DOTALL_FLAG, _VERBOSE_FLAG = 32, 16, 64
 
 
 _MAX_POINT, _MAX_ASCII = 0x10FFFF, 0x7F
-
-
 _SURROGATES = range(0xD800, 0xE000)
 
 
 SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
-
-
 _ANCHORS = {
     "AT_BEGINNING": "^",
     "AT_BEGINNING_STRING": r"\A",
@@ -51,14 +43,14 @@ _ANCHORS = {
 
 
 class UntranslatableError(Exception):
-    """The pattern holds something that Java reads differently."""
+    """The pattern has a construct that Java reads differently."""
 
 
 @dataclass(frozen=True)
 class RegexScope:
-    """What surrounds a node: the flag `s`, and how often groups around it may repeat it.
+    """Context of a node: the flag `s`, and how often the groups around it can repeat it.
 
-    `last` is the last character that a text may hold.
+    `last` is the highest code point of the texts.
     """
 
     dotall: bool
@@ -67,19 +59,19 @@ class RegexScope:
 
 
 def to_java_regex(pattern: str, *, ascii_only: bool = False) -> str | None:
-    """Write a Python pattern for Java's `find()`, or None if it cannot be done exactly."""
+    """Write a Python pattern for Java's `find()`; None if no exact translation exists."""
     written = to_ascii_regex(pattern) if ascii_only else _write(pattern, _MAX_POINT)
     return None if written is None else _UNIX_LINES + written
 
 
 def to_ascii_regex(pattern: str) -> str | None:
-    """Write a Python pattern to search texts of ASCII, or None if it cannot be done exactly."""
+    """Write a Python pattern for texts of ASCII; None if no exact translation exists."""
     return _write(pattern, _MAX_ASCII)
 
 
 def parse_pattern(pattern: str) -> Tree:
     """Parse a pattern as Python does."""
-    # The tree is private to `re`; a test fails if it ever changes.
+    # The tree is private to `re`; a test fails if it changes.
     tree: Tree = import_module("re._parser").parse(pattern)
     return tree
 
@@ -132,7 +124,7 @@ def _write_group(argument: object, scope: RegexScope) -> str:
 
 def _write_lookahead(argument: object, scope: RegexScope, sign: str) -> str:
     direction, inner = cast("tuple[int, Tree]", argument)
-    if direction < 0 or scope.last == _MAX_ASCII:  # RE2 looks in no direction
+    if direction < 0 or scope.last == _MAX_ASCII:  # RE2 has no lookaround
         raise UntranslatableError
     return f"(?{sign}{_write_sequence(inner, scope)})"
 
@@ -146,20 +138,20 @@ def _write_repeat(argument: object, scope: RegexScope, lazy: str) -> str:
     repeats = scope.repeats * (_MAX_GROUP_REPEATS + 1 if most is None else max(most, 1))
     if repeats > _MAX_GROUP_REPEATS:
         raise UntranslatableError
-    # Java leaves a group at once that matched nothing, though it should come twice.
+    # Java stops repeating a group that matched nothing, also below its minimum.
     if low > 1 and cast("Any", inner).getwidth()[0] == 0:
         raise UntranslatableError
     return f"(?:{_write_sequence(inner, replace(scope, repeats=repeats))}){{{low},{most}}}{lazy}"
 
 
 def read_repeat(argument: object) -> tuple[int, int | None, Tree]:
-    """Read how often at least and at most, None without a limit, and what is repeated."""
+    """Return the least and greatest number of repetitions (None: no limit), and the inner tree."""
     low, high, inner = cast("tuple[int, int, Tree]", argument)
     return low, None if str(high) == "MAXREPEAT" else int(high), inner
 
 
 def _repeat(atom: str, low: int, most: int | None) -> str:
-    """Prefer `*` and `+`: Java repeats a single character so without recursion."""
+    """Prefer `*` and `+`, with which Java repeats a single character without recursion."""
     if most is not None:
         return f"{atom}{{{low},{most}}}"
     return f"{atom}+" if low == 1 else f"{atom}{{{low}}}{atom}*" if low else f"{atom}*"
@@ -188,9 +180,9 @@ def _write_member(item: Node, scope: RegexScope) -> str:
 
 
 def _write_category(category: str, scope: RegexScope) -> str:
-    r"""Spell `\d`, `\s` and `\w` out as Python's own character tables have them."""
+    r"""Write `\d`, `\s` and `\w` as ranges from Python's own character tables."""
     test = _CATEGORIES.get(category)
-    if test is None or (test is _is_word and scope.last != _MAX_ASCII):  # it is hundreds of ranges
+    if test is None or (test is _is_word and scope.last != _MAX_ASCII):  # hundreds of ranges
         raise UntranslatableError
     return _spell_out(test, scope.last)
 
@@ -228,8 +220,6 @@ _CATEGORIES: Mapping[str, Callable[[str], bool]] = {
     "CATEGORY_SPACE": str.isspace,
     "CATEGORY_WORD": _is_word,
 }
-
-
 _WRITERS: Mapping[str, Callable[[object, RegexScope], str]] = {
     "LITERAL": lambda point, _: _write_point(cast("int", point)),
     "NOT_LITERAL": lambda point, _: f"[^{_write_point(cast('int', point))}]",
@@ -245,32 +235,30 @@ _WRITERS: Mapping[str, Callable[[object, RegexScope], str]] = {
 }
 
 
-_MOST, _MOST_UNSURE = 256, 12
-"""Places. With these a million texts of 300 characters took 1.4 seconds of CPU at most."""
-
-
+_MAX_CHARACTERS, _MAX_UNANCHORED = 256, 12
+"""Characters of a pattern; a million texts of 300 characters then took at most 1.4 CPU seconds."""
 _BEGINNINGS = frozenset({"AT_BEGINNING", "AT_BEGINNING_STRING"})
 
 
 def to_re2_regex(pattern: str) -> str | None:
-    """Write a Python pattern for RE2, to search texts of printable ASCII, or None."""
+    """Write a Python pattern for RE2 and printable ASCII; None if it is inexact or slow."""
     return to_ascii_regex(pattern) if _is_cheap(parse_pattern(pattern)) else None
 
 
 def _is_cheap(tree: Tree) -> bool:
-    places = _count(tree)
-    if places <= _MOST_UNSURE or places > _MOST:
-        return places <= _MOST_UNSURE
+    characters = _count(tree)
+    if characters <= _MAX_UNANCHORED or characters > _MAX_CHARACTERS:
+        return characters <= _MAX_UNANCHORED
     if _is_text(tree):
         return True
     if str(tree[0][1]) not in _BEGINNINGS:
         return False
     rest = [node for node in dropwhile(_is_fixed, tree) if str(node[0]) != "AT"]
-    return _count(rest) <= _MOST_UNSURE or (len(rest) == 1 and _repeats_one(rest[0]))
+    return _count(rest) <= _MAX_UNANCHORED or (len(rest) == 1 and _repeats_one(rest[0]))
 
 
 def _count(nodes: Iterable[Node]) -> int:
-    """Count the characters that a pattern spells out, as often as they may come."""
+    """Return the number of characters of a pattern with all repetitions written out."""
     return sum(map(_count_node, nodes))
 
 
@@ -289,7 +277,7 @@ def _count_node(node: Node) -> int:
 
 
 def _is_text(nodes: Iterable[Node]) -> bool:
-    """Say whether a pattern is nothing but texts, of which one has to be there."""
+    """Return whether a pattern consists of alternative plain texts."""
     return all(
         str(node[0]) in ("LITERAL", "AT")
         or (str(node[0]) == "BRANCH" and all(map(_is_text, _list_branches(node))))
@@ -299,14 +287,14 @@ def _is_text(nodes: Iterable[Node]) -> bool:
 
 
 def _is_fixed(node: Node) -> bool:
-    """Say whether a node takes a fixed number of single characters."""
+    """Return whether a node matches a fixed number of single characters."""
     if str(node[0]) in SINGLE | {"AT"}:
         return True
     return _repeats_one(node) and read_repeat(node[1])[0] == read_repeat(node[1])[1]
 
 
 def _repeats_one(node: Node) -> bool:
-    """Say whether a node repeats a single character."""
+    """Return whether a node repeats a single character."""
     if str(node[0]) not in ("MAX_REPEAT", "MIN_REPEAT"):
         return False
     inner = read_repeat(node[1])[2]

@@ -1,7 +1,7 @@
 """Row conditions: the rows that an expectation checks, as condition objects.
 
 Conditions written as text are refused: Great Expectations passes them to `DataFrame.query`, which
-runs code. What becomes of an object is text for `query` too, so names and constants are checked.
+runs code. It turns objects into text for `query` as well, so names and constants are checked.
 """
 
 import json
@@ -19,7 +19,7 @@ Scalar: TypeAlias = int | float | str
 
 @dataclass(frozen=True)
 class Comparison:
-    """A column against one constant."""
+    """A column compared with one constant."""
 
     column: str
     operator: Operator
@@ -28,7 +28,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Membership:
-    """A column against a list of constants; a missing value is in no list."""
+    """A column compared with a list of constants; a missing value is in no list."""
 
     column: str
     values: tuple[Scalar, ...]
@@ -37,7 +37,7 @@ class Membership:
 
 @dataclass(frozen=True)
 class Nullity:
-    """A column that is missing, or is not."""
+    """A null test of a column."""
 
     column: str
     is_null: bool
@@ -150,9 +150,9 @@ def _check_constant(value: Json) -> Scalar:
 
 
 def write_condition(condition: Condition, columns: Mapping[str, SqlColumn]) -> str | None:
-    """Write a condition in SQL, or None if its constants do not suit its columns exactly.
+    """Write a condition in SQL, or return None if its constants do not fit its columns exactly.
 
-    As in pandas, a missing value is unlike every constant: `!=` and `not in` hold for it.
+    As in pandas, a missing value differs from every constant: `!=` and `not in` hold for it.
     """
     if isinstance(condition, Group):
         parts = [write_condition(part, columns) for part in condition.parts]
@@ -171,7 +171,7 @@ def _write_leaf(condition: Comparison | Membership | Nullity, column: SqlColumn)
     if isinstance(condition, Membership):
         test = find_among(column, condition.values) if condition.values else None
         return _among(column, test, negated=condition.negated) if test else None
-    if not _suits(column, condition.value):
+    if not _fits(column, condition.value):
         return None
     test = compare(column, condition.operator, condition.value)
     return _among(column, test, negated=False, or_null=condition.operator == "!=") if test else None
@@ -183,7 +183,7 @@ def _among(column: SqlColumn, test: str, *, negated: bool, or_null: bool = False
     return f"({column.is_null} OR {test})" if or_null else f"(NOT {column.is_null} AND {test})"
 
 
-def _suits(column: SqlColumn, value: Scalar) -> bool:
+def _fits(column: SqlColumn, value: Scalar) -> bool:
     if isinstance(value, str | bool):
         return isinstance(value, str) and column.kind == "string"
     return column.is_number and abs(value) <= EXACT_INTEGER

@@ -1,6 +1,6 @@
-"""Rules: how the metrics of one pass answer an expectation, as values.
+"""Rules: how metrics of one pass answer an expectation.
 
-A rule exists only where its verdict is that of Great Expectations on the same rows
+A rule exists only where its verdict equals that of Great Expectations on the same rows
 (docs/quality.md); `tests/spark/test_quality_parity.py` compares both.
 """
 
@@ -14,12 +14,12 @@ from frazil.quality.expectations import Expectation, Severity
 from frazil.quality.sql import SqlColumn, write_count
 
 ROWS = ""
-"""Stands for the count of all good rows, which the stage knows anyway."""
+"""Name of the count of all good rows, which every stage result has."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One aggregate expression of Spark SQL, to be computed under this name."""
+    """One aggregate expression of Spark SQL, and the name of its result."""
 
     name: str
     sql: str
@@ -27,7 +27,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class CountRule:
-    """Of `considered` values so many are `unexpected`; in doubt if `doubtful` counts any."""
+    """Names of counts: `unexpected` of `considered` values; undecided if `doubtful` is above 0."""
 
     expectation: Expectation
     considered: str
@@ -66,7 +66,7 @@ class RowsRule:
 
 @dataclass(frozen=True)
 class ShareRule:
-    """The share of values that are there."""
+    """The share of values that are not missing."""
 
     expectation: Expectation
     missing: str
@@ -75,7 +75,7 @@ class ShareRule:
 
 @dataclass(frozen=True)
 class FixedRule:
-    """A verdict on the columns alone, which no row changes."""
+    """A verdict on the columns, independent of rows."""
 
     expectation: Expectation
     success: bool
@@ -87,7 +87,7 @@ Rule: TypeAlias = CountRule | ExtremeRule | SumRule | RowsRule | ShareRule | Fix
 
 @dataclass(frozen=True)
 class CompiledSuite:
-    """A suite split in two: `metrics` answer `one_pass`, Great Expectations answers `rest`."""
+    """A compiled suite: `metrics` answer `one_pass`, Great Expectations answers `rest`."""
 
     metrics: tuple[Metric, ...]
     one_pass: tuple[Rule, ...]
@@ -96,7 +96,7 @@ class CompiledSuite:
 
 @dataclass(frozen=True)
 class RowScope:
-    """Where an expectation looks: columns, and the condition under which a row counts."""
+    """Columns of an expectation, and the condition under which a row is counted."""
 
     columns: Mapping[str, SqlColumn]
     where: str
@@ -104,32 +104,28 @@ class RowScope:
     collected: dict[str, str] = field(repr=False)
 
     def add(self, sql: str) -> str:
-        """Name a metric by its SQL, so that metrics of another suite are never mistaken for it."""
+        """Register a metric named by its SQL, so that no metric of another suite has its name."""
         digest = hashlib.sha256(sql.encode()).hexdigest()[:12]
         return self.collected.setdefault(sql, f"quality_{digest}")
 
     def count(self, *tests: str) -> str:
-        """Name the count of rows that meet all tests."""
+        """Register the count of rows that pass all tests."""
         return self.add(write_count(self.where, *tests))
 
     def count_rows(self) -> str:
-        """Name the count of rows in scope."""
+        """Register the count of rows in scope."""
         return self.count() if self.conditional else ROWS
 
     def column(self, expectation: Expectation, name: str = "column") -> SqlColumn:
-        """Look up the column that an argument names."""
+        """Return the column that an argument names."""
         return self.columns[expectation.text(name)]
 
 
 _SIGNS = {"min_value": ("≥", ">", "strict_min"), "max_value": ("≤", "<", "strict_max")}
-
-
 _QUIET = frozenset(
     {"column", "column_A", "column_B", "column_list", "condition_parser"}
     | {"strict_min", "strict_max"}
 )
-
-
 _MAX_VALUES = 10
 
 
@@ -137,8 +133,8 @@ _MAX_VALUES = 10
 class ExpectationResult:
     """The verdict on one expectation.
 
-    `unexpected_percent` is of the values considered, as Great Expectations gives it. `undecided`
-    marks a figure so near its bound that rounding could turn the verdict.
+    `unexpected_percent` is of the values considered, as in Great Expectations. `undecided` marks a
+    figure so near its bound that rounding could change the verdict.
     """
 
     index: int
@@ -155,12 +151,12 @@ class ExpectationResult:
 
     @property
     def blocking(self) -> bool:
-        """Say whether a failure may block: warnings and infos are only reported."""
+        """Return whether a failure blocks the batch: only critical ones do."""
         return self.severity == "critical"
 
     @property
     def line(self) -> str:
-        """Say it in one line for people."""
+        """Return the verdict as one line of text."""
         about = f"{self.type}({self.column})" if self.column else self.type
         mark = "ok" if self.success else "FAILED" if self.blocking else f"failed ({self.severity})"
         outcome = self.error or self.observed
@@ -169,7 +165,7 @@ class ExpectationResult:
 
 
 def describe_expected(expectation: Expectation) -> str:
-    """Say what is expected: bounds as signs, other arguments as they are in the suite."""
+    """Describe what is expected: bounds as signs, other arguments as in the suite."""
     parts = [_describe_argument(expectation, name) for name in expectation.kwargs]
     return ", ".join(part for part in parts if part)
 
@@ -192,7 +188,7 @@ def _describe_argument(expectation: Expectation, name: str) -> str:
 
 
 def describe_count(unexpected: int, considered: int) -> str:
-    """Say how many values did not comply."""
+    """Describe how many values did not comply."""
     if considered == 0:
         return "no values"
     return f"{unexpected} of {considered} unexpected ({unexpected / considered:.2%})"

@@ -1,8 +1,8 @@
 """SQL that compares column values with the constants of a suite, exactly as Python would.
 
-Spark widens, rounds and raises where Python does not: a bigint beside a double loses digits, a
-text beside a number fails the job. So each constant is written in the column's own type, and
-what cannot be said exactly is not said at all (None): Great Expectations answers it then.
+Spark widens, rounds and raises where Python does not: a bigint compared with a double loses digits,
+a text compared with a number fails the job. So each constant is written in the column's own type;
+where that is not exact the result is None, and Great Expectations judges the expectation.
 """
 
 import math
@@ -18,7 +18,7 @@ from frazil.streams.column_types import Primitive, parse_column
 Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "!="]
 
 EXACT_INTEGER = 2**53
-"""Integers up to here are exact as 64-bit floats, in which pandas keeps integers beside nulls."""
+"""Largest integer that is exact as a 64-bit float, which pandas uses for integers with nulls."""
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 _DECIMAL_MAX = 10**38 - 1
@@ -46,33 +46,33 @@ class SqlColumn:
 
     @property
     def sql(self) -> str:
-        """Read the column in Spark SQL."""
+        """Return the Spark SQL that reads the column."""
         return self.path or quote_name(self.name)
 
     @property
     def is_number(self) -> bool:
-        """Say whether values are numbers."""
+        """Return whether values are numbers."""
         return self.kind in _INTEGERS | _FLOATS or self.kind == "decimal"
 
     @property
     def is_integer(self) -> bool:
-        """Say whether values are integers."""
+        """Return whether values are integers."""
         return self.kind in _INTEGERS
 
     @property
     def is_null(self) -> str:
-        """Say in SQL when a value is missing: as in pandas, NaN is no value."""
+        """Return the SQL that is true for a missing value; as in pandas, NaN is missing."""
         test = f"{self.sql} IS NULL"
         return f"({test} OR isnan({self.sql}))" if self.kind in _FLOATS else f"({test})"
 
     @property
     def value(self) -> str:
-        """Give the value for comparisons: floats as doubles, which is exact."""
+        """Return the SQL of the value for comparisons; floats become doubles, which is exact."""
         return f"CAST({self.sql} AS DOUBLE)" if self.kind == "float" else self.sql
 
 
 def read_sql_column(name: str, type_text: str) -> SqlColumn:
-    """Read a column's type as the stream file or the table says it; unknown ones are `nested`."""
+    """Read a column's type as in a stream file or table; unknown types are `nested`."""
     try:
         parsed = parse_column("column", type_text).type
     except ValueError:
@@ -92,15 +92,15 @@ def quote_name(name: str) -> str:
 
 
 def write_count(*tests: str) -> str:
-    """Count the rows that meet all tests.
+    """Write the count of rows that pass all tests.
 
-    Not `count_if`: its condition becomes a column of its own, copied for every row.
+    Not `count_if`, whose condition becomes an extra column, copied for every row.
     """
     return f"count(CASE WHEN {' AND '.join(tests)} THEN 1 END)"
 
 
 def write_weighted_count(sql: str, weight: str) -> str:
-    """Let a count that `write_count` wrote count a row as often as `weight` says; others stay."""
+    """Rewrite a count of `write_count` to count each row `weight` times; other SQL stays."""
     inner = sql.removeprefix("count(").removesuffix("1 END)")
     if inner == sql:
         return sql
@@ -108,13 +108,13 @@ def write_weighted_count(sql: str, weight: str) -> str:
 
 
 def write_sum(where: str, column: str, *, is_absolute: bool) -> str:
-    """Sum the doubles, or their absolute values, of rows that meet a test."""
+    """Write the sum of doubles, or of their absolute values, of rows that pass a test."""
     value = f"CASE WHEN {where} THEN CAST({column} AS DOUBLE) END"
     return f"{_SUM}{f'abs({value})' if is_absolute else value}), 0D) AS STRING)"
 
 
 def write_weighted_sum(sql: str, column: str, total: str, magnitude: str) -> str:
-    """Let a sum that `write_sum` wrote take what a row brings along, if it does; others stay."""
+    """Rewrite a sum of `write_sum` to use the sums of a row's group, if given; other SQL stays."""
     value = f"CAST({column} AS DOUBLE)"
     before, found, after = sql.rpartition(f"THEN {value} END")
     if not found or not is_sum(sql):
@@ -124,15 +124,15 @@ def write_weighted_sum(sql: str, column: str, total: str, magnitude: str) -> str
 
 
 def is_sum(sql: str) -> bool:
-    """Say whether `write_sum` wrote this."""
+    """Return whether `write_sum` wrote this SQL."""
     return sql.startswith(_SUM)
 
 
 def write_text(text: str) -> str:
-    """Write a text as a literal that no setting of Spark's parser reads differently.
+    """Write a text as a literal that means the same under all settings of Spark's parser.
 
-    Backslashes, quotes, `${…}` and control characters all depend on settings: such texts go as
-    UTF-8 in hexadecimal.
+    Texts with backslashes, quotes, `${…}` or control characters, which depend on settings, are
+    written as UTF-8 in hexadecimal.
     """
     plain = text.isprintable() and not set(text) & set("'\\$")
     return f"'{text}'" if plain else f"CAST(X'{text.encode().hex()}' AS STRING)"
@@ -144,14 +144,14 @@ def write_double(value: float) -> str:
 
 
 def compare(column: SqlColumn, operator: Operator, bound: Bound | str) -> str | None:
-    """Compare a value that is not missing with a constant, or None if kinds do not match."""
+    """Write the comparison of a value with a constant; None if their kinds differ."""
     return compare_value(column, column.value, operator, bound)
 
 
 def compare_value(
     column: SqlColumn, value: str, operator: Operator, bound: Bound | str
 ) -> str | None:
-    """Compare `value`, an expression of the column's type such as its maximum."""
+    """Write the comparison of an expression of the column's type, such as its maximum."""
     match bound:
         case str():
             return f"{value} {operator} {write_text(bound)}" if column.kind == "string" else None
@@ -204,7 +204,7 @@ def _write_exact(column: SqlColumn, number: int) -> str:
 
 
 def compare_columns(left: SqlColumn, operator: Operator, right: SqlColumn) -> str | None:
-    """Compare two values that are not missing, or None if Spark would round one of them."""
+    """Write the comparison of two columns; None if Spark would round one of them."""
     kinds = {left.kind, right.kind}
     if len(kinds) == 1 and kinds <= _SAME_KIND:
         return f"{left.value} {operator} {right.value}"
@@ -227,9 +227,9 @@ def _fit_one_decimal(left: SqlColumn, right: SqlColumn) -> bool:
 
 
 def find_among(column: SqlColumn, values: Sequence[Json]) -> str | None:
-    """Say in SQL whether a value that is not missing is in the set, as pandas' `isin` does.
+    """Write the test that a value is in the set, with the meaning of pandas' `isin`.
 
-    None if the set mixes kinds or holds numbers that pandas itself would round.
+    Return None if the set mixes kinds, or has numbers that pandas itself would round.
     """
     members = [value for value in values if value is not None]
     literals = [_write_member(column, value) for value in members]
@@ -240,7 +240,7 @@ def find_among(column: SqlColumn, values: Sequence[Json]) -> str | None:
 
 
 def _write_member(column: SqlColumn, value: Json) -> str | None:
-    """Write one member; an empty text if no value of the column can equal it."""
+    """Write one member; an empty text if no value of the column equals it."""
     if isinstance(value, bool):
         return str(value).upper() if column.kind == "boolean" else None
     if isinstance(value, str):

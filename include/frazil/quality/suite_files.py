@@ -1,4 +1,4 @@
-"""Read an expectation suite, and see that it fits a stream's columns, before anything runs."""
+"""Read an expectation suite, and check that it fits a stream's columns, before a batch runs."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,19 +29,15 @@ from frazil.quality.row_conditions import parse_row_condition, suggest_object
 from frazil.quality.sql import SqlColumn, read_sql_column
 
 _SUITE_KEYS = frozenset({"name", "id", "expectations", "suite_parameters", "meta", "notes"})
-
-
 _EXPECTATION_KEYS = frozenset(
     {"type", "kwargs", "meta", "id", "notes", "description", "severity", "rendered_content"}
     | {"expectation_context"}
 )
-
-
 _CHECK_AGAIN = "then run `frazil streams`"
 
 
-class _Refusal(Exception):  # noqa: N818 - it is caught here and becomes a SuiteError
-    """Where in the expectation, what is wrong there, and the fix."""
+class _Refusal(Exception):  # noqa: N818 - caught in this module, becomes a SuiteError
+    """A field of an expectation, what is wrong with it, and the fix."""
 
     def __init__(self, field: str, problem: str, fix: str) -> None:
         super().__init__(field, problem, fix)
@@ -52,8 +48,8 @@ def load_suite(path: Path) -> Suite:
     """Read a suite in Great Expectations' own JSON (`ExpectationSuite.to_json_dict`).
 
     Raises:
-        SuiteError: broken JSON, unknown types or arguments, missing or wrong ones; names the file,
-            the expectation, the field and the fix.
+        SuiteError: broken JSON, unknown types or arguments, missing or wrong ones, or a part that
+            would run code; names file, expectation, field and fix.
     """
     document = read_document(path)
     if not isinstance(document, Mapping):
@@ -62,10 +58,10 @@ def load_suite(path: Path) -> Suite:
     unknown = sorted(set(document) - _SUITE_KEYS)
     if unknown or document.get("suite_parameters"):
         wrong = unknown[0] if unknown else "suite_parameters"
-        raise SuiteError(f"{path}: {wrong}: Frazil does not read it", f"remove {wrong!r}")
+        raise SuiteError(f"{path}: {wrong}: not supported", f"remove {wrong!r}")
     if not isinstance(name, str) or not isinstance(listed, list):
         wrong = "expectations" if isinstance(name, str) else "name"
-        raise SuiteError(f"{path}: {wrong}: missing or of the wrong kind", f"give {wrong!r}")
+        raise SuiteError(f"{path}: {wrong}: missing or of the wrong kind", f"add {wrong!r}")
     expectations = tuple(
         _read_expectation(path, index, entry) for index, entry in enumerate(listed)
     )
@@ -115,7 +111,7 @@ def _find_signature(kind: Json) -> Signature:
 
 def _check_arguments(signature: Signature, kwargs: Mapping[str, Json]) -> None:
     for name in sorted(signature.required - set(kwargs)):
-        raise _Refusal(f"kwargs.{name}", "missing", f"give {name!r}")
+        raise _Refusal(f"kwargs.{name}", "missing", f"add {name!r}")
     for name, value in kwargs.items():
         field = f"kwargs.{name}"
         if name not in signature.kinds:
@@ -143,13 +139,13 @@ def _check_bounds(signature: Signature, expectation: Expectation) -> None:
         return
     low, high = expectation.bound("min_value"), expectation.bound("max_value")
     if low is None and high is None:
-        raise _Refusal("kwargs", "neither min_value nor max_value", "give at least one of them")
+        raise _Refusal("kwargs", "neither min_value nor max_value", "add at least one of them")
     if low is not None and high is not None:
         kinds = kind_of_bound(low), kind_of_bound(high)
         if kinds[0] != kinds[1]:
             problem = f"min_value is of kind {kinds[0]}, max_value of kind {kinds[1]}"
-            raise _Refusal("kwargs.max_value", problem, "give both in the same kind")
-        if low > high:  # type: ignore[operator] # of one kind, as seen above
+            raise _Refusal("kwargs.max_value", problem, "write both in the same kind")
+        if low > high:  # type: ignore[operator] # of one kind, as checked above
             raise _Refusal("kwargs.max_value", "less than min_value", "swap them")
 
 
@@ -176,27 +172,23 @@ _EXAMPLES: Mapping[str, str] = {
     "timestamp": "a time without offset such as 2013-01-31T00:00:00",
     "timestamptz": "a time with offset such as 2013-01-31T00:00:00Z",
 }
-
-
 _STEPS = frozenset(_EXAMPLES)
 
 
 _SCALARS = _STEPS | {"string", "boolean"}
-
-
 _WITHOUT_DATES = frozenset(
     {"expect_column_mean_to_be_between", "expect_column_median_to_be_between"}
 )
 
 
 def check_suite_fits(suite: Suite, columns: Mapping[str, str]) -> None:
-    """Refuse a suite that cannot be judged on these columns (name → type as in a stream file).
+    """Refuse a suite that does not fit these columns (name → type as in a stream file).
 
-    Great Expectations would raise in the middle of a batch: a text column against a number, a
-    date column against a time, an unknown column.
+    Great Expectations would fail in the middle of a batch: text compared with a number, a date with
+    a time, an unknown column.
 
     Raises:
-        SuiteError: names the file, the expectation, the column and the fix.
+        SuiteError: names file, expectation, column and fix.
     """
     known = {name: read_sql_column(name, text.rstrip("!")) for name, text in columns.items()}
     for expectation in suite.expectations:
@@ -233,18 +225,18 @@ def _explain_unknown(name: str, columns: Mapping[str, SqlColumn]) -> Misfit:
 _FITS: Mapping[str, tuple[frozenset[str], Misfit]] = {
     "text": (
         frozenset({"string"}),
-        ("the expectation is about text", "use an expectation about numbers, dates or sets"),
+        ("the expectation checks text", "use an expectation for numbers, dates or sets"),
     ),
     "number": (
         frozenset({"number"}),
-        ("the expectation is about numbers", "name a column of numbers"),
+        ("the expectation checks numbers", "name a column of numbers"),
     ),
     "steps": (
         _STEPS,
         ("its values have no difference", "name a column of numbers, dates or times"),
     ),
 }
-"""Fit → the kinds of column that it takes, and what to say of others."""
+"""Fit → the kinds of column that it accepts, and the facts and fix for others."""
 
 
 def _explain_column(expectation: Expectation, fit: str, column: SqlColumn) -> Misfit | None:

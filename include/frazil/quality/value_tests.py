@@ -1,7 +1,7 @@
-"""What a single value must meet, in SQL: ranges, sets, lengths and patterns.
+"""SQL tests of a single value: ranges, sets, lengths and patterns.
 
-Each function gives a test for a value that is not missing, or None where SQL cannot answer as
-Great Expectations does.
+Each function returns a test for a value that is not missing, or None where SQL would not give the
+same verdict as Great Expectations.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from frazil.quality.sql import Operator, SqlColumn, compare, find_among, write_t
 ValueTest: TypeAlias = Callable[[Expectation, SqlColumn], str | None]
 
 ANY_TEXT = "(?s).*"
-"""The pattern that Great Expectations takes when a suite names none."""
+"""Great Expectations' default pattern."""
 
 NOT_ASCII = r"[^\x{0}-\x{7f}]"
 PATTERN_TYPES = frozenset(
@@ -25,7 +25,7 @@ PATTERN_TYPES = frozenset(
 
 
 def list_bounds(expectation: Expectation) -> Iterator[tuple[Operator, Bound]]:
-    """List the comparisons that `min_value`, `max_value` and the strict flags stand for."""
+    """Yield the comparisons of `min_value`, `max_value` and the strict flags."""
     low, high = expectation.bound("min_value"), expectation.bound("max_value")
     if low is not None:
         yield (">" if expectation.flag("strict_min") else ">="), low
@@ -60,7 +60,7 @@ def _test_length(expectation: Expectation, column: SqlColumn) -> str | None:
 
 
 def _test_matches(column: SqlColumn, patterns: tuple[str, ...], word: str) -> str | None:
-    """Search for the patterns, as `re.search` does; `word` joins them."""
+    """Write a search for the patterns, as by `re.search`, joined by `word`."""
     translated = [_write_java(pattern) for pattern in patterns]
     if column.kind != "string" or None in translated:
         return None
@@ -73,9 +73,9 @@ def _write_java(pattern: str) -> str | None:
 
 
 def write_doubt(expectation: Expectation, column: SqlColumn) -> str | None:
-    """Write what a value must meet to be in doubt, or None where no value is.
+    """Write the test that a value is in doubt, or return None where no value is.
 
-    Beyond ASCII, Java may take other characters than Python for parts of words.
+    Beyond ASCII, Java and Python differ in which characters are parts of words.
     """
     if expectation.type not in PATTERN_TYPES:
         return None
@@ -85,7 +85,7 @@ def write_doubt(expectation: Expectation, column: SqlColumn) -> str | None:
 
 
 def list_patterns(expectation: Expectation) -> tuple[str, ...]:
-    """List the patterns that an expectation searches for."""
+    """Return the patterns that an expectation searches for."""
     if "regex_list" in expectation.kwargs:
         return expectation.texts("regex_list")
     return (str(expectation.kwargs.get("regex", ANY_TEXT)),)
@@ -115,4 +115,4 @@ VALUE_TESTS: Mapping[str, ValueTest] = {
     "expect_column_values_to_not_match_regex": _negate(_test_patterns),
     "expect_column_values_to_not_match_regex_list": _negate(_test_patterns),
 }
-"""Type → the test that each value must meet."""
+"""Type → the test that each value must pass."""

@@ -20,12 +20,8 @@ FETCH_OPTIONS = {
     # connection, is answered only after that wait.
     "kafka.fetch.max.wait.ms": "10",
 }
-
-
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
 """Must not contain `kafka`: the older reader first makes each record a row of objects."""
-
-
 _OFFSET_KEY = ("topic", "partition", "offset")
 
 
@@ -82,12 +78,8 @@ def kafka_struct(schema_id: Column | None = None) -> Column:
 
 LETTER_KEY = ("attempt", "topic", "partition", "offset")
 """Columns that identify a dead letter."""
-
-
 LETTERS_PER_TASK = 25_000
 """Dead letters that one task decodes."""
-
-
 _RUNS = pa.schema(
     [
         ("mark", pa.string()),

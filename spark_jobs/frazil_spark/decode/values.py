@@ -39,26 +39,18 @@ from frazil_spark.decode.sources import kafka_struct
 from frazil_spark.decode.wire_format import PAYLOAD, WireFrame, add_payload
 
 VALID_UTF8 = "_frazil_valid_utf8"
-
-
 WHOLE = "_frazil_whole"
 
 
 _DECODED = "_frazil_decoded"
-
-
 _RECORDS = "_frazil_records"
 
 
 _CLOSING = r"null[ \t\r\n]*\]"
-
-
 _CORRUPT = "_frazil_corrupt"
 
 
 _BLANKS = r"' \t\r\n'"
-
-
 _ESCAPE = r"(?<!\\)(?:\\\\)*"
 
 
@@ -313,10 +305,6 @@ def _write_levels(text: str, columns: tuple[Column, ...], path: str) -> Iterator
 
 
 _NAME = "^[A-Za-z_][A-Za-z0-9_]{0,59}$"
-
-
 MAX_BYTES = 20_000
 """Longer records are not looked through: a name is not worth the time."""
-
-
 MAX_NAMES = 10

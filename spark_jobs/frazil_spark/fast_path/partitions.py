@@ -20,14 +20,10 @@ Codes: TypeAlias = NDArray[np.int64]
 
 MAX_TEXT_BYTES = 256
 """Rows with a longer text in a partition column are left to Spark: such texts seldom repeat."""
-
-
 _HOUR_US = 3_600_000_000
 
 
 _DAY_US = 24 * _HOUR_US
-
-
 _UNITS = {"month": "datetime64[M]", "year": "datetime64[Y]"}
 
 

@@ -72,7 +72,7 @@ def test_the_hash_follows_the_content_and_not_its_layout(tmp_path: Path) -> None
             id="type of pandas",
         ),
         pytest.param(
-            NOT_NULL | {"kwargs": {}}, "kwargs.column: missing", "give 'column'", id="missing"
+            NOT_NULL | {"kwargs": {}}, "kwargs.column: missing", "add 'column'", id="missing"
         ),
         pytest.param(between(min=1), "kwargs.min: unknown argument", "min_value", id="unknown"),
         pytest.param(between(), "neither min_value nor max_value", "at least one", id="no bound"),
@@ -135,7 +135,9 @@ def test_a_wrong_expectation_is_refused_with_file_place_field_and_fix(
         pytest.param("[]", "not a JSON object", id="list"),
         pytest.param('{"expectations": []}', "name: missing", id="no name"),
         pytest.param('{"name": "a"}', "expectations: missing", id="no expectations"),
-        pytest.param('{"name": "a", "expectations": [], "x": 1}', "x: Frazil", id="unknown key"),
+        pytest.param(
+            '{"name": "a", "expectations": [], "x": 1}', "x: not supported", id="unknown key"
+        ),
     ],
 )
 def test_a_broken_file_is_refused_by_name(tmp_path: Path, text: str, facts: str) -> None:

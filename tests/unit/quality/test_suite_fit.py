@@ -98,7 +98,7 @@ def test_what_great_expectations_cannot_answer_is_refused_before_anything_runs(
         pytest.param(MEMBERS, {"column": "n", "value_set": ["2013-01-31"]}, "never", id="dates"),
         pytest.param(MEMBERS, {"column": "s", "value_set": [1]}, "a set of number", id="members"),
         pytest.param(
-            "expect_column_values_to_match_regex", {"column": "i"}, "about text", id="no text"
+            "expect_column_values_to_match_regex", {"column": "i"}, "checks text", id="no text"
         ),
         pytest.param(RANGE, {"column": "l", "min_value": 1}, "nested", id="nested column"),
     ],
