@@ -1,6 +1,6 @@
-"""The plugin: a page in Airflow's navigation; its code lives in `include/frazil_airflow/`.
+"""Frazil's pages in Airflow's navigation; their code is in `include/frazil_airflow/ui/`.
 
-Airflow loads plugins in every process, each task's included, so nothing heavy is imported here.
+Airflow loads plugins in every process, also in each task, so nothing heavy is imported here.
 """
 
 from airflow.plugins_manager import AirflowPlugin
@@ -11,7 +11,7 @@ STATUS_PAGE = LazyApp("frazil_airflow.ui.status_page:build_app")
 
 
 class FrazilPlugin(AirflowPlugin):
-    """Show where every stream stands."""
+    """Add the page of all streams to Airflow."""
 
     name = "frazil"
     # Lists of the class, as Airflow declares them.

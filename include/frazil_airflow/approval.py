@@ -39,7 +39,7 @@ class Approval(TypedDict):
 
 
 def require_approval(plan: RecoveryPlan, answer: Approval | None, triggered_by: str | None) -> None:
-    """Check that a second person approved, even if somebody marked the task as success.
+    """Check that a second person approved, also if the approval task was marked as success.
 
     Raises:
         AirflowFailException: the approval is missing, or is by the user who triggered the run.

@@ -91,9 +91,9 @@ def describe_decision(decision: "Decision", *, dry_run: bool) -> str:
     return f"{text}\n{apply}" if dry_run else text
 
 
-def choose_log_level(answer: object) -> int:
+def choose_log_level(result: object) -> int:
     """Return WARNING for a result of level `warn`, otherwise INFO."""
-    return logging.WARNING if getattr(answer, "level", None) == "warn" else logging.INFO
+    return logging.WARNING if getattr(result, "level", None) == "warn" else logging.INFO
 
 
 def skip_downstream(task: BaseOperator) -> DownstreamTasksSkipped:
@@ -102,32 +102,32 @@ def skip_downstream(task: BaseOperator) -> DownstreamTasksSkipped:
     return DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
 
 
-def describe(answer: object) -> str:
+def describe(result: object) -> str:
     """Describe the result of a step for the task's log."""
-    match answer:
+    match result:
         case NothingToRead():
-            return f"no new records; {answer.table} stays at epoch {answer.epoch}"
+            return f"no new records; {result.table} stays at epoch {result.epoch}"
         case BatchPlan():
             return (
-                f"batch {answer.batch_id} after epoch {answer.base_epoch}: {_format(answer.ranges)}"
+                f"batch {result.batch_id} after epoch {result.base_epoch}: {_format(result.ranges)}"
             )
         case Staged():
             return (
-                f"records read: {answer.rows_read}; rows staged on {answer.attempt}: "
-                f"{answer.rows_written}; dead letters: {answer.rows_quarantined}; "
-                f"records skipped: {answer.rows_skipped}"
+                f"records read: {result.rows_read}; rows staged on {result.attempt}: "
+                f"{result.rows_written}; dead letters: {result.rows_quarantined}; "
+                f"records skipped: {result.rows_skipped}"
             )
         case Verdict():
-            failed = [result.line for result in answer.results if not result.success]
-            count = f"failed expectations: {len(failed)} of {len(answer.results)}"
-            return "\n".join((f"{answer.outcome}: {count}", *failed))
+            failed = [each.line for each in result.results if not each.success]
+            count = f"failed expectations: {len(failed)} of {len(result.results)}"
+            return "\n".join((f"{result.outcome}: {count}", *failed))
         case Published():
             return (
-                f"{answer.outcome}: snapshot {answer.snapshot_id} of {answer.table}, epoch "
-                f"{answer.epoch}, rows: {answer.rows_written}, offsets: {_format(answer.ranges)}"
+                f"{result.outcome}: snapshot {result.snapshot_id} of {result.table}, epoch "
+                f"{result.epoch}, rows: {result.rows_written}, offsets: {_format(result.ranges)}"
             )
-    next_step = getattr(answer, "next_step", None)
-    return f"{getattr(answer, 'text', answer)}" + (f"\nNext: {next_step}" if next_step else "")
+    next_step = getattr(result, "next_step", None)
+    return f"{getattr(result, 'text', result)}" + (f"\nNext: {next_step}" if next_step else "")
 
 
 def _format(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:

@@ -55,21 +55,21 @@ class FrazilTask(DecoratedOperator):
             TaskStoppedError: Airflow stopped the task.
         """
         use_airflow_connections()
-        wanted = self.determine_kwargs({**context, **self.op_kwargs})
-        given = inspect.signature(self.python_callable).bind_partial(*self.op_args, **wanted)
-        self._skip_without_input(given.arguments)
+        values = self.determine_kwargs({**context, **self.op_kwargs})
+        bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **values)
+        self._skip_without_input(bound.arguments)
         self._is_running = True
         try:
-            answer = self.python_callable(*self.op_args, **wanted)
+            result = self.python_callable(*self.op_args, **values)
         except FrazilError as error:
-            _note_failure(error, given.arguments, context)
+            _note_failure(error, bound.arguments, context)
             outcome = choose_outcome(error)
             if isinstance(outcome, AirflowSkipException):
                 log.warning("%s", error)
             raise outcome from None
         finally:
             self._is_running = False
-        return self._deliver(answer, context)
+        return self._deliver(result, context)
 
     def _skip_without_input(self, given: Mapping[str, object]) -> None:
         """Skip if the task before was cleared alone and had no result this time."""
@@ -80,13 +80,13 @@ class FrazilTask(DecoratedOperator):
                 log.warning(message)
                 raise AirflowSkipException(message)
 
-    def _deliver(self, answer: object, context: Context) -> object:
-        log.log(choose_log_level(answer), describe(answer))
-        if isinstance(answer, Message) and answer.is_last_word:
+    def _deliver(self, result: object, context: Context) -> object:
+        log.log(choose_log_level(result), describe(result))
+        if isinstance(result, Message) and result.is_last_word:
             raise skip_downstream(self)
-        if isinstance(answer, Published):
-            announce_snapshot(answer, context)
-        return answer.model_dump_json() if isinstance(answer, BaseModel) else answer
+        if isinstance(result, Published):
+            announce_snapshot(result, context)
+        return result.model_dump_json() if isinstance(result, BaseModel) else result
 
     def on_kill(self) -> None:
         """Turn Airflow's SIGTERM into an exception, which ends the Spark client's process.
