@@ -7,6 +7,8 @@ Airflow's fork server then imports it, its LocalExecutor's workers are forks of 
 each task is a fork of a worker. No connection or thread is opened here: neither survives a fork.
 """
 
+from sqlalchemy.orm import configure_mappers
+
 from frazil.spark.preloading import preload
 
 MODULES = (
@@ -36,3 +38,4 @@ MODULES = (
 )
 
 preload(MODULES)
+configure_mappers()  # of PyIceberg's SQL catalog; otherwise each task configures them

@@ -31,7 +31,7 @@ def finish(airflow: Airflow, dag: str, run_id: str) -> dict[str, str]:
 def approve(airflow: Airflow, run_id: str, by: AirflowApi) -> None:
     """Wait for the question, and let a user say yes."""
     asked = airflow.answer(("recover", run_id, "approve"), by, chosen_options=["Approve"])
-    assert "100 rows go" in asked["subject"]
+    assert "remove 100 rows" in asked["subject"]
 
 
 def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> None:
