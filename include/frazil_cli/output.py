@@ -108,7 +108,7 @@ def print_error(error: FrazilError) -> None:
 
 
 def fail(error: FrazilError, *, as_json: bool) -> NoReturn:
-    """Print a typed error, as JSON if asked, and exit 1."""
+    """Print a typed error, as JSON if requested, and exit 1."""
     if as_json:
         print_json(describe_error(error))
     else:

@@ -1,4 +1,4 @@
-"""Objects that Airflow imports by name, as its settings say."""
+"""Objects that Airflow imports by name, as its settings report."""
 
 SQLITE_WAIT_SECONDS = 60
 

@@ -40,7 +40,7 @@ from frazil_stack.services import (
     ports_of,
     supervisor_environment,
 )
-from frazil_stack.settings import PARTS, PartName, Say, StackSettings, lock_home
+from frazil_stack.settings import PARTS, PartName, ReportProgress, StackSettings, lock_home
 from frazil_stack.status import save_description
 from frazil_stack.supervisor import (
     ACTIVE_STATES,
@@ -53,7 +53,7 @@ from frazil_stack.supervisor import (
 _NOTICEABLE_SECONDS = 0.5
 
 
-def start_stack(settings: StackSettings, parts: Sequence[PartName], say: Say) -> bool:
+def start_stack(settings: StackSettings, parts: Sequence[PartName], report: ReportProgress) -> bool:
     """Start the services of these parts that do not run, and wait until all parts are healthy.
 
     Returns:
@@ -64,23 +64,23 @@ def start_stack(settings: StackSettings, parts: Sequence[PartName], say: Say) ->
             this call started are stopped again.
     """
     _make_home(settings)
-    with lock_home(settings.stack, say):
-        supervisor = _adopt_supervisor(settings, say)
+    with lock_home(settings.stack, report):
+        supervisor = _adopt_supervisor(settings, report)
         states = supervisor.services() if supervisor else {}
         active = {name for name, info in states.items() if info.state in ACTIVE_STATES}
         wanted = [name for name, part in SERVICE_PARTS.items() if part in parts]
         missing = [name for name in wanted if name not in active]
         ports = _decide_ports(settings, is_running=supervisor is not None)
         if missing:
-            plan = _prepare(settings, ports, missing, say)
-            with _undone_on_failure(settings, missing, say, spare_others=bool(active)):
-                _bring_up(supervisor or _launch(settings), plan, parts, missing, say)
+            plan = _prepare(settings, ports, missing, report)
+            with _undone_on_failure(settings, missing, report, spare_others=bool(active)):
+                _bring_up(supervisor or _launch(settings), plan, parts, missing, report)
         elif supervisor is not None:
             # A previous release may have written it without fields that clients need now.
             save_description(settings, ports)
             for part in parts:
                 wait_for_part(part, ports, supervisor)
-                say(f"{part}: already up")
+                report(f"{part}: already up")
     return bool(missing)
 
 
@@ -110,24 +110,26 @@ def _decide_ports(settings: StackSettings, *, is_running: bool) -> Ports:
     return resolve_ports(configured, previous, is_free)
 
 
-def _adopt_supervisor(settings: StackSettings, say: Say) -> Supervisor | None:
+def _adopt_supervisor(settings: StackSettings, report: ReportProgress) -> Supervisor | None:
     """Connect to the running supervisor; stop processes that a dead one left."""
     supervisor = connect_supervisor(settings.stack)
     if supervisor is None and find_processes(settings.home):
-        say("stack: supervisor does not run; stopping the processes that it left")
-        end_processes(settings.home, say)
+        report("stack: supervisor does not run; stopping the processes that it left")
+        end_processes(settings.home, report)
     return supervisor
 
 
-def _prepare(settings: StackSettings, ports: Ports, missing: Sequence[str], say: Say) -> StackPlan:
+def _prepare(
+    settings: StackSettings, ports: Ports, missing: Sequence[str], report: ReportProgress
+) -> StackPlan:
     """Check ports and jars, and write the configuration; nothing is started."""
     java = find_java()
     own_pids = frozenset(process.pid for process in find_processes(settings.home))
     require_free_ports(ports, frozenset[str]().union(*map(ports_of, missing)), own_pids)
-    with _timed("jars: downloaded", say):
-        ensure_jars(settings, java, say)
+    with _timed("jars: downloaded", report):
+        ensure_jars(settings, java, report)
         if "registry" in missing:
-            ensure_registry(settings, java, say)
+            ensure_registry(settings, java, report)
     plan = StackPlan(settings, ports, java, ensure_credentials(settings.airflow))
     render_stack(plan, build_services(plan))
     save_ports(settings.stack / "ports.json", ports)
@@ -146,7 +148,7 @@ def _bring_up(
     plan: StackPlan,
     parts: Sequence[PartName],
     missing: Sequence[str],
-    say: Say,
+    report: ReportProgress,
 ) -> None:
     """Start each part once the previous one is healthy; migrate Airflow's database meanwhile."""
     init_catalog(plan.settings)
@@ -158,29 +160,29 @@ def _bring_up(
             if part == "kafka":
                 format_kafka(plan)
             if part == "airflow" and migration is not None:
-                with _timed("airflow: database migrated", say):
+                with _timed("airflow: database migrated", report):
                     migration.result()
             started = time.monotonic()
             for name in names:
                 supervisor.start(name)
             wait_for_part(part, plan.ports, supervisor)
             result = f"ready in {time.monotonic() - started:.1f} s" if names else "already up"
-            say(f"{part}: {result}")
+            report(f"{part}: {result}")
 
 
 @contextmanager
-def _timed(title: str, say: Say) -> Iterator[None]:
+def _timed(title: str, report: ReportProgress) -> Iterator[None]:
     """Report the duration of a step that took half a second or more."""
     started = time.monotonic()
     yield
     seconds = time.monotonic() - started
     if seconds >= _NOTICEABLE_SECONDS:
-        say(f"{title} in {seconds:.1f} s")
+        report(f"{title} in {seconds:.1f} s")
 
 
 @contextmanager
 def _undone_on_failure(
-    settings: StackSettings, missing: Sequence[str], say: Say, *, spare_others: bool
+    settings: StackSettings, missing: Sequence[str], report: ReportProgress, *, spare_others: bool
 ) -> Iterator[None]:
     """Stop the services that this call started if anything interrupts it.
 
@@ -189,12 +191,12 @@ def _undone_on_failure(
     try:
         yield
     except BaseException:
-        say("stack: start failed; stopping the services that were started")
+        report("stack: start failed; stopping the services that were started")
         supervisor = connect_supervisor(settings.stack)
         if spare_others and supervisor is not None:
-            stop_services(supervisor, "stack", missing, say)
+            stop_services(supervisor, "stack", missing, report)
         else:
-            stop_everything(settings, say)
+            stop_everything(settings, report)
         raise
 
 
@@ -206,7 +208,7 @@ _KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 
 
-def stop_stack(settings: StackSettings, say: Say) -> int:
+def stop_stack(settings: StackSettings, report: ReportProgress) -> int:
     """Stop all processes of this home in order; return how many there were.
 
     Raises:
@@ -215,27 +217,29 @@ def stop_stack(settings: StackSettings, say: Say) -> int:
     if not settings.stack.is_dir():
         # The folder may have been removed while the stack ran.
         count = len(find_processes(settings.home))
-        end_processes(settings.home, say)
+        end_processes(settings.home, report)
         return count
-    with lock_home(settings.stack, say):
-        return stop_everything(settings, say)
+    with lock_home(settings.stack, report):
+        return stop_everything(settings, report)
 
 
-def stop_everything(settings: StackSettings, say: Say) -> int:
+def stop_everything(settings: StackSettings, report: ReportProgress) -> int:
     """Stop the parts through supervisor, then other processes; return how many there were."""
     count = len(find_processes(settings.home))
     supervisor = connect_supervisor(settings.stack)
     if supervisor is not None:
         for part in reversed(PARTS):
             names = [name for name, owner in SERVICE_PARTS.items() if owner == part]
-            stop_services(supervisor, part, names, say)
+            stop_services(supervisor, part, names, report)
         supervisor.shutdown()
         wait_until_gone(find_processes(settings.home), _SHUTDOWN_SECONDS)
-    end_processes(settings.home, say)
+    end_processes(settings.home, report)
     return count
 
 
-def stop_services(supervisor: Supervisor, title: str, names: Sequence[str], say: Say) -> None:
+def stop_services(
+    supervisor: Supervisor, title: str, names: Sequence[str], report: ReportProgress
+) -> None:
     """Stop services in parallel and wait until supervisor reports that they ended."""
     started = time.monotonic()
     active = [name for name in names if is_stoppable(supervisor.services().get(name))]
@@ -247,7 +251,7 @@ def stop_services(supervisor: Supervisor, title: str, names: Sequence[str], say:
             break
         time.sleep(_POLL_SECONDS)
     if active:
-        say(f"{title}: stopped in {time.monotonic() - started:.1f} s")
+        report(f"{title}: stopped in {time.monotonic() - started:.1f} s")
 
 
 def is_stoppable(info: ServiceInfo | None) -> bool:
@@ -255,7 +259,7 @@ def is_stoppable(info: ServiceInfo | None) -> bool:
     return info is not None and info.state in {"STARTING", "RUNNING", "BACKOFF", "STOPPING"}
 
 
-def end_processes(home: Path, say: Say) -> None:
+def end_processes(home: Path, report: ReportProgress) -> None:
     """Stop the remaining processes of this home: SIGTERM, then SIGKILL.
 
     Raises:
@@ -268,7 +272,7 @@ def end_processes(home: Path, say: Say) -> None:
         left = find_processes(home)
         if not left:
             return
-        say(f"stack: sending {number.name} to {_name_processes(left)}")
+        report(f"stack: sending {number.name} to {_name_processes(left)}")
         for process in left:
             process.send(number)
         wait_until_gone(left, timeout_seconds)

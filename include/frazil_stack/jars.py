@@ -34,7 +34,7 @@ def has_jars(settings: StackSettings) -> bool:
     )
 
 
-def ensure_jars(settings: StackSettings, java: Java, say: Callable[[str], None]) -> None:
+def ensure_jars(settings: StackSettings, java: Java, report: Callable[[str], None]) -> None:
     """Download the jars unless they are there.
 
     Raises:
@@ -44,7 +44,7 @@ def ensure_jars(settings: StackSettings, java: Java, say: Callable[[str], None])
         return
     with hold_jars(settings):
         if not has_jars(settings):
-            say("jars: downloading about 115 MB for Kafka and Spark, once")
+            report("jars: downloading about 115 MB for Kafka and Spark, once")
             _download(settings, java)
 
 
@@ -191,7 +191,7 @@ def has_registry(settings: StackSettings) -> bool:
     return registry_program(settings).is_file()
 
 
-def ensure_registry(settings: StackSettings, java: Java, say: Callable[[str], None]) -> None:
+def ensure_registry(settings: StackSettings, java: Java, report: Callable[[str], None]) -> None:
     """Download the registry unless it is there.
 
     Raises:
@@ -201,7 +201,7 @@ def ensure_registry(settings: StackSettings, java: Java, say: Callable[[str], No
         return
     with hold_jars(settings):
         if not has_registry(settings):
-            say("registry: downloading about 104 MB, once")
+            report("registry: downloading about 104 MB, once")
             _download_registry(settings, java)
 
 

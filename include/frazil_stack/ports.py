@@ -55,7 +55,7 @@ def read_configured_ports(environment: Mapping[str, str]) -> dict[str, int]:
     Raises:
         StackError: a value is not a port number.
     """
-    wishes: dict[str, int] = {}
+    configured: dict[str, int] = {}
     for name, variable in PORT_VARIABLES.items():
         text = environment.get(variable, "").strip()
         if not text:
@@ -65,8 +65,8 @@ def read_configured_ports(environment: Mapping[str, str]) -> dict[str, int]:
                 f"{variable}={text} is not a port number",
                 f"set {variable} to 1-65535, or to 0 for any free port",
             )
-        wishes[name] = int(text)
-    return wishes
+        configured[name] = int(text)
+    return configured
 
 
 def resolve_ports(

@@ -26,10 +26,6 @@ class StackProcess:
     service: str
     command: str
 
-    def still_runs(self) -> bool:
-        """Return whether this process still runs; a zombie does not."""
-        return _get_handle(self) is not None
-
     def send(self, signal_number: int) -> None:
         """Send a signal, unless this process has ended."""
         process = _get_handle(self)

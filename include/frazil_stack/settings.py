@@ -175,17 +175,17 @@ def _validate_path(variable: str, path: Path) -> None:
         )
 
 
-Say = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 """A function that prints one progress line."""
 
 
 @contextmanager
-def lock_home(stack: Path, say: Say) -> Iterator[None]:
+def lock_home(stack: Path, report: ReportProgress) -> Iterator[None]:
     """Hold the lock of this home; wait while another `frazil stack` command holds it."""
     with (stack / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("stack: waiting for another `frazil stack` command on this home")
+            report("stack: waiting for another `frazil stack` command on this home")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

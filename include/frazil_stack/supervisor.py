@@ -60,29 +60,25 @@ class Supervisor:
 
     def start(self, name: str) -> None:
         """Start a service unless it runs; return before it has started."""
-        try:
-            self._call("startProcess", name, _WAIT)
-        except xmlrpc.client.Fault as fault:
-            if fault.faultCode != Faults.ALREADY_STARTED:
-                raise StackError(
-                    f"supervisor could not start {name}: {fault.faultString}",
-                    "run `frazil stack down`, then `frazil stack up`",
-                ) from fault
+        self._change("startProcess", name, Faults.ALREADY_STARTED)
 
     def stop(self, name: str) -> None:
         """Stop a service; return before it has ended. Supervisor kills it if it is late."""
-        try:
-            self._call("stopProcess", name, _WAIT)
-        except xmlrpc.client.Fault as fault:
-            if fault.faultCode != Faults.NOT_RUNNING:
-                raise StackError(
-                    f"supervisor could not stop {name}: {fault.faultString}",
-                    "run `frazil stack down`",
-                ) from fault
+        self._change("stopProcess", name, Faults.NOT_RUNNING)
 
     def shutdown(self) -> None:
         """Stop supervisor and all its services."""
         self._call("shutdown")
+
+    def _change(self, method: str, name: str, harmless_fault: int) -> None:
+        try:
+            self._call(method, name, _WAIT)
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode != harmless_fault:
+                raise StackError(
+                    f"{method} of service {name} failed: {fault.faultString}",
+                    "run `frazil stack down`, then `frazil stack up`",
+                ) from fault
 
     def _call(self, method: str, *arguments: object) -> object:
         with xmlrpc.client.ServerProxy("http://localhost", self._transport) as server:
