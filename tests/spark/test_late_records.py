@@ -40,9 +40,9 @@ def test_what_is_older_than_an_earlier_batch_allows_is_counted(lab: Lab, workers
         (None, None),
     ]
     assert [s["rows_written"] for s in found] == [2, 4, 1, 1]
-    assert "2 by up to 1 h 30 min" in lab.frazil("snapshots", lab.stream).out
+    assert "2, up to 1 h 30 min" in lab.frazil("snapshots", lab.stream).out
     timeline = ("timeline", "--stream", lab.stream)
-    assert "late: 2 by up to 1 h 30 min" in lab.frazil(*timeline).out
+    assert "2 late records, up to 1 h 30 min" in lab.frazil(*timeline).out
 
 
 def send(lab: Lab, records: dict[int | str, int]) -> None:

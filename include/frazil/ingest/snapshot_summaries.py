@@ -158,4 +158,4 @@ def describe_late(rows: int | None, by_ms: int | None) -> str:
     """Say how many records came late, and by how long at most; empty where none did."""
     if rows is None or by_ms is None:
         return ""
-    return f"{rows:,} by up to {describe_seconds(by_ms / 1000)}"
+    return f"{rows:,}, up to {describe_seconds(by_ms / 1000)}"

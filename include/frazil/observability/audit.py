@@ -1,8 +1,8 @@
-"""AUDIT: recompute from Kafka and the table alone that every record is there exactly once.
+"""AUDIT: check from Kafka and the table that every record is there exactly once.
 
-Nothing that the ingest counted is believed: the offsets that Kafka delivers in the published ranges
-are read again and compared with the coordinates of the rows at main's head and of the dead letters
-that count (protocol.md, invariants I1 to I4).
+The audit does not rely on counts of the ingest: it reads the published ranges of Kafka again and
+compares the delivered offsets with the coordinates of the rows at main's head and of the open dead
+letters (protocol.md, invariants I1 to I4).
 """
 
 import json
@@ -41,6 +41,7 @@ from frazil.ledger.history import (
 from frazil.ledger.keys import unpack
 from frazil.ledger.offsets import OffsetRange, count_offsets
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
+from frazil.messages import count_noun
 from frazil.observability.audit_chain import check_backfills, check_chain
 from frazil.observability.audit_messages import (
     AuditCounts,
@@ -52,14 +53,14 @@ from frazil.observability.audit_messages import (
 from frazil.observability.audit_rules import (
     BatchClaim,
     Delivered,
-    Held,
     PartitionView,
+    StoredOffsets,
     Tally,
     check_deletions,
     find_returned,
     judge_batches,
     judge_partition,
-    restore_letters,
+    restore_dead_letters,
     restore_rows,
 )
 from frazil.streams.models import Stream
@@ -68,24 +69,24 @@ from frazil.workspace import Workspace
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was read for one audit; the table first, so that Kafka can only have more."""
+    """Everything read for one audit; the table is read first, so that Kafka can only have more."""
 
     table: Table
     history: History
     steps: tuple[Step, ...]
     spans: Mapping[Partition, Spans]
     rows: Mapping[Partition, Offsets]
-    letters: Mapping[Partition, Mapping[str, Offsets]]
+    dead_letters: Mapping[Partition, Mapping[str, Offsets]]
     delivered: Mapping[Partition, Delivered]
 
 
 def audit_stream(work: Workspace) -> AuditReport:
-    """Audit a stream; what Kafka no longer has is checked by the ledger's counts alone.
+    """Audit a stream; ranges that Kafka no longer has are checked by the ledger's counts only.
 
     Raises:
-        TableError: the ledger halts; there is nothing to compare with.
+        TableError: the stream is halted; there is no state to compare with.
         MissingTableError: the stream has not begun.
-        TopicRecreatedError, ClusterChangedError: offsets of another log cannot be compared.
+        TopicRecreatedError, ClusterChangedError: Kafka's offsets are of another topic or cluster.
         UnavailableError: Kafka, the catalog or the warehouse did not answer.
     """
     return audit_table(work.store, work.stream, OffsetConsumer(work.kafka, work.kafka_config))
@@ -102,7 +103,7 @@ def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditRepor
     dead_letters = 0
     for view in _list_views(evidence):
         findings += view.returned
-        dead_letters += _count_letters(view, evidence)
+        dead_letters += _count_dead_letters(view, evidence)
         findings += judge_partition(view, tally)
     claims = [_read_claim(index, step) for index, step in enumerate(evidence.steps) if step.ranges]
     findings += judge_batches([claim for claim in claims if claim is not None], tally)
@@ -121,7 +122,7 @@ def _read_evidence(store: TableStore, stream: Stream, log: OffsetLog) -> Evidenc
     steps = trace_steps(history, stream.stream)
     spans = list_spans(steps)
     rows = read_row_coordinates(table)
-    letters = read_dead_letters(store.find(stream.dead_letters_table))
+    dead_letters = read_dead_letters(store.find(stream.dead_letters_table))
     delivered: dict[Partition, Delivered] = {}
     for topic in sorted(point.state.offsets):
         try:
@@ -129,11 +130,11 @@ def _read_evidence(store: TableStore, stream: Stream, log: OffsetLog) -> Evidenc
         except UnknownTopicError:
             if topic in stream.source.names:
                 raise
-            # It left the stream file and then Kafka: the ledger's own counts are all there is.
+            # Removed from the stream file, then from Kafka: only the ledger's counts are left.
             numbers = range(len(point.state.offsets[topic]))
             ends = point.state.offsets[topic]
             delivered |= {(topic, p): Delivered(ends[p], NO_OFFSETS) for p in numbers}
-    return Evidence(table, history, steps, spans, rows, letters, delivered)
+    return Evidence(table, history, steps, spans, rows, dead_letters, delivered)
 
 
 def _read_log(
@@ -143,7 +144,7 @@ def _read_log(
     spans: Mapping[Partition, Spans],
     log: OffsetLog,
 ) -> dict[Partition, Delivered]:
-    """Read a topic's published ranges; what ages out meanwhile is not compared."""
+    """Read a topic's published ranges; records that age out meanwhile are not compared."""
     isolation = stream.source.isolation
     facts = log.fetch_topic(topic, isolation)
     _require_same_topic(stream.stream, point, facts)
@@ -166,44 +167,54 @@ def _read_log(
 
 
 def _require_same_topic(stream: str, point: RecoveryPoint, facts: TopicFacts) -> None:
-    """Refuse by ids alone: aged-out offsets and lag are no obstacle to an audit."""
+    """Require the ledger's topic and cluster ids; lag and aged-out offsets do not matter here."""
     only_ids = replace(point.state, offsets={})
     check_sources(stream, only_ids, [replace(facts, partitions=())])
 
 
 def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
-    """See each partition of the stream's topics from all sides."""
+    """Yield everything known of each partition of the stream's topics."""
     topics = {topic for topic, _ in (*evidence.spans, *evidence.delivered)}
     attempts = list_attempts(evidence.steps)
-    present = (p for p in (*evidence.rows, *evidence.letters) if p[0] in topics)
+    present = (p for p in (*evidence.rows, *evidence.dead_letters) if p[0] in topics)
     for partition in sorted({*evidence.spans, *present}):
         spans = evidence.spans.get(partition, Spans())
-        taken = list_resolved(evidence.steps, partition)
-        held = Held(evidence.rows.get(partition, NO_OFFSETS), evidence.letters.get(partition, {}))
-        letters, back = select_open(
-            restore_letters(evidence.steps, partition, held.letters), spans, attempts, taken
+        listed = list_resolved(evidence.steps, partition)
+        stored = StoredOffsets(
+            evidence.rows.get(partition, NO_OFFSETS), evidence.dead_letters.get(partition, {})
         )
-        gone = find_deleted(evidence.steps, spans, partition)
-        rows = restore_rows(held.rows, letters, gone)
-        delivered = evidence.delivered.get(partition)
-        returned = tuple(find_returned(evidence.steps, spans, partition, held))
-        has_gone = bool(len(gone))
-        yield PartitionView(partition, spans, rows, letters, delivered, back, returned, has_gone)
+        dead_letters, resolved = select_open(
+            restore_dead_letters(evidence.steps, partition, stored.dead_letters),
+            spans,
+            attempts,
+            listed,
+        )
+        deleted = find_deleted(evidence.steps, spans, partition)
+        yield PartitionView(
+            partition,
+            spans,
+            rows=restore_rows(stored.rows, dead_letters, deleted),
+            dead_letters=dead_letters,
+            delivered=evidence.delivered.get(partition),
+            resolved=resolved,
+            returned=tuple(find_returned(evidence.steps, spans, partition, stored)),
+            has_deleted=bool(len(deleted)),
+        )
 
 
-def _count_letters(view: PartitionView, evidence: Evidence) -> int:
-    """Count the letters that count and that nobody erased."""
-    held = evidence.letters.get(view.partition, {})
-    return int(np.isin(view.letters, np.concatenate([NO_OFFSETS, *held.values()])).sum())
+def _count_dead_letters(view: PartitionView, evidence: Evidence) -> int:
+    """Count the open dead letters that are in their table (not erased)."""
+    held = evidence.dead_letters.get(view.partition, {})
+    return int(np.isin(view.dead_letters, np.concatenate([NO_OFFSETS, *held.values()])).sum())
 
 
 def _find_unknown_rows(evidence: Evidence) -> list[Finding]:
-    """Find rows of topics that no stream of the table reads."""
+    """Find rows of topics that no stream of the table has read."""
     known = list_topics(evidence.history)
     return [
         find_records(
             "I1",
-            f"{describe_records(len(offsets))} of a topic that no stream reads",
+            f"{describe_records(len(offsets))} of a topic that no stream has read",
             *partition,
             offsets,
         )
@@ -213,26 +224,25 @@ def _find_unknown_rows(evidence: Evidence) -> list[Finding]:
 
 
 def _find_unlocated(evidence: Evidence) -> list[Finding]:
-    """Find rows that should have come with a table that was taken over, and are more than that.
-
-    They have no coordinate of ours, or one below the offsets at which the table was taken over.
-    """
-    placed = sum(len(offsets) for offsets in evidence.rows.values())
+    """Find rows without coordinates, or below the adoption, beyond those of an adopted table."""
+    located = sum(len(offsets) for offsets in evidence.rows.values())
     early = sum(
         int(np.searchsorted(evidence.rows.get(partition, NO_OFFSETS), offset))
         for partition, offset in list_adopted(evidence.steps).items()
     )
-    found = evidence.table.scan().count() - placed + early
-    came = count_adopted_rows(evidence.steps)
-    if found <= came:
+    found = evidence.table.scan().count() - located + early
+    adopted = count_adopted_rows(evidence.steps)
+    if found <= adopted:
         return []
-    where = "or one below the adoption" if came else "of ours"
-    text = f"{found} rows have no coordinate {where}; {came} rows came with the table"
+    where = " or are below the adoption" if adopted else ""
+    text = (
+        f"rows that have no coordinates{where}: {found:,}; rows of the adopted table: {adopted:,}"
+    )
     return [Finding(invariant="I1", text=text)]
 
 
 def _read_claim(index: int, step: Step) -> BatchClaim | None:
-    """Read what a batch says of itself; None for a snapshot that published no rows."""
+    """Read the counts that a batch claims; None for a snapshot that published no rows."""
     summary = step.entry.summary
     if keys.ROWS_READ not in summary:
         return None
@@ -297,41 +307,47 @@ def _answer(
 def describe_audit(
     steps: tuple[Step, ...], head: int | None, counts: AuditCounts, checked_from: Mapping[str, int]
 ) -> str:
-    """Say what was compared, and what could not be."""
+    """Describe what was compared, and what could not be."""
     text = (
-        f"{counts.records_delivered} records delivered by Kafka in {counts.batches} batches; "
-        f"{counts.rows} rows, {counts.dead_letters} dead letters, {counts.rows_skipped} skipped; "
+        f"{count_noun(counts.records_delivered, 'record')} delivered by Kafka in "
+        f"{count_noun(counts.batches, 'batch', 'batches')}; {count_noun(counts.rows, 'row')}, "
+        f"{count_noun(counts.dead_letters, 'open dead letter')}, {counts.rows_skipped:,} skipped; "
         f"main at snapshot {head}"
     )
     if counts.offsets_aged:
         starts = ", ".join(f"{name}@{offset}" for name, offset in checked_from.items() if offset)
         text += (
-            f"; {counts.offsets_aged} published offsets have left Kafka: below {starts} only the "
-            "ledger's own counts were checked"
+            f"; {count_noun(counts.offsets_aged, 'published offset')} no longer in Kafka: below "
+            f"{starts} only the ledger's counts were checked"
         )
     text += _describe_decisions(steps)
     if counts.foreign_snapshots:
-        text += f"; {counts.foreign_snapshots} snapshots by others changed rows"
+        snapshots = count_noun(counts.foreign_snapshots, "snapshot")
+        text += f"; {snapshots} of other writers changed rows"
     if is_history_cut(steps):
-        text += f"; the ledger is known only from {steps[0]} on"
+        text += f"; the ledger begins at {steps[0]}, earlier history is lost"
     return text
 
 
 def _describe_decisions(steps: tuple[Step, ...]) -> str:
-    """Say what people decided: gaps with what was lost, rollbacks, replays."""
+    """Describe decisions in the history: gaps with lost offsets, rollbacks, replays, deletions."""
     kinds = Counter(step.kind for step in steps)
-    came = count_adopted_rows(steps)
+    adopted = count_adopted_rows(steps)
     lost = sum(count_offsets(step.ranges) for step in steps if step.kind == keys.GAP)
-    gone = sum(count_coordinates(step.deleted) for step in steps if step.kind in DELETIONS)
-    told = {
-        keys.GAP: f"recorded gaps of {lost} lost offsets",
-        keys.REWIND: "rewinds",
-        keys.MOVE: "moves to another cluster",
-        keys.REPLAY: "replays",
-        keys.BACKFILL: "windows of a backfill",
-        keys.ERASE: "erasures",
-        keys.EXPIRE_ROWS: "expiries of rows",
+    deleted = sum(count_coordinates(step.deleted) for step in steps if step.kind in DELETIONS)
+    names = {
+        keys.GAP: "recorded gap",
+        keys.REWIND: "rollback",
+        keys.MOVE: "cluster move",
+        keys.REPLAY: "replay",
+        keys.BACKFILL: "backfilled window",
+        keys.ERASE: "erasure",
+        keys.EXPIRE_ROWS: "row expiry",
     }
-    text = "".join(f"; {kinds[kind]} {words}" for kind, words in told.items() if kinds[kind])
-    text += f"; {came} rows came with the table and are not judged" if came else ""
-    return (f"; {gone} rows left on purpose" if gone else "") + text
+    plurals = {keys.EXPIRE_ROWS: "row expiries"}
+    counts = {kind: count_noun(kinds[kind], names[kind], plurals.get(kind, "")) for kind in names}
+    if kinds[keys.GAP]:
+        counts[keys.GAP] += f" ({count_noun(lost, 'lost offset')})"
+    text = "".join(f"; {count}" for kind, count in counts.items() if kinds[kind])
+    text += f"; {count_noun(adopted, 'adopted row')} not checked" if adopted else ""
+    return (f"; {count_noun(deleted, 'row')} erased or expired" if deleted else "") + text

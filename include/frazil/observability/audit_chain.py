@@ -1,4 +1,4 @@
-"""TODO."""
+"""Check the chain of a stream's snapshots: epochs (I2), ranges (I3), rows with offsets (I4)."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,18 +11,18 @@ from frazil.observability.audit_messages import Finding
 
 
 def check_chain(steps: tuple[Step, ...]) -> tuple[Finding, ...]:
-    """Check epochs (I2), ranges (I3) and that rows never move without offsets (I4)."""
+    """Check epochs (I2), ranges (I3), and that rows and offsets move together (I4)."""
     return tuple(finding for step in steps for finding in _check_step(step))
 
 
 def _check_step(step: Step) -> Iterator[Finding]:
     if step.after is None:
         if step.kind == keys.INGEST:
-            text = f"{step} publishes rows without the offsets that they advance"
+            text = f"{step} publishes rows without advancing offsets"
             yield Finding(invariant="I4", text=text)
         return
     if step.kind not in _EPOCH_RISES and step.kind != keys.BOOTSTRAP:
-        text = f"{step} carries a state, which its kind must not"
+        text = f"{step} has a state, which its kind must not have"
         yield Finding(invariant="I4", text=text)
     if step.before is not None:
         yield from _check_epoch(step, step.before, step.after)
@@ -37,7 +37,7 @@ def _check_epoch(step: Step, before: StreamState, after: StreamState) -> Iterato
     least, most = _EPOCH_RISES.get(step.kind, (0, 0))
     rise = after.epoch - before.epoch
     if rise < least or (most is not None and rise > most):
-        text = f"{step} takes the epoch from {before.epoch} to {after.epoch}"
+        text = f"{step} changes the epoch from {before.epoch} to {after.epoch}"
         yield Finding(invariant="I2", text=text)
     batch_id = step.entry.summary.get(keys.BATCH_ID)
     if step.kind == keys.INGEST and batch_id != after.batch:
@@ -48,7 +48,7 @@ def _check_epoch(step: Step, before: StreamState, after: StreamState) -> Iterato
 def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
     """Follow each partition from the state before to the one after."""
     if (before.cluster_id != after.cluster_id) != (step.kind == keys.MOVE):
-        text = f"{step} goes from cluster {before.cluster_id} to {after.cluster_id}"
+        text = f"{step} changes the cluster from {before.cluster_id} to {after.cluster_id}"
         yield Finding(invariant="I3", text=text)
     if step.kind == keys.MOVE:
         yield from _check_move(step, before, after)
@@ -68,23 +68,23 @@ def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Itera
 
 def _check_move(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
     """See that a move to another cluster says what it did to each partition."""
-    told = json.loads(step.entry.summary.get(keys.MOVED, "{}")).get("partitions", {})
+    moved = json.loads(step.entry.summary.get(keys.MOVED, "{}")).get("partitions", {})
     for (topic, number), start, end in iterate_moves(before, after):
-        recorded = told.get(topic, {}).get(str(number), [start, start])[:2]
+        recorded = moved.get(topic, {}).get(str(number), [start, start])[:2]
         if recorded != [start, end]:
-            problem = f"goes from {start} to {end}, and the move says {recorded}"
+            problem = f"moves from {start} to {end}, but the move records {recorded}"
             yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
 
 
 def _explain_move(kind: str, start: int, end: int, recorded: OffsetRange | None) -> str | None:
-    """Say what is wrong with a partition's move; None if nothing is."""
+    """Return what is wrong with a partition's change of offsets; None if nothing is."""
     if kind == keys.INGEST:
         return _explain_ingest(start, end, recorded or OffsetRange(start, start))
     if kind == keys.GAP:
         covered = recorded is not None and (recorded.start, recorded.end) == (start, end)
-        return None if end <= start or covered else f"[{start}, {end}) is lost and not recorded"
+        return None if end <= start or covered else f"[{start}, {end}) is lost but not recorded"
     if kind == keys.BOOTSTRAP:
-        return f"starts over at {end}, {start} was read" if end < start else None
+        return f"starts over at {end} below the read offset {start}" if end < start else None
     is_still = kind == keys.ADOPT or end == start
     return None if is_still else f"moves from {start} to {end} without rows"
 
@@ -95,7 +95,7 @@ def _explain_ingest(start: int, end: int, published: OffsetRange) -> str | None:
     if published.start < start:
         return f"overlap: [{published.start}, {start}) was published before"
     if published.end != end:
-        return f"the rows end at {published.end}, the state says {end}"
+        return f"the rows end at {published.end}, the state at {end}"
     return None
 
 
@@ -107,11 +107,11 @@ _EPOCH_RISES: Mapping[str, tuple[int, int | None]] = {
     keys.MOVE: (1, 1),
     keys.CARRY: (0, 0),
 }
-"""Kind → least and most that the epoch rises (I2); a gap that answers a rollback rises by more."""
+"""Kind → least and most rise of the epoch (I2); a gap after a rollback by others rises by more."""
 
 
 def check_backfills(steps: tuple[Step, ...]) -> Iterator[Finding]:
-    """See that a backfill published only what nobody had published before (I3)."""
+    """Check that backfills published only offsets that were not published before (I3)."""
     for (topic, number), spans in list_spans(steps).items():
         for span in spans.current:
             before = (other for other in spans.current if other.index < span.index)

@@ -1,10 +1,10 @@
-"""What an audit answers: findings with the records that they speak of, and what was counted."""
+"""Report of an audit: findings with the coordinates of their records, and counts."""
 
 from collections.abc import Iterable
 from typing import Literal
 
 from frazil.ledger.coordinates import SHOWN_COORDINATES
-from frazil.messages import Report
+from frazil.messages import Report, count_noun
 
 Coordinate = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -14,7 +14,7 @@ Invariant = Literal["I1", "I2", "I3", "I4", "I10"]
 
 
 class Finding(Report):
-    """One broken invariant of protocol.md; at most twenty of the records concerned."""
+    """One broken invariant of protocol.md, with at most twenty of its records."""
 
     invariant: Invariant
     text: str
@@ -22,7 +22,7 @@ class Finding(Report):
 
 
 class AuditCounts(Report):
-    """What the audit counted, in records; `offsets_aged` of the published ones left Kafka."""
+    """Counts of an audit; `offsets_aged` published offsets are no longer in Kafka."""
 
     snapshots: int
     batches: int
@@ -52,14 +52,14 @@ class AuditReport(Report):
 
 
 def describe_records(count: int) -> str:
-    """Write a number of records as people do."""
-    return "1 record" if count == 1 else f"{count} records"
+    """Return a number of records as text."""
+    return count_noun(count, "record")
 
 
 def find_records(
     invariant: Invariant, text: str, topic: str, partition: int, offsets: Iterable[int]
 ) -> Finding:
-    """Build a finding about records; the text ends with their coordinates."""
+    """Build a finding about records; its text ends with their coordinates."""
     every = list(offsets)
     shown = [(topic, partition, int(offset)) for offset in every[:SHOWN_COORDINATES]]
     names = ", ".join(f"{t}-{p}@{o}" for t, p, o in shown)

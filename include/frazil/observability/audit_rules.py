@@ -1,6 +1,6 @@
-"""Is every record that Kafka delivered there exactly once (I1)? Sorted offsets in, findings out.
+"""Check that every record that Kafka delivered is there exactly once (I1), and counts of batches.
 
-Pure functions of one partition after the other; numpy keeps a million records below a second.
+Pure functions on sorted offsets, one partition at a time: NumPy checks a million in a second.
 """
 
 from collections import Counter, defaultdict
@@ -21,12 +21,13 @@ from frazil.ledger.history import (
     find_deleted,
     find_owners,
 )
+from frazil.messages import count_noun
 from frazil.observability.audit_messages import Finding, describe_records, find_records
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """What Kafka delivers of a partition from `earliest` on; a compacted log has forgotten some."""
+    """Offsets that Kafka delivers of a partition from `earliest` on; compaction removes some."""
 
     earliest: int
     offsets: Offsets
@@ -35,21 +36,22 @@ class Delivered:
 
 @dataclass(frozen=True)
 class PartitionView:
-    """One partition from all sides: `letters` are those dead letters that count.
+    """Everything known of one partition.
 
-    `back` are those that a redrive made rows; batches are counted as if they were letters still.
-    Rows and letters hold what left on purpose, too; `returned` is what of it is there all the same.
-    `has_gone` says that there is any.
+    `dead_letters` are the open ones. `resolved` are those that a redrive made rows; counts of
+    batches treat them as dead letters. Rows and dead letters include erased and expired ones;
+    `returned` are findings of those that are in the table nevertheless, `has_deleted` says whether
+    there are any.
     """
 
     partition: Partition
     spans: Spans
     rows: Offsets
-    letters: Offsets
+    dead_letters: Offsets
     delivered: Delivered | None
-    back: Offsets = field(default_factory=lambda: NO_OFFSETS)
+    resolved: Offsets = field(default_factory=lambda: NO_OFFSETS)
     returned: tuple[Finding, ...] = ()
-    has_gone: bool = False
+    has_deleted: bool = False
 
 
 def _counters() -> defaultdict[int, Counter[Partition]]:
@@ -58,19 +60,19 @@ def _counters() -> defaultdict[int, Counter[Partition]]:
 
 @dataclass
 class Tally:
-    """What was counted per batch, by its index on the ancestry.
+    """Counts per batch, by its index on the ancestry.
 
-    `unsure` batches cannot be counted: their range was replayed, or read twice after a recorded
-    gap. `aged` ones are not wholly in Kafka. `faulty` ones have a finding of their own already.
-    `pools` are the batches of a partition of which several logs had the same offsets: their rows
-    can only be counted together.
+    `uncountable` batches cannot be counted: their range was replayed, or read twice after a
+    recorded gap. `aged` ones are not completely in Kafka. `faulty` ones have a finding already.
+    `pools` are the batches of partitions whose topic incarnations have the same offsets, so that
+    their rows can only be counted together.
     """
 
     delivered: defaultdict[int, Counter[Partition]] = field(default_factory=_counters)
     rows: defaultdict[int, Counter[Partition]] = field(default_factory=_counters)
-    letters: defaultdict[int, Counter[Partition]] = field(default_factory=_counters)
+    dead_letters: defaultdict[int, Counter[Partition]] = field(default_factory=_counters)
     absent: dict[int, list[tuple[Partition, Offsets]]] = field(default_factory=dict)
-    unsure: set[int] = field(default_factory=set)
+    uncountable: set[int] = field(default_factory=set)
     aged: set[int] = field(default_factory=set)
     faulty: set[int] = field(default_factory=set)
     pools: dict[Partition, set[int]] = field(default_factory=dict)
@@ -78,12 +80,12 @@ class Tally:
 
 
 def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
-    """Compare what is there of a partition with what was published, and count per batch."""
+    """Compare a partition's rows and dead letters with the published ranges; count per batch."""
     spans = view.spans
-    _note_unsure(spans.every, tally.unsure)
+    _note_uncountable(spans.every, tally.uncountable)
     _note_pool(view, tally)
     _count_present(view, tally)
-    present = np.concatenate([view.rows, view.letters])
+    present = np.concatenate([view.rows, view.dead_letters])
     unique, times = np.unique(present[present >= spans.floor], return_counts=True)
     owners = find_owners(unique, spans.every)
     outside = unique[owners == UNCLAIMED]
@@ -104,7 +106,7 @@ def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
 
 
 def _count_delivered(view: PartitionView, log: Delivered, tally: Tally) -> None:
-    """Count what Kafka delivers of each batch, and keep what of it is nowhere."""
+    """Count what Kafka delivers of each batch, and store the offsets that are nowhere."""
     tally.aged |= {span.index for span in view.spans.earlier}
     for span in view.spans.current:
         if span.start < log.earliest or log.is_compacted:
@@ -114,7 +116,7 @@ def _count_delivered(view: PartitionView, log: Delivered, tally: Tally) -> None:
     published, owners = log.offsets[owners != UNCLAIMED], owners[owners != UNCLAIMED]
     for index, count in _count_values(owners):
         tally.delivered[index][view.partition] += count
-    is_absent = ~np.isin(published, np.concatenate([view.rows, view.letters]))
+    is_absent = ~np.isin(published, np.concatenate([view.rows, view.dead_letters]))
     for index in np.unique(owners[is_absent]).tolist():
         absent = published[is_absent & (owners == index)]
         tally.absent.setdefault(index, []).append((view.partition, absent))
@@ -123,43 +125,43 @@ def _count_delivered(view: PartitionView, log: Delivered, tally: Tally) -> None:
 def _find_undelivered(
     view: PartitionView, log: Delivered, unique: Offsets, tally: Tally
 ) -> Iterator[Finding]:
-    """Find what is there although Kafka, from its earliest offset on, does not deliver it."""
+    """Find rows and dead letters at offsets that Kafka has but does not deliver."""
     visible = unique[unique >= log.earliest]
     owners = find_owners(visible, view.spans.current)
-    strange = (owners != UNCLAIMED) & ~np.isin(visible, log.offsets)
-    if strange.any():
-        tally.faulty |= set(np.unique(owners[strange]).tolist())
-        yield _find(view, "that Kafka does not deliver", visible[strange])
+    undelivered = (owners != UNCLAIMED) & ~np.isin(visible, log.offsets)
+    if undelivered.any():
+        tally.faulty |= set(np.unique(owners[undelivered]).tolist())
+        yield _find(view, "that Kafka does not deliver", visible[undelivered])
 
 
-def _note_unsure(spans: Iterable[Span], unsure: set[int]) -> None:
-    """Note the batches whose ranges another one overlaps: nobody can count them apart."""
+def _note_uncountable(spans: Iterable[Span], uncountable: set[int]) -> None:
+    """Note batches with overlapping ranges: their records cannot be told apart."""
     by_start = sorted(spans, key=lambda span: (span.start, span.end))
     widest: Span | None = None
     for span in by_start:
         if widest is not None and span.start < widest.end:
-            unsure |= {span.index, widest.index}
+            uncountable |= {span.index, widest.index}
         if widest is None or span.end > widest.end:
             widest = span
 
 
 def _note_pool(view: PartitionView, tally: Tally) -> None:
-    """Note what several logs had at the same offsets, unless rows also left or came otherwise."""
+    """Note batches of topic incarnations with the same offsets, unless rows were changed later."""
     replayed: set[int] = set()
     for own in view.spans.incarnations:
-        _note_unsure(own, replayed)
+        _note_uncountable(own, replayed)
     batches = {span.index for span in view.spans.every}
-    if view.spans.restarts and not (replayed or view.has_gone or len(view.back)):
+    if view.spans.restarts and not (replayed or view.has_deleted or len(view.resolved)):
         tally.pools[view.partition] = batches
 
 
 def _count_present(view: PartitionView, tally: Tally) -> None:
-    rows = view.rows[~np.isin(view.rows, view.back)]
-    letters = np.sort(np.concatenate([view.letters, view.back]))
+    rows = view.rows[~np.isin(view.rows, view.resolved)]
+    dead_letters = np.sort(np.concatenate([view.dead_letters, view.resolved]))
     for index, count in _count_values(find_owners(rows, view.spans.every)):
         tally.rows[index][view.partition] += count
-    for index, count in _count_values(find_owners(letters, view.spans.every)):
-        tally.letters[index][view.partition] += count
+    for index, count in _count_values(find_owners(dead_letters, view.spans.every)):
+        tally.dead_letters[index][view.partition] += count
 
 
 def _count_values(owners: Offsets) -> list[tuple[int, int]]:
@@ -176,7 +178,7 @@ def _find(view: PartitionView, text: str, offsets: Offsets) -> Finding:
 
 @dataclass(frozen=True)
 class BatchClaim:
-    """What one ingest snapshot says of itself; `counts` are read and good rows per partition."""
+    """Counts in a snapshot's summary; `counts` are read and good records per partition."""
 
     index: int
     name: str
@@ -188,11 +190,11 @@ class BatchClaim:
 
 
 def judge_batches(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Finding]:
-    """Compare what each batch says with what was counted: missing records first, then counts."""
+    """Compare each batch's summary with the counted records: missing records first, then counts."""
     for claim in claims:
         missing = list(_find_missing(claim, tally))
         yield from missing
-        is_counted = claim.index not in tally.faulty and claim.index not in tally.unsure
+        is_counted = claim.index not in tally.faulty and claim.index not in tally.uncountable
         if not missing and is_counted:
             for text in _list_miscounts(claim, tally):
                 yield Finding(invariant="I1", text=text)
@@ -200,29 +202,31 @@ def judge_batches(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Findin
 
 
 def _judge_pools(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Finding]:
-    """Compare what the batches of several logs published of a partition with what is there.
+    """Compare the summaries of several topic incarnations with the rows that are there.
 
-    A record of one of them would hide that one of the other is missing at the same offset.
+    At the same offset a record of one incarnation would hide that one of the other is missing.
     """
     by_index = {claim.index: claim.counts for claim in claims if claim.counts is not None}
     skipped = {claim.index: claim.rows_skipped for claim in claims}
-    for place, pool in sorted(tally.pools.items()):
+    for partition, pool in sorted(tally.pools.items()):
         if not pool <= by_index.keys() or pool & tally.faulty:
             continue
-        counts = [by_index[index].get(place, (0, 0)) for index in pool]
-        told, bad = sum(good for _, good in counts), sum(read - good for read, good in counts)
-        found = sum(tally.rows[index][place] for index in pool)
-        letters = sum(tally.letters[index][place] for index in pool)
-        name = f"{place[0]}-{place[1]}: batches of several logs"
-        if told != found:
-            yield Finding(invariant="I1", text=f"{name} wrote {told} rows, {found} exist")
-        if not bad - sum(skipped[index] for index in pool) <= letters <= bad:
-            text = f"{name} read {bad} bad records, {letters} letters count"
+        counts = [by_index[index].get(partition, (0, 0)) for index in pool]
+        good, bad = sum(good for _, good in counts), sum(read - good for read, good in counts)
+        rows = sum(tally.rows[index][partition] for index in pool)
+        dead_letters = sum(tally.dead_letters[index][partition] for index in pool)
+        name = f"{partition[0]}-{partition[1]}: batches of several topic incarnations"
+        if good != rows:
+            text = f"{name} wrote {count_noun(good, 'row')}, the table has {rows:,}"
+            yield Finding(invariant="I1", text=text)
+        if not bad - sum(skipped[index] for index in pool) <= dead_letters <= bad:
+            read = count_noun(bad, "bad record")
+            text = f"{name} read {read}, {count_noun(dead_letters, 'dead letter')} exist"
             yield Finding(invariant="I1", text=text)
 
 
 def _find_missing(claim: BatchClaim, tally: Tally) -> Iterator[Finding]:
-    """Name delivered records that are nowhere, where they are more than the batch skipped."""
+    """Yield delivered records that are nowhere, if they are more than the batch skipped."""
     groups = tally.absent.get(claim.index, [])
     total = sum(len(offsets) for _, offsets in groups)
     for partition, offsets in groups:
@@ -237,28 +241,31 @@ def _find_missing(claim: BatchClaim, tally: Tally) -> Iterator[Finding]:
 
 
 def _count_skipped(claim: BatchClaim, partition: Partition, tally: Tally) -> int:
-    """Count the records that a batch says it skipped: by partition, where it says so."""
+    """Return the records that a batch skipped, by partition if its summary has those counts."""
     if claim.counts is None:
         return claim.rows_skipped
     read, good = claim.counts.get(partition, (0, 0))
-    return read - good - tally.letters[claim.index][partition]
+    return read - good - tally.dead_letters[claim.index][partition]
 
 
 def _list_miscounts(claim: BatchClaim, tally: Tally) -> Iterator[str]:
-    """List what a batch says of itself and what was counted, where they differ (B4)."""
+    """Yield differences between a batch's summary and the counted records (B4)."""
     parts = claim.rows_written + claim.rows_quarantined + claim.rows_skipped
     if claim.rows_read != parts:
         yield (
-            f"{claim.name} read {claim.rows_read} records and accounts for {parts}: written "
-            f"{claim.rows_written}, quarantined {claim.rows_quarantined}, skipped "
-            f"{claim.rows_skipped}"
+            f"{claim.name} read {count_noun(claim.rows_read, 'record')} and accounts for {parts}: "
+            f"{claim.rows_written} written, {claim.rows_quarantined} quarantined, "
+            f"{claim.rows_skipped} skipped"
         )
     rows = tally.rows[claim.index].total()
-    letters = tally.letters[claim.index].total()
+    dead_letters = tally.dead_letters[claim.index].total()
     if rows != claim.rows_written:
-        yield f"{claim.name} wrote {claim.rows_written} rows, the table holds {rows} of its ranges"
-    if letters != claim.rows_quarantined:
-        yield f"{claim.name} quarantined {claim.rows_quarantined} records, {letters} letters count"
+        written = count_noun(claim.rows_written, "row")
+        yield f"{claim.name} wrote {written}, the table has {rows:,} of its ranges"
+    if dead_letters != claim.rows_quarantined:
+        quarantined = count_noun(claim.rows_quarantined, "record")
+        exist = count_noun(dead_letters, "dead letter")
+        yield f"{claim.name} quarantined {quarantined}, {exist} exist"
     if claim.index not in tally.aged and claim.counts is not None:
         yield from _list_partition_miscounts(claim, claim.counts, tally)
 
@@ -272,68 +279,68 @@ def _list_partition_miscounts(
         delivered, rows = all_delivered[partition], all_rows[partition]
         if (read, good) != (delivered, rows):
             yield (
-                f"{claim.name}: {partition[0]}-{partition[1]}: the ledger says {read} read and "
-                f"{good} good, Kafka delivers {delivered} and the table holds {rows}"
+                f"{claim.name}: {partition[0]}-{partition[1]}: the ledger has {read} read and "
+                f"{good} good records, Kafka delivers {delivered} and the table has {rows} rows"
             )
 
 
 @dataclass(frozen=True)
-class Held:
-    """What is there of one partition: rows, and letters by attempt."""
+class StoredOffsets:
+    """Offsets of one partition's rows, and of its dead letters by attempt."""
 
     rows: Offsets
-    letters: Mapping[str, Offsets]
+    dead_letters: Mapping[str, Offsets]
 
 
 def check_deletions(steps: tuple[Step, ...]) -> Iterator[Finding]:
-    """See that each deletion took what it lists, and that it says who wanted it and why."""
+    """Check that each deletion removed what it lists, and has an author and a reason (I10)."""
     for step in steps:
         summary = step.entry.summary
         if step.kind not in KINDS:
             continue
-        told, listed = int(summary.get(keys.ROWS_DELETED, "0")), count_coordinates(step.deleted)
-        taken = int(summary.get("deleted-records", "0")) - int(summary.get("added-records", "0"))
+        claimed, listed = int(summary.get(keys.ROWS_DELETED, "0")), count_coordinates(step.deleted)
+        removed = int(summary.get("deleted-records", "0")) - int(summary.get("added-records", "0"))
         hidden = int(summary.get("total-position-deletes", "0"))  # rows that others had deleted
-        if not told <= taken <= told + hidden or listed > told:
-            text = f"{step} says {told} rows, lists {listed} of them and took {taken}"
+        if not claimed <= removed <= claimed + hidden or listed > claimed:
+            text = f"{step} claims {claimed} rows, lists {listed} of them and removed {removed}"
             yield Finding(invariant="I1", text=text)
         if not (summary.get(keys.BY) and summary.get(keys.REASON)):
-            yield Finding(invariant="I10", text=f"{step} does not say who wanted it and why")
+            yield Finding(invariant="I10", text=f"{step} has no author or no reason")
 
 
 def find_returned(
-    steps: tuple[Step, ...], spans: Spans, partition: Partition, held: Held
+    steps: tuple[Step, ...], spans: Spans, partition: Partition, stored: StoredOffsets
 ) -> Iterator[Finding]:
-    """Find what left on purpose and is there all the same."""
-    gone = find_deleted(steps, spans, partition)
+    """Find erased or expired records that are in the table nevertheless."""
+    deleted = find_deleted(steps, spans, partition)
     # Where a topic was created again, another record may have the same offset.
-    gone = gone[count_covers(gone, spans.earlier) == 0]
-    letters = [
+    deleted = deleted[count_covers(deleted, spans.earlier) == 0]
+    dead_letters = [
         np.intersect1d(offsets, step.deleted_dead_letters[attempt][partition])
-        for attempt, offsets in held.letters.items()
+        for attempt, offsets in stored.dead_letters.items()
         for step in steps
         if partition in step.deleted_dead_letters.get(attempt, {})
     ]
-    back = np.unique(np.concatenate([np.intersect1d(held.rows, gone), *letters]))
+    back = np.unique(np.concatenate([np.intersect1d(stored.rows, deleted), *dead_letters]))
     if len(back):
-        text = f"{describe_records(len(back))} gone on purpose, and there all the same"
+        text = f"{describe_records(len(back))} deleted on purpose but still there"
         yield find_records("I1", text, *partition, back.tolist())
 
 
-def restore_letters(
-    steps: tuple[Step, ...], partition: Partition, letters: Mapping[str, Offsets]
+def restore_dead_letters(
+    steps: tuple[Step, ...], partition: Partition, dead_letters: Mapping[str, Offsets]
 ) -> dict[str, Offsets]:
-    """Add the letters that left on purpose to those that are there."""
-    restored = dict(letters)
+    """Return the stored dead letters together with the erased ones."""
+    restored = dict(dead_letters)
     for step in steps:
-        for attempt, gone in step.deleted_dead_letters.items():
-            if partition in gone:
+        for attempt, erased in step.deleted_dead_letters.items():
+            if partition in erased:
                 known = restored.get(attempt, NO_OFFSETS)
-                restored[attempt] = np.union1d(known, gone[partition])
+                restored[attempt] = np.union1d(known, erased[partition])
     return restored
 
 
-def restore_rows(rows: Offsets, letters: Offsets, gone: Offsets) -> Offsets:
-    """Add the rows that left on purpose; what counts as a letter was none, and doubles stay."""
-    missing = gone[~np.isin(gone, np.concatenate([rows, letters]))]
+def restore_rows(rows: Offsets, dead_letters: Offsets, deleted: Offsets) -> Offsets:
+    """Return the rows with the deleted ones, except open dead letters; duplicates stay."""
+    missing = deleted[~np.isin(deleted, np.concatenate([rows, dead_letters]))]
     return np.sort(np.concatenate([rows, missing]))

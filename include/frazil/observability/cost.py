@@ -1,9 +1,8 @@
-"""What a stream cost by day, and what another freshness would cost: arithmetic on measurements.
+"""Cost of a stream by day, and an estimate for another batch interval, from measured batches.
 
-A batch costs something before it reads its first record. That part is found by least squares over
-the batches of a window, cost against records; with a line through the means, n batches more cost n
-times the fixed part more, whatever the rest is. The answer comes with the range of two standard
-errors, and the range never leaves what must hold: a fixed part of nothing, or of all.
+A batch has a fixed cost that does not depend on its records. It is the intercept of a least-squares
+line of cost against records; n more batches a day add n times the fixed cost. The estimate has a
+range of two standard errors, limited to between zero and the mean cost of a batch.
 """
 
 import math
@@ -18,26 +17,30 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frazil.errors import ConfigurationError
-from frazil.messages import Report
+from frazil.messages import Report, count_noun
 
 MIN_RUNS = 10
-"""Fewer batches make no fit."""
+"""Measured batches that a fit needs."""
 
 
 WIDEST = 0.25
-"""A fit is reliable if its answer is known to a quarter of what a batch costs now, up or down."""
+"""Most uncertainty of a reliable fit, up or down, as a share of a batch's mean cost."""
 
 
 FACTORS = (2.0, 0.5)
-"""Twice as many batches, as half the interval makes them, and half as many."""
+"""Estimates are made for twice and for half as many batches."""
 
 
 DAY = timedelta(days=1)
+SECONDS_PER_HOUR = 3600
+DAYS_PER_MONTH = 30
+GB = 1_000_000_000
+MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
 class BatchCost:
-    """What one published batch cost; CPU in ms, None where it was not recorded."""
+    """Cost of one published batch; CPU in ms, None where it was not recorded."""
 
     at: datetime
     records: int
@@ -50,7 +53,7 @@ class BatchCost:
 
 @dataclass(frozen=True)
 class TableSizes:
-    """What a snapshot of any kind says of the table."""
+    """Sizes in the summary of a snapshot of any kind."""
 
     at: datetime
     is_batch: bool
@@ -61,14 +64,14 @@ class TableSizes:
 
 @dataclass(frozen=True)
 class MaintenanceCost:
-    """CPU time of one step of maintenance, that of Spark included where it is known, ms."""
+    """CPU time of one maintenance step in ms, including Spark's where it is known."""
 
     at: datetime
     cpu_ms: int
 
 
 class Money(Report):
-    """Money by what it is paid for."""
+    """Money by resource."""
 
     cpu: float
     storage: float
@@ -78,7 +81,7 @@ class Money(Report):
 
 
 class DayCost(Report):
-    """One day in UTC; `measured` batches know their CPU, and `spark_measured` that of Spark."""
+    """One day in UTC; `measured` batches have CPU times, `spark_measured` also those of Spark."""
 
     day: date
     batches: int
@@ -99,7 +102,7 @@ class DayCost(Report):
 
 
 class Fit(Report):
-    """The part of a batch's cost that does not depend on its records, with its range."""
+    """The fixed cost of a batch, with its range."""
 
     runs: int
     mean: float
@@ -111,7 +114,7 @@ class Fit(Report):
 
 
 class FreshnessEstimate(Report):
-    """A day with `factor` times as many batches of the same records; ranges are low and high."""
+    """A day with the same records in `factor` times as many batches; ranges are (low, high)."""
 
     factor: float
     batches: float
@@ -125,10 +128,10 @@ class FreshnessEstimate(Report):
 
 
 class Prices(BaseModel):
-    """Prices without tax; what is left out costs nothing.
+    """Prices without tax, zero by default.
 
-    GB are 10⁹ bytes, a month has 30 days, a request is a call of Kafka or the catalog, or a file
-    that is opened or written.
+    A GB is 10⁹ bytes, a month has 30 days, a request is a call to Kafka or the catalog, or a file
+    opened or written.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -146,7 +149,7 @@ def sum_up_days(
     maintained: Sequence[MaintenanceCost],
     prices: Prices | None,
 ) -> list[DayCost]:
-    """Sum up each day from the first snapshot's to the last one's, also those without a batch."""
+    """Sum up each day from the first snapshot to the last, including days without a batch."""
     if not snapshots:
         return []
     days = [_day(snapshot.at) for snapshot in snapshots]
@@ -192,7 +195,7 @@ def _sum_up(
 
 
 def price_day(day: DayCost, prices: Prices) -> Money:
-    """Price a day; a file that Spark wrote is one request to the store."""
+    """Return the price of a day; each file that Spark wrote counts as one request."""
     return price(
         prices,
         cpu_seconds=day.cpu_seconds + day.spark_cpu_seconds + day.maintenance_cpu_seconds,
@@ -203,16 +206,16 @@ def price_day(day: DayCost, prices: Prices) -> Money:
 
 
 def fit_fixed_cost(points: Sequence[tuple[int, float]]) -> Fit:
-    """Find the fixed part of a batch's cost from (records, cost) of each."""
+    """Fit the fixed cost of a batch to (records, cost) of each batch."""
     mean = statistics.fmean(cost for _, cost in points) if points else 0.0
     if len(points) < MIN_RUNS:
-        why = f"{len(points)} measured batches; {MIN_RUNS} are the least"
+        why = f"{count_noun(len(points), 'batch', 'batches')} measured, {MIN_RUNS} needed"
         return Fit(
             runs=len(points), mean=mean, fixed=mean, low=0, high=mean, reliable=False, why=why
         )
     records = [float(number) for number, _ in points]
     if min(records) == max(records):
-        why = "all batches have the same number of records: the fixed part cannot be told apart"
+        why = "all batches have the same number of records, so the fixed cost is unknown"
         return Fit(
             runs=len(points), mean=mean, fixed=mean, low=0, high=mean, reliable=False, why=why
         )
@@ -223,14 +226,14 @@ def fit_fixed_cost(points: Sequence[tuple[int, float]]) -> Fit:
         for value in (line.intercept, line.intercept - 2 * error, line.intercept + 2 * error)
     )
     reliable = max(high - fixed, fixed - low) <= WIDEST * mean
-    why = "" if reliable else "batches of like size, or of unlike cost: the range is wide"
+    why = "" if reliable else "batch sizes vary too little or costs too much: the range is wide"
     return Fit(
         runs=len(points), mean=mean, fixed=fixed, low=low, high=high, reliable=reliable, why=why
     )
 
 
 def _standard_error(points: Sequence[tuple[int, float]], slope: float, intercept: float) -> float:
-    """Give the standard error of the intercept of a least-squares line."""
+    """Return the standard error of the intercept of a least-squares line."""
     mean = statistics.fmean(records for records, _ in points)
     spread = math.fsum((records - mean) ** 2 for records, _ in points)
     rest = math.fsum((cost - intercept - slope * records) ** 2 for records, cost in points)
@@ -240,7 +243,7 @@ def _standard_error(points: Sequence[tuple[int, float]], slope: float, intercept
 
 @dataclass(frozen=True)
 class Rates:
-    """An average day of a window, and the median time from a batch to the next."""
+    """An average day of a window, and the median interval between batches."""
 
     batches: float
     files_written: float
@@ -249,7 +252,7 @@ class Rates:
 
 
 def average_day(batches: Sequence[BatchCost], window: timedelta) -> Rates:
-    """Average over a window; one shorter than an hour counts as an hour."""
+    """Return the average day of a window; a window below an hour counts as an hour."""
     days = max(window, timedelta(hours=1)) / DAY
     instants = sorted(batch.at for batch in batches)
     gaps = [(b - a).total_seconds() for a, b in pairwise(instants)]
@@ -264,13 +267,13 @@ def average_day(batches: Sequence[BatchCost], window: timedelta) -> Rates:
 def estimate_other_freshness(
     rates: Rates, fit: Fit, factor: float, prices: Prices | None
 ) -> FreshnessEstimate:
-    """Say what a day costs with `factor` times as many batches; `fit` is in CPU seconds."""
+    """Estimate a day with `factor` times as many batches; `fit` is in CPU seconds."""
     cpu, low, high = (
         rates.batches * (fit.mean + (factor - 1) * fixed)
         for fixed in (fit.fixed, fit.low, fit.high)
     )
     low, high = min(low, high), max(low, high)
-    imagined = FreshnessEstimate(
+    estimate = FreshnessEstimate(
         factor=factor,
         batches=rates.batches * factor,
         interval_seconds=rates.interval_seconds and rates.interval_seconds / factor,
@@ -280,48 +283,36 @@ def estimate_other_freshness(
         requests=rates.requests * factor,
     )
     if prices is None:
-        return imagined
-    requests = imagined.requests + imagined.files_written
+        return estimate
+    requests = estimate.requests + estimate.files_written
     least, expected, most = (
         price(prices, cpu_seconds=seconds, requests=requests).total for seconds in (low, cpu, high)
     )
-    return imagined.model_copy(update={"money": expected, "money_range": (least, most)})
-
-
-SECONDS_PER_HOUR = 3600
-
-
-DAYS_PER_MONTH = 30
-
-
-GB = 1_000_000_000
-
-
-MILLION = 1_000_000
+    return estimate.model_copy(update={"money": expected, "money_range": (least, most)})
 
 
 def load_prices(path: Path) -> Prices:
-    """Read a file of prices.
+    """Read a price file.
 
     Raises:
-        ConfigurationError: it is not there, no YAML, or a field is wrong; names each of them.
+        ConfigurationError: the file is missing or not YAML, or names its invalid fields.
     """
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
-        raise _wrong(path, f"cannot be read: {reason}") from error
+        raise _price_error(path, f"cannot be read: {reason}") from error
     try:
         return Prices.model_validate(content or {})
     except ValidationError as error:
-        told = (f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
-        raise _wrong(path, "; ".join(told)) from error
+        problems = (f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+        raise _price_error(path, "; ".join(problems)) from error
 
 
-def _wrong(path: Path, reason: str) -> ConfigurationError:
+def _price_error(path: Path, reason: str) -> ConfigurationError:
     return ConfigurationError(
         f"prices {path}: {reason}",
-        f"write numbers of 0 or more for {', '.join(sorted(set(Prices.model_fields)))}; "
+        f"write {', '.join(sorted(set(Prices.model_fields)))}, as numbers of 0 or more; "
         "docs/prices.yaml is an example",
     )
 
@@ -334,15 +325,15 @@ def price(
     bytes_written: float = 0,
     requests: float = 0,
 ) -> Money:
-    """Price a day's use; `bytes_live` are kept for the day."""
+    """Return the price of a day's use; `bytes_live` are stored for the whole day."""
     cpu = cpu_seconds / SECONDS_PER_HOUR * prices.cpu_core_hour
     storage = bytes_live / GB * prices.storage_gb_month / DAYS_PER_MONTH
     written = bytes_written / GB * prices.written_gb
-    asked = requests / MILLION * prices.requests_million
+    request_cost = requests / MILLION * prices.requests_million
     return Money(
         cpu=cpu,
         storage=storage,
         written=written,
-        requests=asked,
-        total=cpu + storage + written + asked,
+        requests=request_cost,
+        total=cpu + storage + written + request_cost,
     )

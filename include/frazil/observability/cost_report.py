@@ -1,4 +1,4 @@
-"""What `frazil cost` answers: a stream's days, what is not in them, and another freshness."""
+"""Report of `frazil cost`: days, what is not counted, and estimates for other batch intervals."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.usage import parse_usage
-from frazil.messages import Report
+from frazil.messages import Report, count_noun
 from frazil.observability.cost import (
     FACTORS,
     BatchCost,
@@ -28,14 +28,14 @@ from frazil.observability.timeline_table import read_recorded
 from frazil.workspace import Workspace
 
 NEVER_COUNTED = (
-    "what a batch's publish does from its commit on",
-    "Spark's own requests to Kafka, catalog and store",
-    "runs that found nothing or failed, Airflow and Kafka themselves",
+    "the end of a batch's publish, from its commit on",
+    "Spark's requests to Kafka, catalog and object store",
+    "runs without a batch, and Airflow and Kafka themselves",
 )
 
 
 class CostReport(Report):
-    """A stream's cost since an instant; `live` figures are those of its whole table."""
+    """A stream's cost since an instant; `live` figures are of its whole table."""
 
     stream: str
     table: str
@@ -51,7 +51,7 @@ class CostReport(Report):
 def read_cost(
     work: Workspace, since: datetime, until: datetime, prices: Prices | None
 ) -> CostReport:
-    """Read what a stream's batches cost from the summaries of its table's snapshots.
+    """Read a stream's cost from the summaries of its table's snapshots, and estimate others.
 
     Raises:
         MissingTableError: the stream has not begun.
@@ -79,19 +79,19 @@ def read_cost(
     if not batches:
         return report
     fit = fit_fixed_cost(choose_points(batches))
-    told = (*describe_unmeasured(batches), *NEVER_COUNTED)
-    report = report.model_copy(update={"fit": fit, "not_counted": told})
-    # Another freshness is another number of live batches; a replay or backfill is done once.
+    not_counted = (*describe_unmeasured(batches), *NEVER_COUNTED)
+    report = report.model_copy(update={"fit": fit, "not_counted": not_counted})
+    # Only ingest batches depend on the interval; a replay or backfill is done once.
     live = [_describe_batch(e) for e in entries if _is_batch(e, stream) and _is_live(e)]
     if not live:
         return report
     rates = average_day(live, until - min(batch.at for batch in live))
-    imagined = tuple(estimate_other_freshness(rates, fit, factor, prices) for factor in FACTORS)
-    return report.model_copy(update={"what_if": imagined})
+    estimates = tuple(estimate_other_freshness(rates, fit, factor, prices) for factor in FACTORS)
+    return report.model_copy(update={"what_if": estimates})
 
 
 def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCost]:
-    """Read from the timeline what maintenance of the stream's tables took."""
+    """Read the cost of the stream's maintenance from the timeline."""
     name = work.stream.stream
     recorded = read_recorded(work.store, since, f"kind = 'maintenance' and stream = '{name}'")
     for event in join_events(recorded, read_notes()):
@@ -100,38 +100,43 @@ def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCo
             yield MaintenanceCost(event.at, sum(used))
 
 
-def describe_factor(imagined: FreshnessEstimate, currency: str | None) -> str:
-    """Write one imagined freshness in one line."""
-    factor = f"{imagined.factor:g} times the batches"
-    every = f" (one in {imagined.interval_seconds:.0f} s)" if imagined.interval_seconds else ""
-    low, high = imagined.cpu_seconds_range
+def describe_factor(estimate: FreshnessEstimate, currency: str | None) -> str:
+    """Describe one estimate in one line."""
+    names = {2.0: "Twice as often", 0.5: "Half as often"}
+    name = names.get(estimate.factor, f"{estimate.factor:g} times as often")
+    every = f" (every {estimate.interval_seconds:.0f} s)" if estimate.interval_seconds else ""
+    low, high = estimate.cpu_seconds_range
     text = (
-        f"{factor}{every}: {imagined.cpu_seconds:.1f} CPU s a day ({low:.1f} to {high:.1f}), "
-        f"{imagined.files_written:.0f} files, {imagined.requests:.0f} requests"
+        f"{name}{every}: {estimate.cpu_seconds:.1f} CPU s a day ({low:.1f} to {high:.1f}), "
+        f"{estimate.files_written:.0f} files, {estimate.requests:.0f} requests"
     )
-    if imagined.money is None or imagined.money_range is None:
+    if estimate.money is None or estimate.money_range is None:
         return text
-    least, most = imagined.money_range
-    return f"{text}: {imagined.money:.4f} {currency} ({least:.4f} to {most:.4f})"
+    least, most = estimate.money_range
+    return f"{text}: {estimate.money:.4f} {currency} ({least:.4f} to {most:.4f})"
 
 
 def choose_points(batches: Sequence[BatchCost]) -> list[tuple[int, float]]:
-    """Give (records, CPU seconds) of what is wholly measured; else of Frazil's own part."""
+    """Return (records, CPU seconds) of completely measured batches, else without Spark's part."""
     whole = [b for b in batches if b.cpu_ms is not None and b.spark_cpu_ms is not None]
     known = whole or [b for b in batches if b.cpu_ms is not None]
     return [(b.records, ((b.cpu_ms or 0) + (b.spark_cpu_ms or 0)) / 1000) for b in known]
 
 
 def describe_unmeasured(batches: Sequence[BatchCost]) -> Iterator[str]:
-    """Say how many batches do not know their CPU."""
+    """Describe batches without CPU times."""
     unknown = sum(batch.cpu_ms is None for batch in batches)
     without_spark = sum(batch.spark_cpu_ms is None for batch in batches) - unknown
     if unknown:
-        yield f"{unknown} of {len(batches)} batches: an older version recorded no CPU time"
+        yield (
+            f"CPU time of {unknown} of {count_noun(len(batches), 'batch', 'batches')}: written by "
+            "an older version that did not record it"
+        )
     if without_spark:
         yield (
-            f"Spark's CPU time of {without_spark} of {len(batches)} batches: their server is not "
-            "the embedded stack's, which alone can be asked"
+            f"Spark's CPU time of {without_spark} of "
+            f"{count_noun(len(batches), 'batch', 'batches')}: known only for the embedded stack's "
+            "Spark server"
         )
 
 

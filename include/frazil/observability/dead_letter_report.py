@@ -1,4 +1,4 @@
-"""What is said of a stream's dead letters: counts by reason, never their content."""
+"""Report of a stream's dead letters: counts by reason, without their content."""
 
 from datetime import datetime
 
@@ -9,16 +9,16 @@ import pyarrow.compute as pc
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.dead_letters import DeadLetterIndex, Flags, read_dead_letter_index
 from frazil.ledger.history import UNCLAIMED, trace_steps
-from frazil.messages import Report
+from frazil.messages import Report, count_noun
 from frazil.workspace import Workspace
 
 _SAMPLES = 5
 
 
 class DeadLetterGroup(Report):
-    """The letters of one reason: `open` ones count, `resolved` ones a redrive made rows.
+    """Dead letters of one reason; `resolved` ones were restored as rows by a redrive.
 
-    `samples` are coordinates `topic:partition:offset`, of open letters where there are any.
+    `samples` are coordinates `topic:partition:offset`, of open ones if there are any.
     """
 
     reason: str
@@ -30,7 +30,7 @@ class DeadLetterGroup(Report):
 
 
 class DeadLetterReport(Report):
-    """A stream's dead letters; those of abandoned attempts are not in it."""
+    """A stream's dead letters, without those of abandoned attempts."""
 
     stream: str
     table: str
@@ -40,12 +40,12 @@ class DeadLetterReport(Report):
 
     @property
     def text(self) -> str:
-        """Say it for people."""
+        """Describe the counts and the next step."""
         if not self.open:
-            return f"no dead letter of {self.stream} counts; {self.resolved} were brought back"
+            return f"No open dead letters in {self.stream}, {self.resolved:,} restored."
         return (
-            f"{self.open} dead letters count, {self.resolved} were brought back\nNext: mend the "
-            f"stream file, then `frazil replay-dead-letters {self.stream}` shows what comes back"
+            f"{count_noun(self.open, 'open dead letter')}, {self.resolved:,} restored.\nNext: fix "
+            f"the stream file, then `frazil replay-dead-letters {self.stream}` previews a replay"
         )
 
 
@@ -59,24 +59,24 @@ def report_dead_letters(work: Workspace) -> DeadLetterReport:
     _, history = load_with_history(work.store, stream.table.name)
     steps = trace_steps(history, stream.stream)
     index = read_dead_letter_index(work.store.find(stream.dead_letters_table), stream.stream, steps)
-    is_back = index.resolution.resolved_by_step != UNCLAIMED
-    concerned = index.rows["reason"].filter(pa.array(index.resolution.is_open | is_back))
-    groups = [_group(index, is_back, reason) for reason in pc.unique(concerned).to_pylist()]
+    is_resolved = index.resolution.resolved_by_step != UNCLAIMED
+    reasons = index.rows["reason"].filter(pa.array(index.resolution.is_open | is_resolved))
+    groups = [_group(index, is_resolved, reason) for reason in pc.unique(reasons).to_pylist()]
     return DeadLetterReport(
         stream=stream.stream,
         table=stream.dead_letters_table,
         open=int(index.resolution.is_open.sum()),
-        resolved=int(is_back.sum()),
+        resolved=int(is_resolved.sum()),
         groups=tuple(sorted(groups, key=lambda group: (-group.open, group.reason))),
     )
 
 
-def _group(index: DeadLetterIndex, is_back: Flags, reason: str) -> DeadLetterGroup:
+def _group(index: DeadLetterIndex, is_resolved: Flags, reason: str) -> DeadLetterGroup:
     own = pc.equal(index.rows["reason"], reason).to_numpy()
-    is_open, is_resolved = own & index.resolution.is_open, own & is_back
+    is_open, is_resolved = own & index.resolution.is_open, own & is_resolved
     seen = pc.min_max(index.rows["quarantined_at"].filter(pa.array(is_open | is_resolved))).as_py()
-    places = np.flatnonzero(is_open if is_open.any() else is_resolved)[:_SAMPLES]
-    shown = index.rows.select(["topic", "partition", "offset"]).take(places).to_pylist()
+    positions = np.flatnonzero(is_open if is_open.any() else is_resolved)[:_SAMPLES]
+    shown = index.rows.select(["topic", "partition", "offset"]).take(positions).to_pylist()
     return DeadLetterGroup(
         reason=reason,
         open=int(is_open.sum()),

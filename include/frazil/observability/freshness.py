@@ -1,19 +1,18 @@
-"""How fresh is a stream? Two clocks, the cause of a delay, and the time until records are lost.
+"""Freshness of a stream: two clocks, the cause of a delay, and the time until records are lost.
 
-*Table clock*: the age of the newest ingest snapshot; maintenance does not turn it back (F12).
-*Stream clock*: how long the oldest record has waited that Kafka has and the table has not. Without
-such a record there is none: an idle stream is not stale, and it is not called fresh either.
+*Table clock*: the age of the newest ingest snapshot; maintenance does not reset it (F12).
+*Stream clock*: how long the oldest record in Kafka that is not in the table has waited. Without
+such a record there is none: an idle stream is neither stale nor fresh.
 
-Kafka does not keep when a record arrived, unless the topic stamps it (LogAppendTime). Two upper
-bounds are known, and the smaller one counts, per partition:
+Kafka does not store when a record arrived, unless the topic uses LogAppendTime. Two upper bounds
+are known, and the smaller one counts, per partition:
 
-* the age of the record's own timestamp; where producers set event times it may be years;
-* the time since the table last had everything (`read_all_at`): what is unread now came after that.
+* the age of the record's timestamp, which may be years where producers set event times;
+* the time since the table last had everything (`read_all_at`): unread records arrived later.
 
-So the clock never runs behind a record that waits, and a stall is seen at the latest `fail_seconds`
-after the newest ingest. It runs ahead only if both bounds do: an old event time that arrives after
-a long idle time. Such an alarm ends with the next ingest, and the watch's next run is green again.
-A timestamp from the future says nothing; the other bound stands alone.
+So the clock is never below the true delay, and a stall is reported at the latest `fail_seconds`
+after the newest ingest. It is too high only if both bounds are: an old event time that arrives
+after a long idle time. That alert ends with the next ingest. Timestamps in the future are ignored.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,12 +21,12 @@ from datetime import datetime
 from typing import Literal
 
 from frazil.ledger.state import StreamState
-from frazil.messages import Report
+from frazil.messages import Report, count_noun
 from frazil.streams.models import Freshness
 from frazil.streams.timestamps import describe_seconds
 
 RUNNING_SECONDS = 1800
-"""A younger staging branch is taken for a run at work; an older one for what a killed run left."""
+"""A younger staging branch belongs to a running attempt, an older one to a killed one."""
 
 
 CLOCK_SKEW_SECONDS = 60
@@ -52,11 +51,11 @@ Cause = Literal[
     "registry_down",
     "misconfigured",
 ]
-"""Why the table is where it is; `read_all_at` and limits decide between the first six."""
+"""Why the table is behind or not; clocks and limits decide between the first six."""
 
 
 DOWN: frozenset[Cause] = frozenset({"kafka_down", "catalog_down", "registry_down"})
-"""A part did not answer; the next look may find it back."""
+"""A system did not answer; it may answer at the next watch."""
 
 
 _ALWAYS_FAIL: frozenset[Cause] = DOWN | {"halted", "source_error", "misconfigured"}
@@ -69,10 +68,10 @@ Level = Literal["ok", "warn", "fail"]
 
 
 class FreshnessReport(Report):
-    """The verdict of one watch; ages in seconds, None where there is nothing to measure.
+    """Verdict of one watch; ages in seconds, None where there is nothing to measure.
 
-    `record_age_seconds` is the bare age of the oldest unread record's timestamp;
-    `retention_covers_seconds` is how long the stream may stand still from now without a loss, and
+    `record_age_seconds` is the age of the oldest unread record's timestamp;
+    `retention_covers_seconds` is how long the stream may stop from now without losing records, and
     `partitions_covered_seconds` the same by partition (`topic-0`), where it is known.
     """
 
@@ -102,11 +101,11 @@ class Retention:
 
 @dataclass(frozen=True)
 class PartitionFacts:
-    """One partition: offsets, and timestamps (ms) of its first unread and its first kept record.
+    """One partition: offsets, and timestamps (ms) of its first unread and first kept records.
 
-    `is_drained` says that what lags is no record: marks of transactions, or what was aborted.
-    `first_kept_ms` is asked for only where retention goes by bytes. `held_end` is the high
-    watermark: beyond `end` lie records of open transactions, the first stamped `first_held_ms`.
+    `is_drained`: the lag consists of transaction markers and aborted records only. `first_kept_ms`
+    is fetched only where retention goes by size. `held_end` is the high watermark: between `end`
+    and it are records of open transactions, the first with timestamp `first_held_ms`.
     """
 
     topic: str
@@ -123,23 +122,23 @@ class PartitionFacts:
 
     @property
     def lag(self) -> int:
-        """Count the offsets that Kafka has and the table has not."""
+        """Return the number of offsets that Kafka has and the table has not read."""
         return max(0, self.end - self.next_offset)
 
     @property
     def is_waiting(self) -> bool:
-        """Say whether a record may wait here."""
+        """Return whether an unread record may exist."""
         return self.lag > 0 and not self.is_drained
 
     @property
     def held(self) -> int:
-        """Count the offsets that nobody may read before a transaction ends."""
+        """Return the number of offsets above the last stable offset, in open transactions."""
         return max(0, self.held_end - self.end)
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What keeps the stream from moving: the error that says so, its code and next step."""
+    """What stops the stream: an error's text, code and next step, with the cause."""
 
     cause: Cause
     text: str
@@ -149,12 +148,13 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class FreshnessFacts:
-    """Everything that a verdict on freshness needs.
+    """Facts for a verdict on freshness.
 
     `state` is the one that the partitions were compared with. `read_all_at` is when the table last
-    had all that Kafka had, or when the stream began; `staged_at` are the births of staging branches
-    on the present epoch. `unnamed` are fields of the newest batch without a column. `is_paused`
-    says that people paused its DAG, as far as anybody could ask.
+    had all records of Kafka, or when the stream began; `staged_at` is when the staging branches of
+    the present epoch were created. `pending_changes` are schema changes of quarantined records,
+    `unmapped_fields` fields of the newest batch without a column. `is_paused`: the DAG is paused,
+    as far as known.
     """
 
     stream: str
@@ -167,8 +167,8 @@ class FreshnessFacts:
     state: StreamState | None = None
     rows: int | None = None
     newest_redrive_at: datetime | None = None
-    put_aside: tuple[str, ...] = ()
-    unnamed: tuple[str, ...] = ()
+    pending_changes: tuple[str, ...] = ()
+    unmapped_fields: tuple[str, ...] = ()
     is_paused: bool = False
 
 
@@ -178,8 +178,8 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
     cause = decide_cause(facts, clocks, limits, now)
     level = decide_level(cause, clocks, limits)
     next_step = None if level == "ok" else find_next_step(facts, cause)
-    if facts.put_aside and level == "ok":
-        level, next_step = "warn", name_question(facts)  # somebody still has to decide
+    if facts.pending_changes and level == "ok":
+        level, next_step = "warn", describe_pending_review(facts)
     return FreshnessReport(
         stream=facts.stream,
         table=facts.table,
@@ -196,7 +196,7 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
             for (topic, partition), seconds in losses.items()
             if seconds is not None
         },
-        unnamed_fields=facts.unnamed,
+        unnamed_fields=facts.unmapped_fields,
         text=explain(facts, clocks, cause, limits),
         next_step=next_step,
     )
@@ -204,7 +204,7 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
 
 @dataclass(frozen=True)
 class Clocks:
-    """The clocks at one moment, in seconds; `lost_first` is the partition of the next loss."""
+    """The clocks at one moment, in seconds; `lost_first` is the partition that loses first."""
 
     stream: float | None
     table: float | None
@@ -215,7 +215,7 @@ class Clocks:
 
 
 def read_clocks(facts: FreshnessFacts, now: datetime) -> Clocks:
-    """Read both clocks, and the time until retention takes the first unread record."""
+    """Compute both clocks, and the time until retention deletes the first unread record."""
     bound = _seconds_since(facts.read_all_at, now)
     unread = [p for p in facts.partitions if p.is_waiting]
     ages = [_age_seconds(p.first_unread_ms, now) for p in unread]
@@ -233,7 +233,7 @@ def read_clocks(facts: FreshnessFacts, now: datetime) -> Clocks:
 
 
 def _age_seconds(timestamp_ms: int | None, now: datetime) -> float | None:
-    """Give the age of a record; None if its timestamp is unknown or from the future."""
+    """Return the age of a record; None if its timestamp is unknown or in the future."""
     if timestamp_ms is None:
         return None
     age = now.timestamp() - timestamp_ms / 1000
@@ -241,10 +241,10 @@ def _age_seconds(timestamp_ms: int | None, now: datetime) -> float | None:
 
 
 def forecast_losses(facts: FreshnessFacts, now: datetime) -> dict[tuple[str, int], float | None]:
-    """Forecast by partition how long it may stand still before Kafka deletes what is unread.
+    """Forecast by partition how long the stream may stop before Kafka deletes unread records.
 
-    Where nothing waits it is a record that arrives now. By bytes that is an estimate: a steady
-    topic keeps about as long as the records that it keeps now are apart.
+    Where nothing is unread, a record that arrives now is meant. Retention by size is estimated: a
+    steady topic keeps records for about the time span that it has now.
     """
     bound = _seconds_since(facts.read_all_at, now)
     return {
@@ -260,10 +260,10 @@ def _time_kept(partition: PartitionFacts, now: datetime) -> float | None:
 
 
 def _time_to_loss(partition: PartitionFacts, bound: float | None, now: datetime) -> float | None:
-    """Forecast when retention reaches the first unread record; None if it never does.
+    """Forecast when retention deletes the first unread record; None if it never does.
 
-    By age Kafka counts from record timestamps. By bytes nobody knows the sizes: once Kafka deletes,
-    a steady topic reaches the record after the time between its first kept record and this one.
+    Retention by age counts from record timestamps. Retention by size is estimated: once Kafka
+    deletes, a steady topic reaches the record after the time from its first kept record to it.
     """
     found: list[float] = []
     retention = partition.retention
@@ -278,7 +278,7 @@ def _time_to_loss(partition: PartitionFacts, bound: float | None, now: datetime)
 
 
 def decide_cause(facts: FreshnessFacts, clocks: Clocks, limits: Freshness, now: datetime) -> Cause:
-    """Decide why the table is where it is."""
+    """Decide why the table is behind or not."""
     if facts.obstacle is not None:
         return facts.obstacle.cause
     is_recent = clocks.table is not None and clocks.table <= limits.warn_seconds
@@ -295,7 +295,7 @@ def decide_cause(facts: FreshnessFacts, clocks: Clocks, limits: Freshness, now: 
 
 
 def decide_level(cause: Cause, clocks: Clocks, limits: Freshness) -> Level:
-    """Decide by the stream's limits, and by what a person must see at once."""
+    """Decide the level by the stream's limits and by causes that need a person."""
     waiting = clocks.held if cause == "open_transaction" else clocks.stream
     if cause in _ALWAYS_FAIL or (waiting is not None and waiting > limits.fail_seconds):
         return "fail"
@@ -325,80 +325,84 @@ def _whole(seconds: float | None) -> int | None:
 
 
 def explain(facts: FreshnessFacts, clocks: Clocks, cause: Cause, limits: Freshness) -> str:
-    """Say in one line what is read, what waits, since when, and why."""
+    """Describe in one line the cause, what waits, and since when."""
     parts = [f"{facts.stream}: {_describe_cause(facts, cause)}"]
     lag = sum(p.lag for p in facts.partitions if p.is_waiting)
     if lag and clocks.stream is not None:
         parts.append(
-            f"{lag} offsets wait, the oldest for {describe_seconds(clocks.stream)} "
+            f"{count_noun(lag, 'unread offset')}, the oldest for {describe_seconds(clocks.stream)} "
             f"(warn {describe_seconds(limits.warn_seconds)}, "
             f"fail {describe_seconds(limits.fail_seconds)})"
         )
     if clocks.record is not None and clocks.record > (clocks.stream or 0.0) + 1:
         age = describe_seconds(clocks.record)
-        parts.append(f"its own timestamp is {age} old, older than its arrival can be")
+        parts.append(f"record timestamp {age} old (event time, not arrival)")
     held = sum(p.held for p in facts.partitions)
     if held:
-        parts.append(f"{held} offsets wait behind open transactions")
-    if facts.put_aside:
-        parts.append(f"records whose schema asks for {', '.join(facts.put_aside)} are put aside")
-    if facts.unnamed:
-        parts.append(f"no column names the fields {', '.join(facts.unnamed)}: they are left out")
+        parts.append(f"{count_noun(held, 'offset')} in open transactions")
+    if facts.pending_changes:
+        changes = ", ".join(facts.pending_changes)
+        parts.append(f"records quarantined until a schema review of {changes}")
+    if facts.unmapped_fields:
+        fields = ", ".join(facts.unmapped_fields)
+        noun = "field" if len(facts.unmapped_fields) == 1 else "fields"
+        parts.append(f"ignored {noun}: {fields} (no matching column)")
     if clocks.table is not None:
         parts.append(f"newest ingest {describe_seconds(clocks.table)} ago")
     if clocks.loss is not None:
         parts.append(
-            f"Kafka may delete {clocks.lost_first} first, in {describe_seconds(clocks.loss)}"
+            f"Kafka may delete unread records in {describe_seconds(clocks.loss)} "
+            f"({clocks.lost_first})"
         )
     return "; ".join(parts)
 
 
 def _describe_cause(facts: FreshnessFacts, cause: Cause) -> str:
-    words = cause.replace("_", " ")
+    name = cause.replace("_", " ")
     if facts.obstacle is not None:
-        return f"{words}: {facts.obstacle.text}"
+        return f"{name}: {facts.obstacle.text}"
     if cause == "up_to_date" and any(p.is_waiting for p in facts.partitions):
         return "within its limits"
     if cause == "running" and len(facts.staged_at) > 1:
-        return f"running: attempt {len(facts.staged_at)} of this batch, the others did not finish"
-    return words
+        return f"running: attempt {len(facts.staged_at)} of this batch, earlier ones did not finish"
+    return name
 
 
 _NEXT_STEPS: dict[Cause, Callable[[FreshnessFacts], str]] = {
-    "running": lambda facts: f"see the task `stage` of DAG ingest__{facts.stream}",
+    "running": lambda facts: f"check the task `stage` of DAG ingest__{facts.stream}",
     "behind": lambda facts: (
-        f"raise batch.max_records or the schedule of {facts.stream}; "
-        f"`frazil snapshots {facts.stream}` shows what each batch took"
+        f"raise batch.max_records of {facts.stream} or run it more often; "
+        f"`frazil snapshots {facts.stream}` shows the size of each batch"
     ),
     "not_planned": lambda facts: (
-        f"see that DAG ingest__{facts.stream} is not paused, that its runs succeed and that the "
-        f"scheduler runs; `frazil run {facts.stream}` reads at once"
+        f"check that DAG ingest__{facts.stream} is not paused, its runs succeed and the scheduler "
+        f"is running; `frazil run {facts.stream}` reads at once"
     ),
     "paused": lambda facts: (
-        f"unpause DAG ingest__{facts.stream}: it goes on where it stopped; "
+        f"unpause DAG ingest__{facts.stream}: it continues where it stopped; "
         f"`frazil run {facts.stream}` reads at once"
     ),
     "open_transaction": lambda _: (
-        "find the producer whose transaction is open (`kafka-transactions.sh find-hanging`)"
+        "find the producer with the open transaction (`kafka-transactions.sh find-hanging`)"
     ),
 }
 
 
 def find_next_step(facts: FreshnessFacts, cause: Cause) -> str:
-    """Say what to do; an error's own next step comes first."""
+    """Return the next step, that of the obstacle if there is one."""
     if facts.obstacle is not None:
         return facts.obstacle.next_step
     if cause in _NEXT_STEPS:
         return _NEXT_STEPS[cause](facts)
     return (
-        f"raise the topic's retention, or run {facts.stream} more often: records would be deleted "
-        "before an alarm about their delay"
+        f"raise the topic's retention, or run {facts.stream} more often: Kafka would delete "
+        "records before an alert about their delay"
     )
 
 
-def name_question(facts: FreshnessFacts) -> str:
-    """Say how to end what a person put aside."""
+def describe_pending_review(facts: FreshnessFacts) -> str:
+    """Return the next step for quarantined records."""
     return (
-        f"`frazil review-schema {facts.stream}` shows what is in question; after --accept its "
-        "letters can come back"
+        f"`frazil review-schema {facts.stream}` shows the pending change; after --accept its dead "
+        "letters can be replayed"
     )

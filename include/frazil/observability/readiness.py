@@ -1,7 +1,6 @@
-"""Is a stream ready for production? A scorecard: each line with evidence and, if red, the fix.
+"""Readiness of a stream for production: a scorecard of checks with evidence and fixes.
 
-The judgement is pure; `readiness_facts` asks Kafka, the table and the stream file. Nothing is
-written (features B16).
+Checks are pure functions of `readiness_facts`; nothing is written (features B16).
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from typing import Literal
 from pydantic import computed_field
 
 from frazil.events import Event
-from frazil.messages import Report
+from frazil.messages import Report, count_noun
 from frazil.observability.freshness import DOWN, FreshnessReport
 from frazil.observability.readiness_facts import DRILL_DAYS, ReadinessFacts, gather_readiness
 from frazil.streams.models import Stream
@@ -18,7 +17,7 @@ from frazil.streams.timestamps import describe_seconds
 from frazil.workspace import Workspace
 
 DEFAULT_OUTAGE_HOURS = 72
-"""The worst outage that retention has to cover: a long weekend."""
+"""The longest outage that retention has to cover: a long weekend."""
 
 HOUR = 3600
 MANY_SMALL_FILES = 100
@@ -27,7 +26,7 @@ Mark = Literal["ok", "warn", "fail"]
 
 
 class ReadinessCheck(Report):
-    """One line of the scorecard; `fix` says what to do where it is not ok."""
+    """One check of the scorecard; `fix` is the next step where the mark is not ok."""
 
     name: str
     mark: Mark
@@ -36,7 +35,7 @@ class ReadinessCheck(Report):
 
 
 class Scorecard(Report):
-    """All lines of one stream."""
+    """All checks of one stream."""
 
     stream: str
     outage_hours: int
@@ -45,15 +44,15 @@ class Scorecard(Report):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def ready(self) -> bool:
-        """Say whether no line is red."""
+        """Return whether no check failed."""
         return all(line.mark != "fail" for line in self.lines)
 
     @property
     def text(self) -> str:
-        """Say it for people, the red lines with their fix."""
+        """Describe the result, with the fix of every check that is not ok."""
         good = sum(line.mark == "ok" for line in self.lines)
         word = "is ready" if self.ready else "is not ready"
-        head = f"{self.stream} {word}: {good} of {len(self.lines)} lines are good"
+        head = f"{self.stream} {word}: {good} of {count_noun(len(self.lines), 'check')} ok"
         rest = [
             f"{line.mark}: {line.name}: {line.evidence}\n  Next: {line.fix}"
             for line in self.lines
@@ -63,90 +62,92 @@ class Scorecard(Report):
 
 
 def check_readiness(work: Workspace, outage_hours: int = DEFAULT_OUTAGE_HOURS) -> Scorecard:
-    """Judge a stream by what Kafka, its table and its file say now.
+    """Check a stream against Kafka, its table and its file.
 
     Raises:
-        FrazilError: the catalog or the broker cannot be asked.
+        FrazilError: the catalog or the broker did not answer.
     """
     lines = tuple(judge_readiness(gather_readiness(work), outage_hours))
     return Scorecard(stream=work.stream.stream, outage_hours=outage_hours, lines=lines)
 
 
 def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[ReadinessCheck]:
-    """Yield the lines, in the order in which a person would mend them."""
+    """Yield the checks, most urgent first."""
     name = facts.stream.stream
     yield _judge_state(facts)
     yield from _judge_kafka(facts, outage_hours)
     yield _judge_rollback(facts)
     route = facts.stream.route
-    if route is None or route.takes is not None:  # the rest of a route publishes no rows
+    if route is None or route.takes is not None:  # a route's base stream publishes no rows
         yield _judge_expectations(facts.stream)
-    yield _judge_letters(facts)
+    yield _judge_dead_letters(facts)
     yield _judge_schema(facts)
     yield _line(
         "fields",
-        f"{', '.join(facts.unnamed) or 'none'} of the newest batch has no column",
-        f"add what is wanted to value.columns; `frazil replay {name} --since 2026-01-31T00:00:00Z` "
-        "shows what older records would gain",
-        is_good=not facts.unnamed,
+        f"without a column in the newest batch: {', '.join(facts.unmapped_fields)}"
+        if facts.unmapped_fields
+        else "every field of the newest batch has a column",
+        f"add the fields you want to value.columns; `frazil replay {name} --since "
+        "2026-01-31T00:00:00Z` previews their values in older records",
+        is_good=not facts.unmapped_fields,
     )
     yield from _judge_table(facts)
     yield _judge_drills(name, facts.drills)
     yield _line(
         "small files",
-        f"{facts.table.small_files:,} of {facts.table.files:,} files are small",
+        f"{facts.table.small_files:,} of {count_noun(facts.table.files, 'file')} small",
         f"unpause DAG maintain__{name}, or `frazil maintain {name} --no-dry-run --only compact`",
         is_good=facts.table.small_files < max(MANY_SMALL_FILES, facts.table.files // 2),
     )
     yield _line(
         "authentication",
-        "asked is " + "; ".join(access.text for access in facts.access),
-        "set credentials in the connections that ask as anybody (security.protocol and sasl.* or a "
-        "client certificate for Kafka; token or credential for a REST catalog; a login for a "
+        "; ".join(each.text for each in facts.authentication),
+        "set credentials in the connections without authentication (security.protocol with sasl.* "
+        "or a client certificate for Kafka; token or credential for a REST catalog; a login for a "
         "registry)",
-        is_good=all(access.is_known for access in facts.access),
+        is_good=all(each.identifies_client for each in facts.authentication),
     )
 
 
 def _judge_table(facts: ReadinessFacts) -> Iterator[ReadinessCheck]:
-    """Judge whether the table is the file's own matter, and as the file says."""
+    """Check for other writers, and that the table's layout is that of the stream file."""
     yield _line(
         "other writers",
-        f"{facts.around.foreign_snapshots:,} snapshots by others changed rows; "
+        f"{count_noun(facts.checks.foreign_snapshots, 'snapshot')} of other writers changed rows; "
         f"table.other_writers is {facts.stream.table.other_writers}",
-        f"`frazil snapshots {facts.stream.stream}` lists them; table.other_writers can refuse them",
-        is_good=facts.around.foreign_snapshots == 0,
+        f"`frazil snapshots {facts.stream.stream}` lists them; set table.other_writers to refuse "
+        "them",
+        is_good=facts.checks.foreign_snapshots == 0,
     )
-    for difference in facts.around.layout:
+    for difference in facts.checks.layout:
         yield _line(
             "layout",
             difference,
-            "no stage follows it: put back what the table has, or alter it "
-            "yourself (`ALTER TABLE … REPLACE PARTITION FIELD`, `WRITE ORDERED BY`, `SET "
-            "TBLPROPERTIES`)",
+            "Frazil does not change it: correct the stream file, or alter the table yourself "
+            "(`ALTER TABLE … REPLACE PARTITION FIELD`, `WRITE ORDERED BY`, `SET TBLPROPERTIES`)",
             is_good=False,
         )
-    if not facts.around.layout:
-        yield _line("layout", "the table is laid out as the file says", "", is_good=True)
+    if not facts.checks.layout:
+        yield _line("layout", "as in the stream file", "", is_good=True)
 
 
 def _judge_schema(facts: ReadinessFacts) -> ReadinessCheck:
-    """Judge whether a person decides, and has; that the owner can be reached nobody asks."""
-    policy, asks = facts.stream.schema_policy.other, list(facts.put_aside)
-    if not asks and facts.freshness.cause == "review":
-        asks = ["a change (the line freshness)"]
-    owner = f"schema.other is {policy}; the file names {facts.stream.owner} for answers"
-    if asks:
+    """Check that schema changes are reviewed, and that no review is pending."""
+    policy, pending = facts.stream.schema_policy.other, list(facts.pending_changes)
+    if not pending and facts.freshness.cause == "review":
+        pending = ["a change (see the check freshness)"]
+    owner = f"schema.other is {policy}; owner: {facts.stream.owner}"
+    if pending:
         return _line(
             "schema decisions",
-            f"{', '.join(asks)} waits for an answer; {owner}",
+            f"pending: {', '.join(pending)}; {owner}",
             f"`frazil review-schema {facts.stream.stream}`, then --accept or --stop",
             is_good=False,
         )
     return _line(
         "schema decisions",
-        f"none waits; {owner}",
-        "set schema.other to review: a rename or another type happens without a person now",
+        f"none pending; {owner}",
+        "set schema.other to review: renames and type changes are now applied without a review",
         is_good=policy != "auto",
     )
 
@@ -154,15 +155,15 @@ def _judge_schema(facts: ReadinessFacts) -> ReadinessCheck:
 def _judge_expectations(stream: Stream) -> ReadinessCheck:
     return _line(
         "expectations",
-        f"suite {stream.quality.suite or 'none'}, a failed check "
+        f"suite {stream.quality.suite or 'none'}, a failed expectation "
         f"{'warns' if stream.quality.on_failure == 'warn' else 'blocks'}",
-        "name a suite under quality.suite: rows of any content are published now",
+        "set quality.suite: rows are now published unchecked",
         is_good=stream.quality.suite is not None,
     )
 
 
 def _judge_state(facts: ReadinessFacts) -> ReadinessCheck:
-    """Judge whether it runs at all; a stream that is merely behind is told by the watch."""
+    """Check that the stream runs, by the level of the watch."""
     fresh = facts.freshness
     evidence = f"{fresh.level}: {fresh.text}"
     fix = fresh.next_step or "`frazil status` shows more"
@@ -180,39 +181,39 @@ def _judge_kafka(facts: ReadinessFacts, outage_hours: int) -> Iterator[Readiness
     if not _is_compared(facts.freshness):
         yield _line(
             "retention",
-            "not known: topic and table could not be compared",
-            facts.freshness.next_step or "`frazil status` says why",
+            "unknown: topic and table could not be compared",
+            facts.freshness.next_step or "`frazil status` shows why",
             is_good=False,
             otherwise="fail",
         )
         return
-    kept = "for ever" if covers is None else f"for {describe_seconds(covers)} from now"
+    kept = "without limit" if covers is None else f"for {describe_seconds(covers)} from now"
     yield _line(
         "retention",
-        f"Kafka keeps what arrives in {topics} {kept}; the worst outage is {outage_hours} h",
+        f"Kafka keeps records of {topics} {kept}; longest outage to survive: {outage_hours} h",
         f"raise retention.ms (and retention.bytes) of {topics}, or plan for a shorter outage",
         is_good=covers is None or covers >= outage_hours * HOUR,
         otherwise="fail",
     )
     yield _line(
         "replay",
-        f"cleanup.policy of {topics} {'has' if facts.is_compacted else 'has no'} compaction",
-        "a compacted topic gives back fewer records than were read: keep a copy of the table "
-        "instead (a tag), or a topic that deletes by age",
+        f"{topics}: {'compacted' if facts.is_compacted else 'not compacted'} (cleanup.policy)",
+        "a compacted topic cannot be replayed: keep tags of the table instead, or use a topic that "
+        "deletes by age",
         is_good=not facts.is_compacted,
     )
     fail, warn = facts.stream.freshness.fail_seconds, facts.stream.freshness.warn_seconds
     yield _line(
         "alerts",
         f"the watch warns after {describe_seconds(warn)} and fails after {describe_seconds(fail)}",
-        "lower freshness.fail_seconds: records may be lost before the second alarm",
+        "lower freshness.fail_seconds: records may be lost before the second alert",
         is_good=covers is None or fail * 2 <= covers,
         otherwise="fail",
     )
 
 
 def _is_compared(fresh: FreshnessReport) -> bool:
-    """Say whether the retention was asked; an obstacle on the way leaves it unknown."""
+    """Return whether the retention is known; an obstacle may have prevented reading it."""
     return fresh.lag_offsets is not None and fresh.cause not in _UNKNOWN
 
 
@@ -221,46 +222,43 @@ def _judge_rollback(facts: ReadinessFacts) -> ReadinessCheck:
     is_kept = _is_compared(facts.freshness) and (
         covers is None or covers >= facts.rollback_hours * HOUR
     )
-    reads = facts.around.kept_hours
-    is_there = reads is None or reads >= facts.rollback_hours
-    stay = "all snapshots are there" if reads is None else f"snapshots of {reads} h are there"
-    kept = "still has" if is_kept else "may no longer have"
+    hours = facts.checks.kept_hours
+    is_there = hours is None or hours >= facts.rollback_hours
+    present = "" if hours is None else f" (present: {hours} h)"
+    kept = "has all records of it" if is_kept else "may not have all records of it"
     return _line(
         "rollback",
-        f"{facts.rollback_hours} h are to be rolled back; {stay}, readers are promised "
-        f"{facts.expire_hours} h; Kafka {kept} all of it",
-        "set maintenance.rollback_hours to what people need, and the topic's retention above it"
+        f"possible for {facts.rollback_hours} h; snapshots kept {facts.expire_hours} h{present}; "
+        f"Kafka {kept}",
+        "set maintenance.rollback_hours to what you need, and the topic's retention above it"
         if is_there
-        else "Frazil's own expiry keeps the window: see that nothing else expires snapshots here; "
-        "one that was raised fills up as time goes by",
+        else "check that no other job expires snapshots of this table; after rollback_hours was "
+        "raised, the window fills up over time",
         is_good=facts.rollback_hours > 0 and is_kept and is_there,
     )
 
 
-def _judge_letters(facts: ReadinessFacts) -> ReadinessCheck:
+def _judge_dead_letters(facts: ReadinessFacts) -> ReadinessCheck:
     name = facts.stream.stream
-    is_open = facts.letters.open if facts.letters else 0
+    is_open = facts.dead_letters.open if facts.dead_letters else 0
     limits = facts.stream.errors
     return _line(
         "dead letters",
-        f"{is_open:,} wait; a batch stops above {limits.max_bad_ratio:.0%} bad records",
-        f"`frazil dead-letters {name}`, mend the cause, then `frazil replay-dead-letters {name}`",
+        f"{is_open:,} open; a batch is blocked above {limits.max_bad_ratio:.0%} bad records",
+        f"`frazil dead-letters {name}`, fix the cause, then `frazil replay-dead-letters {name}`",
         is_good=is_open == 0,
     )
 
 
 def _judge_drills(stream: str, drills: Mapping[str, Event]) -> ReadinessCheck:
-    """Judge whether people know that what the pages say works here.
-
-    A drill that failed stays a failure until that same drill passes.
-    """
+    """Check that a drill passed lately; a failed drill counts until the same drill passes."""
     failed = {n: e for n, e in drills.items() if e.facts.get("verdict") != "passed"}
     shown = failed or drills
     name, last = max(shown.items(), key=lambda each: each[1].at, default=("replay", None))
     return _line(
         "last drill",
         f"{last.at:%Y-%m-%d}: {last.text}" if last else f"none in the last {DRILL_DAYS} days",
-        f"`frazil drill {name} --like {stream}`: it breaks and mends a scratch stream",
+        f"`frazil drill {name} --like {stream}`: it breaks and repairs a scratch stream",
         is_good=bool(drills) and not failed,
         otherwise="fail" if failed else "warn",
     )

@@ -1,4 +1,4 @@
-"""What a scorecard is made of: Kafka, the table and its file are asked, nothing is written."""
+"""Collect the facts of a readiness scorecard from Kafka, the table and the stream file."""
 
 import time
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from frazil.maintenance.tables import summarize_table
 from frazil.observability.dead_letter_report import DeadLetterReport, report_dead_letters
 from frazil.observability.freshness import FreshnessReport, judge_freshness
 from frazil.observability.timeline_table import find_drills
-from frazil.observability.watch import gather_facts
+from frazil.observability.watch import gather_freshness_facts
 from frazil.schemas.inferred_columns import with_columns
 from frazil.schemas.partition_evolution import compare_partitions, describe_transform
 from frazil.streams.models import Stream
@@ -30,13 +30,14 @@ from frazil.streams.timestamps import HOUR_MS
 from frazil.workspace import Workspace, retention_window
 
 DRILL_DAYS = 90
+"""Drills older than this do not count."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What stands around the rows: others' snapshots, the layout, and how far back it reads.
+class TableChecks:
+    """Other writers' snapshots, differences of the layout, and how far back main can be read.
 
-    `kept_hours` is the age of the oldest snapshot of main that is still there; None where all are.
+    `kept_hours` is the age of the oldest kept snapshot of main; None if none has expired.
     """
 
     foreign_snapshots: int = 0
@@ -45,72 +46,72 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
-class Access:
-    """How one part is asked; `is_known` says whether it can tell who asks."""
+class Authentication:
+    """Authentication of one connection, as text, and whether it identifies the client."""
 
     text: str
-    is_known: bool
+    identifies_client: bool
 
 
 @dataclass(frozen=True)
 class ReadinessFacts:
-    """What a scorecard is made of; `put_aside` are schema changes that wait for an answer.
+    """Facts of a scorecard; `pending_changes` are schema changes that wait for a decision.
 
-    `unnamed` are fields of the newest batch that no column names.
+    `unmapped_fields` are fields of the newest batch without a matching column.
     """
 
     stream: Stream
     freshness: FreshnessReport
-    access: tuple[Access, ...]
+    authentication: tuple[Authentication, ...]
     is_compacted: bool
     rollback_hours: int
     expire_hours: int
     table: TableReport
-    letters: DeadLetterReport | None
+    dead_letters: DeadLetterReport | None
     drills: Mapping[str, Event]
-    around: Surroundings
-    put_aside: tuple[str, ...] = ()
-    unnamed: tuple[str, ...] = ()
+    checks: TableChecks
+    pending_changes: tuple[str, ...] = ()
+    unmapped_fields: tuple[str, ...] = ()
 
 
 def gather_readiness(work: Workspace) -> ReadinessFacts:
-    """Ask everything that the lines need.
+    """Collect everything that the checks need.
 
     Raises:
-        FrazilError: the catalog or the broker cannot be asked.
+        FrazilError: the catalog or the broker did not answer.
     """
-    facts, window, now = gather_facts(work), retention_window(work), datetime.now(UTC)
+    facts, window, now = gather_freshness_facts(work), retention_window(work), datetime.now(UTC)
     policies = [
         work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
         for topic in work.stream.source.names
     ]
     try:
-        letters = report_dead_letters(work)
+        dead_letters = report_dead_letters(work)
     except MissingTableError:
-        letters = None
+        dead_letters = None
     return ReadinessFacts(
         stream=work.stream,
         freshness=judge_freshness(facts, work.stream.freshness, now),
-        access=read_access(work),
+        authentication=read_authentication(work),
         is_compacted=any("compact" in policy for policy in policies),
         rollback_hours=window.rollback_ms // HOUR_MS,
         expire_hours=window.expire_ms // HOUR_MS,
         table=summarize_table(work),
-        letters=letters,
+        dead_letters=dead_letters,
         drills=find_drills(work, now - timedelta(days=DRILL_DAYS)),
-        around=_read_surroundings(work),
-        put_aside=facts.put_aside,
-        unnamed=facts.unnamed,
+        checks=_read_table_checks(work),
+        pending_changes=facts.pending_changes,
+        unmapped_fields=facts.unmapped_fields,
     )
 
 
-def _read_surroundings(work: Workspace) -> Surroundings:
+def _read_table_checks(work: Workspace) -> TableChecks:
     try:
         view = TableView(work.store, work.stream.table.name)
         table, history = view.table, view.history
     except MissingTableError:
-        return Surroundings()
-    return Surroundings(
+        return TableChecks()
+    return TableChecks(
         foreign_snapshots=count_foreign_snapshots(history),
         layout=list_differences(table, with_columns(work, view).stream),
         kept_hours=find_kept_hours(history, int(time.time() * 1000)),
@@ -118,16 +119,16 @@ def _read_surroundings(work: Workspace) -> Surroundings:
 
 
 def find_kept_hours(history: History, now_ms: int) -> int | None:
-    """Find how far back main can be read, whoever expired the rest; None where nothing is gone."""
-    line = list(walk_ancestors(history))
-    kept = [entry for entry in line if entry.snapshot_id in history.entries]
-    if len(kept) == len(line):
+    """Return how far back main can be read; None if no snapshot has expired."""
+    ancestry = list(walk_ancestors(history))
+    kept = [entry for entry in ancestry if entry.snapshot_id in history.entries]
+    if len(kept) == len(ancestry):
         return None
     return (now_ms - kept[-1].committed_at_ms) // HOUR_MS
 
 
 _OWN_CREDENTIALS = frozenset({"glue", "dynamodb", "bigquery"})
-"""Catalog types that nobody reaches without the cloud's own credentials."""
+"""Catalog types that always use the cloud's credentials."""
 
 
 _CERTIFICATES = ("ssl.certificate.", "ssl.keystore.", "ssl.client.cert")
@@ -136,8 +137,8 @@ _CERTIFICATES = ("ssl.certificate.", "ssl.keystore.", "ssl.client.cert")
 _REGISTRY_USERS = ("basic.auth.", "bearer.auth.", *_CERTIFICATES)
 
 
-def read_access(work: Workspace) -> tuple[Access, ...]:
-    """Read how each part is asked that the stream uses: Kafka, the catalog, its registries."""
+def read_authentication(work: Workspace) -> tuple[Authentication, ...]:
+    """Describe the authentication of the stream's connections: Kafka, catalog, registries."""
     stream = work.stream
     sections = [part for part in (stream.value, stream.key) if part.convert in BY_REGISTRY]
     registries = dict.fromkeys(part.registry for part in sections)
@@ -148,42 +149,43 @@ def read_access(work: Workspace) -> tuple[Access, ...]:
     )
 
 
-def describe_kafka(config: Mapping[str, str]) -> Access:
-    """Tell how a cluster is asked, by librdkafka's settings; TLS alone names only the broker."""
+def describe_kafka(config: Mapping[str, str]) -> Authentication:
+    """Describe authentication by librdkafka's settings; TLS alone identifies only the broker."""
     protocol = config.get("security.protocol", "PLAINTEXT").upper()
     if protocol.startswith("SASL_"):
         mechanism = config.get("sasl.mechanism", config.get("sasl.mechanisms", "GSSAPI"))
-        return Access(f"Kafka by {protocol} ({mechanism})", is_known=True)
+        return Authentication(f"Kafka: {protocol} ({mechanism})", identifies_client=True)
     if protocol == "SSL" and _has_any(config, _CERTIFICATES):
-        return Access("Kafka by SSL with a client certificate", is_known=True)
-    without = " without a client certificate" if protocol == "SSL" else ""
-    return Access(f"Kafka by {protocol}{without}, as anybody", is_known=False)
+        return Authentication("Kafka: SSL with a client certificate", identifies_client=True)
+    without = "SSL without a client certificate" if protocol == "SSL" else protocol
+    return Authentication(f"Kafka: no authentication ({without})", identifies_client=False)
 
 
-def describe_catalog(properties: Mapping[str, str]) -> Access:
-    """Tell how a catalog is asked, by PyIceberg's properties."""
+def describe_catalog(properties: Mapping[str, str]) -> Authentication:
+    """Describe authentication of a catalog by PyIceberg's properties."""
     kind, uri = properties.get("type", "rest"), properties.get("uri", "")
     if uri.startswith("sqlite:"):
-        return Access("the catalog as a file, by its permissions", is_known=True)
+        return Authentication("catalog: a local file, by its permissions", identifies_client=True)
     if kind in _OWN_CREDENTIALS or properties.get("rest.sigv4-enabled", "").lower() == "true":
-        return Access(f"the catalog ({kind}) by the cloud's credentials", is_known=True)
+        return Authentication(f"catalog ({kind}): cloud credentials", identifies_client=True)
     if any(is_secret(key, value) for key, value in properties.items() if "s3." not in key):
-        return Access(f"the catalog ({kind}) with credentials", is_known=True)
-    return Access(f"the catalog ({kind}) without credentials, as anybody", is_known=False)
+        return Authentication(f"catalog ({kind}): credentials", identifies_client=True)
+    return Authentication(f"catalog ({kind}): no authentication", identifies_client=False)
 
 
-def describe_registry(config: Mapping[str, str]) -> Access:
-    """Tell how a schema registry is asked, by the settings of its client."""
+def describe_registry(config: Mapping[str, str]) -> Authentication:
+    """Describe authentication of a schema registry by its client's settings."""
     if _has_any(config, _REGISTRY_USERS) or is_secret("url", config.get("url", "")):
-        return Access("the schema registry with credentials", is_known=True)
-    return Access("the schema registry without credentials, as anybody", is_known=False)
+        return Authentication("schema registry: credentials", identifies_client=True)
+    return Authentication("schema registry: no authentication", identifies_client=False)
 
 
-def _describe_connection(name: str) -> Access:
+def _describe_connection(name: str) -> Authentication:
     try:
         return describe_registry(find_registry_config(name))
     except ConnectionMissingError:
-        return Access(f"the schema registry not at all: {name} is not defined", is_known=False)
+        text = f"schema registry: connection {name} is not defined"
+        return Authentication(text, identifies_client=False)
 
 
 def _has_any(config: Mapping[str, str], beginnings: tuple[str, ...]) -> bool:
@@ -191,21 +193,21 @@ def _has_any(config: Mapping[str, str], beginnings: tuple[str, ...]) -> bool:
 
 
 def list_differences(table: Table, stream: Stream) -> tuple[str, ...]:
-    """List partitions, sort order and properties that the file names and the table has otherwise.
+    """List differences between file and table in partitioning, sort order and properties.
 
-    The file is followed when a table is created; later only edited partitions are, by an answer.
+    A table gets them when it is created; later only an approved change of partitions is applied.
     """
     schema = table.schema()
     try:
         partitions = compare_partitions(table, schema, stream.partition_fields)
         wanted_order = build_sort_order(schema, stream.table.sort_by)
-    except ValueError:  # a column that the table does not have yet: the schema's review tells
+    except ValueError:  # a column that the table does not have yet: the schema review reports it
         return ()
     differences = [f"partition_by is {c.after}, the table has {c.before}" for c in partitions]
     if stream.table.sort_by and _list_sorts(wanted_order) != _list_sorts(table.sort_order()):
-        asked = ", ".join(stream.table.sort_by)
-        own = ", ".join(_describe_sort(schema, field) for field in table.sort_order().fields)
-        differences.append(f"sort_by is {asked}, the table has {own or 'none'}")
+        in_file = ", ".join(stream.table.sort_by)
+        in_table = ", ".join(_describe_sort(schema, field) for field in table.sort_order().fields)
+        differences.append(f"sort_by is {in_file}, the table has {in_table or 'none'}")
     differences += [
         f"property {key} is {value}, the table has {table.properties.get(key, 'none')}"
         for key, value in stream.table.properties.items()

@@ -1,4 +1,4 @@
-"""What status, snapshots and where answer, as plain values."""
+"""A stream's status, its snapshots, and the snapshot of an offset."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from frazil.ledger.recovery_point import (
     walk_ancestors,
 )
 from frazil.ledger.state import parse_state
-from frazil.messages import Report
+from frazil.messages import Report, count_noun
 from frazil.observability.freshness import (
     FreshnessReport,
     Obstacle,
@@ -27,12 +27,12 @@ from frazil.observability.freshness import (
     forecast_losses,
     judge_freshness,
 )
-from frazil.observability.watch import gather_facts
+from frazil.observability.watch import gather_freshness_facts
 from frazil.workspace import Workspace
 
 
 class SnapshotReport(Report):
-    """One snapshot of main as the ledger tells it (design.md, `snapshots --json`)."""
+    """One snapshot of main by the ledger (`frazil snapshots --json`)."""
 
     snapshot_id: int
     parent_id: int | None
@@ -51,7 +51,7 @@ class SnapshotReport(Report):
 
 
 class PartitionStatus(Report):
-    """How far the table is behind one partition, in offsets, and how long it may stand still."""
+    """Offsets of one partition, and how long the stream may stop before Kafka deletes records."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ class PartitionStatus(Report):
 
 
 class StreamStatus(Report):
-    """Where one stream stands, and how fresh it is."""
+    """Progress, problem and freshness of one stream."""
 
     stream: str
     table: str
@@ -80,7 +80,7 @@ class StreamStatus(Report):
 
 
 class OffsetStatus(Report):
-    """Where an offset is."""
+    """The snapshot that has an offset, or the reason why none has."""
 
     topic: str
     partition: int
@@ -94,7 +94,7 @@ class OffsetStatus(Report):
 
 
 def list_snapshots(work: Workspace) -> tuple[SnapshotReport, ...]:
-    """List main's snapshots, newest first, also those that only the archive holds."""
+    """List main's snapshots, newest first, including expired ones from the archive."""
     _, history = load_with_history(work.store, work.stream.table.name)
     reports: list[SnapshotReport] = []
     source = None
@@ -129,7 +129,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
 
 
 def _read_epoch(state: str | None) -> int | None:
-    """Read a state's epoch; the list of snapshots is what a person needs who cannot read one."""
+    """Return a state's epoch; None for an unreadable state, so that it can still be listed."""
     try:
         return parse_state(state).epoch if state else None
     except UnknownStateError:
@@ -137,7 +137,7 @@ def _read_epoch(state: str | None) -> int | None:
 
 
 def describe_foreign_snapshot(operation: str) -> str:
-    """Name a snapshot without Frazil's keys: only compaction keeps the rows as they are."""
+    """Return the kind of another writer's snapshot; only compaction leaves the rows unchanged."""
     return "compaction" if operation == "replace" else f"foreign {operation}"
 
 
@@ -146,52 +146,52 @@ def _number(text: str | None) -> int | None:
 
 
 def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> OffsetStatus:
-    """Find the snapshot that holds an offset."""
+    """Find the snapshot that has an offset."""
     _, history = load_with_history(work.store, work.stream.table.name)
-    place = {"topic": topic, "partition": partition, "offset": offset}
+    location = {"topic": topic, "partition": partition, "offset": offset}
     left = find_deletion(history, (topic, partition), offset)
     if left is not None:
         verb = "erased" if left.summary[keys.KIND] == keys.ERASE else "expired"
         at = datetime.fromtimestamp(left.committed_at_ms / 1000, tz=UTC)
         reason = f"{verb} by snapshot {left.snapshot_id} at {at:%Y-%m-%d %H:%M:%S} UTC"
-        return OffsetStatus(**place, found=False, kind=left.summary[keys.KIND], reason=reason)
+        return OffsetStatus(**location, found=False, kind=left.summary[keys.KIND], reason=reason)
     for entry, covered in _iterate_ranges(history, topic, partition, work.stream.stream):
         if any(start <= offset < end for start, end in covered):
             report = _report(entry, work.stream.stream)
-            moved = _warn_of_move(history, work.stream.stream, entry)
+            moved = _describe_earlier_cluster(history, work.stream.stream, entry)
             return OffsetStatus(
-                **place,
+                **location,
                 found=True,
                 snapshot_id=entry.snapshot_id,
                 batch_id=report.batch_id,
                 kind=report.kind,
                 committed_at=report.committed_at,
-                reason=moved or _warn_of_skipped(report),
+                reason=moved or _describe_skipped(report),
             )
     point = find_recovery_point(history, work.stream.stream)
     adopted = find_adopted(history, work.stream.stream).get(topic, ())
     if partition < len(adopted) and offset < adopted[partition]:
-        reason = "below where the table was adopted: another writer's, if it is there"
-        return OffsetStatus(**place, found=False, reason=reason)
+        reason = "below the adoption of the table: if it has a row, another writer wrote it"
+        return OffsetStatus(**location, found=False, reason=reason)
     return OffsetStatus(
-        **place, found=False, reason=_explain_absence(point, topic, partition, offset)
+        **location, found=False, reason=_explain_absence(point, topic, partition, offset)
     )
 
 
 def _explain_absence(point: RecoveryPoint | None, topic: str, partition: int, offset: int) -> str:
-    """Say why no snapshot holds an offset."""
+    """Return why no snapshot has an offset."""
     known = point.state.offsets.get(topic, ()) if point else ()
     if partition >= len(known):
         read = point.state.offsets.items() if point else ()
-        told = ", ".join(f"{name} ({len(offsets)})" for name, offsets in read) or "none"
-        return f"the stream reads no such partition; its topics and their partitions: {told}"
+        topics = ", ".join(f"{name} ({len(offsets)})" for name, offsets in read) or "none"
+        return f"unknown partition; topics of the stream (number of partitions): {topics}"
     if offset >= known[partition]:
         return f"not read yet: the next offset of {topic}-{partition} is {known[partition]}"
-    return "before the offset where the stream began, or in a gap"
+    return "below the stream's beginning, or in a recorded gap"
 
 
-def _warn_of_move(history: History, stream: str, found: LedgerEntry) -> str:
-    """Say that an offset is another cluster's than the one that is read now."""
+def _describe_earlier_cluster(history: History, stream: str, found: LedgerEntry) -> str:
+    """Return a note if an offset is of a cluster that the stream has left."""
     for entry in walk_ancestors(history):
         if entry.snapshot_id == found.snapshot_id:
             return ""
@@ -204,20 +204,20 @@ def _warn_of_move(history: History, stream: str, found: LedgerEntry) -> str:
     return ""
 
 
-def _warn_of_skipped(report: SnapshotReport) -> str:
-    """Say that a batch left records out: its range alone does not prove a row."""
+def _describe_skipped(report: SnapshotReport) -> str:
+    """Return a note if the batch skipped records: then its range does not prove a row."""
     if not report.rows_skipped:
         return ""
     return (
-        f"the batch skipped {report.rows_skipped} of its records: they are in other tables of the "
-        "route, or nowhere by errors.tolerance; the column _kafka tells which rows are there"
+        f"the batch skipped {count_noun(report.rows_skipped, 'record')} (routed to another table, "
+        "or dropped by errors.tolerance); the column _kafka shows which offsets have rows"
     )
 
 
 def _iterate_ranges(
     history: History, topic: str, partition: int, stream: str
 ) -> Iterator[tuple[LedgerEntry, list[tuple[int, int]]]]:
-    """Yield what each snapshot holds of a partition, newest first; a redrive holds single rows."""
+    """Yield each snapshot's offset ranges of a partition, newest first; single ones of redrives."""
     for entry in walk_ancestors(history):
         if entry.summary.get(keys.STREAM, stream) != stream:
             continue
@@ -226,14 +226,14 @@ def _iterate_ranges(
             if found is not None:
                 yield entry, [(found.start, found.end)]
         if keys.COORDINATES in entry.summary and not is_deletion(entry.summary):
-            taken = parse_coordinates(entry.summary[keys.COORDINATES])
-            yield entry, find_runs(taken.get((topic, partition), NO_OFFSETS))
+            restored = parse_coordinates(entry.summary[keys.COORDINATES])
+            yield entry, find_runs(restored.get((topic, partition), NO_OFFSETS))
 
 
 def read_status(work: Workspace) -> StreamStatus:
-    """Compare table and topic; a problem is part of the answer, never an exception."""
+    """Compare table and topic; problems are part of the result and do not raise."""
     stream = work.stream
-    facts = gather_facts(work)
+    facts = gather_freshness_facts(work)
     state, obstacle = facts.state, facts.obstacle
     lag = sum(p.lag for p in facts.partitions) if facts.partitions else None
     now = datetime.now(UTC)
@@ -257,7 +257,7 @@ def read_status(work: Workspace) -> StreamStatus:
 
 
 def sort_by_loss(partitions: Iterable[PartitionStatus]) -> list[PartitionStatus]:
-    """Sort partitions by how soon they lose records, if the stream stands still from now on."""
+    """Sort partitions by how soon they lose records if the stream stops now."""
     never = float("inf")
     return sorted(
         partitions, key=lambda p: never if (s := p.retention_covers_seconds) is None else s
@@ -276,7 +276,7 @@ def _report_partition(facts: PartitionFacts, covers: float | None) -> PartitionS
 
 
 def _add_problem(status: StreamStatus, obstacle: Obstacle) -> StreamStatus:
-    """Add what stands in the way; a stream that has not begun has no problem, only a next step."""
+    """Add the obstacle; a stream that has not begun has no problem, only a next step."""
     if obstacle.cause == "not_started":
         begin = {"state": "not started", "next_step": f"frazil run {status.stream}"}
         return status.model_copy(update=begin)

@@ -1,8 +1,7 @@
-"""One line of time: what happened to a stream and its table, each event once.
+"""Timeline of a stream and its table: each event once, in order of time.
 
-Most events can be read from the table at any moment: snapshots, the ledger archive, decisions in
-properties. What leaves no trace there, a failure, a drill, what a maintenance step said and used,
-is noted when it happens (`event_notes`).
+Most events are derived from the table: snapshots, the ledger archive, decisions in properties.
+Failures, drills and maintenance results leave no trace there, so `frazil.events` notes them.
 """
 
 import json
@@ -11,13 +10,14 @@ from datetime import UTC, datetime
 
 from frazil.events import Event
 from frazil.iceberg.branches import parse_branch
-from frazil.ingest.snapshot_summaries import describe_late
 from frazil.ledger import keys
 from frazil.ledger.offsets import parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+from frazil.messages import count_noun
 from frazil.observability.status import describe_foreign_snapshot
+from frazil.streams.timestamps import describe_seconds
 
-_WORDS: Mapping[str, str] = {
+_COUNTS: Mapping[str, str] = {
     keys.ROWS_WRITTEN: "rows",
     keys.ROWS_QUARANTINED: "dead letters",
     keys.ROWS_SKIPPED: "skipped",
@@ -35,7 +35,7 @@ _GROWTH: Mapping[str, str] = {
 
 
 def join_events(*groups: Iterable[Event]) -> list[Event]:
-    """Put groups in the order of time, each event once; the first group's form counts."""
+    """Merge groups in order of time, each event once; the first group's version is kept."""
     found: dict[str, Event] = {}
     for group in groups:
         for event in group:
@@ -44,9 +44,9 @@ def join_events(*groups: Iterable[Event]) -> list[Event]:
 
 
 def derive_events(history: History, stream: str) -> Iterator[Event]:
-    """Read events from main's ancestry, from the archive and from properties.
+    """Derive events from main's ancestry, the archive and properties.
 
-    The archive holds what ever was on main, so also what was rolled back, by whomever.
+    The archive has everything that was ever on main, including what was rolled back.
     """
     found = dict(history.load_archive().entries)
     found |= {entry.snapshot_id: entry for entry in walk_ancestors(history)}
@@ -78,7 +78,7 @@ def _describe_snapshot(history: History, entry: LedgerEntry, stream: str) -> Eve
 
 def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
     counts = [
-        f"{int(summary[k]):,} {word}" for k, word in _WORDS.items() if summary.get(k, "0") != "0"
+        f"{int(summary[k]):,} {name}" for k, name in _COUNTS.items() if summary.get(k, "0") != "0"
     ]
     yield from counts
     if keys.RANGES in summary:
@@ -89,18 +89,19 @@ def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
         )
     if keys.ROWS_LATE in summary:
         rows, by_ms = int(summary[keys.ROWS_LATE]), int(summary[keys.LATE_BY_MS])
-        yield f"late: {describe_late(rows, by_ms)}"
+        yield f"{count_noun(rows, 'late record')}, up to {describe_seconds(by_ms / 1000)}"
     if keys.UNNAMED_FIELDS in summary:
-        yield f"fields that no column names: {', '.join(json.loads(summary[keys.UNNAMED_FIELDS]))}"
+        fields = json.loads(summary[keys.UNNAMED_FIELDS])
+        yield f"unmapped fields (no matching column): {', '.join(fields)}"
     if keys.BY in summary:
         yield f"{summary[keys.BY]}: {summary.get(keys.REASON, '')}"
 
 
 def _measure_phases(entry: LedgerEntry) -> dict[str, int]:
-    """Give milliseconds of plan, stage, check (with the wait for it) and publish, where known.
+    """Return milliseconds of plan, stage, check (with the wait for it) and publish, where known.
 
-    A branch is born as its stage begins, and carries that instant in its name. What ranges a person
-    gave, and what older versions wrote, has no plan's clock.
+    The staging branch has the beginning of the stage in its name. Replays, backfills and snapshots
+    of older versions have no planning time.
     """
     branch = parse_branch(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
     clock = json.loads(entry.summary.get(keys.CLOCK, "{}"))
@@ -119,20 +120,20 @@ def _measure_phases(entry: LedgerEntry) -> dict[str, int]:
 def _describe_schema_change(history: History, name: str, record: Mapping[str, str]) -> Event:
     changes = "; ".join(record["changes"])
     answer = record.get("answer", "accept")
-    told = changes if answer == "accept" else f"{answer}: {changes}"
+    text = changes if answer == "accept" else f"{answer}: {changes}"
     return Event(
         event_id=f"{history.table_uuid}:{name}",
         at=datetime.fromisoformat(record["at"]),
         stream=record["stream"],
         table=history.table,
         kind="schema_change",
-        text=f"{told}, {record['by']}: {record['reason']}",
+        text=f"{text}, {record['by']}: {record['reason']}",
         facts={"schema_id": record["schema-id"]},
     )
 
 
 def describe_phases(facts: Mapping[str, str | int]) -> str:
-    """Write the phases of a batch in seconds."""
+    """Return the phases of a batch in seconds, as `plan 0.4 stage 12.1`."""
     phases = ("plan", "stage", "check", "publish")
     known = [(phase, facts[f"{phase}_ms"]) for phase in phases if f"{phase}_ms" in facts]
     return " ".join(f"{phase} {int(ms) / 1000:.1f}" for phase, ms in known)

@@ -1,8 +1,7 @@
-"""The Iceberg table `frazil.timeline`: events written after the fact, for SQL and for other hosts.
+"""The Iceberg table `frazil.timeline`: recorded events, for SQL and for other hosts.
 
-It is never asked for a decision, and what was derived can be derived again: drop it, and
-`frazil timeline --record` writes it anew, all but what was noted and what another table of the same
-name did before.
+No decision depends on it. If it is dropped, `frazil timeline --record` writes it again, except
+noted events and those of an earlier table of the same name.
 """
 
 import json
@@ -35,7 +34,7 @@ SCHEMA = Schema(
 
 
 def read_timeline(work: Workspace, since: datetime) -> list[Event]:
-    """Give the stream's events since an instant: derived, recorded and noted ones.
+    """Return the stream's events since an instant: derived, recorded and noted ones.
 
     Raises:
         CatalogUnavailableError: the catalog did not answer.
@@ -49,12 +48,12 @@ def read_timeline(work: Workspace, since: datetime) -> list[Event]:
 
 
 def read_own_notes(work: Workspace, since: datetime) -> list[Event]:
-    """Read what is noted on this machine of a stream and its table; no catalog is asked."""
+    """Return this machine's notes about a stream and its table, without using the catalog."""
     return [event for event in read_notes() if event.at >= since and _concerns(event, work)]
 
 
 def read_recorded(store: TableStore, since: datetime, only: str = "") -> list[Event]:
-    """Read the table's events since an instant; `only` is another condition on its columns."""
+    """Return recorded events since an instant; `only` is a further condition on the columns."""
     table = store.find(keys.TIMELINE_TABLE)
     if table is None:
         return []
@@ -72,7 +71,7 @@ def read_recorded(store: TableStore, since: datetime, only: str = "") -> list[Ev
 
 
 def find_drills(work: Workspace, since: datetime) -> dict[str, Event]:
-    """Find how each drill beside the stream ended last, recorded or noted, since an instant."""
+    """Return the newest result of each drill of the stream since an instant, by drill."""
     recorded = read_recorded(work.store, since, f"kind = 'drill' and ({_own(work)})")
     known = join_events(recorded, read_notes())
     found = [e for e in known if e.kind == "drill" and e.at >= since and _concerns(e, work)]
@@ -80,7 +79,7 @@ def find_drills(work: Workspace, since: datetime) -> dict[str, Event]:
 
 
 def record_timeline(work: Workspace) -> int:
-    """Append the stream's events and notes that the table does not hold; give their number."""
+    """Append the stream's events and notes that the table lacks; return their number."""
     noted = [event for event in read_notes() if _concerns(event, work)]
     view = TableView(work.store, work.stream.table.name)
     if view.found is None:
@@ -95,7 +94,7 @@ def record_timeline(work: Workspace) -> int:
 
 
 def _own(work: Workspace) -> str:
-    """Write the condition for what concerns a stream or its table."""
+    """Return the row filter for events of a stream or its table."""
     return f"stream = '{work.stream.stream}' or table_name = '{work.stream.table.name}'"
 
 
@@ -104,7 +103,7 @@ def _concerns(event: Event, work: Workspace) -> bool:
 
 
 def _read_known_ids(work: Workspace) -> set[str]:
-    """Read the ids of what is recorded of the stream and its table."""
+    """Return the ids of recorded events of the stream and its table."""
     table = work.store.find(keys.TIMELINE_TABLE)
     if table is None:
         return set()
@@ -116,7 +115,7 @@ def _read_known_ids(work: Workspace) -> set[str]:
 
 
 def _append(store: TableStore, events: Sequence[Event]) -> None:
-    """Append rows; a repetition is harmless, events count once by their id."""
+    """Append rows; duplicates are harmless, since readers keep each event id once."""
     rows = [
         {
             **event.model_dump(include={"event_id", "at", "stream", "kind", "text", "run_id"}),

@@ -1,6 +1,6 @@
-"""WATCH: gather what Kafka, the table and its ledger say, and judge the stream's freshness.
+"""WATCH: collect facts from Kafka, the table and its ledger, and judge the stream's freshness.
 
-It reads and writes nothing else. What does not answer is part of the verdict, never an exception.
+It writes nothing. A system that does not answer becomes part of the verdict, not an exception.
 """
 
 import json
@@ -66,7 +66,7 @@ _CAUSES: tuple[tuple[type[FrazilError], Cause], ...] = (
 
 @dataclass(frozen=True)
 class LedgerClocks:
-    """When the newest batch was published, and when the table last had all that Kafka had."""
+    """Commit time of the newest batch, and when the table last had all records of Kafka."""
 
     newest_ingest_at: datetime | None
     read_all_at: datetime | None
@@ -75,16 +75,16 @@ class LedgerClocks:
 def watch_stream(
     work: Workspace, now: datetime | None = None, *, is_paused: bool = False
 ) -> FreshnessReport:
-    """Judge a stream by its own limits; `now` is an aware instant, the present one by default.
+    """Judge a stream by its own limits at `now`, by default the present.
 
-    Only Airflow knows whether the stream's DAG `is_paused`: the DAG `watch` asks it.
+    `is_paused` says whether the stream's DAG is paused, which only Airflow knows.
     """
-    facts = replace(gather_facts(work), is_paused=is_paused)
+    facts = replace(gather_freshness_facts(work), is_paused=is_paused)
     return judge_freshness(facts, work.stream.freshness, now or datetime.now(UTC))
 
 
-def gather_facts(work: Workspace) -> FreshnessFacts:
-    """Gather facts until something stands in the way; what was learnt before is kept."""
+def gather_freshness_facts(work: Workspace) -> FreshnessFacts:
+    """Collect facts until an obstacle is met; facts collected before stay."""
     stream = work.stream
     facts = FreshnessFacts(stream.stream, stream.table.name)
     try:
@@ -95,7 +95,7 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
             facts,
             newest_ingest_at=clocks.newest_ingest_at,
             newest_redrive_at=find_newest_redrive(history, stream.stream),
-            unnamed=list_unmapped_fields(history, stream.stream),
+            unmapped_fields=list_unmapped_fields(history, stream.stream),
             read_all_at=clocks.read_all_at,
             rows=_count_rows(history),
         )
@@ -109,18 +109,19 @@ def gather_facts(work: Workspace) -> FreshnessFacts:
         parts = (_add_records(work, topic.topic, list_partitions(point, topic)) for topic in topics)
         facts = replace(facts, partitions=tuple(p for part in parts for p in part))
         require_sole_writer(history, stream.stream, stream.table.other_writers)
-        put_aside = read_quarantined(table, with_newest_columns(work, view))
-        facts = replace(facts, put_aside=put_aside)
+        pending_changes = read_quarantined(table, with_newest_columns(work, view))
+        facts = replace(facts, pending_changes=pending_changes)
         require_unchanged_route(table, stream)
         return replace(
-            facts, obstacle=_find_block(table, with_columns(work, view).stream, point, put_aside)
+            facts,
+            obstacle=_find_block(table, with_columns(work, view).stream, point, pending_changes),
         )
     except FrazilError as error:
         return replace(facts, obstacle=explain_obstacle(error))
 
 
 def explain_obstacle(error: FrazilError) -> Obstacle:
-    """Turn an error into the cause that a watch names."""
+    """Return the obstacle for an error, with the cause that a watch reports."""
     found = (cause for kind, cause in _CAUSES if isinstance(error, kind))
     cause: Cause = next(found, "misconfigured")
     return Obstacle(cause, error.facts, error.next_step, error.code)
@@ -142,10 +143,10 @@ def _find_point(history: History, stream: Stream) -> RecoveryPoint:
 
 
 def read_ledger_clocks(history: History, stream: str, max_records: int) -> LedgerClocks:
-    """Read both moments from main's ancestry; an expired snapshot still tells them (I-2).
+    """Read both clocks from main's ancestry, including expired snapshots in the archive.
 
-    A batch below its cap had everything when it was planned, just before its branch was born. The
-    snapshot that began the stream counts as well: before it the table could have nothing.
+    A batch below its record limit had all records when it was planned, just before its branch was
+    created. The snapshot that began the stream counts too: nothing could be read before it.
     """
     newest: datetime | None = None
     oldest: datetime | None = None
@@ -164,7 +165,7 @@ def read_ledger_clocks(history: History, stream: str, max_records: int) -> Ledge
 
 
 def find_newest_redrive(history: History, stream: str) -> datetime | None:
-    """Say when dead letters last came back, as far as snapshots are kept; no news for a clock."""
+    """Return when dead letters were last restored, by the kept snapshots; it affects no clock."""
     for entry in walk_ancestors(history, beyond_metadata=False):
         own = entry.summary.get(keys.STREAM) == stream
         if own and entry.summary.get(keys.KIND) == keys.REDRIVE:
@@ -173,7 +174,7 @@ def find_newest_redrive(history: History, stream: str) -> datetime | None:
 
 
 def list_unmapped_fields(history: History, stream: str) -> tuple[str, ...]:
-    """List the fields of the newest batch that no column names, as far as it was sampled."""
+    """Return fields of the newest batch without a matching column, from its sample."""
     for entry in walk_ancestors(history, beyond_metadata=False):
         own = entry.summary.get(keys.STREAM) == stream
         if own and entry.summary.get(keys.KIND) == keys.INGEST:
@@ -182,27 +183,27 @@ def list_unmapped_fields(history: History, stream: str) -> tuple[str, ...]:
 
 
 def _planned_at(entry: LedgerEntry) -> datetime:
-    """Take the birth of the batch's branch; its rows may have needed long to be published."""
+    """Return when the batch's branch was created; publishing may have taken long after that."""
     branch = parse_branch(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
     return _instant(entry.committed_at_ms - (branch.age_ms if branch else 0))
 
 
 def list_attempts(refs: Mapping[str, object], stream: str, epoch: int) -> tuple[datetime, ...]:
-    """List when the staging branches of the next batch were born, newest first.
+    """Return when the staging branches of the next batch were created, newest first.
 
-    Branches of another epoch are what earlier batches left.
+    Branches of other epochs were left by earlier batches.
     """
     parsed = (parse_branch(name, 0) for name in refs)
-    births = (
+    created = (
         _instant(-branch.age_ms)
         for branch in parsed
         if branch and (branch.stream, branch.epoch, branch.is_beside) == (stream, epoch, False)
     )
-    return tuple(sorted(births, reverse=True))
+    return tuple(sorted(created, reverse=True))
 
 
 def list_partitions(point: RecoveryPoint, topic: TopicFacts) -> tuple[PartitionFacts, ...]:
-    """Set the recovery point against what Kafka offers, partition by partition."""
+    """Compare the recovery point with Kafka's offsets, partition by partition."""
     starts = next_offsets(point.state, topic)
     return tuple(
         PartitionFacts(topic.topic, number, offsets.earliest, start, offsets.end, offsets.end)
@@ -214,7 +215,7 @@ Partitions = tuple[PartitionFacts, ...]
 
 
 def _add_records(work: Workspace, topic: str, partitions: Partitions) -> Partitions:
-    """Ask for timestamps only where something waits: a quiet topic costs three requests."""
+    """Add retention and timestamps, fetched only where records wait: an idle topic is cheap."""
     retention = parse_retention(work.kafka.fetch_topic_settings(topic))
     found = tuple(replace(partition, retention=retention) for partition in partitions)
     isolation = work.stream.source.isolation
@@ -227,7 +228,7 @@ def _add_records(work: Workspace, topic: str, partitions: Partitions) -> Partiti
 
 
 def _add_unread(kafka: KafkaLog, topic: str, given: Partitions, isolation: str) -> Partitions:
-    """Add the timestamps of first unread records."""
+    """Add the timestamps of the first unread records."""
     starts = {p.partition: p.next_offset for p in given if p.lag}
     unread = kafka.fetch_first_timestamps(topic, starts, isolation)
     return tuple(
@@ -241,23 +242,23 @@ def _add_unread(kafka: KafkaLog, topic: str, given: Partitions, isolation: str) 
 
 
 def _add_kept(kafka: KafkaLog, topic: str, given: Partitions, isolation: str) -> Partitions:
-    """Add the timestamps of first kept records, where Kafka deletes by bytes and has begun to."""
+    """Add the timestamps of the first kept records, where Kafka has deleted records by size."""
     starts = {p.partition: p.earliest for p in given if 0 < p.earliest < p.end}
     kept = kafka.fetch_first_timestamps(topic, starts, isolation)
     return tuple(replace(p, first_kept_ms=kept.get(p.partition)) for p in given)
 
 
 def _add_held(kafka: KafkaLog, topic: str, given: Partitions) -> Partitions:
-    """Look behind the last stable offsets: records of open transactions are not nothing."""
-    marks = kafka.fetch_topic(topic, "read_uncommitted").partitions
-    seen = tuple(replace(p, held_end=mark.end) for p, mark in zip(given, marks, strict=False))
-    starts = {p.partition: p.end for p in seen if p.held}
+    """Add offsets and timestamps of records in open transactions, above the last stable offset."""
+    high = kafka.fetch_topic(topic, "read_uncommitted").partitions
+    found = tuple(replace(p, held_end=each.end) for p, each in zip(given, high, strict=False))
+    starts = {p.partition: p.end for p in found if p.held}
     held = kafka.fetch_first_timestamps(topic, starts, "read_uncommitted")
-    return tuple(replace(p, first_held_ms=held.get(p.partition)) for p in seen)
+    return tuple(replace(p, first_held_ms=held.get(p.partition)) for p in found)
 
 
 def parse_retention(settings: Mapping[str, str]) -> Retention:
-    """Read when Kafka deletes a topic's records; -1 means never, compaction alone deletes none."""
+    """Parse a topic's retention; -1 means never, and compaction alone deletes by neither."""
     if "delete" not in settings.get("cleanup.policy", "delete"):
         return Retention()
     ms, size = int(settings.get("retention.ms", "-1")), int(settings.get("retention.bytes", "-1"))
@@ -265,11 +266,11 @@ def parse_retention(settings: Mapping[str, str]) -> Retention:
 
 
 def _find_block(
-    table: Table, stream: Stream, point: RecoveryPoint, put_aside: tuple[str, ...]
+    table: Table, stream: Stream, point: RecoveryPoint, pending_changes: tuple[str, ...]
 ) -> Obstacle | None:
-    """Find the record of a blocked batch that still stands.
+    """Return the obstacle of a blocked batch that is still blocked.
 
-    The suite is not compared: reading it is the run's task, and a run lifts the block.
+    The suite is not compared here: a run reads it, and lifts the block if it changed.
     """
     blocked = read_blocked(table.properties, stream.stream)
     if blocked is None or blocked.waiver is not None:
@@ -278,7 +279,7 @@ def _find_block(
         suite_hash=blocked.plan.suite_hash,
         stream_hash=stream.content_hash,
         transform_version=transform_version(stream),
-        put_aside=put_aside,
+        put_aside=pending_changes,
     )
     if not is_standing(blocked, point, judged):
         return None

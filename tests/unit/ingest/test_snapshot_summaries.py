@@ -196,5 +196,5 @@ def test_a_summary_says_what_was_late(
 
 
 def test_late_records_are_told_in_words_and_nothing_is_said_of_none() -> None:
-    assert describe_late(1200, 2 * HOUR + 60_000) == "1,200 by up to 2 h 1 min"
+    assert describe_late(1200, 2 * HOUR + 60_000) == "1,200, up to 2 h 1 min"
     assert describe_late(None, None) == ""

@@ -103,7 +103,7 @@ Break = Callable[[Pipeline], None]
         pytest.param(
             lambda it: it.append([(0, 1)], topic="payments"),
             {("payments", 0, 1)},
-            "1 record of a topic that no stream reads",
+            "1 record of a topic that no stream has read",
             id="a row of another topic",
         ),
     ],
@@ -242,7 +242,7 @@ def test_what_aged_out_of_kafka_is_said_and_not_blamed(pipeline: Pipeline) -> No
     assert answer.verdict == "holds"
     assert answer.checked_from == {"orders-0": 5, "orders-1": 0}
     assert answer.counts.offsets_aged == 5
-    assert "below orders-0@5 only the ledger's own counts were checked" in answer.facts_line
+    assert "below orders-0@5 only the ledger's counts were checked" in answer.facts_line
 
 
 class Forgotten(LogInMemory):
@@ -276,7 +276,7 @@ def test_a_row_missing_below_kafkas_earliest_offset_is_found_by_the_ledgers_coun
 
     answer = pipeline.audit()
 
-    assert "wrote 8 rows, the table holds 7 of its ranges" in answer.findings[0].text
+    assert "wrote 8 rows, the table has 7 of its ranges" in answer.findings[0].text
 
 
 def test_records_that_compaction_took_from_the_topic_are_not_blamed(pipeline: Pipeline) -> None:
@@ -311,7 +311,7 @@ def test_a_letter_of_a_log_that_ended_still_counts_and_is_missed(lake: Lake) -> 
 
     assert (holds.findings, holds.counts.dead_letters) == ((), 2)
     assert [finding.text for finding in broken.findings] == [
-        "orders-0: batches of several logs read 2 bad records, 1 letters count"
+        "orders-0: batches of several topic incarnations read 2 bad records, 1 dead letter exist"
     ]
 
 
@@ -411,17 +411,17 @@ AT_5 = state_of(epoch=5, offsets=(100,))
         ),
         pytest.param(
             step_of(keys.INGEST, AT_5, state_of(6, (160,)), moved(100, 150)),
-            [("I3", "the rows end at 150, the state says 160")],
+            [("I3", "the rows end at 150, the state at 160")],
             id="a state runs ahead of its rows",
         ),
         pytest.param(
             step_of(keys.INGEST, AT_5, state_of(7, (150,)), moved(100, 150)),
-            [("I2", "takes the epoch from 5 to 7")],
+            [("I2", "changes the epoch from 5 to 7")],
             id="an epoch is left out",
         ),
         pytest.param(
             step_of(keys.INGEST, AT_5, None, moved(100, 150)),
-            [("I4", "publishes rows without the offsets")],
+            [("I4", "publishes rows without advancing offsets")],
             id="rows move without offsets",
         ),
         pytest.param(
@@ -429,13 +429,13 @@ AT_5 = state_of(epoch=5, offsets=(100,))
         ),
         pytest.param(
             step_of(keys.GAP, AT_5, state_of(9, (150,)), {}),
-            [("I3", "[100, 150) is lost and not recorded")],
+            [("I3", "[100, 150) is lost but not recorded")],
             id="a gap that does not say what it lost",
         ),
         pytest.param(step_of(keys.CARRY, AT_5, AT_5, {}), [], id="a carry repeats the state"),
         pytest.param(
             step_of(keys.CARRY, AT_5, state_of(6, (100,)), {}),
-            [("I2", "takes the epoch from 5 to 6")],
+            [("I2", "changes the epoch from 5 to 6")],
             id="a carry raises the epoch",
         ),
         pytest.param(
@@ -448,12 +448,15 @@ AT_5 = state_of(epoch=5, offsets=(100,))
         ),
         pytest.param(
             step_of(keys.BOOTSTRAP, AT_5, state_of(6, (0,)), {}),
-            [("I2", "begins the stream a second time"), ("I3", "starts over at 0, 100 was read")],
+            [
+                ("I2", "begins the stream a second time"),
+                ("I3", "starts over at 0 below the read offset 100"),
+            ],
             id="a stream begins twice",
         ),
         pytest.param(
             step_of("replay", AT_5, state_of(5, (100,)), moved(10, 20)),
-            [("I4", "carries a state, which its kind must not")],
+            [("I4", "has a state, which its kind must not have")],
             id="a replay moves the state",
         ),
     ],
@@ -540,12 +543,12 @@ def claim_of(read: int, written: int, quarantined: int, counts: tuple[int, int])
         ),
         pytest.param(
             claim_of(10, 8, 2, (10, 9)),
-            ["wrote 8 rows, the table holds 9", "quarantined 2 records, 1 letters count"],
+            ["wrote 8 rows, the table has 9", "quarantined 2 records, 1 dead letter exist"],
             id="a letter is claimed that does not count",
         ),
         pytest.param(
             claim_of(10, 9, 1, (9, 9)),
-            ["orders-0: the ledger says 9 read and 9 good, Kafka delivers 10"],
+            ["orders-0: the ledger has 9 read and 9 good records, Kafka delivers 10"],
             id="a partition's own counts are wrong",
         ),
     ],
@@ -554,7 +557,11 @@ def test_what_a_batch_says_of_itself_is_counted_again(
     claim: BatchClaim, problems: list[str]
 ) -> None:
     tally = Tally()
-    tally.rows[0][TOPIC, 0], tally.letters[0][TOPIC, 0], tally.delivered[0][TOPIC, 0] = 9, 1, 10
+    tally.rows[0][TOPIC, 0], tally.dead_letters[0][TOPIC, 0], tally.delivered[0][TOPIC, 0] = (
+        9,
+        1,
+        10,
+    )
 
     texts = [finding.text for finding in judge_batches([claim], tally)]
 

@@ -60,13 +60,13 @@ def test_rows_that_left_before_kafka_forgot_them_still_add_up(pipeline: Pipeline
 @pytest.mark.parametrize(
     ("taken", "listed", "told", "words"),
     [
-        ((3,), (3, 4), {"rows-deleted": "1"}, "says 1 rows, lists 2 of them and took 1"),
-        ((3,), (4,), {}, "gone on purpose, and there all the same: orders-0@4"),
+        ((3,), (3, 4), {"rows-deleted": "1"}, "claims 1 rows, lists 2 of them and removed 1"),
+        ((3,), (4,), {}, "deleted on purpose but still there: orders-0@4"),
         ((3,), (4,), {}, "missing (1 of them skipped): orders-0@3"),
         ((3, 4), (3,), {}, "missing (1 of them skipped): orders-0@4"),
-        ((3,), (3,), {"rows-deleted": "2"}, "says 2 rows, lists 1 of them and took 1"),
+        ((3,), (3,), {"rows-deleted": "2"}, "claims 2 rows, lists 1 of them and removed 1"),
         ((3,), (30,), {}, "in no published range: orders-0@30"),
-        ((3,), (3,), {"by": ""}, "does not say who wanted it"),
+        ((3,), (3,), {"by": ""}, "has no author or no reason"),
         ((3,), (3,), {"state.orders": '{"v":1}'}, "state"),
     ],
 )

@@ -119,7 +119,7 @@ def test_more_batches_never_cost_less_and_never_more_than_in_proportion(
 @pytest.mark.parametrize(
     ("points", "why"),
     [
-        pytest.param([(i, 1.0) for i in range(9)], "9 measured batches", id="too few"),
+        pytest.param([(i, 1.0) for i in range(9)], "9 batches measured, 10 needed", id="too few"),
         pytest.param([(500, 1.0)] * 40, "same number of records", id="all of one size"),
         pytest.param(
             [(1000 + i % 3, 1.0 + i % 7) for i in range(40)], "range is wide", id="scattered"
@@ -150,7 +150,10 @@ def test_only_wholly_measured_batches_are_fitted_and_the_others_are_told() -> No
 
     assert choose_points(batches) == [(10, 5.0)]
     assert choose_points(batches[:2]) == [(10, 1.0)]
-    assert [line[:6] for line in describe_unmeasured(batches)] == ["1 of 3", "Spark'"]
+    assert [line.split(":")[0] for line in describe_unmeasured(batches)] == [
+        "CPU time of 1 of 3 batches",
+        "Spark's CPU time of 1 of 3 batches",
+    ]
 
 
 def test_money_is_split_by_what_it_is_paid_for() -> None:

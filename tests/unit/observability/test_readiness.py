@@ -13,9 +13,9 @@ from frazil.observability.dead_letter_report import DeadLetterReport
 from frazil.observability.freshness import FreshnessReport
 from frazil.observability.readiness import ReadinessCheck, Scorecard, judge_readiness
 from frazil.observability.readiness_facts import (
-    Access,
+    Authentication,
     ReadinessFacts,
-    Surroundings,
+    TableChecks,
     describe_catalog,
     describe_kafka,
     describe_registry,
@@ -56,14 +56,14 @@ FAILED = DRILL.model_copy(
 GOOD = ReadinessFacts(
     stream=make_stream(quality={"suite": "orders"}),
     freshness=FRESH,
-    access=(Access("Kafka by SASL_SSL (PLAIN)", is_known=True),),
+    authentication=(Authentication("Kafka by SASL_SSL (PLAIN)", identifies_client=True),),
     is_compacted=False,
     rollback_hours=24,
     expire_hours=72,
     table=TableReport(table="demo.orders", files=10, small_files=2),
-    letters=DeadLetterReport(stream="orders", table="t", open=0, resolved=3, groups=()),
+    dead_letters=DeadLetterReport(stream="orders", table="t", open=0, resolved=3, groups=()),
     drills={"replay": DRILL},
-    around=Surroundings(),
+    checks=TableChecks(),
 )
 
 
@@ -83,11 +83,13 @@ def test_a_good_stream_has_only_good_lines_with_evidence() -> None:
     assert len(lines) == 14
 
 
-OPEN = replace(GOOD, access=(*GOOD.access, describe_catalog({"uri": "http://c:8181"})))
+OPEN = replace(
+    GOOD, authentication=(*GOOD.authentication, describe_catalog({"uri": "http://c:8181"}))
+)
 
 
-def stands(**around: object) -> ReadinessFacts:
-    return replace(GOOD, around=replace(GOOD.around, **around))  # type: ignore[arg-type]
+def stands(**checks: object) -> ReadinessFacts:
+    return replace(GOOD, checks=replace(GOOD.around, **checks))  # type: ignore[arg-type]
 
 
 LETTERS = DeadLetterReport(stream="orders", table="t", open=4, resolved=0, groups=())
@@ -96,27 +98,27 @@ LETTERS = DeadLetterReport(stream="orders", table="t", open=4, resolved=0, group
 @pytest.mark.parametrize(
     ("facts", "name", "mark", "words"),
     [
-        (keeps(71 * 3600), "retention", "fail", "the worst outage is 72 h"),
+        (keeps(71 * 3600), "retention", "fail", "longest outage to survive: 72 h"),
         (keeps(600), "alerts", "fail", "fails after"),
         (keeps(23 * 3600), "rollback", "warn", "may no longer have all of it"),
-        (replace(GOOD, rollback_hours=0), "rollback", "warn", "0 h are to be rolled back"),
-        (replace(GOOD, is_compacted=True), "replay", "warn", "has compaction"),
+        (replace(GOOD, rollback_hours=0), "rollback", "warn", "possible for 0 h"),
+        (replace(GOOD, is_compacted=True), "replay", "warn", "orders: compacted"),
         (replace(GOOD, stream=make_stream()), "expectations", "warn", "suite none"),
-        (replace(GOOD, letters=LETTERS), "dead letters", "warn", "4 wait"),
-        (stands(foreign_snapshots=3), "other writers", "warn", "3 snapshots by others"),
+        (replace(GOOD, dead_letters=LETTERS), "dead letters", "warn", "4 open"),
+        (stands(foreign_snapshots=3), "other writers", "warn", "3 snapshots of other writers"),
         (stands(layout=("sort_by is id",)), "layout", "warn", "sort_by is id"),
-        (stands(kept_hours=23), "rollback", "warn", "24 h are to be rolled back; snapshots of 23"),
+        (stands(kept_hours=23), "rollback", "warn", "present: 23 h"),
         (
-            replace(GOOD, put_aside=("add_column city: string",)),
+            replace(GOOD, pending_changes=("add_column city: string",)),
             "schema decisions",
             "warn",
-            "add_column city: string waits for an answer",
+            "pending: add_column city: string",
         ),
         (
-            replace(GOOD, unnamed=("zip", "place.at")),
+            replace(GOOD, unmapped_fields=("zip", "place.at")),
             "fields",
             "warn",
-            "zip, place.at of the newest batch has no column",
+            "without a column in the newest batch: zip, place.at",
         ),
         (
             replace(GOOD, stream=make_stream(schema={"other": "auto"})),
@@ -137,7 +139,7 @@ LETTERS = DeadLetterReport(stream="orders", table="t", open=4, resolved=0, group
             "fail",
             "2026-01-30: catalog_down: failed",
         ),
-        (OPEN, "authentication", "warn", "asked is Kafka by SASL_SSL (PLAIN); the catalog"),
+        (OPEN, "authentication", "warn", "Kafka: SASL_SSL (PLAIN); catalog"),
         (
             replace(
                 GOOD,
@@ -181,7 +183,7 @@ def test_only_a_red_line_makes_a_stream_unready() -> None:
 
     card = Scorecard(stream="orders", outage_hours=72, lines=yellow)
     assert card.ready
-    assert "13 of 14 lines are good" in card.text
+    assert "13 of 14 checks ok" in card.text
     assert "Next: set credentials in the connections" in card.text
     assert not Scorecard(stream="orders", outage_hours=72, lines=red).ready
 
@@ -230,8 +232,10 @@ def test_what_somebody_else_expired_shortens_the_way_back(lake: Lake) -> None:
         (describe_registry({"url": "https://u:p@r"}), True),
         (describe_registry({"url": "https://r", "bearer.auth.token": "t"}), True),
     ],
-    ids=lambda value: value.text if isinstance(value, Access) else "",
+    ids=lambda value: value.text if isinstance(value, Authentication) else "",
 )
-def test_who_asks_is_known_where_the_connection_says_so(access: Access, *, is_known: bool) -> None:
-    assert access.is_known == is_known
-    assert is_known == ("as anybody" not in access.text)
+def test_who_asks_is_known_where_the_connection_says_so(
+    access: Authentication, *, is_known: bool
+) -> None:
+    assert access.identifies_client == is_known
+    assert is_known == ("no authentication" not in access.text)
