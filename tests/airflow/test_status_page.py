@@ -100,7 +100,7 @@ def test_a_streams_page_tells_its_events_offsets_and_cost(
     ranges = "orders-0 [3, 4), orders-1 [2, 4)"
     assert found["Snapshots"].rows[0][:5] == (str(newest), "ingest", 2, ranges, 3)
     assert found["Cost"].rows[0][1:3] == (2, 8)
-    assert found["Dead letters"].note == "no dead letter of orders counts; 0 were brought back"
+    assert found["Dead letters"].note == "No open dead letters in orders, 0 restored."
     assert f"orders-0@3: snapshot {newest}" in found["Offset"].note
     page = render_stream("orders", found, now)
     assert f"<td>{ranges}</td>" in page

@@ -102,7 +102,7 @@ def test_a_stream_that_fails_has_an_instance_of_its_own_that_says_why(
     assert [each["state"] for each in (unready, late)] == ["failed", "failed"]
     assert "raise retention.ms" in read_log(airflow, unready)
     told = read_log(airflow, late)
-    assert "5 offsets wait" in told
+    assert "5 unread offsets" in told
     assert f"unpause DAG ingest__{lab.stream}" in told
 
 

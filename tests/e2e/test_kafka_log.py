@@ -92,4 +92,4 @@ def test_a_hanging_transaction_is_seen_behind_one_that_was_aborted(lab: Lab, log
     assert isinstance(answer, list)
     assert answer[0]["lag"] == 2
     assert answer[0]["freshness"]["stream_clock_seconds"] is None
-    assert "1 offsets wait behind open transactions" in answer[0]["freshness"]["text"]
+    assert "1 offset in open transactions" in answer[0]["freshness"]["text"]

@@ -49,7 +49,7 @@ def test_the_form_shows_first_and_brings_letters_back_once(
         assert (real, count_letters(lab)) == (DONE, (1, 6))
     status, page = airflow.read_page(f"streams/{lab.stream}")
     assert (status, "required_missing" in page, "malformed_json" in page) == (200, True, True)
-    assert "1 dead letters count, 6 were brought back" in page
+    assert "1 open dead letter, 6 restored." in page
     wrong = fill_in(airflow, stream="no_such_stream", dry_run=False)
 
     assert wrong == {"check_parameters": "failed", "redrive": "upstream_failed"}

@@ -54,7 +54,7 @@ def test_everything_goes_on_after_an_adoption(legacy: Legacy) -> None:
     assert not report.findings, report.findings
     audit = lab.frazil("audit", lab.stream)
     assert audit.code == 0, audit.out + audit.err
-    assert "40 rows came with the table" in audit.out.replace("\n", " ")
+    assert "40 adopted rows not checked" in audit.out.replace("\n", " ")
     for question in ("status", "snapshots", "dead-letters"):
         assert lab.frazil(question, lab.stream).code == 0
 
@@ -211,7 +211,7 @@ def test_rows_that_others_add_after_the_adoption_are_found(legacy: Legacy) -> No
 
     texts = [finding["text"] for finding in json.loads(audit.out)["findings"]]
     assert texts == [
-        "41 rows have no coordinate or one below the adoption; 40 rows came with the table"
+        "rows that have no coordinates or are below the adoption: 41; rows of the adopted table: 40"
     ]
 
 

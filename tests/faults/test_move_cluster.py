@@ -302,5 +302,8 @@ def test_d6_both_audits_see_a_row_that_is_missing_where_both_clusters_had_its_of
 
     own = pair.frazil("audit", lab.stream)
     report = pair.judge()
-    assert (own.code, "batches of several logs wrote" in own.out + own.err) == (1, True)
+    assert (own.code, "batches of several topic incarnations wrote" in own.out + own.err) == (
+        1,
+        True,
+    )
     assert "E1" in report.found()

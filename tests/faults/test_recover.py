@@ -227,7 +227,7 @@ def test_what_kafka_no_longer_holds_stops_the_rollback_unless_somebody_gives_it_
     assert broker_lake.places() == {0: [*range(5), *range(8, 15)], 1: list(range(15))}
     audit_both(broker_lake)
     told = audit_stream(broker_lake.work).facts_line
-    assert "1 recorded gaps of 3 lost offsets; 1 rewinds" in told
+    assert "1 recorded gap (3 lost offsets); 1 rollback" in told
 
 
 def test_nobody_gives_up_more_than_was_shown(broker_lake: BrokerLake, heads: list[int]) -> None:

@@ -155,10 +155,10 @@ SLOW = tuple(
 STOPPED = (
     ("10:00", Day.records, "green", "up_to_date", "within its limits"),
     ("10:02", Day.records, "green", "up_to_date", "within its limits"),
-    ("10:04", Day.records, "warned", "not_planned", "see that DAG ingest__"),
-    ("10:09", None, "warned", "not_planned", "6 offsets wait"),
-    ("10:11", None, "red", "not_planned", "that the scheduler runs"),
-    ("11:00", None, "red", "not_planned", "6 offsets wait, the oldest for 1 h"),
+    ("10:04", Day.records, "warned", "not_planned", "check that DAG ingest__"),
+    ("10:09", None, "warned", "not_planned", "6 unread offsets"),
+    ("10:11", None, "red", "not_planned", "the scheduler is running"),
+    ("11:00", None, "red", "not_planned", "6 unread offsets, the oldest for 1 h"),
     ("11:01", Day.ingest, "green", "up_to_date", "up to date"),
     ("11:30", None, "green", "idle", "idle"),
 )
@@ -168,7 +168,7 @@ PAUSED = (
     ("10:00", Day.records, "green", "up_to_date", "within its limits"),
     ("10:04", None, "warned", "paused", "unpause DAG ingest__"),
     ("10:11", None, "red", "paused", "unpause DAG ingest__"),
-    ("11:00", Day.goes_on, "red", "not_planned", "that the scheduler runs"),
+    ("11:00", Day.goes_on, "red", "not_planned", "the scheduler is running"),
     ("11:01", Day.ingest, "green", "up_to_date", "up to date"),
     ("11:02", Day.pauses, "green", "up_to_date", "up to date"),
 )
@@ -176,14 +176,14 @@ PAUSED = (
 DIED = (
     ("10:00", Day.records, "green", "up_to_date", "within its limits"),
     ("10:01", Day.dies, "green", "running", "running"),
-    ("10:04", None, "warned", "running", "see the task `stage` of DAG ingest__"),
-    ("10:11", None, "red", "running", "see the task `stage` of DAG ingest__"),
-    ("10:32", None, "red", "not_planned", "that its runs succeed"),
+    ("10:04", None, "warned", "running", "check the task `stage` of DAG ingest__"),
+    ("10:11", None, "red", "running", "check the task `stage` of DAG ingest__"),
+    ("10:32", None, "red", "not_planned", "its runs succeed"),
     ("10:33", Day.ingest, "green", "up_to_date", "up to date"),
 )
 
 RETENTION = (
-    ("10:00", Day.records, "green", "up_to_date", "Kafka may delete"),
+    ("10:00", Day.records, "green", "up_to_date", "Kafka may delete unread records"),
     ("10:29", None, "green", "up_to_date", "in 1 h 4"),
     ("10:32", None, "warned", "up_to_date", "raise the topic's retention"),
     ("10:33", Day.retention_takes, "red", "source_error", "accept-gap"),
@@ -195,7 +195,7 @@ OUTAGE = (
     ("10:00", Day.records, "green", "up_to_date", "within its limits"),
     ("10:01", Day.catalog_goes, "again", "catalog_down", "catalog down"),
     ("10:10", Day.records, "again", "catalog_down", "catalog down"),
-    ("10:11", Day.catalog_comes, "red", "not_planned", "4 offsets wait"),
+    ("10:11", Day.catalog_comes, "red", "not_planned", "4 unread offsets"),
     ("10:12", Day.ingest, "green", "up_to_date", "up to date"),
 )
 

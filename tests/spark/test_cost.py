@@ -31,7 +31,7 @@ def test_real_batches_have_a_measured_cost_by_day(lab: Lab) -> None:
     assert sum(day["requests"] for day in days) > 20
     assert cast("Mapping[str, float]", days[-1]["money"])["cpu"] > 0
     assert [told["factor"] for told in report["what_if"]] == [2, 0.5]
-    assert "2 measured batches" in str(cast("Mapping[str, object]", report["fit"])["why"])
+    assert "2 batches measured" in str(cast("Mapping[str, object]", report["fit"])["why"])
     events = cast(
         "list[Mapping[str, Mapping[str, int]]]",
         lab.frazil("timeline", "--stream", lab.stream, "--json").json,

@@ -56,7 +56,7 @@ FAILED = DRILL.model_copy(
 GOOD = ReadinessFacts(
     stream=make_stream(quality={"suite": "orders"}),
     freshness=FRESH,
-    authentication=(Authentication("Kafka by SASL_SSL (PLAIN)", identifies_client=True),),
+    authentication=(Authentication("Kafka: SASL_SSL (PLAIN)", identifies_client=True),),
     is_compacted=False,
     rollback_hours=24,
     expire_hours=72,
@@ -89,7 +89,7 @@ OPEN = replace(
 
 
 def stands(**checks: object) -> ReadinessFacts:
-    return replace(GOOD, checks=replace(GOOD.around, **checks))  # type: ignore[arg-type]
+    return replace(GOOD, checks=replace(GOOD.checks, **checks))  # type: ignore[arg-type]
 
 
 LETTERS = DeadLetterReport(stream="orders", table="t", open=4, resolved=0, groups=())
@@ -100,7 +100,7 @@ LETTERS = DeadLetterReport(stream="orders", table="t", open=4, resolved=0, group
     [
         (keeps(71 * 3600), "retention", "fail", "longest outage to survive: 72 h"),
         (keeps(600), "alerts", "fail", "fails after"),
-        (keeps(23 * 3600), "rollback", "warn", "may no longer have all of it"),
+        (keeps(23 * 3600), "rollback", "warn", "may not have all records of it"),
         (replace(GOOD, rollback_hours=0), "rollback", "warn", "possible for 0 h"),
         (replace(GOOD, is_compacted=True), "replay", "warn", "orders: compacted"),
         (replace(GOOD, stream=make_stream()), "expectations", "warn", "suite none"),
@@ -174,7 +174,7 @@ def test_what_could_not_be_asked_is_not_called_kept() -> None:
 
     line = judge(replace(GOOD, freshness=unknown))["retention"]
 
-    assert (line.mark, line.evidence.partition(":")[0]) == ("fail", "not known")
+    assert (line.mark, line.evidence.partition(":")[0]) == ("fail", "unknown")
 
 
 def test_only_a_red_line_makes_a_stream_unready() -> None:
@@ -193,7 +193,7 @@ def test_each_difference_of_the_layout_is_a_line_of_its_own() -> None:
 
     told = [line.evidence for line in judge_readiness(both, 72) if line.name == "layout"]
 
-    assert told == list(both.around.layout)
+    assert told == list(both.checks.layout)
 
 
 @pytest.mark.parametrize("hours", [24, 25, None], ids=["just", "more", "all"])
