@@ -35,7 +35,7 @@ def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # Where Go is missing no compose file can be loaded; CI has it, so there it is a failure.
         (pytest.fail if os.environ.get("CI") else pytest.skip)(GO_MISSING)  # no Go, no loader
     program = tmp_path_factory.mktemp("go") / "composeloader"
-    module = PROJECT / "tests/unit/compose_loader"
+    module = PROJECT / "tests/project/compose_loader"
     subprocess.run(["go", "build", "-o", program, "."], cwd=module, check=True)
     return program
 
