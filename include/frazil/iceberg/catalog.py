@@ -1,4 +1,4 @@
-"""Iceberg tables through PyIceberg: load, create, history. Library errors become ours here."""
+"""Iceberg tables through PyIceberg: load, create, read history, and translate library errors."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,16 +36,16 @@ TABLE_DEFAULTS: Mapping[str, str] = {
 """Properties of new tables; a stream file may override all but the format version."""
 
 HOT_DICTIONARY: Mapping[str, str] = {"write.parquet.dict-size-bytes": "32768"}
-"""For batches: dictionaries are the dearest part of writing Parquet; compaction has the time."""
+"""For batches: dictionaries are the costliest part of writing Parquet; compaction uses more."""
 
 COUNTED_FILES = "frazil.iceberg.file_io.CountedFileIO"
-"""File access by PyArrow, counting: PyIceberg's own choice for all but Azure's schemes, where it
-prefers `adlfs` if that is installed. A connection's own `py-io-impl` comes first, uncounted."""
+"""File access by PyArrow that counts requests. PyIceberg would choose PyArrow too, except for
+Azure's schemes if `adlfs` is installed. A connection's own `py-io-impl` wins and is not counted."""
 
 
 @dataclass(frozen=True)
 class NewTable:
-    """What a table is created with."""
+    """Schema, layout and properties of a table to create."""
 
     schema: Schema
     spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
@@ -57,7 +57,7 @@ class TableStore:
     """One catalog's tables."""
 
     def __init__(self, preset: CatalogPreset) -> None:
-        """Keep the preset; the catalog is opened by the first use."""
+        """Store the connection's preset; the first use opens the catalog."""
         self.preset = preset
         self._catalog: Catalog | None = None
 
@@ -71,7 +71,7 @@ class TableStore:
         return self._catalog
 
     def probe(self) -> str:
-        """Ask the catalog for its namespaces and say how many there are.
+        """List the catalog's namespaces, and describe how many there are.
 
         Raises:
             CatalogUnavailableError: the catalog did not answer.
@@ -80,7 +80,7 @@ class TableStore:
             return f"{len(self.catalog.list_namespaces())} namespaces"
 
     def find(self, name: str) -> Table | None:
-        """Load a table afresh; None if there is none.
+        """Load a table; None if there is none.
 
         Raises:
             CatalogUnavailableError: the catalog did not answer.
@@ -93,7 +93,7 @@ class TableStore:
                 return None
 
     def load(self, name: str) -> Table:
-        """Load a table afresh.
+        """Load a table.
 
         Raises:
             MissingTableError: there is no such table.
@@ -104,7 +104,7 @@ class TableStore:
         return table
 
     def create(self, name: str, new: NewTable) -> Table:
-        """Create a table and its namespace; the loser of a race takes the winner's."""
+        """Create a table and its namespace; load the table if another process was faster."""
         with translated_errors(f"creating table {name} in catalog {self.preset.name}"):
             namespace = name.rpartition(".")[0]
             try:
@@ -135,14 +135,14 @@ def missing_table(store: TableStore, name: str) -> MissingTableError:
 
 
 def _lost_creation_race(error: Exception) -> bool:
-    """Recognise another process that made the same namespace first."""
+    """Return whether another process created the same namespace first."""
     return "UNIQUE constraint" in str(error) or "duplicate key" in str(error)
 
 
 def read_history(
     table: Table, name: str, load_archive: Callable[[], Archive] = lambda: EMPTY_ARCHIVE
 ) -> History:
-    """Turn a table's metadata into what the ledger's pure functions take."""
+    """Return a table's snapshots and properties as the ledger's history."""
     entries = {
         snapshot.snapshot_id: LedgerEntry(
             snapshot_id=snapshot.snapshot_id,
@@ -165,9 +165,9 @@ def read_history(
 
 
 def _is_first(snapshot: Snapshot) -> bool:
-    """Recognise the empty snapshot that Frazil began a table with.
+    """Return whether a snapshot is the bootstrap with which Frazil created the table.
 
-    The number alone would not do: upgraded tables have snapshots from before they were numbered.
+    The sequence number is not enough: tables upgraded from format 1 have unnumbered snapshots.
     """
     if snapshot.sequence_number != 1:
         return False
@@ -175,7 +175,7 @@ def _is_first(snapshot: Snapshot) -> bool:
 
 
 def snapshot_summary(summary: object) -> Mapping[str, str]:
-    """Give a snapshot's summary with `operation` among its keys."""
+    """Return a snapshot's summary as a mapping, including the key `operation`."""
     properties = getattr(summary, "additional_properties", {})
     operation = getattr(summary, "operation", None)
     return {"operation": getattr(operation, "value", ""), **properties}
@@ -183,7 +183,7 @@ def snapshot_summary(summary: object) -> Mapping[str, str]:
 
 @contextmanager
 def translated_errors(doing: str) -> Iterator[None]:
-    """Turn whatever a catalog or a storage raises into our errors, with the facts."""
+    """Translate errors of the catalog and the storage into Frazil's, with what was being done."""
     try:
         yield
     except FrazilError:
@@ -205,7 +205,7 @@ def translated_errors(doing: str) -> Iterator[None]:
 
 
 def storage_error(doing: str, error: OSError) -> FrazilError:
-    """Tell a catalog that cannot be reached from a warehouse that cannot be written."""
+    """Return the error for an unreachable catalog, or for a storage that cannot be used."""
     if "requests" in type(error).__module__:
         return CatalogUnavailableError(
             f"{doing}: {type(error).__name__}: {_first_line(error)}",
@@ -213,15 +213,15 @@ def storage_error(doing: str, error: OSError) -> FrazilError:
         )
     return StorageError(
         f"{doing}: the warehouse refused: {_first_line(error)}",
-        "free or grant space in the warehouse, then run again: the same range is planned",
+        "check space and permissions of the warehouse, then run again: the same range is planned",
     )
 
 
 def _first_line(error: Exception) -> str:
-    """Shorten a library's error; SQLAlchemy prints statements and links below the first line."""
+    """Return the first line of an error; SQLAlchemy adds statements and links below it."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
 def dead_letters_name(table: str) -> str:
-    """Name the dead-letter table of a table."""
+    """Return the name of a table's dead-letter table."""
     return table + keys.DEAD_LETTERS_SUFFIX

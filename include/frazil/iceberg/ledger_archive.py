@@ -1,8 +1,8 @@
-"""The ledger archive `frazil.ledger`: every ancestor's id, parent and summary, kept for ever.
+"""The ledger archive `frazil.ledger`: id, parent id and summary of every ancestor of main.
 
-Expiry takes snapshots away; the archive keeps what they said. Rows are idempotent by snapshot id,
-so appending the same one again changes nothing; a row that knows the parent wins over one whose
-parent others had erased.
+Snapshot expiry removes snapshots; the archive keeps their summaries for good. A snapshot that was
+appended twice counts once. Of its rows one with a parent id wins, because other writers' expiry
+may have erased parent ids in the table before another row was written.
 """
 
 import json
@@ -32,7 +32,7 @@ SCHEMA = Schema(
 
 
 RETAINED = SnapshotRetention(count=100, age_ms=15 * 60_000)
-"""Of the archive's own snapshots: its rows are never taken away, and all streams append to it."""
+"""Retention of the archive's own snapshots; its rows are never deleted, all streams append."""
 
 
 _ARROW = pa.schema(
@@ -48,7 +48,7 @@ _ARROW = pa.schema(
 
 
 def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
-    """Read what the archive holds of a table name, this table and earlier ones apart."""
+    """Return the archive's rows of a table name, with earlier tables of that name separate."""
     table = store.find(keys.LEDGER_TABLE)
     if table is None:
         return Archive({})
@@ -82,10 +82,10 @@ def _streams_of(summary: dict[str, str]) -> set[str]:
 
 
 def archive_new_entries(store: TableStore, history: History) -> int:
-    """Archive main's newest entries down to the last one that was archived by its own publish.
+    """Archive main's entries down to the last batch or marker below the head; return their number.
 
-    Cheap enough for every publish: it reads no archive. What a crash left out is added by
-    `archive_all_entries` before anything is expired.
+    It does not read the archive, so that every publish can afford it. Entries that a crash left out
+    are added by `archive_all_entries` before snapshots expire.
     """
     fresh: list[LedgerEntry] = []
     for entry in walk_ancestors(history, beyond_metadata=False):
@@ -98,7 +98,7 @@ def archive_new_entries(store: TableStore, history: History) -> int:
 
 
 def archive_all_entries(store: TableStore, history: History) -> int:
-    """Archive every ancestor of main that the archive does not hold yet."""
+    """Archive the ancestors of main that the archive does not have; return their number."""
     entries = [*walk_ancestors(history, beyond_metadata=False)]
     known = find_archived(store, history)
     missing = [entry for entry in entries if entry.snapshot_id not in known]
@@ -107,18 +107,18 @@ def archive_all_entries(store: TableStore, history: History) -> int:
 
 
 def find_archived(store: TableStore, history: History) -> frozenset[int]:
-    """Find which of the snapshots that the metadata holds are in the archive.
+    """Return the ids of the table's current snapshots that are in the archive.
 
-    It looks no further back than to the oldest of them: the archive keeps everything for ever.
+    Only rows since the oldest of these snapshots are read, because the archive grows for good.
     """
     table = store.find(keys.LEDGER_TABLE)
     if table is None or not history.entries:
         return frozenset()
     oldest = _instant(min(entry.committed_at_ms for entry in history.entries.values()))
     of_table = f"table_name = '{history.table}' and table_uuid = '{history.table_uuid}'"
-    wanted = f"{of_table} and committed_at >= '{oldest.isoformat()}'"
+    condition = f"{of_table} and committed_at >= '{oldest.isoformat()}'"
     with translated_errors(f"reading the ledger archive of {history.table}"):
-        rows = table.scan(wanted, selected_fields=("snapshot_id",)).to_arrow()
+        rows = table.scan(condition, selected_fields=("snapshot_id",)).to_arrow()
     return frozenset(rows["snapshot_id"].to_pylist()) & frozenset(history.entries)
 
 
@@ -127,7 +127,7 @@ def _instant(at_ms: int) -> datetime:
 
 
 def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry]) -> None:
-    """Append rows; a repetition is harmless, rows count once by snapshot id."""
+    """Append entries; a repetition is harmless, as a snapshot id counts once."""
     rows = [
         {
             "table_uuid": history.table_uuid,

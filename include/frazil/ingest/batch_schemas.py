@@ -104,7 +104,7 @@ def add_unknown_schemas(
 
     Raises:
         UnknownSchemaIdError: the registry does not have one; the batch waits.
-        RegistryUnavailableError, SchemaMisfitError: likewise.
+        RegistryUnavailableError, SchemaMisfitError: the batch waits.
     """
     ranges = ", ".join(
         f"{topic}-{partition} [{start}, {end})"

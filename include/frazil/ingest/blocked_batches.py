@@ -1,4 +1,4 @@
-"""The record of a blocked batch: what failed, and what lets the stream go on.
+"""The record of a blocked batch: what failed, and what unblocks the stream.
 
 Protocol.md, CHECK.
 """
@@ -18,7 +18,7 @@ from frazil.workspace import Workspace
 
 
 class Waiver(MessagePart):
-    """Who lets a blocked batch pass, and why."""
+    """A person's permission to publish a blocked batch, with the reason."""
 
     by: str
     reason: str
@@ -26,7 +26,7 @@ class Waiver(MessagePart):
 
 
 class BlockedBatch(MessagePart):
-    """The whole plan that failed its check, the reasons, and the waiver if there is one."""
+    """The plan whose check failed, the reasons, and the waiver if there is one."""
 
     plan: BatchPlan
     error: str
@@ -37,7 +37,7 @@ class BlockedBatch(MessagePart):
 
 
 class RulesFingerprint(Report):
-    """What a blocked batch was judged with; any change opens the stream again."""
+    """Hashes of the rules a batch is judged by; if one changes, a blocked stream may plan again."""
 
     suite_hash: str
     stream_hash: str
@@ -46,7 +46,7 @@ class RulesFingerprint(Report):
 
     @classmethod
     def of(cls, plan: BatchPlan) -> Self:
-        """Take the rules that a plan was made with."""
+        """Return the rules that a plan was made with."""
         return cls(
             suite_hash=plan.suite_hash,
             stream_hash=plan.stream_hash,
@@ -56,38 +56,38 @@ class RulesFingerprint(Report):
 
 
 def read_blocked(properties: Mapping[str, str], stream: str) -> BlockedBatch | None:
-    """Read the stream's record, whether it still holds or not."""
+    """Return the stream's record, whether it still applies or not; None if there is none."""
     text = properties.get(keys.blocked_key(stream))
     return BlockedBatch.model_validate_json(text) if text else None
 
 
 def encode_blocked(blocked: BlockedBatch) -> dict[str, str]:
-    """Write the record as a table property."""
+    """Return the record as a table property."""
     return {keys.blocked_key(blocked.plan.stream): json.dumps(blocked.model_dump(mode="json"))}
 
 
-def is_standing(blocked: BlockedBatch, point: RecoveryPoint, judged: RulesFingerprint) -> bool:
-    """Say whether the record still speaks of the next batch and of today's rules."""
+def is_standing(blocked: BlockedBatch, point: RecoveryPoint, rules: RulesFingerprint) -> bool:
+    """Return whether the record applies to the next batch: same base, same rules."""
     plan = blocked.plan
     same_base = (plan.base_epoch, plan.base_batch) == (point.state.epoch, point.state.batch)
-    return same_base and judged == RulesFingerprint.of(plan)
+    return same_base and rules == RulesFingerprint.of(plan)
 
 
 def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
-    """Build the cheap, red answer of every run until something changes."""
+    """Build the error with which every run fails until the block is resolved."""
     plan = blocked.plan
     reasons = "; ".join(blocked.failures) or blocked.error
     return BatchBlockedError(
         f"stream {plan.stream}: batch {plan.batch_id} is blocked since {blocked.blocked_at}: "
         f"{reasons}; its rows wait on branch {blocked.branch} of {plan.table}",
         f"look at the rows (query {plan.table} VERSION AS OF '{blocked.branch}'), then "
-        "mend the producer's data rules (suite or stream file), or "
+        "correct the rules (suite or stream file) or the producer, or "
         f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`",
     )
 
 
 def read_rules_fingerprint(work: Workspace) -> RulesFingerprint:
-    """Read the rules as they stand now.
+    """Return the current rules of the stream file, the suite and the code.
 
     Raises:
         SuiteError: the suite cannot be read, or does not fit the columns.
@@ -100,7 +100,7 @@ def read_rules_fingerprint(work: Workspace) -> RulesFingerprint:
 
 
 def _load_suite_hash(work: Workspace) -> str:
-    """Load the suite, see that it fits the columns, and give its hash."""
+    """Load the suite, validate it against the columns, and return its hash; empty without one."""
     if work.suite_file is None:
         return ""
     suite = load_suite(work.suite_file)
@@ -109,10 +109,10 @@ def _load_suite_hash(work: Workspace) -> str:
 
 
 def require_same_rules(work: Workspace, plan: BatchPlan) -> None:
-    """See that a step works by the rules that the plan was made with.
+    """Require that the current rules are those that the plan was made with.
 
-    Each task opens the files afresh, and the snapshot is signed with the plan's hashes: a file that
-    changed in between would be judged by one rule and signed with another.
+    Each task reads the files again, and the snapshot's summary carries the plan's hashes: rows
+    judged by a file that changed in between would carry the hash of the old one.
 
     Raises:
         StageStaleError: the stream file, the suite or the transform changed since the plan.
@@ -128,5 +128,5 @@ def require_same_rules(work: Workspace, plan: BatchPlan) -> None:
         raise StageStaleError(
             f"stream {plan.stream}: {', '.join(changed)} changed since batch {plan.batch_id} was "
             "planned; nothing of it is visible",
-            "run again: the next run plans and stages by today's files",
+            "run again: the next run plans and stages with the current files",
         )

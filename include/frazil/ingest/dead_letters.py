@@ -1,8 +1,8 @@
-"""Dead letters: records that did not fit, kept whole in `<table>__dead_letters`.
+"""Dead letters: records that could not become rows, kept whole in `<table>__dead_letters`.
 
-They are published in their own table before the batch, keyed by attempt and coordinate. A letter
-counts only through the attempt that main's ancestry names (protocol.md, Dead letters), so an
-abandoned attempt leaves rows that nobody counts.
+They are published in that table before the batch, keyed by attempt and coordinate. A dead letter
+counts only if main's ancestry names its attempt (protocol.md, Dead letters), so the rows of an
+abandoned attempt have no effect.
 """
 
 from collections.abc import Mapping
@@ -48,21 +48,21 @@ def _first_snapshot(store: TableStore, name: str) -> None:
 
 
 def publish_dead_letters(store: TableStore, plan: BatchPlan, staged: Staged) -> None:
-    """Publish the staged letters of one attempt; rows that are there already stay alone.
+    """Publish the staged dead letters of one attempt, unless they are in the table already.
 
     Raises:
-        StageLostError: the letters' branch is gone and its rows are not in the table.
+        StageLostError: their branch is gone and their rows are not in the table.
     """
     if staged.dead_letters_snapshot_id is None:
         return
     name = dead_letters_name(plan.table)
     retry_commit(
         f"publishing dead letters of batch {plan.batch_id}",
-        lambda: _publish_turn(store, name, plan, staged),
+        lambda: _try_publish(store, name, plan, staged),
     )
 
 
-def _publish_turn(store: TableStore, name: str, plan: BatchPlan, staged: Staged) -> None:
+def _try_publish(store: TableStore, name: str, plan: BatchPlan, staged: Staged) -> None:
     table = store.load(name)
     if has_dead_letters(table, staged.attempt):
         return
@@ -94,8 +94,8 @@ def _publish_turn(store: TableStore, name: str, plan: BatchPlan, staged: Staged)
 
 
 def has_dead_letters(table: Table, attempt: str) -> bool:
-    """Decide by rows whether an attempt's letters are in the table: its snapshots may expire."""
-    with translated_errors("looking for dead letters"):
+    """Return whether the table has rows of an attempt; its snapshot may have expired."""
+    with translated_errors("reading dead letters"):
         scan = table.scan(
             row_filter=f"attempt = '{attempt}'", selected_fields=("attempt",), limit=1
         )
@@ -103,7 +103,7 @@ def has_dead_letters(table: Table, attempt: str) -> bool:
 
 
 def count_dead_letters(table: Table, attempts: frozenset[str]) -> int:
-    """Count the letters of these attempts."""
+    """Count the dead letters of these attempts."""
     with translated_errors("counting dead letters"):
         rows = table.scan(selected_fields=("attempt",)).to_arrow()
     return sum(1 for attempt in rows["attempt"].to_pylist() if attempt in attempts)
@@ -113,7 +113,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 Indexes = npt.NDArray[np.int64]
-"""Positions on the ancestry, `NOBODY` where there is none."""
+"""Indexes of steps on main's ancestry; `UNCLAIMED` where there is none."""
 
 
 _NESTED = ("topic", "partition", "offset", "schema_id")
@@ -124,7 +124,7 @@ _PLAIN = ("attempt", "reason", "quarantined_at", "resolved_by")
 
 @dataclass(frozen=True)
 class Resolved:
-    """Letters of one partition that a redrive brought back, of the last batches before a step."""
+    """Dead letters of one partition that a redrive restored, of batches before a step."""
 
     offsets: Offsets
     before: int
@@ -132,10 +132,10 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Resolution:
-    """What became of letters, each by its place: does it count, and which redrive took it.
+    """For each dead letter whether it is open, and the index of the redrive that restored it.
 
-    `incarnation_ends` are the steps that ended the topic's incarnation it was read from,
-    `UNCLAIMED` for the present incarnation.
+    `incarnation_ends` are the steps that ended the topic incarnation it was read from; `UNCLAIMED`
+    for the current one.
     """
 
     is_open: Flags
@@ -144,7 +144,7 @@ class Resolution:
 
 
 def list_resolved(steps: tuple[Step, ...], partition: Partition) -> dict[int, Resolved]:
-    """Give what each redrive lists of a partition, by the redrive's index."""
+    """Return the dead letters of a partition that each redrive restored, by its index."""
     indexes: dict[int | None, int] = {s.entry.snapshot_id: i for i, s in enumerate(steps)}
     return {
         index: Resolved(
@@ -159,12 +159,17 @@ def list_resolved(steps: tuple[Step, ...], partition: Partition) -> dict[int, Re
 def resolve_dead_letters(
     offsets: Offsets, indexes: Indexes, spans: Spans, taken: Mapping[int, Resolved]
 ) -> Resolution:
-    """Decide which letters of one partition count (protocol.md, Dead letters).
+    """Return which dead letters of one partition are open (protocol.md, Dead letters).
 
-    A letter counts if its attempt is the last of its log that covers its coordinate, and no redrive
-    above it lists that coordinate. Where two logs have a letter there, a redrive says which one it
-    took. `offsets` ascend; `indexes` are their attempts' positions on the ancestry, `taken` what
-    each redrive lists of the partition, by its position.
+    A dead letter is open if its attempt is the last of its topic incarnation that covers its
+    coordinate, and no later redrive lists that coordinate. If two incarnations have a dead letter
+    there, the redrive's bound tells which one it restored.
+
+    Args:
+        offsets: offsets of the dead letters, ascending.
+        indexes: the index of each one's attempt on main's ancestry.
+        spans: what the stream's steps published of the partition.
+        taken: what each redrive restored of the partition, by its index.
     """
     is_last = np.zeros(len(offsets), dtype=np.bool_)
     for own in spans.incarnations:
@@ -191,10 +196,10 @@ def select_open(
     attempts: Mapping[int, str],
     taken: Mapping[int, Resolved],
 ) -> tuple[Offsets, Offsets]:
-    """Select the letters of a partition that count, and those that a redrive brought back.
+    """Return the offsets of a partition's open dead letters, and of those a redrive restored.
 
-    `letters` maps an attempt to its letters, `attempts` a batch's index to the attempt that main's
-    ancestry names, `taken` a redrive's index to what it lists.
+    `letters` maps an attempt to its dead letters, `attempts` a batch's index to the attempt that
+    main's ancestry names, `taken` a redrive's index to what it restored.
     """
     by_attempt = {attempt: index for index, attempt in attempts.items()}
     known = {name: offsets for name, offsets in letters.items() if name in by_attempt}
@@ -212,7 +217,7 @@ def select_open(
 
 @dataclass(frozen=True)
 class DeadLetterIndex:
-    """The letters of one stream, one row each, by partition and offset, and what became of them.
+    """The dead letters of one stream, sorted by partition and offset, and their resolution.
 
     Columns of `rows`: `topic`, `partition`, `offset`, `schema_id`, `attempt`, `reason`,
     `quarantined_at`, `resolved_by`.
@@ -222,17 +227,17 @@ class DeadLetterIndex:
     resolution: Resolution
 
     def with_steps(self, steps: tuple[Step, ...]) -> "DeadLetterIndex":
-        """Judge the same letters by another look at main's ancestry."""
+        """Return the same dead letters resolved by other steps of main's ancestry."""
         return replace(self, resolution=_judge_rows(self.rows, steps))
 
 
 def read_dead_letter_index(
     table: Table | None, stream: str, steps: tuple[Step, ...]
 ) -> DeadLetterIndex:
-    """Read a stream's letters without their values, and judge them by main's ancestry.
+    """Read a stream's dead letters without their values, and resolve them by main's ancestry.
 
     Raises:
-        CatalogUnavailableError, StorageError: the letters cannot be read.
+        CatalogUnavailableError, StorageError: the dead letters cannot be read.
     """
     rows = _sort_rows(_read_rows(table, stream))
     return DeadLetterIndex(rows, _judge_rows(rows, steps))
@@ -242,7 +247,7 @@ def _read_rows(table: Table | None, stream: str) -> pa.Table:
     if table is None:
         return pa.table({name: pa.array([], _TYPES[name]) for name in (*_NESTED, *_PLAIN)})
     nested = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _NESTED)
-    with translated_errors(f"reading the letters of {'.'.join(table.name())}"):
+    with translated_errors(f"reading the dead letters of {'.'.join(table.name())}"):
         fields = (*nested, *_PLAIN)
         scan = table.scan(row_filter=f"stream = '{stream}'", selected_fields=fields)
         found = scan.to_arrow()
@@ -296,7 +301,7 @@ def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
 
 
 def _flag_gone(rows: pa.Table, steps: tuple[Step, ...]) -> Flags:
-    """Flag the letters that an erasure lists, though they may not have left their table yet."""
+    """Flag the dead letters that an erasure lists, even if their rows are still in the table."""
     flags = np.zeros(len(rows), dtype=np.bool_)
     listed = join_dead_letters(step.deleted_dead_letters for step in steps)
     if not listed:
@@ -313,7 +318,7 @@ def _flag_gone(rows: pa.Table, steps: tuple[Step, ...]) -> Flags:
 
 
 def list_slices(rows: pa.Table) -> list[tuple[Partition, int, int]]:
-    """List where each partition begins and ends in rows that are sorted by partition."""
+    """Return each partition's first and last row index in rows sorted by partition."""
     if not len(rows):
         return []
     topics = rows["topic"].combine_chunks().dictionary_encode()
@@ -328,7 +333,7 @@ def list_slices(rows: pa.Table) -> list[tuple[Partition, int, int]]:
 
 
 def group_dead_letters(rows: pa.Table) -> dict[str, Coordinates]:
-    """Group letters, sorted by partition and offset, by their attempt."""
+    """Group dead letters, sorted by partition and offset, by attempt."""
     grouped: dict[str, Coordinates] = {}
     for attempt in pc.unique(rows["attempt"]).to_pylist():
         own = rows.filter(pc.equal(rows["attempt"], attempt))

@@ -1,4 +1,4 @@
-"""How many bad records a batch may hold, by tolerance (features A11)."""
+"""How many bad records a batch may have, by the stream's `errors.tolerance` (features A11)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,14 +23,14 @@ class BadRecords:
 
 @dataclass(frozen=True)
 class Disposal:
-    """What becomes of the bad records: to dead letters, or skipped and counted."""
+    """How many bad records become dead letters, and how many are only counted."""
 
     quarantined: int
     skipped: int
 
 
 def explain_excess(errors: Errors, records: BadRecords) -> str | None:
-    """Say why these bad records stop the batch; None if they do not."""
+    """Return why the bad records stop the batch; None if they do not."""
     # Records that schema review quarantined are not errors.
     bad, read = records.bad - records.put_aside, records.read - records.put_aside
     share = f"{bad} of {read} records are bad"
@@ -50,7 +50,7 @@ def explain_excess(errors: Errors, records: BadRecords) -> str | None:
 
 
 def dispose(errors: Errors, records: BadRecords) -> Disposal:
-    """Decide where the bad records go once the batch may pass."""
+    """Return what happens to the bad records of a batch that passes."""
     if errors.tolerance == "quarantine":
         return Disposal(quarantined=records.bad, skipped=0)
     return Disposal(quarantined=0, skipped=records.bad)

@@ -1,4 +1,4 @@
-"""Which batches Spark's Python workers may write themselves, and how."""
+"""The fast path: which batches Spark's Python workers write themselves, and how."""
 
 import base64
 import json
@@ -46,11 +46,11 @@ MIN_RECORDS_VARIABLE = "FRAZIL_DIRECT_MIN_RECORDS"
 
 
 MIN_RECORDS = 500_000
-"""Below that a worker's start costs more than it saves."""
+"""In smaller batches a worker's start costs more than it saves."""
 
 
 MOST_FILES = 100
-"""Of the smallest batch that they write; compaction merges them."""
+"""The most files of the smallest batch on the fast path; compaction merges them."""
 
 
 _TEMPORAL = frozenset({"date", "timestamp", "timestamptz"})
@@ -63,7 +63,7 @@ _MAX_PRECISION = 18
 
 
 _PLAIN_FOLDER = re.compile(r"file://[\w./+=-]+", re.ASCII)
-"""Paths that no library unquotes, splits or refuses."""
+"""Paths that every library reads the same way, without quoting."""
 
 
 _PARQUET_PROPERTIES = frozenset(
@@ -86,7 +86,7 @@ _UNKNOWN_PROPERTIES = (
 
 
 _ZSTD_LEVEL = 3
-"""That of Iceberg's Java writer; PyArrow's own would be 1."""
+"""The level of Iceberg's Java writer; PyArrow's default is 1."""
 
 
 def plan_fast_path(
@@ -97,10 +97,10 @@ def plan_fast_path(
     wire: WireFormat | None = None,
     suite_file: Path | None = None,
 ) -> FastPathSpec | None:
-    """Say how workers may write this batch's rows, or None where Spark must.
+    """Return how Python workers write this batch's rows; None if Spark has to write them.
 
-    `wire` names the registered schemas of the values, if a registry has them; `suite_file` says
-    what the metrics are for.
+    `wire` holds the registered schemas of the values, if they have any; the metrics are those of
+    `suite_file`.
     """
     columns = stream.parsed_columns
     metadata = table.metadata
@@ -132,30 +132,30 @@ def plan_fast_path(
 
 
 def choose_target_bytes(properties: dict[str, str]) -> int:
-    """Give the size of a file at which the next one is begun."""
+    """Return the size in bytes at which a writer starts the next file."""
     default = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
     found = property_as_int(properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, default)
     return found or default
 
 
 def is_worthwhile(plan: BatchPlan) -> bool:
-    """Say whether the batch is big enough to wake Python workers for it.
+    """Return whether the batch has enough records for the fast path.
 
     Raises:
-        ConfigurationError: the environment names no number.
+        ConfigurationError: the environment variable is not a number.
     """
     return count_planned(plan) >= read_limit(MIN_RECORDS_VARIABLE, MIN_RECORDS)
 
 
 def data_folder(table: Table) -> str:
-    """Name the folder of the table's data files as an address."""
+    """Return the URI of the folder of the table's data files."""
     provider = load_location_provider(table.location(), table.properties)
     folder = os.path.dirname(provider.new_data_location("x.parquet"))  # noqa: PTH120 - an address
     return folder if urlparse(folder).scheme else f"file://{folder}"
 
 
 def fits_fast_path(table: Table, stream: Stream, wire: WireFormat | None = None) -> bool:
-    """Say whether the stream's values and the table's layout are ones that workers can write."""
+    """Return whether workers can write the stream's values in the table's layout."""
     columns = stream.parsed_columns
     return (
         _fits_values(stream, wire)
@@ -172,7 +172,7 @@ def fits_fast_path(table: Table, stream: Stream, wire: WireFormat | None = None)
 
 
 def _fits_values(stream: Stream, wire: WireFormat | None) -> bool:
-    """Say whether workers can decode the stream's values into its columns."""
+    """Return whether workers can decode the stream's values into its columns."""
     types = [column.type for column in stream.parsed_columns]
     if stream.value.convert in {"raw", "string"}:
         return True
@@ -184,7 +184,7 @@ def _fits_values(stream: Stream, wire: WireFormat | None) -> bool:
 
 
 def _is_fast_path_type(column_type: ColumnType, depth: int = 0) -> bool:
-    """Name the types whose JSON form leaves no doubt; nothing required below the top."""
+    """Return whether a type has one exact JSON form, with no required field below the top."""
     match column_type:
         case Primitive("decimal", (precision, _)):
             return precision <= _MAX_PRECISION
@@ -223,12 +223,12 @@ def choose_parquet_options(properties: Mapping[str, str]) -> dict[str, str | int
 
 
 def _is_for_spark_alone(name: str) -> bool:
-    """Recognise a property that Spark's writer obeys and workers would not."""
+    """Return whether only Spark's writer supports this table property."""
     return name.startswith(_UNKNOWN_PROPERTIES) and name not in _PARQUET_PROPERTIES
 
 
 def narrow_schema(schema: pa.Schema) -> pa.Schema:
-    """Take Arrow's small types where PyIceberg takes the large ones; field ids stay."""
+    """Replace Arrow's large types, which PyIceberg uses, by the small ones; field ids stay."""
     return pa.schema([_narrow_field(field) for field in schema])
 
 
@@ -249,11 +249,11 @@ def _narrow_type(given: pa.DataType) -> pa.DataType:
 
 
 MAX_PARTITIONS = 64
-"""Of which a task begins files: a table with more is better off with Spark's shuffle."""
+"""The most partitions that a task opens files for; beyond that Spark's shuffle is better."""
 
 
 PLACE = b"frazil.partition"
-"""In the footer of a file: its partition's values, as a JSON list."""
+"""The key in a file's footer of its partition values, a JSON list."""
 
 
 _TIMES = (DateType, TimestampType, TimestamptzType)
@@ -271,7 +271,7 @@ _TYPES: dict[str, tuple[type[IcebergType], ...]] = {
 
 
 def list_partitions(schema: Schema, spec: PartitionSpec) -> tuple[PartitionBy, ...] | None:
-    """Say by what workers tell partitions apart; None where only Spark can."""
+    """Return the partition fields that workers compute; None if only Spark can."""
     found = [*_find_each(schema, spec.fields)]
     return None if None in found else tuple(by for by in found if by)
 
@@ -286,31 +286,31 @@ def _find_each(schema: Schema, fields: tuple[PartitionField, ...]) -> Iterator[P
 
 
 def count_partitions(plan: BatchPlan, rows_in_a_file: int) -> int:
-    """Say of how many partitions a task may begin files, which hold so many rows on average."""
+    """Return for how many partitions a task may open files, with so many rows in each."""
     tasks = sum(len(parts) for parts in plan.ranges.values())
     rows = count_planned(plan) // max(tasks, 1)
     return max(1, min(MAX_PARTITIONS, rows // max(rows_in_a_file, 1)))
 
 
 def exceed(partitions: Iterable[PartitionBy], most: int) -> bool:
-    """Say whether there are more partitions for sure: a batch has rows for all buckets."""
+    """Return whether the buckets alone exceed the limit: a batch has rows for all of them."""
     widths = (by.transform.partition("[") for by in partitions)
     return prod(int(width.rstrip("]")) for kind, _, width in widths if kind == "bucket") > most
 
 
 def read_location(table: Table, footer: FileMetaData, statistics: DataFileStatistics) -> Record:
-    """Read a file's partition from its footer, and see that it is that of its smallest value too.
+    """Read a file's partition from its footer, and compare it with the smallest value's partition.
 
     Raises:
-        ValueError: the footer names none, or one that its rows are not of.
+        ValueError: the footer has no partition, or another one than the rows.
     """
     spec, schema = table.spec(), table.schema()
     if spec.is_unpartitioned():
         return Record()
-    said = (footer.metadata or {}).get(PLACE, b"null")
-    values = json.loads(said)
+    text = (footer.metadata or {}).get(PLACE, b"null")
+    values = json.loads(text)
     if values is None or len(values) != len(spec.fields):
-        message = f"its footer names partition {said.decode()}"
+        message = f"its footer names partition {text.decode()}"
         raise ValueError(message)
     for field, value in zip(spec.fields, values, strict=True):
         held = statistics.column_aggregates.get(field.source_id)
@@ -336,15 +336,15 @@ _INTERPRETED = {
 
 
 def count_planned(plan: BatchPlan) -> int:
-    """Add up the offsets of a plan; Kafka may deliver fewer records."""
+    """Return the number of planned offsets; Kafka may deliver fewer records."""
     return sum(end - begin for parts in plan.ranges.values() for begin, end in parts.values())
 
 
 def choose_evaluation(plan: BatchPlan) -> dict[str, str]:
-    """Give the Spark settings that let it interpret a small batch's plan.
+    """Return the Spark settings that turn off code generation for a small batch.
 
     Raises:
-        ConfigurationError: the environment names no number.
+        ConfigurationError: the environment variable is not a number.
     """
     limit = read_limit(INTERPRET_VARIABLE, INTERPRET_MAX_RECORDS)
     return dict(_INTERPRETED) if count_planned(plan) <= limit else {}

@@ -1,7 +1,7 @@
-"""Files that Spark's Python workers wrote, and how they are staged.
+"""Staging of the data files that Spark's Python workers wrote.
 
-They join the attempt's branch in one snapshot with whatever Spark wrote itself, so that all later
-steps see one staged snapshot, however its rows came about.
+They are committed to the staging branch in one snapshot together with the rows that Spark wrote,
+so that all later steps find one staged snapshot.
 """
 
 from collections.abc import Mapping
@@ -28,12 +28,12 @@ from frazil.ingest.messages import BatchPlan
 def stage_fast_path_files(
     store: TableStore, plan: BatchPlan, branch: tuple[str, int], paths: tuple[str, ...]
 ) -> None:
-    """Put the workers' files into the attempt's one staged snapshot, on the head it began from.
+    """Add the workers' files to the one staged snapshot of the branch.
 
     Raises:
         StageStaleError: the table's layout changed while the workers wrote.
-        StageLostError: a file is no Parquet file.
-        CommitContentionError, UnavailableError: nothing is visible; a later run stages afresh.
+        StageLostError: a file is not a Parquet file of the table.
+        CommitContentionError, UnavailableError: nothing is visible; a later run stages again.
     """
     retry_commit(
         f"staging {len(paths)} files on branch {branch[0]} of {plan.table}",
@@ -48,13 +48,13 @@ def _try_stage(
     table = store.load(plan.table)
     ref = table.metadata.refs.get(attempt)
     if ref is None:
-        return  # the stage is lost; who looks for it next says so
+        return  # `find_staged_snapshot` raises for a branch that is gone
     _require_same_layout(table, plan)
     with translated_errors(f"reading branch {attempt} of {plan.table}"):
         is_begun = ref.snapshot_id != base_head
         written = commits.read_added_files(table, ref.snapshot_id) if is_begun else []
     if set(paths) <= {file.file_path for file in written}:
-        return  # an earlier turn landed without an answer
+        return  # an earlier attempt was committed, but its answer was lost
     with translated_errors(f"describing the staged files of {table.name()}"):
         files = [*written, *[describe_file(table, path) for path in paths]]
         added = commits.build_append(_from_head(table, attempt, base_head), {}, files, attempt)
@@ -65,7 +65,7 @@ def _try_stage(
 
 
 def _require_same_layout(table: Table, plan: BatchPlan) -> None:
-    """Refuse files that were written for another schema or partitioning (E12)."""
+    """Raise if the files were written for another schema or partition spec (E12)."""
     now = table.metadata.current_schema_id, table.metadata.default_spec_id
     if now != (plan.schema_id, plan.spec_id):
         raise StageStaleError(
@@ -76,7 +76,7 @@ def _require_same_layout(table: Table, plan: BatchPlan) -> None:
 
 
 def _from_head(table: Table, attempt: str, head: int) -> Table:
-    """Give the table as it was when the attempt began: its branch at the head, no rows yet."""
+    """Return the table with its staging branch at main's head, as before any rows."""
     begun: SnapshotRef = table.metadata.refs[attempt].model_copy(update={"snapshot_id": head})
     refs = {**table.metadata.refs, attempt: begun}
     metadata = table.metadata.model_copy(update={"refs": refs})
@@ -84,7 +84,11 @@ def _from_head(table: Table, attempt: str, head: int) -> Table:
 
 
 def describe_file(table: Table, path: str) -> DataFile:
-    """Describe a Parquet file by its own footer, as Iceberg's writers do."""
+    """Return a Parquet file as an Iceberg data file, with statistics from its footer.
+
+    Raises:
+        StageLostError: it is not a Parquet file of one of the table's partitions.
+    """
     source = table.io.new_input(path)
     mapping = parquet_path_to_id_mapping(table.schema())
     try:
@@ -98,8 +102,8 @@ def describe_file(table: Table, path: str) -> DataFile:
         place = read_location(table, footer, described)
     except ValueError as error:
         raise StageLostError(
-            f"{path} was written for {'.'.join(table.name())} and is no Parquet file of one of its "
-            f"partitions: {error}",
+            f"{path} was written for {'.'.join(table.name())} and is not a Parquet file of one of "
+            f"its partitions: {error}",
             "run again: the next run plans and stages afresh",
         ) from error
     statistics = described.to_serialized_dict()
@@ -121,10 +125,10 @@ def describe_file(table: Table, path: str) -> DataFile:
 
 
 def find_unbounded(footer: pq.FileMetaData, mapping: Mapping[str, int]) -> set[int]:
-    """Find the columns that have no bounds in some row group although there are values.
+    """Return the ids of columns with values but without bounds in some row group.
 
-    The writer leaves bounds out where a value is long; those of the other row groups are not the
-    file's, and readers would skip rows that are there.
+    The writer omits bounds of long values. The other row groups' bounds do not cover the file, and
+    with them readers would skip rows.
     """
     unbounded = set()
     for group in range(footer.num_row_groups):

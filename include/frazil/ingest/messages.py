@@ -1,4 +1,4 @@
-"""What the four steps hand to each other: versioned JSON, never Python objects."""
+"""The messages that the four steps pass to each other, as versioned JSON."""
 
 from typing import Literal
 
@@ -13,10 +13,11 @@ from frazil.streams.sections import Convert
 
 
 class BatchPlan(Message):
-    """One planned batch: exact ranges on an exact base (protocol.md, PLAN).
+    """One planned batch: exact offset ranges on an exact base (protocol.md, PLAN).
 
-    `left_out` of its ranges was erased; whose schema asks for columns `put_aside` became a letter.
-    `newest_timestamp_ms` is that of earlier batches; with `reads_all` nothing waits behind it.
+    `left_out` are offsets of its ranges that were erased. Records whose schema requires one of the
+    columns `put_aside` become dead letters. `newest_timestamp_ms` is that of earlier batches;
+    `reads_all` is true if the batch reads everything that Kafka had when it was planned.
     """
 
     stream: str
@@ -47,12 +48,12 @@ class BatchPlan(Message):
 
     @property
     def offset_ranges(self) -> Ranges:
-        """Give the ranges as values of the domain."""
+        """Return the ranges as `OffsetRange` values."""
         return unpack_ranges(self.ranges)
 
     @property
     def state_after(self) -> StreamState:
-        """Give the stream's state once this batch is published."""
+        """Return the stream's state after this batch is published."""
         return StreamState(
             epoch=self.base_epoch + 1,
             batch=self.batch_id,
@@ -63,7 +64,7 @@ class BatchPlan(Message):
 
 
 class NothingToRead(Message):
-    """There is nothing new: no Spark, no snapshot."""
+    """Kafka has no new records: no Spark job runs and no snapshot is made."""
 
     stream: str
     table: str
@@ -72,12 +73,12 @@ class NothingToRead(Message):
 
     @property
     def is_last_word(self) -> bool:
-        """Say that nothing is left to do."""
+        """Return true: no further step follows."""
         return True
 
 
 class PartitionCount(MessagePart):
-    """What was read from one partition, and how much of it is good."""
+    """How many records were read from one partition, and how many of them are good rows."""
 
     topic: str
     partition: int
@@ -86,7 +87,7 @@ class PartitionCount(MessagePart):
 
 
 class Staged(Message):
-    """What STAGE left on its branch, and what it counted on the way."""
+    """The staged snapshot of a batch, and the counters of its stage."""
 
     stream: str
     batch_id: str
@@ -114,7 +115,7 @@ class Staged(Message):
 
 
 class ExpectationOutcome(MessagePart):
-    """The verdict on one expectation, with a line for people."""
+    """The result of one expectation; `line` describes it for people."""
 
     type: str
     column: str | None = None
@@ -124,7 +125,7 @@ class ExpectationOutcome(MessagePart):
 
 
 class Verdict(Message):
-    """What CHECK decided about a staged batch."""
+    """The decision of CHECK on a staged batch."""
 
     stream: str
     batch_id: str
@@ -139,7 +140,7 @@ class Verdict(Message):
 
 
 class Published(Message):
-    """How PUBLISH ended."""
+    """The outcome of PUBLISH."""
 
     stream: str
     table: str
@@ -154,14 +155,18 @@ class Published(Message):
 
 
 class PartitionBy(MessagePart):
-    """What tells partitions apart: a column, and a transform of the Iceberg specification."""
+    """A partition field: a column, and a transform of the Iceberg specification."""
 
     column: str
     transform: str
 
 
 class FastPathSpec(MessagePart):
-    """How Spark's Python workers may write rows themselves: where, and by which schema."""
+    """How Spark's Python workers write data files themselves: where, and with which schema.
+
+    `counted_columns` are the columns that Spark's metrics need. `cut_points` group rows that no
+    metric can tell apart; without them Spark counts every row.
+    """
 
     folder: str
     schema_ipc: str
@@ -169,14 +174,13 @@ class FastPathSpec(MessagePart):
     parquet: dict[str, str | int]
     counted_columns: tuple[str, ...] = ()
     cut_points: CutPoints | None = None
-    """Without, Spark is shown every row."""
     partitions: tuple[PartitionBy, ...] = ()
     max_partitions: int = 1
-    """That a task may begin files of."""
+    """The most partitions that one task may open files for."""
 
 
 class StageRequest(Message):
-    """What the Spark job `stage_batch` is asked to do."""
+    """The request of the Spark job `stage_batch`."""
 
     catalog: str
     table: str
@@ -204,7 +208,7 @@ class StageRequest(Message):
 
 
 class StageResult(Message):
-    """What `stage_batch` counted."""
+    """The counters of the Spark job `stage_batch`."""
 
     rows_read: int
     rows_good: int

@@ -1,4 +1,4 @@
-"""Snapshot summaries: everything that a snapshot says of its batch, written at publish."""
+"""Snapshot summaries: the facts of a batch that its snapshot carries, written at publish."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from frazil.streams.timestamps import describe_seconds
 def summarize_batch(
     plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
 ) -> dict[str, str]:
-    """Write the full summary of an ingest snapshot (protocol.md, table of keys)."""
+    """Return the full summary of an ingest snapshot (protocol.md, table of keys)."""
     used = {"plan": plan.used, "stage": staged.used, "check": verdict.used}
     clock = {"planning": plan.began_at_ms, "planned": plan.ended_at_ms}
     return (
@@ -40,9 +40,9 @@ def summarize_staged(
     run_id: str,
     clock: Mapping[str, int | None] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Write what the summary of every staged and judged snapshot says; `clock` goes before its own.
+    """Return the part of the summary that every staged and checked snapshot has.
 
-    Its instants are milliseconds since 1970, None where nobody looked.
+    `clock` holds earlier times by name, in milliseconds since 1970; None for unknown ones.
     """
     summary = {
         keys.KIND: kind,
@@ -62,8 +62,8 @@ def summarize_staged(
         summary[keys.MIN_TIMESTAMP_MS] = str(staged.min_timestamp_ms)
         summary[keys.MAX_TIMESTAMP_MS] = str(staged.max_timestamp_ms)
     clock = {**clock, "staged": staged.ended_at_ms, "checked": verdict.at_ms}
-    if told := {name: at for name, at in clock.items() if at is not None}:
-        summary[keys.CLOCK] = json.dumps(told, separators=(",", ":"))
+    if known := {name: at for name, at in clock.items() if at is not None}:
+        summary[keys.CLOCK] = json.dumps(known, separators=(",", ":"))
     if staged.schema_ids:
         summary[keys.SCHEMA_IDS] = json.dumps(staged.schema_ids)
     if staged.unnamed_fields:
@@ -76,14 +76,14 @@ def summarize_staged(
 def summarize_ranges(
     kind: str, plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
 ) -> dict[str, str]:
-    """Write the summary of a replay or backfill: a batch's, but no state: no offset moves."""
+    """Return the summary of a replay or backfill: a batch's without state, as no offset moves."""
     summary = summarize_batch(plan, staged, verdict, run_id) | {keys.KIND: kind}
     of_state = (keys.state_key(plan.stream), keys.NEWEST_TIMESTAMP_MS)
     return {key: value for key, value in summary.items() if key not in of_state}
 
 
 def summarize_partitions(staged: Staged) -> str:
-    """Write read and good rows per partition as `{topic: {partition: [read, good]}}`, packed."""
+    """Return read and good rows by partition as `{topic: {partition: [read, good]}}`, packed."""
     counts: dict[str, dict[str, list[int]]] = {}
     for part in staged.partitions:
         counts.setdefault(part.topic, {})[str(part.partition)] = [part.rows_read, part.rows_good]
@@ -91,7 +91,7 @@ def summarize_partitions(staged: Staged) -> str:
 
 
 def summarize_verdict(verdict: Verdict) -> str:
-    """Write the verdict: suite, counts, failed expectations by name, waiver."""
+    """Return the verdict as JSON: suite, counts, failed expectations by name, waiver."""
     if verdict.outcome == "empty":
         return "empty"
     failed = [result for result in verdict.results if not result.success]
@@ -112,7 +112,7 @@ def summarize_verdict(verdict: Verdict) -> str:
 def summarize_marker(
     kind: str, states: Mapping[str, StreamState], run_id: str, extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """Write the summary of an empty snapshot that only says something: bootstrap, gap, rewind."""
+    """Return the summary of an empty snapshot, as of a bootstrap, gap or rollback."""
     return {
         keys.KIND: kind,
         **{keys.state_key(stream): encode_state(state) for stream, state in states.items()},
@@ -123,7 +123,7 @@ def summarize_marker(
 
 
 def find_newest(history: History, stream: str) -> int | None:
-    """Find the newest timestamp, in ms, that the stream's batches on main have read."""
+    """Return the newest timestamp, in ms, that the stream's batches on main have read."""
     state = keys.state_key(stream)
     for entry in walk_ancestors(history, beyond_metadata=False):
         if state in entry.summary and keys.NEWEST_TIMESTAMP_MS in entry.summary:
@@ -132,30 +132,30 @@ def find_newest(history: History, stream: str) -> int | None:
 
 
 def choose_bound(stream: Stream, plan: BatchPlan) -> int | None:
-    """Choose the timestamp, in ms, below which a record of this plan is late."""
+    """Return the timestamp, in ms, below which a record of this plan is late."""
     newest = plan.newest_timestamp_ms
     return None if newest is None else newest - stream.freshness.warn_seconds * 1000
 
 
 def summarize_lateness(plan: BatchPlan, staged: Staged) -> dict[str, str]:
-    """Write the newest timestamp read so far, and how many records came late, by how long at most.
+    """Return the newest timestamp so far, the number of late records, and the longest delay.
 
-    Two things make nobody late: a clock that runs ahead, so that what is newer than its own batch
-    counts as that; and a backlog, whose partitions are not read to the same time. Only a batch that
-    reads all moves the newest on.
+    A producer's clock that is ahead must not make other records late, so a timestamp counts as at
+    most the time of its batch. While there is a backlog, partitions are read up to different
+    times, so only a batch that reads everything advances the newest timestamp.
     """
-    known, most = plan.newest_timestamp_ms, staged.max_timestamp_ms
-    told = {}
-    if staged.rows_late and known is not None and staged.min_timestamp_ms is not None:
-        late_by = known - staged.min_timestamp_ms
-        told = {keys.ROWS_LATE: str(staged.rows_late), keys.LATE_BY_MS: str(late_by)}
-    if plan.reads_all and most is not None:
-        known = max(known or 0, min(most, staged.ended_at_ms or most))
-    return told if known is None else told | {keys.NEWEST_TIMESTAMP_MS: str(known)}
+    newest, batch_newest = plan.newest_timestamp_ms, staged.max_timestamp_ms
+    summary = {}
+    if staged.rows_late and newest is not None and staged.min_timestamp_ms is not None:
+        late_by = newest - staged.min_timestamp_ms
+        summary = {keys.ROWS_LATE: str(staged.rows_late), keys.LATE_BY_MS: str(late_by)}
+    if plan.reads_all and batch_newest is not None:
+        newest = max(newest or 0, min(batch_newest, staged.ended_at_ms or batch_newest))
+    return summary if newest is None else summary | {keys.NEWEST_TIMESTAMP_MS: str(newest)}
 
 
 def describe_late(rows: int | None, by_ms: int | None) -> str:
-    """Say how many records came late, and by how long at most; empty where none did."""
+    """Describe how many records were late and the longest delay; empty if none was."""
     if rows is None or by_ms is None:
         return ""
     return f"{rows:,}, up to {describe_seconds(by_ms / 1000)}"

@@ -244,7 +244,7 @@ def test_bounds_that_one_row_group_lacks_are_bounds_of_nothing(lake: Lake) -> No
 def test_a_file_that_is_none_is_a_lost_stage(lake: Lake) -> None:
     (lake.folder / "a.parquet").write_bytes(b"PAR1 and then the machine died")
 
-    with pytest.raises(StageLostError, match="is no Parquet file"):
+    with pytest.raises(StageLostError, match="is not a Parquet file"):
         describe_file(lake.table, f"file://{lake.folder}/a.parquet")
 
 
