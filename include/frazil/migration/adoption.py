@@ -41,7 +41,12 @@ from frazil.migration.adoption_rules import (
     require_same_topic,
     sort_holes,
 )
-from frazil.migration.foreign_rows import LocatedTable, OffsetColumns, TableOffsets, find_columns
+from frazil.migration.foreign_rows import (
+    OffsetColumns,
+    TableOffsets,
+    find_columns,
+    read_offsets,
+)
 from frazil.schemas.inferred_columns import with_columns
 from frazil.schemas.review import file_properties
 from frazil.workspace import Workspace
@@ -194,7 +199,7 @@ def _read_table(
 ) -> Adoption:
     """Read the table's coordinates, and ask Kafka about what they leave open."""
     stream = work.stream.stream
-    places = LocatedTable(table, columns, topic.topic).read_places()
+    places = read_offsets(table, columns, topic.topic)
     require_identified_rows(stream, topic, places)
     require_same_topic(stream, topic, places)
     settings = work.kafka.fetch_topic_settings(topic.topic)

@@ -1,125 +1,137 @@
-"""COMPARE: two tables that one topic fills, record by record, in bounded memory.
+"""Compare two tables that one topic fills, record by record, in Spark.
 
-Each side is read twice, file by file: first the coordinates alone, which say what both have read,
-then the values at the offsets that both have. About 50 bytes a record are held, and the columns of
-one file at a time.
+The job `count_offsets` returns the first and last offset of each partition on both sides. With the
+ledgers they decide which ranges are judged; the job `compare_tables` joins both sides there on
+topic, partition and offset.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import numpy as np
-from pyiceberg.table import FileScanTask
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 
-from frazil.connections import find_catalog
+from frazil.connections import CatalogPreset, find_catalog, find_spark_remote
+from frazil.errors import ConfigurationError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.data_files import read_dead_letters
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ledger import keys
-from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
+from frazil.ledger.coordinates import Offsets, Partition, plain_runs
 from frazil.ledger.history import Spans, list_attempts, list_spans, trace_steps
-from frazil.ledger.offsets import parse_offset_ranges
+from frazil.ledger.offsets import OffsetRange, choose_offsets
 from frazil.ledger.recovery_point import History, find_recovery_point, walk_ancestors
 from frazil.ledger.state import StreamState
+from frazil.migration.column_pairs import (
+    ColumnPair,
+    describe_partitioning,
+    pair_columns,
+    require_readable_columns,
+    write_partition_values,
+)
 from frazil.migration.comparison_rules import (
     Claim,
     Claims,
-    Places,
-    Values,
-    choose_claims,
+    choose_ranges,
     claim_range,
-    compare_places,
-    compare_values,
+    complete_reports,
+    decide_verdict,
+    describe_comparison,
 )
-from frazil.migration.foreign_rows import LocatedBatch, LocatedTable, TableOffsets, find_columns
+from frazil.migration.foreign_rows import OffsetColumns, find_columns, write_coordinates
 from frazil.migration.messages import (
     ColumnReport,
+    ComparedTable,
     CompareRequest,
     Comparison,
+    ExtentRequest,
+    Extents,
+    JoinRequest,
+    JoinResult,
     PartitionReport,
     SideReport,
-    Verdict,
+    TableExtent,
 )
-from frazil.migration.value_hashes import (
-    ColumnPair,
-    Form,
-    Hashes,
-    add_up,
-    hash_texts,
-    hash_values,
-    mix,
-    number_steps,
-    pair_columns,
-)
+from frazil.quality.sql import quote_name
+from frazil.spark.engine import Engine, SparkEngine
 from frazil.streams.models import Stream
-from frazil.workspace import open_workspace
+from frazil.workspace import Workspace, open_workspace
 
 PARTITION_VALUES = "(partition values)"
-"""Compared as one more column; no table has a column of this name by accident."""
+"""The name under which partition values are reported, like one more column."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side, opened: its table at one snapshot, and the stream that fills it, if one does."""
+    """One side: a table at its newest snapshot, and the stream that fills it, if one does."""
 
     name: str
-    placed: LocatedTable
+    preset: CatalogPreset
+    table: Table
+    schema: Schema
     history: History
+    columns: tuple[OffsetColumns, ...]
+    topic: str | None
     stream: Stream | None
-    letters: Mapping[Partition, Mapping[str, Offsets]]
+    dead_letters: Mapping[Partition, Mapping[str, Offsets]]
 
     @property
     def partitioned_by(self) -> tuple[str, ...]:
-        """Write the partition spec, as `bucket[4](id)`."""
-        table = self.placed.table
-        names = table.schema().find_column_name
-        return tuple(f"{f.transform}({names(f.source_id)})" for f in table.spec().fields)
+        """Describe the partition spec."""
+        return describe_partitioning(self.table.schema(), self.table.spec())
+
+    @property
+    def read(self) -> ComparedTable:
+        """Describe for Spark where the coordinates are."""
+        identifier = ".".join(map(quote_name, (self.preset.name, *self.table.name())))
+        coordinates = write_coordinates(self.schema, self.columns, self.topic)
+        return ComparedTable(table=identifier, snapshot_id=self.history.head, **coordinates)
 
 
 def compare_tables(request: CompareRequest, run_id: str) -> Comparison:
-    """Compare two tables over the offsets that both have read, or those of them that are asked for.
+    """Compare two tables over the offsets that both have read, or over the requested ones.
 
     Raises:
-        UnknownStreamError, MissingTableError: there is no such side.
-        ConfigurationError, IncompatibleTableError: a side's coordinates or the offsets asked for
-            cannot be read, or were not read by both.
-        TableError: the ledger of a stream's table halts.
-        UnavailableError: catalog or warehouse did not answer.
+        UnknownStreamError, MissingTableError: a side does not exist.
+        ConfigurationError, IncompatibleTableError: the coordinates of a side cannot be read, or
+            a side has not read all requested offsets.
+        TableError: the stream of a side is halted.
+        UnavailableError, JobFailedError: catalog, warehouse or Spark failed; run again.
     """
-    chosen = parse_offset_ranges(request.offsets)
-    left, right = _open_sides(request, run_id)
+    chosen = choose_offsets(request.offsets)
+    work, left, right = _open_sides(request, run_id)
+    engine: Engine = work.engine if work else SparkEngine(find_spark_remote())
+    catalogs = _merge_catalogs(left.preset, right.preset)
+    surveyed = ExtentRequest(left=left.read, right=right.read, session_conf=catalogs)
+    extents = engine.run_job("count_offsets", surveyed, Extents)
+    claims = (_claim(left, extents.left), _claim(right, extents.right))
+    ranges = choose_ranges(*claims, chosen)
+    judged = {key: span for key, span in ranges.items() if span is not None}
     pairs = _pair_columns(left, right)
-    ours, theirs = (side.placed.read_places() for side in (left, right))
-    claims = choose_claims((_claim(left, ours), _claim(right, theirs)), chosen)
-    every = {
-        partition: compare_places(partition, *(side.get(partition, Claim()) for side in claims))
-        for partition in sorted({*claims[0], *claims[1]})
-    }
-    forms = {pair.name: pair.form for pair in pairs if pair.form is not None}
-    same_spec = left.partitioned_by == right.partitioned_by
-    read = [_read_values(side, every, forms, with_spec=same_spec) for side in (left, right)]
-    reports = tuple(compare_values(places, read[0][p], read[1][p]) for p, places in every.items())
-    layout = [f"column {pair.name}: {pair.note}" for pair in pairs if pair.is_difference]
-    if not same_spec:
-        specs = (", ".join(side.partitioned_by) or "nothing" for side in (left, right))
-        layout.append("partitioned by " + " on the left, by ".join(specs) + " on the right")
-    sides = (_report_side(left, ours), _report_side(right, theirs))
-    return _answer(request, sides, tuple(layout), pairs, reports)
+    found: tuple[PartitionReport, ...] = ()
+    if judged:
+        join = _plan_join(surveyed, (left, right), claims, judged, pairs)
+        join = join.model_copy(update={"in_ranges_only": bool(chosen)})
+        found = engine.run_job("compare_tables", join, JoinResult).partitions
+    reports = complete_reports(ranges, *claims, found)
+    sides = (_report_side(left, extents.left), _report_side(right, extents.right))
+    return _answer(request, sides, pairs, reports)
 
 
-def _open_sides(request: CompareRequest, run_id: str) -> tuple[Side, Side]:
+def _open_sides(request: CompareRequest, run_id: str) -> tuple[Workspace | None, Side, Side]:
+    """Open both sides; the workspace is that of the first side that is a stream."""
     names = (request.left, request.right)
-    streams = [None if "." in name else open_workspace(name, run_id).stream for name in names]
-    only = [s.source.names[0] for s in streams if s is not None and len(s.source.names) == 1]
-    topic = request.topic or next(iter(only), None)
+    works = [None if "." in name else open_workspace(name, run_id) for name in names]
+    sources = [work.stream.source.names for work in works if work is not None]
+    topic = request.topic or next((each[0] for each in sources if len(each) == 1), None)
     columns = (request.left_columns, request.right_columns)
     left, right = (
-        _open_side(name, stream, named, topic, request.connection)
-        for name, stream, named in zip(names, streams, columns, strict=True)
+        _open_side(name, work.stream if work else None, named, topic, request.connection)
+        for name, work, named in zip(names, works, columns, strict=True)
     )
-    return left, right
+    return next((work for work in works if work is not None), None), left, right
 
 
 def _open_side(
@@ -127,179 +139,175 @@ def _open_side(
 ) -> Side:
     store = TableStore(find_catalog(stream.table.connection if stream else connection))
     table, history = load_with_history(store, stream.table.name if stream else name)
-    columns = find_columns(table.schema(), named, history.table)
-    names = stream.source.names if stream else ()
-    placed = LocatedTable(table, columns, names[0] if len(names) == 1 else topic)
-    letters = read_dead_letters(store.find(stream.dead_letters_table)) if stream else {}
-    return Side(name, placed, history, stream, letters)
+    head = table.snapshot_by_id(history.head) if history.head is not None else None
+    # Spark reads a snapshot with the columns that the table had at that time.
+    schema_id = head.schema_id if head else None
+    schema = table.schema() if schema_id is None else table.schemas()[schema_id]
+    require_readable_columns(schema, history.table)
+    topics = stream.source.names if stream else ()
+    return Side(
+        name=name,
+        preset=store.preset,
+        table=table,
+        schema=schema,
+        history=history,
+        columns=find_columns(schema, named, history.table),
+        topic=topics[0] if len(topics) == 1 else topic,
+        stream=stream,
+        dead_letters=read_dead_letters(store.find(stream.dead_letters_table)) if stream else {},
+    )
+
+
+def _merge_catalogs(left: CatalogPreset, right: CatalogPreset) -> dict[str, str]:
+    """Return the session settings with which Spark reads both catalogs; no secrets are in it.
+
+    Raises:
+        ConfigurationError: two catalogs have one name.
+    """
+    if left.name == right.name and dict(left.properties) != dict(right.properties):
+        raise ConfigurationError(
+            f"the connections of both sides lead to different catalogs with one name, {left.name}",
+            "set another `catalog` in the extra of one connection: the name by which Spark knows "
+            "that catalog",
+        )
+    return left.spark_conf() | right.spark_conf()
+
+
+def _claim(side: Side, extent: TableExtent) -> Claims:
+    """Return what one side has read, by its ledger and its rows, with its open dead letters."""
+    if extent.without_topic:
+        raise ConfigurationError(
+            f"table {side.history.table} has no column with the topic of its records",
+            "name the topic that filled it: --topic TOPIC",
+        )
+    stream = side.stream.stream if side.stream else ""
+    point = find_recovery_point(side.history, stream) if stream else None
+    steps = trace_steps(side.history, stream) if point else ()
+    first = next((step.after for step in steps if step.after), None)
+    starts, ends = _by_partition(first), _by_partition(point.state if point else None)
+    spans, attempts = list_spans(steps), list_attempts(steps)
+    has_backfills = any(step.kind == keys.BACKFILL for step in steps)
+    extents = {(each.topic, each.partition): each for each in extent.partitions}
+    claims = {}
+    for key in {*extents, *ends}:
+        own, rows = spans.get(key, Spans()), extents.get(key)
+        letters = side.dead_letters.get(key, {})
+        still_open, _ = select_open(letters, own, attempts, list_resolved(steps, key))
+        start = starts.get(key, 0) if key in ends else None
+        read = claim_range(rows, start, ends.get(key), own.current if has_backfills else ())
+        claims[key] = Claim(rows.rows if rows else 0, read, still_open)
+    return claims
+
+
+def _by_partition(state: StreamState | None) -> dict[Partition, int]:
+    """Return a state's next offsets by topic and partition."""
+    offsets = state.offsets if state else {}
+    return {(t, p): offset for t, each in offsets.items() for p, offset in enumerate(each)}
 
 
 def _pair_columns(left: Side, right: Side) -> tuple[ColumnPair, ...]:
-    """Pair the columns; coordinates count as values only where both sides keep them alike."""
-    ours, theirs = (side.placed.columns for side in (left, right))
-    layouts = () if ours == theirs and len(ours) == 1 else (*ours, *theirs)
+    """Pair the columns; coordinates are values only where both sides have the same ones."""
+    is_shared = left.columns == right.columns and len(left.columns) == 1
+    layouts = () if is_shared else (*left.columns, *right.columns)
     kept = (
-        [f for f in side.placed.table.schema().fields if not any(y.owns(f.name) for y in layouts)]
+        [f for f in side.schema.fields if not any(layout.owns(f.name) for layout in layouts)]
         for side in (left, right)
     )
     return pair_columns(*kept)
 
 
-def _claim(side: Side, places: TableOffsets) -> Claims:
-    """Say what a side has read: by its ledger, where a stream has one, else by its rows."""
-    stream = side.stream.stream if side.stream else ""
-    point = find_recovery_point(side.history, stream) if stream else None
-    steps = trace_steps(side.history, stream) if point else ()
-    first = next((step.after for step in steps if step.after), None)
-    starts, ends = _spread(first), _spread(point.state if point else None)
-    spans, attempts = list_spans(steps), list_attempts(steps)
-    is_filled = any(step.kind == keys.BACKFILL for step in steps)
-    claims = {}
-    for partition in {*places.offsets, *ends}:
-        offsets = places.offsets.get(partition, NO_OFFSETS)
-        held = side.letters.get(partition, {})
-        taken = list_resolved(steps, partition)
-        letters, _ = select_open(held, spans.get(partition, Spans()), attempts, taken)
-        start = starts.get(partition, 0) if partition in ends else None
-        filled = spans.get(partition, Spans()).current if is_filled else ()
-        read = claim_range(offsets, start, ends.get(partition), filled)
-        claims[partition] = Claim(offsets, read, letters)
-    return claims
-
-
-def _spread(state: StreamState | None) -> dict[Partition, int]:
-    """Write a state's offsets by partition."""
-    offsets = state.offsets if state else {}
-    return {(t, p): offset for t, each in offsets.items() for p, offset in enumerate(each)}
-
-
-def _read_values(
-    side: Side, every: Mapping[Partition, Places], forms: Mapping[str, Form], *, with_spec: bool
-) -> dict[Partition, Values]:
-    """Hash the values of the matched rows, column by column, in one pass over the files."""
-    columns = [*forms, PARTITION_VALUES] if with_spec else [*forms]
-    values = {
-        partition: Values(np.zeros(len(places.matched), np.uint64), dict.fromkeys(columns, 0))
-        for partition, places in every.items()
-    }
-    if not any(len(places.matched) for places in every.values()):
-        return values
-    for batch in side.placed.iterate(tuple(forms)):
-        hashes = {name: hash_values(batch.rows[name], form) for name, form in forms.items()}
-        if with_spec:
-            hashes[PARTITION_VALUES] = _hash_partition(side, batch.task, batch.rows.num_rows)
-        _add_batch(values, every, batch, hashes)
-    return values
-
-
-def _add_batch(
-    values: Mapping[Partition, Values],
-    every: Mapping[Partition, Places],
-    batch: LocatedBatch,
-    hashes: Mapping[str, Hashes],
-) -> None:
-    for partition, (indexes, offsets) in batch.places.items():
-        if partition not in every:  # nobody asked for it
-            continue
-        matched, into = every[partition].matched, values[partition]
-        places = np.searchsorted(matched, offsets)
-        is_matched = places < len(matched)
-        is_matched[is_matched] = matched[places[is_matched]] == offsets[is_matched]
-        places, chosen = places[is_matched], indexes[is_matched]
-        # With its offset in it, a value that moved to another row changes the sum as well.
-        salt = mix(offsets[is_matched].astype(np.uint64))
-        for step, (name, column) in zip(number_steps(len(hashes)), hashes.items(), strict=True):
-            own = column[chosen]
-            into.rows[places] += mix(own + step)
-            into.sums[name] = (into.sums[name] + add_up(mix(own ^ salt))) % 2**64
-
-
-def _hash_partition(side: Side, task: FileScanTask, rows: int) -> Hashes:
-    """Hash the partition values that the manifest gives a file, once for all of its rows."""
-    table = side.placed.table
-    spec = table.specs()[task.file.spec_id]
-    partition = [task.file.partition[index] for index in range(len(spec.fields))]
-    text = ";".join(
-        f"{field.transform}({table.schema().find_column_name(field.source_id)})={value!r}"
-        for field, value in zip(spec.fields, partition, strict=True)
+def _plan_join(
+    surveyed: ExtentRequest,
+    sides: tuple[Side, Side],
+    claims: tuple[Claims, Claims],
+    judged: Mapping[Partition, OffsetRange],
+    pairs: tuple[ColumnPair, ...],
+) -> JoinRequest:
+    """Add the ranges, the values to compare and the open dead letters to what Spark reads."""
+    compared = {pair.name: pair.values for pair in pairs if pair.values is not None}
+    if sides[0].partitioned_by == sides[1].partitioned_by:
+        ours, theirs = (write_partition_values(side.table) for side in sides)
+        compared[PARTITION_VALUES] = (ours, theirs)
+    ranges: dict[str, dict[int, tuple[int, int]]] = {}
+    for (topic, partition), span in judged.items():
+        ranges.setdefault(topic, {})[partition] = (span.start, span.end)
+    left, right = (
+        read.model_copy(
+            update={
+                "values": tuple(values[index] for values in compared.values()),
+                "dead_letters": plain_runs(
+                    {key: claim.dead_letters for key, claim in own.items() if key in judged}
+                ),
+            }
+        )
+        for index, (read, own) in enumerate(
+            zip((surveyed.left, surveyed.right), claims, strict=True)
+        )
     )
-    return hash_texts([text]).repeat(rows)
+    return JoinRequest(
+        left=left,
+        right=right,
+        session_conf=surveyed.session_conf,
+        columns=tuple(compared),
+        ranges=ranges,
+    )
 
 
-def _report_side(side: Side, places: TableOffsets) -> SideReport:
-    adding = (
+def _report_side(side: Side, extent: TableExtent) -> SideReport:
+    commits = (
         entry.committed_at_ms
         for entry in walk_ancestors(side.history, beyond_metadata=False)
         if entry.summary.get("operation") != "replace"
         and entry.summary.get("added-records", "0") != "0"
     )
-    newest = next(adding, None)
     return SideReport(
         name=side.name,
         table=side.history.table,
-        writer=" and ".join(columns.writer for columns in side.placed.columns),
+        writer=" and ".join(columns.writer for columns in side.columns),
         snapshot_id=side.history.head,
-        rows=sum(len(offsets) for offsets in places.offsets.values()) + places.unplaced,
-        unplaced=places.unplaced,
+        rows=extent.rows,
+        unplaced=extent.unplaced,
         partitioned_by=side.partitioned_by,
-        newest_event_at=places.newest_event_at,
-        newest_commit_at=datetime.fromtimestamp(newest / 1000, tz=UTC) if newest else None,
+        newest_event_at=_to_datetime(extent.newest_event_ms),
+        newest_commit_at=_to_datetime(next(commits, None)),
     )
+
+
+def _to_datetime(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 
 def _answer(
     request: CompareRequest,
     sides: tuple[SideReport, SideReport],
-    layout: tuple[str, ...],
     pairs: tuple[ColumnPair, ...],
     reports: tuple[PartitionReport, ...],
 ) -> Comparison:
-    judged = [report for report in reports if report.judged]
-    unplaced = sum(side.unplaced for side in sides)
-    rows_differ = unplaced > 0 or not all(report.is_same for report in judged)
-    verdict: Verdict = "equal"
-    if rows_differ or (layout and not request.rows_only):
-        verdict = "different"
-    elif not judged:
-        verdict = "nothing in common"
+    left, right = sides
+    layout = [f"column {pair.name}: {pair.note}" for pair in pairs if pair.is_difference]
+    if left.partitioned_by != right.partitioned_by:
+        specs = (", ".join(side.partitioned_by) or "nothing" for side in sides)
+        layout.append("partitioned by " + " on the left, by ".join(specs) + " on the right")
+    unplaced = left.unplaced + right.unplaced
+    facts = (reports, unplaced, tuple(layout))
     return Comparison(
-        left=sides[0],
-        right=sides[1],
-        verdict=verdict,
+        left=left,
+        right=right,
+        verdict=decide_verdict(*facts, rows_only=request.rows_only),
         rows_only=request.rows_only,
         offsets=request.offsets,
-        layout=layout,
+        layout=tuple(layout),
         columns=tuple(
             ColumnReport(
                 name=pair.name,
                 left=pair.left,
                 right=pair.right,
-                compared=pair.form is not None,
+                compared=pair.values is not None,
                 note=pair.note,
                 is_difference=pair.is_difference,
             )
             for pair in pairs
         ),
         partitions=reports,
-        text=_describe(judged, unplaced, layout, request.offsets),
+        text=describe_comparison(*facts, request.offsets),
     )
-
-
-def _describe(
-    judged: list[PartitionReport], unplaced: int, layout: tuple[str, ...], asked: tuple[str, ...]
-) -> str:
-    """Say in one sentence what was judged and what differs."""
-    total = {
-        "missing on the right": sum(report.missing for report in judged),
-        "only on the right": sum(report.extra for report in judged),
-        "doubled on the left": sum(report.doubled_left for report in judged),
-        "doubled on the right": sum(report.doubled_right for report in judged),
-        "with other values": sum(report.changed for report in judged),
-        "without a coordinate": unplaced,
-        "differences of columns and partitioning": len(layout),
-    }
-    matched = sum(report.matched for report in judged)
-    told = [f"{count} {words}" for words, count in total.items() if count]
-    found = ", ".join(told) or "no difference"
-    of_what = f" of the offsets {', '.join(asked)}" if asked else ""
-    return f"{matched} records{of_what} once on both sides in {len(judged)} partitions; {found}"

@@ -1,195 +1,143 @@
-"""Two tables side by side, as pure functions: which records are judged, and what differs.
+"""Decide what a comparison of two tables judges, and its verdict; pure functions.
 
-Only offsets that both sides claim to have read are judged. What one side has not read yet is
-*ahead* on the other, not missing; what lies before a side's first offset is *before* it.
+Only offsets that both sides have read are judged. Rows behind them are *ahead* of the other side,
+rows before them are *before*; neither are missing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.ledger.history import Span
 from frazil.ledger.offsets import OffsetRange, Ranges, iterate_ranges
-from frazil.migration.messages import PartitionReport, Samples
-from frazil.migration.value_hashes import Hashes
-
-SHOWN = 20
+from frazil.migration.messages import PartitionExtent, PartitionReport, Verdict
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one side has of a partition: all its offsets, and the range that it says it has read.
+    """One side of one partition: its row count, and the range of offsets that it has read.
 
-    `letters` are offsets that it keeps as dead letters instead of rows.
+    `dead_letters` are the offsets of its open dead letters.
     """
 
-    offsets: Offsets = field(default_factory=lambda: NO_OFFSETS)
+    rows: int = 0
     read: OffsetRange | None = None
-    letters: Offsets = field(default_factory=lambda: NO_OFFSETS)
+    dead_letters: Offsets = field(default_factory=lambda: NO_OFFSETS)
 
 
 Claims = Mapping[Partition, Claim]
-"""What one side has of each partition."""
-
-
-@dataclass(frozen=True)
-class Places:
-    """One partition from both sides: which records are where."""
-
-    judged: OffsetRange | None
-    matched: Offsets
-    missing: Offsets
-    extra: Offsets
-    doubled_left: Offsets
-    doubled_right: Offsets
-    report: PartitionReport
-
-
-@dataclass
-class Values:
-    """What one side holds at the matched offsets of a partition.
-
-    `rows` has one number per matched offset, `sums` one per column and does not depend on order.
-    """
-
-    rows: Hashes
-    sums: dict[str, int] = field(default_factory=dict)
+NO_CLAIM = Claim()
 
 
 def claim_range(
-    offsets: Offsets, start: int | None, end: int | None, filled: tuple[Span, ...] = ()
+    extent: PartitionExtent | None,
+    start: int | None,
+    end: int | None,
+    backfilled: tuple[Span, ...] = (),
 ) -> OffsetRange | None:
-    """Give what a side has read: its ledger's offsets if it has one, and every row in any case.
+    """Return the range that one side has read: its ledger's, widened to its rows.
 
-    `filled` is what was published where backfills are a part of it: their windows may leave holes,
-    so what lies below the lowest window without one is not judged.
+    Without a ledger (`start` and `end` are None) it is the range of the rows. `backfilled` are all
+    published spans of a stream with backfills: windows of backfills may leave unread offsets
+    between them, so the range ends at the first such offset below `start`.
     """
     if start is None or end is None:
-        return OffsetRange(int(offsets[0]), int(offsets[-1]) + 1) if len(offsets) else None
-    for span in sorted(filled, key=lambda each: each.start, reverse=True):
+        return OffsetRange(extent.first, extent.last + 1) if extent else None
+    for span in sorted(backfilled, key=lambda each: each.start, reverse=True):
         start = span.start if span.start < start <= span.end else start
-    held = offsets[offsets >= start] if filled else offsets
-    if len(held):
-        start, end = min(start, int(held[0])), max(end, int(held[-1]) + 1)
+    if extent:
+        start = start if backfilled else min(start, extent.first)
+        end = max(end, extent.last + 1)
     return OffsetRange(start, end) if start < end else None
 
 
-def choose_claims(claims: tuple[Claims, Claims], chosen: Ranges) -> tuple[Claims, Claims]:
-    """Leave of both claims what is asked for; all of it where nothing is.
+def choose_ranges(
+    left: Claims, right: Claims, chosen: Ranges
+) -> dict[Partition, OffsetRange | None]:
+    """Return the range to judge of each partition; None where the sides have none in common.
+
+    Without `chosen` ranges it is all that both sides have read.
 
     Raises:
-        ConfigurationError: not both have read all that is asked for.
+        ConfigurationError: a side has not read all of a chosen range.
     """
     if not chosen:
-        return claims
-    left, right = {}, {}
+        return {key: _intersect(left, right, key) for key in sorted({*left, *right})}
+    ranges: dict[Partition, OffsetRange | None] = {}
     for topic, partition, span in iterate_ranges(chosen):
-        place = (topic, partition)
-        ours, theirs = (side.get(place, Claim()) for side in claims)
-        both = _intersect(ours.read, theirs.read)
-        if both is None or _intersect(both, span) != span:
+        both = _intersect(left, right, (topic, partition))
+        if both is None or not both.start <= span.start < span.end <= both.end:
             read = f"[{both.start}, {both.end})" if both else "nothing"
             raise ConfigurationError(
                 f"of {topic}-{partition} both sides have read {read}, not all of "
                 f"[{span.start}, {span.end})",
-                "ask for offsets that both have read; without offsets all of those are judged",
+                "name offsets that both sides have read, or leave --offsets out to judge all of "
+                "those",
             )
-        left[place] = Claim(_cut(ours.offsets, span), span, ours.letters)
-        right[place] = Claim(_cut(theirs.offsets, span), span, theirs.letters)
-    return left, right
+        ranges[topic, partition] = span
+    return ranges
 
 
-def compare_places(partition: Partition, left: Claim, right: Claim) -> Places:
-    """Compare which records of a partition are there."""
-    judged = _intersect(left.read, right.read)
-    ours, our_times = np.unique(_cut(left.offsets, judged), return_counts=True)
-    theirs, their_times = np.unique(_cut(right.offsets, judged), return_counts=True)
-    missing = np.setdiff1d(ours, theirs, assume_unique=True)
-    extra = np.setdiff1d(theirs, ours, assume_unique=True)
-    once = (ours[our_times == 1], theirs[their_times == 1])
-    doubled_left, doubled_right = ours[our_times > 1], theirs[their_times > 1]
-    matched = np.intersect1d(*once, assume_unique=True)
-    before = _count_outside(left, right, judged)
-    report = PartitionReport(
-        topic=partition[0],
-        partition=partition[1],
-        judged=(judged.start, judged.end) if judged else None,
-        left_rows=int(our_times.sum()),
-        right_rows=int(their_times.sum()),
-        matched=len(matched),
-        missing=len(missing),
-        extra=len(extra),
-        doubled_left=len(doubled_left),
-        doubled_right=len(doubled_right),
-        missing_dead_letters=int(np.isin(missing, right.letters).sum()),
-        extra_dead_letters=int(np.isin(extra, left.letters).sum()),
-        left_before=before[0],
-        left_ahead=before[1],
-        right_before=before[2],
-        right_ahead=before[3],
-        samples=Samples(
-            missing=show(missing),
-            extra=show(extra),
-            doubled_left=show(doubled_left),
-            doubled_right=show(doubled_right),
-        ),
-    )
-    return Places(judged, matched, missing, extra, doubled_left, doubled_right, report)
-
-
-def _intersect(left: OffsetRange | None, right: OffsetRange | None) -> OffsetRange | None:
-    if left is None or right is None:
+def _intersect(left: Claims, right: Claims, key: Partition) -> OffsetRange | None:
+    ours, theirs = (side.get(key, NO_CLAIM).read for side in (left, right))
+    if ours is None or theirs is None:
         return None
-    start, end = max(left.start, right.start), min(left.end, right.end)
+    start, end = max(ours.start, theirs.start), min(ours.end, theirs.end)
     return OffsetRange(start, end) if start < end else None
 
 
-def _cut(offsets: Offsets, judged: OffsetRange | None) -> Offsets:
-    if judged is None:
-        return NO_OFFSETS
-    low, high = np.searchsorted(offsets, [judged.start, judged.end])
-    return offsets[low:high]
-
-
-def _count_outside(
-    left: Claim, right: Claim, judged: OffsetRange | None
-) -> tuple[int, int, int, int]:
-    """Count the rows before and after what is judged; with nothing judged all are ahead."""
-    if judged is None:
-        return 0, len(left.offsets), 0, len(right.offsets)
-    ends = [judged.start, judged.end]
-    ours, theirs = (np.searchsorted(side.offsets, ends).tolist() for side in (left, right))
-    return (
-        ours[0],
-        len(left.offsets) - ours[1],
-        theirs[0],
-        len(right.offsets) - theirs[1],
+def complete_reports(
+    ranges: Mapping[Partition, OffsetRange | None],
+    left: Claims,
+    right: Claims,
+    found: Iterable[PartitionReport],
+) -> tuple[PartitionReport, ...]:
+    """Return a report of every partition, also of those where Spark had nothing to compare."""
+    known = {(report.topic, report.partition): report for report in found}
+    return tuple(
+        known.get(key)
+        or PartitionReport(
+            topic=key[0],
+            partition=key[1],
+            judged=(span.start, span.end) if span else None,
+            left_ahead=0 if span else left.get(key, NO_CLAIM).rows,
+            right_ahead=0 if span else right.get(key, NO_CLAIM).rows,
+        )
+        for key, span in ranges.items()
     )
 
 
-def compare_values(places: Places, left: Values, right: Values) -> PartitionReport:
-    """Add to a report which matched rows differ, and in which columns."""
-    changed = places.matched[left.rows != right.rows]
-    columns = tuple(
-        name for name, total in left.sums.items() if total != right.sums.get(name, total)
-    )
-    sums = {
-        name: (f"{left.sums[name]:016x}", f"{right.sums.get(name, 0):016x}") for name in left.sums
+def decide_verdict(
+    reports: Iterable[PartitionReport], unplaced: int, layout: tuple[str, ...], *, rows_only: bool
+) -> Verdict:
+    """Return the verdict; with `rows_only` differences of columns and partitioning do not count."""
+    judged = [report for report in reports if report.judged]
+    if unplaced or not all(report.is_same for report in judged) or (layout and not rows_only):
+        return "different"
+    return "equal" if judged else "nothing in common"
+
+
+def describe_comparison(
+    reports: Iterable[PartitionReport],
+    unplaced: int,
+    layout: tuple[str, ...],
+    chosen: tuple[str, ...],
+) -> str:
+    """Describe in one sentence how many records were judged and how many differ."""
+    judged = [report for report in reports if report.judged]
+    counts = {
+        "missing on the right": sum(report.missing for report in judged),
+        "only on the right": sum(report.extra for report in judged),
+        "doubled on the left": sum(report.doubled_left for report in judged),
+        "doubled on the right": sum(report.doubled_right for report in judged),
+        "with other values": sum(report.changed for report in judged),
+        "without a coordinate": unplaced,
+        "differences of columns and partitioning": len(layout),
     }
-    samples = places.report.samples.model_copy(update={"changed": show(changed)})
-    return places.report.model_copy(
-        update={
-            "changed": len(changed),
-            "changed_columns": columns,
-            "checksums": sums,
-            "samples": samples,
-        }
-    )
-
-
-def show(offsets: Offsets) -> tuple[int, ...]:
-    """Show the first offsets: coordinates, never what is in a record."""
-    return tuple(offsets[:SHOWN].tolist())
+    matched = sum(report.matched for report in judged)
+    differences = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    of_ranges = f" of the offsets {', '.join(chosen)}" if chosen else ""
+    records = f"{matched} {'record' if matched == 1 else 'records'}{of_ranges}"
+    partitions = f"{len(judged)} {'partition' if len(judged) == 1 else 'partitions'}"
+    return f"{records} once on both sides in {partitions}; {differences or 'no difference'}"

@@ -14,18 +14,16 @@ The names are facts from each writer's own sources or documentation:
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 from pyiceberg.types import (
     IcebergType,
     IntegerType,
@@ -39,6 +37,7 @@ from frazil.errors import ConfigurationError, IncompatibleTableError
 from frazil.iceberg.catalog import translated_errors
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition
+from frazil.quality.sql import quote_name, write_text
 
 _WHOLE = (IntegerType, LongType)
 
@@ -184,126 +183,133 @@ def _type_of(schema: Schema, name: str) -> IcebergType | None:
         return None
 
 
-@dataclass(frozen=True)
-class LocatedBatch:
-    """Some rows: `places` are their partitions with the row numbers and offsets of each."""
+def write_coordinates(
+    schema: Schema, columns: tuple[OffsetColumns, ...], topic: str | None
+) -> dict[str, str]:
+    """Write Spark SQL for the coordinates of a row: topic, partition, offset and timestamp_ms.
 
-    rows: pa.RecordBatch
-    places: Mapping[Partition, tuple[npt.NDArray[np.int64], Offsets]]
-    unplaced: int
-    instants_ms: pa.Array
-    task: FileScanTask
+    A row has them in one of `columns`; `topic` stands for a topic that no column names.
+    """
+
+    def coalesce(names: Iterable[str | None], kind: str, *others: str) -> str:
+        found = [_write_path(schema, name) for name in names if name is not None]
+        return f"CAST(coalesce({', '.join([*found, *others, 'NULL'])}) AS {kind})"
+
+    instants = [_write_instant(schema, each.timestamp) for each in columns if each.timestamp]
+    return {
+        "topic": coalesce(
+            (each.topic for each in columns), "STRING", *([write_text(topic)] if topic else [])
+        ),
+        "partition": coalesce((each.partition for each in columns), "INT"),
+        "offset": coalesce((each.offset for each in columns), "BIGINT"),
+        "timestamp_ms": coalesce((), "BIGINT", *instants),
+    }
+
+
+def _write_path(schema: Schema, name: str) -> str:
+    """Quote a column, or with dots a field of a struct."""
+    is_column = any(field.name == name for field in schema.fields)
+    return ".".join(map(quote_name, [name] if is_column else name.split(".")))
+
+
+def _write_instant(schema: Schema, name: str) -> str:
+    path = _write_path(schema, name)
+    is_number = isinstance(_type_of(schema, name), LongType)
+    return path if is_number else f"unix_millis(CAST({path} AS TIMESTAMP))"
 
 
 @dataclass(frozen=True)
 class TableOffsets:
     """The coordinates of all rows, ascending, doubled ones kept; 8 bytes a row.
 
-    `unplaced` rows have no coordinate. `final_ms` is per partition the timestamp of its highest
-    offset, where the table keeps one, in milliseconds since 1970.
+    `unplaced` rows have no partition or no offset. `final_ms` is the timestamp at the highest
+    offset of a partition, in milliseconds since 1970, where the table has one.
     """
 
     offsets: Mapping[Partition, Offsets]
     unplaced: int = 0
-    newest_event_at: datetime | None = None
     final_ms: Mapping[Partition, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class LocatedTable:
-    """A table, its coordinate columns, and the topic of rows that do not name one."""
+def read_offsets(table: Table, columns: tuple[OffsetColumns, ...], topic: str) -> TableOffsets:
+    """Read the coordinates of all rows; rows that name no topic belong to `topic`.
 
-    table: Table
-    columns: tuple[OffsetColumns, ...]
-    topic: str | None = None
-
-    def read_places(self) -> TableOffsets:
-        """Read nothing but the coordinates.
-
-        Raises:
-            ConfigurationError: nobody said which topic the rows came from.
-            IncompatibleTableError: it has equality deletes.
-            CatalogUnavailableError, StorageError: a file cannot be read.
-        """
-        parts: defaultdict[Partition, list[Offsets]] = defaultdict(list)
-        finals: dict[Partition, tuple[int, int | None]] = {}
-        unplaced, newest = 0, None
-        for batch in self.iterate(()):
-            unplaced += batch.unplaced
-            found = pc.max(batch.instants_ms).as_py()
-            newest = max(newest or found, found) if found is not None else newest
-            for partition, (indexes, offsets) in batch.places.items():
-                parts[partition].append(offsets)
-                top = int(np.argmax(offsets))
-                at_top = batch.instants_ms[int(indexes[top])].as_py()
-                final = (int(offsets[top]), at_top)
-                finals[partition] = max(final, finals.get(partition, final), key=lambda f: f[0])
-        return TableOffsets(
-            offsets={key: np.sort(np.concatenate(parts.pop(key))) for key in sorted(parts)},
-            unplaced=unplaced,
-            newest_event_at=_instant(newest),
-            final_ms={key: at_ms for key, (_, at_ms) in finals.items() if at_ms is not None},
-        )
-
-    def iterate(self, names: tuple[str, ...]) -> Iterator[LocatedBatch]:
-        """Read these top-level columns beside the coordinates, file by file."""
-        wanted = [name for each in self.columns for name in each.names]
-        schema = self.table.schema().select(*dict.fromkeys([*names, *wanted]))
-        scan = ArrowScan(self.table.metadata, self.table.io, schema, AlwaysTrue())
-        require_no_equality_deletes(self.table)
-        with translated_errors(f"reading rows of {'.'.join(self.table.name())}"):
-            for task in self.table.scan().plan_files():
-                for rows in scan.to_record_batches([task]):
-                    yield self._place(rows, task)
-
-    def _place(self, rows: pa.RecordBatch, task: FileScanTask) -> LocatedBatch:
-        topics = self._coalesce(rows, "topic", pa.string())
-        partitions = self._coalesce(rows, "partition", pa.int64())
-        offsets = self._coalesce(rows, "offset", pa.int64())
-        is_known = pc.and_(pc.is_valid(partitions), pc.is_valid(offsets))
-        if self.topic is not None:
-            topics = topics.fill_null(self.topic)
-        elif pc.any(pc.and_(is_known, pc.is_null(topics))).as_py():
-            raise ConfigurationError(
-                f"table {'.'.join(self.table.name())} has no column with the topic of its records",
-                "say which topic filled it: --topic TOPIC",
-            )
-        indexes = np.flatnonzero(is_known.to_numpy(zero_copy_only=False))
-        known = pa.table({"topic": topics, "partition": partitions, "offset": offsets}).take(
-            indexes
-        )
-        unplaced = rows.num_rows - len(indexes)
-        return LocatedBatch(rows, _group(known, indexes), unplaced, self._read_instants(rows), task)
-
-    def _coalesce(self, rows: pa.RecordBatch, part: str, kind: pa.DataType) -> pa.Array:
-        """Take a part of the coordinate from the first layout that has it."""
-        arrays = [
-            read_column(rows, name).cast(kind)
-            for columns in self.columns
-            if (name := getattr(columns, part)) is not None
-        ]
-        return pc.coalesce(*arrays) if arrays else pa.nulls(rows.num_rows, kind)
-
-    def _read_instants(self, rows: pa.RecordBatch) -> pa.Array:
-        """Read timestamps in milliseconds since 1970."""
-        arrays = []
-        for name in (columns.timestamp for columns in self.columns):
-            found = read_column(rows, name) if name else pa.nulls(rows.num_rows, pa.int64())
-            if pa.types.is_timestamp(found.type):
-                found = found.cast(pa.timestamp("ms", found.type.tz), safe=False)
-            arrays.append(found.cast(pa.int64()))
-        return pc.coalesce(*arrays)
+    Raises:
+        IncompatibleTableError: the table has equality deletes.
+        CatalogUnavailableError, StorageError: a file cannot be read.
+    """
+    parts: defaultdict[Partition, list[Offsets]] = defaultdict(list)
+    finals: dict[Partition, tuple[int, int | None]] = {}
+    unplaced = 0
+    for rows in _read_coordinates(table, columns):
+        partitions = _coalesce(rows, (each.partition for each in columns), pa.int64())
+        offsets = _coalesce(rows, (each.offset for each in columns), pa.int64())
+        topics = _coalesce(rows, (each.topic for each in columns), pa.string()).fill_null(topic)
+        instants = _read_instants(rows, columns)
+        is_placed = pc.and_(pc.is_valid(partitions), pc.is_valid(offsets))
+        located = pa.table([topics, partitions, offsets, instants], ["t", "p", "o", "ms"])
+        located = located.filter(is_placed)
+        unplaced += rows.num_rows - len(located)
+        for key, own in _group(located):
+            parts[key].append(own["o"].to_numpy())
+            top = own.slice(pc.index(own["o"], pc.max(own["o"])).as_py(), 1).to_pylist()[0]
+            final = (top["o"], top["ms"])
+            finals[key] = max(final, finals.get(key, final), key=lambda each: each[0])
+    return TableOffsets(
+        offsets={key: np.sort(np.concatenate(parts.pop(key))) for key in sorted(parts)},
+        unplaced=unplaced,
+        final_ms={key: at_ms for key, (_, at_ms) in finals.items() if at_ms is not None},
+    )
 
 
-def _instant(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+def _read_coordinates(table: Table, columns: tuple[OffsetColumns, ...]) -> Iterator[pa.RecordBatch]:
+    """Read nothing but the coordinate columns, file by file."""
+    require_no_equality_deletes(table)
+    schema = table.schema().select(*dict.fromkeys(name for each in columns for name in each.names))
+    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+    with translated_errors(f"reading rows of {'.'.join(table.name())}"):
+        for task in table.scan().plan_files():
+            yield from scan.to_record_batches([task])
+
+
+def _coalesce(rows: pa.RecordBatch, names: Iterable[str | None], kind: pa.DataType) -> pa.Array:
+    """Return each row's first value among these columns."""
+    arrays = [_read_column(rows, name).cast(kind) for name in names if name is not None]
+    return pc.coalesce(*arrays) if arrays else pa.nulls(rows.num_rows, kind)
+
+
+def _read_instants(rows: pa.RecordBatch, columns: tuple[OffsetColumns, ...]) -> pa.Array:
+    """Return timestamps in milliseconds since 1970."""
+    arrays = [pa.nulls(rows.num_rows, pa.int64())]
+    for name in (each.timestamp for each in columns if each.timestamp):
+        found = _read_column(rows, name)
+        if pa.types.is_timestamp(found.type):
+            found = found.cast(pa.timestamp("ms", found.type.tz), safe=False)
+        arrays.append(found.cast(pa.int64()))
+    return pc.coalesce(*arrays)
+
+
+def _read_column(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column, or with dots a field of a struct; null where the struct is null."""
+    if name in rows.schema.names:
+        return rows[name]
+    top, _, rest = name.partition(".")
+    return pc.struct_field(rows[top], rest.split("."))
+
+
+def _group(located: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
+    """Split rows by topic and partition."""
+    keys_found = located.group_by(["t", "p"]).aggregate([]).to_pylist()
+    for each in keys_found:
+        is_own = pc.and_(pc.equal(located["t"], each["t"]), pc.equal(located["p"], each["p"]))
+        yield (each["t"], each["p"]), located.filter(is_own)
 
 
 def require_no_equality_deletes(table: Table) -> None:
-    """Refuse a table whose rows only an engine that knows equality deletes can tell.
+    """Check that a table has no equality deletes, which PyIceberg cannot apply.
 
     Raises:
-        IncompatibleTableError: some writers of upserts leave such deletes.
+        IncompatibleTableError: it has some; Kafka Connect's upserts, for one, write them.
     """
     head = table.current_snapshot()
     summary = head.summary if head else None
@@ -311,31 +317,7 @@ def require_no_equality_deletes(table: Table) -> None:
     if count not in {"0", None}:
         name = ".".join(table.name())
         raise IncompatibleTableError(
-            f"table {name} has {count} equality deletes, which many readers do not know",
-            f"let Spark rewrite them: CALL system.rewrite_data_files(table => '{name}', options => "
-            "map('delete-file-threshold', '1')), then again",
+            f"table {name} has {count} equality deletes, which cannot be applied here",
+            f"rewrite them by Spark: CALL system.rewrite_data_files(table => '{name}', options => "
+            "map('delete-file-threshold', '1')), then run the command again",
         )
-
-
-def read_column(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """Take a column, or with dots a field of a struct; null where the struct is."""
-    if name in rows.schema.names:
-        return rows[name]
-    top, _, rest = name.partition(".")
-    return pc.struct_field(rows[top], rest.split("."))
-
-
-def _group(
-    known: pa.Table, indexes: npt.NDArray[np.int64]
-) -> dict[Partition, tuple[npt.NDArray[np.int64], Offsets]]:
-    """Sort row numbers and offsets into partitions."""
-    topics = known["topic"].combine_chunks().dictionary_encode()
-    names = topics.dictionary.to_pylist()
-    codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    numbers, offsets = known["partition"].to_numpy(), known["offset"].to_numpy()
-    found: dict[Partition, tuple[npt.NDArray[np.int64], Offsets]] = {}
-    for code in np.unique(codes).tolist():
-        for number in np.unique(numbers[codes == code]).tolist():
-            own = np.flatnonzero((codes == code) & (numbers == number))
-            found[names[code], number] = indexes[own], offsets[own]
-    return found

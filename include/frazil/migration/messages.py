@@ -1,13 +1,14 @@
-"""What a move to another cluster is asked for, what it comes to, and how it ended."""
+"""Requests, plans and answers of a move to another cluster and of a comparison of two tables."""
 
 from datetime import datetime
 from typing import Literal
 
-from frazil.messages import Message, Report
+from frazil.ledger.offsets import Runs
+from frazil.messages import Message, MessagePart, Report
 
 
 class MoveRequest(Message):
-    """Where to look; a person's name and reason as soon as it is no dry run.
+    """Which stream moves; who and why, unless it is a dry run.
 
     `next` are offsets on the new cluster, as `topic:partition:offset`, where a person knows them.
     """
@@ -21,7 +22,7 @@ class MoveRequest(Message):
 
 
 class MovedPartition(Message):
-    """One partition's next offset on both clusters, and what shows that they are one."""
+    """One partition's next offset on both clusters, and the evidence that they match."""
 
     topic: str
     partition: int
@@ -31,7 +32,7 @@ class MovedPartition(Message):
 
 
 class MovePlan(Message):
-    """A move that was looked at, shown before it is done."""
+    """A planned move: the next offset of each partition on the new cluster."""
 
     stream: str
     table: str
@@ -43,12 +44,12 @@ class MovePlan(Message):
 
     @property
     def is_last_word(self) -> bool:
-        """Say that a dry run ends here."""
+        """Return whether this is a dry run, after which no task has anything to do."""
         return self.request.dry_run
 
 
 class Moved(Message):
-    """How a move ended."""
+    """The result of a move; `snapshot_id` is the snapshot that recorded it."""
 
     stream: str
     table: str
@@ -57,7 +58,7 @@ class Moved(Message):
 
 
 class CompareRequest(Message):
-    """What is compared: a stream's name, or a table's with its namespace, on each side."""
+    """The two sides of a comparison: each a stream, or a table with its namespace."""
 
     left: str
     right: str
@@ -67,6 +68,75 @@ class CompareRequest(Message):
     offsets: tuple[str, ...] = ()
     connection: str = "iceberg_default"
     rows_only: bool = False
+
+
+class ComparedTable(MessagePart):
+    """One side of a comparison as Spark reads it; all but `snapshot_id` and dead letters are SQL.
+
+    `table` is the quoted identifier, `values` have the same order and types on both sides.
+    """
+
+    table: str
+    snapshot_id: int | None
+    topic: str
+    partition: str
+    offset: str
+    timestamp_ms: str
+    values: tuple[str, ...] = ()
+    dead_letters: Runs = {}
+
+
+class ExtentRequest(Message):
+    """Job `count_offsets`: which offsets do both tables hold?"""
+
+    left: ComparedTable
+    right: ComparedTable
+    session_conf: dict[str, str] = {}
+
+
+class PartitionExtent(MessagePart):
+    """The rows of one partition in one table, with their first and last offset."""
+
+    topic: str
+    partition: int
+    rows: int
+    first: int
+    last: int
+
+
+class TableExtent(MessagePart):
+    """All rows of one table, by partition.
+
+    `unplaced` rows have no partition or no offset, those `without_topic` have both but no topic.
+    """
+
+    partitions: tuple[PartitionExtent, ...] = ()
+    unplaced: int = 0
+    without_topic: int = 0
+    newest_event_ms: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Return the number of all rows."""
+        return sum(each.rows for each in self.partitions) + self.unplaced + self.without_topic
+
+
+class Extents(Message):
+    """Answer of the job `count_offsets`."""
+
+    left: TableExtent
+    right: TableExtent
+
+
+class JoinRequest(ExtentRequest):
+    """Job `compare_tables`: compare both tables' rows in these ranges of offsets.
+
+    With `in_ranges_only` rows outside of the ranges are not counted as ahead or before.
+    """
+
+    columns: tuple[str, ...]
+    ranges: dict[str, dict[int, tuple[int, int]]]
+    in_ranges_only: bool = False
 
 
 class Samples(Report):
@@ -80,30 +150,30 @@ class Samples(Report):
 
 
 class PartitionReport(Report):
-    """One partition; `judged` is the half-open range that both sides claim to have read.
+    """One partition; `judged` is the half-open range of offsets that both sides have read.
 
-    `missing` records are on the left alone, `extra` ones on the right alone; of them so many are
-    dead letters on the other side. `matched` ones are there once on both sides, `changed` of them
-    with other values. `…_ahead` rows lie behind what is judged, `…_before` rows before it.
-    `checksums` are of the matched rows, by column, left and right.
+    `missing` records are on the left alone, `extra` ones on the right alone; `…_dead_letters`
+    counts those that are dead letters on the other side. `matched` records are once on both sides,
+    `changed` of them with other values. `…_ahead` rows come after the judged range, `…_before`
+    rows before it. `checksums` of the matched rows are by column, left and right.
     """
 
     topic: str
     partition: int
     judged: tuple[int, int] | None
-    left_rows: int
-    right_rows: int
-    matched: int
-    missing: int
-    extra: int
-    doubled_left: int
-    doubled_right: int
-    missing_dead_letters: int
-    extra_dead_letters: int
-    left_before: int
-    left_ahead: int
-    right_before: int
-    right_ahead: int
+    left_rows: int = 0
+    right_rows: int = 0
+    matched: int = 0
+    missing: int = 0
+    extra: int = 0
+    doubled_left: int = 0
+    doubled_right: int = 0
+    missing_dead_letters: int = 0
+    extra_dead_letters: int = 0
+    left_before: int = 0
+    left_ahead: int = 0
+    right_before: int = 0
+    right_ahead: int = 0
     changed: int = 0
     changed_columns: tuple[str, ...] = ()
     checksums: dict[str, tuple[str, str]] = {}
@@ -111,10 +181,16 @@ class PartitionReport(Report):
 
     @property
     def is_same(self) -> bool:
-        """Say whether every judged record is the same on both sides."""
+        """Return whether every judged record is the same on both sides."""
         return not any(
             (self.missing, self.extra, self.doubled_left, self.doubled_right, self.changed)
         )
+
+
+class JoinResult(Message):
+    """Answer of the job `compare_tables`: partitions with rows."""
+
+    partitions: tuple[PartitionReport, ...]
 
 
 class ColumnReport(Report):
@@ -129,9 +205,9 @@ class ColumnReport(Report):
 
 
 class SideReport(Report):
-    """One side: what was read, where its coordinates are, and how fresh it is.
+    """One side: its snapshot, the writer whose offset columns it has, and its freshness.
 
-    `unplaced` rows have no coordinate and are not judged.
+    `unplaced` rows have no partition or no offset and are not judged.
     """
 
     name: str
@@ -149,11 +225,10 @@ Verdict = Literal["equal", "different", "nothing in common"]
 
 
 class Comparison(Report):
-    """Two tables, offset by offset.
+    """The answer of a comparison.
 
-    `layout` lists differences of columns and partitioning that a reader meets. With `rows_only`
-    they are shown and do not decide. `offsets` are what was asked for; without any, all that both
-    have read is judged.
+    `layout` lists differences of columns and partitioning; with `rows_only` they do not affect the
+    verdict. `offsets` are the requested ranges; without any, all that both have read is judged.
     """
 
     left: SideReport
@@ -168,7 +243,7 @@ class Comparison(Report):
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """List what differs: at most twenty offsets of each kind, then columns and layout."""
+        """List the differences: at most twenty offsets of each kind, then the layout."""
         offsets = (
             f"{report.topic}-{report.partition}: {kind.replace('_', ' on the ')}: "
             + ", ".join(str(offset) for offset in found)
