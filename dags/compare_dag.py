@@ -8,8 +8,8 @@ It shows offsets and no values of records.
 **When.** Whenever you trigger it, as often as you like during a parallel run.
 
 **Inputs.** Each side: the name of a stream, or of a table with its namespace; Columns, if the
-table's Kafka coordinates are not recognised. Offsets, to compare only a part. It writes nothing and
-reads neither Spark nor Kafka.
+table's Kafka coordinates are not recognised. Offsets, to compare only a part. Spark joins both
+tables; nothing is written, and Kafka is not read.
 
 **What a retry does.** Compares again.
 

@@ -58,7 +58,7 @@ PACKAGES: dict[str, set[str]] = {
     "ingest": _INGEST,
     "maintenance": _ABOVE_INGEST | {"events"},
     "recovery": _ABOVE_INGEST,
-    "migration": _ABOVE_INGEST,
+    "migration": _ABOVE_INGEST | {"spark"},
     "observability": _ABOVE_INGEST | {"events", "maintenance"},
 }
 """Package or root module of the library → the others that it may import."""

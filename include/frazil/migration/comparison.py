@@ -21,7 +21,7 @@ from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition, plain_runs
 from frazil.ledger.history import Spans, list_attempts, list_spans, trace_steps
-from frazil.ledger.offsets import OffsetRange, choose_offsets
+from frazil.ledger.offsets import OffsetRange, parse_offset_ranges
 from frazil.ledger.recovery_point import History, find_recovery_point, walk_ancestors
 from frazil.ledger.state import StreamState
 from frazil.migration.column_pairs import (
@@ -100,7 +100,7 @@ def compare_tables(request: CompareRequest, run_id: str) -> Comparison:
         TableError: the stream of a side is halted.
         UnavailableError, JobFailedError: catalog, warehouse or Spark failed; run again.
     """
-    chosen = choose_offsets(request.offsets)
+    chosen = parse_offset_ranges(request.offsets)
     work, left, right = _open_sides(request, run_id)
     engine: Engine = work.engine if work else SparkEngine(find_spark_remote())
     catalogs = _merge_catalogs(left.preset, right.preset)

@@ -4,7 +4,7 @@ import pytest
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.history import Span
-from frazil.ledger.offsets import OffsetRange, choose_offsets
+from frazil.ledger.offsets import OffsetRange, parse_offset_ranges
 from frazil.migration.comparison_rules import (
     Claim,
     Claims,
@@ -81,7 +81,7 @@ def test_only_what_both_sides_have_read_is_judged() -> None:
 
 
 def test_only_the_chosen_offsets_are_judged() -> None:
-    chosen = choose_offsets(("t:0:3-4",))
+    chosen = parse_offset_ranges(("t:0:3-4",))
 
     assert choose_ranges(claims((0, 5), (0, 4)), claims((2, 9)), chosen) == {
         ("t", 0): OffsetRange(3, 4)
@@ -91,7 +91,7 @@ def test_only_the_chosen_offsets_are_judged() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("t:0",), "is no range of offsets"),
+        (("t:0",), "is not a range of offsets"),
         (("t:0:5-5",), "its end is exclusive"),
         (("t:0:1-2", "t:0:3-4"), "named twice"),
         (("t:0:0-5", "t:1:2-5"), r"t-1 both sides have read \[0, 4\), not all of \[2, 5\)"),
@@ -101,7 +101,7 @@ def test_only_the_chosen_offsets_are_judged() -> None:
 )
 def test_offsets_that_a_side_has_not_read_are_refused(asked: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        choose_ranges(claims((0, 5), (0, 4)), claims((0, 5), (0, 4)), choose_offsets(asked))
+        choose_ranges(claims((0, 5), (0, 4)), claims((0, 5), (0, 4)), parse_offset_ranges(asked))
 
 
 def test_every_partition_is_reported() -> None:
