@@ -1,6 +1,6 @@
 """Two tables as rows with coordinates, their full outer join, and its counts by partition."""
 
-from collections.abc import Iterable, Iterator
+from functools import reduce
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -14,6 +14,7 @@ from frazil.migration.messages import (
 )
 
 KEY = ("topic", "partition", "offset")
+RANGES = "topic string, partition int, start bigint, end bigint"
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",  # a decimal as text has no exponent
@@ -67,79 +68,70 @@ def join_sides(spark: SparkSession, request: JoinRequest) -> DataFrame:
     A full outer join by union and grouping: it shuffles and sorts each row once, and counts the
     rows of one coordinate, which a join would multiply. Only judged rows keep their values.
     """
-    ranges = create_ranges(
-        spark,
-        (
-            (topic, partition, start, end)
-            for topic, parts in request.ranges.items()
-            for partition, (start, end) in parts.items()
-        ),
-    )
-    left, right = (
-        place_rows(read_rows(spark, table), ranges, request).selectExpr(
-            *KEY,
-            "position",
-            f"if(position = 0 AND {is_left}, values, NULL) AS left_values",
-            f"if(position = 0 AND NOT {is_left}, values, NULL) AS right_values",
-            f"if({is_left}, 1, 0) AS left_row",
-            f"if({is_left}, 0, 1) AS right_row",
+    parts = [
+        part
+        for side, table in (("left", request.left), ("right", request.right))
+        for part in (
+            place_rows(read_rows(spark, table), request).selectExpr(
+                *KEY,
+                "position",
+                f"1 AS {side}_row",
+                f"if(position = 0, values, NULL) AS {side}_values",
+            ),
+            list_dead_letters(spark, table).withColumnRenamed("is_dead", f"{side}_is_dead_letter"),
         )
-        for table, is_left in ((request.left, "true"), (request.right, "false"))
-    )
-    rows = left.unionByName(right)
-    for name, table in (("left", request.left), ("right", request.right)):
-        letters = create_ranges(spark, list_runs(table))
-        if table.dead_letters:
-            rows = rows.unionByName(
-                letters.selectExpr(
-                    "topic",
-                    "partition",
-                    "explode(sequence(start, end - 1)) AS offset",
-                    "0 AS position",
-                    f"true AS {name}_is_dead_letter",
-                ),
-                allowMissingColumns=True,
-            )
-    flags = [f"{name}_is_dead_letter" for name in ("left", "right")]
-    rows = rows.withColumns(
-        {n: F.lit(None).cast("boolean") for n in flags if n not in rows.columns}
-    )
-    # Grouped where they are, without a partial aggregation before the shuffle.
+    ]
+    rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    # Rows of a coordinate are together already: no partial grouping before another shuffle.
     return (
         rows.repartition(*(F.col(name) for name in (*KEY, "position")))
         .groupBy(*KEY, "position")
         .agg(
-            *(F.expr(f"coalesce(sum({s}_row), 0) AS {s}_rows") for s in ("left", "right")),
-            *(F.expr(f"coalesce(bool_or({name}), false) AS {name}") for name in flags),
-            *(F.expr(f"first({s}_values, true) AS {s}_values") for s in ("left", "right")),
+            *(
+                F.expr(sql.replace("?", side))
+                for side in ("left", "right")
+                for sql in (
+                    "coalesce(sum(?_row), 0) AS ?_rows",
+                    "coalesce(bool_or(?_is_dead_letter), false) AS ?_is_dead_letter",
+                    "first(?_values, true) AS ?_values",
+                )
+            )
         )
     )
 
 
-def place_rows(rows: DataFrame, ranges: DataFrame, request: JoinRequest) -> DataFrame:
+def place_rows(rows: DataFrame, request: JoinRequest) -> DataFrame:
     """Add each row's position relative to the judged range of its partition."""
+    ranges = [
+        (topic, partition, start, end)
+        for topic, parts in request.ranges.items()
+        for partition, (start, end) in parts.items()
+    ]
     if request.in_ranges_only:
-        spans = [span for parts in request.ranges.values() for span in parts.values()]
-        low, high = min(start for start, _ in spans), max(end for _, end in spans)
+        low, high = min(start for *_, start, _ in ranges), max(end for *_, end in ranges)
         rows = rows.where(f"offset >= {low} AND offset < {high}")  # skips data files
-    placed = rows.join(F.broadcast(ranges), ["topic", "partition"]).withColumn(
+    judged = rows.sparkSession.createDataFrame(ranges, RANGES)
+    placed = rows.join(F.broadcast(judged), ["topic", "partition"]).withColumn(
         "position", F.expr("CASE WHEN offset < start THEN -1 WHEN offset >= end THEN 1 ELSE 0 END")
     )
     return placed.where("position = 0") if request.in_ranges_only else placed
 
 
-def create_ranges(spark: SparkSession, ranges: Iterable[tuple[str, int, int, int]]) -> DataFrame:
-    """Make a frame of half-open ranges of offsets."""
-    columns = "topic string, partition int, start bigint, end bigint"
-    return spark.createDataFrame(list(ranges), columns)
-
-
-def list_runs(table: ComparedTable) -> Iterator[tuple[str, int, int, int]]:
-    """List the runs of offsets that one side keeps as open dead letters."""
-    for topic, parts in table.dead_letters.items():
-        for partition, runs in parts.items():
-            for start, end in runs:
-                yield topic, partition, start, end
+def list_dead_letters(spark: SparkSession, table: ComparedTable) -> DataFrame:
+    """List the judged coordinates that one side has as open dead letters."""
+    runs = [
+        (topic, partition, start, end)
+        for topic, parts in table.dead_letters.items()
+        for partition, listed in parts.items()
+        for start, end in listed
+    ]
+    return spark.createDataFrame(runs, RANGES).selectExpr(
+        "topic",
+        "partition",
+        "explode(sequence(start, end - 1)) AS offset",
+        "0 AS position",
+        "true AS is_dead",
+    )
 
 
 def compare_values(joined: DataFrame, columns: int) -> DataFrame:

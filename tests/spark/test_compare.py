@@ -211,8 +211,9 @@ def test_the_command_judges_only_the_chosen_offsets(sides: tuple[str, str], tmp_
     equal = [part for each in ranges for part in ("--offsets", each)]
     other = ["--offsets", f"orders:{DROPPED}:2-4", "--json"]
 
-    same = CliRunner().invoke(app, ["compare", stream, foreign, *equal, "--html", str(page)])
-    apart = CliRunner().invoke(app, ["compare", stream, foreign, *other])
+    runner = CliRunner(env={"COLUMNS": "200"})
+    same = runner.invoke(app, ["compare", stream, foreign, *equal, "--html", str(page)])
+    apart = runner.invoke(app, ["compare", stream, foreign, *other])
 
     assert (same.exit_code, apart.exit_code) == (0, 1), same.output + apart.output
     assert "│ [3, 6) │" in same.stdout
