@@ -122,7 +122,7 @@ def test_a_replay_takes_only_what_the_new_cluster_alone_had(
 def test_what_the_copy_holds_below_a_move_is_no_replays_though_nobody_read_it_there() -> None:
     up = step_of(keys.MOVE, state_of(1, 100), state_of(2, 150, "new"), told=[100, 150, "seen"])
 
-    with pytest.raises(TargetError, match="under others"):
+    with pytest.raises(TargetError, match="are ambiguous"):
         require_one_incarnation("orders", {"orders": {0: OffsetRange(110, 120)}}, (READ, up))
     require_one_incarnation("orders", {"orders": {0: OffsetRange(150, 160)}}, (READ, up))
 
@@ -194,7 +194,7 @@ def test_after_a_rollback_by_others_over_a_move_offsets_are_not_left_out(
     lake.mark(keys.MOVE, {"orders": moved}, table, history)
     lake.table.manage_snapshots().rollback_to_snapshot(before or 0).commit()
 
-    with pytest.raises(HistoryCutError, match="no offsets say") as caught:
+    with pytest.raises(HistoryCutError, match="cannot be given in offsets") as caught:
         skip(work, None)
 
     assert "move-cluster" in caught.value.next_step
