@@ -104,11 +104,11 @@ def _pair(name: str, left: NestedField | None, right: NestedField | None) -> Col
 
 
 def _write_both(left: IcebergType, right: IcebergType, sql: str) -> tuple[str, str] | None:
-    ours, theirs = write_common(left, right, sql), write_common(right, left, sql)
+    ours, theirs = write_comparable(left, right, sql), write_comparable(right, left, sql)
     return (ours, theirs) if ours is not None and theirs is not None else None
 
 
-def write_common(own: IcebergType, other: IcebergType, sql: str, depth: int = 0) -> str | None:
+def write_comparable(own: IcebergType, other: IcebergType, sql: str, depth: int = 0) -> str | None:
     """Write the value `sql` of type `own` in the form that `own` and `other` have in common.
 
     None where values of the two types cannot be compared. `depth` numbers the variables of nested
@@ -119,11 +119,11 @@ def write_common(own: IcebergType, other: IcebergType, sql: str, depth: int = 0)
         case StructType(), StructType():
             return _write_struct(own, other, sql, depth)
         case ListType(), ListType():
-            element = write_common(own.element_type, other.element_type, item, depth + 1)
+            element = write_comparable(own.element_type, other.element_type, item, depth + 1)
             return f"transform({sql}, {item} -> {element})" if element else None
         case MapType(), MapType():
-            key = write_common(own.key_type, other.key_type, f"{item}.key", depth + 1)
-            value = write_common(own.value_type, other.value_type, f"{item}.value", depth + 1)
+            key = write_comparable(own.key_type, other.key_type, f"{item}.key", depth + 1)
+            value = write_comparable(own.value_type, other.value_type, f"{item}.value", depth + 1)
             if key is None or value is None:
                 return None
             entries = f"transform(map_entries({sql}), {item} -> struct({key} AS k, {value} AS v))"
@@ -137,7 +137,7 @@ def _write_struct(own: StructType, other: StructType, sql: str, depth: int) -> s
     fields = [
         (
             field.name,
-            write_common(
+            write_comparable(
                 field.field_type, theirs[field.name], f"{sql}.{quote_name(field.name)}", depth
             ),
         )
