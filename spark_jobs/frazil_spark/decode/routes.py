@@ -1,4 +1,4 @@
-"""Keep the records of a topic that belong to this stream by its route."""
+"""Select the records of a topic that belong to this stream by its route."""
 
 from dataclasses import replace
 

@@ -107,8 +107,8 @@ def read_dead_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame
     )
     wanted = select_record_keys(spark, {"": request.letters}).drop("mark")
     # Small files are read together: without this, one core would decode all of them.
-    portions = -(-count_records(request.letters) // LETTERS_PER_TASK)
-    return letters.join(F.broadcast(wanted), list(LETTER_KEY), "left_semi").repartition(portions)
+    tasks = -(-count_records(request.letters) // LETTERS_PER_TASK)
+    return letters.join(F.broadcast(wanted), list(LETTER_KEY), "left_semi").repartition(tasks)
 
 
 def count_records(letters: Mapping[str, Runs]) -> int:

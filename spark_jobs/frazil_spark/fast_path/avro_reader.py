@@ -38,8 +38,8 @@ def _read_value(  # noqa: PLR0911 - one answer for each kind
     match layout:
         case str(word):
             return _SCALARS[word](cursors, kind)
-        case {"null": int(place), "of": inner}:
-            return _read_optional(place, inner, cursors, kind)
+        case {"null": int(null_index), "of": inner}:
+            return _read_optional(null_index, inner, cursors, kind)
         case {"items": inner}:
             return _read_list(inner, cursors, kind)
         case {"fields": _}:
@@ -93,11 +93,11 @@ def natural_type(layout: Layout) -> pa.DataType:  # noqa: PLR0911 - one answer f
     return pa.string()
 
 
-def _read_optional(place: int, inner: Layout, cursors: Cursors, kind: pa.DataType) -> pa.Array:
-    """Read a union of one type and null; `place` is the index of null."""
+def _read_optional(null_index: int, inner: Layout, cursors: Cursors, kind: pa.DataType) -> pa.Array:
+    """Read a union of one type and null; `null_index` is the index of null in it."""
     choice = cursors.read_signed(VARINT32_BYTES)
     cursors.refuse((choice != 0) & (choice != 1))
-    is_there = choice == 1 - place
+    is_there = choice == 1 - null_index
     if is_there.all():
         return _read_value(inner, cursors, kind)
     rows = np.flatnonzero(is_there)
@@ -127,10 +127,10 @@ def _read_list(inner: Layout, cursors: Cursors, kind: pa.ListType) -> pa.Array:
 
 
 def _read_enum(symbols: pa.StringArray, cursors: Cursors) -> pa.Array:
-    places = cursors.read_signed(VARINT32_BYTES)
-    strange = (places < 0) | (places >= len(symbols))
-    cursors.refuse(strange)
-    return symbols.take(make_array(np.where(strange, 0, places), pa.int64()))
+    indexes = cursors.read_signed(VARINT32_BYTES)
+    out_of_range = (indexes < 0) | (indexes >= len(symbols))
+    cursors.refuse(out_of_range)
+    return symbols.take(make_array(np.where(out_of_range, 0, indexes), pa.int64()))
 
 
 def _read_decimal(size: int, cursors: Cursors, kind: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Read JSON records that PyArrow and Spark surely decode alike; leave all others to Spark.
+"""Read the JSON records that PyArrow decodes exactly as Spark does; leave all others to Spark.
 
 This code travels to Spark's Python workers by value: it imports NumPy and PyArrow only.
 

@@ -192,9 +192,9 @@ def _read_enum(names: list[list[Layout]], cursors: Cursors) -> pa.Array:
     named = sorted((int(str(number)), str(name)) for number, name in names)
     known = np.array([number for number, _ in named], np.int64)
     numbers = cursors.read_varints().view(np.int64)
-    places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-    cursors.refuse(known[places] != numbers)
-    return pa.array([name for _, name in named], pa.string()).take(make_array(places, pa.int64()))
+    indexes = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+    cursors.refuse(known[indexes] != numbers)
+    return pa.array([name for _, name in named], pa.string()).take(make_array(indexes, pa.int64()))
 
 
 def _read_instant(cursors: Cursors) -> pa.Array:
