@@ -101,6 +101,11 @@ def delayed() -> Sequence[Answer]:
     return [hold, release]
 
 
-def ignored(_: Land) -> CommitTableResponse:
-    """Say that it is done, and do nothing, as some catalogs do with branches."""
-    return CommitTableResponse.model_construct()
+def ignored(table: Table) -> Answer:
+    """Answer with success and unchanged metadata, as some catalogs do when asked for a branch."""
+
+    def answer(_: Land) -> CommitTableResponse:
+        location = {"metadata-location": table.metadata_location}
+        return CommitTableResponse.model_validate({"metadata": table.metadata, **location})
+
+    return answer

@@ -56,7 +56,6 @@ def create_branch(store: TableStore, table_name: str, branch: str) -> int:
     """Create the branch at main's head and return the id of that head.
 
     The branch must exist before rows are appended: otherwise PyIceberg starts one without a parent.
-    It is loaded again, because some catalogs accept a branch and ignore it.
 
     Raises:
         CatalogUnavailableError: the catalog does not support branches.
@@ -66,16 +65,16 @@ def create_branch(store: TableStore, table_name: str, branch: str) -> int:
 
 
 def create_branch_on(view: TableView, branch: str) -> TableView:
-    """Create the branch at the head of the view's main, and return the reloaded view.
+    """Create the branch at the head of the view's main; return the view after that commit.
+
+    Some catalogs accept a branch and ignore it, so it must be in their response.
 
     Raises:
         CatalogUnavailableError: the catalog does not support branches.
     """
     views = iterate_views(view)
-    head = retry_commit(f"creating branch {branch}", lambda: _try_create(next(views), branch))
-    created = view.reload()
-    ref = created.table.metadata.refs.get(branch)
-    if ref is None or ref.snapshot_id != head:
+    created = retry_commit(f"creating branch {branch}", lambda: _try_create(next(views), branch))
+    if branch not in created.table.metadata.refs:
         raise CatalogUnavailableError(
             f"catalog {view.store.preset.name} accepted branch {branch} of {view.name} but did "
             "not store it: it ignores branches, and a staged append would replace main",
@@ -102,19 +101,18 @@ def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None
             )
 
 
-def _try_create(view: TableView, branch: str) -> int:
+def _try_create(view: TableView, branch: str) -> TableView:
     table = view.table
-    created = table.metadata.refs.get(branch)
-    if created is not None:  # an earlier attempt created it, but its response was lost
-        return created.snapshot_id
+    if branch in table.metadata.refs:  # an earlier attempt created it, but its response was lost
+        return view
     head = table.current_snapshot()
     if head is None:
         raise CatalogUnavailableError(
             f"table {view.name} has no snapshot to create a branch from",
             "run the stream again: the plan step bootstraps the table",
         )
-    commit_once(view.store, table, {branch: None}, [commits.set_branch(branch, head.snapshot_id)])
-    return head.snapshot_id
+    update = commits.set_branch(branch, head.snapshot_id)
+    return view.with_table(commit_once(view.store, table, {branch: None}, [update]))
 
 
 def drop_abandoned_branch(store: TableStore, table_name: str, branch: str) -> None:

@@ -65,8 +65,10 @@ def raise_on_conflict(doing: Callable[[], Result]) -> Result:
 
 def commit_once(
     store: TableStore, table: Table, ref_heads: Mapping[str, int | None], updates: list[TableUpdate]
-) -> None:
+) -> Table:
     """Commit if the table's uuid, schema, partition spec and the named refs are unchanged.
+
+    Return the table as the catalog's response has it.
 
     Raises:
         CommitConflictError: a conflict, or an unknown outcome; reload the table to find out.
@@ -77,7 +79,7 @@ def commit_once(
     for ref, snapshot_id in ref_heads.items():
         requirements += commits.require_head(table, ref, snapshot_id)[1:]
     try:
-        commits.commit(store.catalog, table, requirements, updates)
+        return commits.commit(store.catalog, table, requirements, updates)
     except ClockBehindError:
         raise
     except (OSError, ForbiddenError, UnauthorizedError):

@@ -245,8 +245,8 @@ def commit(
     table: Table,
     requirements: Sequence[TableRequirement],
     updates: Sequence[TableUpdate],
-) -> None:
-    """Commit once; no retry, no rebase (I6).
+) -> Table:
+    """Commit once; no retry, no rebase (I6). Return the table as the catalog's response has it.
 
     Raises:
         ClockBehindError: Spark could not load the table afterwards; nothing was written.
@@ -254,7 +254,8 @@ def commit(
     if isinstance(catalog, MetastoreCatalog) and not _adds_snapshot(updates):
         _require_clock(table)
     count_request("catalog")
-    catalog.commit_table(table, tuple(requirements), tuple(updates))
+    response = catalog.commit_table(table, tuple(requirements), tuple(updates))
+    return Table(table.name(), response.metadata, response.metadata_location, table.io, catalog)
 
 
 def _adds_snapshot(updates: Sequence[TableUpdate]) -> bool:

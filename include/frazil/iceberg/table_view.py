@@ -61,6 +61,12 @@ class TableView:
             self._points[stream] = find_recovery_point(self.history, stream)
         return self._points[stream]
 
+    def with_table(self, table: Table) -> "TableView":
+        """Return a view of the table as a commit's response has it, without another load."""
+        view = self.reload()
+        vars(view)["found"] = table
+        return view
+
     def reload(self) -> "TableView":
         """Return a view that loads the table again."""
         return TableView(self.store, self.name)

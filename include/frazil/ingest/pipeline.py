@@ -208,7 +208,6 @@ def _publish_once(
     require_complete_stage(plan, staged, verdict)
     if staged.dead_letters_snapshot_id is not None:
         publish_dead_letters(work.store, plan, staged)
-        view = view.reload()
     reach_failpoint("publish.after-dead-letters")
     return publish_batch(work.store, plan, staged, verdict, work.run_id, view)
 

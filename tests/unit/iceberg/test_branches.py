@@ -45,7 +45,7 @@ def test_a_branch_starts_at_mains_head_and_moves_nothing(lake: Lake) -> None:
 
 
 def test_a_catalog_that_ignores_branches_is_refused_by_name(lake: Lake) -> None:
-    lake.catalog.script = [ignored]
+    lake.catalog.script = [ignored(lake.table)]
 
     with pytest.raises(CatalogUnavailableError, match="catalog lake accepted branch frazil_x"):
         create_branch(lake.store, "demo.orders", "frazil_x")
