@@ -76,12 +76,15 @@ def test_each_log_has_spans_of_its_own() -> None:
     [
         (MOVED, None),
         (BACK, None),
-        (replace(MOVED, entry=replace(MOVED.entry, summary={})), r"the move says \[100, 100\]"),
+        (replace(MOVED, entry=replace(MOVED.entry, summary={})), r"the move records \[100, 100\]"),
         (step_of(keys.MOVE, state_of(1, 100), state_of(2, 60), told=[100, 60, ""]), "to old"),
-        (step_of(keys.GAP, state_of(1, 100), state_of(2, 100, "new")), "from cluster old to new"),
+        (
+            step_of(keys.GAP, state_of(1, 100), state_of(2, 100, "new")),
+            "the cluster from old to new",
+        ),
         (
             step_of(keys.MOVE, state_of(1, 100), state_of(3, 60, "new"), told=[100, 60, ""]),
-            "takes the epoch from 1 to 3",
+            "changes the epoch from 1 to 3",
         ),
     ],
     ids=["a move", "back", "no word of it", "no other cluster", "another kind", "two epochs"],
@@ -182,7 +185,7 @@ def test_a_record_of_one_log_does_not_hide_that_one_of_the_other_is_missing(
     findings = [*judge_partition(view, tally), *judge_batches([claim(0, 100), claim(2, 30)], tally)]
 
     assert (findings == []) is is_whole
-    assert is_whole or "batches of several logs wrote 130 rows, 129 exist" in findings[0].text
+    assert is_whole or "wrote 130 rows, the table has 129" in findings[0].text
 
 
 def test_after_a_rollback_by_others_over_a_move_offsets_are_not_left_out(

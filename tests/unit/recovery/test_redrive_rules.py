@@ -170,7 +170,7 @@ def test_a_letter_that_does_not_count_is_never_chosen() -> None:
         ({"offsets": ["a-0 5"]}, "topic:partition:start-end"),
         ({"offsets": "a:0:4-5"}, "tuple"),
         ({"since": "monday"}, "ISO 8601"),
-        ({"since": "2026-03-01T00:00:00"}, "without a zone"),
+        ({"since": "2026-03-01T00:00:00"}, "has no time zone"),
         ({"since": "2026-03-02T00:00:00Z", "until": "2026-03-01T00:00:00Z"}, "is not before"),
         ({"reasons": ["type_missmatch"]}, "is not a reason; valid reasons: .*type_mismatch"),
         ({"schema_ids": ["x"]}, "integer"),
