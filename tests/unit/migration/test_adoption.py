@@ -277,6 +277,11 @@ def test_both_audits_find_an_adopted_table_in_order(taken: Workspace, lake: Lake
     assert audit.counts.rows == 9
 
 
+ABOVE_NINE = (
+    "rows that have no coordinates or are below the adoption: 10; rows of the adopted table: 9"
+)
+
+
 def add_row(own: Lake, **kafka: object) -> None:
     """Let somebody append a row, with a coordinate or without one."""
     row = {"id": 6, "name": "late", "_kafka": kafka or None}
@@ -289,13 +294,11 @@ def add_row(own: Lake, **kafka: object) -> None:
         ({"topic": "orders", "partition": 0, "offset": 6}, "1 record more than once: orders-0@6"),
         (
             {"topic": "orders", "partition": 0, "offset": 2},
-            "rows that have no coordinates or are below the adoption: 10; rows of the adopted "
-            "table: 9",
+            ABOVE_NINE,
         ),
         (
             {},
-            "rows that have no coordinates or are below the adoption: 10; rows of the adopted "
-            "table: 9",
+            ABOVE_NINE,
         ),
     ],
     ids=["read since", "below the adoption", "without a coordinate"],
@@ -355,7 +358,7 @@ def test_what_came_with_the_table_can_be_neither_replayed_nor_rolled_back(
     for topic, partition in (("nobody", 0), ("orders", 99)):
         reason = locate_offset(taken, topic, partition, 5).reason
         assert reason == (
-            "the stream reads no such partition; its topics and their partitions: orders (2)"
+            "unknown partition; topics of the stream (number of partitions): orders (2)"
         )
 
 
