@@ -83,7 +83,7 @@ def test_rows_with_the_key_go_and_the_ledger_lists_them(
     assert pipeline.lake.point == point
     answer = pipeline.audit()
     assert (answer.findings, answer.counts.rows) == ((), 11)
-    assert "3 rows left on purpose; 1 erasures" in answer.facts_line
+    assert "3 rows erased or expired; 1 erasure" in answer.facts_line
 
 
 def test_an_erasure_of_nothing_commits_nothing(pipeline: Pipeline, work: Workspace) -> None:

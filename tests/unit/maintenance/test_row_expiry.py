@@ -94,7 +94,7 @@ def test_f11_rows_older_than_the_limit_go_and_those_without_a_time_stay(
     assert summary[keys.BY] == "data-platform@example.org"
     assert summary[keys.REASON].startswith("maintenance.expire_rows: ")
     answer = pipeline.audit()
-    assert (answer.findings, "5 rows left on purpose" in answer.facts_line) == ((), True)
+    assert (answer.findings, "5 rows erased or expired" in answer.facts_line) == ((), True)
 
 
 def test_a_file_of_old_rows_alone_is_dropped_and_not_written_again(
