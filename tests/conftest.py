@@ -20,6 +20,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from hypothesis import settings
 from support.forked import Run, run_frazil
 from support.lake import Lake, Molds, make_stream
+from support.storms import choose_sample
 from xdist.scheduler import LoadFileScheduling
 
 from frazil.workspace import Workspace
@@ -46,13 +47,25 @@ FREE_PORTS = {
 LONGEST = "test_kill_points.py"
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long, each part in random order.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sample",
+        action="store_true",
+        help="of each test marked `storm` run only a few instances, chosen by the random seed",
+    )
 
-    While one worker is at the longest file the other one alone has Airflow's; small files fill both
-    to the end.
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out most of each storm if a sample is wanted; begin with what takes long.
+
+    Each part has a random order. While one worker is at the longest file the other one alone has
+    Airflow's; small files fill both to the end.
     """
+    if config.getoption("sample"):
+        left_out = choose_sample(items, config.getoption("randomly_seed", 0))
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
     def place(item: pytest.Item) -> int:
         if item.path.name == LONGEST:
@@ -260,6 +273,12 @@ def good_values(count: int, start: int = 0) -> list[bytes | None]:
         json.dumps({"id": i, "name": f"n{i}", "amount": i % 100 + 0.25}).encode()
         for i in range(start, start + count)
     ]
+
+
+@pytest.fixture(scope="session")
+def sampled(pytestconfig: pytest.Config) -> bool:
+    """Tell a storm with many rounds whether a few are enough."""
+    return bool(pytestconfig.getoption("sample"))
 
 
 @pytest.fixture(scope="session")

@@ -62,6 +62,7 @@ def run_until(moment: str, batches: Batches, gate: Gate) -> None:
     publish_staged(work, plan, staged, verdict)
 
 
+@pytest.mark.storm(2)
 @pytest.mark.parametrize(
     "moment", ["at the plan", "at the stage", "while Spark reads", "at the commit"]
 )

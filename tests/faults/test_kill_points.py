@@ -1,6 +1,6 @@
 """Kill -9 at every named line, three seeds each: afterwards every record is there exactly once.
 
-The judge is `auditor.py`, which shares no code with the product, and `frazil audit` beside it.
+With `--sample`, as in `make test`: at a third of the lines, one seed each. The judge is `auditor.py`, which shares no code with the product, and `frazil audit` beside it.
 """
 
 import random
@@ -27,7 +27,7 @@ EVOLVING = tuple(name for name in FAILPOINTS if name.endswith("-evolution"))
 FIRST = ("plan.before-create-table", "plan.before-bootstrap", "plan.after-bootstrap")
 """What they lie around is done in a stream's first run alone."""
 OTHER_STEPS = (
-    *("seal.", "redrive.", "rewind.", "replay.", "decide.", "delete.", "erase."),
+    *("seal.", "redrive.", "rollback.", "replay.", "decide.", "delete.", "erase."),
     *("expire.", "orphans."),
 )
 """Lines of what is no batch; they have tests of their own."""
@@ -75,8 +75,17 @@ def mend(lab: Lab) -> None:
     tally.note_recovery(time.monotonic() - started)
 
 
+@pytest.fixture
+def seeds(sampled: bool) -> tuple[int, ...]:  # noqa: FBT001 - a fixture
+    """Return the seeds of a line's kills: one of them in a sample."""
+    return (random.choice(SEEDS),) if sampled else SEEDS
+
+
+@pytest.mark.storm(5)
 @pytest.mark.parametrize("failpoint", PLAIN)
-def test_a1_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -> None:
+def test_a1_a_kill_loses_nothing_and_doubles_nothing(
+    lab: Lab, failpoint: str, seeds: tuple[int, ...]
+) -> None:
     lab.write_stream(batch={"max_records": 1000})
     directly = {}
     if failpoint in BY_WORKERS:
@@ -84,7 +93,7 @@ def test_a1_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -
         directly = {MIN_RECORDS_VARIABLE: "0"}
     lab.create_topic()
 
-    for seed in SEEDS:
+    for seed in seeds:
         lab.produce(seeded_values(seed))
         kill_once(lab, failpoint, **directly)
         mend(lab)
@@ -93,6 +102,7 @@ def test_a1_a_kill_loses_nothing_and_doubles_nothing(lab: Lab, failpoint: str) -
     assert_exactly_once(lab)
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("failpoint", FIRST)
 def test_a_kill_of_the_first_run_begins_a_stream_once(lab: Lab, failpoint: str, seed: int) -> None:
@@ -106,9 +116,10 @@ def test_a_kill_of_the_first_run_begins_a_stream_once(lab: Lab, failpoint: str, 
     assert_exactly_once(lab)
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("failpoint", EVOLVING)
 def test_a_kill_while_the_table_follows_its_file_adds_each_column_once(
-    lab: Lab, failpoint: str
+    lab: Lab, failpoint: str, seeds: tuple[int, ...]
 ) -> None:
     lab.write_stream(batch={"max_records": 1000})
     lab.create_topic()
@@ -116,7 +127,7 @@ def test_a_kill_while_the_table_follows_its_file_adds_each_column_once(
     lab.drain()
     columns = {"id": "long!", "name": "string", "amount": "double"}
 
-    for seed in SEEDS:
+    for seed in seeds:
         lab.produce(seeded_values(seed))
         columns |= {f"new{seed}": "string"}
         lab.write_stream(value={"columns": columns})
@@ -130,12 +141,15 @@ def test_a_kill_while_the_table_follows_its_file_adds_each_column_once(
     assert_exactly_once(lab)
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("failpoint", BLOCKING)
-def test_a_kill_while_blocking_shows_nothing(lab: Lab, failpoint: str) -> None:
+def test_a_kill_while_blocking_shows_nothing(
+    lab: Lab, failpoint: str, seeds: tuple[int, ...]
+) -> None:
     lab.write_stream(errors={"max_bad_records": 0}, batch={"max_records": 1000})
     lab.create_topic()
 
-    for seed in SEEDS:
+    for seed in seeds:
         rows_before = lab.rows
         lab.produce(seeded_values(seed))
         kill_once(lab, failpoint)

@@ -94,6 +94,7 @@ def rest(server: tuple[int, Path], wire: Wire) -> Iterator[RestLake]:
     lake.close()
 
 
+@pytest.mark.storm(2)
 @pytest.mark.parametrize("status", LOST, ids=IDS)
 def test_a2_a3_a_batch_that_landed_at_the_server_without_an_answer_is_found_there(
     rest: RestLake, wire: Wire, status: int
@@ -129,6 +130,7 @@ def test_what_a_drill_does_to_a_catalog_it_does_to_this_one_too(
     assert find_faults(rest, 3, 2) == ()
 
 
+@pytest.mark.storm(2)
 @pytest.mark.parametrize("status", LOST, ids=IDS)
 def test_a2_a3_a_branch_and_ledger_rows_that_landed_without_an_answer_count_once(
     rest: RestLake, wire: Wire, status: int

@@ -23,9 +23,9 @@ from frazil.iceberg.catalog import dead_letters_name
 from frazil.ingest.messages import BatchPlan, Staged
 from frazil.ledger.recovery_point import keys
 
-ROUNDS = 50
+ROUNDS, FEW_ROUNDS = 50, 12
 MEETINGS = 3
-MOST_ORDERS = 20
+MOST_BATCHES = 1000
 CATALOG = "arena"
 CONFLICTS = ("CommitFailed", "ValidationException", "Cannot commit", "conflict")
 
@@ -56,6 +56,12 @@ class Arena:
         ]
         answers = race(self.racers, orders)
         return outcomes(answers), sum(answer.lost_turns for answer in answers)
+
+
+@pytest.fixture(scope="session")
+def rounds(sampled: bool) -> int:  # noqa: FBT001 - a fixture
+    """Return how often the racers start."""
+    return FEW_ROUNDS if sampled else ROUNDS
 
 
 @pytest.fixture(scope="module", params=["sqlite", "rest"])
@@ -102,12 +108,12 @@ def assert_nothing_doubled(lake: RaceLake, batches: int, ends: tuple[int, ...]) 
 
 
 def test_of_two_publishers_of_one_plan_one_publishes_and_the_other_finds_it_there(
-    arena: Arena,
+    arena: Arena, rounds: int
 ) -> None:
     lake, seen, lost_turns = arena.open(), Counter[tuple[str, ...]](), 0
     lake.begin()
 
-    for number in range(1, ROUNDS + 1):
+    for number in range(1, rounds + 1):
         plan = lake.plan(number * ROWS, 0)
         first = lake.stage(plan)
         second = first if number % 2 else lake.stage(plan)
@@ -115,17 +121,19 @@ def test_of_two_publishers_of_one_plan_one_publishes_and_the_other_finds_it_ther
         seen[ended] += 1
         lost_turns += lost
 
-    assert seen == {("ALREADY", "PUBLISHED"): ROUNDS}
-    assert lost_turns > ROUNDS // 10, "they hardly met"
-    assert_nothing_doubled(lake, ROUNDS, (ROUNDS * ROWS, 0))
-    assert find_faults(lake, ROUNDS * ROWS, 0) == ()
+    assert seen == {("ALREADY", "PUBLISHED"): rounds}
+    assert lost_turns > rounds // 10, "they hardly met"
+    assert_nothing_doubled(lake, rounds, (rounds * ROWS, 0))
+    assert find_faults(lake, rounds * ROWS, 0) == ()
 
 
-def test_of_two_plans_with_the_same_base_one_is_superseded(arena: Arena) -> None:
+def test_of_two_plans_with_the_same_base_one_is_superseded(
+    arena: Arena, rounds: int
+) -> None:
     lake, seen, lost_turns = arena.open(), Counter[tuple[str, ...]](), 0
     lake.begin()
 
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         point = lake.point
         assert point is not None
         ends = point.state.offsets["orders"]
@@ -134,23 +142,23 @@ def test_of_two_plans_with_the_same_base_one_is_superseded(arena: Arena) -> None
         seen[ended] += 1
         lost_turns += lost
 
-    assert seen == {("PUBLISHED", "Superseded"): ROUNDS}
-    assert lost_turns > ROUNDS // 10, "they hardly met"
+    assert seen == {("PUBLISHED", "Superseded"): rounds}
+    assert lost_turns > rounds // 10, "they hardly met"
     assert list(lake.table.metadata.refs) == ["main"]
     assert lake.point is not None
-    assert_nothing_doubled(lake, ROUNDS, lake.point.state.offsets["orders"])
+    assert_nothing_doubled(lake, rounds, lake.point.state.offsets["orders"])
     assert find_faults(lake, *lake.point.state.offsets["orders"]) == ()
 
 
 @pytest.mark.stack
 def test_of_two_first_runs_on_a_new_table_both_go_on_from_one_bootstrap(
-    arena: Arena, lab: Lab
+    arena: Arena, lab: Lab, rounds: int
 ) -> None:
     lab.create_topic()
     lab.produce(good_values(ROWS))
     seen = Counter[tuple[str, ...]]()
 
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         lake = arena.open(lab.topic)
         order = Order(step="plan", stream=lake.stream, bootstrap=lab.stack.bootstrap)
         answers = race(arena.racers, [order, order])
@@ -164,24 +172,24 @@ def test_of_two_first_runs_on_a_new_table_both_go_on_from_one_bootstrap(
         assert len(letters.metadata.snapshots) == 1
     assert find_faults(lake, ROWS // 2, ROWS // 2) == ()
 
-    assert seen == {("ALREADY", "PUBLISHED"): ROUNDS}
+    assert seen == {("ALREADY", "PUBLISHED"): rounds}
 
 
 @pytest.mark.stack
 @pytest.mark.spark
 def test_f1_compaction_by_spark_beside_the_publisher_loses_and_doubles_nothing(
-    arena: Arena, stack: Stack
+    arena: Arena, stack: Stack, rounds: int
 ) -> None:
     lake, seen = arena.open(), Met()
     lake.begin()
 
     with opened_spark(stack) as spark:
-        while not seen.enough and seen.orders < MOST_ORDERS:
-            arena.racers[0].send(Order(step="ingest", stream=lake.stream, rounds=ROUNDS))
+        while not seen.enough and seen.orders * rounds < MOST_BATCHES:
+            arena.racers[0].send(Order(step="ingest", stream=lake.stream, rounds=rounds))
             compact_until_answered(arena.racers[0], lake, spark, seen)
             seen.add(arena.racers[0].read())
 
-    batches = seen.orders * ROUNDS
+    batches = seen.orders * rounds
     assert seen.outcomes == {"PUBLISHED": batches}
     assert seen.enough, f"they hardly met: {seen}"
     assert [text for text in seen.refused if not any(word in text for word in CONFLICTS)] == []

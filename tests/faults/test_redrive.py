@@ -204,6 +204,7 @@ def batches_redriven(batches: Batches) -> list[int]:
     return parse_coordinates(summary[keys.COORDINATES])[batches.lab.topic, 0].tolist()
 
 
+@pytest.mark.storm(3)
 @pytest.mark.parametrize("line", LINES)
 def test_a_kill_leaves_no_record_twice_and_the_next_run_ends_the_work(
     batches: Batches, line: str
