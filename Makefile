@@ -68,15 +68,16 @@ SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # One more than cores: some of these tests wait for processes.
 FAST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
+# Of tests marked `storm` it runs a few instances, chosen by the random seed; `make faults` all.
 test: $(STAMP) ## all tests: unit, spark, airflow, faults, end to end
-	@$(BIN)/python -m pytest $(SHARED)
+	@$(BIN)/python -m pytest $(SHARED) --sample --durations=60 --durations-min=2
 
 test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM
 	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow tests/project
 
-faults: $(STAMP) ## the failure catalogue (docs/faults.md), one line per case
+faults: $(STAMP) ## the failure catalogue (docs/faults.md), one line per case; all seeds and kill points
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
-		$(SHARED)
+		tests/spark/test_quality_parity.py $(SHARED)
 
 KILLS ?= 3
 OUTAGE_MINUTES ?= 10

@@ -15,6 +15,7 @@ import yaml
 from conftest import FRAZIL, FREE_PORTS, REPO, Lab, Stack
 from faults.auditor import audit_table
 from pyiceberg.catalog import load_catalog
+from support.stack_home import Home
 
 from frazil_demo.airflow_api import AirflowApi
 
@@ -27,6 +28,8 @@ class Airflow:
     streams: Path
     home: Path
     url: str
+    idle_pss_mb: int = 0
+    """Memory of the stack when it had just started."""
 
     def run(self, dag_id: str, **form: object) -> str:
         """Trigger a run, wait for its end, give its id."""
@@ -34,6 +37,15 @@ class Airflow:
         run_id: str = self.api.request("POST", f"/dags/{dag_id}/dagRuns", body)["dag_run_id"]
         self.api.wait_for_run(dag_id, run_id, 240)
         return run_id
+
+    def wait_for_dag(self, dag_id: str) -> None:
+        """Wait until Airflow has a DAG; where the file has others, request that it parses it now."""
+        if not self.api.request("GET", f"/dags/{dag_id}", allow_missing=True):
+            kind = dag_id.partition("__")[0]
+            found = f"/dags?dag_id_pattern={kind}&exclude_stale=false&limit=1"
+            for known in self.api.request("GET", found)["dags"]:
+                self.api.request("PUT", f"/parseDagFile/{known['file_token']}")
+        self.api.wait_for_dag(dag_id)
 
     def log_in(self, user: str) -> AirflowApi:
         """Log in as another user of the stack."""
@@ -97,7 +109,9 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         stack = Stack.read(base / "home")
         facts = {name: str(value) for name, value in stack.facts["airflow"].items()}
         api = AirflowApi(facts["url"], facts["user"], Path(facts["password_file"]))
-        yield Airflow(api, streams, base / "home", facts["url"])
+        # Not `rss_mb`: Airflow's workers are forks, whose common pages it counts in each of them.
+        idle = int(Home(base / "home").at("pss_mb"))
+        yield Airflow(api, streams, base / "home", facts["url"], idle)
     finally:
         subprocess.run([str(FRAZIL), "stack", "down"], env=environment, check=True)
 

@@ -36,7 +36,7 @@ def job_in_flight(airflow: Airflow, lab: Lab) -> Iterator[tuple[str, int]]:
     dag = f"ingest__{lab.stream}"
     lab.create_topic()
     lab.produce(good_values(RECORDS))
-    airflow.api.wait_for_dag(dag)
+    airflow.wait_for_dag(dag)
     with frozen(find_part(lab, "spark_connect")):
         run_id = airflow.api.trigger(dag).run_id
         deadline = time.monotonic() + WAIT_SECONDS

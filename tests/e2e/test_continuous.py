@@ -41,7 +41,7 @@ def test_records_are_read_as_they_come_and_an_idle_stream_starts_no_runs(
     lab.create_topic()
     lab.produce(good_values(100))
     lab.write_stream(batch={"schedule": "continuous", "max_records": 80})
-    airflow.api.wait_for_dag(f"ingest__{lab.stream}")
+    airflow.wait_for_dag(f"ingest__{lab.stream}")
 
     wait_for_rows(lab, 100)
     waiting = wait_until_it_waits(airflow, lab)

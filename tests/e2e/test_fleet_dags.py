@@ -24,7 +24,7 @@ def begin(lab: Lab) -> None:
 
 def run_with(airflow: Airflow, dag: str, **conf: object) -> str:
     """Trigger a run with a form, wait for its end, give its id."""
-    airflow.api.wait_for_dag(dag)
+    airflow.wait_for_dag(dag)
     body = {"logical_date": None, "conf": conf}
     run_id = str(airflow.api.request("POST", f"/dags/{dag}/dagRuns", body)["dag_run_id"])
     airflow.api.wait_for_run(dag, run_id, 240)
@@ -39,7 +39,7 @@ def wait_for_parsing(airflow: Airflow, dag: str, lab: Lab) -> None:
     path = airflow.streams / f"{lab.stream}.yaml"
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     deadline = time.monotonic() + 120
-    airflow.api.wait_for_dag(dag)
+    airflow.wait_for_dag(dag)
     while True:
         parsed = airflow.api.request("GET", f"/dags/{dag}")["last_parsed_time"]
         if datetime.fromisoformat(parsed) > written + timedelta(seconds=5):

@@ -30,7 +30,7 @@ def test_a_full_batch_is_followed_at_once_and_an_idle_run_skips(
     dag = f"ingest__{lab.stream}"
     lab.create_topic()
     lab.produce([*good_values(1000), b"no json"])
-    airflow.api.wait_for_dag(dag)
+    airflow.wait_for_dag(dag)
 
     first = airflow.run(dag)
     listed = airflow.api.request("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
@@ -56,7 +56,7 @@ def test_clearing_any_task_of_a_published_run_changes_nothing(
     dag = f"ingest__{lab.stream}"
     lab.create_topic()
     lab.produce(good_values(100))
-    airflow.api.wait_for_dag(dag)
+    airflow.wait_for_dag(dag)
     run = airflow.run(dag)
     before = head_of(lab)
 
@@ -75,7 +75,7 @@ def test_clearing_a_whole_published_run_changes_nothing(airflow: Airflow, airflo
     dag = f"ingest__{lab.stream}"
     lab.create_topic()
     lab.produce(good_values(100))
-    airflow.api.wait_for_dag(dag)
+    airflow.wait_for_dag(dag)
     run = airflow.run(dag)
     before = head_of(lab)
 
@@ -95,7 +95,7 @@ def test_a_bad_batch_fails_the_run_and_the_next_run_answers_at_once(
     dag = f"ingest__{lab.stream}"
     lab.create_topic()
     lab.produce([*good_values(50), *[b"no json"] * 50])
-    airflow.api.wait_for_dag(dag)
+    airflow.wait_for_dag(dag)
 
     bad, held = airflow.run(dag), airflow.run(dag)
 
@@ -122,7 +122,7 @@ def test_maintenance_runs_its_four_tasks_and_keeps_every_row(
     produce_old(lab)
     lab.drain()
     assert lab.rows == 101
-    airflow.api.wait_for_dag(dag)
+    airflow.wait_for_dag(dag)
 
     tasks = ("compact", "expire_snapshots", "remove_orphans", "expire_rows", "report")
     for form, rows in (({"dry_run": True}, 101), ({}, 100)):

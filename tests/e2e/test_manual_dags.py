@@ -45,7 +45,7 @@ def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> 
     form = {"stream": lab.stream, "to_snapshot": str(snapshots[1]["snapshot_id"])}
     meant = {**form, "dry_run": False, "by": "jane@example.org", "reason": "bad release"}
     for dag in ("recover", "replay"):
-        airflow.api.wait_for_dag(dag)
+        airflow.wait_for_dag(dag)
 
     trigger(airflow, "recover", "dry", **form)
     skipped = {"look": "success", "approve": "skipped", "rewind": "skipped"}
@@ -101,7 +101,7 @@ def test_a_backfill_by_form_fills_each_window_in_a_task_of_its_own(
     assert lab.frazil("plan", lab.stream).code == 0
     assert lab.frazil("run", lab.stream).code == 0
     form = {"stream": lab.stream, "window_records": 40, "order": "newest"}
-    airflow.api.wait_for_dag("backfill")
+    airflow.wait_for_dag("backfill")
 
     trigger(airflow, "backfill", "dry", **form)
     assert finish(airflow, "backfill", "dry")["look"] == "success"
@@ -126,7 +126,7 @@ def test_an_erasure_by_form_leaves_no_key_in_logs_and_answers(
     lab.produce(good_values(100))
     assert lab.frazil("run", lab.stream).code == 0
     form = {"stream": lab.stream, "keys": ["name=n77", "id=78"]}
-    airflow.api.wait_for_dag("erase")
+    airflow.wait_for_dag("erase")
 
     trigger(airflow, "erase", "look-only", **form)
     assert finish(airflow, "erase", "look-only") == {"look": "success", "erase": "skipped"}
@@ -155,7 +155,7 @@ def test_decisions_and_a_comparison_by_form(airflow: Airflow, airflow_lab: Lab) 
     filled(legacy)
     who = {"by": "jane@example.org", "reason": "away from the connector"}
     for dag in ("accept_gap", "adopt", "compare", "waive"):
-        airflow.api.wait_for_dag(dag)
+        airflow.wait_for_dag(dag)
 
     def ask(dag: str, **conf: object) -> set[str]:
         run_id = f"{dag}-{secrets.token_hex(4)}"

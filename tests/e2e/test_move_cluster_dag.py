@@ -39,7 +39,7 @@ def test_d6_a_form_moves_a_stream_and_its_dag_goes_on_with_the_copy(
     lab.produce(good_values(20))
     ingest = f"ingest__{lab.stream}"
     for dag in (ingest, "move_cluster"):
-        airflow.api.wait_for_dag(dag)
+        airflow.wait_for_dag(dag)
     airflow.run(ingest)
     lab.produce(good_values(10, 20))
     create_topic(second, lab.topic)

@@ -40,7 +40,7 @@ def test_the_form_shows_first_and_brings_letters_back_once(
     lab.produce([json.dumps({"id": i, "amount": 0.5}).encode() for i in range(6)] + [b"no json"])
     lab.drain()
     lab.write_stream(value=mended)
-    airflow.api.wait_for_dag(DAG)
+    airflow.wait_for_dag(DAG)
 
     dry = fill_in(airflow, stream=lab.stream)
     assert (dry, count_letters(lab)) == (DONE, (7, 0))

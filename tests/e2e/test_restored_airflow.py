@@ -38,8 +38,9 @@ def back_up(airflow: Airflow, home: Path) -> list[str]:
         closing(sqlite3.connect(copy)) as kept,
     ):
         live.backup(kept)
-        # Its scheduler died long ago: the next one takes its tasks over at once.
-        kept.execute("UPDATE job SET latest_heartbeat = datetime(latest_heartbeat, '-1 day')")
+        # Scheduler and tasks died long ago: the next scheduler takes the tasks over at once.
+        for table, column in (("job", "latest_heartbeat"), ("task_instance", "last_heartbeat_at")):
+            kept.execute(f"UPDATE {table} SET {column} = datetime({column}, '-1 day')")  # noqa: S608
         kept.commit()
         running = kept.execute("SELECT task_id FROM task_instance WHERE state = 'running'")
         return [task for (task,) in running]

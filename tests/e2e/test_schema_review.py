@@ -22,8 +22,8 @@ def begin_and_rename(airflow: Airflow, lab: Lab) -> str:
     dag = f"ingest__{lab.stream}"
     lab.create_topic()
     lab.produce(good_values(20))
-    airflow.api.wait_for_dag(dag)
-    airflow.api.wait_for_dag(REVIEW)
+    airflow.wait_for_dag(dag)
+    airflow.wait_for_dag(REVIEW)
     assert airflow.states(dag, airflow.run(dag))["publish"] == "success"
     columns = {"id": "long!", "label": "string", "amount": "double"}
     lab.write_stream(value={"convert": "json", "columns": columns})
@@ -87,7 +87,7 @@ def test_a_change_is_asked_for_once_accepted_by_a_person_and_read_on(
     for text in ("rename name to label", "keeps its values", "next offsets to read"):
         assert text in question["body"]
     assert "unseen-payload" not in question["body"]
-    airflow.api.wait_for_dag(f"ingest__{other.stream}")
+    airflow.wait_for_dag(f"ingest__{other.stream}")
     beside = airflow.states(f"ingest__{other.stream}", airflow.run(f"ingest__{other.stream}"))
     assert beside["publish"] == "success"
     assert not airflow.api.request("GET", hitl_path(run_id))["response_received"]

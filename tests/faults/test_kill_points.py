@@ -1,6 +1,7 @@
 """Kill -9 at every named line, three seeds each: afterwards every record is there exactly once.
 
-With `--sample`, as in `make test`: at a third of the lines, one seed each. The judge is `auditor.py`, which shares no code with the product, and `frazil audit` beside it.
+With `--sample`, as in `make test`: at a third of the lines, one seed each. The judge is
+`auditor.py`, which shares no code with the product, and `frazil audit` beside it.
 """
 
 import random

@@ -127,9 +127,7 @@ def test_of_two_publishers_of_one_plan_one_publishes_and_the_other_finds_it_ther
     assert find_faults(lake, rounds * ROWS, 0) == ()
 
 
-def test_of_two_plans_with_the_same_base_one_is_superseded(
-    arena: Arena, rounds: int
-) -> None:
+def test_of_two_plans_with_the_same_base_one_is_superseded(arena: Arena, rounds: int) -> None:
     lake, seen, lost_turns = arena.open(), Counter[tuple[str, ...]](), 0
     lake.begin()
 

@@ -1,6 +1,7 @@
 """One pass of Spark says what Great Expectations says: 2,000 random frames, random suites.
 
-The seed is printed; `FRAZIL_SEED` sets it, and the same frames come again.
+With `--sample`, as in `make test`, there are 300 frames. The seed is printed; `FRAZIL_SEED` sets
+it, and the same frames come again.
 """
 
 import os
@@ -8,6 +9,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -26,10 +28,20 @@ from frazil.quality.suite_files import check_suite_fits, load_suite
 pytestmark = pytest.mark.spark
 
 SUITES = int(os.environ.get("FRAZIL_PARITY_SUITES", "100"))
-FRAMES_PER_SUITE = 20
 EXPECTATIONS_PER_SUITE = 4
 LEAST_VERDICTS = 5
 """So often must each type have passed, and so often failed, or the comparison proves little."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is compared."""
+
+    suites: int
+    frames_per_suite: int
+
+
+WHOLE, SAMPLE = Size(SUITES, 20), Size(30, 10)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +71,11 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
+def size(sampled: bool) -> Size:  # noqa: FBT001 - a fixture
+    return SAMPLE if sampled else WHOLE
+
+
+@pytest.fixture(scope="module")
 def seed() -> int:
     chosen = int(os.environ.get("FRAZIL_SEED") or secrets.randbelow(2**31))
     print(f"FRAZIL_SEED={chosen}")  # noqa: T201 - to draw the same frames again
@@ -66,12 +83,13 @@ def seed() -> int:
 
 
 @pytest.fixture(scope="module")
-def suites(seed: int, tmp_path_factory: pytest.TempPathFactory) -> list[Suite]:
+def suites(seed: int, size: Size, tmp_path_factory: pytest.TempPathFactory) -> list[Suite]:
     """Draw suites in which every type occurs equally often."""
     rng, folder = Random(seed), tmp_path_factory.mktemp("suites")
-    kinds = sorted(ARGUMENTS) * (1 + SUITES * EXPECTATIONS_PER_SUITE // len(ARGUMENTS))
+    count = size.suites * EXPECTATIONS_PER_SUITE
+    kinds = sorted(ARGUMENTS) * (1 + count // len(ARGUMENTS))
     drawn = []
-    for start in range(0, SUITES * EXPECTATIONS_PER_SUITE, EXPECTATIONS_PER_SUITE):
+    for start in range(0, count, EXPECTATIONS_PER_SUITE):
         path = folder / f"suite_{len(drawn)}.json"
         draw_suite(rng, kinds[start : start + EXPECTATIONS_PER_SUITE], path)
         drawn.append(load_suite(path))
@@ -80,9 +98,9 @@ def suites(seed: int, tmp_path_factory: pytest.TempPathFactory) -> list[Suite]:
 
 
 @pytest.fixture(scope="module")
-def frames(seed: int) -> list[list[pa.Table]]:
+def frames(seed: int, size: Size) -> list[list[pa.Table]]:
     rng = Random(seed + 1)
-    return [[draw_frame(rng) for _ in range(FRAMES_PER_SUITE)] for _ in range(SUITES)]
+    return [[draw_frame(rng) for _ in range(size.frames_per_suite)] for _ in range(size.suites)]
 
 
 def draw_frame(rng: Random) -> pa.Table:
@@ -137,6 +155,7 @@ def test_great_expectations_answers_every_suite_that_fits_its_columns(
     assert not errors, f"{len(errors)} of {len(comparisons)}:\n" + "\n".join(errors[:20])
 
 
+@pytest.mark.storm(0)
 @pytest.mark.parametrize("kind", sorted(ONE_PASS_TYPES))
 def test_every_type_passed_often_and_failed_often(comparisons: list[Comparison], kind: str) -> None:
     verdicts = Counter(c.theirs.success for c in comparisons if c.decided and c.theirs.type == kind)
