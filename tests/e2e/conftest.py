@@ -39,7 +39,7 @@ class Airflow:
         return run_id
 
     def wait_for_dag(self, dag_id: str) -> None:
-        """Wait until Airflow has a DAG; where the file has others, request that it parses it now."""
+        """Wait for a DAG; if its file is known by other DAGs, ask Airflow to parse it now."""
         if not self.api.request("GET", f"/dags/{dag_id}", allow_missing=True):
             kind = dag_id.partition("__")[0]
             found = f"/dags?dag_id_pattern={kind}&exclude_stale=false&limit=1"
