@@ -55,6 +55,7 @@ FrazilError
 └── StackError                   the embedded stack: a port, Java, a service
 """
 
+import re
 from typing import ClassVar
 
 
@@ -296,3 +297,17 @@ class JobFailedError(FrazilError):
 
 class StackError(FrazilError):
     """The embedded stack cannot start, or one of its services is unhealthy."""
+
+
+_LITERAL = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|(?<!\w)'(?:[^'\\\n]|\\.)*'")
+_PARTITION = re.compile(r"(/[\w.%-]+=)[^/\s]+")
+
+
+def hide_literals(text: str) -> str:
+    """Replace quoted texts and partition values, which may be values of records, by `…`."""
+    return hide_partition_values(_LITERAL.sub("…", text))
+
+
+def hide_partition_values(text: str) -> str:
+    """Replace partition values in paths (`/city=Oslo/`) by `…`."""
+    return _PARTITION.sub(r"\1…", text)

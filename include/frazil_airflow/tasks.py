@@ -104,7 +104,7 @@ def _note_failure(error: BaseException, given: Mapping[str, object], context: Co
     from frazil.events import UnexpectedError, note_failure  # noqa: PLC0415 - heavy, and rare
 
     if not isinstance(error, FrazilError):
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__} (its message may contain values of records: not shown)"
         error = UnexpectedError(
             text, "read the traceback in the task's log; the next run plans again"
         )

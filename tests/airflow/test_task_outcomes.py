@@ -168,7 +168,8 @@ def test_an_error_of_no_known_kind_is_noted_with_the_stream_of_its_dag(
 
     (event,) = read_notes()
     assert (event.stream, event.kind, event.run_id) == ("orders", "failure", "r1")
-    assert event.text == "Unexpected: ZeroDivisionError: by zero"
+    assert event.text.startswith("Unexpected: ZeroDivisionError (")
+    assert "by zero" not in event.model_dump_json()  # a message may quote a value of a record
 
 
 def test_a_message_leaves_as_json_that_the_next_task_can_parse() -> None:

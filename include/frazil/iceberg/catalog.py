@@ -22,7 +22,13 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from frazil.connections import CatalogPreset
-from frazil.errors import CatalogUnavailableError, FrazilError, MissingTableError, StorageError
+from frazil.errors import (
+    CatalogUnavailableError,
+    FrazilError,
+    MissingTableError,
+    StorageError,
+    hide_partition_values,
+)
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
 from frazil.ledger.usage import count_request
@@ -219,7 +225,8 @@ def storage_error(doing: str, error: OSError) -> FrazilError:
 
 def _first_line(error: Exception) -> str:
     """Return the first line of an error; SQLAlchemy adds statements and links below it."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    first = (str(error).splitlines() or [type(error).__name__])[0][:300]
+    return hide_partition_values(first)  # a path of a data file may contain values of rows
 
 
 def dead_letters_name(table: str) -> str:

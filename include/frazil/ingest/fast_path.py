@@ -310,7 +310,7 @@ def read_location(table: Table, footer: FileMetaData, statistics: DataFileStatis
     text = (footer.metadata or {}).get(PLACE, b"null")
     values = json.loads(text)
     if values is None or len(values) != len(spec.fields):
-        message = f"its footer names partition {text.decode()}"
+        message = "its footer names no partition of the table's partition spec"
         raise ValueError(message)
     for field, value in zip(spec.fields, values, strict=True):
         held = statistics.column_aggregates.get(field.source_id)
@@ -318,7 +318,7 @@ def read_location(table: Table, footer: FileMetaData, statistics: DataFileStatis
             continue
         bounds = DataFileStatistics.partition(statistics, PartitionSpec(field), schema)
         if bounds[0] != value:
-            message = f"its footer names {field.name} {value}, its rows are of {bounds[0]}"
+            message = f"its footer and its rows differ in partition field {field.name}"
             raise ValueError(message)
     return Record(*values)
 

@@ -117,13 +117,8 @@ def _compile_extreme(expectation: Expectation, scope: RowScope) -> Rule | None:
     if None in tests:
         return None
     met = " AND ".join((f"{extreme} IS NOT NULL", *map(str, tests)))
-    complies = f"CASE WHEN {met} THEN 1 ELSE 0 END"
-    if column.kind == "timestamptz":
-        return ExtremeRule(
-            expectation, scope.add(complies), scope.add(f"unix_micros({extreme})"), "micros"
-        )
-    observed = scope.add(f"CAST({extreme} AS STRING)")
-    return ExtremeRule(expectation, scope.add(complies), observed, "text")
+    count = scope.count(f"NOT {column.is_null}")
+    return ExtremeRule(expectation, count, scope.add(f"CASE WHEN {met} THEN 1 ELSE 0 END"))
 
 
 def _compile_sum(expectation: Expectation, scope: RowScope) -> Rule | None:

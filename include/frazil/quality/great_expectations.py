@@ -6,10 +6,12 @@ become doubles.
 """
 
 import logging
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from frazil.errors import SuiteError
@@ -104,6 +106,9 @@ def _to_float(value: object) -> float:
     return float(value) if isinstance(value, Decimal) else float("nan")
 
 
+_RAISED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)*([\w.]+)", re.MULTILINE)
+"""The class of a traceback's first exception: the line after its frames, which are indented."""
+
 _INDEX = "frazil_index"
 _BATCH = "staged"
 
@@ -167,7 +172,7 @@ def _validate(
     read = [
         (cast("ExpectationConfiguration", a.expectation_config).meta[_INDEX], a) for a in answers
     ]
-    return {index: _read_result(by_index[index], answer) for index, answer in read}
+    return {index: _read_result(by_index[index], answer, rows) for index, answer in read}
 
 
 def _configure(expectation: Expectation) -> "ExpectationConfiguration":
@@ -191,7 +196,7 @@ def _configure(expectation: Expectation) -> "ExpectationConfiguration":
 
 
 def _read_result(
-    expectation: Expectation, answer: "ExpectationValidationResult"
+    expectation: Expectation, answer: "ExpectationValidationResult", rows: "pd.DataFrame"
 ) -> ExpectationResult:
     figures = cast("Mapping[str, Json]", answer.result or {})
     unexpected, percent = figures.get("unexpected_count"), figures.get("unexpected_percent")
@@ -201,7 +206,7 @@ def _read_result(
         type=expectation.type,
         column=", ".join(expectation.domain) or None,
         success=bool(answer.success) and not error,
-        observed=_describe_figures(figures),
+        observed=_describe_figures(expectation, figures, rows),
         expected=describe_expected(expectation),
         severity=expectation.severity,
         unexpected_count=int(unexpected) if isinstance(unexpected, int) else None,
@@ -210,20 +215,61 @@ def _read_result(
     )
 
 
-def _describe_figures(figures: Mapping[str, Json]) -> str:
+_FIGURES = frozenset(
+    {
+        "expect_column_kl_divergence_to_be_less_than",
+        "expect_column_mean_to_be_between",
+        "expect_column_proportion_of_non_null_values_to_be_between",
+        "expect_column_proportion_of_unique_values_to_be_between",
+        "expect_column_stdev_to_be_between",
+        "expect_column_sum_to_be_between",
+        "expect_column_unique_value_count_to_be_between",
+        "expect_table_column_count_to_be_between",
+        "expect_table_column_count_to_equal",
+        "expect_table_row_count_to_be_between",
+        "expect_table_row_count_to_equal",
+    }
+)
+"""Types whose observed value is a figure of many rows. That of other types is a value of a row, or
+contains some: a smallest value, a median, a set."""
+
+_OF_VALUES = frozenset({"expect_column_mean_to_be_between", "expect_column_sum_to_be_between"})
+"""Types whose figure is the value itself if there is one."""
+
+
+def _describe_figures(
+    expectation: Expectation, figures: Mapping[str, Json], rows: "pd.DataFrame"
+) -> str:
+    """Describe counts and figures; never a value of a row, which an erasure would not reach."""
     unexpected, elements = figures.get("unexpected_count"), figures.get("element_count")
     missing = figures.get("missing_count", 0)
     if isinstance(unexpected, int) and isinstance(elements, int) and isinstance(missing, int):
         return describe_count(unexpected, elements - missing)
-    observed = str(figures.get("observed_value", "see Great Expectations"))
-    return observed if len(observed) <= 200 else f"{observed[:200]}…"  # noqa: PLR2004 - one line
+    observed = figures.get("observed_value")
+    if isinstance(observed, Real) and _is_figure(expectation, rows):
+        return str(observed)
+    return "no values" if observed is None else "a value of the rows (not shown)"
+
+
+def _is_figure(expectation: Expectation, rows: "pd.DataFrame") -> bool:
+    """Return whether the observed value is of several rows, so that it is no row's own value."""
+    if expectation.type not in _OF_VALUES:
+        return expectation.type in _FIGURES
+    has_condition = "row_condition" in expectation.kwargs  # its rows are not counted here
+    return not has_condition and int(rows[expectation.text("column")].count()) > 1
 
 
 def _read_error(info: Mapping[str, object]) -> str:
-    """Return the message of an exception of the expectation or of one of its metrics, or ""."""
+    """Return the class of an exception of the expectation or of one of its metrics, or "".
+
+    The message may contain a value of a row.
+    """
     entries = [info, *(entry for entry in info.values() if isinstance(entry, Mapping))]
     raised = [entry for entry in entries if entry.get("raised_exception")]
-    return str(raised[0].get("exception_message")).strip() if raised else ""
+    if not raised:
+        return ""
+    found = _RAISED.search(str(raised[0].get("exception_traceback")))
+    return f"{found[1] if found else 'an exception'} (its message may contain values: not shown)"
 
 
 @contextmanager

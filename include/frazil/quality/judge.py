@@ -3,7 +3,6 @@
 import math
 import operator
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from frazil.errors import ConservationError
@@ -22,6 +21,7 @@ from frazil.quality.rules import (
     SumRule,
     describe_count,
     describe_expected,
+    describe_hidden,
 )
 from frazil.quality.sql import EXACT_INTEGER, Operator
 from frazil.quality.value_tests import list_bounds
@@ -37,7 +37,6 @@ _ROUNDING = 2.0**-53
 """Largest relative error of one rounding of a 64-bit float."""
 _EXACT_TERMS = 2
 """The sum of two doubles is rounded once, whatever their order."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 _HOLDS: Mapping[Operator, Callable[[float, float], bool]] = {
@@ -90,10 +89,6 @@ class _Values:
     def number(self, name: str) -> float:
         return float(self.metric_values.get(name) or 0)
 
-    def text(self, name: str) -> str | None:
-        value = self.metric_values.get(name)
-        return None if value is None else str(value)
-
 
 def _judge_rule(rule: Rule, values: _Values) -> ExpectationResult:
     match rule:
@@ -110,7 +105,8 @@ def _judge_figure(
 ) -> tuple[bool, str]:
     match rule:
         case ExtremeRule():
-            observed = _show_extreme(rule, values.text(rule.observed))
+            what = "largest" if "_max_" in rule.expectation.type else "smallest"
+            observed = describe_hidden(what, values.count(rule.count))
             return values.count(rule.complies) == 1, observed
         case RowsRule():
             rows = values.count(rule.rows)
@@ -145,7 +141,8 @@ def _judge_sum(rule: SumRule, values: _Values) -> ExpectationResult:
     count, value = values.count(rule.count), values.number(rule.total)
     magnitude = values.number(rule.magnitude)
     margin = _bound_rounding(rule, count, magnitude)
-    if "_mean_" in rule.expectation.type:
+    what = "mean" if "_mean_" in rule.expectation.type else "sum"
+    if what == "mean":
         if count == 0:
             return _result(rule.expectation, success=False, observed="no values")
         value, margin = value / count, margin / count
@@ -154,7 +151,7 @@ def _judge_sum(rule: SumRule, values: _Values) -> ExpectationResult:
     return _result(
         rule.expectation,
         success=_is_between(rule.expectation, value),
-        observed=f"{value:.15g}",
+        observed=f"{value:.15g}" if count > 1 else describe_hidden(what, count),
         undecided=not math.isfinite(magnitude) or (margin > 0 and near),
     )
 
@@ -188,14 +185,6 @@ def _is_between(expectation: Expectation, value: float) -> bool:
 def _is_expected_count(expectation: Expectation, rows: int) -> bool:
     wanted = expectation.kwargs.get("value")
     return rows == wanted if wanted is not None else _is_between(expectation, rows)
-
-
-def _show_extreme(rule: ExtremeRule, observed: str | None) -> str:
-    if observed is None:
-        return "no values"
-    if rule.unit == "text":
-        return observed
-    return (_EPOCH + timedelta(microseconds=int(observed))).isoformat()
 
 
 def _result(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from frazil.messages import count_noun
 from frazil.quality.expectations import Expectation, Severity
 from frazil.quality.sql import SqlColumn, write_count
 
@@ -37,12 +38,14 @@ class CountRule:
 
 @dataclass(frozen=True)
 class ExtremeRule:
-    """A smallest or largest value; `complies` is 1 or 0."""
+    """A smallest or largest value of `count` values; `complies` is 1 or 0.
+
+    The value itself is of a row, so that no metric returns it: an erasure would not reach it.
+    """
 
     expectation: Expectation
+    count: str
     complies: str
-    observed: str
-    unit: Literal["text", "micros"]
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,10 @@ _MAX_VALUES = 10
 class ExpectationResult:
     """The verdict on one expectation.
 
-    `unexpected_percent` is of the values considered, as in Great Expectations. `undecided` marks a
-    figure so near its bound that rounding could change the verdict.
+    `observed` and `error` hold counts and figures, never a value of a row: they are stored where an
+    erasure does not reach. `unexpected_percent` is of the values considered, as in Great
+    Expectations. `undecided` marks a figure so near its bound that rounding could change the
+    verdict.
     """
 
     index: int
@@ -185,6 +190,11 @@ def _describe_argument(expectation: Expectation, name: str) -> str:
         return f"{word} {', '.join(map(str, value[:_MAX_VALUES]))}{more}"
     text = json.dumps(value, ensure_ascii=False, default=dict)
     return f"{name.replace('_', ' ')} {text}"
+
+
+def describe_hidden(what: str, count: int) -> str:
+    """Describe a figure that is a value of a row, without the value."""
+    return f"the {what} of {count_noun(count, 'value')} (not shown)" if count else "no values"
 
 
 def describe_count(unexpected: int, considered: int) -> str:

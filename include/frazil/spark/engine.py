@@ -21,7 +21,7 @@ from urllib.parse import urlparse
 import psutil  # type: ignore[import-untyped]
 
 from frazil.connections import fork_server_address
-from frazil.errors import JobFailedError, SparkUnavailableError
+from frazil.errors import JobFailedError, SparkUnavailableError, hide_literals
 from frazil.ledger.usage import count_job
 from frazil.messages import Message
 from frazil.spark.fork_server import ForkedScript
@@ -131,9 +131,13 @@ def check_listens(host: str, port: int) -> None:
 
 
 def write_output(ended: JobExit) -> tuple[int, str]:
-    """Write a job's output to standard error; return exit code and last lines."""
-    sys.stderr.write(ended.output)
-    return ended.code, "\n".join(ended.output.splitlines()[-_TAIL_LINES:])
+    """Write a job's output to standard error; return exit code and last lines.
+
+    Spark's driver logs the messages of failed tasks, which may quote values of records.
+    """
+    output = hide_literals(ended.output)
+    sys.stderr.write(output)
+    return ended.code, "\n".join(output.splitlines()[-_TAIL_LINES:])
 
 
 class _ServerClock:

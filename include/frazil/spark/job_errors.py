@@ -1,6 +1,11 @@
-"""The errors of Spark jobs: written by the job as JSON, translated into Frazil's errors here."""
+"""The errors of Spark jobs: written by the job as JSON, translated into Frazil's errors here.
+
+A message of Spark, Java or Python may quote a value of a record, and an error is stored where an
+erasure does not reach: the timeline, XCom, logs. So only parts that no record fills are shown.
+"""
 
 import json
+import re
 
 from frazil.errors import (
     CatalogUnavailableError,
@@ -10,6 +15,7 @@ from frazil.errors import (
     RetentionGapError,
     SparkUnavailableError,
     StorageError,
+    hide_literals,
 )
 
 _STORAGE_SIGNS = (
@@ -58,7 +64,7 @@ def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilErr
     if "error" not in content:
         return None
     detail: str = content["text"]
-    facts = f"Spark job {job}: {content['error']}: {_first_lines(detail)}"
+    facts = f"Spark job {job}: {content['error']}: {_describe(content['error'], detail)}"
     return _name_error(facts, detail, stream)
 
 
@@ -101,5 +107,36 @@ def _name_error(facts: str, detail: str, stream: str | None) -> FrazilError:
     )
 
 
-def _first_lines(text: str, lines: int = 6) -> str:
-    return "\n".join(text.strip().splitlines()[:lines])
+_BEFORE_ROWS = frozenset({"AnalysisException", "ParseException", "IllegalArgumentException"})
+"""Classes that Spark raises before it reads a row."""
+
+_SIGNS = (
+    *_STORAGE_SIGNS,
+    *_KAFKA_GONE_SIGNS,
+    *_KAFKA_SILENT_SIGNS,
+    *_CATALOG_GONE_SIGNS,
+    *_SERVER_GONE_SIGNS,
+    *_NO_EXECUTOR_SIGNS,
+)
+_CLASS = re.compile(
+    r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b|^\w+(?:Exception|Error)(?=:)", re.MULTILINE
+)
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
+_MOST_LINES = 6
+_MOST_NAMES = 12
+
+
+def _describe(kind: str, detail: str) -> str:
+    """Return the parts of an error's text that no record fills.
+
+    Of an error before the first row these are its first lines; of others the lines by which
+    `_name_error` knows the cause, the names of exceptions, and Spark's error conditions.
+    """
+    lines = detail.strip().splitlines()
+    if kind not in _BEFORE_ROWS:
+        lines = [line for line in lines if any(sign in line for sign in _SIGNS)]
+    known = [hide_literals(line) for line in lines[:_MOST_LINES]]
+    names = [*_CONDITION.findall(detail), *_CLASS.findall(detail)]
+    missing = [n for n in dict.fromkeys(names) if not any(n in line for line in known)]
+    hidden = "" if known else "its message is not shown, because it may contain values of records"
+    return "\n".join(filter(None, (*known, ", ".join(missing[:_MOST_NAMES]), hidden)))

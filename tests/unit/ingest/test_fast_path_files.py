@@ -252,10 +252,10 @@ def test_a_file_that_is_none_is_a_lost_stage(lake: Lake) -> None:
     ("said", "words"),
     [
         ('["x"]', None),
-        (None, "its footer names partition null"),
-        ("[]", "its footer names partition []"),
+        (None, "its footer names no partition"),
+        ("[]", "its footer names no partition"),
         ("[", "Expecting value"),
-        ('["y"]', "its footer names name y, its rows are of x"),
+        ('["y"]', "its footer and its rows differ in partition field name"),
     ],
     ids=["its own", "none", "too few", "no JSON", "another"],
 )

@@ -108,13 +108,13 @@ def test_answers_come_in_the_order_of_the_questions_with_counts_and_severity() -
 def test_a_sum_of_decimals_under_a_row_condition_is_that_of_its_rows() -> None:
     rows = pa.table({"a": [1, 2, 3], "g": [Decimal("1.00"), Decimal("2.00"), Decimal("4.00")]})
     condition = {"type": "comparison", "column": {"name": "a"}, "operator": ">", "parameter": 1}
-    kwargs = {"column": "g", "min_value": 6, "row_condition": condition}
+    kwargs = {"column": "g", "min_value": 6, "max_value": 6, "row_condition": condition}
 
     (result,) = run_great_expectations(
         [Expectation(0, "expect_column_sum_to_be_between", kwargs)], rows
     )
 
-    assert (result.success, result.observed) == (True, "6.0")
+    assert result.success
 
 
 def test_what_great_expectations_cannot_answer_has_failed_and_says_why() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from frazil import errors
+from frazil.spark.engine import JobExit, write_output
 from frazil.spark.job_errors import encode_job_error, parse_job_error
 
 
@@ -14,7 +15,6 @@ from frazil.spark.job_errors import encode_job_error, parse_job_error
         ("org.apache.iceberg.exceptions.RESTException: GET", errors.CatalogUnavailableError),
         ("java.io.IOException: No space left on device", errors.StorageError),
         ("StatusCode.UNAVAILABLE: Socket closed", errors.SparkUnavailableError),
-        ("cannot resolve column", errors.JobFailedError),
     ],
     ids=[
         "records are gone",
@@ -22,7 +22,6 @@ from frazil.spark.job_errors import encode_job_error, parse_job_error
         "the catalog is gone",
         "the disk is full",
         "the server is gone",
-        "anything else",
     ],
 )
 def test_what_a_job_wrote_becomes_our_error(text: str, kind: type[errors.FrazilError]) -> None:
@@ -44,6 +43,62 @@ def test_the_next_step_of_a_gap_can_be_typed(stream: str | None, command: str) -
 
     assert found is not None
     assert command in found.next_step
+
+
+MARKER = "marker-4711"
+STAGE = "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times: Lost task 0.3: "
+
+
+class SparkException(Exception):  # noqa: N818 - the name that PySpark gives it
+    """An error of a job that has read rows."""
+
+
+class IllegalArgumentException(Exception):  # noqa: N818 - the name that PySpark gives it
+    """An error of a request that reads no row."""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f'java.lang.NumberFormatException: For input string: "{MARKER}"', "NumberFormatException"),
+        (f"[CAST_INVALID_INPUT] The value {MARKER} cannot be cast", "[CAST_INVALID_INPUT]"),
+        (f"Traceback (most recent call last):\nValueError: could not read {MARKER}", "ValueError"),
+        (f"{MARKER} is odd", "not shown"),
+        (f"java.io.IOException: No space left on device: '/w/city={MARKER}/a.parquet'", "space"),
+        (f"java.io.IOException: Disk quota exceeded: file:/w/city={MARKER}/a.parquet", "quota"),
+        (f"Connection refused\nrow: {MARKER}", "Connection refused"),
+    ],
+    ids=["quoted", "bare", "python", "no class", "quoted path", "path", "below a known line"],
+)
+def test_an_error_of_a_job_shows_no_value_of_a_record(text: str, shown: str) -> None:
+    found = parse_job_error("stage_batch", encode_job_error(SparkException(STAGE + text)), "orders")
+
+    assert found is not None
+    assert MARKER not in str(found)
+    assert shown in found.facts
+
+
+def test_an_error_before_the_first_row_is_shown() -> None:
+    text = "Cannot remove orphan files with an interval less than 24 hours"
+
+    found = parse_job_error("remove_orphans", encode_job_error(IllegalArgumentException(text)))
+
+    assert type(found) is errors.JobFailedError
+    assert text in found.facts
+
+
+def test_the_output_of_a_job_is_shown_without_quoted_texts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = (
+        f'WARN TaskSetManager: Lost task 0.0: NumberFormatException: For input string: "{MARKER}"'
+    )
+
+    code, tail = write_output(JobExit(1, f"{line}\n", 0))
+
+    assert code == 1
+    assert MARKER not in tail + capsys.readouterr().err
+    assert "NumberFormatException" in tail
 
 
 @pytest.mark.parametrize("text", ["", '{"rows_read": 3}'], ids=["nothing", "a result"])
