@@ -188,7 +188,10 @@ def _start_offsets(stream: Stream, topic: TopicFacts, kafka: KafkaLog) -> tuple[
         case StartAtTime(timestamp=text):
             count = len(topic.partitions)
             instant_ms, isolation = to_epoch_ms(text), stream.source.isolation
-            return kafka.fetch_offsets_at(topic.topic, count, instant_ms, isolation)
+            found = kafka.fetch_offsets_at(topic.topic, count, instant_ms, isolation)
+            # Records may have arrived since `topic` was fetched; the first batch is planned with
+            # its ends, and a start above them would look like a truncated log.
+            return tuple(min(at, p.end) for at, p in zip(found, topic.partitions, strict=True))
         case StartAtOffsets(offsets=offsets):
             require_retained_start(stream, [topic])
             return tuple(offsets.get(p, start) for p, start in enumerate(earliest))

@@ -116,13 +116,14 @@ class KafkaLog:
     ) -> tuple[int, ...]:
         """Fetch each partition's first offset at or after an instant; its end if there is none.
 
-        With `read_committed` the end is the last stable offset.
+        With `read_committed` the end is the last stable offset. The ends are fetched first: a
+        record at or after the instant that arrives between both requests is at or above them.
         """
         with self._translated(f"looking up offsets of {topic} by time"):
             numbers = list(range(partitions))
+            ends = self._list_offsets(topic, numbers, OffsetSpec.latest(), isolation)
             spec = OffsetSpec.for_timestamp(timestamp_ms)
             found = self._list_offsets(topic, numbers, spec, isolation)
-            ends = self._list_offsets(topic, numbers, OffsetSpec.latest(), isolation)
         return tuple(found[p] if found[p] >= 0 else ends[p] for p in numbers)
 
     def fetch_cluster_id(self) -> str:

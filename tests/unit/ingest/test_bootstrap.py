@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support.lake import Lake, make_stream, make_topic
 
 from frazil.errors import StreamFileError
-from frazil.ingest.bootstrap import ensure_table, require_retained_start
-from frazil.kafka.cluster import TopicFacts
+from frazil.ingest.bootstrap import ensure_table, initial_state, require_retained_start
+from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
@@ -85,6 +87,29 @@ def test_a_start_that_kafka_has_is_where_the_stream_begins(
     tmp_path: Path, offsets: dict[int, int], begun: tuple[int, ...]
 ) -> None:
     assert begin(Lake(tmp_path, start_at(offsets))) == begun
+
+
+@dataclass(frozen=True)
+class LaterLog:
+    """A topic to which records have come since its facts were fetched."""
+
+    first_at: int
+
+    def fetch_offsets_at(self, *_: object) -> tuple[int, int]:
+        """Answer as `KafkaLog` does."""
+        return self.first_at, self.first_at
+
+
+@pytest.mark.parametrize(("first_at", "begun"), [(15, (15, 15)), (25, (20, 25)), (99, (20, 30))])
+def test_a_start_by_time_is_never_above_the_ends_that_the_first_batch_is_planned_with(
+    first_at: int, begun: tuple[int, int]
+) -> None:
+    source = {"topic": "orders", "start": {"timestamp": "2013-01-31T00:00:00Z"}}
+    log = cast("KafkaLog", LaterLog(first_at))
+
+    state = initial_state(make_stream(source=source), [TOPIC], log)
+
+    assert state.offsets == {"orders": begun}
 
 
 def test_a_refused_start_leaves_no_table(empty: Lake) -> None:
