@@ -25,6 +25,26 @@ class Waiver(MessagePart):
     at: str
 
 
+class StoredWaiver(Waiver):
+    """A waiver with the batch and the rules that it is for.
+
+    It has a table property of its own: Iceberg's commits cannot require that a property is
+    unchanged, so a run that records the block again would overwrite a waiver inside of it.
+    """
+
+    batch_id: str
+    suite_hash: str
+    stream_hash: str
+
+    def approves(self, plan: BatchPlan) -> bool:
+        """Return whether the waiver is for this plan: same batch, same rules."""
+        return (self.batch_id, self.suite_hash, self.stream_hash) == (
+            plan.batch_id,
+            plan.suite_hash,
+            plan.stream_hash,
+        )
+
+
 class BlockedBatch(MessagePart):
     """The plan whose check failed, the reasons, and the waiver if there is one."""
 
@@ -58,12 +78,31 @@ class RulesFingerprint(Report):
 def read_blocked(properties: Mapping[str, str], stream: str) -> BlockedBatch | None:
     """Return the stream's record, whether it still applies or not; None if there is none."""
     text = properties.get(keys.blocked_key(stream))
-    return BlockedBatch.model_validate_json(text) if text else None
+    if not text:
+        return None
+    blocked = BlockedBatch.model_validate_json(text)
+    given = properties.get(keys.waiver_key(stream))
+    waiver = StoredWaiver.model_validate_json(given) if given else None
+    if waiver is None or not waiver.approves(blocked.plan):
+        return blocked
+    own = Waiver(by=waiver.by, reason=waiver.reason, at=waiver.at)
+    return blocked.model_copy(update={"waiver": own})
 
 
 def encode_blocked(blocked: BlockedBatch) -> dict[str, str]:
     """Return the record as a table property."""
     return {keys.blocked_key(blocked.plan.stream): json.dumps(blocked.model_dump(mode="json"))}
+
+
+def encode_waiver(plan: BatchPlan, waiver: Waiver) -> dict[str, str]:
+    """Return a waiver of this plan as a table property."""
+    stored = StoredWaiver(
+        **waiver.model_dump(),
+        batch_id=plan.batch_id,
+        suite_hash=plan.suite_hash,
+        stream_hash=plan.stream_hash,
+    )
+    return {keys.waiver_key(plan.stream): stored.model_dump_json()}
 
 
 def is_standing(blocked: BlockedBatch, point: RecoveryPoint, rules: RulesFingerprint) -> bool:

@@ -13,6 +13,7 @@ from frazil.iceberg.data_files import read_staged_frame
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
+    RulesFingerprint,
     encode_blocked,
     read_blocked,
     require_same_rules,
@@ -138,12 +139,17 @@ def record_block(work: Workspace, plan: BatchPlan, staged: Staged, error: BatchE
     def attempt() -> None:
         table = work.store.load(plan.table)
         stored = read_blocked(table.properties, plan.stream)
-        # A waiver stays valid if an older run fails the same batch again.
-        waiver = stored.waiver if stored and stored.plan.batch_id == plan.batch_id else None
+        # A waiver inside the record, as earlier releases stored it, is kept for the same batch.
+        waiver = stored.waiver if stored and _is_same(stored.plan, plan) else None
         record = encode_blocked(blocked.model_copy(update={"waiver": waiver}))
         commit_once(work.store, table, {}, [commits.set_properties(record)])
 
     retry_commit(f"recording that batch {plan.batch_id} is blocked", attempt)
+
+
+def _is_same(first: BatchPlan, second: BatchPlan) -> bool:
+    rules = RulesFingerprint.of(first) == RulesFingerprint.of(second)
+    return rules and first.batch_id == second.batch_id
 
 
 def _quality_error(

@@ -106,8 +106,9 @@ def _try_publish(
         commits.set_branch(commits.MAIN, new_id),
         commits.set_properties(hint_properties(states, new_id)),
     ]
-    if keys.blocked_key(plan.stream) in table.properties:
-        updates.append(commits.remove_properties([keys.blocked_key(plan.stream)]))
+    decided = {keys.blocked_key(plan.stream), keys.waiver_key(plan.stream)} & {*table.properties}
+    if decided:
+        updates.append(commits.remove_properties(sorted(decided)))
     heads: dict[str, int | None] = {commits.MAIN: head}
     # Without good rows the branch may be gone, or hold an empty snapshot that Spark committed.
     if ref := table.metadata.refs.get(staged.attempt):

@@ -44,6 +44,7 @@ SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 STATE_PREFIX = "frazil.state."
 HINT_PREFIX = "frazil.hint."
 BLOCKED_PREFIX = "frazil.blocked."
+WAIVER_PREFIX = "frazil.waiver."
 SCHEMA_CHANGE_PREFIX = "frazil.schema-change."
 BOOTSTRAP = "bootstrap"
 INGEST = "ingest"
@@ -103,6 +104,11 @@ def hint_key(stream: str) -> str:
 def blocked_key(stream: str) -> str:
     """Return the table property that records a blocked batch."""
     return BLOCKED_PREFIX + stream
+
+
+def waiver_key(stream: str) -> str:
+    """Return the table property of a person's permission to publish a blocked batch."""
+    return WAIVER_PREFIX + stream
 
 
 def columns_key(stream: str) -> str:

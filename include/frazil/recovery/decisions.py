@@ -14,7 +14,7 @@ from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
     Waiver,
-    encode_blocked,
+    encode_waiver,
     explain_block,
     read_blocked,
 )
@@ -44,9 +44,7 @@ def waive_batch(work: Workspace, batch_id: str, author: Author | None) -> Decisi
             return Decision("waive", f"{facts}; a waiver would approve exactly this batch")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         waiver = Waiver(by=author.by, reason=author.reason, at=at)
-        update = commits.set_properties(
-            encode_blocked(blocked.model_copy(update={"waiver": waiver}))
-        )
+        update = commits.set_properties(encode_waiver(blocked.plan, waiver))
         commit_once(work.store, table, {}, [update])
         return Decision("waive", f"batch {batch_id} approved; the next run will publish it")
 

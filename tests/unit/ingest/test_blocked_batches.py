@@ -1,10 +1,12 @@
 """A blocked batch holds its stream until base, rules or a person's word change."""
 
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import pytest
 from support.lake import Lake, make_state, make_stream, make_topic, passed
+from support.scripted_catalog import ScriptedCatalog, overtaken_by
 
 from frazil.errors import BudgetExceededError, FrazilError, StageLostError, StageStaleError
 from frazil.ingest.blocked_batches import (
@@ -154,6 +156,59 @@ def test_a_waiver_outlives_the_next_failure_of_the_same_batch(lake: Lake, work: 
     other = plan.model_copy(update={"batch_id": "another"})
     record_block(work, other, staged, error)
     assert cast("BlockedBatch", read_blocked(lake.table.properties, plan.stream)).waiver is None
+
+
+def test_a_waiver_given_while_a_run_records_the_same_block_is_not_lost(
+    lake: Lake, work: Workspace
+) -> None:
+    plan = lake.plan(3, 2)
+    staged = lake.stage(plan)
+    error = BudgetExceededError("2 of 5 are bad", "correct them")
+    record_block(work, plan, staged, error)
+    waive = partial(waive_batch, replace(work), plan.batch_id, Author("jane@example.org", "known"))
+    cast("ScriptedCatalog", work.store.catalog).script = [overtaken_by(waive)]
+
+    record_block(work, plan, staged, error)
+
+    assert cast("BlockedBatch", read_blocked(lake.table.properties, plan.stream)).waiver is not None
+
+
+def test_a_block_recorded_while_a_waiver_is_given_is_not_lost(lake: Lake, work: Workspace) -> None:
+    plan = lake.plan(3, 2)
+    staged, other = lake.stage(plan), plan.model_copy(update={"batch_id": "another"})
+    error = BudgetExceededError("2 of 5 are bad", "correct them")
+    record_block(work, plan, staged, error)
+    record = partial(record_block, replace(work), other, staged, error)
+    cast("ScriptedCatalog", work.store.catalog).script = [overtaken_by(record)]
+
+    waive_batch(work, plan.batch_id, Author("jane@example.org", "known"))
+
+    blocked = cast("BlockedBatch", read_blocked(lake.table.properties, plan.stream))
+    assert (blocked.plan.batch_id, blocked.waiver) == ("another", None)
+
+
+def test_a_waiver_is_not_valid_under_other_rules(lake: Lake, work: Workspace) -> None:
+    plan = lake.plan(3, 2)
+    staged = lake.stage(plan)
+    error = BudgetExceededError("2 of 5 are bad", "correct them")
+    record_block(work, plan, staged, error)
+    waive_batch(work, plan.batch_id, Author("jane@example.org", "known"))
+
+    record_block(work, plan.model_copy(update={"suite_hash": "other"}), staged, error)
+
+    assert cast("BlockedBatch", read_blocked(lake.table.properties, plan.stream)).waiver is None
+
+
+def test_a_waiver_of_an_earlier_release_outlives_the_next_failure(
+    lake: Lake, work: Workspace
+) -> None:
+    blocked = block(lake, Waiver(by="jane", reason="known", at="2026-01-31T00:00:00+00:00"))
+    with lake.table.transaction() as transaction:
+        transaction.set_properties(encode_blocked(blocked))
+
+    record_block(work, blocked.plan, lake.stage(blocked.plan), BudgetExceededError("bad", "fix"))
+
+    assert read_blocked(lake.table.properties, "orders").waiver == blocked.waiver  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from frazil.errors import (
 from frazil.iceberg.branches import create_branch, drop_abandoned_branch, name_branch
 from frazil.iceberg.commit_retry import MAX_ATTEMPTS, CommitConflictError
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.ingest.blocked_batches import BlockedBatch, Waiver, encode_blocked
+from frazil.ingest.blocked_batches import BlockedBatch, Waiver, encode_blocked, encode_waiver
 from frazil.ingest.bootstrap import new_table
 from frazil.ingest.messages import BatchPlan, Staged
 from frazil.ingest.publishing import drop_superseded_stage
@@ -485,12 +485,14 @@ WAIVER = Waiver(by="jane", reason="known", at="2026-01-31T00:00:00+00:00")
 def test_a_waived_batch_is_published_and_its_record_removed(lake: Lake) -> None:
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
-    block(lake, plan, WAIVER)
+    block(lake, plan)
+    put(lake, encode_waiver(plan, WAIVER))
 
     lake.publish(plan, staged)
 
     assert lake.coordinates() == FIVE
-    assert keys.blocked_key("orders") not in lake.table.properties
+    left = {keys.blocked_key("orders"), keys.waiver_key("orders")} & {*lake.table.properties}
+    assert left == set()
 
 
 def test_a_waiver_lets_only_its_own_batch_pass(lake: Lake) -> None:
