@@ -4,6 +4,7 @@ The library itself never imports PySpark. A job is the same file for Spark Conne
 spark-submit; `SparkEngine` runs it as a client of a Spark Connect server.
 """
 
+import logging
 import os
 import resource
 import signal
@@ -26,6 +27,8 @@ from frazil.ledger.usage import count_job
 from frazil.messages import Message
 from frazil.spark.fork_server import ForkedScript
 from frazil.spark.job_errors import parse_job_error
+
+log = logging.getLogger(__name__)
 
 JOBS_DIR = Path(__file__).parents[3] / "spark_jobs"
 CONNECT_TIMEOUT_SECONDS = 3.0
@@ -171,6 +174,9 @@ def _run_forked(
     with open(reader, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - a pipe
         try:
             process = ForkedScript(address, command, environment, (writer, writer))
+        except PermissionError as error:
+            log.warning("The fork server is not used: %s; jobs start more slowly", error)
+            return None
         except OSError:
             return None
         finally:

@@ -18,6 +18,8 @@ import runpy
 import select
 import signal
 import socket
+import stat
+import struct
 import sys
 import time
 import traceback
@@ -33,6 +35,8 @@ from setproctitle import setproctitle
 from frazil.spark.preloading import preload
 
 GRACE_SECONDS = 10.0
+_CREDENTIALS = struct.Struct("3i")
+"""What Linux returns for `SO_PEERCRED`: process, user and group."""
 _PR_SET_PDEATHSIG = 1
 _BACKLOG = 64
 
@@ -61,13 +65,19 @@ class ForkedScript:
         """Ask the server to run `python script argument…`; `outputs` are open file descriptors.
 
         Raises:
+            PermissionError: the socket or the server is of another user; nothing was sent, because
+                the environment holds secrets.
             OSError: no server listens there, or it runs another interpreter.
         """
+        require_own_socket(address)
         interpreter, script, *arguments = command
         request = ScriptRequest(interpreter, script, arguments, dict(environment), str(Path.cwd()))
         self._connection = socket.socket(socket.AF_UNIX)
         try:
             self._connection.connect(str(address))
+            if not is_own_peer(self._connection):
+                message = f"the server at {address} runs as another user"
+                raise PermissionError(message)
             socket.send_fds(self._connection, [b"\n"], outputs)
             self._connection.sendall(json.dumps(asdict(request)).encode() + b"\n")
             self._answers = self._connection.makefile()
@@ -116,8 +126,32 @@ class ForkedScript:
             self._connection.close()
 
 
+def require_own_socket(address: Path) -> None:
+    """Require that the socket's file is this user's, and closed to others.
+
+    Raises:
+        PermissionError: it is not.
+        OSError: there is no such file.
+    """
+    found = address.stat()
+    is_open = bool(found.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+    if found.st_uid != os.geteuid() or is_open:
+        mode = stat.S_IMODE(found.st_mode)
+        message = f"{address} is of user {found.st_uid} with mode {mode:o}, not {os.geteuid()}, 600"
+        raise PermissionError(message)
+
+
+def is_own_peer(connection: socket.socket) -> bool:
+    """Return whether the process at the other end runs as this user; false if that is unknown."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return False
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(packed)
+    return bool(user == os.geteuid())
+
+
 def serve(address: Path) -> None:
-    """Accept requests and fork for each; never returns."""
+    """Accept requests of this user and fork for each; never returns."""
     draft = address.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -128,11 +162,11 @@ def serve(address: Path) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervising forks are not waited for
         while True:
             connection, _ = listener.accept()
-            if os.fork() == 0:
-                listener.close()
-                supervise_script(connection)
-                os._exit(0)
-            connection.close()
+            with connection:
+                if is_own_peer(connection) and os.fork() == 0:
+                    listener.close()
+                    supervise_script(connection)
+                    os._exit(0)
 
 
 def supervise_script(connection: socket.socket) -> None:

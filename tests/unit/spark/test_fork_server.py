@@ -185,8 +185,94 @@ def test_nobody_who_listens_and_another_interpreter_are_refused(
         ForkedScript(server, ["/usr/bin/python", "x"], {}, (1, 2))
 
 
+NOBODY = 65534
+FOREIGN_SERVER = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o600)
+os.setuid(int(sys.argv[2]))
+listener.listen()
+print("listens", flush=True)
+connection, _ = listener.accept()
+connection.settimeout(5)
+print(connection.recv(65536), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a server as another user")
+def test_nothing_is_sent_to_a_server_of_another_user(tmp_path: Path) -> None:
+    address = tmp_path / "socket"
+    command = [sys.executable, "-c", FOREIGN_SERVER, str(address), str(NOBODY)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as foreign:
+        assert foreign.stdout is not None
+        assert foreign.stdout.readline() == "listens\n"
+        with pytest.raises(PermissionError, match="runs as another user"):
+            ForkedScript(address, [sys.executable, "x"], {"SECRET": "s3cret"}, (1, 2))
+
+        assert foreign.stdout.readline() == "b''\n"
+
+
+@pytest.mark.parametrize("mode", [0o660, 0o606, 0o777])
+def test_a_socket_that_others_may_write_to_is_not_used(server: Path, mode: int) -> None:
+    server.chmod(mode)
+
+    with pytest.raises(PermissionError, match=f"with mode {mode:o}"):
+        ForkedScript(server, [sys.executable, "x"], {}, (1, 2))
+
+
+def test_a_socket_of_another_user_is_not_used(
+    server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = os.geteuid()
+    monkeypatch.setattr("os.geteuid", lambda: own + 1)
+
+    with pytest.raises(PermissionError, match=f"is of user {own}"):
+        ForkedScript(server, [sys.executable, "x"], {}, (1, 2))
+
+
+def test_the_server_refuses_a_client_of_another_user_and_goes_on(tmp_path: Path) -> None:
+    address, ran = tmp_path / "socket", tmp_path / "ran"
+    (tmp_path / "script.py").write_text(f"open({str(ran)!r}, 'w')")
+    program = (
+        "import os, sys, pathlib\n"
+        "from frazil.spark.fork_server import serve\n"
+        "own = os.geteuid()\nos.geteuid = lambda: own + 1\n"
+        "serve(pathlib.Path(sys.argv[1]))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(address)]) as process:
+        try:
+            wait_until(address.is_socket)
+            for _ in range(2):
+                with pytest.raises(OSError, match=r"refused|reset|Broken pipe"):
+                    ForkedScript(address, [sys.executable, str(tmp_path / "script.py")], {}, (1, 2))
+        finally:
+            process.terminate()
+
+    assert not ran.exists()
+
+
 class Nothing(Message):
     """A request without content."""
+
+
+def test_a_job_runs_without_a_server_that_is_not_trusted_and_a_warning_says_why(
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.chmod(0o666)
+    monkeypatch.setenv("FRAZIL_FORK_SERVER", str(server))
+    monkeypatch.setattr("frazil.spark.engine.JOBS_DIR", tmp_path)
+    (tmp_path / "echo.py").write_text(
+        "import sys\nopen(sys.argv[2], 'w').write(open(sys.argv[1]).read())\n"
+    )
+    engine = SparkEngine("sc://127.0.0.1:1")
+    monkeypatch.setattr(engine, "_require_reachable", lambda: None)
+
+    assert engine.run_job("echo", Nothing(), Nothing) == Nothing()
+    assert "with mode 666" in caplog.text
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/socket", "{server}"])
