@@ -176,6 +176,7 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
         content = json.loads(text)
         extra = content.get("extra") or {}
         extra = json.loads(extra) if isinstance(extra, str) else extra
+        given = extra.items()
     except (ValueError, AttributeError) as error:
         raise ConnectionMissingError(
             f"AIRFLOW_CONN_{connection_id.upper()} is not a connection in Airflow's JSON format",
@@ -187,9 +188,30 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
         port=content.get("port"),
         login=content.get("login"),
         password=content.get("password"),
-        extra={str(k): str(v) for k, v in extra.items()},
+        extra=read_extra(connection_id, dict(given)),
         conn_type=content.get("conn_type"),
     )
+
+
+def read_extra(connection_id: str, extra: Mapping[str, object]) -> dict[str, str]:
+    """Return a connection's extra as texts: `true`, `30`; a null is left out.
+
+    Raises:
+        ConfigurationError: a value is a list or an object; the error names its key.
+    """
+    texts = {}
+    for key, value in extra.items():
+        if not isinstance(value, str | int | float | None):  # a boolean is an int
+            kind = "an object" if isinstance(value, Mapping) else "a list"
+            raise ConfigurationError(
+                f"connection {connection_id!r}: {key!r} of its extra is {kind}, not a text, number "
+                "or boolean",
+                "write settings as flat keys, for example "
+                '{"ssl.ca.location": "/etc/ssl/ca.pem", "max.retries": 3}',
+            )
+        if value is not None:
+            texts[str(key)] = value if isinstance(value, str) else json.dumps(value)
+    return texts
 
 
 def _stack_connection(connection_id: str) -> Connection | None:

@@ -3,7 +3,7 @@
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from frazil.connections import Connection, add_resolver
+from frazil.connections import Connection, add_resolver, read_extra
 
 
 def use_airflow_connections() -> None:
@@ -23,6 +23,6 @@ def find_airflow_connection(connection_id: str) -> Connection | None:
         port=found.port,
         login=found.login,
         password=found.password,
-        extra={str(key): str(value) for key, value in found.extra_dejson.items()},
+        extra=read_extra(connection_id, found.extra_dejson),
         conn_type=found.conn_type,
     )

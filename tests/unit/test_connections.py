@@ -124,6 +124,40 @@ def test_a_connection_that_cannot_serve_is_named(
         (find or find_connection)(name)
 
 
+def test_numbers_and_booleans_of_an_extra_become_the_texts_that_clients_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = {"enable.ssl.certificate.verification": True, "request.timeout.ms": 30000, "x": None}
+    define(monkeypatch, "kafka_default", extra={"bootstrap.servers": "k:9092", **own})
+    define(monkeypatch, "iceberg_default", extra={"uri": "http://c", "s3.force-virtual": False})
+    define(monkeypatch, "spark_default", extra=json.dumps({"spark.cores.max": 4}))
+
+    kafka = find_kafka_config("kafka_default")
+
+    assert kafka["enable.ssl.certificate.verification"] == "true"
+    assert (kafka["request.timeout.ms"], "x" in kafka) == ("30000", False)
+    assert KafkaLog({key: kafka[key] for key in kafka if key != "request.timeout.ms"}) is not None
+    assert find_catalog("iceberg_default").properties["s3.force-virtual"] == "false"
+    assert find_connection("spark_default").extra == {"spark.cores.max": "4"}
+
+
+@pytest.mark.parametrize(("value", "kind"), [({"a": 1}, "an object"), ([1], "a list")])
+def test_a_nested_setting_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, value: object, kind: str
+) -> None:
+    define(monkeypatch, "kafka_default", extra={"bootstrap.servers": "k:9092", "ssl": value})
+
+    with pytest.raises(ConfigurationError, match=f"'kafka_default': 'ssl' of its extra is {kind}"):
+        find_kafka_config("kafka_default")
+
+
+def test_an_extra_that_is_no_object_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "kafka_default", extra="[1]")
+
+    with pytest.raises(ConnectionMissingError, match="not a connection in Airflow's JSON format"):
+        find_kafka_config("kafka_default")
+
+
 def test_airflows_own_connections_are_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_resolvers", list(connections._resolvers))  # noqa: SLF001
     connections.add_resolver(lambda name: Connection(name, host="from Airflow"))

@@ -1,5 +1,6 @@
 """A schema registry with Confluent's API: schemas by id and by subject. No policy."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from frazil.errors import ConfigurationError, RegistryUnavailableError
 
 _PATIENCE = {"timeout": 10, "max.retries": 3, "retries.wait.ms": 200, "retries.max.wait.ms": 2000}
 """Timeout and retries of one request; Airflow may retry the whole task in addition."""
+
+_NUMBERS = frozenset({*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"})
+"""Settings that the client takes as numbers; a connection's extra holds texts."""
 
 _SERIALIZED = "serialized"
 """Asks for Protobuf schemas as descriptors, which need no compiler; registries may ignore it."""
@@ -35,6 +39,25 @@ class Registered:
     references: tuple[tuple[str, str], ...] = ()
 
 
+def _parse_numbers(config: Mapping[str, str]) -> dict[str, str | float]:
+    """Return the client's settings with numbers where it requires them.
+
+    Raises:
+        ValueError: a setting is not a number; the message names it.
+    """
+    parsed: dict[str, str | float] = dict(config)
+    for name in sorted(_NUMBERS & {*config}):
+        try:
+            number = float(config[name])
+        except ValueError:
+            number = math.nan
+        if not (math.isfinite(number) and number >= 0):
+            message = f"{name} is {config[name]!r}, not a number of at least 0"
+            raise ValueError(message)
+        parsed[name] = number
+    return parsed
+
+
 class SchemaRegistry:
     """Client of one schema registry; schemas by id or version are cached."""
 
@@ -48,7 +71,7 @@ class SchemaRegistry:
         parts = urlsplit(config["url"])
         self._address = f"{parts.scheme}://{parts.hostname}:{parts.port or ''}".rstrip(":")
         try:
-            self._client = SchemaRegistryClient({**_PATIENCE, **config})
+            self._client = SchemaRegistryClient({**_PATIENCE, **_parse_numbers(config)})
         except (ValueError, TypeError, OSError) as error:
             raise ConfigurationError(
                 f"settings for the schema registry at {self._address}: {error}",

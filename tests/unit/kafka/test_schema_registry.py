@@ -2,8 +2,10 @@
 
 import base64
 import json
+import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -261,3 +263,29 @@ def test_a_schema_is_asked_for_once() -> None:
 
     assert [schema.text if schema else None for schema in found] == ['"string"'] * 3
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("timeout", [0.2, "0.2"], ids=["a number", "a text"])
+def test_numbers_of_a_connection_reach_the_client_as_numbers(
+    monkeypatch: pytest.MonkeyPatch, timeout: object
+) -> None:
+    extra = {"timeout": timeout, "max.retries": 0, "cache.capacity": 7, "retries.wait.ms": "1"}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        registry = SchemaRegistry(connect(monkeypatch, host="127.0.0.1", port=port, extra=extra))
+        started = time.monotonic()
+
+        with pytest.raises(RegistryUnavailableError):
+            registry.find_schema(1)
+
+    assert time.monotonic() - started < 10 * 0.5
+
+
+@pytest.mark.parametrize("value", ["soon", "NaN", -1, True])
+def test_a_setting_that_is_no_number_is_named(
+    monkeypatch: pytest.MonkeyPatch, value: object
+) -> None:
+    config = connect(monkeypatch, host="127.0.0.1", extra={"max.retries": value})
+
+    with pytest.raises(ConfigurationError, match=r"max\.retries is '.*', not a number"):
+        SchemaRegistry(config)
