@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from frazil.connections import streams_dir
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, UnavailableError
 from frazil.streams.loading import load_readable_streams
 
 if TYPE_CHECKING:
@@ -140,6 +140,42 @@ def open_streams(stream: str | None) -> "tuple[list[Workspace], list[FrazilError
         return [open_workspace(stream, cli_run_id())], []
     found, broken = load_readable_streams(streams_dir())
     return [Workspace(each, streams_dir(), cli_run_id()) for each in found], list(broken)
+
+
+READ_SECONDS = 30.0
+"""For one stream in `read_in_parallel`; whether a broker is down is known after 10 to 20 s."""
+
+
+def read_in_parallel(
+    stream: str | None, read: "Callable[[Workspace], Result]"
+) -> tuple[list[Result], list[FrazilError]]:
+    """Read the named stream, or all streams at the same time, each within `READ_SECONDS`.
+
+    Raises:
+        ConfigurationError: as in `open_streams`.
+    """
+    from frazil.observability.parallel_reads import read_all
+
+    works, errors = open_streams(stream)
+    results: list[Result] = []
+    reads = {work.stream.stream: partial(read, work) for work in works}
+    for name, found in read_all(reads, READ_SECONDS).items():
+        if isinstance(found, Exception):
+            errors.append(_explain_failure(name, found))
+        else:
+            results.append(found)
+    return results, errors
+
+
+def _explain_failure(stream: str, error: Exception) -> FrazilError:
+    from frazil.events import UnexpectedError
+
+    if isinstance(error, FrazilError):
+        return error
+    step = "`frazil doctor` checks the services of this machine; then try again"
+    if isinstance(error, TimeoutError):
+        return UnavailableError(f"stream {stream}: {error}", step)
+    return UnexpectedError(f"stream {stream}: {type(error).__name__}: {error}", step)
 
 
 def read_streams(

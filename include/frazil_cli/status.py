@@ -18,7 +18,7 @@ from frazil_cli.output import (
     print_error,
     print_json,
     print_table,
-    read_streams,
+    read_in_parallel,
 )
 
 if TYPE_CHECKING:
@@ -56,20 +56,20 @@ def status(
     stream: AnyStream = None,
     as_json: Json = False,
 ) -> None:
-    """Show each stream: state, lag, freshness, time to data loss; exit 1 on invalid stream files.
+    """Show each stream: state, lag, freshness, time to data loss; exit 1 if one cannot be read.
 
     Example: frazil status flights
     """
-    from frazil.observability.status import read_status
+    from frazil.observability.status import is_unreadable, read_status
 
-    statuses, errors = read_streams(stream, read_status)
+    statuses, errors = read_in_parallel(stream, read_status)
     if as_json:
         print_json([*statuses, *(describe_error(error) for error in errors)])
     else:
         _show_statuses(statuses)
         for error in errors:
             print_error(error)
-    if errors:
+    if errors or any(is_unreadable(status) for status in statuses):
         raise typer.Exit(1)
 
 

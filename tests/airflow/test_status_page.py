@@ -1,7 +1,6 @@
 """The page in Airflow's navigation: for people who are logged in, and safe to look at."""
 
 import runpy
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,6 @@ from support.lake import Lake
 from frazil.errors import ConfigurationError
 from frazil.events import note_failure
 from frazil.workspace import Workspace
-from frazil_airflow.ui.rendering import read_all
 from frazil_airflow.ui.status_page import StreamRow, build_app, read_row, render_page
 from frazil_airflow.ui.stream_page import (
     PageSection,
@@ -131,18 +129,6 @@ def test_a_streams_page_says_what_is_wrong_with_its_file(write_stream: Callable[
 
     assert "orders.yaml: not valid YAML" in page
     assert "Next: fix the stream file" in page
-
-
-def test_what_is_late_holds_up_no_other_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil_airflow.ui.rendering.TIMEOUT_SECONDS", 0.2)
-    late = threading.Event()
-
-    found = read_all({"late": late.wait, "quick": lambda: 1, "wrong": lambda: 1 // 0})
-    late.set()
-
-    assert found["quick"] == 1
-    assert isinstance(found["late"], TimeoutError)
-    assert isinstance(found["wrong"], ZeroDivisionError)
 
 
 def test_a_broken_stream_file_is_a_line_with_its_fix(write_stream: Callable[..., Path]) -> None:

@@ -21,6 +21,7 @@ from frazil.ledger.recovery_point import (
 from frazil.ledger.state import parse_state
 from frazil.messages import Report, count_noun
 from frazil.observability.freshness import (
+    DOWN,
     FreshnessReport,
     Obstacle,
     PartitionFacts,
@@ -254,6 +255,11 @@ def read_status(work: Workspace) -> StreamStatus:
         freshness=judge_freshness(facts, stream.freshness, now),
     )
     return _add_problem(status, obstacle) if obstacle else status
+
+
+def is_unreadable(status: StreamStatus) -> bool:
+    """Return whether a service or a setting kept the status from being read completely."""
+    return status.freshness.cause in DOWN | {"misconfigured"}
 
 
 def sort_by_loss(partitions: Iterable[PartitionStatus]) -> list[PartitionStatus]:

@@ -11,10 +11,11 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import FastAPI, HTTPException, Query
 from fastapi.responses import HTMLResponse
 
+from frazil.observability.parallel_reads import read_all
 from frazil_airflow.connections import use_airflow_connections
 from frazil_airflow.dag_loading import list_stream_names
 from frazil_airflow.ui.app import App
-from frazil_airflow.ui.rendering import format_time, read_all, render
+from frazil_airflow.ui.rendering import TIMEOUT_SECONDS, format_time, render
 from frazil_airflow.ui.stream_page import RequestedOffset, show_stream
 
 Offset = Annotated[int | None, Query(ge=0)]
@@ -72,7 +73,8 @@ def list_readable(user: GetUserDep) -> list[str]:
 def read_rows(streams: Sequence[str]) -> tuple[StreamRow, ...]:
     """Read the status of all streams in parallel; a failed read becomes a row with its error."""
     use_airflow_connections()
-    results = read_all({name: partial(read_row, name) for name in streams})
+    reads = {name: partial(read_row, name) for name in streams}
+    results = read_all(reads, TIMEOUT_SECONDS, TIMEOUT_SECONDS)
     return tuple(
         StreamRow(name, _name_failure(result), why=str(result))
         if isinstance(result, Exception)

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from frazil.observability.parallel_reads import read_all
 from frazil_airflow.connections import use_airflow_connections
-from frazil_airflow.ui.rendering import format_time, read_all, render
+from frazil_airflow.ui.rendering import TIMEOUT_SECONDS, format_time, render
 
 if TYPE_CHECKING:
     from frazil.workspace import Workspace
@@ -67,7 +68,7 @@ def read_sections(
         reads = {"Offset": partial(read_offset, work, requested)} | reads
     return {
         title: _explain(result) if isinstance(result, Exception) else result
-        for title, result in read_all(reads).items()
+        for title, result in read_all(reads, TIMEOUT_SECONDS, TIMEOUT_SECONDS).items()
     }
 
 

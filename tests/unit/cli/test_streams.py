@@ -1,9 +1,13 @@
 """What is wrong with stream files is told by `frazil streams` and `frazil status`, with exit 1."""
 
 import json
+import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.lake import Lake, make_stream
 
 from frazil_cli.main import main
 
@@ -88,3 +92,53 @@ def test_a_folder_that_is_not_there_is_no_empty_list(
     assert (code, told.out) == (1, "")
     assert "/nope: no such folder of stream files" in told.err
     assert "FRAZIL_STREAMS" in told.err
+
+
+STREAMS = ("first", "second", "third", "fourth", "fifth", "sixth")
+
+
+@pytest.fixture
+def frozen(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
+    """Begin six streams whose broker accepts connections and never answers."""
+    for path in folder.glob("*.yaml"):
+        path.unlink()
+    for name in STREAMS:
+        table = f"demo.{name}"
+        text = GOOD.replace("orders}", f"{name}}}").replace("stream: orders", f"stream: {name}")
+        (folder / f"{name}.yaml").write_text(text.replace("demo.orders", table))
+        lake.begin(make_stream(name, table={"name": table}))
+    preset = lake.store.preset
+    catalog = {"extra": {"catalog": preset.name, **preset.properties}}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(catalog))
+    monkeypatch.setattr("frazil.kafka.cluster.TIMEOUT_SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        kafka = {"extra": {"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"}}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+        yield STREAMS
+
+
+def test_streams_of_a_frozen_broker_are_asked_at_the_same_time_and_fail_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], frozen: tuple[str, ...]
+) -> None:
+    started = time.monotonic()
+
+    code = run(monkeypatch, "status", "--json")
+
+    found = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert time.monotonic() - started < 2.0 * len(frozen)
+    assert sorted(each["stream"] for each in found) == sorted(frozen)
+    assert {each["state"] for each in found} == {"KafkaUnavailable"}
+    assert all("127.0.0.1" in each["problem"] for each in found)
+
+
+@pytest.mark.usefixtures("frozen")
+def test_a_stream_that_does_not_answer_in_time_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("frazil_cli.output.READ_SECONDS", 0.1)
+
+    code = run(monkeypatch, "status", "first")
+
+    assert code == 1
+    assert "stream first: no answer in 0 s" in capsys.readouterr().err

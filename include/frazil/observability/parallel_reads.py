@@ -1,0 +1,53 @@
+"""Reads that run in parallel, each with a time limit."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+MOST_THREADS = 8
+
+
+def read_all(
+    reads: Mapping[str, Callable[[], Value]], seconds: float, total_seconds: float | None = None
+) -> dict[str, Value | Exception]:
+    """Run all reads in parallel; return the error of each that fails or exceeds a time limit.
+
+    A read may take `seconds` from its own start, all of them together `total_seconds`. A read that
+    takes longer is not waited for: its thread ends with the process at the latest.
+    """
+    ended: queue.SimpleQueue[tuple[str, Value | Exception]] = queue.SimpleQueue()
+    last = float("inf") if total_seconds is None else time.monotonic() + total_seconds
+    results: dict[str, Value | Exception] = {}
+    waiting, running = list(reads), dict[str, float]()
+    while (waiting or running) and time.monotonic() < last:
+        while waiting and len(running) < MOST_THREADS:
+            name = waiting.pop(0)
+            running[name] = time.monotonic() + seconds
+            threading.Thread(target=_run, args=(name, reads[name], ended), daemon=True).start()
+        try:
+            remaining = min(last, *running.values()) - time.monotonic()
+            name, result = ended.get(timeout=max(0.0, remaining))
+        except queue.Empty:
+            running = {n: until for n, until in running.items() if until > time.monotonic()}
+            continue
+        if running.pop(name, None) is not None:
+            results[name] = result
+    late = TimeoutError(f"no answer in {seconds:.0f} s")
+    return {name: results.get(name, late) for name in reads}
+
+
+def _run(
+    name: str,
+    read: Callable[[], Value],
+    ended: "queue.SimpleQueue[tuple[str, Value | Exception]]",
+) -> None:
+    try:
+        ended.put((name, read()))
+    except Exception as error:  # noqa: BLE001 - the caller decides about each
+        ended.put((name, error))
+    except BaseException as error:  # noqa: BLE001 - a read must not end its thread unnoticed
+        ended.put((name, RuntimeError(str(error))))
