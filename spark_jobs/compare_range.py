@@ -1,4 +1,4 @@
-"""Compare the table's rows of a range with what Kafka's records would be today; write nothing.
+"""Compare the table's rows of a range with Kafka's records decoded now; write nothing.
 
 spark-submit spark_jobs/compare_range.py request.json result.json
 """
@@ -16,11 +16,11 @@ from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
 
-PLACE = ("topic", "partition", "offset")
+COORDINATE = ("topic", "partition", "offset")
 
 
 def compare_range(spark: SparkSession, request: StageRequest) -> Differences:
-    """Join both by coordinate and count what is the same, differs or is on one side alone."""
+    """Join both sides by coordinate; count equal and changed records, and those of one side."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
     decoded = decode(
@@ -31,19 +31,21 @@ def compare_range(spark: SparkSession, request: StageRequest) -> Differences:
     )
     values = [F.expr(value_path(column)).alias(column.name) for column in decoded.columns]
     names = [column.name for column in decoded.columns]
-    today = decoded.frame.select(*place(), F.col(GOOD), F.struct(*values).alias("today"))
+    records = decoded.frame.select(
+        *select_coordinate(), F.col(GOOD), F.struct(*values).alias("decoded")
+    )
     table = spark.table(f"{request.catalog}.{request.table}").where(in_ranges(request))
-    now = table.select(*place(), F.struct(*names).alias("now"))
-    return count(today.join(now, list(PLACE), "full_outer"))
+    rows = table.select(*select_coordinate(), F.struct(*names).alias("stored"))
+    return count_differences(records.join(rows, list(COORDINATE), "full_outer"))
 
 
-def place() -> list[Column]:
-    """Take the coordinate out of `_kafka`."""
-    return [F.col(f"{KAFKA}.{name}").alias(name) for name in PLACE]
+def select_coordinate() -> list[Column]:
+    """Select topic, partition and offset from `_kafka`."""
+    return [F.col(f"{KAFKA}.{name}").alias(name) for name in COORDINATE]
 
 
 def in_ranges(request: StageRequest) -> Column:
-    """Write the condition on a row's coordinate, with literals that prune files."""
+    """Return the condition that a row is in the ranges, with literals that prune files."""
     each = [
         (F.col(f"{KAFKA}.topic") == topic)
         & (F.col(f"{KAFKA}.partition") == partition)
@@ -54,18 +56,22 @@ def in_ranges(request: StageRequest) -> Column:
     return reduce(Column.__or__, each)
 
 
-def count(joined: DataFrame) -> Differences:
-    """Count in one pass."""
-    read, good, now = (f"{GOOD} IS NOT NULL", f"coalesce({GOOD}, false)", "now IS NOT NULL")
+def count_differences(joined: DataFrame) -> Differences:
+    """Count all kinds of records in one aggregation."""
+    read, good, stored = (
+        f"{GOOD} IS NOT NULL",
+        f"coalesce({GOOD}, false)",
+        "stored IS NOT NULL",
+    )
     conditions = {
-        "rows_now": now,
+        "rows_now": stored,
         "rows_read": read,
         "rows_good": good,
-        "same": f"{good} AND {now} AND today <=> now",
-        "changed": f"{good} AND {now} AND NOT (today <=> now)",
-        "missing": f"{good} AND now IS NULL",
-        "now_bad": f"{now} AND {read} AND NOT {good}",
-        "undelivered": f"{now} AND {GOOD} IS NULL",
+        "same": f"{good} AND {stored} AND decoded <=> stored",
+        "changed": f"{good} AND {stored} AND NOT (decoded <=> stored)",
+        "missing": f"{good} AND stored IS NULL",
+        "now_bad": f"{stored} AND {read} AND NOT {good}",
+        "undelivered": f"{stored} AND {GOOD} IS NULL",
     }
     row = joined.agg(*(F.expr(f"count_if({sql})").alias(n) for n, sql in conditions.items()))
     return Differences(**row.collect()[0].asDict())

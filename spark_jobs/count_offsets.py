@@ -12,7 +12,7 @@ from frazil_spark.job import run_job
 
 
 def count_offsets(spark: SparkSession, request: ExtentRequest) -> Extents:
-    """Read nothing but the coordinates of both tables, in one action."""
+    """Count both tables in one Spark action that reads only the coordinate columns."""
     configure(spark, request)
     sides = (
         read_rows(spark, table).withColumn("side", F.lit(name))
@@ -43,8 +43,8 @@ def count_offsets(spark: SparkSession, request: ExtentRequest) -> Extents:
 
 
 def to_extent(groups: list[Row]) -> TableExtent:
-    """Sort groups of rows into those of a partition, and those without one or without a topic."""
-    placed = [row for row in groups if row.partition is not None]
+    """Return one side: its rows by partition, and the numbers of those without one or a topic."""
+    with_partition = [row for row in groups if row.partition is not None]
     return TableExtent(
         partitions=tuple(
             PartitionExtent(
@@ -54,11 +54,11 @@ def to_extent(groups: list[Row]) -> TableExtent:
                 first=row.first,
                 last=row.last,
             )
-            for row in placed
+            for row in with_partition
             if row.topic is not None
         ),
         unplaced=sum(row.rows for row in groups if row.partition is None),
-        without_topic=sum(row.rows for row in placed if row.topic is None),
+        without_topic=sum(row.rows for row in with_partition if row.topic is None),
         newest_event_ms=max((r.newest for r in groups if r.newest is not None), default=None),
     )
 

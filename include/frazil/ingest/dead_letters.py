@@ -51,7 +51,7 @@ def publish_dead_letters(store: TableStore, plan: BatchPlan, staged: Staged) -> 
     """Publish the staged dead letters of one attempt, unless they are in the table already.
 
     Raises:
-        StageLostError: their branch is gone and their rows are not in the table.
+        StageLostError: their branch no longer exists and their rows are not in the table.
     """
     if staged.dead_letters_snapshot_id is None:
         return
@@ -157,7 +157,7 @@ def list_resolved(steps: tuple[Step, ...], partition: Partition) -> dict[int, Re
 
 
 def resolve_dead_letters(
-    offsets: Offsets, indexes: Indexes, spans: Spans, taken: Mapping[int, Resolved]
+    offsets: Offsets, indexes: Indexes, spans: Spans, resolved: Mapping[int, Resolved]
 ) -> Resolution:
     """Return which dead letters of one partition are open (protocol.md, Dead letters).
 
@@ -169,18 +169,18 @@ def resolve_dead_letters(
         offsets: offsets of the dead letters, ascending.
         indexes: the index of each one's attempt on main's ancestry.
         spans: what the stream's steps published of the partition.
-        taken: what each redrive restored of the partition, by its index.
+        resolved: what each redrive restored of the partition, by its index.
     """
     is_last = np.zeros(len(offsets), dtype=np.bool_)
     for own in spans.incarnations:
         is_last |= (indexes != UNCLAIMED) & (find_owners(offsets, own) == indexes)
     resolved_by_step = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
-    for position, listed in sorted(taken.items()):
+    for index, listed in sorted(resolved.items()):
         known = [span for span in spans.every if span.index < listed.before]
         is_listed = (
             is_last & (find_owners(offsets, known) == indexes) & (resolved_by_step == UNCLAIMED)
         )
-        resolved_by_step[is_listed & np.isin(offsets, listed.offsets)] = position
+        resolved_by_step[is_listed & np.isin(offsets, listed.offsets)] = index
     restarts = np.array([*spans.restarts, UNCLAIMED], dtype=np.int64)
     ends = restarts[np.searchsorted(restarts[:-1], indexes)]
     return Resolution(
@@ -191,18 +191,18 @@ def resolve_dead_letters(
 
 
 def select_open(
-    letters: Mapping[str, Offsets],
+    dead_letters: Mapping[str, Offsets],
     spans: Spans,
     attempts: Mapping[int, str],
-    taken: Mapping[int, Resolved],
+    resolved: Mapping[int, Resolved],
 ) -> tuple[Offsets, Offsets]:
     """Return the offsets of a partition's open dead letters, and of those a redrive restored.
 
-    `letters` maps an attempt to its dead letters, `attempts` a batch's index to the attempt that
-    main's ancestry names, `taken` a redrive's index to what it restored.
+    `dead_letters` maps an attempt to its dead letters, `attempts` a batch's index to the attempt
+    that main's ancestry names, `resolved` a redrive's index to what it restored.
     """
     by_attempt = {attempt: index for index, attempt in attempts.items()}
-    known = {name: offsets for name, offsets in letters.items() if name in by_attempt}
+    known = {name: offsets for name, offsets in dead_letters.items() if name in by_attempt}
     offsets = np.concatenate([NO_OFFSETS, *known.values()])
     indexes = np.concatenate(
         [NO_OFFSETS, *(np.full(len(each), by_attempt[name]) for name, each in known.items())]
@@ -210,7 +210,7 @@ def select_open(
     order = np.argsort(offsets, kind="stable")
     offsets, resolution = (
         offsets[order],
-        resolve_dead_letters(offsets[order], indexes[order], spans, taken),
+        resolve_dead_letters(offsets[order], indexes[order], spans, resolved),
     )
     return offsets[resolution.is_open], offsets[resolution.resolved_by_step != UNCLAIMED]
 
@@ -228,7 +228,7 @@ class DeadLetterIndex:
 
     def with_steps(self, steps: tuple[Step, ...]) -> "DeadLetterIndex":
         """Return the same dead letters resolved by other steps of main's ancestry."""
-        return replace(self, resolution=_judge_rows(self.rows, steps))
+        return replace(self, resolution=_resolve_rows(self.rows, steps))
 
 
 def read_dead_letter_index(
@@ -240,7 +240,7 @@ def read_dead_letter_index(
         CatalogUnavailableError, StorageError: the dead letters cannot be read.
     """
     rows = _sort_rows(_read_rows(table, stream))
-    return DeadLetterIndex(rows, _judge_rows(rows, steps))
+    return DeadLetterIndex(rows, _resolve_rows(rows, steps))
 
 
 def _read_rows(table: Table | None, stream: str) -> pa.Table:
@@ -274,14 +274,14 @@ def _sort_rows(rows: pa.Table) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in names]).combine_chunks()
 
 
-def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
+def _resolve_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
     spans = list_spans(steps)
     by_attempt = {attempt: index for index, attempt in list_attempts(steps).items()}
     codes = rows["attempt"].combine_chunks().fill_null("").dictionary_encode()
-    places = np.array(
+    attempt_indexes = np.array(
         [by_attempt.get(a, UNCLAIMED) for a in codes.dictionary.to_pylist()], np.int64
     )
-    indexes = places[codes.indices.to_numpy()] if len(rows) else NO_OFFSETS
+    indexes = attempt_indexes[codes.indices.to_numpy()] if len(rows) else NO_OFFSETS
     offsets = rows["offset"].to_numpy()
     parts = [
         resolve_dead_letters(
@@ -294,13 +294,13 @@ def _judge_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
     ]
     is_open = np.concatenate([np.empty(0, np.bool_), *(part.is_open for part in parts)])
     return Resolution(
-        is_open=is_open & ~_flag_gone(rows, steps),
+        is_open=is_open & ~_flag_erased(rows, steps),
         resolved_by_step=np.concatenate([NO_OFFSETS, *(part.resolved_by_step for part in parts)]),
         incarnation_ends=np.concatenate([NO_OFFSETS, *(part.incarnation_ends for part in parts)]),
     )
 
 
-def _flag_gone(rows: pa.Table, steps: tuple[Step, ...]) -> Flags:
+def _flag_erased(rows: pa.Table, steps: tuple[Step, ...]) -> Flags:
     """Flag the dead letters that an erasure lists, even if their rows are still in the table."""
     flags = np.zeros(len(rows), dtype=np.bool_)
     listed = join_dead_letters(step.deleted_dead_letters for step in steps)
@@ -309,11 +309,11 @@ def _flag_gone(rows: pa.Table, steps: tuple[Step, ...]) -> Flags:
     attempts = rows["attempt"].to_numpy()
     offsets = rows["offset"].to_numpy()
     for partition, low, high in list_slices(rows):
-        for attempt, held in listed.items():
-            gone = held.get(partition, NO_OFFSETS)
-            if len(gone):
+        for attempt, by_partition in listed.items():
+            erased = by_partition.get(partition, NO_OFFSETS)
+            if len(erased):
                 own = attempts[low:high] == attempt
-                flags[low:high] |= own & np.isin(offsets[low:high], gone)
+                flags[low:high] |= own & np.isin(offsets[low:high], erased)
     return flags
 
 

@@ -1,8 +1,8 @@
 """ADOPT: take over a table that another writer filled, by one empty snapshot.
 
-Nothing of the other writer is believed but its rows: their coordinates say where reading goes on.
-The snapshot, the column `_kafka` and the state come in one commit on exactly the head that was
-looked at; a writer that still commits is thereby found and refused.
+The coordinates of the rows alone decide at which offsets reading continues; other records of the
+writer's progress are not used. One compare-and-swap commit writes the snapshot, the column `_kafka`
+and the state on the head that was read first; it fails if the other writer committed meanwhile.
 """
 
 from itertools import count
@@ -33,13 +33,13 @@ from frazil.ledger.state import StreamState
 from frazil.migration.adoption_rules import (
     Adoption,
     OffsetHoles,
+    classify_holes,
     decide_adoption,
     describe_adoption,
     list_holes,
     require_identified_rows,
     require_same_records,
     require_same_topic,
-    sort_holes,
 )
 from frazil.migration.foreign_rows import (
     OffsetColumns,
@@ -59,36 +59,37 @@ def adopt_table(
     named_columns: str | None = None,
     accept_holes: bool = False,
 ) -> Decision:
-    """Take over a table as it is; without an author it only shows what would be taken over.
+    """Take over a table without changing its rows; without an author only describe the adoption.
 
     Raises:
         NothingToDecideError: the stream has begun in this table.
         IncompatibleTableError: its columns do not fit the stream file, or none has offsets.
-        NotAdoptableError: rows without offset, of other topics, doubled ones, holes.
-        WriterActiveError: somebody committed since the first look.
-        RetentionGapError, OffsetsWentBackError, PartitionsShrankError, TopicRecreatedError: Kafka
-            and the table do not belong together, or Kafka lost what would come next.
-        TableError, UnavailableError: as everywhere; nothing was written.
+        NotAdoptableError: rows without offset, of other topics or duplicated; offset holes.
+        WriterActiveError: the table's head moved after it was first read.
+        RetentionGapError, OffsetsWentBackError, PartitionsShrankError, TopicRecreatedError: the
+            table's offsets are not those of this topic, or Kafka no longer has the next ones.
+        TableError, UnavailableError: the table or a service cannot be used; nothing was written.
     """
     work = with_columns(work)
     name = work.stream.table.name
     _validate_not_routed(work)
-    seen: list[int | None] = []
+    heads: list[int | None] = []
 
     def decide(history: History) -> Choice:
         _require_not_begun(work, history)
         table = work.store.load(name)
-        _require_inactive_writer(work, seen, history.head, _head_of(table))
+        _require_inactive_writer(work, heads, history.head, _head_of(table))
         columns = find_columns(table.schema(), named_columns, name)
-        first, fitted = _add_kafka_column(work, table)
-        require_matching_schema(work.stream, fitted)
+        schema_updates, schema = _add_kafka_column(work, table)
+        require_matching_schema(work.stream, schema)
         topic = work.kafka.fetch_topic(work.stream.only_topic(), "read_uncommitted")
         adoption = _read_table(work, table, columns, topic, accept_holes=accept_holes)
-        _require_inactive_writer(work, seen, _head_of(work.store.load(name)))
+        _require_inactive_writer(work, heads, _head_of(work.store.load(name)))
         text = describe_adoption(topic.topic, adoption, topic.partitions)
         text += _warn_of_partitions(work, table)
-        told = {keys.ADOPTED: adoption.encode()}
-        return Choice(None, _begin(topic, adoption), summary=told, first=first, text=text)
+        summary = {keys.ADOPTED: adoption.encode()}
+        state = _create_first_state(topic, adoption)
+        return Choice(None, state, summary=summary, first=schema_updates, text=text)
 
     return record_decision(work, keys.ADOPT, author, decide)
 
@@ -96,15 +97,16 @@ def adopt_table(
 def _validate_not_routed(work: Workspace) -> None:
     if work.stream.route is not None:
         raise NotAdoptableError(
-            f"stream {work.stream.stream} is one of a route: which offsets of "
-            f"{work.stream.table.name} are missing, and which belong to another table, its "
-            "coordinates do not say",
-            "adopt it by a stream of its own topic, or begin a new table",
+            f"stream {work.stream.stream} belongs to a route: an offset without a row in "
+            f"{work.stream.table.name} may be a missing record or one that is routed to another "
+            "table",
+            "adopt the table with a stream that reads a topic alone, or let the stream create a "
+            "new table",
         )
 
 
-def _begin(topic: TopicFacts, adoption: Adoption) -> StreamState:
-    """Begin the ledger, as a bootstrap would, behind the rows that are there."""
+def _create_first_state(topic: TopicFacts, adoption: Adoption) -> StreamState:
+    """Return the stream's first state, like a bootstrap's, with the offsets after the rows."""
     return StreamState(
         epoch=0,
         batch="",
@@ -115,32 +117,32 @@ def _begin(topic: TopicFacts, adoption: Adoption) -> StreamState:
 
 
 def _require_not_begun(work: Workspace, history: History) -> None:
-    """Refuse a table that a stream of Frazil fills, this one or another."""
+    """Check that no stream of Frazil writes the table, this one or another."""
     stream = work.stream
     point = find_recovery_point(history, stream.stream)
     if point is not None:
         raise NothingToDecideError(
             f"stream {stream.stream} has a recovery point in table {history.table}: epoch "
-            f"{point.state.epoch}, snapshot {point.snapshot_id}; the table is Frazil's already",
+            f"{point.state.epoch}, snapshot {point.snapshot_id}; Frazil already writes this table",
             f"`frazil plan {stream.stream}` shows the next batch",
         )
     require_sole_owner(history, stream)
 
 
-def _require_inactive_writer(work: Workspace, seen: list[int | None], *heads: int | None) -> None:
-    """Refuse a head that moved since the first look: both would write the next records."""
-    seen.extend(heads)
-    moved = next((head for head in seen if head != seen[0]), seen[0])
-    if moved != seen[0]:
+def _require_inactive_writer(work: Workspace, heads: list[int | None], *loaded: int | None) -> None:
+    """Check that the head has not moved since it was first read: two writers would write twice."""
+    heads.extend(loaded)
+    moved = next((head for head in heads if head != heads[0]), heads[0])
+    if moved != heads[0]:
         raise WriterActiveError(
             f"stream {work.stream.stream}: main of {work.stream.table.name} moved from snapshot "
-            f"{seen[0]} to {moved} meanwhile: another writer still commits",
+            f"{heads[0]} to {moved} during the adoption: another writer still commits",
             "stop the other writer, wait for its last commit, then adopt again",
         )
 
 
 def _warn_of_partitions(work: Workspace, table: Table) -> str:
-    """Name the partition fields that the stream leaves null: all new rows would meet in one."""
+    """Describe partition fields that are null in new rows, which then all have one partition."""
     filled = {keys.KAFKA_COLUMN, *(column.name for column in work.stream.parsed_columns)}
     schema = table.schema()
     sources = [
@@ -149,7 +151,7 @@ def _warn_of_partitions(work: Workspace, table: Table) -> str:
     empty = [f"{t}({name})" for t, name in sources if name.partition(".")[0] not in filled]
     if not empty:
         return ""
-    return f"new rows have null in {', '.join(empty)}, by which the table is partitioned; "
+    return f"the partition fields {', '.join(empty)} are null in new rows; "
 
 
 def _head_of(table: Table) -> int | None:
@@ -158,22 +160,22 @@ def _head_of(table: Table) -> int | None:
 
 
 def _add_kafka_column(work: Workspace, table: Table) -> tuple[tuple[TableUpdate, ...], Schema]:
-    """Add `_kafka` behind the other writer's columns; the rows that are there have null in it.
+    """Return the updates that add the column `_kafka`, null in existing rows, and the new schema.
 
     Raises:
-        IncompatibleTableError: a table of another format version, which PyIceberg cannot write.
+        IncompatibleTableError: the table's format version is not 2.
     """
     version = table.metadata.format_version
-    if version != 2:  # noqa: PLR2004 - the one that every reader knows
+    if version != 2:  # noqa: PLR2004 - the version that Frazil writes
         raise IncompatibleTableError(
             f"table {work.stream.table.name} has Iceberg format version {version}, Frazil writes 2",
             "upgrade a table of version 1 with ALTER TABLE … SET TBLPROPERTIES "
             "('format-version' = '2'); one of version 3 must be copied",
         )
     schema, properties = table.schema(), file_properties(work.stream)
-    remember: tuple[TableUpdate, ...] = (commits.set_properties(properties),)
+    property_updates: tuple[TableUpdate, ...] = (commits.set_properties(properties),)
     if keys.KAFKA_COLUMN in {field.name for field in schema.fields}:
-        return remember, schema
+        return property_updates, schema
     ids = count(table.metadata.last_column_id + 1)
     column_id = next(ids)
     struct = kafka_struct(ids, required=False)
@@ -185,8 +187,8 @@ def _add_kafka_column(work: Workspace, table: Table) -> tuple[tuple[TableUpdate,
         schema_id=schema_id,
         identifier_field_ids=schema.identifier_field_ids,
     )
-    evolve = (AddSchemaUpdate(schema_=added), SetCurrentSchemaUpdate(schema_id=-1))
-    return (*evolve, *remember), added
+    schema_updates = (AddSchemaUpdate(schema_=added), SetCurrentSchemaUpdate(schema_id=-1))
+    return (*schema_updates, *property_updates), added
 
 
 def _read_table(
@@ -197,43 +199,47 @@ def _read_table(
     *,
     accept_holes: bool,
 ) -> Adoption:
-    """Read the table's coordinates, and ask Kafka about what they leave open."""
+    """Read the table's offsets, compare them with the topic and decide the next offsets."""
     stream = work.stream.stream
-    places = read_offsets(table, columns, topic.topic)
-    require_identified_rows(stream, topic, places)
-    require_same_topic(stream, topic, places)
+    table_offsets = read_offsets(table, columns, topic.topic)
+    require_identified_rows(stream, topic, table_offsets)
+    require_same_topic(stream, topic, table_offsets)
     settings = work.kafka.fetch_topic_settings(topic.topic)
     is_compacted = "compact" in settings.get("cleanup.policy", "delete")
     if not is_compacted:
-        require_same_records(stream, topic, places, _fetch_final(work, topic, places))
-    holes = _find_holes(work, topic, list_holes(topic, places), is_compacted=is_compacted)
-    return decide_adoption(stream, columns, topic, places, holes, accept_holes=accept_holes)
+        require_same_records(
+            stream, topic, table_offsets, _fetch_last_timestamps(work, topic, table_offsets)
+        )
+    holes = _find_holes(work, topic, list_holes(topic, table_offsets), is_compacted=is_compacted)
+    return decide_adoption(stream, columns, topic, table_offsets, holes, accept_holes=accept_holes)
 
 
-def _fetch_final(work: Workspace, topic: TopicFacts, places: TableOffsets) -> dict[int, int | None]:
-    """Fetch Kafka's timestamps at the highest offsets that the table has and Kafka still holds."""
-    tops = {
+def _fetch_last_timestamps(
+    work: Workspace, topic: TopicFacts, table_offsets: TableOffsets
+) -> dict[int, int | None]:
+    """Fetch Kafka's timestamps, in ms, at each partition's highest offset in the table."""
+    last_offsets = {
         partition: int(offsets[-1])
-        for (_, partition), offsets in places.offsets.items()
+        for (_, partition), offsets in table_offsets.offsets.items()
         if offsets[-1] >= topic.partitions[partition].earliest
     }
-    return dict(work.kafka.fetch_first_timestamps(topic.topic, tops, "read_uncommitted"))
+    return dict(work.kafka.fetch_first_timestamps(topic.topic, last_offsets, "read_uncommitted"))
 
 
 def _find_holes(
     work: Workspace, topic: TopicFacts, holes: Coordinates, *, is_compacted: bool
 ) -> OffsetHoles:
-    """Read again from Kafka what lies between the first hole and the last one."""
+    """Classify offset holes by the records that Kafka delivers from the first to the last hole."""
     isolation = work.stream.source.isolation
-    # Looked up before the reading: what was stable then has been delivered or never will be.
-    stable = work.kafka.fetch_topic(topic.topic, isolation)
-    wanted = {
-        partition: OffsetRange(max(span.start, stable.partitions[partition].earliest), span.end)
+    # Fetched before the records: Kafka delivers every record below this end, or there is none.
+    offsets = work.kafka.fetch_topic(topic.topic, isolation)
+    ranges = {
+        partition: OffsetRange(max(span.start, offsets.partitions[partition].earliest), span.end)
         for partition, span in covering_ranges(holes).get(topic.topic, {}).items()
-        if span.end > stable.partitions[partition].earliest
+        if span.end > offsets.partitions[partition].earliest
     }
     delivered: dict[int, Offsets] = {}
-    if wanted:
-        log = OffsetConsumer(work.kafka, work.kafka_config)
-        delivered = dict(log.fetch_delivered(topic.topic, wanted, isolation))
-    return sort_holes(stable, holes, delivered, is_compacted=is_compacted)
+    if ranges:
+        consumer = OffsetConsumer(work.kafka, work.kafka_config)
+        delivered = dict(consumer.fetch_delivered(topic.topic, ranges, isolation))
+    return classify_holes(offsets, holes, delivered, is_compacted=is_compacted)

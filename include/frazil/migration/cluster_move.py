@@ -1,8 +1,8 @@
-"""MOVE: go on reading a topic's copy on another cluster, where the old one was read to.
+"""MOVE: continue a stream with its topic's copy on another cluster, after the last record read.
 
-The stream's connection leads to the new cluster already. `plan_move` shows where each partition
-goes on and what proves it, `move_cluster` records it: one empty `move` snapshot with the new
-cluster's id, topic ids and offsets, by compare-and-set on the head that was looked at.
+The stream's connection already points to the new cluster. `plan_move` returns each partition's next
+offset there with its evidence. `move_cluster` records them in one `move` snapshot without rows,
+with the new cluster id and topic ids, by a compare-and-swap commit on the head that was read.
 """
 
 import json
@@ -29,7 +29,7 @@ from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_p
 from frazil.ledger.state import StreamState
 from frazil.migration.messages import Moved, MovedPartition, MovePlan, MoveRequest
 from frazil.migration.offset_translation import (
-    KnownRecord,
+    KnownRecords,
     RecordPosition,
     TranslatedOffset,
     translate_offset,
@@ -39,31 +39,32 @@ from frazil.workspace import Workspace
 
 
 def plan_move(work: Workspace, request: MoveRequest) -> MovePlan:
-    """Translate every partition's next offset, and say what shows that it is the right one.
+    """Translate every partition's next offset, and describe the evidence for each.
 
     Raises:
-        NothingToDecideError: the ledger reads this cluster already.
-        NotMovableError: a boundary cannot be shown, or a given offset contradicts the records.
-        PartitionsShrankError, ConfigurationError, TableError, UnavailableError: as everywhere.
+        NothingToDecideError: the stream already reads this cluster.
+        NotMovableError: an offset cannot be translated, or a given one contradicts the records.
+        PartitionsShrankError, ConfigurationError, TableError, UnavailableError: as elsewhere.
     """
     _, history = load_with_history(work.store, work.stream.table.name)
     plan = MovePlan(
         stream=work.stream.stream, table=work.stream.table.name, request=request, text=""
     )
     try:
-        state, boundaries = _translate(work, request, history)
+        state, translated = _translate(work, request, history)
     except NothingToDecideError:
         if request.dry_run:
             raise
-        return plan.model_copy(update={"text": "nothing to move now; perhaps this move was done"})
+        text = "nothing to move: the stream already reads this cluster, perhaps by this move"
+        return plan.model_copy(update={"text": text})
     point = _find_point(work, history)
     text = f"cluster {point.state.cluster_id} → {state.cluster_id}, epoch {state.epoch}"
     return plan.model_copy(
         update={
             "old_cluster": point.state.cluster_id,
             "new_cluster": state.cluster_id,
-            "partitions": tuple(MovedPartition(**asdict(each)) for each in boundaries),
-            "text": "\n".join([text, *map(_describe, boundaries)]),
+            "partitions": tuple(MovedPartition(**asdict(each)) for each in translated),
+            "text": "\n".join([text, *map(_describe, translated)]),
         }
     )
 
@@ -73,10 +74,10 @@ def _describe(each: TranslatedOffset) -> str:
 
 
 def move_cluster(work: Workspace, plan: MovePlan) -> Moved:
-    """Do what was planned, on a look of its own; any repetition finds it there.
+    """Translate the offsets again and record the move; a retry finds the recorded one.
 
     Raises:
-        ConfigurationError: the plan is a dry run, or lacks who and why.
+        ConfigurationError: the plan is a dry run, or has no name or reason.
         NotMovableError, NothingToDecideError, TableError: as in `plan_move`; nothing was written.
         CommitContentionError, UnavailableError: run again.
     """
@@ -92,13 +93,13 @@ def _describe_done(plan: MovePlan, done: Decision) -> Moved:
 
 
 def _decide(work: Workspace, request: MoveRequest, history: History) -> Choice:
-    state, boundaries = _translate(work, request, history)
+    state, translated = _translate(work, request, history)
     base = _find_point(work, history).state
-    told: dict[str, dict[str, list[object]]] = {}
-    for each in boundaries:
-        parts = told.setdefault(each.topic, {})
+    partitions: dict[str, dict[str, list[object]]] = {}
+    for each in translated:
+        parts = partitions.setdefault(each.topic, {})
         parts[str(each.partition)] = [each.old_next, each.new_next, each.evidence]
-    moved = {"from": base.cluster_id, "to": state.cluster_id, "partitions": told}
+    moved = {"from": base.cluster_id, "to": state.cluster_id, "partitions": partitions}
     return Choice(base, state, summary={keys.MOVED: json.dumps(moved, separators=(",", ":"))})
 
 
@@ -107,8 +108,8 @@ def _find_point(work: Workspace, history: History) -> RecoveryPoint:
     point = find_recovery_point(history, stream)
     if point is None:
         raise MissingTableError(
-            f"stream {stream} has not begun: there is nothing to go on from",
-            f"`frazil run {stream}` begins at source.start",
+            f"stream {stream} has no recovery point: it has not begun",
+            f"nothing has to be moved: `frazil run {stream}` begins at source.start",
         )
     return point
 
@@ -116,21 +117,21 @@ def _find_point(work: Workspace, history: History) -> RecoveryPoint:
 def _translate(
     work: Workspace, request: MoveRequest, history: History
 ) -> tuple[StreamState, tuple[TranslatedOffset, ...]]:
-    """Give the state on the new cluster, still without a batch id, and each partition's proof."""
+    """Return the state on the new cluster, without a batch id, and each translated offset."""
     state = _find_point(work, history).state
     stream, source = work.stream.stream, work.stream.source
     names = [name for name in source.names if name in state.offsets]
     topics = work.kafka.fetch_topics(names or source.names, source.isolation)
     _require_movable(stream, state, topics, names)
     given = _parse_next(request.next)
-    _validate_known(stream, state, names, given)
-    boundaries = tuple(
-        boundary
+    _validate_partitions(stream, state, names, given)
+    translated = tuple(
+        offset
         for topic in topics
-        for boundary in _translate_topic(work, request, history, state, topic, given)
+        for offset in _translate_topic(work, request, history, state, topic, given)
     )
     offsets = {name: list(values) for name, values in state.offsets.items()}
-    for each in boundaries:
+    for each in translated:
         offsets[each.topic][each.partition] = each.new_next
     moved = StreamState(
         epoch=state.epoch + 1,
@@ -139,7 +140,7 @@ def _translate(
         topic_ids={**state.topic_ids, **{topic.topic: topic.topic_id for topic in topics}},
         cluster_id=topics[0].cluster_id,
     )
-    return moved, boundaries
+    return moved, translated
 
 
 def _translate_topic(
@@ -152,21 +153,23 @@ def _translate_topic(
 ) -> list[TranslatedOffset]:
     nexts = dict(enumerate(state.offsets[topic.topic]))
     settings = work.kafka.fetch_topic_settings(topic.topic)
-    is_stamped = settings.get("message.timestamp.type") == "LogAppendTime"
-    known = _find_known(work, request, history, state, topic, with_times=not is_stamped)
+    is_log_append_time = settings.get("message.timestamp.type") == "LogAppendTime"
+    records = _find_last_records(
+        work, request, history, state, topic, with_times=not is_log_append_time
+    )
     own = {number: offset for (name, number), offset in given.items() if name == topic.topic}
     log = FingerprintLog(
         work.kafka,
         work.kafka_config,
         work.stream.source.isolation,
         with_values=request.old_connection is not None,
-        with_times=not is_stamped,
+        with_times=not is_log_append_time,
     )
-    copies = log.read_copies(topic, known, own)
+    copies = log.read_copies(topic, records, own)
     return [
         translate_offset(
             RecordPosition(work.stream.stream, topic.topic, number, old_next),
-            known[number],
+            records[number],
             copies[number],
             own.get(number),
         )
@@ -174,7 +177,7 @@ def _translate_topic(
     ]
 
 
-def _find_known(
+def _find_last_records(
     work: Workspace,
     request: MoveRequest,
     history: History,
@@ -182,14 +185,14 @@ def _find_known(
     topic: TopicFacts,
     *,
     with_times: bool,
-) -> dict[int, KnownRecord]:
-    """Find the records around each recovery point: in the old log, else in the table."""
+) -> dict[int, KnownRecords]:
+    """Return the records around each next offset, from the old cluster if given, else the table."""
     isolation = work.stream.source.isolation
     if request.old_connection is not None:
         config = find_kafka_config(request.old_connection)
         log = KafkaLog(config)
         old = FingerprintLog(log, config, isolation, with_values=True, with_times=with_times)
-        return old.find_known(state, old.kafka.fetch_topic(topic.topic, isolation))
+        return old.find_last_records(state, old.kafka.fetch_topic(topic.topic, isolation))
     stream = work.stream
     records = LedgerRecords(
         work.store.load(stream.table.name),
@@ -197,52 +200,56 @@ def _find_known(
         trace_steps(history, stream.stream),
     )
     nexts = enumerate(state.offsets[topic.topic])
-    return {number: records.find_known((topic.topic, number), each) for number, each in nexts}
+    return {
+        number: records.find_last_records((topic.topic, number), each) for number, each in nexts
+    }
 
 
 def _parse_next(texts: tuple[str, ...]) -> dict[Partition, int]:
-    """Read offsets that a person gave, one for each partition."""
+    """Parse the offsets of `--next`; each partition may be named once."""
     found: dict[Partition, int] = {}
-    for place in map(parse_offset_location, texts):
-        if (place.topic, place.partition) in found:
+    for location in map(parse_offset_location, texts):
+        if (location.topic, location.partition) in found:
             raise ConfigurationError(
-                f"{place.topic}-{place.partition} is named twice",
-                "give one offset for each partition",
+                f"--next names {location.topic}-{location.partition} twice",
+                "give at most one offset for each partition",
             )
-        found[place.topic, place.partition] = place.offset
+        found[location.topic, location.partition] = location.offset
     return found
 
 
 def _require_movable(
     stream: str, state: StreamState, topics: tuple[TopicFacts, ...], names: list[str]
 ) -> None:
-    """Refuse where there is nothing to move, or no copy to move to."""
+    """Check that the connection points to another cluster that has the stream's partitions."""
     if topics[0].cluster_id == state.cluster_id:
         raise NothingToDecideError(
-            f"stream {stream}: the connection leads to cluster {state.cluster_id}, which the "
-            "ledger reads already",
-            "point the stream's Kafka connection to the new cluster first; "
+            f"stream {stream}: the connection points to cluster {state.cluster_id}, which the "
+            "stream already reads",
+            "change the stream's Kafka connection to the new cluster first; "
             f"`frazil plan {stream}` shows the next batch",
         )
     if not names:
         raise NothingToDecideError(
             f"stream {stream}: the stream file names {', '.join(t.topic for t in topics)}, the "
-            f"ledger has read {', '.join(sorted(state.offsets))}: a copy keeps its topic's name",
-            "name the topic that the ledger has read",
+            f"ledger has offsets of {', '.join(sorted(state.offsets))}; a copy must have the same "
+            "topic name",
+            "name the topic of the ledger in the stream file",
         )
     for topic in topics:
         if len(topic.partitions) < len(state.offsets[topic.topic]):
             raise PartitionsShrankError(
                 f"stream {stream}: topic {topic.topic} has {len(topic.partitions)} partitions on "
                 f"cluster {topic.cluster_id}, the ledger has {len(state.offsets[topic.topic])}",
-                "copy the topic partition by partition; offsets of others cannot be translated",
+                "copy the topic with the same number of partitions and each record into its own "
+                "partition",
             )
 
 
-def _validate_known(
+def _validate_partitions(
     stream: str, state: StreamState, names: list[str], given: Mapping[Partition, int]
 ) -> None:
-    """Refuse an offset of a partition that the ledger does not know: it begins at 0 anyway."""
+    """Check that `--next` names only partitions in the ledger; new ones begin at offset 0."""
     unknown = [
         f"{topic}-{number}"
         for topic, number in given
@@ -250,6 +257,6 @@ def _validate_known(
     ]
     if unknown:
         raise ConfigurationError(
-            f"stream {stream}: --next names {', '.join(unknown)}, which the ledger has not read",
+            f"stream {stream}: --next names {', '.join(unknown)}, which the ledger does not have",
             f"`frazil status {stream}` lists its partitions",
         )

@@ -84,7 +84,7 @@ class Side:
 
     @property
     def read(self) -> ComparedTable:
-        """Describe for Spark where the coordinates are."""
+        """Return the table as Spark reads it, with SQL for its coordinates."""
         identifier = ".".join(map(quote_name, (self.preset.name, *self.table.name())))
         coordinates = write_coordinates(self.schema, self.columns, self.topic)
         return ComparedTable(table=identifier, snapshot_id=self.history.head, **coordinates)
@@ -104,20 +104,20 @@ def compare_tables(request: CompareRequest, run_id: str) -> Comparison:
     work, left, right = _open_sides(request, run_id)
     engine: Engine = work.engine if work else SparkEngine(find_spark_remote())
     catalogs = _merge_catalogs(left.preset, right.preset)
-    surveyed = ExtentRequest(left=left.read, right=right.read, session_conf=catalogs)
-    extents = engine.run_job("count_offsets", surveyed, Extents)
+    extent_request = ExtentRequest(left=left.read, right=right.read, session_conf=catalogs)
+    extents = engine.run_job("count_offsets", extent_request, Extents)
     claims = (_claim(left, extents.left), _claim(right, extents.right))
     ranges = choose_ranges(*claims, chosen)
     judged = {key: span for key, span in ranges.items() if span is not None}
     pairs = _pair_columns(left, right)
     found: tuple[PartitionReport, ...] = ()
     if judged:
-        join = _plan_join(surveyed, (left, right), claims, judged, pairs)
+        join = _plan_join(extent_request, (left, right), claims, judged, pairs)
         join = join.model_copy(update={"in_ranges_only": bool(chosen)})
         found = engine.run_job("compare_tables", join, JoinResult).partitions
     reports = complete_reports(ranges, *claims, found)
     sides = (_report_side(left, extents.left), _report_side(right, extents.right))
-    return _answer(request, sides, pairs, reports)
+    return _build_result(request, sides, pairs, reports)
 
 
 def _open_sides(request: CompareRequest, run_id: str) -> tuple[Workspace | None, Side, Side]:
@@ -166,9 +166,9 @@ def _merge_catalogs(left: CatalogPreset, right: CatalogPreset) -> dict[str, str]
     """
     if left.name == right.name and dict(left.properties) != dict(right.properties):
         raise ConfigurationError(
-            f"the connections of both sides lead to different catalogs with one name, {left.name}",
-            "set another `catalog` in the extra of one connection: the name by which Spark knows "
-            "that catalog",
+            f"the connections of both sides point to different catalogs with one name, {left.name}",
+            "set another `catalog`, the name that Spark uses for a catalog, in the extra of one "
+            "connection",
         )
     return left.spark_conf() | right.spark_conf()
 
@@ -191,8 +191,8 @@ def _claim(side: Side, extent: TableExtent) -> Claims:
     claims = {}
     for key in {*extents, *ends}:
         own, rows = spans.get(key, Spans()), extents.get(key)
-        letters = side.dead_letters.get(key, {})
-        still_open, _ = select_open(letters, own, attempts, list_resolved(steps, key))
+        dead_letters = side.dead_letters.get(key, {})
+        still_open, _ = select_open(dead_letters, own, attempts, list_resolved(steps, key))
         start = starts.get(key, 0) if key in ends else None
         read = claim_range(rows, start, ends.get(key), own.current if has_backfills else ())
         claims[key] = Claim(rows.rows if rows else 0, read, still_open)
@@ -217,7 +217,7 @@ def _pair_columns(left: Side, right: Side) -> tuple[ColumnPair, ...]:
 
 
 def _plan_join(
-    surveyed: ExtentRequest,
+    extent_request: ExtentRequest,
     sides: tuple[Side, Side],
     claims: tuple[Claims, Claims],
     judged: Mapping[Partition, OffsetRange],
@@ -241,13 +241,13 @@ def _plan_join(
             }
         )
         for index, (read, own) in enumerate(
-            zip((surveyed.left, surveyed.right), claims, strict=True)
+            zip((extent_request.left, extent_request.right), claims, strict=True)
         )
     )
     return JoinRequest(
         left=left,
         right=right,
-        session_conf=surveyed.session_conf,
+        session_conf=extent_request.session_conf,
         columns=tuple(compared),
         ranges=ranges,
     )
@@ -277,7 +277,7 @@ def _to_datetime(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 
-def _answer(
+def _build_result(
     request: CompareRequest,
     sides: tuple[SideReport, SideReport],
     pairs: tuple[ColumnPair, ...],

@@ -1,4 +1,4 @@
-"""Where a table keeps the coordinates of its records: ours, and those of other writers.
+"""Find and read the columns with the coordinates of a table's records, of Frazil or other writers.
 
 The names are facts from each writer's own sources or documentation:
 
@@ -39,10 +39,10 @@ from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition
 from frazil.quality.sql import quote_name, write_text
 
-_WHOLE = (IntegerType, LongType)
+_INTEGERS = (IntegerType, LongType)
 
 
-_INSTANT = (LongType, TimestampType, TimestamptzType)
+_TIMESTAMPS = (LongType, TimestampType, TimestamptzType)
 
 
 _PARTS = ("topic", "partition", "offset", "timestamp")
@@ -50,10 +50,10 @@ _PARTS = ("topic", "partition", "offset", "timestamp")
 
 @dataclass(frozen=True)
 class OffsetColumns:
-    """Full names of the columns with a record's coordinate; `topic` is None in one-topic tables.
+    """Full names of the columns with a record's coordinate; `topic` is None without such a column.
 
-    A `timestamp` of type long is in milliseconds since 1970, as Kafka's own. Top-level columns that
-    begin with one of `prefixes` are the writer's own too.
+    A `timestamp` of type long is in milliseconds since 1970, as in Kafka. Top-level columns that
+    begin with one of `prefixes` are metadata of the writer too.
     """
 
     writer: str
@@ -65,12 +65,12 @@ class OffsetColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the columns that are there."""
+        """Return the names of the columns that exist."""
         found = (self.topic, self.partition, self.offset, self.timestamp)
         return tuple(name for name in found if name is not None)
 
     def owns(self, column: str) -> bool:
-        """Say whether a top-level column is the writer's own, and no part of the value."""
+        """Return whether a top-level column is metadata of the writer, not part of the value."""
         tops = {name.partition(".")[0] for name in self.names}
         return column in tops or (bool(self.prefixes) and column.startswith(self.prefixes))
 
@@ -104,20 +104,20 @@ LAYOUTS: tuple[OffsetColumns, ...] = (
     _struct("Redpanda", "redpanda", _PARTS[1:]),
     _flat("plain columns", ""),
 )
-"""In the order in which they are recognised: the fuller of two that share names comes first."""
+"""Layouts in the order in which they are tried; the one with more columns comes first."""
 
 
 def recognize_columns(schema: Schema) -> tuple[OffsetColumns, ...]:
-    """Recognise the coordinate columns of a table: one layout, or ours and an earlier writer's.
+    """Return the layout of a table's coordinate columns; an adopted table has two.
 
-    In a table that was taken over, a row has its coordinate in one of both.
+    In an adopted table each row has its coordinate in one of the two layouts.
     """
     found = [fitted for layout in LAYOUTS if (fitted := _fit(schema, layout)) is not None]
     return tuple(found[:2] if found and found[0].writer == FRAZIL.writer else found[:1])
 
 
 def find_columns(schema: Schema, named: str | None, table: str) -> tuple[OffsetColumns, ...]:
-    """Find the coordinate columns: those that somebody named, else those that are recognised.
+    """Return the named coordinate columns; without names, those of a known layout.
 
     Raises:
         ConfigurationError: the names cannot be read, or the table has no such columns.
@@ -128,17 +128,17 @@ def find_columns(schema: Schema, named: str | None, table: str) -> tuple[OffsetC
     found = recognize_columns(schema)
     if found:
         return found
-    known = "; ".join(f"{each.writer}: {', '.join(each.names[:-1])}" for each in LAYOUTS)
+    layouts = "; ".join(f"{each.writer}: {', '.join(each.names[:-1])}" for each in LAYOUTS)
     raise IncompatibleTableError(
-        f"table {table} has no columns with partition and offset of its records among "
-        f"{', '.join(field.name for field in schema.fields)}; known are: {known}",
-        "name them, as partition=kafka_partition,offset=kafka_offset,topic=kafka_topic; a table "
-        "without offsets can be neither compared nor adopted",
+        f"table {table} has no known columns for partition and offset among its columns "
+        f"{', '.join(field.name for field in schema.fields)}; known layouts: {layouts}",
+        "name the columns, for example partition=kafka_partition,offset=kafka_offset,"
+        "topic=kafka_topic; a table without offsets can be neither compared nor adopted",
     )
 
 
 def _read_names(schema: Schema, text: str, table: str) -> OffsetColumns:
-    """Read `topic=…,partition=…,offset=…,timestamp=…`; topic and timestamp may be left out."""
+    """Parse `topic=…,partition=…,offset=…,timestamp=…`; topic and timestamp are optional."""
     pairs = [part.strip().partition("=") for part in text.split(",")]
     given: Mapping[str, str] = {name: column for name, _, column in pairs if column}
     if len(given) != len(pairs) or not {"partition", "offset"} <= given.keys() <= set(_PARTS):
@@ -158,22 +158,22 @@ def _read_names(schema: Schema, text: str, table: str) -> OffsetColumns:
     if fitted is None or fitted != layout:
         types = {name: str(_type_of(schema, name) or "missing") for name in layout.names}
         raise ConfigurationError(
-            f"table {table} cannot be read by {text!r}: {types}",
+            f"table {table}: columns {text!r} are missing or of a wrong type: {types}",
             "partition and offset must be int or long, topic string, timestamp a timestamp or long",
         )
     return layout
 
 
 def _fit(schema: Schema, layout: OffsetColumns) -> OffsetColumns | None:
-    """Fit a layout to a table; without its timestamp where that is of another type."""
-    if not isinstance(_type_of(schema, layout.partition), _WHOLE):
+    """Return a layout if the table has it, without its timestamp if that has another type."""
+    if not isinstance(_type_of(schema, layout.partition), _INTEGERS):
         return None
-    if not isinstance(_type_of(schema, layout.offset), _WHOLE):
+    if not isinstance(_type_of(schema, layout.offset), _INTEGERS):
         return None
     if layout.topic is not None and not isinstance(_type_of(schema, layout.topic), StringType):
         return None
-    has_instant = layout.timestamp and isinstance(_type_of(schema, layout.timestamp), _INSTANT)
-    return layout if has_instant else replace(layout, timestamp=None)
+    has_timestamp = layout.timestamp and isinstance(_type_of(schema, layout.timestamp), _TIMESTAMPS)
+    return layout if has_timestamp else replace(layout, timestamp=None)
 
 
 def _type_of(schema: Schema, name: str) -> IcebergType | None:
@@ -220,14 +220,14 @@ def _write_instant(schema: Schema, name: str) -> str:
 
 @dataclass(frozen=True)
 class TableOffsets:
-    """The coordinates of all rows, ascending, doubled ones kept; 8 bytes a row.
+    """The offsets of all rows by partition, ascending, with duplicates; 8 bytes a row.
 
-    `unplaced` rows have no partition or no offset. `final_ms` is the timestamp at the highest
+    `without_offset` rows have no partition or no offset. `final_ms` is the timestamp at the highest
     offset of a partition, in milliseconds since 1970, where the table has one.
     """
 
     offsets: Mapping[Partition, Offsets]
-    unplaced: int = 0
+    without_offset: int = 0
     final_ms: Mapping[Partition, int] = field(default_factory=dict)
 
 
@@ -240,16 +240,16 @@ def read_offsets(table: Table, columns: tuple[OffsetColumns, ...], topic: str) -
     """
     parts: defaultdict[Partition, list[Offsets]] = defaultdict(list)
     finals: dict[Partition, tuple[int, int | None]] = {}
-    unplaced = 0
+    without_offset = 0
     for rows in _read_coordinates(table, columns):
         partitions = _coalesce(rows, (each.partition for each in columns), pa.int64())
         offsets = _coalesce(rows, (each.offset for each in columns), pa.int64())
         topics = _coalesce(rows, (each.topic for each in columns), pa.string()).fill_null(topic)
         instants = _read_instants(rows, columns)
-        is_placed = pc.and_(pc.is_valid(partitions), pc.is_valid(offsets))
+        has_offset = pc.and_(pc.is_valid(partitions), pc.is_valid(offsets))
         located = pa.table([topics, partitions, offsets, instants], ["t", "p", "o", "ms"])
-        located = located.filter(is_placed)
-        unplaced += rows.num_rows - len(located)
+        located = located.filter(has_offset)
+        without_offset += rows.num_rows - len(located)
         for key, own in _group(located):
             parts[key].append(own["o"].to_numpy())
             top = own.slice(pc.index(own["o"], pc.max(own["o"])).as_py(), 1).to_pylist()[0]
@@ -257,7 +257,7 @@ def read_offsets(table: Table, columns: tuple[OffsetColumns, ...], topic: str) -
             finals[key] = max(final, finals.get(key, final), key=lambda each: each[0])
     return TableOffsets(
         offsets={key: np.sort(np.concatenate(parts.pop(key))) for key in sorted(parts)},
-        unplaced=unplaced,
+        without_offset=without_offset,
         final_ms={key: at_ms for key, (_, at_ms) in finals.items() if at_ms is not None},
     )
 

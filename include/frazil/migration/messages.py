@@ -1,4 +1,4 @@
-"""Requests, plans and answers of a move to another cluster and of a comparison of two tables."""
+"""Requests, plans and results of a move to another cluster and of a comparison of two tables."""
 
 from datetime import datetime
 from typing import Literal
@@ -8,9 +8,9 @@ from frazil.messages import Message, MessagePart, Report
 
 
 class MoveRequest(Message):
-    """Which stream moves; who and why, unless it is a dry run.
+    """The stream to move; with name and reason, unless it is a dry run.
 
-    `next` are offsets on the new cluster, as `topic:partition:offset`, where a person knows them.
+    `next` are given next offsets on the new cluster, as `topic:partition:offset`.
     """
 
     stream: str
@@ -87,7 +87,7 @@ class ComparedTable(MessagePart):
 
 
 class ExtentRequest(Message):
-    """Job `count_offsets`: which offsets do both tables hold?"""
+    """Request of the job `count_offsets`: count the rows of both tables by partition."""
 
     left: ComparedTable
     right: ComparedTable
@@ -122,16 +122,16 @@ class TableExtent(MessagePart):
 
 
 class Extents(Message):
-    """Answer of the job `count_offsets`."""
+    """Result of the job `count_offsets`."""
 
     left: TableExtent
     right: TableExtent
 
 
 class JoinRequest(ExtentRequest):
-    """Job `compare_tables`: compare both tables' rows in these ranges of offsets.
+    """Request of the job `compare_tables`: compare both tables' rows in these ranges of offsets.
 
-    With `in_ranges_only` rows outside of the ranges are not counted as ahead or before.
+    With `in_ranges_only` rows outside the ranges are not counted as ahead or before.
     """
 
     columns: tuple[str, ...]
@@ -152,7 +152,7 @@ class Samples(Report):
 class PartitionReport(Report):
     """One partition; `judged` is the half-open range of offsets that both sides have read.
 
-    `missing` records are on the left alone, `extra` ones on the right alone; `…_dead_letters`
+    `missing` records are only on the left, `extra` ones only on the right; `…_dead_letters`
     counts those that are dead letters on the other side. `matched` records are once on both sides,
     `changed` of them with other values. `…_ahead` rows come after the judged range, `…_before`
     rows before it. `checksums` of the matched rows are by column, left and right.
@@ -188,7 +188,7 @@ class PartitionReport(Report):
 
 
 class JoinResult(Message):
-    """Answer of the job `compare_tables`: partitions with rows."""
+    """Result of the job `compare_tables`: the partitions that have rows."""
 
     partitions: tuple[PartitionReport, ...]
 
@@ -225,7 +225,7 @@ Verdict = Literal["equal", "different", "nothing in common"]
 
 
 class Comparison(Report):
-    """The answer of a comparison.
+    """The result of a comparison.
 
     `layout` lists differences of columns and partitioning; with `rows_only` they do not affect the
     verdict. `offsets` are the requested ranges; without any, all that both have read is judged.

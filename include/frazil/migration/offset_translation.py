@@ -1,8 +1,9 @@
-"""Where a log goes on in its copy on another cluster, as pure functions of prints of records.
+"""Translate the next offset of a partition to its copy on another cluster; pure functions.
 
-A print is a 64-bit hash of what a record is, without its offset: a copy has the same prints in the
-same order, at other offsets. Nothing is guessed: what was read must stand right before the boundary
-and nowhere behind it (docs/faults.md, D6).
+A record's fingerprint is a 64-bit hash of its timestamp, key and value, without its offset: a copy
+has the same fingerprints in the same order, at other offsets. A translated offset needs evidence:
+the last records read must be directly before it in the copy, and none of them after it
+(docs/faults.md, D6).
 """
 
 import hashlib
@@ -14,43 +15,45 @@ import numpy.typing as npt
 
 from frazil.errors import NotMovableError
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets
+from frazil.messages import count_noun
 
-Prints = npt.NDArray[np.int64]
-NO_PRINTS: Prints = NO_OFFSETS
+Fingerprints = npt.NDArray[np.int64]
+NO_FINGERPRINTS: Fingerprints = NO_OFFSETS
 
 WANTED_RECORDS = 100
-"""So many on each side of a boundary are compared, where there are as many."""
+"""The number of records compared before and after an offset, if there are as many."""
 
 
 @dataclass(frozen=True)
-class KnownRecord:
-    """What is known of one partition around its recovery point, oldest first.
+class KnownRecords:
+    """The records of one partition around its next offset on the old cluster, oldest first.
 
-    `before` are prints of records that were read, `after` of those that come next, where the old
-    cluster tells. Unless `is_complete`, some that were read are missing among `before`. `floor_ms`
-    is the least timestamp of all of them. `is_empty` says that the old log holds nothing at all.
-    Where only timestamps and keys are known, `instants_ms` are those timestamps: records of one
-    instant alone may be read ones or others that come next.
+    `before` are fingerprints of the last records read, `after` of the next ones, which only the old
+    cluster has. `is_complete` is False if records that were read are missing in `before`.
+    `min_timestamp_ms` is the lowest timestamp of all. `is_empty` is True if the old partition has no
+    records at all.
+    `timestamps_ms`, where only timestamps and keys are known, are the timestamps of `before`: if
+    all are equal, the records cannot be distinguished from unread ones with the same timestamp.
     """
 
-    before: Prints
-    after: Prints
+    before: Fingerprints
+    after: Fingerprints
     source: str
     is_complete: bool = True
-    floor_ms: int | None = None
+    min_timestamp_ms: int | None = None
     is_empty: bool = False
-    instants_ms: npt.NDArray[np.int64] | None = None
+    timestamps_ms: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
-class CopiedRecord:
-    """What the new cluster delivers of one partition, from where the boundary may lie to its end.
+class CopiedRecords:
+    """The records of one partition of the copy, from the lowest possible offset to the end.
 
-    `is_whole` says that nothing that the partition keeps lies before it.
+    `is_whole` is True if these are all records that the partition has.
     """
 
     offsets: Offsets
-    prints: Prints
+    fingerprints: Fingerprints
     earliest: int
     end: int
     is_whole: bool
@@ -58,7 +61,7 @@ class CopiedRecord:
 
 @dataclass(frozen=True)
 class TranslatedOffset:
-    """One partition's next offset on both clusters, and what shows that they are one."""
+    """One partition's next offset on both clusters, and the evidence that they match."""
 
     topic: str
     partition: int
@@ -69,7 +72,7 @@ class TranslatedOffset:
 
 @dataclass(frozen=True)
 class RecordPosition:
-    """The partition that is translated, and how its stream is named in an error."""
+    """A partition with its next offset on the old cluster, and its stream."""
 
     stream: str
     topic: str
@@ -77,12 +80,12 @@ class RecordPosition:
     old_next: int
 
     def __str__(self) -> str:
-        """Name it at the head of an error."""
+        """Return stream and partition, with which an error begins."""
         return f"stream {self.stream}: {self.topic}-{self.partition}"
 
 
 def fingerprint_record(timestamp_ms: int, key: bytes | None, value: bytes | None = b"") -> int:
-    """Hash a record; null and empty stay apart. Without values all are taken for empty."""
+    """Return a 64-bit hash of a record; null and empty differ. Omitted values count as empty."""
     parts = [timestamp_ms.to_bytes(8, "big", signed=True)]
     for part in (key, value):
         length = -1 if part is None else len(part)
@@ -92,147 +95,159 @@ def fingerprint_record(timestamp_ms: int, key: bytes | None, value: bytes | None
 
 
 def translate_offset(
-    place: RecordPosition, known: KnownRecord, copy: CopiedRecord, given: int | None = None
+    position: RecordPosition, known: KnownRecords, copy: CopiedRecords, given: int | None = None
 ) -> TranslatedOffset:
-    """Translate one partition's next offset, or see that a given one contradicts nothing.
+    """Translate one partition's next offset, or check that a given one contradicts no record.
 
     Raises:
-        NotMovableError: no place fits, several do, or the given one would lose or double records.
+        NotMovableError: no offset matches, several do, or records would be lost or read twice.
     """
     candidates = list(_list_candidates(known, copy))
     if given is not None:
-        return _accept(place, given, _judge_given(place, known, copy, candidates, given))
+        return _accept(position, given, _check_given(position, known, copy, candidates, given))
     if not len(known.before) and not len(known.after):
-        return _begin_without_records(place, known, copy)
+        return _translate_without_records(position, known, copy)
     if not known.is_complete:
-        raise _fail(place, f"{known.source} lacks records that were read: skipped, or deleted")
+        raise _fail(
+            position, f"records that were read are missing ({known.source}): skipped or deleted"
+        )
     if not candidates:
         raise _fail(
-            place,
-            f"the {len(known.before)} last records that were read ({known.source}) stand nowhere "
-            f"in this order in [{copy.earliest}, {copy.end}) of the new cluster; it lacks some, "
-            "has some twice, or stamps them itself (message.timestamp.type)",
+            position,
+            f"the last records read ({len(known.before)}; {known.source}) are not found in this "
+            f"order in [{copy.earliest}, {copy.end}) of the new cluster; the copy lacks some, has "
+            "some twice, or sets timestamps of its own (message.timestamp.type)",
         )
-    if len(candidates) > 1 or _is_doubled(known, copy, candidates[0]):
-        found = ", ".join(str(_offset_at(copy, index)) for index in candidates[:5])
+    if len(candidates) > 1 or _has_read_records_after(known, copy, candidates[0]):
+        offsets = ", ".join(str(_offset_at(copy, index)) for index in candidates[:5])
         raise _fail(
-            place,
-            f"{known.source} cannot tell the records before the boundary from those behind it; it "
-            f"may lie at {found}",
+            position,
+            f"{known.source} cannot tell records that were read from those that come next; "
+            f"possible next offsets: {offsets}",
         )
-    if _is_one_instant(known, copy, candidates[0]):
+    if _have_one_timestamp(known, copy, candidates[0]):
         raise _fail(
-            place,
-            f"all records before {_offset_at(copy, candidates[0])} that can be compared "
-            f"({known.source}) have one timestamp: others that come next may have it, too",
+            position,
+            f"all compared records before offset {_offset_at(copy, candidates[0])} "
+            f"({known.source}) have one timestamp; unread records may have the same one",
         )
-    return _accept(place, _offset_at(copy, candidates[0]), _describe(known, copy, candidates[0]))
+    return _accept(position, _offset_at(copy, candidates[0]), _describe(known, copy, candidates[0]))
 
 
-def _list_candidates(known: KnownRecord, copy: CopiedRecord) -> Iterator[int]:
-    """List the indexes before which the copy reads as the old log does before the boundary."""
-    before, after, prints = known.before, known.after, copy.prints
+def _list_candidates(known: KnownRecords, copy: CopiedRecords) -> Iterator[int]:
+    """Return the indexes in the copy at which all compared fingerprints match on both sides."""
+    before, after, fingerprints = known.before, known.after, copy.fingerprints
     if not known.is_complete:
         return
-    hits = {0} if copy.is_whole else set()
+    indexes = {0} if copy.is_whole else set()
     if len(before):
-        hits |= set((np.flatnonzero(prints == before[-1]) + 1).tolist())
+        indexes |= set((np.flatnonzero(fingerprints == before[-1]) + 1).tolist())
     elif len(after):
-        hits |= set(np.flatnonzero(prints == after[0]).tolist())
-    for index in sorted(hits):
-        left, right = _reach(known, copy, index)
+        indexes |= set(np.flatnonzero(fingerprints == after[0]).tolist())
+    for index in sorted(indexes):
+        left, right = _count_comparable(known, copy, index)
         if not left + right or (left < len(before) and not copy.is_whole):
             continue
-        same_left = np.array_equal(prints[index - left : index], before[len(before) - left :])
-        if same_left and np.array_equal(prints[index : index + right], after[:right]):
+        matches_before = np.array_equal(
+            fingerprints[index - left : index], before[len(before) - left :]
+        )
+        if matches_before and np.array_equal(fingerprints[index : index + right], after[:right]):
             yield index
 
 
-def _reach(known: KnownRecord, copy: CopiedRecord, index: int) -> tuple[int, int]:
-    """Count the records that can be compared on both sides of an index."""
-    return min(len(known.before), index), min(len(known.after), len(copy.prints) - index)
+def _count_comparable(known: KnownRecords, copy: CopiedRecords, index: int) -> tuple[int, int]:
+    """Return how many records can be compared before and after an index."""
+    return min(len(known.before), index), min(len(known.after), len(copy.fingerprints) - index)
 
 
-def _is_doubled(known: KnownRecord, copy: CopiedRecord, index: int) -> bool:
-    """Say whether something that was read may come again behind an index.
+def _has_read_records_after(known: KnownRecords, copy: CopiedRecords, index: int) -> bool:
+    """Return whether records that were read may come again after an index.
 
-    Where the old cluster shows what comes next, equal records there are others.
+    If the old cluster has the next records and they match, equal fingerprints are other records.
     """
-    right = _reach(known, copy, index)[1]
-    return not right and bool(np.isin(copy.prints[index:], known.before).any())
+    right = _count_comparable(known, copy, index)[1]
+    return not right and bool(np.isin(copy.fingerprints[index:], known.before).any())
 
 
-def _is_one_instant(known: KnownRecord, copy: CopiedRecord, index: int) -> bool:
-    """Say whether what was compared would fit other records of the same instant as well.
-
-    Two instants in a row come once in a log that is in the order of time.
-    """
-    left = _reach(known, copy, index)[0]
-    return known.instants_ms is not None and len(set(known.instants_ms[-left:].tolist())) == 1
+def _have_one_timestamp(known: KnownRecords, copy: CopiedRecords, index: int) -> bool:
+    """Return whether all compared records have one timestamp, which is not sufficient evidence."""
+    left = _count_comparable(known, copy, index)[0]
+    return known.timestamps_ms is not None and len(set(known.timestamps_ms[-left:].tolist())) == 1
 
 
-def _offset_at(copy: CopiedRecord, index: int) -> int:
-    """Give the offset behind the record before an index."""
+def _offset_at(copy: CopiedRecords, index: int) -> int:
+    """Return the offset after the record before an index."""
     return int(copy.offsets[index - 1]) + 1 if index else copy.earliest
 
 
-def _describe(known: KnownRecord, copy: CopiedRecord, index: int) -> str:
-    """Say what was compared."""
-    left, right = _reach(known, copy, index)
-    text = f"{left} records before it are the last ones read ({known.source})"
-    return text + (f", {right} behind it are those that come next" if right else "")
+def _describe(known: KnownRecords, copy: CopiedRecords, index: int) -> str:
+    """Describe the compared records, as evidence."""
+    left, right = _count_comparable(known, copy, index)
+    text = f"{count_noun(left, 'record')} before it match the last ones read ({known.source})"
+    return text + (f", {right} after it match the next ones" if right else "")
 
 
-def _begin_without_records(
-    place: RecordPosition, known: KnownRecord, copy: CopiedRecord
+def _translate_without_records(
+    position: RecordPosition, known: KnownRecords, copy: CopiedRecords
 ) -> TranslatedOffset:
-    """Decide where nothing can be compared: nothing was read, or neither log holds anything."""
-    if place.old_next == 0 and copy.earliest == 0:
-        return _accept(place, 0, "nothing was read, and nothing has left the copy")
+    """Translate an offset without records to compare: nothing was read, or both are empty."""
+    if position.old_next == 0 and copy.earliest == 0:
+        return _accept(position, 0, "nothing was read, and the copy begins at offset 0")
     if known.is_empty and copy.earliest == copy.end:
-        return _accept(place, copy.end, "both logs are empty there")
+        return _accept(position, copy.end, "both partitions are empty")
     raise _fail(
-        place,
-        f"no record is known before offset {place.old_next} of the old cluster; the new one keeps "
-        f"[{copy.earliest}, {copy.end})",
+        position,
+        f"no records before offset {position.old_next} of the old cluster are known; the new one "
+        f"has [{copy.earliest}, {copy.end})",
     )
 
 
-def _judge_given(
-    place: RecordPosition, known: KnownRecord, copy: CopiedRecord, candidates: list[int], given: int
+def _check_given(
+    position: RecordPosition,
+    known: KnownRecords,
+    copy: CopiedRecords,
+    candidates: list[int],
+    given: int,
 ) -> str:
-    """See that a person's offset contradicts nothing that is known; give the evidence."""
+    """Check that a given offset contradicts no known record, and return the evidence."""
     if not copy.earliest <= given <= copy.end:
         raise _fail(
-            place, f"offset {given} lies outside of [{copy.earliest}, {copy.end}), which it keeps"
+            position, f"offset {given} is outside [{copy.earliest}, {copy.end}) of the new cluster"
         )
     index = int(np.searchsorted(copy.offsets, given))
     if index in candidates:
         return f"given; {_describe(known, copy, index)}"
-    behind = copy.prints[index : index + len(known.after)]
-    doubled = int(np.isin(copy.prints[index:], known.before).sum())
-    if doubled and not (len(known.after) and np.array_equal(behind, known.after[: len(behind)])):
+    following = copy.fingerprints[index : index + len(known.after)]
+    repeated = int(np.isin(copy.fingerprints[index:], known.before).sum())
+    if repeated and not (
+        len(known.after) and np.array_equal(following, known.after[: len(following)])
+    ):
         raise _fail(
-            place, f"{doubled} records at or behind offset {given} were read ({known.source})"
+            position,
+            f"{count_noun(repeated, 'record')} from offset {given} on would be read twice "
+            f"({known.source})",
         )
-    is_shared = bool(np.isin(copy.prints, known.before).any())
-    is_strange = bool(index) and not np.isin(copy.prints[index - 1], known.before)
-    if known.is_complete and is_shared and is_strange:
+    has_common_records = bool(np.isin(copy.fingerprints, known.before).any())
+    is_unread = bool(index) and not np.isin(copy.fingerprints[index - 1], known.before)
+    if known.is_complete and has_common_records and is_unread:
         raise _fail(
-            place,
-            f"the record before offset {given} was not read ({known.source}); it would be lost",
+            position,
+            f"the record before offset {given} was not read and would be lost ({known.source})",
         )
-    return "given; nothing contradicts it, and nothing proves it"
+    return "given; no record contradicts or confirms it"
 
 
-def _accept(place: RecordPosition, new_next: int, evidence: str) -> TranslatedOffset:
-    return TranslatedOffset(place.topic, place.partition, place.old_next, new_next, evidence)
+def _accept(position: RecordPosition, new_next: int, evidence: str) -> TranslatedOffset:
+    return TranslatedOffset(
+        position.topic, position.partition, position.old_next, new_next, evidence
+    )
 
 
-def _fail(place: RecordPosition, facts: str) -> NotMovableError:
-    where = f"{place.topic}:{place.partition}:OFFSET"
+def _fail(position: RecordPosition, facts: str) -> NotMovableError:
+    example = f"{position.topic}:{position.partition}:OFFSET"
     return NotMovableError(
-        f"{place}: {facts}",
-        f"`frazil move-cluster {place.stream} --old-connection CONNECTION` compares with the old "
-        f"cluster where it still answers; else look the offset up and give it: --next {where}",
+        f"{position}: {facts}",
+        "compare with the old cluster, if it still answers: `frazil move-cluster "
+        f"{position.stream} --old-connection CONNECTION`; otherwise find the offset and give it: "
+        f"--next {example}",
     )

@@ -20,13 +20,13 @@ from frazil.ledger.offsets import OffsetRange
 from frazil.migration.adoption_rules import (
     Adoption,
     OffsetHoles,
+    classify_holes,
     decide_adoption,
     describe_adoption,
     list_holes,
     require_identified_rows,
     require_same_records,
     require_same_topic,
-    sort_holes,
 )
 from frazil.migration.foreign_rows import LAYOUTS, TableOffsets
 
@@ -81,9 +81,9 @@ def test_reading_goes_on_behind_the_highest_row(
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (places(at(0), unplaced=3), "3 rows of the table have no offset"),
-        (TableOffsets({("other", 0): at(0)}), "holds rows of other"),
-        (places(at(0, 1, 1, 2, 2, 2)), "2 records are in the table more than once: orders-0@1, "),
+        (places(at(0), without_offset=3), "without partition or offset: 3"),
+        (TableOffsets({("other", 0): at(0)}), "has rows of topics other"),
+        (places(at(0, 1, 1, 2, 2, 2)), "the table has 2 records more than once: orders-0@1, "),
     ],
     ids=["without an offset", "of another topic", "doubled"],
 )
@@ -147,7 +147,7 @@ def test_holes_are_sorted_by_what_kafka_says(
 ) -> None:
     found = list_holes(topic, places(at(1, 5), at(7, 8)))
 
-    holes = sort_holes(topic, found, {0: at(1, 4, 5)}, is_compacted=is_compacted)
+    holes = classify_holes(topic, found, {0: at(1, 4, 5)}, is_compacted=is_compacted)
 
     assert (plain(holes.lost), plain(holes.unknown), plain(holes.empty)) == (lost, unknown, empty)
 
@@ -157,7 +157,9 @@ LOST = OffsetHoles(lost={("orders", 0): at(4)}, unknown={("orders", 0): at(2, 3)
 
 def test_holes_that_may_be_records_need_a_persons_word() -> None:
     found = places(at(1, 5))
-    with pytest.raises(NotAdoptableError, match=r"3 offsets .* orders-0@4; 2 may .* orders-0@2, "):
+    with pytest.raises(
+        NotAdoptableError, match=r"rows: 3: 1 record .* orders-0@4; 2 that may .* orders-0@2, "
+    ):
         decide(TOPIC, found, LOST)
 
     assert decide(TOPIC, found, LOST, accept=True).offsets == (6, 0)
@@ -166,7 +168,7 @@ def test_holes_that_may_be_records_need_a_persons_word() -> None:
 def test_holes_that_kafka_proves_empty_need_none() -> None:
     holes = OffsetHoles(empty={("orders", 0): at(2, 3, 4)})
 
-    assert decide(TOPIC, places(at(1, 5)), holes).holes.doubtful == 0
+    assert decide(TOPIC, places(at(1, 5)), holes).holes.possible_records == 0
 
 
 def test_what_kafka_lost_before_it_was_read_needs_a_persons_word() -> None:
@@ -176,7 +178,7 @@ def test_what_kafka_lost_before_it_was_read_needs_a_persons_word() -> None:
 
     adoption = decide(topic, found, accept=True)
 
-    assert (adoption.offsets, adoption.given_up) == ((4, 1), {0: OffsetRange(2, 4)})
+    assert (adoption.offsets, adoption.gaps) == ((4, 1), {0: OffsetRange(2, 4)})
 
 
 def test_the_snapshot_says_what_was_taken_over_and_given_up() -> None:
@@ -197,6 +199,6 @@ def test_a_dry_run_says_what_waits_and_what_is_given_up() -> None:
     text = describe_adoption("orders", adoption, topic.partitions)
 
     assert "3 rows of orders" in text
-    assert "1 records given up that Kafka still delivers: orders-0@4" in text
-    assert "given up because Kafka lost it: orders-0 [2, 4)" in text
-    assert "15 offsets wait in Kafka" in text
+    assert "1 missing record accepted that Kafka still delivers: orders-0@4" in text
+    assert "gap accepted, no longer in Kafka: orders-0 [2, 4)" in text
+    assert "15 offsets to read in Kafka" in text

@@ -32,7 +32,7 @@ def test_rows_without_a_coordinate_are_counted(lake: Lake) -> None:
 
     columns = find_columns(foreign.table.schema(), None, foreign.name)
 
-    assert read_offsets(foreign.table, columns, "orders").unplaced == 1
+    assert read_offsets(foreign.table, columns, "orders").without_offset == 1
 
 
 def test_columns_of_an_unknown_writer_can_be_named(lake: Lake) -> None:

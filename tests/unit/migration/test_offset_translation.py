@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from frazil.errors import NotMovableError
 from frazil.migration.offset_translation import (
     WANTED_RECORDS,
-    CopiedRecord,
-    KnownRecord,
+    CopiedRecords,
+    KnownRecords,
     RecordPosition,
     fingerprint_record,
     translate_offset,
@@ -21,15 +21,15 @@ Record = tuple[int, bytes | None]
 PLACE = RecordPosition("orders", "orders", 0, 5)
 
 
-def prints(records: Sequence[Record]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def fingerprints(records: Sequence[Record]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return np.array([fingerprint_record(*record) for record in records], np.int64)
 
 
-def read(records: Sequence[Record], after: Sequence[Record] = (), **others: object) -> KnownRecord:
+def read(records: Sequence[Record], after: Sequence[Record] = (), **others: object) -> KnownRecords:
     kept = records[-WANTED_RECORDS:]
     instants = None if after else np.array([at for at, _ in kept], np.int64)
-    made = {"source": "rows", "instants_ms": instants, **others}
-    return KnownRecord(prints(kept), prints(after[:WANTED_RECORDS]), **made)  # type: ignore[arg-type]
+    made = {"source": "rows", "timestamps_ms": instants, **others}
+    return KnownRecords(fingerprints(kept), fingerprints(after[:WANTED_RECORDS]), **made)  # type: ignore[arg-type]
 
 
 def copied(
@@ -38,12 +38,12 @@ def copied(
     end: int | None = None,
     *,
     is_whole: bool = True,
-) -> CopiedRecord:
+) -> CopiedRecords:
     places = list(range(len(records))) if offsets is None else list(offsets)
     last = places[-1] + 1 if places else 0
-    return CopiedRecord(
+    return CopiedRecords(
         offsets=np.array(places, np.int64),
-        prints=prints(records),
+        fingerprints=fingerprints(records),
         earliest=places[0] if places and is_whole else 0,
         end=last if end is None else end,
         is_whole=is_whole,
@@ -63,8 +63,12 @@ def distinct(count: int) -> list[Record]:
         (read(distinct(5)), copied(distinct(8), [0, 2, 4, 6, 8, 11, 12, 13]), 9),
         (read(distinct(5)), copied(distinct(8)[3:], range(70, 75)), 72),
         (read(distinct(3), distinct(8)[3:]), copied(distinct(8)[3:], range(70, 75)), 70),
-        (read([], distinct(4), floor_ms=0), copied(distinct(4), range(9, 13)), 9),
-        (read([], is_empty=True), CopiedRecord(prints([]), prints([]), 12, 12, is_whole=True), 12),
+        (read([], distinct(4), min_timestamp_ms=0), copied(distinct(4), range(9, 13)), 9),
+        (
+            read([], is_empty=True),
+            CopiedRecords(fingerprints([]), fingerprints([]), 12, 12, is_whole=True),
+            12,
+        ),
     ],
     ids=[
         "the same offsets",
@@ -78,7 +82,7 @@ def distinct(count: int) -> list[Record]:
     ],
 )
 def test_a_log_goes_on_behind_the_last_record_that_was_read(
-    known: KnownRecord, copy: CopiedRecord, new_next: int
+    known: KnownRecords, copy: CopiedRecords, new_next: int
 ) -> None:
     assert translate_offset(PLACE, known, copy).new_next == new_next
 
@@ -87,7 +91,7 @@ def test_a_partition_of_which_nothing_was_read_begins_at_the_copys_first_record(
     begun = RecordPosition("orders", "orders", 0, 0)
 
     assert translate_offset(begun, read([]), copied(distinct(4))).new_next == 0
-    with pytest.raises(NotMovableError, match="no record is known"):
+    with pytest.raises(NotMovableError, match="are known"):
         translate_offset(begun, read([]), copied(distinct(4), range(3, 7)))
 
 
@@ -97,18 +101,18 @@ TWINS: list[Record] = [(1, b"a"), (2, None), (2, None), (2, None), (2, None), (3
 @pytest.mark.parametrize(
     ("known", "copy", "text"),
     [
-        (read(TWINS[1:3]), copied(TWINS[1:], is_whole=False), "it may lie at"),
-        (read(TWINS[:3]), copied(TWINS), "it may lie at 3"),
+        (read(TWINS[1:3]), copied(TWINS[1:], is_whole=False), "possible next offsets"),
+        (read(TWINS[:3]), copied(TWINS), "possible next offsets: 3"),
         (read(distinct(5)), copied(distinct(8)[4:]), "have one timestamp"),
-        (read(distinct(5)), copied(distinct(9)[6:]), "stand nowhere"),
-        (read(distinct(5)), copied([]), "stand nowhere"),
-        (read(distinct(5)), copied(distinct(4)), "stand nowhere"),
-        (read(distinct(5)), copied([*distinct(2), *distinct(8)[3:]]), "stand nowhere"),
-        (read(distinct(5)), copied([*distinct(4), *distinct(8)[3:]]), "stand nowhere"),
-        (read(distinct(5)), copied([*distinct(6), *distinct(6)[4:]]), "it may lie at 5"),
-        (read(distinct(5), distinct(8)[6:]), copied(distinct(8)), "stand nowhere"),
-        (read(distinct(5), is_complete=False), copied(distinct(8)), "lacks records"),
-        (read([]), copied(distinct(8)), "no record is known"),
+        (read(distinct(5)), copied(distinct(9)[6:]), "are not found"),
+        (read(distinct(5)), copied([]), "are not found"),
+        (read(distinct(5)), copied(distinct(4)), "are not found"),
+        (read(distinct(5)), copied([*distinct(2), *distinct(8)[3:]]), "are not found"),
+        (read(distinct(5)), copied([*distinct(4), *distinct(8)[3:]]), "are not found"),
+        (read(distinct(5)), copied([*distinct(6), *distinct(6)[4:]]), "possible next offsets: 5"),
+        (read(distinct(5), distinct(8)[6:]), copied(distinct(8)), "are not found"),
+        (read(distinct(5), is_complete=False), copied(distinct(8)), "are missing"),
+        (read([]), copied(distinct(8)), "are known"),
     ],
     ids=[
         "equal records on both sides, nothing else",
@@ -126,7 +130,7 @@ TWINS: list[Record] = [(1, b"a"), (2, None), (2, None), (2, None), (2, None), (3
     ],
 )
 def test_what_does_not_fit_or_fits_twice_is_refused_with_a_next_step(
-    known: KnownRecord, copy: CopiedRecord, text: str
+    known: KnownRecords, copy: CopiedRecords, text: str
 ) -> None:
     with pytest.raises(NotMovableError, match=text) as caught:
         translate_offset(PLACE, known, copy)
@@ -146,9 +150,9 @@ def test_the_old_cluster_tells_equal_records_apart() -> None:
         (read(TWINS[:3]), 3, None),
         (read(distinct(5), is_complete=False), 5, None),
         (read([]), 5, None),
-        (read(distinct(5)), 4, "1 records at or behind offset 4 were read"),
+        (read(distinct(5)), 4, "1 record from offset 4 on would be read twice"),
         (read(distinct(5)), 6, "would be lost"),
-        (read([]), 9, "lies outside"),
+        (read([]), 9, "is outside"),
         (read([(1, b"elsewhere"), (2, b"elsewhere")]), 5, None),
     ],
     ids=[
@@ -157,7 +161,7 @@ def test_the_old_cluster_tells_equal_records_apart() -> None:
     ],
 )
 def test_a_given_offset_may_say_what_is_open_and_contradict_nothing(
-    known: KnownRecord, given: int, text: str | None
+    known: KnownRecords, given: int, text: str | None
 ) -> None:
     copy = copied(TWINS if text is None and len(known.before) == 3 else distinct(8))
 
