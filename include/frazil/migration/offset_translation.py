@@ -30,8 +30,8 @@ class KnownRecords:
 
     `before` are fingerprints of the last records read, `after` of the next ones, which only the old
     cluster has. `is_complete` is False if records that were read are missing in `before`.
-    `min_timestamp_ms` is the lowest timestamp of all. `is_empty` is True if the old partition has no
-    records at all.
+    `min_timestamp_ms` is the lowest timestamp of all. `is_empty` is True if the old partition has
+    no records at all.
     `timestamps_ms`, where only timestamps and keys are known, are the timestamps of `before`: if
     all are equal, the records cannot be distinguished from unread ones with the same timestamp.
     """
