@@ -17,7 +17,7 @@ and Reason; the table keeps both.
 already writes the table.
 
 **How to stop.** Mark the task as failed; nothing is written before its commit. docs/migrate.md
-describes the way back.
+describes how to undo an adoption.
 """
 
 from frazil_airflow.manual_dag import manual_dag
@@ -26,12 +26,12 @@ from frazil_airflow.params import AdoptionForm, Params, flag_param, read_form, t
 from frazil_airflow.tasks import frazil_task
 
 COLUMNS = "Needed only if they are not recognised: `partition=p,offset=o`."
-HOLES = "Continue although some offsets between the rows have no row; the snapshot records it."
+HOLES = "Accept offsets without a row between the table's rows; the snapshot records their number."
 
 
 @frazil_task
 def adopt(params: Params, run_id: str) -> str:
-    """Check the form; show what would be taken over, or take the table over."""
+    """Check the form; preview the adoption, or adopt the table."""
     from frazil.migration.adoption import adopt_table
     from frazil.workspace import open_workspace
 

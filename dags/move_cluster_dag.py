@@ -1,8 +1,8 @@
 """### Move cluster: continue with a topic's copy on another Kafka cluster.
 
 **What.** `look` translates each partition's next offset into an offset of the copy: the last
-records that were read must stand right before it there, and none of them behind it. It shows old
-offset, new offset and the evidence, and fails where the evidence is not sufficient. As a dry run,
+records that were read must be directly before it in the copy, and none of them after it. It shows
+old offset, new offset and the evidence, and fails if the evidence is not sufficient. As a dry run,
 the default, the run ends there. `move` records the new cluster's id and offsets in one snapshot
 without rows; the next run of `ingest__<stream>` continues exactly there.
 
@@ -49,7 +49,7 @@ def look(params: Params, run_id: str) -> MovePlan:
 
 @frazil_task
 def move(planned: str, run_id: str) -> "Moved":
-    """Translate again and record the move; a retry finds a recorded one."""
+    """Translate again and record the move; a retry finds the recorded move."""
     from frazil.migration.cluster_move import move_cluster as move_stream
     from frazil.workspace import open_workspace
 
