@@ -39,7 +39,7 @@ def test_every_section_with_commands_is_run_here() -> None:
 
     found = [name for name in sections if commands_of(name)]
 
-    assert [name.partition(":")[0] for name in found] == ["Beside it", "In place"]
+    assert [name.partition(":")[0] for name in found] == ["In parallel", "In place"]
 
 
 def test_a_parallel_run_is_compared_and_changed_over(legacy: Legacy) -> None:
@@ -48,7 +48,7 @@ def test_a_parallel_run_is_compared_and_changed_over(legacy: Legacy) -> None:
     filled(legacy)
     before = legacy.table.metadata_location
 
-    run_all(lab, "Beside it")
+    run_all(lab, "In parallel")
 
     page = (lab.folder / "comparison.html").read_text()
     assert '<p class="verdict equal">equal</p>' in page
@@ -56,7 +56,7 @@ def test_a_parallel_run_is_compared_and_changed_over(legacy: Legacy) -> None:
 
 
 def test_a_table_is_taken_over_and_given_back(legacy: Legacy) -> None:
-    """The way back: the other writer goes on at the offsets that the status names."""
+    """Undo: the other writer continues at the offsets that the status shows."""
     lab = legacy.lab
     filled(legacy)
 
