@@ -9,6 +9,7 @@ only held in memory.
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from urllib.parse import urlparse
 from frazil.errors import ConfigurationError, ConnectionMissingError
 
 CATALOG_NAME_KEY = "catalog"
+_CATALOG_NAME = re.compile(r"(?=.*[A-Za-z_])[A-Za-z0-9_]+")
 
 WRAPPED = "wrapped."
 """Prefix of `type` for a catalog behind `py-catalog-impl`; PyIceberg refuses both together."""
@@ -240,7 +242,8 @@ def find_catalog(connection_id: str) -> CatalogPreset:
     """Return the catalog settings of a connection.
 
     Raises:
-        ConnectionMissingError: the connection or its catalog name is missing.
+        ConnectionMissingError: the connection or its address is missing.
+        ConfigurationError: Spark SQL cannot name the catalog.
     """
     connection = find_connection(connection_id)
     properties = dict(connection.extra)
@@ -251,6 +254,13 @@ def find_catalog(connection_id: str) -> CatalogPreset:
         raise ConnectionMissingError(
             f"connection {connection_id!r} has no `uri` in its extra",
             "add `uri`, `type` and `warehouse` to the extra, as for pyiceberg.catalog.load_catalog",
+        )
+    if not _CATALOG_NAME.fullmatch(str(name)):
+        raise ConfigurationError(
+            f"connection {connection_id!r}: catalog name {name!r} is not an identifier of Spark "
+            "SQL: a table would be created, and then no batch could be written to it",
+            f"set `{CATALOG_NAME_KEY}` in the extra to a name of letters, digits and _, such as "
+            "`lake`; with `type: sql` the name is stored with each table, so rename it there too",
         )
     return CatalogPreset(name, properties)
 

@@ -11,7 +11,12 @@ from airflow.sdk import get_parsing_context
 
 from frazil.connections import streams_dir
 from frazil.errors import StreamFileError
-from frazil.streams.loading import load_readable_streams, load_stream, load_streams_of
+from frazil.streams.loading import (
+    list_stream_files,
+    load_readable_streams,
+    load_stream,
+    load_streams_of,
+)
 from frazil.streams.models import Stream
 
 SEPARATOR = "__"
@@ -39,7 +44,8 @@ def list_stream_names() -> list[str]:
 
     Only files that may contain a route are loaded, because several DAG files call this at parse.
     """
-    return sorted(name for path in streams_dir().glob("*.yaml") for name in _list_names(path))
+    files = list_stream_files(streams_dir())
+    return sorted({name for path in files for name in _list_names(path)})
 
 
 def _list_names(path: Path) -> list[str]:

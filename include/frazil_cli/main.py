@@ -1,19 +1,24 @@
 """The `frazil` command: its subcommands, and how an error ends it."""
 
+import os
 import sys
+import traceback
 from collections.abc import Callable
 from functools import wraps
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
+from click import Context
+from typer.core import TyperGroup
 
+from frazil import __version__
 from frazil.errors import FrazilError, UnknownStreamError
 from frazil_cli.cost import cost
 from frazil_cli.dead_letters import dead_letters, replay_dead_letters
 from frazil_cli.doctor import doctor
 from frazil_cli.maintenance import erase, expire_rows, maintain
 from frazil_cli.migration import adopt, compare, move_cluster
-from frazil_cli.output import cli_run_id, fail, silence_retry_logs
+from frazil_cli.output import cli_run_id, fail, print_json, progress_console, silence_retry_logs
 from frazil_cli.readiness import drill, readiness
 from frazil_cli.recovery import accept_gap, recover, waive
 from frazil_cli.replay import backfill, replay
@@ -23,8 +28,24 @@ from frazil_cli.status import audit, snapshots, status, streams, where
 from frazil_cli.steps import plan, run
 from frazil_cli.timeline import timeline
 
+DEBUG_VARIABLE = "FRAZIL_DEBUG"
+
+
+class CommandGroup(TyperGroup):
+    """The commands; an `EOFError` of one is an error, where Click would print only "Aborted."."""
+
+    def invoke(self, ctx: Context) -> object:
+        """Run the chosen command."""
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            fail_unexpectedly(error)
+
+
 app = typer.Typer(
     name="frazil",
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Ingest Kafka topics into governed Iceberg tables, exactly once.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -63,6 +84,45 @@ _WRITING_OPTIONS = ("accept", "stop", "quarantine")
 """Options that change something without `--no-dry-run`."""
 
 
+def fail_unexpectedly(error: Exception) -> NoReturn:
+    """Print an error that is no `FrazilError` with a next step, as JSON if requested; exit 1."""
+    name = type(error).__name__
+    lines = str(error).strip().splitlines() or ["no message"]
+    facts = f"{name}: {lines[0]}"
+    next_step = (
+        f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback, which it prints; "
+        "`frazil doctor` checks this machine"
+    )
+    if os.environ.get(DEBUG_VARIABLE, "0") not in {"", "0"}:
+        traceback.print_exception(error)
+    if "--json" in sys.argv:
+        print_json({"error": "Unexpected", "facts": facts, "next_step": next_step})
+    else:
+        progress_console.print("[bold red]Unexpected[/bold red]: ", end="")
+        progress_console.print(facts, markup=False)
+        progress_console.print("[bold]Next:[/bold] ", end="")
+        progress_console.print(next_step, markup=False)
+    sys.exit(1)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"frazil {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def choose_command(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Ingest Kafka topics into governed Iceberg tables, exactly once."""
+
+
 def noting_failures(command: Callable[..., None]) -> Callable[..., None]:
     """Wrap a command: note its failure for the timeline if the command was to change something."""
 
@@ -94,6 +154,8 @@ def main() -> NoReturn:
         app()
     except FrazilError as error:
         fail(error, as_json="--json" in sys.argv)
+    except Exception as error:  # noqa: BLE001 - the last resort: a command ends with a next step
+        fail_unexpectedly(error)
     sys.exit(0)
 
 

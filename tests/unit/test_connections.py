@@ -330,3 +330,27 @@ def test_what_java_alone_knows_does_not_reach_librdkafka() -> None:
 def test_a_setting_that_nobody_knows_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"max\.pol\.records"):
         KafkaLog({"bootstrap.servers": "k:9092", "max.pol.records": "5000"})
+
+
+@pytest.mark.parametrize("name", ["my-lake", "my.lake", "my lake", "", "1", "`lake`", "größe"])
+def test_a_catalog_that_spark_sql_cannot_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    extra = {"uri": "https://catalog.example.org", "catalog": name}
+    define(monkeypatch, "iceberg_default", extra=extra)
+
+    with pytest.raises(ConfigurationError, match="not an identifier of Spark SQL") as caught:
+        find_catalog("iceberg_default")
+
+    assert repr(name) in caught.value.facts
+    assert "letters, digits and _" in caught.value.next_step
+
+
+@pytest.mark.parametrize("name", ["lake", "Lake_2", "_lake"])
+def test_a_catalog_that_spark_sql_can_name_is_used(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    extra = {"uri": "https://catalog.example.org", "catalog": name}
+    define(monkeypatch, "iceberg_default", extra=extra)
+
+    assert find_catalog("iceberg_default").name == name

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -29,6 +30,7 @@ from frazil.ledger.recovery_point import History, RecoveryPoint, walk_ancestors
 from frazil.ledger.state import StreamState, parse_state
 from frazil.schemas.evolution import settle_schema
 from frazil.schemas.review import file_properties, has_begun
+from frazil.streams.loading import find_files_of_table
 from frazil.streams.models import Stream
 from frazil.streams.sections import StartAtOffsets, StartAtTime
 from frazil.streams.timestamps import to_epoch_ms
@@ -53,7 +55,8 @@ def ensure_table(
     """Create what a stream's first batch needs; repeating it changes nothing.
 
     Raises:
-        StreamFileError: `source.start` names offsets that Kafka does not have.
+        StreamFileError: `source.start` names offsets that Kafka does not have, or another stream
+            fills the table.
         IncompatibleTableError: a table of that name cannot hold the stream's columns.
         SchemaChangeError: a change of the stream file needs a person, or is refused.
         TableError: the table's ledger cannot be trusted; nothing is written.
@@ -61,6 +64,8 @@ def ensure_table(
     stream = work.stream
     reach_failpoint("plan.before-create-table")
     view = view or TableView(work.store, stream.table.name)
+    if view.found is None or view.find_point(stream.stream) is None:
+        require_sole_owner(work, None if view.found is None else view.history)
     quarantined: tuple[str, ...] = ()
     if view.found is None:
         require_retained_start(stream, topics)
@@ -127,7 +132,7 @@ def _try_bootstrap(work: Workspace, topics: Sequence[TopicFacts], view: TableVie
     point = view.find_point(work.stream.stream)
     if point is not None:
         return PreparedTable(view, point)
-    require_sole_owner(view.history, work.stream)
+    require_sole_owner(work, view.history)
     state = initial_state(work.stream, topics, work.kafka)
     marker = Marker(
         kind=keys.BOOTSTRAP,
@@ -140,27 +145,47 @@ def _try_bootstrap(work: Workspace, topics: Sequence[TopicFacts], view: TableVie
     return PreparedTable(view.reload(), point)
 
 
-def require_sole_owner(history: History, stream: Stream) -> None:
-    """Raise if another stream has read a topic of this new stream into the table (B6, B9).
+def require_sole_owner(work: Workspace, history: History | None) -> None:
+    """Raise if another stream fills the table of this stream, which has not begun (B6, B9).
 
-    Every record would be in the table twice, and no recovery point would show it.
+    Otherwise every record would be in the table twice, and no recovery point would show it. Pass
+    None if there is no table yet: then no file that names the same table has begun.
 
     Raises:
-        StreamFileError: it names the other stream.
+        StreamFileError: it names the other stream and both files.
     """
+    stream = work.stream
+    files = find_files_of_table(work.directory, stream.table.name)
+    own = f"{files.pop(stream.stream, Path(f'{stream.stream}.yaml')).name}"
+    next_step = f"give the stream a table of its own: change table.name in {own}"
     topics = set(stream.source.names)
-    for entry in walk_ancestors(history):
+    for entry in walk_ancestors(history) if history else ():
         for key, text in entry.summary.items():
             if not key.startswith(keys.STATE_PREFIX):
                 continue
+            owner, place = key.removeprefix(keys.STATE_PREFIX), f"snapshot {entry.snapshot_id}"
+            if owner in files:
+                place += f", {files[owner].name}"
             if shared := topics & set(parse_state(text).offsets):
                 raise StreamFileError(
-                    f"stream {stream.stream}: table {history.table} is filled from topic "
-                    f"{', '.join(sorted(shared))} "
-                    f"by stream {key.removeprefix(keys.STATE_PREFIX)} (snapshot "
-                    f"{entry.snapshot_id}); every record would be in the table twice",
-                    "give the stream a table of its own, or rename it to the name it had before",
+                    f"stream {stream.stream} ({own}): table {stream.table.name} is filled from "
+                    f"topic {', '.join(sorted(shared))} by stream {owner} ({place}); every record "
+                    "would be in the table twice",
+                    next_step + f", or rename stream and file to {owner} if it is the same stream",
                 )
+            if owner in files:
+                raise StreamFileError(
+                    f"stream {stream.stream} ({own}): table {stream.table.name} is filled by "
+                    f"stream {owner} ({place}); each would report the other as another writer",
+                    next_step,
+                )
+    if files:
+        others = ", ".join(f"{name} ({path.name})" for name, path in files.items())
+        raise StreamFileError(
+            f"streams {stream.stream} ({own}) and {others} fill table {stream.table.name}, which "
+            "has no history of any of them; nothing was written",
+            next_step + ", or in the other file",
+        )
 
 
 def initial_state(stream: Stream, topics: Sequence[TopicFacts], kafka: KafkaLog) -> StreamState:

@@ -92,6 +92,7 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     newest = with_newest_columns(work, view)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     if view.found is None:
+        require_sole_owner(work, None)
         work, rules = newest, read_rules_fingerprint(newest)
         state = initial_state(work.stream, topics, work.kafka)
         absent = TableFacts("not created yet", 0, 0)
@@ -103,7 +104,7 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     require_unchanged_route(view.table, work.stream)
     point = view.find_point(work.stream.stream)
     if point is None:
-        require_sole_owner(view.history, work.stream)
+        require_sole_owner(work, view.history)
         point = RecoveryPoint(initial_state(work.stream, topics, work.kafka), 0)
     return _plan_on(work, topics, PreparedTable(view, point), rules, newest)
 

@@ -15,6 +15,7 @@ from frazil.errors import JobFailedError
 from frazil.events import Event, note_event
 from frazil.iceberg.catalog import dead_letters_name, snapshot_summary, translated_errors
 from frazil.iceberg.table_view import TableView
+from frazil.ingest.bootstrap import require_sole_owner
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import RecoveryPoint, find_recovery_points
 from frazil.ledger.usage import cpu_facts, read_and_reset_usage
@@ -49,6 +50,7 @@ def read_base_table(work: Workspace) -> BaseTable | None:
 
     Raises:
         TableError: a stream on the table is halted; nothing was changed.
+        StreamFileError: the stream has not begun, and another stream fills the table.
     """
     view = TableView(work.store, work.stream.table.name)
     if view.found is None:
@@ -56,7 +58,10 @@ def read_base_table(work: Workspace) -> BaseTable | None:
     history = view.history
     if history.head is None:
         return None
-    return BaseTable(find_recovery_points(history, work.stream.stream), history.properties)
+    points = find_recovery_points(history, work.stream.stream)
+    if work.stream.stream not in points:
+        require_sole_owner(work, history)
+    return BaseTable(points, history.properties)
 
 
 def list_maintained(work: Workspace) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ def _require_not_begun(work: Workspace, history: History) -> None:
             f"{point.state.epoch}, snapshot {point.snapshot_id}; Frazil already writes this table",
             f"`frazil plan {stream.stream}` shows the next batch",
         )
-    require_sole_owner(history, stream)
+    require_sole_owner(work, history)
 
 
 def _require_inactive_writer(work: Workspace, heads: list[int | None], *loaded: int | None) -> None:

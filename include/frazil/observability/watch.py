@@ -24,7 +24,7 @@ from frazil.errors import (
 from frazil.iceberg.branches import parse_branch
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import RulesFingerprint, explain_block, is_standing, read_blocked
-from frazil.ingest.bootstrap import require_unchanged_route
+from frazil.ingest.bootstrap import require_sole_owner, require_unchanged_route
 from frazil.ingest.planning import check_sources, next_offsets, transform_version
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger import keys
@@ -99,7 +99,7 @@ def gather_freshness_facts(work: Workspace) -> FreshnessFacts:
             read_all_at=clocks.read_all_at,
             rows=_count_rows(history),
         )
-        point = _find_point(history, stream)
+        point = _find_point(work, history)
         births = list_attempts(table.metadata.refs, stream.stream, point.state.epoch)
         facts = replace(facts, state=point.state, staged_at=births)
         topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)
@@ -132,9 +132,11 @@ def _count_rows(history: History) -> int | None:
     return int(summary["total-records"]) if "total-records" in summary else None
 
 
-def _find_point(history: History, stream: Stream) -> RecoveryPoint:
+def _find_point(work: Workspace, history: History) -> RecoveryPoint:
+    stream = work.stream
     point = find_recovery_point(history, stream.stream)
     if point is None:
+        require_sole_owner(work, history)
         raise MissingTableError(
             f"table {stream.table.name} has no state of stream {stream.stream} yet",
             f"unpause DAG ingest__{stream.stream}, or `frazil run {stream.stream}`",

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from frazil.ledger.keys import KAFKA_COLUMN
+
 PRIMITIVES: Mapping[str, str] = {
     "boolean": "BOOLEAN",
     "int": "INT",
@@ -26,6 +28,34 @@ PRIMITIVES: Mapping[str, str] = {
 MAX_DECIMAL_PRECISION = 38
 _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:!])")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+METADATA_COLUMNS = frozenset(
+    {
+        "_file",
+        "_pos",
+        "_deleted",
+        "_spec_id",
+        "_partition",
+        "_row_id",
+        "_last_updated_sequence_number",
+        "_change_type",
+        "_change_ordinal",
+        "_commit_snapshot_id",
+    }
+)
+"""The columns that Iceberg adds when it reads a table (`MetadataColumns` of Iceberg 1.12).
+
+`file_path`, `pos` and `row` are not among them: those are columns of delete files only.
+"""
+
+STAGING_PREFIX = "_frazil_"
+"""Prefix of the columns that a batch has only while Spark decodes it."""
+
+_OTHER_NAMES = (
+    "fields with other names cannot be columns: leave the field out, or store the whole value with "
+    "`convert: string` and read the field in SQL, as in "
+    "get_json_object(value, \"$['{name}']\")"
+)
 
 
 class FieldError(ValueError):
@@ -92,6 +122,10 @@ class _Parser:
             match = _TOKEN.match(text, position)
             if match is None:
                 message = f"unexpected {text[position:].strip()[0]!r} in {text!r}"
+                if "struct" in text:
+                    message += (
+                        "; field names have letters, digits and _ only: leave other fields out"
+                    )
                 raise ValueError(message)
             self.tokens.append(match[1])
             position = match.end()
@@ -150,6 +184,9 @@ class _Parser:
         fields: list[Column] = []
         while True:
             name = self.take()
+            if not (name[0].isalnum() or name[0] == "_"):
+                message = f"a field name expected, {name!r} found in {self.text!r}"
+                raise ValueError(message)
             self.take(":")
             fields.append(Column(name, self.parse_type(), self.accept("!")))
             if not self.accept(","):
@@ -197,15 +234,46 @@ def parse_column(name: str, text: str) -> Column:
     Raises:
         ValueError: the name or the type is not valid; the text lists what is.
     """
-    if not _NAME.match(name):
-        message = f"column name {name!r}: use letters, digits and _, and start with no digit"
-        raise ValueError(message)
+    validate_column_name(name)
     parser = _Parser(text)
     column = Column(name, parser.parse_type(), parser.accept("!"))
     if parser.tokens:
         message = f"unexpected {parser.tokens[0]!r} after the type in {text!r}"
         raise ValueError(message)
     return column
+
+
+def validate_column_name(name: str) -> None:
+    """Refuse names that a column of a table cannot have, in any case: Spark ignores it.
+
+    Raises:
+        ValueError: the name is used by Iceberg or Frazil, or has other characters.
+    """
+    lowered = name.lower()
+    if lowered == KAFKA_COLUMN:
+        message = f"{name}: {KAFKA_COLUMN} is added to every table; remove it from columns"
+    elif lowered in METADATA_COLUMNS:
+        message = (
+            f"column name {name!r} belongs to Iceberg, which adds {lowered} to every table that it "
+            "reads: with it neither compaction nor a replay would work; leave the field out, or "
+            "rename it in the producer"
+        )
+    elif lowered.startswith(STAGING_PREFIX):
+        message = (
+            f"column name {name!r}: names that start with {STAGING_PREFIX} are reserved for "
+            "staging; leave the field out, or rename it in the producer"
+        )
+    elif _NAME.match(name):
+        return
+    else:
+        message = (
+            f"column name {name!r}: use letters, digits and _, and start with no digit; "
+            + _OTHER_NAMES.format(name=name)
+        )
+        if "." in name:
+            parent, _, child = name.partition(".")
+            message += f"; for field {child} inside {parent} write `{parent}: struct<{child}: …>`"
+    raise ValueError(message)
 
 
 def validate_distinct_names(columns: tuple[Column, ...]) -> None:

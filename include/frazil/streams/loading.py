@@ -1,7 +1,8 @@
 """Loading stream files; every error names file, line, field and the fix."""
 
+import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from frazil.streams.models import Stream
 from frazil.streams.routes import SEPARATOR, derived_name
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SUFFIXES = frozenset({".yaml", ".yml"})
 _BOOLEAN = "tag:yaml.org,2002:bool"
 _FIX = "fix the stream file, then run `frazil streams`; docs/streams.md lists every option"
 
@@ -24,30 +26,71 @@ def load_readable_streams(
 ) -> tuple[tuple[Stream, ...], tuple[StreamFileError, ...]]:
     """Load all valid streams; return them with the errors of the invalid files.
 
+    Streams that fill the same table are returned, each such pair with an error: the table's
+    history, which is not read here, shows which of them is its owner (B9).
+
     Raises:
         StreamFileError: the folder does not exist.
     """
-    streams: list[Stream] = []
+    _require_folder(directory)
+    loaded: list[tuple[Path, Stream]] = []
     errors: list[StreamFileError] = []
-    owners: dict[str, str] = {}
-    for path in _list_files(directory):
+    for stem, paths in _group_by_stem(directory).items():
         try:
-            candidates = load_streams_of(path)
-            owners |= _check_unique(candidates, owners)
+            path = _choose_file(stem, paths)
+            loaded += [(path, stream) for stream in load_streams_of(path)]
         except StreamFileError as error:
             errors.append(error)
-        else:
-            streams += candidates
-    return tuple(streams), tuple(errors)
+    repeated = _find_repeated_names(loaded)
+    errors += repeated.values()
+    errors += _find_shared_tables(loaded)
+    return tuple(stream for _, stream in loaded if stream.stream not in repeated), tuple(errors)
 
 
-def _list_files(directory: Path) -> list[Path]:
+def list_stream_files(directory: Path) -> list[Path]:
+    """List the stream files of a folder, `.yaml` and `.yml` in any case; none if it is missing."""
+    if not directory.is_dir():
+        return []
+    return sorted(path for path in directory.iterdir() if path.suffix.lower() in _SUFFIXES)
+
+
+def find_files_of_table(directory: Path, table: str) -> dict[str, Path]:
+    """Return stream → file for the streams of a folder that fill a table."""
+    found: dict[str, Path] = {}
+    for path in list_stream_files(directory):
+        with contextlib.suppress(StreamFileError):
+            found |= {s.stream: path for s in load_streams_of(path) if s.table.name == table}
+    return found
+
+
+def _require_folder(directory: Path) -> None:
     if not directory.is_dir():
         raise StreamFileError(
             f"{directory}: no such folder of stream files",
             "set FRAZIL_STREAMS to the folder, or create include/streams/",
         )
-    return sorted(directory.glob("*.yaml"))
+
+
+def _group_by_stem(directory: Path) -> dict[str, list[Path]]:
+    """Return the files of a folder by the name of their stream."""
+    found: dict[str, list[Path]] = {}
+    for path in list_stream_files(directory):
+        found.setdefault(path.stem, []).append(path)
+    return found
+
+
+def _choose_file(name: str, paths: Sequence[Path]) -> Path:
+    """Return the only file of a stream.
+
+    Raises:
+        StreamFileError: there are several.
+    """
+    if len(paths) == 1:
+        return paths[0]
+    raise StreamFileError(
+        f"stream {name!r} is defined by {' and by '.join(map(str, paths))}; none of them is used",
+        "delete or rename all but one of these files",
+    )
 
 
 def load_stream(directory: Path, name: str) -> Stream:
@@ -55,21 +98,28 @@ def load_stream(directory: Path, name: str) -> Stream:
 
     Raises:
         UnknownStreamError: there is no such stream; the error lists those that exist.
-        StreamFileError: its file is invalid.
+        StreamFileError: its file is invalid, or several files define it.
     """
-    path = directory / f"{name}.yaml"
-    if path.is_file():
+    files = _group_by_stem(directory)
+    stems = [name[: separator.start()] for separator in re.finditer(SEPARATOR, name)]
+    routed: list[tuple[Path, Stream]] = []
+    for stem in (stem for stem in stems if stem in files):
+        try:
+            path = _choose_file(stem, files[stem])
+            routed += [(path, each) for each in load_streams_of(path) if each.stream == name]
+        except StreamFileError:
+            if name not in files:
+                raise
+    if name in files:
+        path = _choose_file(name, [*files[name], *(path for path, _ in routed)])
         return load_stream_file(path)
-    for separator in re.finditer(SEPARATOR, name):
-        routed = directory / f"{name[: separator.start()]}.yaml"
-        found = load_streams_of(routed) if routed.is_file() else ()
-        for stream in found:
-            if stream.stream == name:
-                return stream
-    known = ", ".join(sorted(p.stem for p in directory.glob("*.yaml"))) or "none"
+    if routed:
+        _choose_file(name, [path for path, _ in routed])
+        return routed[0][1]
+    known = ", ".join(sorted(files)) or "none"
     raise UnknownStreamError(
         f"no stream {name!r} in {directory}; known: {known}",
-        f"check the spelling, or create {path}",
+        f"check the spelling, or create {directory / name}.yaml",
     )
 
 
@@ -109,7 +159,7 @@ def load_streams_of(path: Path) -> tuple[Stream, ...]:
     if stream.stream != path.stem:
         raise StreamFileError(
             f"{path}: stream: {stream.stream!r} must be the name of the file",
-            f"rename the file to {stream.stream}.yaml or the stream to {path.stem}",
+            f"rename the file to {stream.stream}{path.suffix} or the stream to {path.stem}",
         )
     return derived or (stream,)
 
@@ -213,27 +263,33 @@ def _children(node: yaml.Node | None) -> Iterator[tuple[int | str, int, yaml.Nod
             yield index, value.start_mark.line + 1, value
 
 
-def _check_unique(streams: Iterable[Stream], owners: Mapping[str, str]) -> dict[str, str]:
-    """Check that no earlier stream has these names and tables; return name or table → stream.
+def _find_repeated_names(loaded: Sequence[tuple[Path, Stream]]) -> dict[str, StreamFileError]:
+    """Return an error for each stream name that two files define, one of them by a route."""
+    paths: dict[str, list[Path]] = {}
+    for path, stream in loaded:
+        paths.setdefault(stream.stream, []).append(path)
+    return {
+        name: StreamFileError(
+            f"two streams are named {name!r}, by {' and by '.join(map(str, found))}; none of them "
+            "is used",
+            "rename the file, or the value in `route.tables`",
+        )
+        for name, found in paths.items()
+        if len(found) > 1
+    }
 
-    Two streams that fill the same table would each see the other as another writer (B9).
 
-    Raises:
-        StreamFileError: a name or a table is used twice.
-    """
-    found: dict[str, str] = {}
-    for stream in streams:
-        if stream.stream in owners or stream.stream in found:
-            raise StreamFileError(
-                f"two streams are named {stream.stream!r}: one of a route and one of a file",
-                "rename the file, or the value in `route.tables`",
+def _find_shared_tables(loaded: Sequence[tuple[Path, Stream]]) -> Iterator[StreamFileError]:
+    """Yield an error for each table that several streams fill; its owner goes on (B9)."""
+    owners: dict[str, dict[str, Path]] = {}
+    for path, stream in loaded:
+        owners.setdefault(stream.table.name, {})[stream.stream] = path
+    for table, found in owners.items():
+        if len(found) > 1:
+            names = " and ".join(map(repr, found))
+            verb = "both fill" if len(found) == 2 else "fill"  # noqa: PLR2004 - a pair
+            yield StreamFileError(
+                f"streams {names} {verb} {table} ({', '.join(map(str, found.values()))}); only the "
+                "stream that the table's history records goes on",
+                "change table.name in the other file, or delete it",
             )
-        found[stream.stream] = stream.stream
-        for table in (stream.table.name, stream.dead_letters_table):
-            if owner := found.get(table) or owners.get(table):
-                raise StreamFileError(
-                    f"streams {owner!r} and {stream.stream!r} both fill {table}",
-                    "change table.name of one of them",
-                )
-            found[table] = stream.stream
-    return found

@@ -15,6 +15,8 @@ from frazil.ledger.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
 from frazil.streams.column_types import (
     Column,
     FieldError,
+    Primitive,
+    format_type,
     is_time,
     parse_column,
     validate_distinct_names,
@@ -23,6 +25,7 @@ from frazil.streams.partitioning import PartitionField, parse_partition_field
 from frazil.streams.routes import Route, TableName
 from frazil.streams.schedules import CONTINUOUS, parse_batch_schedule, parse_schedule
 from frazil.streams.sections import BY_REGISTRY, Key, Section, Source, Value
+from frazil.streams.table_properties import validate_property
 from frazil.streams.timestamps import DAY_MS
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
@@ -42,10 +45,14 @@ class Table(Section):
         (), description="partition transforms, see [below](#partition-transforms)"
     )
     sort_by: tuple[str, ...] = Field(
-        (), description="columns by which the rows of each file are sorted; for a new table"
+        (),
+        description="columns of primitive types by which the rows of each file are sorted; for a "
+        "new table",
     )
     properties: dict[str, str] = Field(
-        default_factory=dict, description="Iceberg table properties of a new table"
+        default_factory=dict,
+        description="Iceberg table properties of a new table, except those "
+        "[that make batches fail](#table-properties)",
     )
     other_writers: Literal["allow", "refuse"] = Field(
         "allow",
@@ -56,15 +63,8 @@ class Table(Section):
     @field_validator("properties")
     @classmethod
     def _properties_are_the_users(cls, properties: dict[str, str]) -> dict[str, str]:
-        for key in properties:
-            if key.startswith("frazil."):
-                message = f"property {key!r}: properties frazil.* are reserved"
-                raise ValueError(message)
-        if "history.expire.max-ref-age-ms" in properties:
-            raise ValueError("history.expire.max-ref-age-ms would expire staging branches")
-        if properties.get("format-version", "2") != "2":
-            message = "format-version must be 2, the only one that is supported"
-            raise ValueError(message)
+        for key, value in properties.items():
+            validate_property(key, value)
         return properties
 
 
@@ -225,13 +225,8 @@ class Stream(Section):
                 before.append(parse_partition_field(text, columns, before))
             except ValueError as error:
                 raise FieldError(("table", "partition_by", index), str(error)) from error
-        names = {column.name for column in columns}
         self._refuse_timeless(columns)
-        for index, name in enumerate(self.table.sort_by):
-            if name not in names:
-                known = ", ".join(sorted(names))
-                reason = f"column {name!r} is not among {known}"
-                raise FieldError(("table", "sort_by", index), reason)
+        self._refuse_unsortable(columns)
         return self
 
     def _refuse_ambiguous_subject(self, part: Literal["value", "key"]) -> None:
@@ -251,6 +246,25 @@ class Stream(Section):
             known = ", ".join(n for n, t in self.value.typed_columns.items() if t[:6] == "string")
             reason = f"{self.route.field!r} is not a string column of the value; those are: {known}"
             raise FieldError(("route", "field"), reason)
+
+    def _refuse_unsortable(self, columns: tuple[Column, ...]) -> None:
+        """Check that each column of the sort order exists and has values that Iceberg can sort."""
+        types = {column.name: column.type for column in columns}
+        for index, name in enumerate(self.table.sort_by):
+            place = ("table", "sort_by", index)
+            if name not in types:
+                known = ", ".join(sorted(types))
+                reason = f"column {name!r} is not among {known}"
+                if "(" in name:
+                    reason += "; name the column without a transform"
+                raise FieldError(place, reason)
+            if not isinstance(types[name], Primitive):
+                fitting = [name for name, kind in types.items() if isinstance(kind, Primitive)]
+                reason = (
+                    f"{name} is {format_type(types[name])}, which has no order; remove it, or "
+                    f"sort by one of: {', '.join(fitting) or 'none'}"
+                )
+                raise FieldError(place, reason)
 
     def _refuse_timeless(self, columns: tuple[Column, ...]) -> None:
         """Check that the column of row expiry exists and is a time."""

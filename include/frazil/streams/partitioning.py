@@ -4,8 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from frazil.ledger.keys import KAFKA_COLUMN
 from frazil.streams.column_types import Column, Primitive, StructType
 
+_MAX_WIDTH = 2**31 - 1
 _CALL = re.compile(r"\s*(?:(\w+)\s*\(\s*([\w.]+)\s*(?:,\s*(\d+)\s*)?\)|([\w.]+))\s*\Z")
 _TIME_TYPES = frozenset({"date", "timestamp", "timestamptz"})
 _HOUR_TYPES = frozenset({"timestamp", "timestamptz"})
@@ -68,7 +70,8 @@ def parse_partition_field(
 
     Raises:
         ValueError: a syntax error, an unknown column, a transform that does not support the
-            column's type (E16), or a duplicate field name, which Spark cannot load.
+            column's type (E16), or a field name that another field or column has, which Spark
+            cannot load.
     """
     match = _CALL.match(text)
     if match is None:
@@ -86,8 +89,8 @@ def parse_partition_field(
     if (field.width is not None) != (field.transform in {"bucket", "truncate"}):
         message = f"{text!r}: bucket and truncate have a width, other transforms have none"
         raise ValueError(message)
-    if field.width == 0:
-        message = f"{text!r}: the width must be above 0"
+    if field.width is not None and not 1 <= field.width <= _MAX_WIDTH:
+        message = f"{text!r}: the width must be above 0 and at most {_MAX_WIDTH}"
         raise ValueError(message)
     type_name = _primitive_name(field.column, columns)
     if type_name not in ALLOWED_TYPES[field.transform]:
@@ -97,6 +100,10 @@ def parse_partition_field(
     same = next((each.text for each in before if each.name == field.name), None)
     if same is not None:
         message = f"{text!r} and {same!r} would both be named {field.name}"
+        raise ValueError(message)
+    is_own = field.transform == "identity" and field.name == field.column
+    if not is_own and field.name in {KAFKA_COLUMN, *(column.name for column in columns)}:
+        message = f"{text!r} would be named {field.name}, which is the name of a column"
         raise ValueError(message)
     return field
 

@@ -13,10 +13,11 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
-from frazil.streams.column_types import PRIMITIVES
+from frazil.streams.column_types import METADATA_COLUMNS, PRIMITIVES
 from frazil.streams.models import Stream
 from frazil.streams.partitioning import ALLOWED_TYPES
 from frazil.streams.sections import Section
+from frazil.streams.table_properties import ALLOWED
 
 _INTRO = """\
 <!-- Generated: `make docs` writes this file from include/frazil/streams/models.py. -->
@@ -24,7 +25,7 @@ _INTRO = """\
 # Stream files
 
 A stream is defined by one YAML file in `include/streams/` (or in the folder `FRAZIL_STREAMS`). The
-file has the name of the stream. `frazil streams` checks every file and reports each error with
+file has the name of the stream, with `.yaml` or `.yml`. `frazil streams` checks every file and reports each error with
 file, line, field and reason; other streams keep running.
 
 The smallest stream file:
@@ -54,6 +55,12 @@ _COLUMNS = """\
 is a bad record. Names that differ only in case are errors. Every table also has the column
 `_kafka`, described in [formats](formats.md).
 
+Names have letters, digits and `_`. A field with another name, such as `order-id` or `@timestamp`,
+cannot be a column today: leave it out, or store the whole value with `convert: string` and read the
+field in SQL, as in `get_json_object(value, "$['order-id']")`. In any case of their letters, these
+names are refused: `_frazil_…`, and the columns that Iceberg adds to every table that it reads,
+{metadata}.
+
 | type | decoded by Spark as |
 |---|---|
 """
@@ -67,6 +74,17 @@ _NESTED = """\
 
 Types can be nested: `list<struct<sku: string!, price: decimal(9,2)>>`. Iceberg's type `time` is not
 supported, because Spark cannot write it; use `string`, or `long` for microseconds.
+"""
+
+_PROPERTIES = """\
+## Table properties
+
+`properties` may not set these, because later batches or maintenance would fail:
+
+| property | |
+|---|---|
+| `frazil.…` | reserved |
+| `history.expire.max-ref-age-ms` | would expire staging branches |
 """
 
 _TRANSFORMS = """\
@@ -93,8 +111,11 @@ def write_reference() -> str:
         f"{', '.join(sorted(fitting))} |\n"
         for name, fitting in ALLOWED_TYPES.items()
     )
+    metadata = ", ".join(f"`{name}`" for name in sorted(METADATA_COLUMNS))
+    columns = _COLUMNS.replace("{metadata}", metadata) + types + _NESTED
+    properties = "".join(f"| `{key}` | {reason} |\n" for key, (_, reason) in ALLOWED.items())
     return "\n".join(
-        [_INTRO, sections, named, _COLUMNS + types + _NESTED, _TRANSFORMS + transforms]
+        [_INTRO, sections, named, columns, _TRANSFORMS + transforms, _PROPERTIES + properties]
     )
 
 

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from frazil.ledger.keys import DEAD_LETTERS_SUFFIX
+from frazil.ledger.keys import DEAD_LETTERS_SUFFIX, LEDGER_TABLE, TIMELINE_TABLE
 from frazil.streams.column_types import FieldError
 from frazil.streams.sections import Section
 
@@ -30,6 +30,9 @@ def _parse_table_name(name: str) -> str:
         raise ValueError(message)
     if name.endswith(DEAD_LETTERS_SUFFIX):
         message = f"names ending in {DEAD_LETTERS_SUFFIX} belong to dead letters"
+        raise ValueError(message)
+    if name in {LEDGER_TABLE, TIMELINE_TABLE}:
+        message = f"{name} is a table of Frazil itself; choose another name"
         raise ValueError(message)
     return name
 

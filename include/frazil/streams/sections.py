@@ -15,8 +15,13 @@ from pydantic import (
     model_validator,
 )
 
-from frazil.ledger.keys import KAFKA_COLUMN
-from frazil.streams.column_types import Column, FieldError, parse_column, validate_distinct_names
+from frazil.streams.column_types import (
+    Column,
+    FieldError,
+    parse_column,
+    validate_column_name,
+    validate_distinct_names,
+)
 from frazil.streams.timestamps import parse_instant
 
 Convert = Literal["json", "string", "raw", "by_schema_id", "by_latest_schema"]
@@ -73,8 +78,6 @@ class Value(Section):
     @field_validator("columns")
     @classmethod
     def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
-        if KAFKA_COLUMN in columns:
-            raise FieldError((KAFKA_COLUMN,), "is added to every table; remove it from columns")
         validate_distinct_names(tuple(_parse_column(*entry) for entry in columns.items()))
         return columns
 
@@ -176,8 +179,10 @@ class Key(Section):
             message = f"convert: {self.convert} requires `type: {word}`"
             raise FieldError(("type",), message)
         _validate_used_options(self, self.convert)
-        if self.column == KAFKA_COLUMN:
-            raise FieldError(("column",), f"{KAFKA_COLUMN} is added to every table")
+        try:
+            validate_column_name(self.column)
+        except ValueError as error:
+            raise FieldError(("column",), str(error)) from error
         try:
             parse_column(self.column, self.type or "string")
         except ValueError as error:

@@ -1,13 +1,16 @@
 """What fails on a person's command that was to change something stays on the timeline."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
 
+from frazil import __version__
 from frazil.errors import CatalogUnavailableError
 from frazil.events import read_notes
-from frazil_cli.main import noting_failures
+from frazil_cli.main import CommandGroup, fail_unexpectedly, main, noting_failures
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +47,89 @@ def test_a_command_keeps_its_name_its_help_and_its_options() -> None:
 
     assert (command.help or "").startswith("Stand for a command")
     assert [parameter.name for parameter in command.params] == ["stream", "dry_run"]
+
+
+COMMANDS = [["streams"], ["status", "orders"], ["plan", "orders"], ["stack", "status"]]
+
+
+@pytest.fixture
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[object, str, str]]:
+    """Return a function that runs the command line and returns exit code, output and errors."""
+
+    def run(*words: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["frazil", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-h"], *([*c, "-h"] for c in COMMANDS)])
+def test_version_and_short_help_exit_0(
+    call: Callable[..., tuple[object, str, str]], words: list[str]
+) -> None:
+    code, out, _ = call(*words)
+
+    assert code == 0
+    assert (f"frazil {__version__}" if words == ["--version"] else "Usage: ") in out
+
+
+@pytest.mark.parametrize("debug", ["", "0", "1"])
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [("[", "JSONDecodeError"), ("{}", "KeyError"), ("[]", "TypeError")],
+    ids=["a torn stack.json", "a stack.json without a catalog", "a stack.json with a list"],
+)
+def test_an_error_of_no_known_kind_ends_with_a_next_step(
+    call: Callable[..., tuple[object, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    content: str,
+    name: str,
+    debug: str,
+) -> None:
+    (tmp_path / "stack").mkdir()
+    (tmp_path / "stack" / "stack.json").write_text(content)
+    monkeypatch.setenv("FRAZIL_DEBUG", debug)
+    monkeypatch.delenv("AIRFLOW_CONN_ICEBERG_DEFAULT", raising=False)
+
+    code, out, err = call("snapshots", "flights")
+
+    assert code == 1
+    assert f"Unexpected: {name}: " in err
+    assert "Next: run the command again with FRAZIL_DEBUG=1" in err
+    assert ("Traceback" in err) is (debug == "1")
+    assert "Aborted" not in out + err
+
+
+def test_an_end_of_input_is_printed_and_not_aborted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["frazil", "tear", "--json"])
+    torn = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
+
+    @torn.callback()
+    def choose() -> None:
+        """Make it a group."""
+
+    @torn.command()
+    def tear() -> None:
+        raise EOFError("Ran out of input")
+
+    with pytest.raises(SystemExit) as ended:
+        torn(["tear"])
+
+    printed = capsys.readouterr()
+    assert ended.value.code == 1
+    assert '"facts": "EOFError: Ran out of input"' in printed.out
+    assert "Aborted" not in printed.out + printed.err
+
+
+def test_an_error_without_a_message_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        fail_unexpectedly(AssertionError())
+
+    assert "AssertionError: no message" in capsys.readouterr().err

@@ -1,21 +1,27 @@
 """A new stream begins only at offsets that Kafka has; until then nothing is written."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import pytest
+import yaml
+from pyiceberg.types import StringType
 from support.lake import Lake, make_stream, make_topic
 
 from frazil.errors import StreamFileError
 from frazil.ingest.bootstrap import ensure_table, initial_state, require_retained_start
 from frazil.kafka.cluster import KafkaLog, TopicFacts
+from frazil.maintenance.tables import read_base_table
+from frazil.observability.watch import gather_freshness_facts
+from frazil.schemas.inferred_columns import with_columns
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
 TOPIC = make_topic((20, 30), earliest=10)
+Step = Callable[[Workspace], object]
 
 
 def start_at(offsets: Mapping[int, int]) -> Stream:
@@ -138,3 +144,100 @@ def test_a_stream_that_has_begun_outlives_its_first_offsets(empty: Lake) -> None
 
     assert begin(empty, TOPIC) == (5, 0)
     assert len(tables_of(empty)) == 2
+
+
+def write_stream(folder: Path, stream: Stream, suffix: str = ".yaml") -> None:
+    """Write a stream as its file."""
+    content = stream.model_dump(mode="json", by_alias=True)
+    (folder / f"{stream.stream}{suffix}").write_text(yaml.safe_dump(content))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Make an empty folder of stream files."""
+    path = tmp_path / "streams"
+    path.mkdir()
+    return path
+
+
+def plan_newcomer(work: Workspace) -> None:
+    ensure_table(work, [make_topic((3, 2), work.stream.source.names[0])])
+
+
+def watch_newcomer(work: Workspace) -> None:
+    obstacle = gather_freshness_facts(work).obstacle
+    assert obstacle is not None
+    assert (obstacle.cause, obstacle.code) == ("misconfigured", "StreamFile")
+    raise StreamFileError(obstacle.text, obstacle.next_step)
+
+
+@pytest.mark.parametrize("topic", ["orders", "returns"], ids=["the same topic", "another topic"])
+@pytest.mark.parametrize("name", ["a_copy", "sales"], ids=["sorted before", "sorted after"])
+@pytest.mark.parametrize(
+    "step",
+    [plan_newcomer, watch_newcomer, read_base_table],
+    ids=["plan", "status", "maintenance"],
+)
+def test_a_second_file_of_a_filled_table_is_refused_and_its_owner_goes_on(
+    lake: Lake, work: Workspace, folder: Path, step: Step, name: str, topic: str
+) -> None:  # B9
+    lake.ingest(3, 2)
+    newcomer = make_stream(name, source={"topic": topic})
+    write_stream(folder, lake.stream)
+    write_stream(folder, newcomer, ".yml")
+    before = lake.table.metadata_location
+    owner = replace(work, directory=folder)
+
+    with pytest.raises(StreamFileError) as caught:
+        step(replace(owner, stream=newcomer))
+
+    assert "by stream orders (snapshot " in caught.value.facts
+    assert f"{name}.yml" in caught.value.facts
+    assert "orders.yaml" in caught.value.facts
+    assert f"change table.name in {name}.yml" in caught.value.next_step
+    assert lake.table.metadata_location == before
+    assert read_base_table(owner) is not None
+    assert ensure_table(owner, [make_topic((3, 2))]).point == lake.point
+
+
+def test_two_new_files_of_one_table_are_both_refused_and_nothing_is_written(
+    empty: Lake, folder: Path
+) -> None:
+    pair = [make_stream("orders"), make_stream("sales")]
+    for stream in pair:
+        write_stream(folder, stream)
+
+    for stream in pair:
+        work = Workspace(stream, folder, "test")
+        with pytest.raises(StreamFileError, match="has no history of any of them") as caught:
+            plan_newcomer(work)
+        work.store.catalog.close()
+        assert "orders.yaml" in caught.value.facts
+        assert "sales.yaml" in caught.value.facts
+
+    assert tables_of(empty) == []
+
+
+def test_two_streams_that_a_table_records_go_on_in_one_folder(
+    lake: Lake, work: Workspace, folder: Path
+) -> None:
+    second = make_stream("sales", source={"topic": "returns"})
+    ensure_table(replace(work, stream=second), [make_topic((7,), "returns")])
+    for stream in (lake.stream, second):
+        write_stream(folder, stream)
+
+    for stream in (lake.stream, second):
+        topic = make_topic((3, 2), stream.source.names[0])
+        assert ensure_table(replace(work, stream=stream, directory=folder), [topic]).point
+
+
+@pytest.mark.parametrize("name", ["_file", "_POS", "_frazil_good"])
+def test_a_tables_column_with_a_reserved_name_is_a_typed_error(
+    lake: Lake, work: Workspace, name: str
+) -> None:
+    with lake.table.update_schema() as update:
+        update.add_column(name, StringType())
+    inferred = make_stream(value={"convert": "by_schema_id"})
+
+    with pytest.raises(StreamFileError, match=f"column name '{name}'"):
+        with_columns(replace(work, stream=inferred))

@@ -10,11 +10,19 @@ import yaml
 from support.lake import make_stream
 
 from frazil.errors import StreamFileError, UnknownStreamError
-from frazil.streams.loading import load_readable_streams, load_stream, load_stream_file
+from frazil.streams.column_types import METADATA_COLUMNS
+from frazil.streams.loading import (
+    find_files_of_table,
+    list_stream_files,
+    load_readable_streams,
+    load_stream,
+    load_stream_file,
+)
 from frazil.streams.models import Stream
 from frazil.streams.sections import Section, StartAtTime
 from frazil.streams.timestamps import to_epoch_ms
 
+FILE_SIZE = '{write.target-file-size-bytes: "1"}'
 GOOD = """\
 stream: orders
 owner: data-platform@example.org
@@ -99,9 +107,9 @@ maintenance:
 """What GOOD leaves out."""
 
 
-def write(folder: Path, text: str, name: str = "orders") -> Path:
+def write(folder: Path, text: str, name: str = "orders", suffix: str = ".yaml") -> Path:
     """Write a stream file."""
-    path = folder / f"{name}.yaml"
+    path = folder / f"{name}{suffix}"
     path.write_text(text)
     return path
 
@@ -180,10 +188,43 @@ BROKEN = [
     ("convert: json", "convert: raw", 7, "value", "has one column: `columns: {value: binary}`"),
     ("name: demo.orders", "name: Orders", 14, "table.name", "not `namespace.table`"),
     ("name: demo.orders", "name: a.b__dead_letters", 14, "table.name", "belong to dead letters"),
+    ("name: demo.orders", "name: frazil.ledger", 14, "table.name", "a table of Frazil itself"),
+    ("name: demo.orders", "name: frazil.timeline", 14, "table.name", "a table of Frazil itself"),
     ("mode: append", "mode: upsert", 15, "table.mode", "should be 'append'"),
     ("mode: append", "other_writers: deny", 15, "table.other_writers", "'allow' or 'refuse'"),
-    ("{write.target", "{frazil.hint", 18, "table.properties", "frazil.* are reserved"),
-    ("{write.target-file-size-bytes", "{format-version", 18, "table.properties", "must be 2"),
+    *(
+        (FILE_SIZE, f'{{{key}: "{value}"}}', 18, f"table.properties.{key}", reason)
+        for key, value, reason in (
+            ("frazil.hint", "x", "frazil.* are reserved"),
+            ("format-version", "1", "must be 2"),
+            ("format-version", "3", "must be 2"),
+            ("history.expire.max-ref-age-ms", "1", "expire staging branches"),
+            ("write.format.default", "orc", "must be parquet: the fast path"),
+            ("write.format.default", "AVRO", "must be parquet: the fast path"),
+            ("gc.enabled", "false", "maintenance could expire no snapshot"),
+            ("write.distribution-mode", "hashed", "must be none, hash or range"),
+            ("write.parquet.compression-codec", "zip", "must be zstd, gzip"),
+            ("write.target-file-size-bytes", "128 MB", "must be a whole number"),
+            ("write.parquet.row-group-size-bytes", "", "must be a whole number"),
+            ("commit.retry.num-retries", "-1", "must be a whole number"),
+        )
+    ),
+    *(
+        ("    at: timestamp", f"    {name}: timestamp", 11, f"value.columns.{name}", reason)
+        for name, reason in (
+            *((name, "belongs to Iceberg, which adds ") for name in sorted(METADATA_COLUMNS)),
+            ("_FILE", "which adds _file to every table"),
+            ("_Kafka", "_kafka is added to every table"),
+            ("_frazil_good", "reserved for staging"),
+            ("order-id", "read the field in SQL, as in get_json_object(value, \"$['order-id']\")"),
+            ("größe", "leave the field out, or store the whole value with `convert: string`"),
+            ("a.b", "for field b inside a write `a: struct<b: …>`"),
+            ("9th", "start with no digit"),
+        )
+    ),
+    ("    at: timestamp", '    "@timestamp": timestamp', 11, "value.columns.@timestamp", "in SQL"),
+    ("decimal(9,2)", "'struct<a-b: int>'", 12, "value.columns.price", "leave other fields out"),
+    ("decimal(9,2)", "'struct<!: int>'", 12, "value.columns.price", "a field name expected"),
     (
         'schedule: "* * * * *"',
         "schedule: often",
@@ -231,6 +272,19 @@ BROKEN = [
     ('["day(at)"]', '["day(at)", "day( at )"]', 16, "table.partition_by.1", "both be named at_day"),
     ('["day(at)"]', '["dya(at)"]', 16, "table.partition_by.0", "'dya'; known: identity"),
     ("sort_by: [id]", "sort_by: [nme]", 17, "table.sort_by.0", "column 'nme' is not among"),
+    ("sort_by: [id]", "sort_by: [day(at)]", 17, "table.sort_by.0", "without a transform"),
+    *(
+        (
+            "id: long!",
+            f"id: {text}",
+            17,
+            "table.sort_by.0",
+            "which has no order; remove it, or sort",
+        )
+        for text in ("list<int>", "'map<string, int>'", "'struct<a: int>'")
+    ),
+    ('["day(at)"]', '["void(at)"]', 16, "table.partition_by.0", "unknown transform 'void'"),
+    ('["day(at)"]', '["bucket(id, 0)"]', 16, "table.partition_by.0", "above 0 and at most"),
     ("warn_seconds: 180", "warn_seconds: 0", 33, "freshness.warn_seconds", "(found 0)"),
 ]
 BROKEN_REST = [
@@ -254,6 +308,8 @@ BROKEN_REST = [
     ("convert: by_latest_schema", "convert: raw", 17, "key.type", "requires `type: binary`"),
     ("column: order_key", "column: KIND", 16, "key.column", "differ only in case"),
     ("column: order_key", "column: _kafka", 16, "key.column", "added to every table"),
+    ("column: order_key", "column: _POS", 16, "key.column", "belongs to Iceberg"),
+    ("column: order_key", "column: order-key", 16, "key.column", "letters, digits and _"),
     ("type: string\n", "type: text\n", 17, "key.type", "unknown type 'text'"),
     ("registry: schema_registry_default\n  subject: keys", "registry: []", 18, "key.registry", ""),
     ("subject: keys", "subject: 7", 19, "key.subject", "(found 7)"),
@@ -399,25 +455,55 @@ def test_a_stream_is_named_like_its_file(tmp_path: Path) -> None:
         load_stream_file(path)
 
 
-def test_two_streams_cannot_fill_one_table(tmp_path: Path) -> None:  # B9
-    write(tmp_path, GOOD)
-    write(tmp_path, swapped("stream: orders", "stream: sales"), "sales")
+@pytest.mark.parametrize("newcomer", ["a_copy", "sales"], ids=["sorted before", "sorted after"])
+def test_of_two_streams_on_one_table_both_stay_and_both_files_are_named(
+    tmp_path: Path, newcomer: str
+) -> None:  # B9
+    paths = {write(tmp_path, GOOD)}
+    paths.add(write(tmp_path, swapped("stream: orders", f"stream: {newcomer}"), newcomer))
 
     streams, (error,) = load_readable_streams(tmp_path)
 
-    assert [stream.stream for stream in streams] == ["orders"]
-    assert "'orders' and 'sales' both fill demo.orders" in error.facts
+    assert {stream.stream for stream in streams} == {"orders", newcomer}
+    assert "both fill demo.orders" in error.facts
+    assert [path for path in paths if str(path) not in error.facts] == []
+    assert set(find_files_of_table(tmp_path, "demo.orders").values()) == paths
+
+
+@pytest.mark.parametrize("suffix", [".yml", ".YAML", ".Yml"])
+def test_a_file_is_read_whatever_its_suffix(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path, GOOD, suffix=suffix)
+
+    (stream,), errors = load_readable_streams(tmp_path)
+
+    assert errors == ()
+    assert stream == load_stream(tmp_path, "orders")
+    assert list_stream_files(tmp_path) == [path]
+
+
+@pytest.mark.parametrize("other", [GOOD, "stream: ["], ids=["both are valid", "one is broken"])
+def test_two_files_of_one_stream_are_refused_with_both_names(tmp_path: Path, other: str) -> None:
+    paths = [write(tmp_path, GOOD), write(tmp_path, other, suffix=".yml")]
+    write(tmp_path, GOOD.replace("orders", "sales"), "sales")
+
+    streams, (error,) = load_readable_streams(tmp_path)
+    with pytest.raises(StreamFileError) as caught:
+        load_stream(tmp_path, "orders")
+
+    assert [stream.stream for stream in streams] == ["sales"]
+    for facts in (error.facts, caught.value.facts):
+        assert [path for path in paths if str(path) not in facts] == []
 
 
 def test_a_broken_file_stops_no_other_stream(tmp_path: Path) -> None:  # A10
     write(tmp_path, GOOD)
     write(tmp_path, "stream: [", "broken")
-    write(tmp_path, swapped("stream: orders", "stream: sales"), "sales")
+    write(tmp_path, GOOD.replace("orders", "sales"), "sales")
 
-    streams, errors = load_readable_streams(tmp_path)
+    streams, (error,) = load_readable_streams(tmp_path)
 
-    assert [stream.stream for stream in streams] == ["orders"]
-    assert ["broken.yaml" in e.facts for e in errors] == [True, False]
+    assert [stream.stream for stream in streams] == ["orders", "sales"]
+    assert "broken.yaml" in error.facts
 
 
 def test_an_unknown_stream_lists_those_that_exist(tmp_path: Path) -> None:

@@ -81,6 +81,9 @@ def test_a_transform_is_written_as_iceberg_and_named_as_spark(
         ("bucket(id)", "bucket and truncate have a width"),
         ("day(at, 3)", "other transforms have none"),
         ("bucket(id, 0)", "the width must be above 0"),
+        ("truncate(id, 0)", "the width must be above 0"),
+        ("bucket(id, 2147483648)", "at most 2147483647"),
+        ("day(at)", "would be named at_day, which is the name of a column"),
         ("day(id)", "id is long; day supports date, timestamp, timestamptz"),
         ("day(when)", "column 'when' is not among id, at, shop, tags"),
         ("identity(tags)", "'tags' is not a primitive column"),
@@ -89,5 +92,7 @@ def test_a_transform_is_written_as_iceberg_and_named_as_spark(
     ],
 )
 def test_a_transform_that_cannot_be_says_why(text: str, reason: str) -> None:
+    columns = (*ROWS, parse_column("at_day", "date")) if "at_day" in reason else ROWS
+
     with pytest.raises(ValueError, match=re.escape(reason)):
-        parse_partition_field(text, ROWS)
+        parse_partition_field(text, columns)

@@ -123,9 +123,13 @@ def test_a_routes_tables_and_names_are_nobody_elses(tmp_path: Path) -> None:
 
     streams, (name, table) = load_readable_streams(tmp_path)
 
-    assert [s.stream for s in streams] == ["events", "events__order_created", "events__ship"]
+    assert [s.stream for s in streams] == ["events", "events__order_created", "ships"]
     assert "two streams are named 'events__ship'" in name.facts
     assert "both fill demo.ships" in table.facts
+    for path in (tmp_path / "events.yaml", tmp_path / "events__ship.yaml"):
+        assert str(path) in name.facts
+    with pytest.raises(StreamFileError, match=r"events__ship\.yaml and by .*events\.yaml"):
+        load_stream(tmp_path, "events__ship")
 
 
 def test_a_table_judges_its_own_records_the_rest_judges_all(tmp_path: Path) -> None:
