@@ -25,8 +25,8 @@ _INTRO = """\
 # Stream files
 
 A stream is defined by one YAML file in `include/streams/` (or in the folder `FRAZIL_STREAMS`). The
-file has the name of the stream, with `.yaml` or `.yml`. `frazil streams` checks every file and reports each error with
-file, line, field and reason; other streams keep running.
+file has the name of the stream, with the suffix `.yaml` or `.yml`. `frazil streams` checks every
+file and reports each error with file, line, field and reason; other streams keep running.
 
 The smallest stream file:
 
