@@ -5,10 +5,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
-from click import Context
 from typer.core import TyperGroup
 
 from frazil import __version__
@@ -34,7 +33,7 @@ DEBUG_VARIABLE = "FRAZIL_DEBUG"
 class CommandGroup(TyperGroup):
     """The commands; an `EOFError` of one is an error, where Click would print only "Aborted."."""
 
-    def invoke(self, ctx: Context) -> object:
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - the type of the context is private to Typer
         """Run the chosen command."""
         try:
             return super().invoke(ctx)
