@@ -1,7 +1,7 @@
 """BOOTSTRAP: create the table and record the start offsets, once, by compare-and-swap."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -149,43 +149,44 @@ def require_sole_owner(work: Workspace, history: History | None) -> None:
     """Raise if another stream fills the table of this stream, which has not begun (B6, B9).
 
     Otherwise every record would be in the table twice, and no recovery point would show it. Pass
-    None if there is no table yet: then no file that names the same table has begun.
+    None if there is no table yet: then the stream of no other file has begun.
 
     Raises:
         StreamFileError: it names the other stream and both files.
     """
     stream = work.stream
     files = find_files_of_table(work.directory, stream.table.name)
-    own = f"{files.pop(stream.stream, Path(f'{stream.stream}.yaml')).name}"
+    own = files.pop(stream.stream, Path(f"{stream.stream}.yaml")).name
     next_step = f"give the stream a table of its own: change table.name in {own}"
-    topics = set(stream.source.names)
-    for entry in walk_ancestors(history) if history else ():
-        for key, text in entry.summary.items():
-            if not key.startswith(keys.STATE_PREFIX):
-                continue
-            owner, place = key.removeprefix(keys.STATE_PREFIX), f"snapshot {entry.snapshot_id}"
-            if owner in files:
-                place += f", {files[owner].name}"
-            if shared := topics & set(parse_state(text).offsets):
-                raise StreamFileError(
-                    f"stream {stream.stream} ({own}): table {stream.table.name} is filled from "
-                    f"topic {', '.join(sorted(shared))} by stream {owner} ({place}); every record "
-                    "would be in the table twice",
-                    next_step + f", or rename stream and file to {owner} if it is the same stream",
-                )
-            if owner in files:
-                raise StreamFileError(
-                    f"stream {stream.stream} ({own}): table {stream.table.name} is filled by "
-                    f"stream {owner} ({place}); each would report the other as another writer",
-                    next_step,
-                )
+    for owner, topics, place in _list_recorded_streams(history) if history else ():
+        shared = ", ".join(sorted(topics & set(stream.source.names)))
+        if not shared and owner not in files:
+            continue
+        filled = f"is filled from topic {shared}" if shared else "is filled"
+        file = f", {files[owner].name}" if owner in files else ""
+        effect = "every record would be in the table twice"
+        raise StreamFileError(
+            f"stream {stream.stream} ({own}): table {stream.table.name} {filled} by stream {owner} "
+            f"({place}{file}); "
+            f"{effect if shared else 'each would report the other as another writer'}",
+            next_step + f", or rename stream and file to {owner} if it is the same stream",
+        )
     if files:
         others = ", ".join(f"{name} ({path.name})" for name, path in files.items())
         raise StreamFileError(
-            f"streams {stream.stream} ({own}) and {others} fill table {stream.table.name}, which "
-            "has no history of any of them; nothing was written",
+            f"streams {stream.stream} ({own}) and {others} fill table {stream.table.name}, whose "
+            "history records none of them; nothing was written",
             next_step + ", or in the other file",
         )
+
+
+def _list_recorded_streams(history: History) -> Iterator[tuple[str, set[str], str]]:
+    """Yield name, topics and snapshot of every state in the table's history, newest first."""
+    for entry in walk_ancestors(history):
+        for key, text in entry.summary.items():
+            if key.startswith(keys.STATE_PREFIX):
+                topics = set(parse_state(text).offsets)
+                yield key.removeprefix(keys.STATE_PREFIX), topics, f"snapshot {entry.snapshot_id}"
 
 
 def initial_state(stream: Stream, topics: Sequence[TopicFacts], kafka: KafkaLog) -> StreamState:

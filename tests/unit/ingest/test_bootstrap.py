@@ -209,7 +209,7 @@ def test_two_new_files_of_one_table_are_both_refused_and_nothing_is_written(
 
     for stream in pair:
         work = Workspace(stream, folder, "test")
-        with pytest.raises(StreamFileError, match="has no history of any of them") as caught:
+        with pytest.raises(StreamFileError, match="history records none of them") as caught:
             plan_newcomer(work)
         work.store.catalog.close()
         assert "orders.yaml" in caught.value.facts
