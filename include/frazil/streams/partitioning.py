@@ -97,15 +97,22 @@ def parse_partition_field(
         fitting = ", ".join(sorted(ALLOWED_TYPES[field.transform]))
         message = f"{text!r}: {field.column} is {type_name}; {field.transform} supports {fitting}"
         raise ValueError(message)
+    _validate_field_name(field, columns, before)
+    return field
+
+
+def _validate_field_name(
+    field: PartitionField, columns: tuple[Column, ...], before: Sequence[PartitionField]
+) -> None:
+    """Check that neither an earlier partition field nor another column has the field's name."""
     same = next((each.text for each in before if each.name == field.name), None)
     if same is not None:
-        message = f"{text!r} and {same!r} would both be named {field.name}"
+        message = f"{field.text!r} and {same!r} would both be named {field.name}"
         raise ValueError(message)
     is_own = field.transform == "identity" and field.name == field.column
     if not is_own and field.name in {KAFKA_COLUMN, *(column.name for column in columns)}:
-        message = f"{text!r} would be named {field.name}, which is the name of a column"
+        message = f"{field.text!r} would be named {field.name}, which is the name of a column"
         raise ValueError(message)
-    return field
 
 
 def _primitive_name(path: str, columns: tuple[Column, ...]) -> str:
