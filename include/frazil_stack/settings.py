@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict
 
 from frazil.connections import home_dir, streams_dir
 from frazil.errors import StackError
-from frazil.streams.loading import list_stream_files
 
 PartName = Literal["kafka", "registry", "spark", "airflow"]
 
@@ -133,7 +132,8 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> StackSettings:
 
 def choose_scan_seconds(streams: Path) -> str:
     """Return the seconds between two scans of the DAG files: longer with more stream files."""
-    return str(min(max(20, 3 * len(list_stream_files(streams))), 300))
+    files = sum(1 for path in streams.glob("*") if path.suffix.lower() in {".yaml", ".yml"})
+    return str(min(max(20, 3 * files), 300))
 
 
 def parse_parts(
