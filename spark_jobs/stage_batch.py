@@ -49,7 +49,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         read=count_own_records(request.route, read, elsewhere),
         bad=read - good - elsewhere,
         invalid=int(observed["invalid"] or 0),
-        put_aside=int(observed.get("put_aside") or 0),
+        quarantined=int(observed.get("put_aside") or 0),
     )
     unknown = {frame.part: read_ids(observed[f"{frame.part}_unknown"]) for frame in decoded.wires}
     rows_dead = 0
@@ -60,7 +60,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         rows_good=good,
         rows_invalid=bad_records.invalid,
         rows_elsewhere=elsewhere,
-        rows_put_aside=bad_records.put_aside,
+        rows_put_aside=bad_records.quarantined,
         rows_late=int(observed.get("late") or 0),
         rows_dead=rows_dead,
         partitions=read_partitions(request, observed),

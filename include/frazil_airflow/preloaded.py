@@ -17,6 +17,7 @@ MODULES = (
     "airflow.sdk.execution_time.task_runner",
     "confluent_kafka.admin",
     "fastavro",
+    "frazil.ingest.checking",
     "frazil.ingest.pipeline",
     "frazil.observability.watch",
     "frazil.spark.engine",

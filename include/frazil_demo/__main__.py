@@ -23,8 +23,6 @@ from frazil_demo.topic import TOPIC, UNLIMITED, ensure_topic, send_flights
 STREAM = "flights"
 DAG = f"ingest__{STREAM}"
 MAX_RUNS = 30
-
-
 FlightCount = Annotated[
     int, typer.Option(min=1, max=ALL_FLIGHTS, help="Number of flights to send.")
 ]

@@ -73,8 +73,6 @@ _PORTS: Mapping[str, frozenset[str]] = {
     "spark_connect": frozenset({"spark_connect"}),
     "airflow_api_server": frozenset({"airflow"}),
 }
-
-
 CLIENT_LIBRARIES = (
     "fastavro",
     "frazil.ingest.error_budget",

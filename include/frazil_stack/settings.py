@@ -15,8 +15,6 @@ from frazil.connections import home_dir, streams_dir
 from frazil.errors import StackError
 
 PartName = Literal["kafka", "registry", "spark", "airflow"]
-
-
 PARTS: tuple[PartName, ...] = ("kafka", "registry", "spark", "airflow")
 DEFAULT_PARTS: tuple[PartName, ...] = ("kafka", "spark", "airflow")
 CATALOG_NAME = "lake"

@@ -24,12 +24,8 @@ from frazil.spark.job_errors import encode_job_error
 from frazil.spark.submit import WAIT_VARIABLE
 
 RequestMessage = TypeVar("RequestMessage", bound=Message)
-
-
 RETRIES = 4
 SESSION_SECONDS = 1800
-
-
 MAX_BACKOFF_MS = 2000
 
 
@@ -134,8 +130,6 @@ def _interrupt_on_sigterm(session: SparkSession) -> None:
 
 DEFAULT_WAIT_SECONDS = 300
 NO_EXECUTORS = "no executor works for this job"
-
-
 _POLL_SECONDS = 1.0
 
 

@@ -23,6 +23,7 @@ MODULES = (
     "confluent_kafka.admin",
     "frazil.observability.audit",
     "frazil_cli.main",
+    "frazil.ingest.checking",
     "frazil.ingest.pipeline",
     "frazil.workspace",
     "pyiceberg.catalog.rest",

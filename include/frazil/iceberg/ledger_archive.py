@@ -29,12 +29,8 @@ SCHEMA = Schema(
     NestedField(5, "committed_at", TimestamptzType(), required=True),
     NestedField(6, "summary", StringType(), required=True),
 )
-
-
 RETAINED = SnapshotRetention(count=100, age_ms=15 * 60_000)
 """Retention of the archive's own snapshots; its rows are never deleted, all streams append."""
-
-
 _ARROW = pa.schema(
     [
         pa.field("table_uuid", pa.string(), nullable=False),

@@ -27,7 +27,7 @@ BatchSchemas = dict[Part, WireFormat]
 def find_latest_schema_ids(work: Workspace) -> dict[Part, int]:
     """Return the newest schema id of each part whose payloads carry none, for the plan.
 
-    A schema that `work` already has its columns from is not looked up again.
+    Schemas that `work` already took its columns from are not fetched again.
 
     Raises:
         RegistryUnavailableError, UnknownSubjectError: nothing was planned.
@@ -47,8 +47,8 @@ def read_known_schema_ids(history: History, stream: str) -> tuple[int, ...]:
 
 def read_seen_schema_ids(history: History, stream: str) -> tuple[int, ...]:
     """Read the schema ids of all batches of a stream, to read their records again."""
-    met = _iterate_ids(history, stream, beyond_metadata=True)
-    return tuple(sorted({schema_id for ids in met for schema_id in ids}))
+    batches = _iterate_ids(history, stream, beyond_metadata=True)
+    return tuple(sorted({schema_id for ids in batches for schema_id in ids}))
 
 
 def _iterate_ids(
@@ -79,16 +79,18 @@ def select_batch_schemas(
     }
 
 
-def select_letter_schemas(work: Workspace, plan: BatchPlan, met_ids: Sequence[int]) -> BatchSchemas:
+def select_dead_letter_schemas(
+    work: Workspace, plan: BatchPlan, seen_ids: Sequence[int]
+) -> BatchSchemas:
     """Choose the schemas of dead letters; records of unknown or unusable schemas stay dead letters.
 
     Raises:
         RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: nothing was staged.
     """
-    schemas = select_batch_schemas(work, plan, met_ids)
+    schemas = select_batch_schemas(work, plan, seen_ids)
     for payload in list_payloads(work.stream):
         wire = schemas[payload.part]
-        absent = sorted({*met_ids} - {schema.schema_id for schema in wire.schemas})
+        absent = sorted({*seen_ids} - {schema.schema_id for schema in wire.schemas})
         if payload.part == "value" and wire.has_schema_id and absent:
             registry = work.registry(payload.options.registry)
             lenient = replace(payload, stops_batch=False)
@@ -100,7 +102,7 @@ def select_letter_schemas(work: Workspace, plan: BatchPlan, met_ids: Sequence[in
 def add_unknown_schemas(
     work: Workspace, plan: BatchPlan, schemas: BatchSchemas, result: StageResult
 ) -> BatchSchemas:
-    """Add the schemas that records of the batch have and that were not selected.
+    """Add the schemas whose ids the first read found and that were not selected.
 
     Raises:
         UnknownSchemaIdError: the registry does not have one; the batch waits.
@@ -132,15 +134,15 @@ def describe_key(work: Workspace, schemas: BatchSchemas) -> KeyDecode | None:
     return KeyDecode(convert=key.convert, column=column, type=text, wire=schemas.get("key"))
 
 
-def require_reviewed_schemas(work: Workspace, plan: BatchPlan, met: Iterable[int]) -> None:
-    """Refuse a batch with a schema whose change was not reviewed: its fields would be lost.
+def require_reviewed_schemas(work: Workspace, plan: BatchPlan, used_ids: Iterable[int]) -> None:
+    """Refuse a batch with a schema whose change was not reviewed: its new fields would be lost.
 
     The schemas are stored as pending, so that the next plan applies the policy to them.
 
     Args:
-        work: the stream with its table's columns; if its file lists them, no schema matters.
+        work: the stream with its table's columns; if its file lists columns, every schema passes.
         plan: the batch; columns that it quarantines were reviewed.
-        met: ids of the schemas with which values of the batch were decoded.
+        used_ids: ids of the schemas with which values of the batch were decoded.
 
     Raises:
         StageStaleError: a schema requires a change; nothing of the batch is visible.
@@ -153,7 +155,7 @@ def require_reviewed_schemas(work: Workspace, plan: BatchPlan, met: Iterable[int
         number: changes
         for payload in list_payloads(work.stream, plan.put_aside)
         if payload.part == "value" and payload.has_schema_id
-        for number in met
+        for number in used_ids
         if (changes := _describe_unreviewed(work, payload, number))
     }
     if not unreviewed:

@@ -1,7 +1,4 @@
-"""The record of a blocked batch: what failed, and what unblocks the stream.
-
-Protocol.md, CHECK.
-"""
+"""The record of a blocked batch: what failed, and what unblocks the stream (protocol.md, CHECK)."""
 
 import json
 from collections.abc import Mapping
@@ -62,7 +59,7 @@ class RulesFingerprint(Report):
     suite_hash: str
     stream_hash: str
     transform_version: str
-    put_aside: tuple[str, ...] = ()
+    quarantined_columns: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: BatchPlan) -> Self:
@@ -71,7 +68,7 @@ class RulesFingerprint(Report):
             suite_hash=plan.suite_hash,
             stream_hash=plan.stream_hash,
             transform_version=plan.transform_version,
-            put_aside=plan.put_aside,
+            quarantined_columns=plan.put_aside,
         )
 
 
@@ -105,7 +102,7 @@ def encode_waiver(plan: BatchPlan, waiver: Waiver) -> dict[str, str]:
     return {keys.waiver_key(plan.stream): stored.model_dump_json()}
 
 
-def is_standing(blocked: BlockedBatch, point: RecoveryPoint, rules: RulesFingerprint) -> bool:
+def still_applies(blocked: BlockedBatch, point: RecoveryPoint, rules: RulesFingerprint) -> bool:
     """Return whether the record applies to the next batch: same base, same rules."""
     plan = blocked.plan
     same_base = (plan.base_epoch, plan.base_batch) == (point.state.epoch, point.state.batch)

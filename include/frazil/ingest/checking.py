@@ -106,7 +106,7 @@ def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> N
 def judge_rows(
     work: Workspace, plan: BatchPlan, staged: Staged, view: TableView | None = None
 ) -> tuple[ExpectationOutcome, ...]:
-    """Judge the suite by the stage's counters; read rows only for what they cannot answer."""
+    """Judge the suite by the stage's counters; read rows only for expectations without counters."""
     compiled = compile_checks(work)
 
     def read_rows(expectations: tuple[Expectation, ...]) -> pa.Table:

@@ -1,8 +1,8 @@
 """Dead letters: records that could not become rows, kept whole in `<table>__dead_letters`.
 
-They are published in that table before the batch, keyed by attempt and coordinate. A dead letter
-counts only if main's ancestry names its attempt (protocol.md, Dead letters), so the rows of an
-abandoned attempt have no effect.
+They are published before the batch, keyed by attempt and coordinate. A dead letter counts only if
+main's ancestry names its attempt, and is open until a redrive restores it (protocol.md, Dead
+letters); both are decided here, for one partition or for a whole table.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,22 @@ from frazil.ingest.messages import BatchPlan, Staged
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, Offsets, Partition, join_dead_letters
 from frazil.ledger.history import UNCLAIMED, Spans, Step, find_owners, list_attempts, list_spans
+
+Flags = npt.NDArray[np.bool_]
+Indexes = npt.NDArray[np.int64]
+"""Indexes of steps on main's ancestry; `UNCLAIMED` where there is none."""
+_NESTED = ("topic", "partition", "offset", "schema_id")
+_PLAIN = ("attempt", "reason", "quarantined_at", "resolved_by")
+_TYPES: Mapping[str, pa.DataType] = {
+    "topic": pa.string(),
+    "partition": pa.int64(),
+    "offset": pa.int64(),
+    "schema_id": pa.int64(),
+    "attempt": pa.string(),
+    "reason": pa.string(),
+    "quarantined_at": pa.timestamp("us", tz="UTC"),
+    "resolved_by": pa.string(),
+}
 
 
 def ensure_dead_letters_table(store: TableStore, table_name: str) -> None:
@@ -109,22 +125,9 @@ def count_dead_letters(table: Table, attempts: frozenset[str]) -> int:
     return sum(1 for attempt in rows["attempt"].to_pylist() if attempt in attempts)
 
 
-Flags = npt.NDArray[np.bool_]
-
-
-Indexes = npt.NDArray[np.int64]
-"""Indexes of steps on main's ancestry; `UNCLAIMED` where there is none."""
-
-
-_NESTED = ("topic", "partition", "offset", "schema_id")
-
-
-_PLAIN = ("attempt", "reason", "quarantined_at", "resolved_by")
-
-
 @dataclass(frozen=True)
 class Resolved:
-    """Dead letters of one partition that a redrive restored, of batches before a step."""
+    """Dead letters of one partition that a redrive restored; their batches lie before `before`."""
 
     offsets: Offsets
     before: int
@@ -163,7 +166,7 @@ def resolve_dead_letters(
 
     A dead letter is open if its attempt is the last of its topic incarnation that covers its
     coordinate, and no later redrive lists that coordinate. If two incarnations have a dead letter
-    there, the redrive's bound tells which one it restored.
+    there, `Resolved.before` decides which one the redrive restored.
 
     Args:
         offsets: offsets of the dead letters, ascending.
@@ -255,18 +258,6 @@ def _read_rows(table: Table | None, stream: str) -> pa.Table:
     columns = {name: pc.struct_field(kafka, name) for name in _NESTED}
     columns |= {name: found[name] for name in _PLAIN}
     return pa.table({name: column.cast(_TYPES[name]) for name, column in columns.items()})
-
-
-_TYPES: Mapping[str, pa.DataType] = {
-    "topic": pa.string(),
-    "partition": pa.int64(),
-    "offset": pa.int64(),
-    "schema_id": pa.int64(),
-    "attempt": pa.string(),
-    "reason": pa.string(),
-    "quarantined_at": pa.timestamp("us", tz="UTC"),
-    "resolved_by": pa.string(),
-}
 
 
 def _sort_rows(rows: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""How many bad records a batch may have, by the stream's `errors.tolerance` (features A11)."""
+"""The error budget of a batch, by the stream's `errors.tolerance` (features A11)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,20 +10,17 @@ Tolerance = Literal["none", "invalid_data", "all", "quarantine"]
 
 @dataclass(frozen=True)
 class BadRecords:
-    """How many records were read and are bad.
-
-    `invalid` are empty or not decodable; `put_aside` are quarantined by schema review.
-    """
+    """Counts of records; `invalid` are empty or not decodable, `quarantined` by schema review."""
 
     read: int
     bad: int
     invalid: int
-    put_aside: int = 0
+    quarantined: int = 0
 
 
 @dataclass(frozen=True)
 class Disposal:
-    """How many bad records become dead letters, and how many are only counted."""
+    """Numbers of bad records that become dead letters, and that are only counted."""
 
     quarantined: int
     skipped: int
@@ -32,7 +29,7 @@ class Disposal:
 def explain_excess(errors: Errors, records: BadRecords) -> str | None:
     """Return why the bad records stop the batch; None if they do not."""
     # Records that schema review quarantined are not errors.
-    bad, read = records.bad - records.put_aside, records.read - records.put_aside
+    bad, read = records.bad - records.quarantined, records.read - records.quarantined
     share = f"{bad} of {read} records are bad"
     if bad == 0 or errors.tolerance == "all":
         return None

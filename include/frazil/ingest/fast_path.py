@@ -1,4 +1,8 @@
-"""The fast path: which batches Spark's Python workers write themselves, and how."""
+"""How Spark evaluates a batch: on the fast path, where its Python workers write the rows, or not.
+
+The fast path needs a large batch, values that workers read exactly as Spark does, and partitions
+that they can compute. Small batches run without Spark's code generation.
+"""
 
 import base64
 import json
@@ -43,29 +47,15 @@ from frazil.streams.column_types import ColumnType, ListType, Primitive, StructT
 from frazil.streams.models import Stream
 
 MIN_RECORDS_VARIABLE = "FRAZIL_DIRECT_MIN_RECORDS"
-
-
 MIN_RECORDS = 500_000
 """In smaller batches a worker's start costs more than it saves."""
-
-
 MOST_FILES = 100
 """The most files of the smallest batch on the fast path; compaction merges them."""
-
-
 _TEMPORAL = frozenset({"date", "timestamp", "timestamptz"})
-
-
 _PLAIN = frozenset({"string", "long", "int", "double", "boolean"})
-
-
 _MAX_PRECISION = 18
-
-
 _PLAIN_FOLDER = re.compile(r"file://[\w./+=-]+", re.ASCII)
 """Paths that every library reads the same way, without quoting."""
-
-
 _PARQUET_PROPERTIES = frozenset(
     {
         TableProperties.PARQUET_COMPRESSION,
@@ -74,8 +64,6 @@ _PARQUET_PROPERTIES = frozenset(
         TableProperties.PARQUET_PAGE_SIZE_BYTES,
     }
 )
-
-
 _UNKNOWN_PROPERTIES = (
     "encryption.",
     "write.parquet.",
@@ -83,10 +71,27 @@ _UNKNOWN_PROPERTIES = (
     "write.location-provider.",
     "write.py-location-provider.",
 )
-
-
 _ZSTD_LEVEL = 3
 """The level of Iceberg's Java writer; PyArrow's default is 1."""
+MAX_PARTITIONS = 64
+"""The most partitions that a task opens files for; beyond that Spark's shuffle is better."""
+PARTITION_KEY = b"frazil.partition"
+"""The key in a data file's footer of its partition values, a JSON list."""
+_TIMES = (DateType, TimestampType, TimestamptzType)
+_EXACT_TYPES = (IntegerType, LongType, StringType)
+_TYPES: dict[str, tuple[type[IcebergType], ...]] = {
+    "identity": (BooleanType, DateType, *_EXACT_TYPES),
+    "bucket": (*_TIMES, *_EXACT_TYPES),
+    "truncate": _EXACT_TYPES,
+    **dict.fromkeys(("year", "month", "day", "hour"), _TIMES),
+}
+INTERPRET_VARIABLE = "FRAZIL_INTERPRET_MAX_RECORDS"
+INTERPRET_MAX_RECORDS = 20_000
+"""In larger batches generated code saves more than its compilation costs."""
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def plan_fast_path(
@@ -112,7 +117,7 @@ def plan_fast_path(
         return None
     partitions = list_partitions(table.schema(), table.spec()) or ()
     most = count_partitions(plan, read_limit(MIN_RECORDS_VARIABLE, MIN_RECORDS) // MOST_FILES)
-    if exceed(partitions, most):
+    if has_more_buckets(partitions, most):
         return None
     properties = table.properties
     suite = None if suite_file is None else load_suite(suite_file)
@@ -167,7 +172,7 @@ def fits_fast_path(table: Table, stream: Stream, wire: WireFormat | None = None)
         == [*[c.name for c in columns], keys.KAFKA_COLUMN]
         and _PLAIN_FOLDER.fullmatch(data_folder(table)) is not None
         and table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet") == "parquet"
-        and not any(map(_is_for_spark_alone, table.properties))
+        and not any(map(_needs_spark, table.properties))
     )
 
 
@@ -222,7 +227,7 @@ def choose_parquet_options(properties: Mapping[str, str]) -> dict[str, str | int
     return options
 
 
-def _is_for_spark_alone(name: str) -> bool:
+def _needs_spark(name: str) -> bool:
     """Return whether only Spark's writer supports this table property."""
     return name.startswith(_UNKNOWN_PROPERTIES) and name not in _PARQUET_PROPERTIES
 
@@ -248,35 +253,15 @@ def _narrow_type(given: pa.DataType) -> pa.DataType:
     return given
 
 
-MAX_PARTITIONS = 64
-"""The most partitions that a task opens files for; beyond that Spark's shuffle is better."""
-
-
-PLACE = b"frazil.partition"
-"""The key in a file's footer of its partition values, a JSON list."""
-
-
-_TIMES = (DateType, TimestampType, TimestamptzType)
-
-
-_EXACT_TYPES = (IntegerType, LongType, StringType)
-
-
-_TYPES: dict[str, tuple[type[IcebergType], ...]] = {
-    "identity": (BooleanType, DateType, *_EXACT_TYPES),
-    "bucket": (*_TIMES, *_EXACT_TYPES),
-    "truncate": _EXACT_TYPES,
-    **dict.fromkeys(("year", "month", "day", "hour"), _TIMES),
-}
-
-
 def list_partitions(schema: Schema, spec: PartitionSpec) -> tuple[PartitionBy, ...] | None:
     """Return the partition fields that workers compute; None if only Spark can."""
-    found = [*_find_each(schema, spec.fields)]
+    found = [*_match_fields(schema, spec.fields)]
     return None if None in found else tuple(by for by in found if by)
 
 
-def _find_each(schema: Schema, fields: tuple[PartitionField, ...]) -> Iterator[PartitionBy | None]:
+def _match_fields(
+    schema: Schema, fields: tuple[PartitionField, ...]
+) -> Iterator[PartitionBy | None]:
     columns = {column.field_id: column for column in schema.fields}
     for field in fields:
         column, transform = columns.get(field.source_id), str(field.transform)
@@ -286,19 +271,19 @@ def _find_each(schema: Schema, fields: tuple[PartitionField, ...]) -> Iterator[P
 
 
 def count_partitions(plan: BatchPlan, rows_in_a_file: int) -> int:
-    """Return for how many partitions a task may open files, with so many rows in each."""
+    """Return the number of partitions that give a task files of at least `rows_in_a_file`."""
     tasks = sum(len(parts) for parts in plan.ranges.values())
     rows = count_planned(plan) // max(tasks, 1)
     return max(1, min(MAX_PARTITIONS, rows // max(rows_in_a_file, 1)))
 
 
-def exceed(partitions: Iterable[PartitionBy], most: int) -> bool:
-    """Return whether the buckets alone exceed the limit: a batch has rows for all of them."""
+def has_more_buckets(partitions: Iterable[PartitionBy], most: int) -> bool:
+    """Return whether there are more than `most` buckets; a batch has rows for all of them."""
     widths = (by.transform.partition("[") for by in partitions)
     return prod(int(width.rstrip("]")) for kind, _, width in widths if kind == "bucket") > most
 
 
-def read_location(table: Table, footer: FileMetaData, statistics: DataFileStatistics) -> Record:
+def read_partition(table: Table, footer: FileMetaData, statistics: DataFileStatistics) -> Record:
     """Read a file's partition from its footer, and compare it with the smallest value's partition.
 
     Raises:
@@ -307,7 +292,7 @@ def read_location(table: Table, footer: FileMetaData, statistics: DataFileStatis
     spec, schema = table.spec(), table.schema()
     if spec.is_unpartitioned():
         return Record()
-    text = (footer.metadata or {}).get(PLACE, b"null")
+    text = (footer.metadata or {}).get(PARTITION_KEY, b"null")
     values = json.loads(text)
     if values is None or len(values) != len(spec.fields):
         message = "its footer names no partition of the table's partition spec"
@@ -321,18 +306,6 @@ def read_location(table: Table, footer: FileMetaData, statistics: DataFileStatis
             message = f"its footer and its rows differ in partition field {field.name}"
             raise ValueError(message)
     return Record(*values)
-
-
-INTERPRET_VARIABLE = "FRAZIL_INTERPRET_MAX_RECORDS"
-
-
-INTERPRET_MAX_RECORDS = 20_000
-
-
-_INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 def count_planned(plan: BatchPlan) -> int:

@@ -21,7 +21,7 @@ from frazil.errors import StageLostError, StageStaleError
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.ingest.fast_path import read_location
+from frazil.ingest.fast_path import read_partition
 from frazil.ingest.messages import BatchPlan
 
 
@@ -48,13 +48,13 @@ def _try_stage(
     table = store.load(plan.table)
     ref = table.metadata.refs.get(attempt)
     if ref is None:
-        return  # `find_staged_snapshot` raises for a branch that is gone
+        return  # `find_staged_snapshot` raises for a branch that does not exist
     _require_same_layout(table, plan)
     with translated_errors(f"reading branch {attempt} of {plan.table}"):
         is_begun = ref.snapshot_id != base_head
         written = commits.read_added_files(table, ref.snapshot_id) if is_begun else []
     if set(paths) <= {file.file_path for file in written}:
-        return  # an earlier attempt was committed, but its answer was lost
+        return  # an earlier attempt was committed, but its response was lost
     with translated_errors(f"describing the staged files of {table.name()}"):
         files = [*written, *[describe_file(table, path) for path in paths]]
         added = commits.build_append(_from_head(table, attempt, base_head), {}, files, attempt)
@@ -99,7 +99,7 @@ def describe_file(table: Table, path: str) -> DataFile:
             stats_columns=compute_statistics_plan(table.schema(), table.properties),
             parquet_column_mapping=mapping,
         )
-        place = read_location(table, footer, described)
+        partition = read_partition(table, footer, described)
     except ValueError as error:
         raise StageLostError(
             f"{path} was written for {'.'.join(table.name())} and is not a Parquet file of one of "
@@ -114,7 +114,7 @@ def describe_file(table: Table, path: str) -> DataFile:
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=place,
+        partition=partition,
         file_size_in_bytes=len(source),
         sort_order_id=None,
         spec_id=table.metadata.default_spec_id,

@@ -78,7 +78,7 @@ class NothingToRead(Message):
 
 
 class PartitionCount(MessagePart):
-    """How many records were read from one partition, and how many of them are good rows."""
+    """Numbers of records read from one partition, and of good rows among them."""
 
     topic: str
     partition: int
@@ -162,7 +162,7 @@ class PartitionBy(MessagePart):
 
 
 class FastPathSpec(MessagePart):
-    """How Spark's Python workers write data files themselves: where, and with which schema.
+    """The folder, schema and options with which Spark's Python workers write data files.
 
     `counted_columns` are the columns that Spark's metrics need. `cut_points` group rows that no
     metric can tell apart; without them Spark counts every row.

@@ -1,4 +1,4 @@
-"""The four steps of a batch, in the order in which the DAGs and the command line run them."""
+"""The steps PLAN and PUBLISH with all that they read and write; see `staging` and `checking`."""
 
 import time
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from frazil.ingest.blocked_batches import (
     BlockedBatch,
     RulesFingerprint,
     explain_block,
-    is_standing,
     read_blocked,
     read_rules_fingerprint,
+    still_applies,
 )
 from frazil.ingest.bootstrap import (
     PreparedTable,
@@ -23,7 +23,6 @@ from frazil.ingest.bootstrap import (
     require_sole_owner,
     require_unchanged_route,
 )
-from frazil.ingest.checking import check_batch
 from frazil.ingest.dead_letters import publish_dead_letters
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
@@ -34,18 +33,16 @@ from frazil.ingest.publishing import (
     require_complete_stage,
 )
 from frazil.ingest.snapshot_summaries import find_newest
-from frazil.ingest.staging import stage_batch
 from frazil.kafka.cluster import TopicFacts
+from frazil.ledger import keys
 from frazil.ledger.foreign_snapshots import require_sole_writer
-from frazil.ledger.offsets import parse_ranges
+from frazil.ledger.offsets import parse_ranges, plain_ranges
 from frazil.ledger.recovery_point import History, PublishedBatch, RecoveryPoint
-from frazil.ledger.state import StreamState, parse_state
+from frazil.ledger.state import parse_state
 from frazil.ledger.usage import read_and_reset_usage
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
 from frazil.schemas.review import read_quarantined
 from frazil.workspace import Workspace
-
-__all__ = ["check_batch", "plan_next_batch", "preview_next_batch", "publish_staged", "stage_batch"]
 
 
 def plan_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
@@ -79,9 +76,9 @@ def _settle_and_plan(work: Workspace) -> BatchPlan | NothingToRead:
     newest = with_newest_columns(work, view)
     rules = read_rules_fingerprint(newest)
     prepared = ensure_table(newest, topics, view)
-    if newest is not work:  # the table has followed, as far as it may: its columns are the plan's
+    if newest is not work:  # plan with the table's columns: a change may still wait for a review
         work = with_columns(work, prepared.view)
-        quarantined = {"put_aside": prepared.quarantined_columns}
+        quarantined = {"quarantined_columns": prepared.quarantined_columns}
         rules = read_rules_fingerprint(work).model_copy(update=quarantined)
     return _plan_on(work, topics, prepared, rules, newest)
 
@@ -98,9 +95,9 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
         absent = TableFacts("not created yet", 0, 0)
         latest = find_latest_schema_ids(work)
         return plan_batch(PlanInput(work.stream, state, topics, absent, rules.suite_hash, latest))
-    put_aside = read_quarantined(view.table, newest)
-    work = with_columns(work, view) if put_aside else newest
-    rules = read_rules_fingerprint(work).model_copy(update={"put_aside": put_aside})
+    quarantined = read_quarantined(view.table, newest)
+    work = with_columns(work, view) if quarantined else newest
+    rules = read_rules_fingerprint(work).model_copy(update={"quarantined_columns": quarantined})
     require_unchanged_route(view.table, work.stream)
     point = view.find_point(work.stream.stream)
     if point is None:
@@ -138,7 +135,7 @@ def _plan_on(
         schema_id=table.metadata.current_schema_id,
         spec_id=table.metadata.default_spec_id,
     )
-    if blocked is not None and is_standing(blocked, point, rules):
+    if blocked is not None and still_applies(blocked, point, rules):
         return _resume_blocked(blocked, facts)
     latest = find_latest_schema_ids(newest)
     return plan_batch(
@@ -149,16 +146,16 @@ def _plan_on(
             facts,
             rules.suite_hash,
             latest,
-            rules.put_aside,
+            rules.quarantined_columns,
             find_newest(history, work.stream.stream),
         )
     )
 
 
 def _resume_blocked(blocked: BlockedBatch, table: TableFacts) -> BatchPlan:
-    """Return exactly the waived plan: a longer one would dilute the ratio of bad records.
+    """Return the waived plan unchanged: more records would lower its ratio of bad records.
 
-    Only schema id and spec id are the table's current ones, because the rows are staged again.
+    Only schema id and spec id become the table's current ones, because the rows are staged again.
     """
     if blocked.waiver is None:
         raise explain_block(blocked)
@@ -216,20 +213,16 @@ def _publish_once(
 def describe_published(plan: BatchPlan, landed: PublishedBatch) -> Published:
     """Describe the published batch from its snapshot's summary."""
     summary = landed.entry.summary
-    state: StreamState | None = None
-    key = f"frazil.state.{plan.stream}"
-    if key in summary:
-        state = parse_state(summary[key])
-    ranges = parse_ranges(summary["frazil.ranges"])
+    text = summary.get(keys.state_key(plan.stream))
     return Published(
         stream=plan.stream,
         table=plan.table,
         batch_id=plan.batch_id,
         outcome="ALREADY" if landed.already_published else "PUBLISHED",
         snapshot_id=landed.entry.snapshot_id,
-        epoch=state.epoch if state else None,
-        rows_written=int(summary["frazil.rows-written"]),
-        rows_quarantined=int(summary["frazil.rows-quarantined"]),
-        rows_skipped=int(summary["frazil.rows-skipped"]),
-        ranges={t: {p: (r.start, r.end) for p, r in parts.items()} for t, parts in ranges.items()},
+        epoch=parse_state(text).epoch if text else None,
+        rows_written=int(summary[keys.ROWS_WRITTEN]),
+        rows_quarantined=int(summary[keys.ROWS_QUARANTINED]),
+        rows_skipped=int(summary[keys.ROWS_SKIPPED]),
+        ranges=plain_ranges(parse_ranges(summary[keys.RANGES])),
     )

@@ -52,7 +52,7 @@ class PlanInput:
     table: TableFacts
     suite_hash: str
     latest_schemas: Mapping[Part, int] = field(default_factory=dict)
-    put_aside: Sequence[str] = ()
+    quarantined_columns: Sequence[str] = ()
     newest_ms: int | None = None
 
 
@@ -72,7 +72,7 @@ def plan_batch(given: PlanInput) -> BatchPlan | NothingToRead:
             epoch=given.state.epoch,
             next_offsets=plain_offsets(given.state.offsets),
         )
-    return _freeze(given, ranges)
+    return _build_plan(given, ranges)
 
 
 def _choose_ranges(given: PlanInput) -> Ranges:
@@ -100,10 +100,10 @@ def _list_offsets(given: PlanInput) -> list[tuple[str, int, int, int]]:
     ]
 
 
-def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
+def _build_plan(given: PlanInput, ranges: Ranges) -> BatchPlan:
     """Build the plan, with the id by which a repetition of the batch is recognised."""
     transform = transform_version(given.stream)
-    rules = name_rules(transform, given.latest_schemas, given.put_aside)
+    rules = name_rules(transform, given.latest_schemas, given.quarantined_columns)
     state = given.state
     return BatchPlan(
         stream=given.stream.stream,
@@ -122,7 +122,7 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
         stream_hash=given.stream.content_hash,
         transform_version=transform,
         latest_schemas=dict(given.latest_schemas),
-        put_aside=tuple(given.put_aside),
+        put_aside=tuple(given.quarantined_columns),
         other_writers=given.stream.table.other_writers,
         newest_timestamp_ms=given.newest_ms,
         reads_all=count_offsets(ranges)
@@ -131,13 +131,11 @@ def _freeze(given: PlanInput, ranges: Ranges) -> BatchPlan:
 
 
 def name_rules(
-    transform: str, latest_schemas: Mapping[Part, int], put_aside: Sequence[str] = ()
+    transform: str, latest_schemas: Mapping[Part, int], quarantined_columns: Sequence[str] = ()
 ) -> str:
-    """Return the text that a batch id hashes for how records become rows.
-
-    Its form is part of stored batch ids: `put_aside` are the columns of quarantined records.
-    """
-    quarantined = [f"put aside {json.dumps(list(put_aside))}"] if put_aside else []
+    """Return the text of the decode rules that goes into batch ids; stored ids fix its form."""
+    names = json.dumps(list(quarantined_columns))
+    quarantined = [f"put aside {names}"] if quarantined_columns else []
     return " ".join([transform, *map(str, latest_schemas.items()), *quarantined])
 
 
@@ -241,7 +239,7 @@ def list_gaps(
 def share_fairly(starts: Sequence[int], ends: Sequence[int], limit: int) -> list[int]:
     """Return end offsets that read at most `limit` offsets, evenly over the partitions (D20).
 
-    What a partition with less than its share leaves over goes to the others.
+    What a partition leaves of its share goes to the others.
     """
     smallest_first = sorted(range(len(starts)), key=lambda p: ends[p] - starts[p])
     result = list(starts)
@@ -254,11 +252,9 @@ def share_fairly(starts: Sequence[int], ends: Sequence[int], limit: int) -> list
     return result
 
 
-def batch_id(
-    table_uuid: str, stream: str, base: StreamState, ranges: Ranges, transform: str
-) -> str:
+def batch_id(table_uuid: str, stream: str, base: StreamState, ranges: Ranges, rules: str) -> str:
     """Return the id of a batch: equal for equal ranges, base and rules (protocol.md)."""
-    parts = [table_uuid, stream, base.epoch, base.batch, encode_ranges(ranges), transform]
+    parts = [table_uuid, stream, base.epoch, base.batch, encode_ranges(ranges), rules]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 

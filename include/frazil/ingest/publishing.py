@@ -1,7 +1,7 @@
 """PUBLISH: one compare-and-swap commit makes rows and offsets visible together.
 
-Each attempt decides on one load of the table. It first looks for its own batch on main, because an
-earlier attempt with an unknown outcome may have been committed; no file is deleted after one.
+Each attempt decides on one load of the table. It first searches main for its own batch, because an
+earlier attempt with an unknown outcome may have been committed. So no attempt deletes files.
 """
 
 import hashlib
@@ -28,7 +28,12 @@ from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import archive_new_entries
 from frazil.iceberg.table_schema import is_compatible_superset
 from frazil.iceberg.table_view import TableView, iterate_views
-from frazil.ingest.blocked_batches import RulesFingerprint, explain_block, is_standing, read_blocked
+from frazil.ingest.blocked_batches import (
+    RulesFingerprint,
+    explain_block,
+    read_blocked,
+    still_applies,
+)
 from frazil.ingest.messages import BatchPlan, Staged, Verdict
 from frazil.ingest.snapshot_summaries import summarize_batch, summarize_marker
 from frazil.ledger import keys
@@ -138,10 +143,10 @@ def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) ->
             again,
         )
     rows_lost = staged.rows_written > 0 and staged.snapshot_id is None
-    letters_lost = staged.rows_quarantined > 0 and staged.dead_letters_snapshot_id is None
-    if rows_lost or letters_lost:
-        letters = f"{staged.rows_quarantined} dead letters"
-        what = f"{staged.rows_written} rows" if rows_lost else letters
+    dead_letters_lost = staged.rows_quarantined > 0 and staged.dead_letters_snapshot_id is None
+    if rows_lost or dead_letters_lost:
+        dead_letters = f"{staged.rows_quarantined} dead letters"
+        what = f"{staged.rows_written} rows" if rows_lost else dead_letters
         raise StageLostError(
             f"batch {plan.batch_id}: attempt {staged.attempt} counts {what} that no branch of "
             f"{plan.table} holds; nothing was published",
@@ -203,7 +208,7 @@ def _require_not_blocked(history: History, plan: BatchPlan) -> None:
     if blocked is None or (blocked.waiver and blocked.plan.batch_id == plan.batch_id):
         return
     point = find_recovery_point(history, plan.stream)
-    if point is not None and is_standing(blocked, point, RulesFingerprint.of(plan)):
+    if point is not None and still_applies(blocked, point, RulesFingerprint.of(plan)):
         raise explain_block(blocked)
 
 
@@ -298,10 +303,10 @@ def drop_superseded_stage(store: TableStore, table_name: str, staged: Staged) ->
 
 @dataclass(frozen=True)
 class Choice:
-    """A person's decision, worked out for one load of the table.
+    """A person's decision, computed for one load of the table.
 
-    `base` is the state that it replaces, None if there is none; `state` is the new one, still
-    without a batch id. `summary` goes into the snapshot's summary, `first` are updates before the
+    `base` is the state that it replaces, None if there is none; `state` is the new one, whose batch
+    id is set later. `summary` goes into the snapshot's summary, `first` are updates before the
     snapshot in the same commit, `text` describes the decision.
     """
 
@@ -312,7 +317,7 @@ class Choice:
     first: tuple[TableUpdate, ...] = ()
     text: str = ""
 
-    def name(self, uuid: str, kind: str, stream: str, author: Author) -> str:
+    def identify(self, uuid: str, kind: str, stream: str, author: Author) -> str:
         """Return an id that is equal for a repetition of the same decision (I7)."""
         base = (self.base.epoch, self.base.batch) if self.base else None
         lost = encode_ranges(self.lost or {})
@@ -325,8 +330,8 @@ def record_decision(
 ) -> Decision:
     """Decide on a fresh load of the table and commit on exactly that head, with retries.
 
-    If nothing is left to decide, the same decision by the same author is looked for on main: the
-    answer to its commit was lost, or it was submitted twice. Without an author nothing is written.
+    If nothing is left to decide, return the same decision by the same author from main: the answer
+    to its commit was lost, or it was submitted twice. Without an author nothing is written.
     """
     stream = work.stream.stream
     if author is None:
@@ -343,7 +348,7 @@ def record_decision(
             if found is None:
                 raise
             return found
-        own_id = choice.name(history.table_uuid, kind, stream, author)
+        own_id = choice.identify(history.table_uuid, kind, stream, author)
         state = replace(choice.state, batch=own_id)
         extra = _explain(stream, author) | {keys.BATCH_ID: own_id} | dict(choice.summary)
         if choice.lost is not None:

@@ -131,7 +131,7 @@ def find_newest(history: History, stream: str) -> int | None:
     return None
 
 
-def choose_bound(stream: Stream, plan: BatchPlan) -> int | None:
+def find_late_bound(stream: Stream, plan: BatchPlan) -> int | None:
     """Return the timestamp, in ms, below which a record of this plan is late."""
     newest = plan.newest_timestamp_ms
     return None if newest is None else newest - stream.freshness.warn_seconds * 1000

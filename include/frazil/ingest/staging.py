@@ -29,7 +29,7 @@ from frazil.ingest.fast_path_files import stage_fast_path_files
 from frazil.ingest.messages import BatchPlan, Staged, StageRequest, StageResult
 from frazil.ingest.planning import check_sources
 from frazil.ingest.publishing import check_base, find_published
-from frazil.ingest.snapshot_summaries import choose_bound
+from frazil.ingest.snapshot_summaries import find_late_bound
 from frazil.ledger import keys
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import LedgerEntry
@@ -45,13 +45,12 @@ from frazil.streams.routes import count_own_records
 from frazil.workspace import Workspace
 
 GOOD_COLUMN = "_frazil_good"
-
-
 DISTRIBUTION_MODE = "write.distribution-mode"
-
-
 MAX_LOOKUPS = 5
 """How often a batch is read again to look up schema ids that the first read did not expect."""
+_NOTHING_PLANNED = OffsetRange(0, 0)
+Seen = dict[tuple[str, int], NDArray[np.bool_]]
+"""Per topic and partition one flag for each planned offset: whether a staged row has it."""
 
 
 def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
@@ -88,7 +87,7 @@ def fill_branch(
     beside: bool = False,
     view: TableView | None = None,
 ) -> Staged:
-    """Let Spark fill a new branch with the plan's ranges, and compare the rows with its counters.
+    """Fill a new branch with the plan's ranges by Spark, and compare its rows with the counters.
 
     Args:
         work: the stream with its table's columns.
@@ -121,7 +120,7 @@ def fill_branch(
 def _run_attempt(
     work: Workspace, plan: BatchPlan, schemas: BatchSchemas, view: TableView, *, beside: bool
 ) -> tuple[str, int, StageResult]:
-    """Let Spark fill a new branch; return the branch, main's head below it, and the counts."""
+    """Fill a new branch by Spark; return the branch, main's head below it, and the counters."""
     reach_failpoint("stage.before-branch")
     attempt = name_branch(plan.stream, plan.base_epoch, beside=beside)
     view = create_branch_on(view, attempt)
@@ -178,7 +177,7 @@ def build_request(
         wire=schemas.get("value"),
         key=describe_key(work, schemas),
         route=stream.route,
-        late_before_ms=choose_bound(stream, plan),
+        late_before_ms=find_late_bound(stream, plan),
     )
 
 
@@ -329,13 +328,6 @@ def _found_published(plan: BatchPlan, entry: LedgerEntry) -> Staged:
         rows_skipped=int(summary.get(keys.ROWS_SKIPPED, "0")),
         already_published=True,
     )
-
-
-_NOTHING_PLANNED = OffsetRange(0, 0)
-
-
-Seen = dict[tuple[str, int], NDArray[np.bool_]]
-"""Per topic and partition one flag for each planned offset: whether a staged row has it."""
 
 
 def require_exact_offsets(table: Table, snapshot_id: int, plan: BatchPlan) -> None:

@@ -58,19 +58,13 @@ ADOPT = "adopt"
 MOVE = "move"
 ERASE = "erase"
 EXPIRE_ROWS = "expire-rows"
-
-
 ROW_KINDS = frozenset({INGEST, REPLAY, BACKFILL})
 """Kinds of snapshots that publish the records of offset ranges."""
-
-
 KAFKA_COLUMN = "_kafka"
 EVENT_TIME = f"{KAFKA_COLUMN}.timestamp"
 DEAD_LETTERS_SUFFIX = "__dead_letters"
 LEDGER_TABLE = "frazil.ledger"
 TIMELINE_TABLE = "frazil.timeline"
-
-
 DEAD_LETTER_REASONS = (
     "null_value",
     "empty_value",

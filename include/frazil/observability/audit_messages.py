@@ -8,8 +8,6 @@ from frazil.messages import Report, count_noun
 
 Coordinate = tuple[str, int, int]
 """Topic, partition, offset."""
-
-
 Invariant = Literal["I1", "I2", "I3", "I4", "I10"]
 
 

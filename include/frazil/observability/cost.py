@@ -21,16 +21,10 @@ from frazil.messages import Report, count_noun
 
 MIN_RUNS = 10
 """Measured batches that a fit needs."""
-
-
 WIDEST = 0.25
 """Most uncertainty of a reliable fit, up or down, as a share of a batch's mean cost."""
-
-
 FACTORS = (2.0, 0.5)
 """Estimates are made for twice and for half as many batches."""
-
-
 DAY = timedelta(days=1)
 SECONDS_PER_HOUR = 3600
 DAYS_PER_MONTH = 30

@@ -27,12 +27,8 @@ from frazil.streams.timestamps import describe_seconds
 
 RUNNING_SECONDS = 1800
 """A younger staging branch belongs to a running attempt, an older one to a killed one."""
-
-
 CLOCK_SKEW_SECONDS = 60
 """Timestamps further ahead than this are not arrival times."""
-
-
 Cause = Literal[
     "up_to_date",
     "idle",
@@ -52,18 +48,10 @@ Cause = Literal[
     "misconfigured",
 ]
 """Why the table is behind or not; clocks and limits decide between the first six."""
-
-
 DOWN: frozenset[Cause] = frozenset({"kafka_down", "catalog_down", "registry_down"})
 """A system did not answer; it may answer at the next watch."""
-
-
 _ALWAYS_FAIL: frozenset[Cause] = DOWN | {"halted", "source_error", "misconfigured"}
-
-
 _ALWAYS_WARN: frozenset[Cause] = frozenset({"blocked", "review", "not_started"})
-
-
 Level = Literal["ok", "warn", "fail"]
 
 

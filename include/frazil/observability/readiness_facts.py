@@ -129,11 +129,7 @@ def find_kept_hours(history: History, now_ms: int) -> int | None:
 
 _OWN_CREDENTIALS = frozenset({"glue", "dynamodb", "bigquery"})
 """Catalog types that always use the cloud's credentials."""
-
-
 _CERTIFICATES = ("ssl.certificate.", "ssl.keystore.", "ssl.client.cert")
-
-
 _REGISTRY_USERS = ("basic.auth.", "bearer.auth.", *_CERTIFICATES)
 
 

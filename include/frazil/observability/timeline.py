@@ -23,8 +23,6 @@ _COUNTS: Mapping[str, str] = {
     keys.ROWS_SKIPPED: "skipped",
     keys.ROWS_DELETED: "deleted",
 }
-
-
 _GROWTH: Mapping[str, str] = {
     "added-files-size": "bytes_added",
     "removed-files-size": "bytes_removed",

@@ -23,7 +23,12 @@ from frazil.errors import (
 )
 from frazil.iceberg.branches import parse_branch
 from frazil.iceberg.table_view import TableView
-from frazil.ingest.blocked_batches import RulesFingerprint, explain_block, is_standing, read_blocked
+from frazil.ingest.blocked_batches import (
+    RulesFingerprint,
+    explain_block,
+    read_blocked,
+    still_applies,
+)
 from frazil.ingest.bootstrap import require_sole_owner, require_unchanged_route
 from frazil.ingest.planning import check_sources, next_offsets, transform_version
 from frazil.kafka.cluster import KafkaLog, TopicFacts
@@ -281,9 +286,9 @@ def _find_block(
         suite_hash=blocked.plan.suite_hash,
         stream_hash=stream.content_hash,
         transform_version=transform_version(stream),
-        put_aside=pending_changes,
+        quarantined_columns=pending_changes,
     )
-    if not is_standing(blocked, point, judged):
+    if not still_applies(blocked, point, judged):
         return None
     error = explain_block(blocked)
     return Obstacle("blocked", error.facts, error.next_step, error.code)

@@ -111,8 +111,6 @@ _RAISED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)*([\w.]+)", re.MULTILINE)
 
 _INDEX = "frazil_index"
 _BATCH = "staged"
-
-
 _AS_FLOATS = frozenset(
     {
         "expect_column_mean_to_be_between",

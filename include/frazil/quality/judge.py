@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 
 MetricValue: TypeAlias = int | float | str | None
-
-
 _ROUNDING = 2.0**-53
 """Largest relative error of one rounding of a 64-bit float."""
 _EXACT_TERMS = 2

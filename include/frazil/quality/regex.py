@@ -15,24 +15,14 @@ from itertools import dropwhile
 from typing import Any, TypeAlias, cast
 
 Node: TypeAlias = tuple[object, object]
-
-
 Tree: TypeAlias = Sequence[Node]
-
-
 _MAX_REPEATS = 1000
 _MAX_GROUP_REPEATS = 64
 """Java recurses for each repetition of a group: without a limit its stack overflows."""
 _UNIX_LINES = "(?d)"
-
-
 _UNICODE_FLAG, _DOTALL_FLAG, _VERBOSE_FLAG = 32, 16, 64
-
-
 _MAX_POINT, _MAX_ASCII = 0x10FFFF, 0x7F
 _SURROGATES = range(0xD800, 0xE000)
-
-
 SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
 _ANCHORS = {
     "AT_BEGINNING": "^",
@@ -233,8 +223,6 @@ _WRITERS: Mapping[str, Callable[[object, RegexScope], str]] = {
     "MAX_REPEAT": lambda argument, scope: _write_repeat(argument, scope, ""),
     "MIN_REPEAT": lambda argument, scope: _write_repeat(argument, scope, "?"),
 }
-
-
 _MAX_CHARACTERS, _MAX_UNANCHORED = 256, 12
 """Characters of a pattern; a million texts of 300 characters then took at most 1.4 CPU seconds."""
 _BEGINNINGS = frozenset({"AT_BEGINNING", "AT_BEGINNING_STRING"})

@@ -164,8 +164,6 @@ def _check_condition(expectation: Expectation) -> None:
 
 
 Misfit: TypeAlias = tuple[str, str]
-
-
 _EXAMPLES: Mapping[str, str] = {
     "number": "a number",
     "date": "a date such as 2013-01-31",
@@ -173,8 +171,6 @@ _EXAMPLES: Mapping[str, str] = {
     "timestamptz": "a time with offset such as 2013-01-31T00:00:00Z",
 }
 _STEPS = frozenset(_EXAMPLES)
-
-
 _SCALARS = _STEPS | {"string", "boolean"}
 _WITHOUT_DATES = frozenset(
     {"expect_column_mean_to_be_between", "expect_column_median_to_be_between"}

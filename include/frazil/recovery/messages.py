@@ -21,8 +21,6 @@ from frazil.messages import Message, count_noun
 from frazil.streams.timestamps import parse_instant
 
 HaltResolution = Literal["reingest", "skip", "new-table"]
-
-
 PlainRanges = dict[str, dict[int, tuple[int, int]]]
 
 APPROVAL_VARIABLE = "FRAZIL_APPROVAL_ROWS"

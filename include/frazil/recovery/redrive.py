@@ -22,7 +22,7 @@ from frazil.iceberg.branches import create_branch, drop_abandoned_branch, name_b
 from frazil.iceberg.data_files import read_coordinates
 from frazil.iceberg.fast_forward import FastForward, fast_forward_main
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
-from frazil.ingest.batch_schemas import find_latest_schema_ids, select_letter_schemas
+from frazil.ingest.batch_schemas import find_latest_schema_ids, select_dead_letter_schemas
 from frazil.ingest.blocked_batches import read_rules_fingerprint, require_same_rules
 from frazil.ingest.bootstrap import require_matching_schema
 from frazil.ingest.checking import judge_rows
@@ -198,7 +198,7 @@ def _plan(
 
 def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) -> RedriveResult:
     """Decode the dead letters in Spark, and check that it found exactly those."""
-    schemas = select_letter_schemas(work, plan.batch, plan.schema_ids)
+    schemas = select_dead_letter_schemas(work, plan.batch, plan.schema_ids)
     stage = build_request(work, plan.batch, branch, schemas)
     # The job reads no Kafka, and the fast path reads records of Kafka only.
     fields = stage.model_copy(update={"kafka_options": {}, "direct": None}).model_dump()

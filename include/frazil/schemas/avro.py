@@ -28,8 +28,6 @@ MARK = b"\xf5frazil\xf5"
 VALUE_FIELD = "value"
 MARK_FIELD = "mark"
 _RECORD_NAME = "_frazil_frame"
-
-
 _PRIMITIVES = {
     "boolean": "boolean",
     "int": "int",

@@ -29,14 +29,8 @@ from frazil.streams.column_types import Column, ColumnType, ListType, Primitive,
 
 MAX_PRECISION, MAX_BYTES = 18, 8
 """Digits and bytes of the decimals that fit into 64 bits."""
-
-
 _EXACT = frozenset({"boolean", "int", "long", "float", "double", "string", "binary", "fixed"})
-
-
 _TEMPORAL = frozenset({"date", "timestamp", "timestamptz"})
-
-
 _WIDENINGS = {
     ("int", "long"),
     ("int", "double"),
@@ -44,12 +38,8 @@ _WIDENINGS = {
     ("fixed", "binary"),
     ("uuid", "string"),
 }
-
-
 _PLAIN_FORMS = frozenset({"", "nanos-utc", "nanos-local"})
 """Source forms whose value is that of a column of the same type."""
-
-
 _LOGICAL = {
     ("int", "date"): "date",
     ("long", "timestamp-millis"): "millis",
@@ -57,8 +47,6 @@ _LOGICAL = {
     ("long", "local-timestamp-millis"): "millis",
     ("long", "local-timestamp-micros"): "micros",
 }
-
-
 _WORDS = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
 
 

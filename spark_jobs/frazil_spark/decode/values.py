@@ -40,20 +40,12 @@ from frazil_spark.decode.wire_format import PAYLOAD, WireFrame, add_payload
 
 VALID_UTF8 = "_frazil_valid_utf8"
 WHOLE = "_frazil_whole"
-
-
 _DECODED = "_frazil_decoded"
 _RECORDS = "_frazil_records"
-
-
 _CLOSING = r"null[ \t\r\n]*\]"
 _CORRUPT = "_frazil_corrupt"
-
-
 _BLANKS = r"' \t\r\n'"
 _ESCAPE = r"(?<!\\)(?:\\\\)*"
-
-
 _HALF_PAIR = (
     rf"{_ESCAPE}\\u[dD][89abAB][0-9a-fA-F]{{2}}(?!\\u[dD][c-fC-F])"
     rf"|{_ESCAPE}(?<!\\u[dD][89abAB][0-9a-fA-F]{{2}})\\u[dD][c-fC-F][0-9a-fA-F]{{2}}"

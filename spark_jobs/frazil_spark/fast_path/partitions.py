@@ -13,16 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Value: TypeAlias = int | str | bool | None
-
-
 Codes: TypeAlias = NDArray[np.int64]
-
-
 MAX_TEXT_BYTES = 256
 """Rows with a longer text in a partition column are left to Spark: such texts seldom repeat."""
 _HOUR_US = 3_600_000_000
-
-
 _DAY_US = 24 * _HOUR_US
 _UNITS = {"month": "datetime64[M]", "year": "datetime64[Y]"}
 

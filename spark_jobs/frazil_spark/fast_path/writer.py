@@ -50,12 +50,8 @@ _RECORD_DDL = (
     "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 CARRIED = (ON_FAST_PATH, FAST_PATH_SCHEMA_ID, FILE, WEIGHT)
-
-
 _PREFIXES = (COUNTED, TOTAL, MAGNITUDE)
 RECORDS_PER_BATCH = 2500
-
-
 _MAX_BYTES = 50_000
 _BATCH_CONF = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(RECORDS_PER_BATCH),

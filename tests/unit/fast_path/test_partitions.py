@@ -26,7 +26,7 @@ from support.lake import Lake, make_stream
 from frazil.ingest.bootstrap import new_table
 from frazil.ingest.fast_path import (
     MAX_PARTITIONS,
-    PLACE,
+    PARTITION_KEY,
     count_partitions,
     list_partitions,
     plan_fast_path,
@@ -222,7 +222,7 @@ def test_each_file_is_of_one_partition_and_says_which(tmp_path: Path) -> None:
     files = [pq.ParquetFile(path.removeprefix("file://")) for path in told.split("\n")]
     epoch = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without a zone
     for file in files:
-        (place,) = json.loads(file.metadata.metadata[PLACE])
+        (place,) = json.loads(file.metadata.metadata[PARTITION_KEY])
         assert {(at - epoch).days for at in file.read()["at"].to_pylist()} == {place}
     assert (len(files), sum(file.metadata.num_rows for file in files)) == (MOST, MOST + 1)
     (rest,) = (batch for batch in sent if not batch[ON_FAST_PATH][0].as_py())

@@ -15,8 +15,8 @@ from frazil.ingest.blocked_batches import (
     Waiver,
     encode_blocked,
     explain_block,
-    is_standing,
     read_blocked,
+    still_applies,
 )
 from frazil.ingest.checking import check_batch, record_block
 from frazil.ingest.messages import BatchPlan
@@ -54,16 +54,18 @@ def test_a_block_stands_while_base_and_rules_stay(lake: Lake) -> None:
     blocked, point = block(lake), lake.point
 
     assert point is not None
-    assert is_standing(blocked, point, RulesFingerprint.of(blocked.plan))
+    assert still_applies(blocked, point, RulesFingerprint.of(blocked.plan))
 
 
-@pytest.mark.parametrize("part", ["suite_hash", "stream_hash", "transform_version", "put_aside"])
+@pytest.mark.parametrize(
+    "part", ["suite_hash", "stream_hash", "transform_version", "quarantined_columns"]
+)
 def test_a_block_falls_when_this_changes(lake: Lake, part: str) -> None:
     blocked, point = block(lake), lake.point
     changed = RulesFingerprint.of(blocked.plan).model_copy(update={part: "changed"})
 
     assert point is not None
-    assert not is_standing(blocked, point, changed)
+    assert not still_applies(blocked, point, changed)
 
 
 @pytest.mark.parametrize(("epoch", "batch"), [(1, "bootstrap of orders"), (0, "another")])
@@ -71,7 +73,7 @@ def test_a_block_falls_when_the_recovery_point_moves(lake: Lake, epoch: int, bat
     blocked = block(lake)
     moved = RecoveryPoint(make_state(epoch=epoch, batch=batch), 1)
 
-    assert not is_standing(blocked, moved, RulesFingerprint.of(blocked.plan))
+    assert not still_applies(blocked, moved, RulesFingerprint.of(blocked.plan))
 
 
 def test_the_answer_names_reason_branch_and_both_ways_on(lake: Lake) -> None:

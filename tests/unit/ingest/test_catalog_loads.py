@@ -18,8 +18,10 @@ from support.scripted_catalog import ScriptedCatalog
 
 from frazil.iceberg.branches import create_branch
 from frazil.iceberg.catalog import dead_letters_name
+from frazil.ingest.checking import check_batch
 from frazil.ingest.messages import BatchPlan, PartitionCount, StageRequest, StageResult
-from frazil.ingest.pipeline import check_batch, plan_next_batch, publish_staged, stage_batch
+from frazil.ingest.pipeline import plan_next_batch, publish_staged
+from frazil.ingest.staging import stage_batch
 from frazil.kafka.cluster import KafkaLog, PartitionOffsets, TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.offsets import unpack_ranges

@@ -32,10 +32,10 @@ def records(draw: st.DrawFn) -> BadRecords:
         (Errors(max_bad_ratio=1), BadRecords(100, 100, 0), None),
         (Errors(max_bad_ratio=1, max_bad_records=9), BadRecords(100, 9, 0), None),
         (Errors(max_bad_ratio=1, max_bad_records=9), BadRecords(100, 10, 0), "max_bad_records is"),
-        (Errors(max_bad_ratio=0, max_bad_records=0), BadRecords(100, 90, 0, put_aside=90), None),
+        (Errors(max_bad_ratio=0, max_bad_records=0), BadRecords(100, 90, 0, quarantined=90), None),
         (
             Errors(max_bad_ratio=0.1),
-            BadRecords(100, 92, 0, put_aside=90),
+            BadRecords(100, 92, 0, quarantined=90),
             "2 of 10 records are bad",
         ),
     ],

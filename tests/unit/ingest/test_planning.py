@@ -240,7 +240,10 @@ def test_the_batch_id_depends_on(
 
 
 def test_a_batch_that_puts_records_aside_is_another_batch_and_says_so() -> None:
-    plain, aside = plan_batch(given_facts()), plan_batch(replace(given_facts(), put_aside=["city"]))
+    plain, aside = (
+        plan_batch(given_facts()),
+        plan_batch(replace(given_facts(), quarantined_columns=["city"])),
+    )
 
     assert isinstance(plain, BatchPlan)
     assert isinstance(aside, BatchPlan)

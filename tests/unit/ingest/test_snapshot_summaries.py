@@ -7,8 +7,8 @@ from support.lake import make_state, make_stream
 
 from frazil.ingest.messages import BatchPlan, ExpectationOutcome, PartitionCount, Staged, Verdict
 from frazil.ingest.snapshot_summaries import (
-    choose_bound,
     describe_late,
+    find_late_bound,
     summarize_batch,
     summarize_marker,
     summarize_partitions,
@@ -157,8 +157,8 @@ def test_a_record_is_late_below_what_the_watch_would_warn_of() -> None:
     stream = make_stream(freshness={"warn_seconds": 60, "fail_seconds": 60})
     plan = PLAN.model_copy(update={"newest_timestamp_ms": HOUR})
 
-    assert choose_bound(stream, plan) == HOUR - 60_000
-    assert choose_bound(stream, PLAN) is None, "nothing is known yet: nothing is late"
+    assert find_late_bound(stream, plan) == HOUR - 60_000
+    assert find_late_bound(stream, PLAN) is None, "nothing is known yet: nothing is late"
 
 
 @pytest.mark.parametrize(
