@@ -7,7 +7,7 @@ from frazil.connections import Connection, add_resolver, read_extra
 
 
 def use_airflow_connections() -> None:
-    """Look connection ids up in Airflow if the environment does not define them."""
+    """Resolve connection ids by Airflow if the environment does not define them."""
     add_resolver(find_airflow_connection)
 
 

@@ -47,7 +47,7 @@ def find_failing(streams: Sequence[str], run_id: str) -> list[str]:
 
 
 def _passes(stream: str, run_id: str, down: Counter[str]) -> bool:
-    """Check one stream; return False after any error, which its own task then shows."""
+    """Check one stream; return False after any error, which the stream's own task then shows."""
     try:
         work = open_workspace(stream, run_id)
         source, table = work.stream.source.connection, work.stream.table.connection

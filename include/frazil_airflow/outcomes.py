@@ -1,4 +1,4 @@
-"""How a result or an error of Frazil ends a task in Airflow."""
+"""Translate Frazil's results and errors into the end and the log of an Airflow task."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ def choose_outcome(error: FrazilError) -> Exception:
 
 
 def require_fresh(report: "FreshnessReport") -> "FreshnessReport":
-    """Return the report of a stream that is fresh enough; a warning is.
+    """Return the report of a stream that is fresh or has a warning.
 
     Raises:
         UnavailableError: broker or catalog did not answer; the task is retried.

@@ -131,7 +131,7 @@ def author_params(reason: str) -> dict[str, Param]:
 
 
 def offsets_param(meaning: str = "") -> Param:
-    """Return the field for offset ranges; `meaning` says what they choose, and what empty means."""
+    """Return the field for offset ranges; `meaning` describes them and an empty field."""
     example = "One range per line, the end exclusive: `flights:0:100-200`."
     return Param(
         default=None,

@@ -1,8 +1,8 @@
 """Wait for new records without a worker: the first task of a continuous stream's run.
 
-The trigger asks Kafka every second in Airflow's triggerer, where the task starts and ends. It also
+The trigger polls Kafka every second in Airflow's triggerer, where the task starts and ends. It also
 ends after five minutes without new records, because an event may be lost: that run plans, finds
-nothing and ends. The triggerer keeps imported modules: restart it after an upgrade.
+nothing and ends. The triggerer never reloads modules: restart it after an upgrade.
 """
 
 import asyncio
@@ -100,9 +100,9 @@ _last_positions: dict[str, tuple[str, int]] = {}
 
 
 def count_failed_runs(stream: str, position: str | None) -> int:
-    """Return how many runs in a row left the stream at this position: they failed.
+    """Return the number of consecutive runs that left the stream at this position: they failed.
 
-    The position, not the batch's id, because every new record gives the next batch another id.
+    Batch ids are not compared, because every new record gives the next batch another id.
     """
     if position is None:
         return 0

@@ -70,7 +70,7 @@ def replay_dead_letters(  # noqa: PLR0913, PLR0917 - each argument is an option
     Example: frazil replay-dead-letters flights --reason type_mismatch --no-dry-run
     """
     from frazil.recovery.messages import parse_choice
-    from frazil.recovery.redrive import redrive_letters
+    from frazil.recovery.redrive import redrive_dead_letters
     from frazil.workspace import open_workspace
 
     choice = parse_choice(
@@ -84,6 +84,6 @@ def replay_dead_letters(  # noqa: PLR0913, PLR0917 - each argument is an option
             "dry_run": dry_run,
         }
     )
-    report = redrive_letters(open_workspace(stream, cli_run_id()), choice)
+    report = redrive_dead_letters(open_workspace(stream, cli_run_id()), choice)
     text = f"{stream}: {report.text}"
     print_result(report, f"{text}\n{ADD_NO_DRY_RUN}" if dry_run else text, as_json=as_json)

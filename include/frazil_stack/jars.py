@@ -89,7 +89,7 @@ def run_ivy(settings: StackSettings, command: list[str]) -> None:
     """Run Ivy, with its output in a log.
 
     Raises:
-        StackError: a download failed; with the line of the log that says which.
+        StackError: a download failed; with the line of the log that names it.
     """
     log = settings.logs / "ivy.log"
     log.parent.mkdir(parents=True, exist_ok=True)

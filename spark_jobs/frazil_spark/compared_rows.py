@@ -38,7 +38,7 @@ KINDS = {
     "doubled_right": "position = 0 AND right_rows > 1",
     "changed": "changed",
 }
-"""Kind of difference → SQL that tells whether a coordinate has it."""
+"""Kind of difference → SQL condition for a coordinate that has it."""
 
 
 def configure(spark: SparkSession, request: ExtentRequest) -> None:

@@ -23,20 +23,22 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
     totals = {
         "read": write_count("true"),
         "good": write_count(GOOD),
-        "elsewhere": write_count(decoded.elsewhere),
-        "invalid": write_count(f"({decoded.invalid})", f"NOT {decoded.elsewhere}"),
+        "elsewhere": write_count(decoded.routed_elsewhere),
+        "invalid": write_count(f"({decoded.invalid})", f"NOT {decoded.routed_elsewhere}"),
         "min_timestamp_ms": "min(unix_millis(_kafka.timestamp))",
         "max_timestamp_ms": "max(unix_millis(_kafka.timestamp))",
     }
     if request.late_before_ms is not None:
         late = f"unix_millis(_kafka.timestamp) < {request.late_before_ms}"
-        totals["late"] = write_count(late, f"NOT {decoded.elsewhere}")
+        totals["late"] = write_count(late, f"NOT {decoded.routed_elsewhere}")
     if request.fast_path is not None:
         totals["files"] = f"array_join(collect_list({FILE}), '\\n')"
     for frame in decoded.wires:
         totals |= count_ids(frame, GOOD)
         if frame.part == "value":
-            totals["put_aside"] = write_count(frame.quarantined_sql(), f"NOT {decoded.elsewhere}")
+            totals["put_aside"] = write_count(
+                frame.quarantined_sql(), f"NOT {decoded.routed_elsewhere}"
+            )
     totals |= count_unmapped_fields(decoded, request)
     for name, condition in _partition_conditions(request):
         totals |= {
@@ -50,7 +52,7 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
 
 
 def _apply_weights(sql: str, request: StageRequest) -> str:
-    """Rewrite a counter so that a row counts as often as its weight says."""
+    """Rewrite a counter so that a row counts as many times as its weight."""
     cut_points = request.fast_path.cut_points if request.fast_path else None
     for name in cut_points.sums if cut_points else ():
         path = value_path(parse_column(name, request.columns[name]))

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from frazil.connections import find_kafka_config
 from frazil.ingest.messages import NothingToRead
 from frazil.recovery.messages import DeadLetterChoice, RedriveReport
-from frazil.recovery.redrive import redrive_letters
+from frazil.recovery.redrive import redrive_dead_letters
 from frazil.workspace import open_workspace
 from frazil_cli.steps import run_one_batch
 
@@ -56,7 +56,7 @@ def write_stream(folder: Path, stream: str, channel: str) -> None:
 def replay(stream: str, *, dry_run: bool, offsets: tuple[str, ...] = ()) -> RedriveReport:
     """Bring letters back as the command does."""
     choice = DeadLetterChoice(stream=stream, dry_run=dry_run, offsets=offsets)
-    return redrive_letters(open_workspace(stream, "bench"), choice)
+    return redrive_dead_letters(open_workspace(stream, "bench"), choice)
 
 
 def main(letters: int) -> dict[str, object]:

@@ -23,7 +23,7 @@ from frazil.maintenance.messages import Erased, ErasureRequest
 from frazil.maintenance.snapshot_expiry import expire_snapshots
 from frazil.observability.audit import audit_stream
 from frazil.recovery.messages import DeadLetterChoice, RecoverRequest, ReplayPlan, ReplayRequest
-from frazil.recovery.redrive import redrive_letters
+from frazil.recovery.redrive import redrive_dead_letters
 from frazil.recovery.replay import plan_replay, replay
 from frazil.recovery.rollback import plan_recovery, recover
 from frazil.workspace import Workspace
@@ -197,7 +197,7 @@ def test_an_erased_letter_comes_back_by_no_replay_and_no_redrive(batches: Batche
     lab.write_stream(value={"convert": "json", "columns": MENDED})
     work = batches.open()
 
-    answer = redrive_letters(work, DeadLetterChoice(stream=lab.stream, dry_run=False))
+    answer = redrive_dead_letters(work, DeadLetterChoice(stream=lab.stream, dry_run=False))
     ranges = (f"{lab.topic}:0:0-15", f"{lab.topic}:1:0-15")
     request = ReplayRequest(stream=lab.stream, offsets=ranges, dry_run=False)
     done = replay(work, plan_replay(work, request))

@@ -19,7 +19,7 @@ from frazil.maintenance.compaction import compact_table
 from frazil.observability.dead_letter_report import report_dead_letters
 from frazil.recovery.decisions import accept_gap
 from frazil.recovery.messages import DeadLetterChoice, RedriveReport
-from frazil.recovery.redrive import redrive_letters
+from frazil.recovery.redrive import redrive_dead_letters
 from frazil.workspace import Workspace
 
 pytestmark = pytest.mark.stack
@@ -53,7 +53,7 @@ def quarantine(batches: Batches) -> None:
 def redrive(work: Workspace, **chosen: object) -> RedriveReport:
     """Bring letters back in this process."""
     choice = {"stream": work.stream.stream, "dry_run": False, **chosen}
-    return redrive_letters(work, DeadLetterChoice.model_validate(choice))
+    return redrive_dead_letters(work, DeadLetterChoice.model_validate(choice))
 
 
 def assert_exactly_once(lab: Lab) -> None:

@@ -44,7 +44,7 @@ class StagingBranch:
 
 
 def parse_branch(name: str, now_ms: int) -> StagingBranch | None:
-    """Parse a staging branch's name; None if it is another branch."""
+    """Parse a staging branch's name; None for a branch of another kind."""
     match = _NAME.match(name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Iceberg tables through PyIceberg: load, create, read history, and translate library errors."""
+"""Iceberg tables through PyIceberg: load, create, read their history, translate its errors."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -59,7 +59,7 @@ MAX_EXPIRED_PER_COMMIT = 20  # PyIceberg scans all snapshots for each one that i
 
 @dataclass(frozen=True)
 class SnapshotRetention:
-    """Keep the newest `count` snapshots, and all that are younger than `age_ms`."""
+    """Snapshots to retain: the newest `count`, and all that are younger than `age_ms`."""
 
     count: int
     age_ms: int  # a running compaction fails if the snapshot that it started from is removed
@@ -156,7 +156,7 @@ def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSna
     updates, _ = producer._commit()  # noqa: SLF001 - pinned version; a test fails if it changes
     added = updates[0]
     if not isinstance(added, AddSnapshotUpdate):
-        message = f"PyIceberg changed: {type(added).__name__} where AddSnapshotUpdate was"
+        message = f"PyIceberg returned {type(added).__name__} instead of AddSnapshotUpdate"
         raise TypeError(message)
     # A clock that was set back must not produce a timestamp before the table's. Add 1 ms, because
     # PyIceberg replaces a timestamp equal to the table's by the clock's.
@@ -168,7 +168,7 @@ def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSna
 
 
 def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """Point a branch at a snapshot, without age limits: Iceberg counts them from its commit."""
+    """Build the update that points a branch at a snapshot, without age limits for expiry."""
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=SnapshotRefType.BRANCH.value,
@@ -180,7 +180,7 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 
 
 def set_tag(name: str, snapshot_id: int, max_age_ms: int) -> SetSnapshotRefUpdate:
-    """Tag a snapshot until it reaches this age, counted from the snapshot's commit."""
+    """Build the update that tags a snapshot until this age, counted from the snapshot's commit."""
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=SnapshotRefType.TAG.value,
@@ -192,7 +192,7 @@ def set_tag(name: str, snapshot_id: int, max_age_ms: int) -> SetSnapshotRefUpdat
 
 
 def drop_branch(name: str, staged_snapshot_id: int | None = None) -> list[TableUpdate]:
-    """Remove a branch and, in the same commit, its staged snapshot if one is given."""
+    """Build the updates that remove a branch, and its staged snapshot if one is given."""
     updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=name)]
     if staged_snapshot_id is not None:
         updates.append(RemoveSnapshotsUpdate(snapshot_ids=[staged_snapshot_id]))
@@ -200,12 +200,12 @@ def drop_branch(name: str, staged_snapshot_id: int | None = None) -> list[TableU
 
 
 def set_properties(properties: Mapping[str, str]) -> SetPropertiesUpdate:
-    """Set table properties."""
+    """Build the update that sets table properties."""
     return SetPropertiesUpdate(updates=dict(properties))
 
 
 def remove_properties(names: Sequence[str]) -> RemovePropertiesUpdate:
-    """Remove table properties."""
+    """Build the update that removes table properties."""
     return RemovePropertiesUpdate(removals=list(names))
 
 
@@ -280,9 +280,7 @@ def is_definite_conflict(error: Exception) -> bool:
 
     After any other error it is unknown whether the commit succeeded.
     """
-    if isinstance(error, CommitFailedException | ValidationException):
-        return True
-    if isinstance(error, KeyError):
+    if isinstance(error, CommitFailedException | ValidationException | KeyError):
         return True
     return isinstance(error, ValueError) and any(text in str(error) for text in _CONFLICT_TEXTS)
 

@@ -1,4 +1,4 @@
-"""Rows and coordinates read from data files: of a staged snapshot, or of a whole table."""
+"""Read rows and Kafka coordinates from data files: of a staged snapshot, or of a whole table."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ class NeedsColumns(Protocol):
 
 
 _KAFKA_FIELDS = ("topic", "partition", "offset")
-_COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _KAFKA_FIELDS)
+COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _KAFKA_FIELDS)
 
 
 def read_staged_frame(
@@ -70,7 +70,7 @@ def _read_grouped(table: Table, extra: tuple[str, ...]) -> dict[tuple[str, str, 
     """Read coordinates grouped by attempt (if it is an extra column), topic and partition."""
     parts: defaultdict[tuple[str, str, int], list[Offsets]] = defaultdict(list)
     with translated_errors(f"reading coordinates of {'.'.join(table.name())}"):
-        scan = table.scan(selected_fields=(*_COORDINATE, *extra))
+        scan = table.scan(selected_fields=(*COORDINATE, *extra))
         for batch in scan.to_arrow_batch_reader():
             for key, offsets in _group_batch(batch, extra):
                 parts[key].append(offsets)
@@ -119,5 +119,5 @@ def iterate_coordinates(table: Table, snapshot_id: int) -> Iterator[pa.StructArr
         io = PyArrowFileIO(io.properties)
     for file in read_added_files(table, snapshot_id):
         with io.new_input(file.file_path).open() as source:
-            rows = pq.ParquetFile(source).read([*_COORDINATE])
+            rows = pq.ParquetFile(source).read([*COORDINATE])
             yield rows[keys.KAFKA_COLUMN].combine_chunks()

@@ -1,13 +1,12 @@
 """The ledger archive `frazil.ledger`: id, parent id and summary of every ancestor of main.
 
 Snapshot expiry removes snapshots; the archive keeps their summaries for good. A snapshot that was
-appended twice counts once. Of its rows one with a parent id wins, because other writers' expiry
-may have erased parent ids in the table before another row was written.
+appended twice counts once, by a row with a parent id: expiry by another writer may have erased the
+parent id in the table before the other row was written.
 """
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from functools import partial
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from frazil.iceberg.commit_retry import raise_on_conflict, retry_commit
 from frazil.iceberg.commits import SnapshotRetention, append_rows
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import Archive, History, LedgerEntry, walk_ancestors
+from frazil.streams.timestamps import from_epoch_ms
 
 SCHEMA = Schema(
     NestedField(1, "table_uuid", StringType(), required=True),
@@ -44,7 +44,7 @@ _ARROW = pa.schema(
 
 
 def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
-    """Return the archive's rows of a table name, with earlier tables of that name separate."""
+    """Return the archived entries of a table, and the uuids and streams of its namesakes before."""
     table = store.find(keys.LEDGER_TABLE)
     if table is None:
         return Archive({})
@@ -65,7 +65,7 @@ def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
             summary,
         )
         known = entries.get(entry.snapshot_id)
-        if known is None or known.parent_id is None:  # scans keep no order; expiry erases parents
+        if known is None or known.parent_id is None:  # expiry by others erases parent ids
             entries[entry.snapshot_id] = entry
     streams = frozenset(name for names in earlier.values() for name in names)
     return Archive(entries, frozenset(earlier), streams)
@@ -80,8 +80,8 @@ def _streams_of(summary: dict[str, str]) -> set[str]:
 def archive_new_entries(store: TableStore, history: History) -> int:
     """Archive main's entries down to the last batch or marker below the head; return their number.
 
-    It does not read the archive, so that every publish can afford it. Entries that a crash left out
-    are added by `archive_all_entries` before snapshots expire.
+    Every publish does this, so it does not read the archive. Maintenance adds entries that a crash
+    left out by `archive_all_entries` before snapshots expire.
     """
     fresh: list[LedgerEntry] = []
     for entry in walk_ancestors(history, beyond_metadata=False):
@@ -110,16 +110,12 @@ def find_archived(store: TableStore, history: History) -> frozenset[int]:
     table = store.find(keys.LEDGER_TABLE)
     if table is None or not history.entries:
         return frozenset()
-    oldest = _instant(min(entry.committed_at_ms for entry in history.entries.values()))
+    oldest = from_epoch_ms(min(entry.committed_at_ms for entry in history.entries.values()))
     of_table = f"table_name = '{history.table}' and table_uuid = '{history.table_uuid}'"
     condition = f"{of_table} and committed_at >= '{oldest.isoformat()}'"
     with translated_errors(f"reading the ledger archive of {history.table}"):
         rows = table.scan(condition, selected_fields=("snapshot_id",)).to_arrow()
     return frozenset(rows["snapshot_id"].to_pylist()) & frozenset(history.entries)
-
-
-def _instant(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
 
 
 def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry]) -> None:
@@ -130,7 +126,7 @@ def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry])
             "table_name": history.table,
             "snapshot_id": entry.snapshot_id,
             "parent_id": entry.parent_id,
-            "committed_at": _instant(entry.committed_at_ms),
+            "committed_at": from_epoch_ms(entry.committed_at_ms),
             "summary": json.dumps(dict(entry.summary), separators=(",", ":")),
         }
         for entry in entries

@@ -18,10 +18,7 @@ from pyiceberg.table import FileScanTask, Table, WriteTask
 from frazil.errors import TargetError
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.data_files import read_files
-from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition
-
-COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in ("topic", "partition", "offset"))
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class ChangedFile:
 
     @property
     def name(self) -> tuple[str, ...]:
-        """Identify the file with its delete files, which change the rows that it has."""
+        """Return the file's path and those of its delete files, which change its rows."""
         return (self.path, *sorted(file.file_path for file in self.task.delete_files))
 
 
@@ -103,7 +100,9 @@ def require_current_spec(table: Table, affected: Iterable[ChangedFile], stream: 
 
 def _write_retained(table: Table, affected: ChangedFile) -> Iterator[DataFile]:
     spec = table.spec()
-    rest = read_files(table, table.schema(), [affected.task]).filter(pa.array(~affected.is_removed))
+    retained = read_files(table, table.schema(), [affected.task]).filter(
+        pa.array(~affected.is_removed)
+    )
     key = PartitionKey(field_values=[], partition_spec=spec, schema=table.schema())
     # Set the old file's partition directly: computing it would need the source values.
     key.__dict__["partition"] = affected.task.file.partition
@@ -111,7 +110,7 @@ def _write_retained(table: Table, affected: ChangedFile) -> Iterator[DataFile]:
         write_uuid=uuid.uuid4(),
         task_id=0,
         schema=table.schema(),
-        record_batches=rest.to_batches(),
+        record_batches=retained.to_batches(),
         partition_key=None if spec.is_unpartitioned() else key,
     )
     with translated_errors(f"writing retained rows of {'.'.join(table.name())}"):

@@ -1,4 +1,4 @@
-"""One load of a table: what a step decides on, and what its commit is compared with."""
+"""One load of a table: the state on which a step decides and which its commit requires."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class TableView:
         """Find a stream's recovery point, once; None if the stream is new.
 
         Raises:
-            TableError: the ledger halts.
+            TableError: the table's ledger cannot be trusted.
         """
         if stream not in self._points:
             self._points[stream] = find_recovery_point(self.history, stream)

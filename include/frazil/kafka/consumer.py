@@ -22,7 +22,7 @@ _FETCH_WAIT_SECONDS = 0.1
 
 
 class OffsetLog(Protocol):
-    """What an audit needs from a Kafka cluster."""
+    """A Kafka cluster as an audit reads it."""
 
     def fetch_topic(self, topic: str, isolation: str) -> TopicFacts:
         """Fetch ids and offsets of every partition."""
@@ -37,7 +37,7 @@ class OffsetLog(Protocol):
 
 
 class OffsetConsumer:
-    """Read a topic like any consumer, and keep only the offsets."""
+    """Consume a topic and return only the offsets of its records."""
 
     def __init__(self, log: KafkaLog, config: Mapping[str, str]) -> None:
         """Store the cluster's client and its librdkafka settings."""

@@ -21,7 +21,7 @@ _NUMBERS = frozenset({*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"})
 """Settings that the client takes as numbers; a connection's extra holds texts."""
 
 _SERIALIZED = "serialized"
-"""Asks for Protobuf schemas as descriptors, which need no compiler; registries may ignore it."""
+"""Requests Protobuf schemas as descriptors, which need no compiler; registries may ignore it."""
 
 _UNKNOWN = frozenset({40401, 40402, 40403})
 """Error codes for an unknown subject, version or schema; any other 404 is a failed request."""

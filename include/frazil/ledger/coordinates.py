@@ -95,9 +95,9 @@ def parse_coordinates(text: str) -> dict[Partition, Offsets]:
     return _from_plain(document)
 
 
-def encode_dead_letters(letters: DeadLetterCoordinates) -> str:
+def encode_dead_letters(dead_letters: DeadLetterCoordinates) -> str:
     """Encode `frazil.letters`: coordinates by attempt."""
-    return _write({attempt: _to_plain(held) for attempt, held in sorted(letters.items())})
+    return _write({attempt: _to_plain(held) for attempt, held in sorted(dead_letters.items())})
 
 
 def parse_dead_letters(text: str) -> dict[str, Coordinates]:

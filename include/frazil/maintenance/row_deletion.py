@@ -21,10 +21,9 @@ from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.data_files import read_files, split_coordinates
+from frazil.iceberg.data_files import COORDINATE, read_files, split_coordinates
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.iceberg.row_changes import (
-    COORDINATE,
     ChangedFile,
     RetainedRows,
     collect_offsets,

@@ -100,9 +100,9 @@ class OwnRows:
 def list_own_topics(history: History, stream: Stream) -> OwnRows:
     """Return the topics that the stream reads or has read, and whether it adopted its table."""
     key = keys.state_key(stream.stream)
-    carriers = [entry for entry in walk_ancestors(history) if key in entry.summary]
-    read = {topic for entry in carriers[:1] for topic in parse_state(entry.summary[key]).offsets}
-    adopted = any(entry.summary.get(keys.KIND) == keys.ADOPT for entry in carriers)
+    with_state = [entry for entry in walk_ancestors(history) if key in entry.summary]
+    read = {topic for entry in with_state[:1] for topic in parse_state(entry.summary[key]).offsets}
+    adopted = any(entry.summary.get(keys.KIND) == keys.ADOPT for entry in with_state)
     return OwnRows(tuple(sorted(read | set(stream.source.names))), adopted)
 
 

@@ -47,7 +47,6 @@ from frazil.observability.audit_messages import (
     AuditCounts,
     AuditReport,
     Finding,
-    describe_records,
     find_records,
 )
 from frazil.observability.audit_rules import (
@@ -69,7 +68,7 @@ from frazil.workspace import Workspace
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything read for one audit; the table is read first, so that Kafka can only have more."""
+    """Everything read for one audit; the table is read before Kafka, which thus has as much."""
 
     table: Table
     history: History
@@ -108,7 +107,7 @@ def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditRepor
     claims = [_read_claim(index, step) for index, step in enumerate(evidence.steps) if step.ranges]
     findings += judge_batches([claim for claim in claims if claim is not None], tally)
     counts = _count(evidence, tally, dead_letters)
-    return _answer(stream, evidence, tuple(findings), counts)
+    return _build_report(stream, evidence, tuple(findings), counts)
 
 
 def _read_evidence(store: TableStore, stream: Stream, log: OffsetLog) -> Evidence:
@@ -144,7 +143,7 @@ def _read_log(
     spans: Mapping[Partition, Spans],
     log: OffsetLog,
 ) -> dict[Partition, Delivered]:
-    """Read a topic's published ranges; records that age out meanwhile are not compared."""
+    """Read a topic's published ranges; records that expire during the read are not compared."""
     isolation = stream.source.isolation
     facts = log.fetch_topic(topic, isolation)
     _require_same_topic(stream.stream, point, facts)
@@ -167,7 +166,7 @@ def _read_log(
 
 
 def _require_same_topic(stream: str, point: RecoveryPoint, facts: TopicFacts) -> None:
-    """Require the ledger's topic and cluster ids; lag and aged-out offsets do not matter here."""
+    """Require the ledger's topic and cluster ids; lag and expired offsets are allowed."""
     only_ids = replace(point.state, offsets={})
     check_sources(stream, only_ids, [replace(facts, partitions=())])
 
@@ -179,7 +178,7 @@ def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
     present = (p for p in (*evidence.rows, *evidence.dead_letters) if p[0] in topics)
     for partition in sorted({*evidence.spans, *present}):
         spans = evidence.spans.get(partition, Spans())
-        listed = list_resolved(evidence.steps, partition)
+        restored = list_resolved(evidence.steps, partition)
         stored = StoredOffsets(
             evidence.rows.get(partition, NO_OFFSETS), evidence.dead_letters.get(partition, {})
         )
@@ -187,7 +186,7 @@ def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
             restore_dead_letters(evidence.steps, partition, stored.dead_letters),
             spans,
             attempts,
-            listed,
+            restored,
         )
         deleted = find_deleted(evidence.steps, spans, partition)
         yield PartitionView(
@@ -214,7 +213,7 @@ def _find_unknown_rows(evidence: Evidence) -> list[Finding]:
     return [
         find_records(
             "I1",
-            f"{describe_records(len(offsets))} of a topic that no stream has read",
+            f"{count_noun(len(offsets), 'record')} of a topic that no stream has read",
             *partition,
             offsets,
         )
@@ -280,7 +279,7 @@ def _count(evidence: Evidence, tally: Tally, dead_letters: int) -> AuditCounts:
     )
 
 
-def _answer(
+def _build_report(
     stream: Stream, evidence: Evidence, findings: tuple[Finding, ...], counts: AuditCounts
 ) -> AuditReport:
     checked_from = {

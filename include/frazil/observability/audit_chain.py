@@ -9,6 +9,16 @@ from frazil.ledger.offsets import OffsetRange, iterate_ranges
 from frazil.ledger.state import StreamState
 from frazil.observability.audit_messages import Finding
 
+_EPOCH_RISES: Mapping[str, tuple[int, int | None]] = {
+    keys.INGEST: (1, 1),
+    keys.ADOPT: (1, 1),
+    keys.GAP: (1, None),
+    keys.REWIND: (1, None),
+    keys.MOVE: (1, 1),
+    keys.CARRY: (0, 0),
+}
+"""Kind → least and most rise of the epoch (I2); a gap after a rollback by others rises by more."""
+
 
 def check_chain(steps: tuple[Step, ...]) -> tuple[Finding, ...]:
     """Check epochs (I2), ranges (I3), and that rows and offsets move together (I4)."""
@@ -46,7 +56,7 @@ def _check_epoch(step: Step, before: StreamState, after: StreamState) -> Iterato
 
 
 def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
-    """Follow each partition from the state before to the one after."""
+    """Check each partition's change of offsets from the state before to the one after."""
     if (before.cluster_id != after.cluster_id) != (step.kind == keys.MOVE):
         text = f"{step} changes the cluster from {before.cluster_id} to {after.cluster_id}"
         yield Finding(invariant="I3", text=text)
@@ -67,7 +77,7 @@ def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Itera
 
 
 def _check_move(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
-    """See that a move to another cluster says what it did to each partition."""
+    """Check that a cluster move recorded the change of offsets of each partition."""
     moved = json.loads(step.entry.summary.get(keys.MOVED, "{}")).get("partitions", {})
     for (topic, number), start, end in iterate_moves(before, after):
         recorded = moved.get(topic, {}).get(str(number), [start, start])[:2]
@@ -97,17 +107,6 @@ def _explain_ingest(start: int, end: int, published: OffsetRange) -> str | None:
     if published.end != end:
         return f"the rows end at {published.end}, the state at {end}"
     return None
-
-
-_EPOCH_RISES: Mapping[str, tuple[int, int | None]] = {
-    keys.INGEST: (1, 1),
-    keys.ADOPT: (1, 1),
-    keys.GAP: (1, None),
-    keys.REWIND: (1, None),
-    keys.MOVE: (1, 1),
-    keys.CARRY: (0, 0),
-}
-"""Kind → least and most rise of the epoch (I2); a gap after a rollback by others rises by more."""
 
 
 def check_backfills(steps: tuple[Step, ...]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from frazil.ledger.coordinates import SHOWN_COORDINATES
-from frazil.messages import Report, count_noun
+from frazil.messages import Report
 
 Coordinate = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -47,11 +47,6 @@ class AuditReport(Report):
     counts: AuditCounts
     checked_from: dict[str, int]
     facts_line: str
-
-
-def describe_records(count: int) -> str:
-    """Return a number of records as text."""
-    return count_noun(count, "record")
 
 
 def find_records(

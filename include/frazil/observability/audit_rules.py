@@ -22,7 +22,7 @@ from frazil.ledger.history import (
     find_owners,
 )
 from frazil.messages import count_noun
-from frazil.observability.audit_messages import Finding, describe_records, find_records
+from frazil.observability.audit_messages import Finding, find_records
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class PartitionView:
 
     `dead_letters` are the open ones. `resolved` are those that a redrive made rows; counts of
     batches treat them as dead letters. Rows and dead letters include erased and expired ones;
-    `returned` are findings of those that are in the table nevertheless, `has_deleted` says whether
-    there are any.
+    `returned` are findings of those that are in the table nevertheless, `has_deleted` is whether
+    any were deleted.
     """
 
     partition: Partition
@@ -106,7 +106,7 @@ def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
 
 
 def _count_delivered(view: PartitionView, log: Delivered, tally: Tally) -> None:
-    """Count what Kafka delivers of each batch, and store the offsets that are nowhere."""
+    """Count the delivered records of each batch, and store those that are not in the table."""
     tally.aged |= {span.index for span in view.spans.earlier}
     for span in view.spans.current:
         if span.start < log.earliest or log.is_compacted:
@@ -135,7 +135,7 @@ def _find_undelivered(
 
 
 def _note_uncountable(spans: Iterable[Span], uncountable: set[int]) -> None:
-    """Note batches with overlapping ranges: their records cannot be told apart."""
+    """Note batches with overlapping ranges: a record may belong to either of them."""
     by_start = sorted(spans, key=lambda span: (span.start, span.end))
     widest: Span | None = None
     for span in by_start:
@@ -172,7 +172,7 @@ def _count_values(owners: Offsets) -> list[tuple[int, int]]:
 def _find(view: PartitionView, text: str, offsets: Offsets) -> Finding:
     topic, number = view.partition
     return find_records(
-        "I1", f"{describe_records(len(offsets))} {text}", topic, number, offsets.tolist()
+        "I1", f"{count_noun(len(offsets), 'record')} {text}", topic, number, offsets.tolist()
     )
 
 
@@ -204,7 +204,7 @@ def judge_batches(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Findin
 def _judge_pools(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Finding]:
     """Compare the summaries of several topic incarnations with the rows that are there.
 
-    At the same offset a record of one incarnation would hide that one of the other is missing.
+    At the same offset a record of one incarnation could hide that another's is missing.
     """
     by_index = {claim.index: claim.counts for claim in claims if claim.counts is not None}
     skipped = {claim.index: claim.rows_skipped for claim in claims}
@@ -226,7 +226,7 @@ def _judge_pools(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Finding
 
 
 def _find_missing(claim: BatchClaim, tally: Tally) -> Iterator[Finding]:
-    """Yield delivered records that are nowhere, if they are more than the batch skipped."""
+    """Yield delivered records that are not in the table, if they exceed the skipped ones."""
     groups = tally.absent.get(claim.index, [])
     total = sum(len(offsets) for _, offsets in groups)
     for partition, offsets in groups:
@@ -235,7 +235,7 @@ def _find_missing(claim: BatchClaim, tally: Tally) -> Iterator[Finding]:
         if absent > known:
             skipped = f" ({known} of them skipped)" if known else ""
             name = f"{partition[0]}-{partition[1]}"
-            missing = describe_records(len(offsets))
+            missing = count_noun(len(offsets), "record")
             text = f"{claim.name}: {missing} of {name} missing{skipped}"
             yield find_records("I1", text, *partition, offsets.tolist())
 
@@ -323,7 +323,7 @@ def find_returned(
     ]
     back = np.unique(np.concatenate([np.intersect1d(stored.rows, deleted), *dead_letters]))
     if len(back):
-        text = f"{describe_records(len(back))} deleted on purpose but still there"
+        text = f"{count_noun(len(back), 'record')} deleted on purpose but still there"
         yield find_records("I1", text, *partition, back.tolist())
 
 

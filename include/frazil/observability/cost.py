@@ -20,9 +20,9 @@ from frazil.errors import ConfigurationError
 from frazil.messages import Report, count_noun
 
 MIN_RUNS = 10
-"""Measured batches that a fit needs."""
+"""The fewest measured batches for a fit."""
 WIDEST = 0.25
-"""Most uncertainty of a reliable fit, up or down, as a share of a batch's mean cost."""
+"""The widest range of a reliable fit, up or down, as a share of a batch's mean cost."""
 FACTORS = (2.0, 0.5)
 """Estimates are made for twice and for half as many batches."""
 DAY = timedelta(days=1)
@@ -230,8 +230,8 @@ def _standard_error(points: Sequence[tuple[int, float]], slope: float, intercept
     """Return the standard error of the intercept of a least-squares line."""
     mean = statistics.fmean(records for records, _ in points)
     spread = math.fsum((records - mean) ** 2 for records, _ in points)
-    rest = math.fsum((cost - intercept - slope * records) ** 2 for records, cost in points)
-    variance = rest / (len(points) - 2)
+    residual = math.fsum((cost - intercept - slope * records) ** 2 for records, cost in points)
+    variance = residual / (len(points) - 2)
     return math.sqrt(variance * (1 / len(points) + mean**2 / spread))
 
 
@@ -319,7 +319,7 @@ def price(
     bytes_written: float = 0,
     requests: float = 0,
 ) -> Money:
-    """Return the price of a day's use; `bytes_live` are stored for the whole day."""
+    """Return the price of a day's resources; `bytes_live` are stored for the whole day."""
     cpu = cpu_seconds / SECONDS_PER_HOUR * prices.cpu_core_hour
     storage = bytes_live / GB * prices.storage_gb_month / DAYS_PER_MONTH
     written = bytes_written / GB * prices.written_gb

@@ -1,7 +1,7 @@
 """Report of `frazil cost`: days, what is not counted, and estimates for other batch intervals."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from frazil.events import read_notes
 from frazil.iceberg.ledger_archive import load_with_history
@@ -25,6 +25,7 @@ from frazil.observability.cost import (
 )
 from frazil.observability.timeline import join_events
 from frazil.observability.timeline_table import read_recorded
+from frazil.streams.timestamps import from_epoch_ms
 from frazil.workspace import Workspace
 
 NEVER_COUNTED = (
@@ -124,7 +125,7 @@ def choose_points(batches: Sequence[BatchCost]) -> list[tuple[int, float]]:
 
 
 def describe_unmeasured(batches: Sequence[BatchCost]) -> Iterator[str]:
-    """Describe batches without CPU times."""
+    """Yield notes on batches without CPU times."""
     unknown = sum(batch.cpu_ms is None for batch in batches)
     without_spark = sum(batch.spark_cpu_ms is None for batch in batches) - unknown
     if unknown:
@@ -142,7 +143,7 @@ def describe_unmeasured(batches: Sequence[BatchCost]) -> Iterator[str]:
 
 def _read_since(history: History, since: datetime) -> Iterator[LedgerEntry]:
     for entry in walk_ancestors(history):
-        if _instant(entry) < since:
+        if from_epoch_ms(entry.committed_at_ms) < since:
             return
         yield entry
 
@@ -160,7 +161,7 @@ def _describe_batch(entry: LedgerEntry) -> BatchCost:
     steps = parse_usage(entry.summary).values()
     known = [used.spark_cpu_ms for used in steps if used.spark_cpu_ms is not None]
     return BatchCost(
-        at=_instant(entry),
+        at=from_epoch_ms(entry.committed_at_ms),
         records=_number(entry, keys.ROWS_READ),
         cpu_ms=sum(used.cpu_ms for used in steps) if steps else None,
         spark_cpu_ms=sum(known) if known else None,
@@ -172,16 +173,12 @@ def _describe_batch(entry: LedgerEntry) -> BatchCost:
 
 def _describe(entry: LedgerEntry, stream: str) -> TableSizes:
     return TableSizes(
-        at=_instant(entry),
+        at=from_epoch_ms(entry.committed_at_ms),
         is_batch=_is_batch(entry, stream),
         bytes_written=_number(entry, "added-files-size"),
         bytes_live=_number(entry, "total-files-size"),
         files_live=_number(entry, "total-data-files"),
     )
-
-
-def _instant(entry: LedgerEntry) -> datetime:
-    return datetime.fromtimestamp(entry.committed_at_ms / 1000, tz=UTC)
 
 
 def _number(entry: LedgerEntry, key: str) -> int:

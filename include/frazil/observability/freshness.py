@@ -47,9 +47,9 @@ Cause = Literal[
     "registry_down",
     "misconfigured",
 ]
-"""Why the table is behind or not; clocks and limits decide between the first six."""
+"""The reason why the table is behind or not; clocks and limits decide between the first six."""
 DOWN: frozenset[Cause] = frozenset({"kafka_down", "catalog_down", "registry_down"})
-"""A system did not answer; it may answer at the next watch."""
+"""Causes that may be gone at the next watch: a system did not answer."""
 _ALWAYS_FAIL: frozenset[Cause] = DOWN | {"halted", "source_error", "misconfigured"}
 _ALWAYS_WARN: frozenset[Cause] = frozenset({"blocked", "review", "not_started"})
 Level = Literal["ok", "warn", "fail"]
@@ -81,7 +81,7 @@ class FreshnessReport(Report):
 
 @dataclass(frozen=True)
 class Retention:
-    """When Kafka deletes: after `ms` (None: never by age), or above a size per partition."""
+    """Kafka's retention: by age after `ms` (None: never), and whether also by size."""
 
     ms: int | None = None
     is_by_bytes: bool = False
@@ -126,7 +126,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What stops the stream: an error's text, code and next step, with the cause."""
+    """The problem that stops the stream: cause, and the error's text, code and next step."""
 
     cause: Cause
     text: str
@@ -231,8 +231,8 @@ def _age_seconds(timestamp_ms: int | None, now: datetime) -> float | None:
 def forecast_losses(facts: FreshnessFacts, now: datetime) -> dict[tuple[str, int], float | None]:
     """Forecast by partition how long the stream may stop before Kafka deletes unread records.
 
-    Where nothing is unread, a record that arrives now is meant. Retention by size is estimated: a
-    steady topic keeps records for about the time span that it has now.
+    A partition without unread records is forecast for a record that arrives now. Retention by size
+    is estimated: a steady topic keeps records for about the time span that it has now.
     """
     bound = _seconds_since(facts.read_all_at, now)
     return {

@@ -31,13 +31,17 @@ from frazil.workspace import Workspace, retention_window
 
 DRILL_DAYS = 90
 """Drills older than this do not count."""
+_OWN_CREDENTIALS = frozenset({"glue", "dynamodb", "bigquery"})
+"""Catalog types that always use the cloud's credentials."""
+_CERTIFICATES = ("ssl.certificate.", "ssl.keystore.", "ssl.client.cert")
+_REGISTRY_USERS = ("basic.auth.", "bearer.auth.", *_CERTIFICATES)
 
 
 @dataclass(frozen=True)
 class TableChecks:
-    """Other writers' snapshots, differences of the layout, and how far back main can be read.
+    """Other writers' snapshots, differences of the layout, and the age of main's oldest snapshot.
 
-    `kept_hours` is the age of the oldest kept snapshot of main; None if none has expired.
+    `kept_hours` is None if no snapshot has expired.
     """
 
     foreign_snapshots: int = 0
@@ -125,12 +129,6 @@ def find_kept_hours(history: History, now_ms: int) -> int | None:
     if len(kept) == len(ancestry):
         return None
     return (now_ms - kept[-1].committed_at_ms) // HOUR_MS
-
-
-_OWN_CREDENTIALS = frozenset({"glue", "dynamodb", "bigquery"})
-"""Catalog types that always use the cloud's credentials."""
-_CERTIFICATES = ("ssl.certificate.", "ssl.keystore.", "ssl.client.cert")
-_REGISTRY_USERS = ("basic.auth.", "bearer.auth.", *_CERTIFICATES)
 
 
 def read_authentication(work: Workspace) -> tuple[Authentication, ...]:

@@ -9,7 +9,7 @@ from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, find_runs, parse_coordinates
 from frazil.ledger.deletions import find_deletion, is_deletion
-from frazil.ledger.offsets import parse_ranges
+from frazil.ledger.offsets import parse_ranges, plain_ranges
 from frazil.ledger.recovery_point import (
     History,
     LedgerEntry,
@@ -29,6 +29,7 @@ from frazil.observability.freshness import (
     judge_freshness,
 )
 from frazil.observability.watch import gather_freshness_facts
+from frazil.streams.timestamps import from_epoch_ms
 from frazil.workspace import Workspace
 
 
@@ -117,7 +118,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
         kind=summary.get(keys.KIND) or describe_foreign_snapshot(summary.get("operation", "")),
         epoch=_read_epoch(summary.get(keys.state_key(stream))),
         batch_id=summary.get(keys.BATCH_ID),
-        ranges={t: {p: (r.start, r.end) for p, r in parts.items()} for t, parts in ranges.items()},
+        ranges=plain_ranges(ranges),
         rows_read=_number(summary.get(keys.ROWS_READ)),
         rows_written=_number(summary.get(keys.ROWS_WRITTEN)),
         rows_quarantined=_number(summary.get(keys.ROWS_QUARANTINED)),
@@ -125,7 +126,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
         rows_late=_number(summary.get(keys.ROWS_LATE)),
         late_by_ms=_number(summary.get(keys.LATE_BY_MS)),
         quality=summary.get(keys.QUALITY),
-        committed_at=datetime.fromtimestamp(entry.committed_at_ms / 1000, tz=UTC),
+        committed_at=from_epoch_ms(entry.committed_at_ms),
     )
 
 
@@ -150,12 +151,13 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> O
     """Find the snapshot that has an offset."""
     _, history = load_with_history(work.store, work.stream.table.name)
     location = {"topic": topic, "partition": partition, "offset": offset}
-    left = find_deletion(history, (topic, partition), offset)
-    if left is not None:
-        verb = "erased" if left.summary[keys.KIND] == keys.ERASE else "expired"
-        at = datetime.fromtimestamp(left.committed_at_ms / 1000, tz=UTC)
-        reason = f"{verb} by snapshot {left.snapshot_id} at {at:%Y-%m-%d %H:%M:%S} UTC"
-        return OffsetStatus(**location, found=False, kind=left.summary[keys.KIND], reason=reason)
+    deletion = find_deletion(history, (topic, partition), offset)
+    if deletion is not None:
+        kind = deletion.summary[keys.KIND]
+        verb = "erased" if kind == keys.ERASE else "expired"
+        at = from_epoch_ms(deletion.committed_at_ms)
+        reason = f"{verb} by snapshot {deletion.snapshot_id} at {at:%Y-%m-%d %H:%M:%S} UTC"
+        return OffsetStatus(**location, found=False, kind=kind, reason=reason)
     for entry, covered in _iterate_ranges(history, topic, partition, work.stream.stream):
         if any(start <= offset < end for start, end in covered):
             report = _report(entry, work.stream.stream)

@@ -1,12 +1,12 @@
 """Timeline of a stream and its table: each event once, in order of time.
 
 Most events are derived from the table: snapshots, the ledger archive, decisions in properties.
-Failures, drills and maintenance results leave no trace there, so `frazil.events` notes them.
+Failures, drills and maintenance results are not in the table; `frazil.events` records them locally.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from frazil.events import Event
 from frazil.iceberg.branches import parse_branch
@@ -15,7 +15,7 @@ from frazil.ledger.offsets import parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.messages import count_noun
 from frazil.observability.status import describe_foreign_snapshot
-from frazil.streams.timestamps import describe_seconds
+from frazil.streams.timestamps import describe_seconds, from_epoch_ms
 
 _COUNTS: Mapping[str, str] = {
     keys.ROWS_WRITTEN: "rows",
@@ -64,7 +64,7 @@ def _describe_snapshot(history: History, entry: LedgerEntry, stream: str) -> Eve
         facts["batch_id"] = summary[keys.BATCH_ID]
     return Event(
         event_id=f"{history.table_uuid}:{entry.snapshot_id}",
-        at=_instant(entry.committed_at_ms),
+        at=from_epoch_ms(entry.committed_at_ms),
         stream=summary.get(keys.STREAM, stream if keys.KIND in summary else ""),
         table=history.table,
         kind=summary.get(keys.KIND) or describe_foreign_snapshot(summary.get("operation", "")),
@@ -98,8 +98,8 @@ def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
 def _measure_phases(entry: LedgerEntry) -> dict[str, int]:
     """Return milliseconds of plan, stage, check (with the wait for it) and publish, where known.
 
-    The staging branch has the beginning of the stage in its name. Replays, backfills and snapshots
-    of older versions have no planning time.
+    The staging branch's name holds the start of the stage. Replays, backfills and snapshots of
+    older versions have no planning time.
     """
     branch = parse_branch(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
     clock = json.loads(entry.summary.get(keys.CLOCK, "{}"))
@@ -135,7 +135,3 @@ def describe_phases(facts: Mapping[str, str | int]) -> str:
     phases = ("plan", "stage", "check", "publish")
     known = [(phase, facts[f"{phase}_ms"]) for phase in phases if f"{phase}_ms" in facts]
     return " ".join(f"{phase} {int(ms) / 1000:.1f}" for phase, ms in known)
-
-
-def _instant(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)

@@ -54,6 +54,7 @@ from frazil.observability.freshness import (
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
 from frazil.schemas.review import read_quarantined
 from frazil.streams.models import Stream
+from frazil.streams.timestamps import from_epoch_ms
 from frazil.workspace import Workspace
 
 _COMMITTED = "read_committed"
@@ -82,7 +83,7 @@ def watch_stream(
 ) -> FreshnessReport:
     """Judge a stream by its own limits at `now`, by default the present.
 
-    `is_paused` says whether the stream's DAG is paused, which only Airflow knows.
+    `is_paused`: the stream's DAG is paused, which only Airflow knows.
     """
     facts = replace(gather_freshness_facts(work), is_paused=is_paused)
     return judge_freshness(facts, work.stream.freshness, now or datetime.now(UTC))
@@ -158,7 +159,7 @@ def read_ledger_clocks(history: History, stream: str, max_records: int) -> Ledge
     newest: datetime | None = None
     oldest: datetime | None = None
     for entry in walk_ancestors(history):
-        oldest = _instant(entry.committed_at_ms)
+        oldest = from_epoch_ms(entry.committed_at_ms)
         if entry.summary.get(keys.STREAM) != stream and keys.state_key(stream) not in entry.summary:
             continue
         kind = entry.summary.get(keys.KIND)
@@ -172,11 +173,11 @@ def read_ledger_clocks(history: History, stream: str, max_records: int) -> Ledge
 
 
 def find_newest_redrive(history: History, stream: str) -> datetime | None:
-    """Return when dead letters were last restored, by the kept snapshots; it affects no clock."""
+    """Return when dead letters were last restored; None if no retained snapshot did."""
     for entry in walk_ancestors(history, beyond_metadata=False):
         own = entry.summary.get(keys.STREAM) == stream
         if own and entry.summary.get(keys.KIND) == keys.REDRIVE:
-            return _instant(entry.committed_at_ms)
+            return from_epoch_ms(entry.committed_at_ms)
     return None
 
 
@@ -192,7 +193,7 @@ def list_unmapped_fields(history: History, stream: str) -> tuple[str, ...]:
 def _planned_at(entry: LedgerEntry) -> datetime:
     """Return when the batch's branch was created; publishing may have taken long after that."""
     branch = parse_branch(entry.summary.get(keys.ATTEMPT, ""), entry.committed_at_ms)
-    return _instant(entry.committed_at_ms - (branch.age_ms if branch else 0))
+    return from_epoch_ms(entry.committed_at_ms - (branch.age_ms if branch else 0))
 
 
 def list_attempts(refs: Mapping[str, object], stream: str, epoch: int) -> tuple[datetime, ...]:
@@ -202,7 +203,7 @@ def list_attempts(refs: Mapping[str, object], stream: str, epoch: int) -> tuple[
     """
     parsed = (parse_branch(name, 0) for name in refs)
     created = (
-        _instant(-branch.age_ms)
+        from_epoch_ms(-branch.age_ms)
         for branch in parsed
         if branch and (branch.stream, branch.epoch, branch.is_beside) == (stream, epoch, False)
     )
@@ -222,7 +223,7 @@ Partitions = tuple[PartitionFacts, ...]
 
 
 def _add_records(work: Workspace, topic: str, partitions: Partitions) -> Partitions:
-    """Add retention and timestamps, fetched only where records wait: an idle topic is cheap."""
+    """Add retention, and timestamps of topics with unread records."""
     retention = parse_retention(work.kafka.fetch_topic_settings(topic))
     found = tuple(replace(partition, retention=retention) for partition in partitions)
     isolation = work.stream.source.isolation
@@ -265,7 +266,7 @@ def _add_held(kafka: KafkaLog, topic: str, given: Partitions) -> Partitions:
 
 
 def parse_retention(settings: Mapping[str, str]) -> Retention:
-    """Parse a topic's retention; -1 means never, and compaction alone deletes by neither."""
+    """Parse a topic's retention; -1 is no limit, and a topic that is only compacted has none."""
     if "delete" not in settings.get("cleanup.policy", "delete"):
         return Retention()
     ms, size = int(settings.get("retention.ms", "-1")), int(settings.get("retention.bytes", "-1"))
@@ -292,7 +293,3 @@ def _find_block(
         return None
     error = explain_block(blocked)
     return Obstacle("blocked", error.facts, error.next_step, error.code)
-
-
-def _instant(timestamp_ms: int) -> datetime:
-    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)

@@ -263,8 +263,8 @@ def _explain_wrong_json_schema(value: Json) -> str | None:
     if not isinstance(value, Mapping):
         return f"{value!r} is not an object"
     for name, text in _list_texts(value):
-        is_elsewhere = name in _REFERENCES and not text.startswith("#")
-        if name in ("$id", "id") or is_elsewhere:
+        is_external = name in _REFERENCES and not text.startswith("#")
+        if name in ("$id", "id") or is_external:
             return f"{name} {text!r} would be loaded: only references that begin with # are allowed"
     return None
 

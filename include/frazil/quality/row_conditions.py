@@ -74,7 +74,7 @@ def parse_row_condition(condition: Json) -> Condition:
 
     Raises:
         ValueError: a text, or an object that Great Expectations would refuse or that `query` could
-            read as code; the text says which part.
+            read as code; the error names the part.
     """
     match condition:
         case {"type": "and" | "or" as word, "conditions": parts} if items := list_items(parts):

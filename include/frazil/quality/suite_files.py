@@ -163,7 +163,7 @@ def _check_condition(expectation: Expectation) -> None:
         raise _Refusal("kwargs.row_condition", str(error), fix) from None
 
 
-Misfit: TypeAlias = tuple[str, str]
+Problem: TypeAlias = tuple[str, str]
 _EXAMPLES: Mapping[str, str] = {
     "number": "a number",
     "date": "a date such as 2013-01-31",
@@ -188,14 +188,14 @@ def check_suite_fits(suite: Suite, columns: Mapping[str, str]) -> None:
     """
     known = {name: read_sql_column(name, text.rstrip("!")) for name, text in columns.items()}
     for expectation in suite.expectations:
-        misfit = _explain_misfit(expectation, known)
-        if misfit is not None:
+        problem = _explain_problem(expectation, known)
+        if problem is not None:
             label = f"expectations[{expectation.index}] ({expectation.type})"
-            facts = f"{suite.source or suite.name}: {label}, {misfit[0]}"
-            raise SuiteError(facts, f"{misfit[1]}, then run `frazil streams`")
+            facts = f"{suite.source or suite.name}: {label}, {problem[0]}"
+            raise SuiteError(facts, f"{problem[1]}, then run `frazil streams`")
 
 
-def _explain_misfit(expectation: Expectation, columns: Mapping[str, SqlColumn]) -> Misfit | None:
+def _explain_problem(expectation: Expectation, columns: Mapping[str, SqlColumn]) -> Problem | None:
     fit = CATALOGUE[expectation.type].fit
     domain = () if fit == "table" else expectation.domain
     condition = name_condition_columns(expectation.kwargs.get("row_condition"))
@@ -206,19 +206,19 @@ def _explain_misfit(expectation: Expectation, columns: Mapping[str, SqlColumn]) 
     if fit == "comparable":
         return _explain_incomparable(chosen)
     for column in chosen:
-        misfit = _explain_column(expectation, fit, column)
-        if misfit is not None:
-            return f"column {column.name!r} ({column.kind}): {misfit[0]}", misfit[1]
+        problem = _explain_column(expectation, fit, column)
+        if problem is not None:
+            return f"column {column.name!r} ({column.kind}): {problem[0]}", problem[1]
     return None
 
 
-def _explain_unknown(name: str, columns: Mapping[str, SqlColumn]) -> Misfit:
+def _explain_unknown(name: str, columns: Mapping[str, SqlColumn]) -> Problem:
     close = difflib.get_close_matches(name, columns, n=1)
     fix = f"write {close[0]!r}" if close else f"use one of {', '.join(columns)}"
     return f"column {name!r}: the stream has no such column", fix
 
 
-_FITS: Mapping[str, tuple[frozenset[str], Misfit]] = {
+_FITS: Mapping[str, tuple[frozenset[str], Problem]] = {
     "text": (
         frozenset({"string"}),
         ("the expectation checks text", "use an expectation for numbers, dates or sets"),
@@ -235,13 +235,13 @@ _FITS: Mapping[str, tuple[frozenset[str], Misfit]] = {
 """Fit → the kinds of column that it accepts, and the facts and fix for others."""
 
 
-def _explain_column(expectation: Expectation, fit: str, column: SqlColumn) -> Misfit | None:
+def _explain_column(expectation: Expectation, fit: str, column: SqlColumn) -> Problem | None:
     kind = _classify(column)
     if kind == "nested" and fit != "nulls":
         return "only null checks fit a nested column", "check a column of the top level"
     if fit in _FITS:
-        kinds, misfit = _FITS[fit]
-        return None if kind in kinds else misfit
+        kinds, problem = _FITS[fit]
+        return None if kind in kinds else problem
     if fit == "bounds":
         return _explain_bounds(expectation, kind)
     return _explain_members(expectation, kind) if fit == "values" else None
@@ -251,7 +251,7 @@ def _classify(column: SqlColumn) -> str:
     return "number" if column.is_number else column.kind
 
 
-def _explain_bounds(expectation: Expectation, kind: str) -> Misfit | None:
+def _explain_bounds(expectation: Expectation, kind: str) -> Problem | None:
     if kind not in _STEPS or (kind == "date" and expectation.type in _WITHOUT_DATES):
         return "the expectation needs numbers, dates or times", "name such a column"
     for name in ("min_value", "max_value"):
@@ -261,7 +261,7 @@ def _explain_bounds(expectation: Expectation, kind: str) -> Misfit | None:
     return None
 
 
-def _explain_members(expectation: Expectation, kind: str) -> Misfit | None:
+def _explain_members(expectation: Expectation, kind: str) -> Problem | None:
     members = list_items(expectation.kwargs["value_set"]) or ()
     kinds = {_kind_of_member(member) for member in members if member is not None}
     wanted = "string" if kind in ("timestamp", "timestamptz") else kind
@@ -279,7 +279,7 @@ def _kind_of_member(member: object) -> str:
     return "string" if isinstance(member, str) else "number"
 
 
-def _explain_incomparable(columns: Sequence[SqlColumn]) -> Misfit | None:
+def _explain_incomparable(columns: Sequence[SqlColumn]) -> Problem | None:
     kinds = sorted({_classify(column) for column in columns})
     if len(kinds) == 1 and kinds[0] in _SCALARS:
         return None

@@ -100,13 +100,13 @@ def decide_gaps(
 ) -> tuple[NextOffsets, dict[str, dict[int, OffsetRange]]]:
     """Return the next offsets after the gaps of all topics, and the lost ranges of each.
 
-    A topic that the ledger does not know yet has a gap only if its first records are gone.
+    A topic that the ledger does not know yet has a gap only if its first records were deleted.
     """
     offsets, lost = dict(state.offsets), {}
     for topic in topics:
-        after, gone = decide_gap(state, topic)
-        if gone or topic.topic in state.offsets:
-            offsets[topic.topic], lost[topic.topic] = after, gone
+        after, gap = decide_gap(state, topic)
+        if gap or topic.topic in state.offsets:
+            offsets[topic.topic], lost[topic.topic] = after, gap
     return offsets, lost
 
 

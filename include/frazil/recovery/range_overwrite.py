@@ -20,10 +20,9 @@ from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.data_files import iterate_coordinates, read_files, split_coordinates
+from frazil.iceberg.data_files import COORDINATE, iterate_coordinates, read_files, split_coordinates
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.iceberg.row_changes import (
-    COORDINATE,
     ChangedFile,
     RetainedRows,
     collect_offsets,
@@ -83,11 +82,11 @@ def open_ledger(work: Workspace) -> tuple[History, RecoveryPoint]:
     name = work.stream.stream
     table, history = load_with_history(work.store, work.stream.table.name)
     point = require_recovery_point(history, name)
-    misfits = list_schema_differences(table.schema(), work.stream.parsed_columns)
-    if misfits:
+    differences = list_schema_differences(table.schema(), work.stream.parsed_columns)
+    if differences:
         raise IncompatibleTableError(
             f"stream {name}: table {work.stream.table.name} does not fit the stream file: "
-            f"{'; '.join(misfits)}",
+            f"{'; '.join(differences)}",
             "change value.columns in the stream file",
         )
     return history, point
@@ -96,7 +95,7 @@ def open_ledger(work: Workspace) -> tuple[History, RecoveryPoint]:
 def plan_ranges(
     work: Workspace, history: History, point: RecoveryPoint, ranges: Ranges, run_id: str
 ) -> BatchPlan:
-    """Return the plan of given ranges; `run_id` tells apart plans of the same ranges."""
+    """Return the plan of given ranges; `run_id` makes plans of the same ranges distinct."""
     table, rules = work.store.load(work.stream.table.name), read_rules_fingerprint(work)
     state, latest = point.state, find_latest_schema_ids(work)
     return BatchPlan(

@@ -91,7 +91,7 @@ class Portion:
     redriven: Redriven | None = None
 
 
-def redrive_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveReport:
+def redrive_dead_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveReport:
     """Restore chosen dead letters as rows, or count in a dry run which would be restored.
 
     Raises:

@@ -97,9 +97,9 @@ def find_lost_backfills(work: Workspace, rollback: Rollback) -> dict[str, list[R
         for topic in sorted({topic for ranges in windows for topic in ranges}):
             facts, is_compacted = own.kafka.fetch_topic(topic, ISOLATION), _is_compacted(own, topic)
             for wanted in (ranges[topic] for ranges in windows if topic in ranges):
-                gone = dict(wanted) if is_compacted else list_lost_ranges(state, facts, wanted)
-                if gone:
-                    lost.setdefault(stream, []).append({topic: gone})
+                missing = dict(wanted) if is_compacted else list_lost_ranges(state, facts, wanted)
+                if missing:
+                    lost.setdefault(stream, []).append({topic: missing})
     return lost
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from frazil.errors import NothingToDecideError, TargetError
 from frazil.ledger import keys
@@ -31,7 +30,7 @@ from frazil.ledger.state import StreamState, parse_state
 from frazil.messages import count_noun
 from frazil.recovery.backfill_rules import list_backfilled
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
-from frazil.streams.timestamps import read_instant
+from frazil.streams.timestamps import from_epoch_ms, read_instant
 
 
 @dataclass(frozen=True)
@@ -226,7 +225,7 @@ def describe_rollback(
         count_rows(rollback.removed[0]),
     )
     removed = None if now is None or rows is None else now - rows
-    at = datetime.fromtimestamp(target.committed_at_ms / 1000, tz=UTC).isoformat(timespec="seconds")
+    at = from_epoch_ms(target.committed_at_ms).isoformat(timespec="seconds")
     lines = [
         f"main goes back to snapshot {target.snapshot_id}: readers see the table as of {at}",
         f"rows: {_format(now)} now, {_format(rows)} after the rollback",

@@ -86,8 +86,8 @@ def has_begun(properties: Mapping[str, str], stream: str) -> bool:
 def file_properties(stream: Stream) -> dict[str, str]:
     """Return the file's columns and partitions as table properties.
 
-    They tell a column that was dropped from the file from one that another writer added, and an
-    edited `partition_by` from partitions that were changed in the table.
+    They distinguish a column dropped from the file from one that another writer added, and an edited
+    `partition_by` from partitions that were changed in the table.
     """
     names = [column.name for column in stream.parsed_columns]
     partitions = [field.text for field in stream.partition_fields]
@@ -100,7 +100,7 @@ def file_properties(stream: Stream) -> dict[str, str]:
 def _explain_no_quarantine(stream: Stream, changes: Sequence[SchemaChange]) -> str:
     """Explain why records of a stream, as its file declares it, cannot be quarantined; or "".
 
-    Only the schema id in front of each value tells which records require a change.
+    Only the schema id in front of each value identifies the records that require a change.
     """
     convert, tolerance = stream.value.convert, stream.errors.tolerance
     reasons = {

@@ -40,7 +40,7 @@ ResultMessage = TypeVar("ResultMessage", bound=Message)
 
 @dataclass(frozen=True)
 class JobExit:
-    """How a job's process ended: exit code (negative for a signal), output, CPU time in ms."""
+    """Exit code of a job's process (negative for a signal), its output, and its CPU time in ms."""
 
     code: int
     output: str

@@ -62,7 +62,7 @@ class ForkedScript:
         environment: Mapping[str, str],
         outputs: tuple[int, int],
     ) -> None:
-        """Ask the server to run `python script argument…`; `outputs` are open file descriptors.
+        """Request a run of `python script argument…`; `outputs` are open file descriptors.
 
         Raises:
             PermissionError: the socket or the server is of another user; nothing was sent, because
@@ -199,7 +199,7 @@ def supervise_script(connection: socket.socket) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its parent ends, even if that is killed."""
+    """Make the kernel end this process when its parent ends, even if the parent is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # the parent ended before the call took effect
         os._exit(1)

@@ -65,11 +65,11 @@ def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilErr
         return None
     detail: str = content["text"]
     facts = f"Spark job {job}: {content['error']}: {_describe(content['error'], detail)}"
-    return _name_error(facts, detail, stream)
+    return _choose_error(facts, detail, stream)
 
 
-def _name_error(facts: str, detail: str, stream: str | None) -> FrazilError:
-    """Choose the error class by messages of Spark, Kafka and the file systems."""
+def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
+    """Return the error whose class is known by messages of Spark, Kafka and the file systems."""
     if any(sign in detail for sign in _KAFKA_GONE_SIGNS):
         command = f"frazil plan {stream}" if stream else "frazil status"
         return RetentionGapError(

@@ -1,6 +1,6 @@
 """Instants and durations as users write and read them."""
 
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 
 from frazil.errors import ConfigurationError
 
@@ -34,6 +34,11 @@ def parse_instant(written: object) -> str:
 def to_epoch_ms(instant: str) -> int:
     """Return a parsed instant in ms since 1970."""
     return int(datetime.fromisoformat(instant).timestamp() * 1000)
+
+
+def from_epoch_ms(milliseconds: int) -> datetime:
+    """Return an instant in UTC from ms since 1970."""
+    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 
 def read_instant(text: str, option: str) -> int:

@@ -1,4 +1,4 @@
-"""What both pages use: the Jinja templates, and the time limit of their reads."""
+"""Helpers of both pages: the Jinja templates, and the time limit of their reads."""
 
 from datetime import datetime
 from pathlib import Path

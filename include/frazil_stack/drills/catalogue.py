@@ -65,7 +65,7 @@ class DrillReport(Report):
 class Drill:
     """One failure; `run` causes it, recovers, and returns the seconds of the recovery.
 
-    `broker` tells whether it needs a second broker: beside the stream's cluster, or in its place.
+    `broker` is the second broker that it needs: none, beside the stream's cluster, or in its place.
     """
 
     injected: str

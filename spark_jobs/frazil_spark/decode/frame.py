@@ -21,7 +21,7 @@ GOOD = "_frazil_good"
 
 @dataclass(frozen=True)
 class Decoded:
-    """Decoded records beside `_kafka`, the raw value and the flag that says which are good."""
+    """Decoded records beside `_kafka`, the raw value and a flag of good records."""
 
     frame: DataFrame
     columns: tuple[Column, ...]
@@ -34,13 +34,13 @@ class Decoded:
     """The parts of a record that registered schemas decoded."""
     unmapped_fields: str = ""
     """SQL of a record's unmapped fields as an array; empty for formats without field names."""
-    elsewhere: str = "false"
+    routed_elsewhere: str = "false"
     """Condition of the records that other streams of the same route store."""
 
     @property
     def bad(self) -> str:
         """Return the condition of this stream's records that do not decode or fit."""
-        return f"NOT {GOOD} AND NOT {self.elsewhere}"
+        return f"NOT {GOOD} AND NOT {self.routed_elsewhere}"
 
     def select_values(self, rows: DataFrame) -> DataFrame:
         """Select the table's columns from rows of the frame."""

@@ -18,7 +18,7 @@ from frazil_spark.decode.sources import kafka_struct
 from frazil_spark.decode.wire_format import WireFrame, add_decoded
 
 _WHOLE = "_frazil_whole"
-_MISFIT = "_frazil_misfit"
+_MISMATCH = "_frazil_mismatch"
 
 
 def decode_registered(
@@ -36,12 +36,12 @@ def decode_registered(
         kafka_struct(F.col(frame.id_column)).alias(KAFKA),
         F.col(frame.part).alias(VALUE),
         F.expr(frame.any_whole_sql()).alias(_WHOLE),
-        F.expr(frame.misfit_sql()).alias(_MISFIT),
+        F.expr(frame.mismatch_sql()).alias(_MISMATCH),
         *[F.col(name) for name in _kept_columns(frame)],
         *carried,
     )
     missing = [missing_condition(c, value_path(c)) for c in columns]
-    flat = flat.withColumn(INVALID, F.expr(f"NOT {_WHOLE} OR {_MISFIT}"))
+    flat = flat.withColumn(INVALID, F.expr(f"NOT {_WHOLE} OR {_MISMATCH}"))
     return Decoded(
         frame=flat.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({join_any(missing)})")),
         columns=columns,
@@ -63,7 +63,7 @@ def _write_reason(frame: WireFrame) -> str:
     return (
         f"CASE WHEN {VALUE} IS NULL THEN 'null_value' {empty}{frame.header_reason_sql()}"
         f"WHEN NOT {_WHOLE} THEN {frame.malformed_sql()} "
-        f"WHEN {_MISFIT} THEN 'type_mismatch' ELSE 'required_missing' END"
+        f"WHEN {_MISMATCH} THEN 'type_mismatch' ELSE 'required_missing' END"
     )
 
 
@@ -74,6 +74,6 @@ def _write_detail(
     schema = f"concat('schema ', {frame.id_column})"
     return frame.header_detail_sql(
         f"CASE WHEN NOT {_WHOLE} THEN concat('no whole record of ', {schema}) "
-        f"WHEN {_MISFIT} THEN concat({schema}, ': ', {frame.misfit_detail_sql()}) "
+        f"WHEN {_MISMATCH} THEN concat({schema}, ': ', {frame.mismatch_detail_sql()}) "
         f"ELSE {name_missing(columns, missing)} END"
     )

@@ -9,7 +9,7 @@ from frazil.schemas.column_decoding import value_path
 from frazil.streams.routes import Route
 from frazil_spark.decode.frame import GOOD, Decoded
 
-ELSEWHERE = "_frazil_elsewhere"
+ROUTED_ELSEWHERE = "_frazil_routed_elsewhere"
 
 
 def keep_own(decoded: Decoded, route: Route | None) -> Decoded:
@@ -26,12 +26,12 @@ def keep_own(decoded: Decoded, route: Route | None) -> Decoded:
         elsewhere = f"NOT ({decoded.invalid}) AND {elsewhere}"
     else:
         mine = f"NOT ({decoded.invalid}) AND coalesce({path} = {write_text(route.takes)}, false)"
-        elsewhere, good = f"NOT ({mine})", f"{GOOD} AND NOT {ELSEWHERE}"
-    marked = decoded.frame.withColumn(ELSEWHERE, F.expr(elsewhere))
+        elsewhere, good = f"NOT ({mine})", f"{GOOD} AND NOT {ROUTED_ELSEWHERE}"
+    marked = decoded.frame.withColumn(ROUTED_ELSEWHERE, F.expr(elsewhere))
     return replace(
         decoded,
         frame=marked.withColumn(GOOD, F.expr(good)),
-        elsewhere=ELSEWHERE,
+        routed_elsewhere=ROUTED_ELSEWHERE,
         reason=_explain(decoded, route, "'unknown_route'", decoded.reason),
         detail=_explain(decoded, route, f"'no table for this {route.field}'", decoded.detail),
     )

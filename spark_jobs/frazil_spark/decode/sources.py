@@ -76,9 +76,9 @@ def kafka_struct(schema_id: Column | None = None) -> Column:
     )
 
 
-LETTER_KEY = ("attempt", "topic", "partition", "offset")
+DEAD_LETTER_KEY = ("attempt", "topic", "partition", "offset")
 """Columns that identify a dead letter."""
-LETTERS_PER_TASK = 25_000
+DEAD_LETTERS_PER_TASK = 25_000
 """Dead letters that one task decodes."""
 _RUNS = pa.schema(
     [
@@ -94,7 +94,7 @@ _RUNS = pa.schema(
 
 def read_dead_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame:
     """Read the request's dead letters, with the columns of Spark's Kafka source."""
-    letters = spark.table(f"{request.catalog}.{request.dead_letters_table}").select(
+    dead_letters = spark.table(f"{request.catalog}.{request.dead_letters_table}").select(
         "attempt",
         "value",
         F.col("_kafka.key").alias("key"),
@@ -107,13 +107,14 @@ def read_dead_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame
     )
     wanted = select_record_keys(spark, {"": request.letters}).drop("mark")
     # Small files are read together: without this, one core would decode all of them.
-    tasks = -(-count_records(request.letters) // LETTERS_PER_TASK)
-    return letters.join(F.broadcast(wanted), list(LETTER_KEY), "left_semi").repartition(tasks)
+    tasks = -(-count_records(request.letters) // DEAD_LETTERS_PER_TASK)
+    selected = dead_letters.join(F.broadcast(wanted), list(DEAD_LETTER_KEY), "left_semi")
+    return selected.repartition(tasks)
 
 
-def count_records(letters: Mapping[str, Runs]) -> int:
+def count_records(dead_letters: Mapping[str, Runs]) -> int:
     """Return the number of records in runs of offsets."""
-    return sum(end - start for _, _, _, _, start, end in _list_runs({"": letters}))
+    return sum(end - start for _, _, _, _, start, end in _list_runs({"": dead_letters}))
 
 
 def select_record_keys(spark: SparkSession, marks: Mapping[str, Mapping[str, Runs]]) -> DataFrame:

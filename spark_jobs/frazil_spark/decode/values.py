@@ -136,16 +136,16 @@ def _decode_json(
     records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], options: DecodeOptions
 ) -> Decoded:
     missing = [missing_condition(c, value_path(c)) for c in columns]
-    misfits = [mismatch_condition(c.type, decoded_path(c), value_path(c)) for c in columns]
+    mismatches = [mismatch_condition(c.type, decoded_path(c), value_path(c)) for c in columns]
     wire = None if options.wire is None else WireFrame(options.part, options.wire)
     payload = PAYLOAD if wire else VALUE
     kept = [wire.id_column, PAYLOAD] if wire else []
     frame = _parse_records(records, columns, [*carried, *kept], options)
     frame = frame.withColumn(
-        INVALID, F.expr(f"NOT {VALID_UTF8} OR NOT {WHOLE} OR {join_any(misfits)}")
+        INVALID, F.expr(f"NOT {VALID_UTF8} OR NOT {WHOLE} OR {join_any(mismatches)}")
     )
     header = wire.header_reason_sql() if wire else ""
-    detail = _json_detail(columns, missing, misfits)
+    detail = _json_detail(columns, missing, mismatches)
     fields = columns if options.is_flat else _fields_of(columns[0])
     return Decoded(
         frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({join_any(missing)})")),
@@ -235,14 +235,14 @@ def _fields_of(column: Column) -> tuple[Column, ...]:
 
 
 def _json_detail(
-    columns: tuple[Column, ...], missing: list[str | None], misfits: list[str | None]
+    columns: tuple[Column, ...], missing: list[str | None], mismatches: list[str | None]
 ) -> str:
     """Write the detail that names the columns at fault, never their values."""
     parts = [
-        f"CASE WHEN {misfit or 'false'} THEN '{column.name} has a wrong form' "
+        f"CASE WHEN {mismatch or 'false'} THEN '{column.name} has a wrong form' "
         f"WHEN {required or 'false'} THEN '{column.name} is required' END"
-        for column, required, misfit in zip(columns, missing, misfits, strict=True)
-        if required or misfit
+        for column, required, mismatch in zip(columns, missing, mismatches, strict=True)
+        if required or mismatch
     ]
     named = f"concat_ws(', ', {', '.join(parts)})" if parts else "''"
     return (

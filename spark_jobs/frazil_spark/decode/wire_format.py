@@ -113,7 +113,7 @@ class WireFrame:
         )
         return f"CASE {cases} END" if cases else f"CAST(NULL AS {ddl})"
 
-    def misfit_sql(self) -> str:
+    def mismatch_sql(self) -> str:
         """Write the SQL that is true where a decoded value has no exact form in its column."""
         cases = "".join(
             f"WHEN {self.whole_sql(schema)} THEN {_join(list(schema.mismatches.values()))} "
@@ -122,10 +122,10 @@ class WireFrame:
         )
         return f"(CASE {cases} ELSE false END)" if cases else "false"
 
-    def misfit_detail_sql(self) -> str:
+    def mismatch_detail_sql(self) -> str:
         """Write the SQL that names the columns at fault."""
         cases = "".join(
-            f"WHEN {self.whole_sql(schema)} THEN concat_ws(', ', {_name_misfits(schema)}) "
+            f"WHEN {self.whole_sql(schema)} THEN concat_ws(', ', {_name_mismatches(schema)}) "
             for schema in self.usable
             if schema.mismatches
         )
@@ -239,7 +239,7 @@ def _join_set(value: str) -> str:
     return f"array_join(CAST({ids} AS ARRAY<STRING>), ',')"
 
 
-def _name_misfits(schema: SchemaDecode) -> str:
+def _name_mismatches(schema: SchemaDecode) -> str:
     return ", ".join(
         f"CASE WHEN coalesce({condition}, false) THEN '{name} has a wrong form' END"
         for name, condition in schema.mismatches.items()
