@@ -32,6 +32,7 @@ BEGINNING = "the beginning"
 """The position of a stream without a batch."""
 
 log = logging.getLogger(__name__)
+_last_positions: dict[str, tuple[str, int]] = {}
 
 
 class WaitForRecords(BaseOperator):
@@ -94,9 +95,6 @@ class RecordWatch:
 
     has_records: Callable[[], bool]
     position: str | None = None
-
-
-_last_positions: dict[str, tuple[str, int]] = {}
 
 
 def count_failed_runs(stream: str, position: str | None) -> int:

@@ -43,6 +43,7 @@ ADD_AUTHOR = "Dry run: nothing was changed. To apply, add --by, --reason and --n
 
 console = Console(highlight=False, soft_wrap=True)
 progress_console = Console(stderr=True, highlight=False, soft_wrap=True)
+Result = TypeVar("Result")
 
 
 @cache
@@ -123,9 +124,6 @@ def format_ranges(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
         for topic, by_partition in ranges.items()
         for partition, (start, end) in by_partition.items()
     )
-
-
-Result = TypeVar("Result")
 
 
 def open_streams(stream: str | None) -> "tuple[list[Workspace], list[FrazilError]]":

@@ -9,6 +9,14 @@ from frazil_stack.settings import CATALOG_NAME, StackSettings
 
 _NO_PORT = "1"
 _PARALLELISM = "12"
+API_SERVER_SETTINGS = dict.fromkeys(
+    (
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC",
+    ),
+    "frazil_stack.airflow_local.API_DATABASE_ARGUMENTS",
+)
+"""Settings of the API server that differ from those of Airflow's other processes."""
 
 
 def airflow_environment(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:
@@ -74,16 +82,6 @@ def connection_environment(settings: StackSettings, ports: Ports) -> dict[str, s
     return {
         f"AIRFLOW_CONN_{name}_DEFAULT": json.dumps(content) for name, content in connections.items()
     }
-
-
-API_SERVER_SETTINGS = dict.fromkeys(
-    (
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC",
-    ),
-    "frazil_stack.airflow_local.API_DATABASE_ARGUMENTS",
-)
-"""Settings of the API server that differ from those of Airflow's other processes."""
 
 
 def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str, str]:

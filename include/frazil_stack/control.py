@@ -51,6 +51,12 @@ from frazil_stack.supervisor import (
 )
 
 _NOTICEABLE_SECONDS = 0.5
+# Longer than supervisor's own `stopwaitsecs`, after which it kills the service's process group.
+_STOP_TIMEOUT_SECONDS = LONGEST_STOP_SECONDS + 20.0
+_SHUTDOWN_SECONDS = 5.0
+_TERMINATE_SECONDS = 10.0
+_KILL_SECONDS = 10.0
+_POLL_SECONDS = 0.1
 
 
 def start_stack(settings: StackSettings, parts: Sequence[PartName], report: ReportProgress) -> bool:
@@ -198,14 +204,6 @@ def _undone_on_failure(
         else:
             stop_everything(settings, report)
         raise
-
-
-# Longer than supervisor's own `stopwaitsecs`, after which it kills the service's process group.
-_STOP_TIMEOUT_SECONDS = LONGEST_STOP_SECONDS + 20.0
-_SHUTDOWN_SECONDS = 5.0
-_TERMINATE_SECONDS = 10.0
-_KILL_SECONDS = 10.0
-_POLL_SECONDS = 0.1
 
 
 def stop_stack(settings: StackSettings, report: ReportProgress) -> int:

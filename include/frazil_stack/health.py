@@ -16,6 +16,13 @@ from frazil_stack.settings import PartName
 from frazil_stack.supervisor import DEAD_STATES, ServiceInfo, Supervisor
 
 _TIMEOUT_SECONDS = 3.0
+_READY_WITHIN_SECONDS: Mapping[PartName, float] = {
+    "kafka": 120,
+    "registry": 120,
+    "spark": 180,
+    "airflow": 360,
+}
+_POLL_SECONDS = 0.2
 
 
 def probe_kafka(ports: Ports) -> str | None:
@@ -94,15 +101,6 @@ def judge_airflow_health(
         if beat is None or datetime.fromisoformat(beat).timestamp() < started:
             return f"its {component} has sent no heartbeat since it started"
     return None
-
-
-_READY_WITHIN_SECONDS: Mapping[PartName, float] = {
-    "kafka": 120,
-    "registry": 120,
-    "spark": 180,
-    "airflow": 360,
-}
-_POLL_SECONDS = 0.2
 
 
 def wait_for_part(part: PartName, ports: Ports, supervisor: Supervisor) -> None:

@@ -20,6 +20,9 @@ CONFIGURATIONS = ("spark", "kafka")
 
 _STAMP = "fetched.json"
 _TIMEOUT_SECONDS = 1800
+REGISTRY_VERSION = "3.0.9"
+_ARCHIVE = "apicurio-registry-app"
+_PROGRAM = f"{_ARCHIVE}-{REGISTRY_VERSION}-runner.jar"
 
 
 def has_jars(settings: StackSettings) -> bool:
@@ -176,14 +179,9 @@ def _find_problem(log: Path) -> str:
     return problems[0] if problems else "no reason given"
 
 
-VERSION = "3.0.9"
-_ARCHIVE = "apicurio-registry-app"
-_PROGRAM = f"{_ARCHIVE}-{VERSION}-runner.jar"
-
-
 def registry_program(settings: StackSettings) -> Path:
     """Return the registry's jar; its libraries are in the same folder."""
-    return settings.jars / f"registry-{VERSION}" / _PROGRAM
+    return settings.jars / f"registry-{REGISTRY_VERSION}" / _PROGRAM
 
 
 def has_registry(settings: StackSettings) -> bool:

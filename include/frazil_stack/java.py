@@ -27,6 +27,7 @@ _INSTALL = (
     "install Java 17 (Debian, Ubuntu: `apt install openjdk-17-jre-headless`;"
     " macOS: `brew install openjdk@17`), or set JAVA_HOME to an installed one"
 )
+_EMPTY = b"\0\0\0\0"
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,6 @@ def parse_version(text: str) -> Java | None:
     if len(properties) != len(("java.home", "java.version")):
         return None
     return Java(Path(properties["java.home"]), properties["java.version"])
-
-
-_EMPTY = b"\0\0\0\0"
 
 
 def archive_option(settings: StackSettings, java: Java, jars: Iterable[Path]) -> str:

@@ -15,6 +15,16 @@ from frazil.errors import StackError
 # Below the range from which Linux and macOS hand out ports to outgoing connections.
 _RANDOM_PORTS = range(20_000, 32_000)
 _MAX_TRIES = 200
+PORT_VARIABLES: Mapping[str, str] = {
+    "kafka": "FRAZIL_KAFKA_PORT",
+    "kafka_controller": "FRAZIL_KAFKA_CONTROLLER_PORT",
+    "spark_connect": "FRAZIL_SPARK_PORT",
+    "airflow": "FRAZIL_AIRFLOW_PORT",
+    "registry": "FRAZIL_REGISTRY_PORT",
+}
+LOOPBACK = "127.0.0.1"
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""An opener of URLs that uses no proxy: a proxy cannot reach 127.0.0.1."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +36,6 @@ class Ports:
     spark_connect: int = 15002
     airflow: int = 18080
     registry: int = 18081
-
-
-PORT_VARIABLES: Mapping[str, str] = {
-    "kafka": "FRAZIL_KAFKA_PORT",
-    "kafka_controller": "FRAZIL_KAFKA_CONTROLLER_PORT",
-    "spark_connect": "FRAZIL_SPARK_PORT",
-    "airflow": "FRAZIL_AIRFLOW_PORT",
-    "registry": "FRAZIL_REGISTRY_PORT",
-}
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,3 @@ def load_ports(path: Path) -> Ports | None:
 def save_ports(path: Path, ports: Ports) -> None:
     """Store the ports for the next `up`."""
     path.write_text(json.dumps(asdict(ports), indent=2) + "\n")
-
-
-LOOPBACK = "127.0.0.1"
-
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""An opener of URLs that uses no proxy: a proxy cannot reach 127.0.0.1."""

@@ -30,31 +30,6 @@ _EXCLUDED_PREFIXES = (
     "PYTHONHOME",
     FAILPOINT_VARIABLE,
 )
-
-
-@dataclass(frozen=True)
-class Service:
-    """One supervised program."""
-
-    name: str
-    part: PartName
-    priority: int
-    directory: Path
-    command: tuple[str, ...]
-    environment: Mapping[str, str] = field(repr=False)
-    stop_seconds: int
-
-
-@dataclass(frozen=True)
-class StackPlan:
-    """The inputs of rendering."""
-
-    settings: StackSettings
-    ports: Ports
-    java: Java
-    keys: AirflowKeys
-
-
 SERVICE_PARTS: Mapping[str, PartName] = {
     "kafka": "kafka",
     "registry": "registry",
@@ -66,7 +41,6 @@ SERVICE_PARTS: Mapping[str, PartName] = {
     "airflow_triggerer": "airflow",
 }
 """Every service and its part, in the order of starting."""
-
 _PORTS: Mapping[str, frozenset[str]] = {
     "kafka": frozenset({"kafka", "kafka_controller"}),
     "registry": frozenset({"registry"}),
@@ -94,16 +68,37 @@ CLIENT_LIBRARIES = (
     "yaml",
 )
 """Modules that every Spark job imports at its start."""
-
 # Else setproctitle overwrites /proc/<pid>/environ, by which `down` finds the processes; no threads.
 _CLIENTS_ENVIRONMENT = {"SPT_NOENV": "1", "OPENBLAS_NUM_THREADS": "1"}
-
 _DEFAULT_STOP_SECONDS = 20
 # The scheduler would wait for its running tasks without a limit. Killing a task is safe: nothing
 # of a batch is visible before its one commit, and the next `up` runs the task again.
 # The first Spark server of a home writes its class archive when it ends (`frazil_stack.java`).
 _STOP_SECONDS: Mapping[str, int] = {"airflow_scheduler": 8, "spark_connect": 60}
 LONGEST_STOP_SECONDS = max(_DEFAULT_STOP_SECONDS, *_STOP_SECONDS.values())
+
+
+@dataclass(frozen=True)
+class Service:
+    """One supervised program."""
+
+    name: str
+    part: PartName
+    priority: int
+    directory: Path
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    stop_seconds: int
+
+
+@dataclass(frozen=True)
+class StackPlan:
+    """The inputs of rendering."""
+
+    settings: StackSettings
+    ports: Ports
+    java: Java
+    keys: AirflowKeys
 
 
 def ports_of(service: str) -> frozenset[str]:

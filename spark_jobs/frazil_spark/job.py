@@ -27,6 +27,9 @@ RequestMessage = TypeVar("RequestMessage", bound=Message)
 RETRIES = 4
 SESSION_SECONDS = 1800
 MAX_BACKOFF_MS = 2000
+DEFAULT_WAIT_SECONDS = 300
+NO_EXECUTORS = "no executor works for this job"
+_POLL_SECONDS = 1.0
 
 
 def run_job(
@@ -126,11 +129,6 @@ def _interrupt_on_sigterm(session: SparkSession) -> None:
         sys.exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, interrupt)
-
-
-DEFAULT_WAIT_SECONDS = 300
-NO_EXECUTORS = "no executor works for this job"
-_POLL_SECONDS = 1.0
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from frazil.errors import CatalogUnavailableError
 from frazil.iceberg import commits
-from frazil.iceberg.catalog import TableStore, translated_errors
+from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.table_view import TableView, iterate_views
 
@@ -84,21 +84,24 @@ def create_branch_on(view: TableView, branch: str) -> TableView:
 
 
 def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None:
-    """Drop the branch of an abandoned attempt if it exists.
+    """Drop the branch of an abandoned attempt, once; a branch that has moved stays.
 
     Raises:
-        CatalogUnavailableError: the catalog did not answer; maintenance drops the branch later.
+        CatalogUnavailableError: the branch stays; maintenance removes it later.
     """
     table = store.find(table_name)
     ref = table.metadata.refs.get(branch) if table else None
-    if table is not None and ref is not None:
-        with translated_errors(f"dropping branch {branch} of {table_name}"):
-            commits.commit(
-                store.catalog,
-                table,
-                commits.require_head(table, branch, ref.snapshot_id),
-                commits.drop_branch(branch),
-            )
+    if table is None or ref is None:
+        return
+    head = commits.require_head(table, branch, ref.snapshot_id)
+    try:
+        commits.commit(store.catalog, table, head, commits.drop_branch(branch))
+    except Exception as error:
+        if not commits.is_definite_conflict(error):
+            raise CatalogUnavailableError(
+                f"dropping branch {branch} of {table_name}: {error}",
+                "no data is affected: maintenance removes the branch later",
+            ) from error
 
 
 def _try_create(view: TableView, branch: str) -> TableView:

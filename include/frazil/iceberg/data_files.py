@@ -19,6 +19,9 @@ from frazil.iceberg.commits import read_added_files
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Coordinates, Offsets, Partition
 
+_KAFKA_FIELDS = ("topic", "partition", "offset")
+COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _KAFKA_FIELDS)
+
 
 class NeedsColumns(Protocol):
     """Anything that lists the columns that it needs, such as an expectation."""
@@ -26,10 +29,6 @@ class NeedsColumns(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Return the names of the columns."""
-
-
-_KAFKA_FIELDS = ("topic", "partition", "offset")
-COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _KAFKA_FIELDS)
 
 
 def read_staged_frame(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from frazil.errors import CatalogUnavailableError, OffsetsWentBackError, SupersededError
 from frazil.failpoints import reach_failpoint
+from frazil.iceberg.branches import drop_staging_branch
 from frazil.iceberg.ledger_archive import archive_new_entries
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.batch_schemas import find_latest_schema_ids
@@ -27,7 +28,6 @@ from frazil.ingest.dead_letters import publish_dead_letters
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
 from frazil.ingest.publishing import (
-    drop_superseded_stage,
     find_published,
     publish_batch,
     require_complete_stage,
@@ -175,7 +175,7 @@ def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Ve
     try:
         landed = _publish_once(work, plan, staged, verdict)
     except SupersededError:
-        drop_superseded_stage(work.store, plan.table, staged)
+        drop_staging_branch(work.store, plan.table, staged.attempt)
         raise
     history = TableView(work.store, plan.table).history
     _require_on_main(history, plan, landed)

@@ -13,7 +13,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil.errors import (
-    CatalogUnavailableError,
     NothingToDecideError,
     StageLostError,
     StageStaleError,
@@ -274,31 +273,6 @@ def publish_marker(store: TableStore, table: Table, marker: Marker) -> int:
     ]
     commit_once(store, table, {commits.MAIN: marker.base_head}, updates)
     return new_id
-
-
-def drop_superseded_stage(store: TableStore, table_name: str, staged: Staged) -> None:
-    """Drop the staging branch of a superseded attempt, if it is still there.
-
-    Raises:
-        CatalogUnavailableError: the branch stays; maintenance removes it later.
-    """
-    table = store.find(table_name)
-    branch = table.metadata.refs.get(staged.attempt) if table else None
-    if table is None or branch is None:
-        return
-    try:
-        commits.commit(
-            store.catalog,
-            table,
-            commits.require_head(table, staged.attempt, branch.snapshot_id),
-            commits.drop_branch(staged.attempt),
-        )
-    except Exception as error:
-        if not commits.is_definite_conflict(error):
-            raise CatalogUnavailableError(
-                f"dropping branch {staged.attempt} of {table_name}: {error}",
-                "no data is affected: maintenance removes the branch later",
-            ) from error
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.state import StreamState, parse_state
 
 _FIRST_KINDS = frozenset({keys.BOOTSTRAP, keys.ADOPT, keys.REWIND})
+UNCLAIMED = -1
+"""The index that stands for no step."""
 
 
 @dataclass(frozen=True)
@@ -237,10 +239,6 @@ def list_topics(history: History) -> frozenset[str]:
         if key.startswith(keys.STATE_PREFIX)
         for topic in parse_state(text).offsets
     )
-
-
-UNCLAIMED = -1
-"""The index that stands for no step."""
 
 
 def find_owners(offsets: Offsets, spans: Iterable[Span]) -> Offsets:

@@ -83,6 +83,9 @@ DEAD_LETTER_REASONS = (
     "unknown_route",
 )
 """All reasons of dead letters; a test compares them with the code that writes them."""
+PLAIN_LIMIT_BYTES = 4096
+"""Longer values are compressed (C15); shorter ones stay readable in any tool."""
+_COMPRESSED = "z:"
 
 
 def state_key(stream: str) -> str:
@@ -128,12 +131,6 @@ def schema_answer_key(stream: str) -> str:
 def schema_question_key(stream: str) -> str:
     """Return the table property that lists the registered schemas that wait for a review."""
     return f"frazil.schema-question.{stream}"
-
-
-PLAIN_LIMIT_BYTES = 4096
-"""Longer values are compressed (C15); shorter ones stay readable in any tool."""
-
-_COMPRESSED = "z:"
 
 
 def pack(text: str) -> str:

@@ -8,6 +8,13 @@ from dataclasses import dataclass
 from frazil.errors import ConfigurationError
 from frazil.ledger.keys import unpack
 
+Runs = dict[str, dict[int, list[tuple[int, int]]]]
+"""topic → partition → ascending half-open runs of exact offsets; the form used in messages."""
+NextOffsets = Mapping[str, tuple[int, ...]]
+"""topic → the next offset to read of partition 0, 1, 2 …"""
+RANGE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}$"
+OFFSET_LOCATION_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class OffsetRange:
@@ -34,15 +41,6 @@ class OffsetRange:
 
 Ranges = Mapping[str, Mapping[int, OffsetRange]]
 """topic → partition → range; partitions without new offsets are left out."""
-
-Runs = dict[str, dict[int, list[tuple[int, int]]]]
-"""topic → partition → ascending half-open runs of exact offsets; the form used in messages."""
-
-NextOffsets = Mapping[str, tuple[int, ...]]
-"""topic → the next offset to read of partition 0, 1, 2 …"""
-
-RANGE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}$"
-OFFSET_LOCATION_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
 
 
 def encode_ranges(ranges: Ranges) -> str:

@@ -7,6 +7,8 @@ from pydantic import Field, computed_field
 
 from frazil.messages import Message, Report, count_noun
 
+_UNIT = 1000
+
 
 class TableRequest(Message):
     """A maintenance action on one table, for Spark."""
@@ -74,9 +76,6 @@ class Erased(Message):
     letters: int
     snapshot_ids: tuple[int, ...]
     text: str
-
-
-_UNIT = 1000
 
 
 class TableReport(Report):

@@ -51,6 +51,8 @@ from frazil.workspace import Workspace
 
 MAX_RUNS = 100_000
 """Runs of offsets that one snapshot may list: at most about 1 MiB of summary."""
+FindDeadLetters = Callable[[History, Coordinates], DeadLetterCoordinates]
+"""Return the dead letters to delete together with the rows at these coordinates."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,6 @@ class RowsToDelete:
     condition: BooleanExpression
     columns: tuple[str, ...]
     flag: Callable[[pa.Table], Flags]
-
-
-FindDeadLetters = Callable[[History, Coordinates], DeadLetterCoordinates]
-"""Return the dead letters to delete together with the rows at these coordinates."""
 
 
 def delete_rows(

@@ -68,6 +68,7 @@ _CAUSES: tuple[tuple[type[FrazilError], Cause], ...] = (
     (SourceError, "source_error"),
     (SchemaChangeError, "review"),
 )
+Partitions = tuple[PartitionFacts, ...]
 
 
 @dataclass(frozen=True)
@@ -217,9 +218,6 @@ def list_partitions(point: RecoveryPoint, topic: TopicFacts) -> tuple[PartitionF
         PartitionFacts(topic.topic, number, offsets.earliest, start, offsets.end, offsets.end)
         for number, (start, offsets) in enumerate(zip(starts, topic.partitions, strict=False))
     )
-
-
-Partitions = tuple[PartitionFacts, ...]
 
 
 def _add_records(work: Workspace, topic: str, partitions: Partitions) -> Partitions:

@@ -123,6 +123,14 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 
 IGNORED_ARGUMENTS = frozenset({"result_format", "catch_exceptions"})
 """Great Expectations may write them; they change the form of a result, never the verdict."""
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "pair-rule": ("both_values_are_missing", "either_value_is_missing", "neither"),
+    "row-rule": ("all_values_are_missing", "any_value_is_missing", "never"),
+    "any-or-all": ("any", "all"),
+    "outlier-method": ("iqr", "std"),
+    "parser": ("great_expectations", "great_expectations__experimental__", "pandas", "spark"),
+}
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 
 @dataclass(frozen=True)
@@ -161,15 +169,6 @@ def explain_wrong_argument(kind: str, value: Json) -> str | None:
         return _explain_wrong_json_schema(value)
     test, words = _KINDS[kind]
     return None if test(value) else f"{value!r} is not {words}"
-
-
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "pair-rule": ("both_values_are_missing", "either_value_is_missing", "neither"),
-    "row-rule": ("all_values_are_missing", "any_value_is_missing", "never"),
-    "any-or-all": ("any", "all"),
-    "outlier-method": ("iqr", "std"),
-    "parser": ("great_expectations", "great_expectations__experimental__", "pandas", "spark"),
-}
 
 
 def _is_number(value: Json) -> bool:
@@ -249,9 +248,6 @@ def _explain_wrong_regex(value: Json) -> str | None:
         except re.error as error:
             return f"{pattern!r} is not a regular expression: {error}"
     return None
-
-
-_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 
 def _explain_wrong_json_schema(value: Json) -> str | None:

@@ -32,6 +32,24 @@ if TYPE_CHECKING:
 
 _LONG_LIMIT = 2**63
 _COORDINATE = ("topic", "partition", "offset")
+_RAISED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)*([\w.]+)", re.MULTILINE)
+"""The class of a traceback's first exception: the line after its frames, which are indented."""
+_INDEX = "frazil_index"
+_BATCH = "staged"
+_AS_FLOATS = frozenset(
+    {
+        "expect_column_mean_to_be_between",
+        "expect_column_median_to_be_between",
+        "expect_column_quantile_values_to_be_between",
+        "expect_column_stdev_to_be_between",
+        "expect_column_sum_to_be_between",
+        "expect_column_value_z_scores_to_be_less_than",
+        "expect_column_values_to_not_be_outliers",
+        "expect_multicolumn_sum_to_equal",
+    }
+)
+"""Types for which decimals are converted to floats first: Great Expectations' own conversion fails
+on a missing value, and under a row condition assigns values to the wrong rows."""
 
 
 def to_pandas(frame: "Frame") -> "pd.DataFrame":
@@ -104,27 +122,6 @@ def _holds_decimals(values: "Series") -> bool:
 
 def _to_float(value: object) -> float:
     return float(value) if isinstance(value, Decimal) else float("nan")
-
-
-_RAISED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)*([\w.]+)", re.MULTILINE)
-"""The class of a traceback's first exception: the line after its frames, which are indented."""
-
-_INDEX = "frazil_index"
-_BATCH = "staged"
-_AS_FLOATS = frozenset(
-    {
-        "expect_column_mean_to_be_between",
-        "expect_column_median_to_be_between",
-        "expect_column_quantile_values_to_be_between",
-        "expect_column_stdev_to_be_between",
-        "expect_column_sum_to_be_between",
-        "expect_column_value_z_scores_to_be_less_than",
-        "expect_column_values_to_not_be_outliers",
-        "expect_multicolumn_sum_to_equal",
-    }
-)
-"""Types for which decimals are converted to floats first: Great Expectations' own conversion fails
-on a missing value, and under a row condition assigns values to the wrong rows."""
 
 
 def run_great_expectations(

@@ -43,6 +43,7 @@ _HOLDS: Mapping[Operator, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+ReadRows: TypeAlias = "Callable[[tuple[Expectation, ...]], Frame]"
 
 
 def list_undecided(
@@ -198,9 +199,6 @@ def _result(
         severity=expectation.severity,
         undecided=undecided,
     )
-
-
-ReadRows: TypeAlias = "Callable[[tuple[Expectation, ...]], Frame]"
 
 
 def judge_suite(

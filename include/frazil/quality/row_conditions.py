@@ -15,6 +15,20 @@ from frazil.quality.expectations import Json
 from frazil.quality.sql import EXACT_INTEGER, Operator, SqlColumn, compare, find_among
 
 Scalar: TypeAlias = int | float | str
+_OPERATORS: Mapping[str, Operator] = {
+    "==": "=",
+    "!=": "!=",
+    "<": "<",
+    "<=": "<=",
+    ">": ">",
+    ">=": ">=",
+}
+_COLUMN_NAME = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+_EXAMPLE_TEXT = re.compile(
+    r"""\s*(?:col\("(\w+)"\)|(\w+))\s*(==|!=|<=|>=|<|>)\s*"""
+    r"""(?:([-\d.]+)|"([\w .-]+)"|'([\w .-]+)')\s*\Z""",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
@@ -52,21 +66,6 @@ class Group:
 
 
 Condition: TypeAlias = Comparison | Membership | Nullity | Group
-
-_OPERATORS: Mapping[str, Operator] = {
-    "==": "=",
-    "!=": "!=",
-    "<": "<",
-    "<=": "<=",
-    ">": ">",
-    ">=": ">=",
-}
-_COLUMN_NAME = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
-_EXAMPLE_TEXT = re.compile(
-    r"""\s*(?:col\("(\w+)"\)|(\w+))\s*(==|!=|<=|>=|<|>)\s*"""
-    r"""(?:([-\d.]+)|"([\w .-]+)"|'([\w .-]+)')\s*\Z""",
-    re.ASCII,
-)
 
 
 def parse_row_condition(condition: Json) -> Condition:

@@ -16,6 +16,12 @@ from frazil.quality.sql import SqlColumn, write_count
 
 ROWS = ""
 """Name of the count of all good rows, which every stage result has."""
+_SIGNS = {"min_value": ("≥", ">", "strict_min"), "max_value": ("≤", "<", "strict_max")}
+_QUIET = frozenset(
+    {"column", "column_A", "column_B", "column_list", "condition_parser"}
+    | {"strict_min", "strict_max"}
+)
+_MAX_VALUES = 10
 
 
 @dataclass(frozen=True)
@@ -122,14 +128,6 @@ class RowScope:
     def column(self, expectation: Expectation, name: str = "column") -> SqlColumn:
         """Return the column that an argument names."""
         return self.columns[expectation.text(name)]
-
-
-_SIGNS = {"min_value": ("≥", ">", "strict_min"), "max_value": ("≤", "<", "strict_max")}
-_QUIET = frozenset(
-    {"column", "column_A", "column_B", "column_list", "condition_parser"}
-    | {"strict_min", "strict_max"}
-)
-_MAX_VALUES = 10
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,33 @@ _EXPECTATION_KEYS = frozenset(
     | {"expectation_context"}
 )
 _CHECK_AGAIN = "then run `frazil streams`"
+Problem: TypeAlias = tuple[str, str]
+_EXAMPLES: Mapping[str, str] = {
+    "number": "a number",
+    "date": "a date such as 2013-01-31",
+    "timestamp": "a time without offset such as 2013-01-31T00:00:00",
+    "timestamptz": "a time with offset such as 2013-01-31T00:00:00Z",
+}
+_STEPS = frozenset(_EXAMPLES)
+_SCALARS = _STEPS | {"string", "boolean"}
+_WITHOUT_DATES = frozenset(
+    {"expect_column_mean_to_be_between", "expect_column_median_to_be_between"}
+)
+_FITS: Mapping[str, tuple[frozenset[str], Problem]] = {
+    "text": (
+        frozenset({"string"}),
+        ("the expectation checks text", "use an expectation for numbers, dates or sets"),
+    ),
+    "number": (
+        frozenset({"number"}),
+        ("the expectation checks numbers", "name a column of numbers"),
+    ),
+    "steps": (
+        _STEPS,
+        ("its values have no difference", "name a column of numbers, dates or times"),
+    ),
+}
+"""Fit → the kinds of column that it accepts, and the facts and fix for others."""
 
 
 class _Refusal(Exception):  # noqa: N818 - caught in this module, becomes a SuiteError
@@ -163,20 +190,6 @@ def _check_condition(expectation: Expectation) -> None:
         raise _Refusal("kwargs.row_condition", str(error), fix) from None
 
 
-Problem: TypeAlias = tuple[str, str]
-_EXAMPLES: Mapping[str, str] = {
-    "number": "a number",
-    "date": "a date such as 2013-01-31",
-    "timestamp": "a time without offset such as 2013-01-31T00:00:00",
-    "timestamptz": "a time with offset such as 2013-01-31T00:00:00Z",
-}
-_STEPS = frozenset(_EXAMPLES)
-_SCALARS = _STEPS | {"string", "boolean"}
-_WITHOUT_DATES = frozenset(
-    {"expect_column_mean_to_be_between", "expect_column_median_to_be_between"}
-)
-
-
 def check_suite_fits(suite: Suite, columns: Mapping[str, str]) -> None:
     """Refuse a suite that does not fit these columns (name → type as in a stream file).
 
@@ -216,23 +229,6 @@ def _explain_unknown(name: str, columns: Mapping[str, SqlColumn]) -> Problem:
     close = difflib.get_close_matches(name, columns, n=1)
     fix = f"write {close[0]!r}" if close else f"use one of {', '.join(columns)}"
     return f"column {name!r}: the stream has no such column", fix
-
-
-_FITS: Mapping[str, tuple[frozenset[str], Problem]] = {
-    "text": (
-        frozenset({"string"}),
-        ("the expectation checks text", "use an expectation for numbers, dates or sets"),
-    ),
-    "number": (
-        frozenset({"number"}),
-        ("the expectation checks numbers", "name a column of numbers"),
-    ),
-    "steps": (
-        _STEPS,
-        ("its values have no difference", "name a column of numbers, dates or times"),
-    ),
-}
-"""Fit → the kinds of column that it accepts, and the facts and fix for others."""
 
 
 def _explain_column(expectation: Expectation, fit: str, column: SqlColumn) -> Problem | None:

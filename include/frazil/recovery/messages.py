@@ -28,6 +28,7 @@ APPROVAL_VARIABLE = "FRAZIL_APPROVAL_ROWS"
 
 APPROVAL_ROWS = 100_000
 """A rollback of more rows needs a second person's approval."""
+Order = Literal["oldest", "newest"]
 
 
 class RecoverRequest(Message):
@@ -214,9 +215,6 @@ class Replayed(Message):
             f"{self.rows_skipped:,} skipped; snapshot {self.snapshot_id} of {self.table}, the "
             "recovery point is unchanged"
         )
-
-
-Order = Literal["oldest", "newest"]
 
 
 class BackfillRequest(Message):

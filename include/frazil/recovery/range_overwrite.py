@@ -18,6 +18,7 @@ from frazil.errors import (
 )
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
+from frazil.iceberg.branches import drop_staging_branch
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.data_files import COORDINATE, iterate_coordinates, read_files, split_coordinates
@@ -37,7 +38,6 @@ from frazil.ingest.dead_letters import ensure_dead_letters_table, publish_dead_l
 from frazil.ingest.messages import BatchPlan, Staged, Verdict
 from frazil.ingest.planning import name_rules, require_same_source
 from frazil.ingest.publishing import (
-    drop_superseded_stage,
     require_complete_stage,
     require_staging_branch,
 )
@@ -170,7 +170,7 @@ def overwrite_ranges(
     try:
         verdict = judge_batch(work, batch, staged)
     except (BudgetExceededError, QualityFailedError) as error:
-        drop_superseded_stage(work.store, batch.table, staged)
+        drop_staging_branch(work.store, batch.table, staged.attempt)
         raise type(error)(error.facts, next_step) from error
     require_complete_stage(batch, staged, verdict)
     _, history = load_with_history(work.store, batch.table)

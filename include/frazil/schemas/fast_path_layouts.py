@@ -48,6 +48,21 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): "micros",
 }
 _WORDS = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
+_SCALARS = {
+    FieldDescriptor.TYPE_BOOL: "bool",
+    FieldDescriptor.TYPE_INT32: "int32",
+    FieldDescriptor.TYPE_SINT32: "sint32",
+    FieldDescriptor.TYPE_SFIXED32: "sfixed32",
+    FieldDescriptor.TYPE_UINT32: "uint32",
+    FieldDescriptor.TYPE_FIXED32: "fixed32",
+    FieldDescriptor.TYPE_INT64: "int64",
+    FieldDescriptor.TYPE_SINT64: "sint64",
+    FieldDescriptor.TYPE_SFIXED64: "sfixed64",
+    FieldDescriptor.TYPE_FLOAT: "float",
+    FieldDescriptor.TYPE_DOUBLE: "double",
+    FieldDescriptor.TYPE_STRING: "string",
+    FieldDescriptor.TYPE_BYTES: "bytes",
+}
 
 
 class NotOnFastPathError(ValueError):
@@ -150,23 +165,6 @@ def _lay_out_scalar(node: Json, *, is_asked: bool) -> Json:  # noqa: PLR0911 - o
         case {"type": str(word), "logicalType": str(logical)} if (word, logical) in _LOGICAL:
             return _LOGICAL[word, logical]
     raise NotOnFastPathError
-
-
-_SCALARS = {
-    FieldDescriptor.TYPE_BOOL: "bool",
-    FieldDescriptor.TYPE_INT32: "int32",
-    FieldDescriptor.TYPE_SINT32: "sint32",
-    FieldDescriptor.TYPE_SFIXED32: "sfixed32",
-    FieldDescriptor.TYPE_UINT32: "uint32",
-    FieldDescriptor.TYPE_FIXED32: "fixed32",
-    FieldDescriptor.TYPE_INT64: "int64",
-    FieldDescriptor.TYPE_SINT64: "sint64",
-    FieldDescriptor.TYPE_SFIXED64: "sfixed64",
-    FieldDescriptor.TYPE_FLOAT: "float",
-    FieldDescriptor.TYPE_DOUBLE: "double",
-    FieldDescriptor.TYPE_STRING: "string",
-    FieldDescriptor.TYPE_BYTES: "bytes",
-}
 
 
 def lay_out_protobuf(found: ProtobufSchema, columns: tuple[Column, ...]) -> str:

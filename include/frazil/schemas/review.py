@@ -86,8 +86,8 @@ def has_begun(properties: Mapping[str, str], stream: str) -> bool:
 def file_properties(stream: Stream) -> dict[str, str]:
     """Return the file's columns and partitions as table properties.
 
-    They distinguish a column dropped from the file from one that another writer added, and an edited
-    `partition_by` from partitions that were changed in the table.
+    With them a column dropped from the file differs from one that another writer added, and an
+    edited `partition_by` from partitions that were changed in the table.
     """
     names = [column.name for column in stream.parsed_columns]
     partitions = [field.text for field in stream.partition_fields]

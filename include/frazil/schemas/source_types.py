@@ -12,6 +12,15 @@ import pyarrow as pa
 from frazil.streams.column_types import Column, ColumnType, ListType, MapType, Primitive, StructType
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+_ARROW: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
 
 
 class NotConvertibleError(ValueError):
@@ -95,17 +104,6 @@ def _derive(source: Source, name: str) -> ColumnType:
         case Unsupported(reason):
             message = f"{name} {reason}"
             raise NotConvertibleError(message)
-
-
-_ARROW: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-}
 
 
 def to_arrow_type(source: Source) -> pa.DataType:

@@ -23,6 +23,20 @@ FETCH_OPTIONS = {
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
 """Must not contain `kafka`: the older reader first makes each record a row of objects."""
 _OFFSET_KEY = ("topic", "partition", "offset")
+DEAD_LETTER_KEY = ("attempt", "topic", "partition", "offset")
+"""Columns that identify a dead letter."""
+DEAD_LETTERS_PER_TASK = 25_000
+"""Dead letters that one task decodes."""
+_RUNS = pa.schema(
+    [
+        ("mark", pa.string()),
+        ("attempt", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
 
 
 def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
@@ -74,22 +88,6 @@ def kafka_struct(schema_id: Column | None = None) -> Column:
         F.col("headers").alias("headers"),
         (F.lit(None) if schema_id is None else schema_id).cast("int").alias("schema_id"),
     )
-
-
-DEAD_LETTER_KEY = ("attempt", "topic", "partition", "offset")
-"""Columns that identify a dead letter."""
-DEAD_LETTERS_PER_TASK = 25_000
-"""Dead letters that one task decodes."""
-_RUNS = pa.schema(
-    [
-        ("mark", pa.string()),
-        ("attempt", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-    ]
-)
 
 
 def read_dead_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame:

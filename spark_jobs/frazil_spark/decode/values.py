@@ -50,6 +50,18 @@ _HALF_PAIR = (
     rf"{_ESCAPE}\\u[dD][89abAB][0-9a-fA-F]{{2}}(?!\\u[dD][c-fC-F])"
     rf"|{_ESCAPE}(?<!\\u[dD][89abAB][0-9a-fA-F]{{2}})\\u[dD][c-fC-F][0-9a-fA-F]{{2}}"
 )
+_PARSER_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    # Spark's usual limit of a thousand levels for the record; `_parse_records` adds two.
+    "maxNestingDepth": "1002",
+}
+_NAME = "^[A-Za-z_][A-Za-z0-9_]{0,59}$"
+MAX_BYTES = 20_000
+"""Longer records are not looked through: a name is not worth the time."""
+MAX_NAMES = 10
 
 
 def _has_half_pair(value: str) -> str:
@@ -64,16 +76,6 @@ def _write_valid_utf8(payload: str) -> str:
     """Write the SQL that is true for text that Spark reads without replacement characters."""
     is_text = f"is_valid_utf8(CAST({payload} AS STRING))"
     return f"coalesce({is_text} AND NOT {_has_half_pair(payload)}, false)"
-
-
-_PARSER_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-    # Spark's usual limit of a thousand levels for the record; `_parse_records` adds two.
-    "maxNestingDepth": "1002",
-}
 
 
 def _write_json_reason(payload: str, header: str) -> str:
@@ -294,9 +296,3 @@ def _write_levels(text: str, columns: tuple[Column, ...], path: str) -> Iterator
         if isinstance(column.type, StructType):
             inner = f"get_json_object({text}, '$.{column.name}')"
             yield from _write_levels(inner, column.type.fields, f"{path}{column.name}.")
-
-
-_NAME = "^[A-Za-z_][A-Za-z0-9_]{0,59}$"
-MAX_BYTES = 20_000
-"""Longer records are not looked through: a name is not worth the time."""
-MAX_NAMES = 10

@@ -25,6 +25,19 @@ from frazil_spark.fast_path.cursors import (
     spread,
 )
 
+_NATURAL: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "date": pa.date32(),
+    "micros": pa.timestamp("us"),
+    "millis": pa.timestamp("us"),
+}
+
 
 def read_avro_columns(layout: Layout, cursors: Cursors, columns: pa.Schema) -> list[pa.Array]:
     """Read payloads to their ends; `cursors.is_read` then marks those without doubt."""
@@ -180,16 +193,4 @@ _SCALARS: Mapping[str, Callable[[Cursors, pa.DataType], pa.Array]] = {
     "date": _read_day,
     "micros": partial(_read_instant, 1),
     "millis": partial(_read_instant, 1000),
-}
-_NATURAL: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "date": pa.date32(),
-    "micros": pa.timestamp("us"),
-    "millis": pa.timestamp("us"),
 }

@@ -19,6 +19,8 @@ MAX_TEXT_BYTES = 256
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
 _UNITS = {"month": "datetime64[M]", "year": "datetime64[Y]"}
+Words: TypeAlias = NDArray[np.uint32]
+_BLOCK = 4
 
 
 @dataclass
@@ -104,9 +106,6 @@ def _transform_numbers(column: pa.Array, kind: str, width: int) -> Codes:
     return days if kind == "day" else _count_from_1970(days, _UNITS[kind])
 
 
-Words: TypeAlias = NDArray[np.uint32]
-
-
 def _find_buckets(hashes: Words, count: int) -> Codes:
     return (hashes & np.uint32(2**31 - 1)).astype(np.int64) % count
 
@@ -128,9 +127,6 @@ def split(rows: pa.Table, partition_ids: Codes) -> Iterator[tuple[int, pa.Table]
     for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
         yield number, rows.slice(begin, count)
         begin += count
-
-
-_BLOCK = 4
 
 
 def hash_longs(numbers: NDArray[np.int64]) -> Words:

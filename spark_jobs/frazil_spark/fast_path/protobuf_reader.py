@@ -31,6 +31,7 @@ _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _SECONDS_OF_A_DAY = 86_400
 _MICROS = 1_000_000
 _NANOS = 1_000_000_000
+_INT, _LONG = pa.int32(), pa.int64()
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,6 @@ class Word:
     read: Callable[[Cursors], pa.Array]
 
 
-_INT, _LONG = pa.int32(), pa.int64()
 _WORDS: Mapping[str, Word] = {
     "bool": Word(_VARINT, pa.bool_(), lambda c: make_array(c.read_booleans(), pa.bool_())),
     "int32": Word(_VARINT, _INT, partial(_read_whole, -(2**31), 2**31 - 1, _INT)),

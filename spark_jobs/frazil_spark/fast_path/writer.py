@@ -75,6 +75,7 @@ for _module in (
     readers,
 ):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
+SAMPLED_RECORDS = 1000
 
 
 def ends_workers(spark: SparkSession) -> bool:
@@ -222,6 +223,3 @@ def choose_sample_step(request: StageRequest) -> int:
     """Return the step at which offsets are sampled: about `SAMPLED_RECORDS` of a batch."""
     pairs = (pair for parts in request.ranges.values() for pair in parts.values())
     return max(1, sum(end - start for start, end in pairs) // SAMPLED_RECORDS)
-
-
-SAMPLED_RECORDS = 1000

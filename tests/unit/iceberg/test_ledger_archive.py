@@ -9,6 +9,7 @@ from support.lake import Lake
 
 from frazil.errors import HistoryCutError, TableRecreatedError
 from frazil.iceberg import ledger_archive
+from frazil.iceberg.branches import drop_staging_branch
 from frazil.iceberg.catalog import NewTable
 from frazil.iceberg.commits import SnapshotRetention
 from frazil.iceberg.ledger_archive import (
@@ -18,7 +19,6 @@ from frazil.iceberg.ledger_archive import (
     read_archive,
 )
 from frazil.ingest.bootstrap import new_table
-from frazil.ingest.publishing import drop_superseded_stage
 from frazil.ledger.recovery_point import History, keys, walk_ancestors
 from frazil.maintenance.expiry_rules import decide_expiry
 from frazil.streams.models import RetentionWindow
@@ -243,7 +243,7 @@ def test_a_staged_snapshot_never_enters_the_archive(lake: Lake) -> None:
     staged = lake.stage(plan)
 
     archive_all_entries(lake.store, lake.history)
-    drop_superseded_stage(lake.store, plan.table, staged)
+    drop_staging_branch(lake.store, plan.table, staged.attempt)
 
     rows = read_archive(lake.store, "demo.orders", lake.history.table_uuid).entries
     assert staged.snapshot_id not in rows

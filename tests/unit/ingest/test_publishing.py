@@ -28,13 +28,17 @@ from frazil.errors import (
     SupersededError,
     TableRecreatedError,
 )
-from frazil.iceberg.branches import create_branch, drop_abandoned_branch, name_branch
+from frazil.iceberg.branches import (
+    create_branch,
+    drop_abandoned_branch,
+    drop_staging_branch,
+    name_branch,
+)
 from frazil.iceberg.commit_retry import MAX_ATTEMPTS, CommitConflictError
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.blocked_batches import BlockedBatch, Waiver, encode_blocked, encode_waiver
 from frazil.ingest.bootstrap import new_table
 from frazil.ingest.messages import BatchPlan, Staged
-from frazil.ingest.publishing import drop_superseded_stage
 from frazil.ledger.recovery_point import keys
 from frazil.ledger.state import parse_hint
 
@@ -152,8 +156,8 @@ def test_a_superseded_stage_is_dropped_and_main_stays(lake: Lake) -> None:
     staged = lake.stage(slow)
     landed = lake.ingest(5, 2)
 
-    drop_superseded_stage(lake.store, slow.table, staged)
-    drop_superseded_stage(lake.store, slow.table, staged)
+    drop_staging_branch(lake.store, slow.table, staged.attempt)
+    drop_staging_branch(lake.store, slow.table, staged.attempt)
 
     assert staged.attempt not in lake.table.metadata.refs
     assert lake.history.head == landed.entry.snapshot_id
@@ -164,7 +168,7 @@ def test_the_branch_of_an_empty_stage_is_dropped_too(lake: Lake) -> None:
     staged = lake.stage(plan)
     empty = staged.model_copy(update={"snapshot_id": None, "base_head": staged.snapshot_id})
 
-    drop_superseded_stage(lake.store, plan.table, empty)
+    drop_staging_branch(lake.store, plan.table, empty.attempt)
 
     assert staged.attempt not in lake.table.metadata.refs
 
@@ -370,7 +374,7 @@ def test_a_forbidden_commit_writes_nothing_and_names_the_reason(lake: Lake) -> N
 def test_a_lost_branch_is_told_and_nothing_is_written(lake: Lake) -> None:
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
-    drop_superseded_stage(lake.store, plan.table, staged)
+    drop_staging_branch(lake.store, plan.table, staged.attempt)
 
     with pytest.raises(StageLostError, match=f"branch {staged.attempt} .* is gone"):
         lake.publish(plan, staged)
