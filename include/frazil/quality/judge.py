@@ -35,8 +35,6 @@ _ROUNDING = 2.0**-53
 """Largest relative error of one rounding of a 64-bit float."""
 _EXACT_TERMS = 2
 """The sum of two doubles is rounded once, whatever their order."""
-
-
 _HOLDS: Mapping[Operator, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
