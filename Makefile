@@ -72,12 +72,12 @@ FAST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 test: $(STAMP) ## all tests: unit, spark, airflow, faults, end to end
 	@$(BIN)/python -m pytest $(SHARED) --sample --durations=60 --durations-min=2
 
-test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM
-	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist worksteal tests/unit tests/airflow tests/project
+test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM and without those marked slow
+	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadfile -m "not slow" tests/unit tests/airflow tests/project
 
 faults: $(STAMP) ## the failure catalogue (docs/faults.md), one line per case; all seeds and kill points
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
-		tests/spark/test_quality_parity.py $(SHARED)
+		tests/spark/test_drills.py tests/spark/test_quality_parity.py tests/e2e/test_stack.py $(SHARED)
 
 KILLS ?= 3
 OUTAGE_MINUTES ?= 10

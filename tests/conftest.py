@@ -20,7 +20,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from hypothesis import settings
 from support.forked import Run, run_frazil
 from support.lake import Lake, Molds, make_stream
-from support.storms import choose_sample
+from support.storms import choose_left_out
 from xdist.scheduler import LoadFileScheduling
 
 from frazil.workspace import Workspace
@@ -63,9 +63,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Airflow's; small files fill both to the end.
     """
     if config.getoption("sample"):
-        left_out = choose_sample(items, config.getoption("randomly_seed", 0))
-        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-        items[:] = [item for item in items if item not in left_out]
+        storms = {
+            item.nodeid: mark.args[0] for item in items for mark in item.iter_markers("storm")
+        }
+        left_out = choose_left_out(storms, config.getoption("randomly_seed", 0))
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
 
     def place(item: pytest.Item) -> int:
         if item.path.name == LONGEST:
@@ -86,12 +89,14 @@ def pytest_collection_finish() -> None:
 class OneAirflow(LoadFileScheduling):
     """Give all tests that share an Airflow to one worker; it ends with the last of them.
 
-    An idle Airflow costs a fifth of a core.
+    An idle Airflow costs a fifth of a core. Tests that import Airflow share a worker, too.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         """Name what goes to one worker as a whole."""
         file = str(super()._split_scope(nodeid))
+        if file.startswith("tests/airflow/"):
+            return "tests/airflow"
         return "Airflow" if file in SHARE_AIRFLOW else file
 
 

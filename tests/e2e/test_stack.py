@@ -65,6 +65,7 @@ def test_down_ends_every_process_and_data_and_ports_stay(home: Home) -> None:
     assert "kept" in AdminClient(bootstrap).list_topics(timeout=15).topics
 
 
+@pytest.mark.storm(0)  # the archive is made when a server ends, which takes a minute
 def test_the_first_spark_server_of_a_home_leaves_its_classes_to_the_next(fresh: Home) -> None:
     jars = fresh.path / "jars"
     fetched = os.environ.get("FRAZIL_JARS", REPO / ".frazil" / "jars")

@@ -73,6 +73,7 @@ def test_a_rollback_above_the_adoption_reads_again_and_doubles_nothing(legacy: L
     legacy.assert_exactly_once()
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("failpoint", ["decide.before-commit", "decide.after-commit"])
 def test_an_adoption_that_is_killed_is_done_once(legacy: Legacy, failpoint: str) -> None:
     filled(legacy)

@@ -133,6 +133,7 @@ def test_a_replay_reads_nothing_for_the_first_time(late: BrokerLake) -> None:
     assert filled == {late.topic: {0: (0, 25), 1: (0, 25)}}
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize(
     "failpoint",
     ["replay.after-stage", "replay.before-commit", "replay.after-commit"],

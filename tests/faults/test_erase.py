@@ -71,6 +71,7 @@ def count_rows(table: Table) -> int:
     return int(table.scan().to_arrow().num_rows)
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize(
     "failpoint",
     ["delete.before-commit", "delete.after-commit", "erase.before-letters", "erase.after-letters"],

@@ -184,6 +184,7 @@ def test_d6_after_a_move_nobody_takes_old_offsets_for_new_ones(pair: Pair) -> No
     pair.assert_exactly_once(70)
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("failpoint", ["decide.before-commit", "decide.after-commit"])
 def test_d6_a_kill_while_moving_moves_once(pair: Pair, failpoint: str) -> None:
     assert pair.move(*PERSON, FRAZIL_FAILPOINT=failpoint).code == -9

@@ -186,6 +186,7 @@ def test_a_batch_staged_before_a_rewind_is_superseded(
     audit_both(broker_lake)
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("failpoint", ["rollback.before-commit", "rollback.after-commit"])
 def test_a_kill_rewinds_wholly_or_not_at_all_and_the_command_finishes_it(
     broker_lake: BrokerLake, heads: list[int], failpoint: str

@@ -117,6 +117,7 @@ def test_batches_and_compactions_between_stage_and_publish_do_not_starve_a_repla
     audit_both(broker_lake)
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize(
     "failpoint", ["replay.after-stage", "replay.before-commit", "replay.after-commit"]
 )

@@ -65,6 +65,7 @@ def test_old_rows_expire_and_a_late_record_goes_with_the_next_run(aged: Batches)
     assert_exactly_once(aged)
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("failpoint", ["delete.before-commit", "delete.after-commit"])
 def test_a_kill_expires_wholly_or_not_at_all_and_the_next_run_finishes(
     aged: Batches, failpoint: str

@@ -2,27 +2,21 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
-
-import pytest
-
-MARK = "storm"
+from collections.abc import Mapping
 
 
-def choose_sample(items: Sequence[pytest.Item], seed: int) -> set[pytest.Item]:
+def choose_left_out(storms: Mapping[str, int], seed: int) -> set[str]:
     """Return the instances of storms that a sample leaves out; the seed decides.
 
-    The argument of the mark `storm` is the number of instances of a test that stay.
+    Args:
+        storms: for each instance (`path::test[parameters]`) how many of its test are kept.
+        seed: the random seed of the run; the workers of pytest-xdist share it.
     """
-    instances: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if item.get_closest_marker(MARK):
-            instances[item.nodeid.partition("[")[0]].append(item)
-    left_out: set[pytest.Item] = set()
-    for test, found in sorted(instances.items()):
-        mark = found[0].get_closest_marker(MARK)
-        assert mark is not None
-        found.sort(key=lambda item: item.nodeid)  # workers of pytest-xdist must agree
-        kept = random.Random(f"{seed} {test}").sample(found, min(mark.args[0], len(found)))
+    instances: defaultdict[str, list[str]] = defaultdict(list)
+    for instance in sorted(storms):
+        instances[instance.partition("[")[0]].append(instance)
+    left_out: set[str] = set()
+    for test, found in instances.items():
+        kept = random.Random(f"{seed} {test}").sample(found, min(storms[found[0]], len(found)))
         left_out.update(set(found) - set(kept))
     return left_out

@@ -13,6 +13,8 @@ from frazil.quality.expectations import Expectation
 from frazil.quality.great_expectations import run_great_expectations
 from frazil.quality.suite_files import load_suite
 
+pytestmark = pytest.mark.slow  # Great Expectations is imported and run
+
 COMMON = frozenset(
     {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "severity"}
     | {"rendered_content", "windows", "batch_id", "library_metadata"}

@@ -10,6 +10,8 @@ from frazil.quality.compiler import compile_suite
 from frazil.quality.great_expectations import run_great_expectations
 from frazil.quality.suite_files import check_suite_fits, load_suite
 
+pytestmark = pytest.mark.slow  # Great Expectations is imported and run
+
 
 @pytest.fixture(scope="module")
 def flights() -> pa.Table:

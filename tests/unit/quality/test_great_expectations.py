@@ -13,6 +13,8 @@ from frazil.quality.expectations import Expectation, Suite
 from frazil.quality.great_expectations import decimals_to_floats, run_great_expectations, to_pandas
 from frazil.quality.judge import judge_suite
 
+pytestmark = pytest.mark.slow  # Great Expectations is imported and run
+
 BIG = 2**53 + 1
 
 

@@ -148,6 +148,7 @@ def test_an_object_that_could_reach_query_as_code_is_refused(
     assert not mark.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", ["{call}", "' + {call} + '", '" + {call} + "', "\\' + {call}"])
 def test_a_text_constant_stays_a_text(tmp_path: Path, template: str) -> None:
     mark = tmp_path / "mark"
@@ -177,6 +178,7 @@ def test_queries_and_parameters_are_refused(tmp_path: Path, kind: str, kwargs: o
         judge(tmp_path, kind, kwargs)
 
 
+@pytest.mark.slow
 def test_variables_of_the_environment_and_templates_are_not_filled_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +220,7 @@ def test_jsonschema_itself_would_load_another_document(tmp_path: Path) -> None:
         jsonschema.validate("text", {"$ref": other.as_uri()})
 
 
+@pytest.mark.slow
 def test_references_inside_a_json_schema_are_followed(tmp_path: Path) -> None:
     schema = {"definitions": {"id": {"type": "integer"}}, "$ref": "#/definitions/id"}
     kwargs = {"column": "s", "json_schema": schema, **with_condition(compare_to("s", "==", "1"))}

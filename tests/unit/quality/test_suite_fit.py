@@ -63,6 +63,7 @@ RAISING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kwargs"), RAISING)
 def test_what_great_expectations_cannot_answer_is_refused_before_anything_runs(
     kind: str, kwargs: dict[str, object]
@@ -110,6 +111,7 @@ def test_what_would_never_mean_anything_is_refused_too(
         check_suite_fits(suite_of(kind, kwargs), COLUMNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "kwargs"),
     [

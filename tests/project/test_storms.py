@@ -1,0 +1,37 @@
+"""`make test` runs a sample of each storm, another one with each seed."""
+
+from pathlib import Path
+
+from support.storms import choose_left_out
+
+PROJECT = Path(__file__).parents[2]
+KEPT = 3
+STORM = {f"a.py::test_kill[{number}]": KEPT for number in range(9)}
+
+
+def sample(seed: int, **others: int) -> set[str]:
+    """Return the instances that a sample keeps."""
+    return {*STORM, *others} - choose_left_out({**STORM, **others}, seed)
+
+
+def test_a_sample_has_as_many_instances_as_the_mark_says() -> None:
+    assert len(sample(1)) == KEPT
+    assert sample(1, **{"b.py::test_few[1]": 5}) - {*STORM} == {"b.py::test_few[1]"}
+    assert sample(1, **{"b.py::test_none[1]": 0}) <= {*STORM}
+
+
+def test_the_seed_alone_decides_and_every_instance_has_its_turn() -> None:
+    assert sample(7) == sample(7)
+    assert set().union(*map(sample, range(40))) == {*STORM}
+
+
+def test_all_storms_are_part_of_make_faults() -> None:
+    recipe = (PROJECT / "Makefile").read_text().partition("\nfaults:")[2].partition("\n\n")[0]
+    files = [
+        str(path.relative_to(PROJECT))
+        for path in (PROJECT / "tests").rglob("test_*.py")
+        if "\n@pytest.mark.storm(" in path.read_text() and path.parent.name != "faults"
+    ]
+
+    assert files
+    assert [path for path in files if path not in recipe] == []
