@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,18 +116,6 @@ def test_a_killed_service_comes_back_by_itself(home: Home) -> None:
     home.up("--only", "kafka")
 
     assert int(home.at("parts", "kafka", "pid")) != first
-
-
-def test_a_taken_port_stops_up_before_anything_runs(fresh: Home) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = fresh.frazil("up", "--only", "kafka", FRAZIL_KAFKA_PORT=str(port))
-
-    assert done.returncode == 1
-    assert f"port {port}" in done.stderr
-    assert f"process {os.getpid()}" in done.stderr
-    assert "FRAZIL_KAFKA_PORT" in done.stderr
-    assert fresh.pids() == set()
 
 
 def test_a_service_that_dies_at_its_start_shows_its_log_and_leaves_nothing(fresh: Home) -> None:

@@ -19,6 +19,7 @@ from support.forked import Run
 from faults.batches import Batches
 from frazil.iceberg.catalog import snapshot_summary
 from frazil.ledger.recovery_point import keys
+from frazil_stack.processes import find_processes
 
 pytestmark = pytest.mark.stack
 
@@ -302,7 +303,8 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 
         run = run_up(tmp_path / "home", FRAZIL_KAFKA_PORT=port)
 
-    assert_refused(run, "Stack", port, "FRAZIL_KAFKA_PORT")
+    assert_refused(run, "Stack", f"port {port}", f"process {os.getpid()}", "FRAZIL_KAFKA_PORT")
+    assert find_processes(tmp_path / "home") == ()
     assert not (tmp_path / "home" / "stack" / "supervisord.pid").exists()
 
 

@@ -60,6 +60,7 @@ def revive(lab: Lab) -> None:
     subprocess.run(command, env=lab.environment(), check=True, timeout=120)
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("part", ["spark_connect", "kafka"])
 def test_a_server_killed_in_the_middle_of_a_batch_costs_nothing(lab: Lab, part: str) -> None:
     lab.write_stream(batch={"max_records": 40_000})
