@@ -59,8 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out most of each storm if a sample is wanted; begin with what takes long.
 
-    Each part has a random order. While one worker is at the longest file the other one alone has
-    Airflow's; small files fill both to the end.
+    Each part has a random order. One worker has all tests that share an Airflow, the other ones
+    begin with the longest file; small files fill all of them to the end.
     """
     if config.getoption("sample"):
         storms = {
@@ -71,9 +71,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.nodeid not in left_out]
 
     def place(item: pytest.Item) -> int:
-        if item.path.name == LONGEST:
+        if str(item.path.relative_to(REPO)) in SHARE_AIRFLOW:
             return 0
-        if item.path.parent.name == "e2e":
+        if item.path.name == LONGEST:
             return 1
         return 2 if any(item.iter_markers("stack")) or any(item.iter_markers("spark")) else 3
 
