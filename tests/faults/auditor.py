@@ -468,7 +468,7 @@ def restore_letters(history: History, letters: Letters, findings: Findings) -> L
             attempts.append(attempt)
         code, known = attempts.index(attempt), held.get(partition, NOTHING_HELD)
         still = np.intersect1d(known.offsets[known.labels == code], list(gone))
-        text = f"letters of {attempt} gone on purpose, and there all the same"
+        text = f"dead letters of {attempt} deleted on purpose but still there"
         findings.show("E1", text, partition, still)
         absent = np.setdiff1d(np.array(sorted(gone), np.int64), still)
         held[partition] = add_held(known, absent, code)
@@ -1024,7 +1024,7 @@ class Delivery:
         spans, letters, rows = own
         gone = self.find_gone(partition, spans, rows)
         self.counting += len(np.setdiff1d(letters, gone))
-        text = "records gone on purpose, and there all the same"
+        text = "records deleted on purpose but still there"
         self.findings.show("E1", text, partition, np.intersect1d(rows.offsets, gone))
         absent = gone[~np.isin(gone, np.concatenate([rows.offsets, letters]))]
         rows = add_held(rows, absent, -1)
