@@ -73,7 +73,8 @@ test: $(STAMP) ## all tests: unit, spark, airflow, faults, end to end
 	@$(BIN)/python -m pytest $(SHARED) --sample --durations=60 --durations-min=2
 
 test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM and without those marked slow
-	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadfile -m "not slow" tests/unit tests/airflow tests/project
+	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadfile -m "not slow" --hypothesis-profile=fast \
+		tests/unit tests/airflow tests/project
 
 faults: $(STAMP) ## the failure catalogue (docs/faults.md), one line per case; all seeds and kill points
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \

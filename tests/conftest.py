@@ -37,6 +37,7 @@ os.environ.setdefault("FRAZIL_JARS", str(REPO / ".frazil" / "jars"))  # of every
 # No JVM of the tests lives long enough for its second compiler to pay: a third of their seconds.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 settings.register_profile("frazil", deadline=None)  # no test has a stopwatch
+settings.register_profile("fast", deadline=None, max_examples=25)
 settings.load_profile("frazil")
 FREE_PORTS = {
     f"FRAZIL_{name}_PORT": "0"

@@ -79,6 +79,7 @@ def find_values(*texts: str) -> list[str]:
     return [each for text in texts for each in (TEXT, str(NUMBER)) if each in text]
 
 
+@pytest.mark.slow
 def test_a_block_holds_no_value_of_a_record(lake: Lake, judged: Workspace) -> None:
     plan, staged = stage_planted(lake, judged, None)
 
@@ -96,6 +97,7 @@ def test_a_block_holds_no_value_of_a_record(lake: Lake, judged: Workspace) -> No
     assert find_values(*texts, staged.encode()) == []
 
 
+@pytest.mark.slow
 def test_a_waived_verdict_and_its_summary_hold_no_value_of_a_record(
     lake: Lake, judged: Workspace
 ) -> None:

@@ -118,6 +118,7 @@ def test_every_type_of_the_catalogue_is_tried() -> None:
     assert set(KINDS) == set(CATALOGUE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_failed_expectation_of_great_expectations_shows_no_value(
     answers: dict[str, ExpectationResult], kind: str
@@ -126,6 +127,7 @@ def test_a_failed_expectation_of_great_expectations_shows_no_value(
     assert find_values(answers[kind]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mean", "sum"])
 def test_a_figure_of_one_value_is_that_value_and_not_shown(kind: str) -> None:
     asked = Expectation(0, f"expect_column_{kind}_to_be_between", {"column": "id", **NEVER})
@@ -139,6 +141,7 @@ def test_a_figure_of_one_value_is_that_value_and_not_shown(kind: str) -> None:
     assert find_values(asked_alone) == []
 
 
+@pytest.mark.slow
 def test_an_error_of_great_expectations_shows_its_class_alone() -> None:
     rows = pd.DataFrame({"id": pd.Series([TEXT, "2"], dtype=object)})
     asked = Expectation(0, "expect_column_mean_to_be_between", {"column": "id", "max_value": 1})
