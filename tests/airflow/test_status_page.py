@@ -87,6 +87,7 @@ def test_a_streams_page_tells_its_events_offsets_and_cost(
     lake: Lake, work: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    monkeypatch.setattr("frazil.kafka.cluster.TIMEOUT_SECONDS", 1.0)  # no broker will answer
     lake.ingest(3, 2)
     lake.ingest(4, 4)
     now = datetime.now(UTC)

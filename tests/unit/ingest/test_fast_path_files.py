@@ -125,7 +125,6 @@ def test_a_staged_file_is_published_like_any_other(lake: Lake) -> None:
         *[
             (make_stream(table={"name": "demo.orders", "properties": {name: value}}), False)
             for name, value in {
-                "write.format.default": "orc",
                 "write.data.path": "file:///ware%20house/data",
                 "write.parquet.bloom-filter-enabled.column.id": "true",
                 "write.object-storage.enabled": "true",

@@ -404,13 +404,6 @@ def test_other_partitions_follow_by_themselves_where_the_policy_says_so(begun: L
     assert partitions(begun) == ["1001 name identity"]
 
 
-def test_a_partition_that_would_take_a_columns_name_is_impossible(begun: Lake) -> None:
-    work = edit(begun, COLUMNS | {"name_bucket": "int"}, "bucket(name, 4)")
-
-    with pytest.raises(SchemaRefusedError, match="name_bucket"):
-        accept_schema(work, JANE)
-
-
 def test_for_other_partitions_no_record_is_put_aside(begun: Lake) -> None:
     with pytest.raises(SchemaRefusedError, match="comes from the stream file"):
         quarantine_schema(edit(begun, COLUMNS, "name"), JANE)
