@@ -5,7 +5,7 @@ Rows and states stay as they are (I8). A repeated run finds nothing left to rewr
 
 from pyiceberg.table import Table
 
-from frazil.errors import CommitContentionError, JobFailedError
+from frazil.errors import CommitContentionError
 from frazil.iceberg.branches import parse_branch
 from frazil.iceberg.catalog import snapshot_summary
 from frazil.iceberg.ledger_archive import load_with_history
@@ -31,7 +31,6 @@ from frazil.streams.timestamps import HOUR_MS
 from frazil.workspace import Workspace
 
 REWRITE_ATTEMPTS = 3
-_CONFLICT_SIGNS = ("CommitFailedException", "ValidationException", "CommitStateUnknown", "BUSY")
 
 
 def compact_table(
@@ -101,9 +100,7 @@ def _rewrite(work: Workspace, name: str, rewrite: Rewrite, *, rewrite_all: bool 
     for attempt in range(1, REWRITE_ATTEMPTS + 1):
         try:
             result = run_table_job(work, "compact_table", request)
-        except JobFailedError as error:
-            if not any(sign in error.facts for sign in _CONFLICT_SIGNS):
-                raise
+        except CommitContentionError as error:
             if attempt == REWRITE_ATTEMPTS:
                 raise CommitContentionError(
                     f"compacting {name}: other writers committed first in {REWRITE_ATTEMPTS} "

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from frazil.errors import (
+    CommitContentionError,
     ConservationError,
     JobFailedError,
     QualityFailedError,
@@ -349,7 +350,7 @@ def _run_mark_job(work: Workspace, marks: dict[str, dict[str, Runs]]) -> None:
     for _ in range(MARK_ATTEMPTS - 1):
         try:
             work.engine.run_job("mark_letters", request, MarkResult)
-        except JobFailedError:
+        except (CommitContentionError, JobFailedError):
             continue
         return
     work.engine.run_job("mark_letters", request, MarkResult)

@@ -9,6 +9,7 @@ import re
 
 from frazil.errors import (
     CatalogUnavailableError,
+    CommitContentionError,
     FrazilError,
     JobFailedError,
     KafkaUnavailableError,
@@ -17,6 +18,8 @@ from frazil.errors import (
     StorageError,
     hide_literals,
 )
+
+_CONFLICT_SIGNS = ("CommitFailedException", "ValidationException", "CommitStateUnknown", "BUSY")
 
 _STORAGE_SIGNS = (
     "No space left on device",
@@ -48,6 +51,38 @@ _NO_EXECUTOR_SIGNS = (
 )
 
 
+_AGAIN = "the next run tries the same range again"
+_KNOWN: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
+    (
+        _KAFKA_SILENT_SIGNS,
+        KafkaUnavailableError,
+        f"check the broker with `frazil doctor`; {_AGAIN}",
+    ),
+    (
+        _CATALOG_GONE_SIGNS,
+        CatalogUnavailableError,
+        f"check the catalog with `frazil doctor`; {_AGAIN}",
+    ),
+    (
+        _STORAGE_SIGNS,
+        StorageError,
+        "free space or grant access in the warehouse and in Spark's local folders, then run again",
+    ),
+    (_NO_EXECUTOR_SIGNS, SparkUnavailableError, f"check the cluster's workers and queue; {_AGAIN}"),
+    (
+        _SERVER_GONE_SIGNS,
+        SparkUnavailableError,
+        f"check the server with `frazil stack status`; {_AGAIN}",
+    ),
+    (
+        _CONFLICT_SIGNS,
+        CommitContentionError,
+        "another writer committed first; run again: no row or file was lost",
+    ),
+)
+"""Signs of a known cause, the error that it becomes, and its next step; the first match counts."""
+
+
 def encode_job_error(error: BaseException) -> str:
     """Encode an exception as the job's result."""
     return json.dumps({"error": type(error).__name__, "text": str(error)[:4000]})
@@ -76,30 +111,9 @@ def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
             f"{facts}\nKafka deleted records between plan and read; nothing was published",
             f"`{command}` shows the gap by partition",
         )
-    if any(sign in detail for sign in _KAFKA_SILENT_SIGNS):
-        return KafkaUnavailableError(
-            facts,
-            "check the broker with `frazil doctor`; the next run tries the same range again",
-        )
-    if any(sign in detail for sign in _CATALOG_GONE_SIGNS):
-        return CatalogUnavailableError(
-            facts,
-            "check the catalog with `frazil doctor`; the next run tries the same range again",
-        )
-    if any(sign in detail for sign in _STORAGE_SIGNS):
-        return StorageError(
-            facts,
-            "free space or grant access in the warehouse and in Spark's local folders, then run "
-            "again",
-        )
-    has_no_executor = any(sign in detail for sign in _NO_EXECUTOR_SIGNS)
-    if has_no_executor or any(sign in detail for sign in _SERVER_GONE_SIGNS):
-        step = (
-            "check the cluster's workers and queue"
-            if has_no_executor
-            else "check the server with `frazil stack status`"
-        )
-        return SparkUnavailableError(facts, f"{step}; the next run tries the same range again")
+    for signs, kind, step in _KNOWN:
+        if any(sign in detail for sign in signs):
+            return kind(facts, step)
     return JobFailedError(
         facts,
         "see the stack trace in the Spark server's log, or run `frazil doctor`; the next run tries "
@@ -111,6 +125,7 @@ _BEFORE_ROWS = frozenset({"AnalysisException", "ParseException", "IllegalArgumen
 """Classes that Spark raises before it reads a row."""
 
 _SIGNS = (
+    *_CONFLICT_SIGNS,
     *_STORAGE_SIGNS,
     *_KAFKA_GONE_SIGNS,
     *_KAFKA_SILENT_SIGNS,

@@ -15,6 +15,10 @@ from frazil.spark.job_errors import encode_job_error, parse_job_error
         ("org.apache.iceberg.exceptions.RESTException: GET", errors.CatalogUnavailableError),
         ("java.io.IOException: No space left on device", errors.StorageError),
         ("StatusCode.UNAVAILABLE: Socket closed", errors.SparkUnavailableError),
+        (
+            "Cannot commit rewrite because of a ValidationException or CommitFailedException.",
+            errors.CommitContentionError,
+        ),
     ],
     ids=[
         "records are gone",
@@ -22,6 +26,7 @@ from frazil.spark.job_errors import encode_job_error, parse_job_error
         "the catalog is gone",
         "the disk is full",
         "the server is gone",
+        "another writer committed first",
     ],
 )
 def test_what_a_job_wrote_becomes_our_error(text: str, kind: type[errors.FrazilError]) -> None:
