@@ -69,7 +69,7 @@ SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 FAST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
 # Of tests marked `storm` it runs a few instances, chosen by the random seed; `make faults` all.
-test: $(STAMP) ## all tests: unit, spark, airflow, faults, end to end
+test: $(STAMP) ## all tests, and a sample of the long ones (`make faults` runs all)
 	@$(BIN)/python -m pytest $(SHARED) --sample --durations=60 --durations-min=2
 
 test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM and without those marked slow

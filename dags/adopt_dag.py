@@ -52,7 +52,7 @@ def adopt(params: Params, run_id: str) -> str:
         "columns": text_param("Columns", COLUMNS),
         "accept_holes": flag_param("Accept holes", HOLES),
     },
-    reason="Why: `away from the connector`.",
+    reason="Why: `replaces the Kafka Connect sink`.",
 )
 def adopt_stream() -> None:
     """Run the one task."""

@@ -36,7 +36,7 @@ def cost(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the measured cost of each day, and an estimate for batches half and twice as often.
+    """Show the measured cost of each day, and an estimate for half and double the batch frequency.
 
     Example: frazil cost flights --since 30d --prices docs/prices.yaml
     """

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 Columns = Annotated[
     str | None,
     typer.Option(
-        help="Columns of the records' positions: topic=COLUMN,partition=COLUMN,offset=COLUMN."
+        help="Columns with topic, partition and offset: "
+        "topic=COLUMN,partition=COLUMN,offset=COLUMN."
     ),
 ]
 
@@ -47,7 +48,7 @@ def adopt(  # noqa: PLR0913, PLR0917 - each argument is an option
 ) -> None:
     """Take over a table that another writer filled; ingest continues after its last offsets.
 
-    Example: frazil adopt flights --by jane@example.org --reason "away from the connector"
+    Example: frazil adopt flights --by jane@example.org --reason "replaces the Kafka Connect sink"
     --no-dry-run
     """
     from frazil.ledger.authors import Author

@@ -147,7 +147,7 @@ READ_SECONDS = 30.0
 def read_in_parallel(
     stream: str | None, read: "Callable[[Workspace], Result]"
 ) -> tuple[list[Result], list[FrazilError]]:
-    """Read the named stream, or all streams at the same time, each within `READ_SECONDS`.
+    """Read the named stream, or all streams, up to eight at a time, each within `READ_SECONDS`.
 
     Raises:
         ConfigurationError: as in `open_streams`.

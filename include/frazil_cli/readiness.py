@@ -25,7 +25,7 @@ def readiness(
     ] = 72,
     as_json: Json = False,
 ) -> None:
-    """Check each stream against the requirements of production; exit 1 unless all are ready.
+    """Check whether each stream is ready for production; exit 1 unless all are ready.
 
     Example: frazil readiness flights
     """

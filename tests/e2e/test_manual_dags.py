@@ -153,7 +153,7 @@ def test_decisions_and_a_comparison_by_form(airflow: Airflow, airflow_lab: Lab) 
     catalog = load_catalog("lake", **lab.stack.catalog_properties)
     legacy = Legacy(lab, ForeignTable(catalog, lab.table, values=VALUES, topic=lab.topic))
     filled(legacy)
-    who = {"by": "jane@example.org", "reason": "away from the connector"}
+    who = {"by": "jane@example.org", "reason": "replaces the Kafka Connect sink"}
     for dag in ("accept_gap", "adopt", "compare", "waive"):
         airflow.wait_for_dag(dag)
 

@@ -14,7 +14,7 @@ from support.forked import Run
 from faults.auditor import audit_table
 from frazil.ledger.recovery_point import keys
 
-WHO = ("--by", "jane@example.org", "--reason", "away from the connector")
+WHO = ("--by", "jane@example.org", "--reason", "replaces the Kafka Connect sink")
 VALUES = [
     pa.field("id", pa.int64()),
     pa.field("name", pa.string()),

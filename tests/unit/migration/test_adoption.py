@@ -38,7 +38,7 @@ from frazil.recovery.replay_rules import require_not_adopted
 from frazil.recovery.rollback_rules import decide_rollback
 from frazil.workspace import Workspace
 
-JANE = Author("jane@example.org", "away from the connector")
+JANE = Author("jane@example.org", "replaces the Kafka Connect sink")
 
 
 @dataclass(frozen=True)
