@@ -23,7 +23,7 @@ DECISIONS = ("frazil waive", "frazil accept-gap", "--reingest", "--skip", "--new
 LEGACY = ("frazil compare", "frazil adopt")
 OTHERS = (*DECISIONS, *LEGACY, "frazil backfill", "frazil review-schema", " orders")
 """Commands that ask for a table in a state of their own: the tests below make it."""
-NOTHING_TO_DO = {"move-cluster": "which the ledger reads already"}
+NOTHING_TO_DO = {"move-cluster": "already reads"}
 """Refused by a stream that nobody moved, and nothing is written."""
 
 
