@@ -75,7 +75,7 @@ def run_stream(
     (lab.folder / f"{stream}.yaml").write_text(json.dumps(document))
     done = lab.frazil("run", stream, **{MIN_RECORDS_VARIABLE: str(min_records)})
     assert done.code == 0, done.out + done.err
-    assert "gave up" not in done.out + done.err
+    assert "Python workers failed" not in done.out + done.err
     return f"lab.{stream}"
 
 
