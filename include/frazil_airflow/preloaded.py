@@ -1,10 +1,7 @@
-"""Import what every task imports, once for all of them: name this module in Airflow's settings.
+"""Import what every task imports, once for all tasks; open no connection and start no thread.
 
-    AIRFLOW__CORE__MP_START_METHOD=forkserver
-    AIRFLOW__CORE__MP_FORKSERVER_PRELOAD=frazil_airflow.preloaded
-
-Airflow's fork server then imports it, its LocalExecutor's workers are forks of that process, and
-each task is a fork of a worker. No connection or thread is opened here: neither survives a fork.
+AIRFLOW__SCHEDULER__MP_START_METHOD=forkserver
+AIRFLOW__SCHEDULER__MP_FORKSERVER_PRELOAD=frazil_airflow.preloaded
 """
 
 from sqlalchemy.orm import configure_mappers
@@ -35,7 +32,6 @@ MODULES = (
     "pyiceberg.io.pyarrow",
     "rich.console",
     "stamina",
-    "supervisor.xmlrpc",
 )
 
 preload(MODULES)

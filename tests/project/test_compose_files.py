@@ -206,6 +206,16 @@ def test_a_health_check_passes_only_for_a_healthy_part(part: str, code: int) -> 
     assert checked.returncode == code
 
 
+def test_only_the_scheduler_preloads_the_modules_of_tasks() -> None:
+    sources = (COMPOSE, (PROJECT / "include/frazil_stack/airflow_environment.py").read_text())
+
+    for source in sources:
+        assert dict(re.findall(r'AIRFLOW__(\w+__MP_\w+)"?: "?([\w.]+)', source)) == {
+            "SCHEDULER__MP_START_METHOD": "forkserver",
+            "SCHEDULER__MP_FORKSERVER_PRELOAD": "frazil_airflow.preloaded",
+        }
+
+
 def test_airflow_gets_its_database_and_passwords(tmp_path: Path) -> None:
     run_init(tmp_path)
 

@@ -118,13 +118,6 @@ def has_dead_letters(table: Table, attempt: str) -> bool:
         return bool(scan.to_arrow().num_rows)
 
 
-def count_dead_letters(table: Table, attempts: frozenset[str]) -> int:
-    """Count the dead letters of these attempts."""
-    with translated_errors("counting dead letters"):
-        rows = table.scan(selected_fields=("attempt",)).to_arrow()
-    return sum(1 for attempt in rows["attempt"].to_pylist() if attempt in attempts)
-
-
 @dataclass(frozen=True)
 class Resolved:
     """Dead letters of one partition that a redrive restored; their batches lie before `before`."""

@@ -39,6 +39,8 @@ from frazil.quality.sql import quote_name, write_text
 _MAX_DIGITS = 38
 """Of a decimal in Spark."""
 
+_GREATEST_LONG = 2**63 - 1
+
 _BYTES = (StringType, BinaryType, FixedType)
 _INSTANTS = (TimestampType, TimestamptzType)
 _FLOATS = (FloatType, DoubleType)
@@ -166,10 +168,27 @@ def _write_scalar(own: IcebergType, other: IcebergType, sql: str) -> str | None:
 def _write_number(own: IcebergType, other: IcebergType, sql: str) -> str:
     both = (own, other)
     if any(isinstance(each, _FLOATS) for each in both):
-        return f"CAST({sql} AS DOUBLE)"
+        is_inexact = any(isinstance(each, (LongType, DecimalType)) for each in both)
+        return _write_rounded(own, sql) if is_inexact else f"CAST({sql} AS DOUBLE)"
     if all(isinstance(each, _INTEGERS) for each in both):
         return f"CAST({sql} AS BIGINT)"
     return _write_decimal(own, other, sql)
+
+
+def _write_rounded(own: IcebergType, sql: str) -> str:
+    """Write a number as its double, and whether that double casts back to the same number.
+
+    A long or decimal can have more digits than a double: its nearest double is not its value.
+    """
+    double = f"CAST({sql} AS DOUBLE)"
+    is_same = "TRUE"
+    if isinstance(own, DecimalType):
+        back = f"TRY_CAST({double} AS DECIMAL({own.precision}, {own.scale}))"
+        is_same = f"{back} <=> {sql}"
+    elif isinstance(own, _INTEGERS):
+        # Spark casts the double 2^63 to the greatest long, which is 2^63 - 1.
+        is_same = f"TRY_CAST({double} AS BIGINT) <=> {sql} AND NOT {sql} <=> {_GREATEST_LONG}"
+    return f"named_struct('double', {double}, 'is_same', {is_same})"
 
 
 def _write_decimal(own: IcebergType, other: IcebergType, sql: str) -> str:
@@ -203,6 +222,7 @@ def _list_lone_fields(left: IcebergType, right: IcebergType, path: str) -> Itera
         case ListType(), ListType():
             yield from _list_lone_fields(left.element_type, right.element_type, f"{path}.element")
         case MapType(), MapType():
+            yield from _list_lone_fields(left.key_type, right.key_type, f"{path}.key")
             yield from _list_lone_fields(left.value_type, right.value_type, f"{path}.value")
 
 

@@ -20,24 +20,31 @@ def read_all(
     takes longer is not waited for: its thread ends with the process at the latest.
     """
     ended: queue.SimpleQueue[tuple[str, Value | Exception]] = queue.SimpleQueue()
-    last = float("inf") if total_seconds is None else time.monotonic() + total_seconds
+    now = time.monotonic()
+    last = float("inf") if total_seconds is None else now + total_seconds
     results: dict[str, Value | Exception] = {}
-    waiting, running = list(reads), dict[str, float]()
-    while (waiting or running) and time.monotonic() < last:
+    waiting, running, deadlines = list(reads), set[str](), dict[str, float]()
+    while (waiting or running) and now < last:
         while waiting and len(running) < MOST_THREADS:
             name = waiting.pop(0)
-            running[name] = time.monotonic() + seconds
+            running.add(name)
+            deadlines[name] = now + seconds
             threading.Thread(target=_run, args=(name, reads[name], ended), daemon=True).start()
         try:
-            remaining = min(last, *running.values()) - time.monotonic()
+            remaining = min(last, *(deadlines[n] for n in running)) - time.monotonic()
             name, result = ended.get(timeout=max(0.0, remaining))
         except queue.Empty:
-            running = {n: until for n, until in running.items() if until > time.monotonic()}
+            now = time.monotonic()
+            running = {n for n in running if deadlines[n] > now}
             continue
-        if running.pop(name, None) is not None:
+        now = time.monotonic()
+        if name in running:
+            running.remove(name)
             results[name] = result
     late = TimeoutError(f"no answer in {seconds:.0f} s")
-    return {name: results.get(name, late) for name in reads}
+    text = f"not read: the time limit of {total_seconds or 0:.0f} s for all streams was reached"
+    unread = {n: late if deadlines.get(n, now + 1) <= now else TimeoutError(text) for n in reads}
+    return unread | results
 
 
 def _run(

@@ -4,19 +4,32 @@ A changed library needs a restart. Frazil's own modules do not: each fork compar
 the imported ones, and imports all of them again if one differs.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterable
 from functools import partial
 from importlib import import_module, invalidate_caches
 
+log = logging.getLogger(__name__)
+
 _OWN = ("frazil", "frazil_airflow", "frazil_cli", "frazil_demo", "frazil_spark", "frazil_stack")
 
 
 def preload(modules: Iterable[str]) -> None:
-    """Import modules; later forks of this process drop Frazil's modules if a file has changed."""
+    """Import modules; later forks of this process drop Frazil's modules if a file has changed.
+
+    A module that cannot be imported is logged and left to the forks: Airflow's fork server would
+    hide the error, and with it that changed files go unnoticed.
+    """
+    failures = []
     for module in modules:
-        import_module(module)
+        try:
+            import_module(module)
+        except Exception as error:  # noqa: BLE001 - the fork that needs the module raises it again
+            failures.append(f"{module} ({type(error).__name__}: {error})")
+    if failures:
+        log.warning("modules were not preloaded, each task imports them: %s", "; ".join(failures))
     os.register_at_fork(after_in_child=partial(_drop_changed, _stamp(_own_files())))
 
 

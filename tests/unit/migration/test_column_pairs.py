@@ -57,6 +57,52 @@ def test_a_column_or_field_that_only_one_side_has_is_named() -> None:
     assert (right.note, right.values) == ("only on the right: struct<a:long>", None)
 
 
+def test_a_field_of_a_map_that_only_one_side_has_is_named() -> None:
+    wider, narrow = pa.struct([("a", LONG), ("b", TEXT)]), pa.struct([("a", LONG)])
+
+    (pair,) = pair_columns(
+        schema_of(pa.map_(wider, narrow)).fields, schema_of(pa.map_(narrow, wider)).fields
+    )
+
+    assert pair.is_difference
+    assert pair.note == "x.key.b only on the left; x.value.b only on the right"
+
+
+@pytest.mark.parametrize(
+    ("exact", "written"),
+    [
+        pytest.param(
+            LONG,
+            "TRY_CAST(CAST(`x` AS DOUBLE) AS BIGINT) <=> `x` AND NOT `x` <=> 9223372036854775807",
+            id="long",
+        ),
+        pytest.param(
+            pa.decimal128(20, 3),
+            "TRY_CAST(CAST(`x` AS DOUBLE) AS DECIMAL(20, 3)) <=> `x`",
+            id="decimal",
+        ),
+    ],
+)
+def test_an_exact_number_with_more_digits_than_a_double_equals_no_double(
+    exact: pa.DataType, written: str
+) -> None:
+    (pair,) = pair_columns(schema_of(exact).fields, schema_of(pa.float64()).fields)
+    (swapped,) = pair_columns(schema_of(pa.float32()).fields, schema_of(exact).fields)
+
+    sides = tuple(
+        f"named_struct('double', CAST(`x` AS DOUBLE), 'is_same', {is_same})"
+        for is_same in (written, "TRUE")
+    )
+    assert pair.values == sides
+    assert swapped.values == sides[::-1]
+
+
+def test_an_int_is_exact_as_a_double() -> None:
+    (pair,) = pair_columns(schema_of(pa.int32()).fields, schema_of(pa.float64()).fields)
+
+    assert pair.values == ("CAST(`x` AS DOUBLE)", "CAST(`x` AS DOUBLE)")
+
+
 def test_names_are_quoted() -> None:
     with SqlCatalog("memory", uri="sqlite://") as catalog:
         schema = catalog._convert_schema_if_needed(  # noqa: SLF001

@@ -53,7 +53,20 @@ def test_each_read_has_its_own_time_and_those_behind_late_ones_are_run() -> None
     late.set()
 
     assert found["last"] is True
-    assert isinstance(limited["last"], TimeoutError)
+    assert str(found["late 0"]) == "no answer in 0 s"
+    cut_off = "not read: the time limit of 0 s for all streams was reached"
+    assert {str(limited[name]) for name in ("late 0", "last")} == {cut_off}
+
+
+def test_with_equal_limits_only_reads_that_did_not_start_are_not_read() -> None:
+    late = threading.Event()
+    reads = {f"late {n}": late.wait for n in range(MOST_THREADS)}
+
+    found = read_all({**reads, "last": late.wait}, 0.2, 0.2)
+    late.set()
+
+    assert {str(found[name]) for name in reads} == {"no answer in 0 s"}
+    assert str(found["last"]).startswith("not read: the time limit")
 
 
 @pytest.mark.parametrize("error", [SystemExit("why"), KeyboardInterrupt("why")])

@@ -11,7 +11,7 @@ import pytest
 PARENT = """
 import os, sys
 from frazil.spark.preloading import preload
-preload(["frazil_spark.outer", "colours"])
+preload(sys.argv[1:] + ["frazil_spark.outer", "colours"])
 print("imported")
 sys.stdin.readline()
 child = os.fork()
@@ -40,10 +40,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ask_fork(folder: Path, change: str = "", content: str | None = None) -> str:
+def ask_fork(
+    folder: Path, change: str = "", content: str | None = None, first: tuple[str, ...] = ()
+) -> str:
     """Import, change a file, fork, and give what the fork says."""
     with subprocess.Popen(
-        [sys.executable, "-u", "-c", PARENT],
+        [sys.executable, "-u", "-c", PARENT, *first],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -79,3 +81,18 @@ def test_a_file_that_is_gone_is_not_found_in_memory_either(folder: Path) -> None
 
 def test_a_library_stays_as_it_was_imported(folder: Path) -> None:
     assert ask_fork(folder, "colours.py", "told = 'green'\n") == "[True, True] old red"
+
+
+def test_a_module_that_cannot_be_imported_is_logged_and_changes_are_still_noticed(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    missing = ("frazil_spark.missing", "no_such_library")
+
+    answer = ask_fork(folder, "frazil_spark/inner.py", "told = 'new'\n", missing)
+
+    assert answer == "[False, False] new red"
+    assert capfd.readouterr().err == (
+        "modules were not preloaded, each task imports them: frazil_spark.missing "
+        "(ModuleNotFoundError: No module named 'frazil_spark.missing'); no_such_library "
+        "(ModuleNotFoundError: No module named 'no_such_library')\n"
+    )
