@@ -39,7 +39,7 @@ def test_retention_below_the_worst_outage_is_red_until_it_is_raised(lab: Lab) ->
     set_retention(lab, 24 * 7)
     marks = read_marks(lab)
 
-    assert (before.code, "not known" in before.out) == (1, True)
+    assert (before.code, "unknown" in before.out) == (1, True)
     assert (red.code, "raise retention.ms" in red.out) == (1, True)
     assert marks["retention"] == marks["rollback"] == "ok"
     assert marks["dead letters"] == marks["authentication"] == "warn"
