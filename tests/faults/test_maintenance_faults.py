@@ -90,7 +90,7 @@ class CountingEngine(SparkEngine):
         """Run the job, and count it if it fails."""
         try:
             return super().run_job(job, request, result)
-        except JobFailedError:
+        except (CommitContentionError, JobFailedError):
             self.failures += 1
             raise
 
