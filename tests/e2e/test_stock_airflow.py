@@ -129,7 +129,7 @@ def test_a_stock_airflow_publishes_a_batch(lab: Lab, tmp_path: Path) -> None:
     lab.write_stream(batch={"schedule": "0 0 1 1 *"})  # it runs only when triggered
 
     with start_airflow(lab.stack, lab.folder, tmp_path / "airflow") as airflow:
-        airflow.wait_for_dag(dag, START_SECONDS)
+        airflow.api.wait_for_dag(dag, START_SECONDS)
         airflow.api.request("PATCH", f"/dags/{dag}", {"is_paused": False})
         ended = airflow.states(dag, airflow.run(dag))
         pools = airflow.api.request("GET", "/pools")["pools"]
