@@ -1,4 +1,4 @@
-"""Rows that stand alike to a suite's cut_points are counted alike, whatever the suite asks of them.
+"""Rows that no cut point of a suite tells apart are counted the same by each of its metrics.
 
 Python says what each expectation asks of a row; no test here reads the SQL.
 """

@@ -87,7 +87,7 @@ def test_the_answer_names_reason_branch_and_both_ways_on(lake: Lake) -> None:
 
 
 def with_budget(work: Workspace, ratio: float) -> Workspace:
-    """Open the same stream after somebody has changed its file."""
+    """Open the same stream after its file has changed."""
     return replace(work, stream=make_stream(errors={"max_bad_ratio": ratio}))
 
 
