@@ -79,15 +79,21 @@ def read_env(path: Path) -> dict[str, str]:
 
 
 def airflow_settings() -> set[str]:
-    """Give the environment name of every option that the installed Airflow describes."""
+    """Give the environment name of every option that the installed Airflow describes.
+
+    Options of `[core]` for multiprocessing may stand in a component's section too, says the
+    description of `mp_start_method`.
+    """
     import airflow  # noqa: PLC0415 - it reads its settings when it is imported
 
     path = Path(airflow.__file__).parent / "config_templates" / "config.yml"
-    return {
-        f"AIRFLOW__{section.upper()}__{option.upper()}"
-        for section, body in yaml.safe_load(path.read_text()).items()
-        for option in body["options"]
+    sections = yaml.safe_load(path.read_text())
+    options = {(name, option) for name, body in sections.items() for option in body["options"]}
+    per_component = {
+        option for name, option in options if name == "core" and option.startswith("mp_")
     }
+    options |= {(c, o) for c in ("scheduler", "triggerer", "dag_processor") for o in per_component}
+    return {f"AIRFLOW__{section.upper()}__{option.upper()}" for section, option in options}
 
 
 def test_every_part_of_the_stack_is_a_service(services: Services) -> None:

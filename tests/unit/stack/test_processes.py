@@ -45,7 +45,11 @@ def mark(home: Path, service: str = "kafka") -> dict[str, str]:
 
 
 def test_a_marked_process_is_found_with_its_service(tmp_path: Path, start: Start) -> None:
-    process = start(**mark(tmp_path, "spark_connect"))
+    process = start(
+        "import time; print(flush=True); time.sleep(60)", **mark(tmp_path, "spark_connect")
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # before, the kernel may not have counted a page yet
 
     found = find_processes(tmp_path)
 
