@@ -63,13 +63,19 @@ PACKAGES: dict[str, set[str]] = {
 }
 """Package or root module of the library → the others that it may import."""
 
-STACK = {"connections", "errors", "failpoints", "spark"}
+STACK = {"connections", "errors", "failpoints"}
 DRILLS = STACK | {"kafka", "iceberg", "ledger", "workspace", "events", "messages", "streams"}
 UI = {"observability", "ingest", "streams", "ledger", "workspace", "errors", "connections"}
+DECODE = {"streams", "ledger", "quality", "schemas", "ingest", "recovery"}
+JOBS = set(PACKAGES) - {"connections", "events", "iceberg", "kafka", "workspace", "observability"}
 NEIGHBOURS_ARROWS: dict[str, set[str]] = {
     "include/frazil_stack": STACK,
     "include/frazil_stack/drills": DRILLS,
     "include/frazil_airflow/ui": UI,
+    "spark_jobs": JOBS,
+    "spark_jobs/frazil_spark": JOBS,
+    "spark_jobs/frazil_spark/decode": DECODE,
+    "spark_jobs/frazil_spark/fast_path": {"streams", "schemas", "ingest"},
 }
 """Folder outside the library → the packages of the library that its own files may import."""
 
