@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import (
 
 from frazil.errors import FrazilError, SupersededError, UnavailableError
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
+from frazil.ledger.offsets import describe_ranges, unpack_ranges
 from frazil.observability.freshness import DOWN
 
 if TYPE_CHECKING:
@@ -108,9 +109,8 @@ def describe(result: object) -> str:
         case NothingToRead():
             return f"no new records; {result.table} stays at epoch {result.epoch}"
         case BatchPlan():
-            return (
-                f"batch {result.batch_id} after epoch {result.base_epoch}: {_format(result.ranges)}"
-            )
+            ranges = describe_ranges(unpack_ranges(result.ranges))
+            return f"batch {result.batch_id} after epoch {result.base_epoch}: {ranges}"
         case Staged():
             return (
                 f"records read: {result.rows_read}; rows staged on {result.attempt}: "
@@ -122,17 +122,10 @@ def describe(result: object) -> str:
             count = f"failed expectations: {len(failed)} of {len(result.results)}"
             return "\n".join((f"{result.outcome}: {count}", *failed))
         case Published():
+            ranges = describe_ranges(unpack_ranges(result.ranges))
             return (
                 f"{result.outcome}: snapshot {result.snapshot_id} of {result.table}, epoch "
-                f"{result.epoch}, rows: {result.rows_written}, offsets: {_format(result.ranges)}"
+                f"{result.epoch}, rows: {result.rows_written}, offsets: {ranges}"
             )
     next_step = getattr(result, "next_step", None)
     return f"{getattr(result, 'text', result)}" + (f"\nNext: {next_step}" if next_step else "")
-
-
-def _format(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
-    return ", ".join(
-        f"{topic}-{partition} [{start}, {end})"
-        for topic, by_partition in ranges.items()
-        for partition, (start, end) in by_partition.items()
-    )

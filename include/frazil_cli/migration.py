@@ -151,7 +151,7 @@ def _row(report: "PartitionReport") -> tuple[object, ...]:
     changed = f"{report.changed} ({', '.join(report.changed_columns)})" if report.changed else 0
     return (
         f"{report.topic}-{report.partition}",
-        f"[{judged[0]}, {judged[1]})" if judged else "none",
+        f"{judged[0]}-{judged[1]}" if judged else "none",
         report.matched - report.changed,
         _with_dead_letters(report.missing, report.missing_dead_letters),
         _with_dead_letters(report.extra, report.extra_dead_letters),

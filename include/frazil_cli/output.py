@@ -118,12 +118,10 @@ def fail(error: FrazilError, *, as_json: bool) -> NoReturn:
 
 
 def format_ranges(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
-    """Format ranges, one a line: `flights-0 [0, 100)`."""
-    return "\n".join(
-        f"{topic}-{partition} [{start}, {end})"
-        for topic, by_partition in ranges.items()
-        for partition, (start, end) in by_partition.items()
-    )
+    """Format ranges, one a line, as `--offsets` takes them: `flights:0:0-100`."""
+    from frazil.ledger.offsets import describe_range, iterate_ranges, unpack_ranges
+
+    return "\n".join(describe_range(*each) for each in iterate_ranges(unpack_ranges(ranges)))
 
 
 def open_streams(stream: str | None) -> "tuple[list[Workspace], list[FrazilError]]":

@@ -180,22 +180,24 @@ def where(
 
     Example: frazil where flights --partition 0 --offset 4711
     """
+    from frazil.ledger.offsets import describe_offset
     from frazil.observability.status import locate_offset
     from frazil.workspace import open_workspace
 
     work = open_workspace(stream, cli_run_id())
     found = locate_offset(work, topic or work.stream.only_topic("--topic"), partition, offset)
+    name = describe_offset(found.topic, partition, offset)
     if as_json:
         print_json(found)
     elif found.found:
         console.print(
-            f"{found.topic}-{partition}@{offset} is in snapshot {found.snapshot_id} "
+            f"{name} is in snapshot {found.snapshot_id} "
             f"({found.kind}, batch {found.batch_id}, {found.committed_at:%Y-%m-%d %H:%M:%S} UTC)"
         )
         if found.reason:
             console.print(found.reason, markup=False)
     else:
-        console.print(f"{found.topic}-{partition}@{offset}: {found.reason}", markup=False)
+        console.print(f"{name}: {found.reason}", markup=False)
     raise typer.Exit(0 if found.found else 1)
 
 

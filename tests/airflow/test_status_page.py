@@ -96,11 +96,11 @@ def test_a_streams_page_tells_its_events_offsets_and_cost(
 
     newest = lake.history.head
     assert [row[2] for row in found["Timeline"].rows] == ["ingest", "ingest", "bootstrap"]
-    ranges = "orders-0 [3, 4), orders-1 [2, 4)"
+    ranges = "orders:0:3-4, orders:1:2-4"
     assert found["Snapshots"].rows[0][:5] == (str(newest), "ingest", 2, ranges, 3)
     assert found["Cost"].rows[0][1:3] == (2, 8)
     assert found["Dead letters"].note == "No open dead letters in orders, 0 restored."
-    assert f"orders-0@3: snapshot {newest}" in found["Offset"].note
+    assert f"orders:0:3: snapshot {newest}" in found["Offset"].note
     page = render_stream("orders", found, now)
     assert f"<td>{ranges}</td>" in page
     assert "`frazil timeline --stream orders --since 7d` lists all of them" in page

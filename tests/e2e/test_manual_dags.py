@@ -188,6 +188,6 @@ def test_decisions_and_a_comparison_by_form(airflow: Airflow, airflow_lab: Lab) 
     assert ask("compare", left=lab.stream, right="no.such") == {"failed", "upstream_failed"}
     status, page = airflow.read_page(f"streams/{lab.stream}?partition=0&offset=3")
     assert status == 200
-    for told in ("below the adoption of the table", "gap", who["by"], f"{lab.topic}-0 [45, 50)"):
+    for told in ("below the adoption of the table", "gap", who["by"], f"{lab.topic}:0:45-50"):
         assert told in page, page
     assert airflow.read_page("streams/nobody")[0] == 404

@@ -183,7 +183,7 @@ def test_what_kafka_lost_before_it_was_read_is_refused(legacy: Legacy) -> None:
 
     answer = refuse(legacy, "RetentionGap")
 
-    assert f"{legacy.lab.topic}-1 [20, 25)" in answer["facts"]
+    assert f"{legacy.lab.topic}:1:20-25" in answer["facts"]
     legacy.take_over("--accept-holes")
     legacy.lab.drain()
     assert legacy.lab.frazil("audit", legacy.lab.stream).code == 0

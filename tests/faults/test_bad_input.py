@@ -141,12 +141,12 @@ def test_d1_records_that_retention_took_stop_the_stream_until_somebody_accepts(
 
     run = lab.frazil("run", lab.stream)
 
-    assert_refused(run, "RetentionGap", f"{lab.topic}-0 [10, 25)", "frazil accept-gap")
-    assert_on_timeline(lab, "RetentionGap", f"{lab.topic}-0 [10, 25)")
+    assert_refused(run, "RetentionGap", f"{lab.topic}:0:10-25", "frazil accept-gap")
+    assert_on_timeline(lab, "RetentionGap", f"{lab.topic}:0:10-25")
     assert snapshot_count(lab) == before
     person = ("--by", "tests@example.org", "--reason", "test of retention")
     shown = lab.frazil("accept-gap", lab.stream)
-    assert (shown.code, f"{lab.topic}-0 [10, 25)" in shown.out) == (0, True)
+    assert (shown.code, f"{lab.topic}:0:10-25" in shown.out) == (0, True)
     assert snapshot_count(lab) == before
     command = ("accept-gap", lab.stream, *person, "--no-dry-run", "--json")
     accepted = [lab.frazil(*command) for _ in range(2)]

@@ -8,6 +8,7 @@ from frazil.errors import SchemaMisfitError, StageStaleError
 from frazil.iceberg.commit_retry import retry_commit
 from frazil.ingest.messages import BatchPlan, StageResult
 from frazil.ledger import keys
+from frazil.ledger.offsets import describe_ranges
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.schemas.evolution import store_pending_schemas
 from frazil.schemas.payloads import (
@@ -108,11 +109,7 @@ def add_unknown_schemas(
         UnknownSchemaIdError: the registry does not have one; the batch waits.
         RegistryUnavailableError, SchemaMisfitError: the batch waits.
     """
-    ranges = ", ".join(
-        f"{topic}-{partition} [{start}, {end})"
-        for topic, parts in plan.ranges.items()
-        for partition, (start, end) in parts.items()
-    )
+    ranges = describe_ranges(plan.offset_ranges)
     partition, _, offset = result.unknown_first.partition(":")
     where = f"found in {ranges}, first at partition {partition} offset {offset}"
     completed = dict(schemas)

@@ -244,7 +244,7 @@ def require_retained_start(stream: Stream, topics: Sequence[TopicFacts]) -> None
         if not kept.earliest <= offset <= kept.end:
             raise StreamFileError(
                 f"stream {stream.stream}: {field} is offset {offset} of {topic.topic}-"
-                f"{partition}, but Kafka keeps [{kept.earliest}, {kept.end}); nothing was written",
+                f"{partition}, but Kafka keeps {kept.earliest}-{kept.end}; nothing was written",
                 f"set {field} in {stream.stream}.yaml to a number from {kept.earliest} to "
                 f"{kept.end}",
             )

@@ -21,6 +21,7 @@ from frazil.ledger.offsets import (
     Ranges,
     advance,
     count_offsets,
+    describe_ranges,
     encode_ranges,
     plain_offsets,
     plain_ranges,
@@ -216,7 +217,7 @@ def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> Non
             )
     gaps = list_gaps(starts, topic.partitions)
     if gaps:
-        lost = ", ".join(f"{topic.topic}-{p} [{r.start}, {r.end})" for p, r in gaps.items())
+        lost = describe_ranges({topic.topic: gaps})
         raise RetentionGapError(
             f"stream {stream}: Kafka has deleted records that the table does not have: {lost}, "
             f"{sum(r.width for r in gaps.values())} offsets",

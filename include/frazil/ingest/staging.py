@@ -31,7 +31,7 @@ from frazil.ingest.planning import check_sources
 from frazil.ingest.publishing import check_base, find_published
 from frazil.ingest.snapshot_summaries import find_late_bound
 from frazil.ledger import keys
-from frazil.ledger.offsets import OffsetRange
+from frazil.ledger.offsets import OffsetRange, describe_range
 from frazil.ledger.recovery_point import LedgerEntry
 from frazil.ledger.state import StreamState
 from frazil.ledger.usage import read_and_reset_usage
@@ -359,7 +359,8 @@ def _flag(seen: Seen, plan: BatchPlan, key: tuple[str, int], offsets: NDArray[np
         doubled = before + len(offsets) - int(np.count_nonzero(flags))
     if outside or doubled:
         raise ConservationError(
-            f"batch {plan.batch_id}: {topic}-{partition} planned as [{planned.start}, "
-            f"{planned.end}) holds offsets {offsets.min()} to {offsets.max()}, {doubled} twice",
+            f"batch {plan.batch_id}: planned range "
+            f"{describe_range(topic, partition, planned)} holds offsets {offsets.min()} to "
+            f"{offsets.max()}, {doubled} twice",
             "nothing is visible; run again, and report this if it comes back",
         )

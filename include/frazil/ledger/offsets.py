@@ -12,7 +12,11 @@ Runs = dict[str, dict[int, list[tuple[int, int]]]]
 """topic → partition → ascending half-open runs of exact offsets; the form used in messages."""
 NextOffsets = Mapping[str, tuple[int, ...]]
 """topic → the next offset to read of partition 0, 1, 2 …"""
-RANGE_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}$"
+_RANGE = r"[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}"
+_OLD_RANGE = r"[A-Za-z0-9._-]+-[0-9]{1,9} \[[0-9]{1,18}, ?[0-9]{1,18}\)"
+_ANY_RANGE = rf"(?:{_RANGE}|{_OLD_RANGE})"
+RANGE_PATTERN = rf"^\s*{_ANY_RANGE}(?:[,\s]+{_ANY_RANGE})*\s*$"
+"""One or more ranges, separated by commas or spaces; also as version 0.4 and older wrote them."""
 OFFSET_LOCATION_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
 
 
@@ -75,9 +79,19 @@ def iterate_ranges(ranges: Ranges) -> Iterator[tuple[str, int, OffsetRange]]:
             yield topic, partition, offset_range
 
 
+def describe_range(topic: str, partition: int, span: OffsetRange) -> str:
+    """Describe one range as options and forms take it: `flights:0:0-100`, the end exclusive."""
+    return f"{topic}:{partition}:{span.start}-{span.end}"
+
+
 def describe_ranges(ranges: Ranges) -> str:
-    """Describe ranges for people, for example `flights-0 [0, 100)`."""
-    return ", ".join(f"{t}-{p} [{r.start}, {r.end})" for t, p, r in iterate_ranges(ranges))
+    """Describe ranges as options and forms take them: `flights:0:0-100, flights:1:0-50`."""
+    return ", ".join(describe_range(*each) for each in iterate_ranges(ranges))
+
+
+def describe_offset(topic: str, partition: int, offset: int) -> str:
+    """Describe the offset of one record as options take it: `flights:0:4711`."""
+    return f"{topic}:{partition}:{offset}"
 
 
 def count_offsets(ranges: Ranges) -> int:
@@ -96,14 +110,15 @@ def advance(offsets: NextOffsets, ranges: Ranges) -> NextOffsets:
 
 
 def parse_offset_ranges(texts: tuple[str, ...]) -> Ranges:
-    """Parse `topic:partition:start-end` options, one per partition.
+    """Parse `topic:partition:start-end` options, one range per partition.
+
+    A text may contain several ranges, as `describe_ranges` writes them.
 
     Raises:
         ConfigurationError: a range has another form, or a partition is named twice.
     """
     ranges: dict[str, dict[int, OffsetRange]] = {}
-    for text in texts:
-        topic, partition, offset_range = parse_range(text)
+    for topic, partition, offset_range in (each for text in texts for each in split_ranges(text)):
         if partition in ranges.setdefault(topic, {}):
             raise ConfigurationError(
                 f"{topic}-{partition} is named twice", "give one range for each partition"
@@ -112,13 +127,28 @@ def parse_offset_ranges(texts: tuple[str, ...]) -> Ranges:
     return ranges
 
 
+def split_ranges(text: str) -> Iterator[tuple[str, int, OffsetRange]]:
+    """Yield the ranges of one option or of one line of a form.
+
+    Raises:
+        ConfigurationError: see `parse_range`.
+    """
+    if re.fullmatch(RANGE_PATTERN, text) is None:
+        yield parse_range(text)
+        return
+    for each in re.findall(_ANY_RANGE, text):
+        yield parse_range(each)
+
+
 def parse_range(text: str) -> tuple[str, int, OffsetRange]:
     """Parse `topic:partition:start-end` into topic, partition and half-open range.
 
     Raises:
         ConfigurationError: the text has another form, or the range is empty.
     """
-    if re.match(RANGE_PATTERN, text) is None:
+    if re.fullmatch(_OLD_RANGE, text):
+        text = re.sub(r"^(.+)-(\d+) \[(\d+), ?(\d+)\)$", r"\1:\2:\3-\4", text)
+    if re.fullmatch(_RANGE, text) is None:
         raise ConfigurationError(
             f"{text!r} is not a range of offsets",
             "write topic:partition:start-end with an exclusive end, for example flights:0:100-200",

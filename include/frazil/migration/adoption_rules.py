@@ -29,7 +29,7 @@ from frazil.ledger.coordinates import (
     Partition,
     count_coordinates,
 )
-from frazil.ledger.offsets import OffsetRange, describe_ranges
+from frazil.ledger.offsets import OffsetRange, describe_offset, describe_ranges
 from frazil.messages import count_noun
 from frazil.migration.foreign_rows import OffsetColumns, TableOffsets
 
@@ -139,8 +139,9 @@ def require_same_topic(stream: str, topic: TopicFacts, table_offsets: TableOffse
         end = topic.partitions[partition].end
         if len(offsets) and offsets[-1] >= end:
             raise OffsetsWentBackError(
-                f"stream {stream}: the table has {topic.topic}-{partition}@{offsets[-1]}, Kafka "
-                f"ends at {end}: the topic was created again or truncated, or it is another topic",
+                f"stream {stream}: the table has "
+                f"{describe_offset(topic.topic, partition, offsets[-1])}, Kafka ends at {end}: "
+                "the topic was created again or truncated, or it is another topic",
                 _CHECK_SOURCE,
             )
 
@@ -164,8 +165,8 @@ def require_same_records(
         if ours is None or partition not in delivered_ms or delivered_ms[partition] == ours:
             continue
         raise TopicRecreatedError(
-            f"stream {stream}: {topic.topic}-{partition}@{offsets[-1]} has timestamp {ours} in the "
-            f"table and {delivered_ms[partition]} in Kafka: these are two records",
+            f"stream {stream}: {describe_offset(topic.topic, partition, offsets[-1])} has "
+            f"timestamp {ours} in the table and {delivered_ms[partition]} in Kafka: these are two records",
             f"{_CHECK_SOURCE}. If the timestamp column is not Kafka's timestamp, leave it out: "
             "--columns partition=COLUMN,offset=COLUMN",
         )
@@ -304,7 +305,9 @@ def describe_adoption(
 def describe_offsets(coordinates: Coordinates) -> str:
     """Return the first coordinates as text, and how many more there are."""
     every = [
-        f"{t}-{p}@{o}" for (t, p), offsets in sorted(coordinates.items()) for o in offsets[:20]
+        describe_offset(t, p, o)
+        for (t, p), offsets in sorted(coordinates.items())
+        for o in offsets[:20]
     ]
     shown = ", ".join(every[:SHOWN_COORDINATES])
     left = count_coordinates(coordinates) - min(len(every), SHOWN_COORDINATES)

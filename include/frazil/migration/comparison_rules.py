@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from frazil.errors import ConfigurationError
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.ledger.history import Span
-from frazil.ledger.offsets import OffsetRange, Ranges, iterate_ranges
+from frazil.ledger.offsets import OffsetRange, Ranges, describe_range, iterate_ranges
 from frazil.migration.messages import PartitionExtent, PartitionReport, Verdict
 
 
@@ -68,10 +68,9 @@ def choose_ranges(
     for topic, partition, span in iterate_ranges(chosen):
         both = _intersect(left, right, (topic, partition))
         if both is None or not both.start <= span.start < span.end <= both.end:
-            read = f"[{both.start}, {both.end})" if both else "nothing"
+            read = describe_range(topic, partition, both) if both else "nothing"
             raise ConfigurationError(
-                f"of {topic}-{partition} both sides have read {read}, not all of "
-                f"[{span.start}, {span.end})",
+                f"both sides have read {read}, not all of {describe_range(topic, partition, span)}",
                 "name offsets that both sides have read, or leave --offsets out to judge all of "
                 "those",
             )

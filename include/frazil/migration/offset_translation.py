@@ -115,7 +115,7 @@ def translate_offset(
         raise _fail(
             position,
             f"the last records read ({len(known.before)}; {known.source}) are not found in this "
-            f"order in [{copy.earliest}, {copy.end}) of the new cluster; the copy lacks some, has "
+            f"order in {copy.earliest}-{copy.end} of the new cluster; the copy lacks some, has "
             "some twice, or sets timestamps of its own (message.timestamp.type)",
         )
     if len(candidates) > 1 or _has_read_records_after(known, copy, candidates[0]):
@@ -198,7 +198,7 @@ def _translate_without_records(
     raise _fail(
         position,
         f"no records before offset {position.old_next} of the old cluster are known; the new one "
-        f"has [{copy.earliest}, {copy.end})",
+        f"has {copy.earliest}-{copy.end}",
     )
 
 
@@ -212,7 +212,7 @@ def _check_given(
     """Check that a given offset contradicts no known record, and return the evidence."""
     if not copy.earliest <= given <= copy.end:
         raise _fail(
-            position, f"offset {given} is outside [{copy.earliest}, {copy.end}) of the new cluster"
+            position, f"offset {given} is outside {copy.earliest}-{copy.end} of the new cluster"
         )
     index = int(np.searchsorted(copy.offsets, given))
     if index in candidates:

@@ -314,7 +314,11 @@ def describe_audit(
         f"main at snapshot {head}"
     )
     if counts.offsets_aged:
-        starts = ", ".join(f"{name}@{offset}" for name, offset in checked_from.items() if offset)
+        starts = ", ".join(
+            ":".join((*name.rsplit("-", 1), str(offset)))
+            for name, offset in checked_from.items()
+            if offset
+        )
         text += (
             f"; {count_noun(counts.offsets_aged, 'published offset')} no longer in Kafka: below "
             f"{starts} only the ledger's counts were checked"

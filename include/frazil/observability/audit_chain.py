@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator, Mapping
 
 from frazil.ledger import keys
+from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import Step, iterate_moves, list_spans
-from frazil.ledger.offsets import OffsetRange, iterate_ranges
+from frazil.ledger.offsets import OffsetRange, describe_range, iterate_ranges
 from frazil.ledger.state import StreamState
 from frazil.observability.audit_messages import Finding
 
@@ -66,13 +67,13 @@ def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Itera
     for partition, start, end in iterate_moves(before, after):
         topic, number = partition
         recorded = step.ranges.get(topic, {}).get(number)
-        problem = _explain_move(step.kind, start, end, recorded)
+        problem = _explain_move(step.kind, partition, (start, end), recorded)
         if problem is not None:
             yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
     known = {partition for partition, _, _ in iterate_moves(before, after)}
     for topic, number, recorded in iterate_ranges(step.ranges):
         if (topic, number) not in known:
-            problem = f"[{recorded.start}, {recorded.end}) is in no state"
+            problem = f"{describe_range(topic, number, recorded)} is in no state"
             yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
 
 
@@ -86,24 +87,34 @@ def _check_move(step: Step, before: StreamState, after: StreamState) -> Iterator
             yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
 
 
-def _explain_move(kind: str, start: int, end: int, recorded: OffsetRange | None) -> str | None:
+def _explain_move(
+    kind: str, partition: Partition, moved: tuple[int, int], recorded: OffsetRange | None
+) -> str | None:
     """Return what is wrong with a partition's change of offsets; None if nothing is."""
+    start, end = moved
     if kind == keys.INGEST:
-        return _explain_ingest(start, end, recorded or OffsetRange(start, start))
+        return _explain_ingest(partition, moved, recorded or OffsetRange(start, start))
     if kind == keys.GAP:
         covered = recorded is not None and (recorded.start, recorded.end) == (start, end)
-        return None if end <= start or covered else f"[{start}, {end}) is lost but not recorded"
+        if end <= start or covered:
+            return None
+        return f"{describe_range(*partition, OffsetRange(start, end))} is lost but not recorded"
     if kind == keys.BOOTSTRAP:
         return f"starts over at {end} below the read offset {start}" if end < start else None
     is_still = kind == keys.ADOPT or end == start
     return None if is_still else f"moves from {start} to {end} without rows"
 
 
-def _explain_ingest(start: int, end: int, published: OffsetRange) -> str | None:
+def _explain_ingest(
+    partition: Partition, moved: tuple[int, int], published: OffsetRange
+) -> str | None:
+    start, end = moved
     if published.start > start:
-        return f"gap: [{start}, {published.start}) is in no range"
+        missing = OffsetRange(start, published.start)
+        return f"gap: {describe_range(*partition, missing)} is in no range"
     if published.start < start:
-        return f"overlap: [{published.start}, {start}) was published before"
+        doubled = OffsetRange(published.start, start)
+        return f"overlap: {describe_range(*partition, doubled)} was published before"
     if published.end != end:
         return f"the rows end at {published.end}, the state at {end}"
     return None
@@ -117,5 +128,6 @@ def check_backfills(steps: tuple[Step, ...]) -> Iterator[Finding]:
             if steps[span.index].kind == keys.BACKFILL and any(
                 other.start < span.end and span.start < other.end for other in before
             ):
-                text = f"{topic}-{number}: [{span.start}, {span.end}) was published before"
+                again = describe_range(topic, number, OffsetRange(span.start, span.end))
+                text = f"{again} was published before"
                 yield Finding(invariant="I3", text=f"{steps[span.index]}: {text}")

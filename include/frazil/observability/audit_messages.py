@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from frazil.ledger.coordinates import SHOWN_COORDINATES
+from frazil.ledger.offsets import describe_offset
 from frazil.messages import Report
 
 Coordinate = tuple[str, int, int]
@@ -55,6 +56,6 @@ def find_records(
     """Build a finding about records; its text ends with their coordinates."""
     every = list(offsets)
     shown = [(topic, partition, int(offset)) for offset in every[:SHOWN_COORDINATES]]
-    names = ", ".join(f"{t}-{p}@{o}" for t, p, o in shown)
+    names = ", ".join(describe_offset(*each) for each in shown)
     more = f" and {len(every) - len(shown)} more" if len(every) > len(shown) else ""
     return Finding(invariant=invariant, text=f"{text}: {names}{more}", coordinates=tuple(shown))

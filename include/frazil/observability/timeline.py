@@ -11,7 +11,7 @@ from datetime import datetime
 from frazil.events import Event
 from frazil.iceberg.branches import parse_branch
 from frazil.ledger import keys
-from frazil.ledger.offsets import parse_ranges
+from frazil.ledger.offsets import describe_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.messages import count_noun
 from frazil.observability.status import describe_foreign_snapshot
@@ -80,11 +80,7 @@ def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
     ]
     yield from counts
     if keys.RANGES in summary:
-        yield from (
-            f"{topic}-{partition} [{r.start}, {r.end})"
-            for topic, parts in parse_ranges(summary[keys.RANGES]).items()
-            for partition, r in parts.items()
-        )
+        yield describe_ranges(parse_ranges(summary[keys.RANGES]))
     if keys.ROWS_LATE in summary:
         rows, by_ms = int(summary[keys.ROWS_LATE]), int(summary[keys.LATE_BY_MS])
         yield f"{count_noun(rows, 'late record')}, up to {describe_seconds(by_ms / 1000)}"

@@ -14,7 +14,7 @@ from frazil.ledger.offsets import (
     Runs,
     count_offsets,
     describe_ranges,
-    parse_range,
+    split_ranges,
     unpack_ranges,
 )
 from frazil.messages import Message, count_noun
@@ -337,7 +337,7 @@ class DeadLetterChoice(Message):
     def _validate_offsets(cls, written: tuple[str, ...]) -> tuple[str, ...]:
         for text in written:
             try:
-                parse_range(text)
+                list(split_ranges(text))
             except ConfigurationError as error:
                 message = f"{error.facts}; {error.next_step}"
                 raise ValueError(message) from error
@@ -363,7 +363,7 @@ class DeadLetterChoice(Message):
     @property
     def ranges(self) -> tuple[tuple[str, int, OffsetRange], ...]:
         """Return topic, partition and offsets of each range."""
-        return tuple(parse_range(text) for text in self.offsets)
+        return tuple(each for text in self.offsets for each in split_ranges(text))
 
 
 def parse_choice(given: Mapping[str, object]) -> DeadLetterChoice:

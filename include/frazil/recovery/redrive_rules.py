@@ -24,7 +24,7 @@ from frazil.ledger.coordinates import (
     plain_runs,
 )
 from frazil.ledger.history import UNCLAIMED, Step
-from frazil.ledger.offsets import Runs, plain_offsets, plain_ranges
+from frazil.ledger.offsets import Runs, describe_offset, plain_offsets, plain_ranges
 from frazil.recovery.messages import DeadLetterChoice
 from frazil.recovery.replay_rules import find_merge
 
@@ -197,7 +197,7 @@ def require_planned_dead_letters(plan: RedrivePlan, staged: Coordinates) -> None
         unplanned = offsets[~np.isin(offsets, np.concatenate([NO_OFFSETS, *held]))]
         if len(unplanned):
             raise ConservationError(
-                f"redrive {plan.batch.batch_id}: {partition[0]}-{partition[1]}@{unplanned[0]} is "
+                f"redrive {plan.batch.batch_id}: {describe_offset(*partition, unplanned[0])} is "
                 "staged, but not a dead letter of the plan",
                 "nothing was published; run again, and report this if it happens again",
             )

@@ -21,6 +21,7 @@ from frazil.ledger.offsets import (
     OffsetRange,
     Ranges,
     Runs,
+    describe_range,
     describe_ranges,
     encode_ranges,
     iterate_ranges,
@@ -79,7 +80,7 @@ def require_at_or_above_beginning(stream: str, ranges: Ranges, steps: tuple[Step
     missing = list_missing(below, list_spans(steps))
     if missing:
         offsets = ", ".join(
-            f"{topic}-{number} [{span.start}, {span.end})"
+            describe_range(topic, number, OffsetRange(span.start, span.end))
             for (topic, number), spans in missing.items()
             for span in spans
         )
@@ -101,6 +102,14 @@ def require_below_recovery_point(stream: str, ranges: Ranges, state: StreamState
         for topic, parts in ranges.items()
     }
     found = {topic: parts for topic, parts in above.items() if parts}
+    unknown = {topic: parts for topic, parts in found.items() if topic not in state.offsets}
+    if unknown:
+        raise TargetError(
+            f"stream {stream}: {describe_ranges(unknown)} is of a topic that the stream has not "
+            f"read; its topics: {', '.join(sorted(state.offsets)) or 'none'}",
+            "name a topic of this stream, or run the replay for the stream that reads the topic; "
+            "`frazil streams` lists the topics of all streams",
+        )
     if found or not ranges:
         what = describe_ranges(found) if found else "no offset in this time"
         raise TargetError(
@@ -242,7 +251,7 @@ def require_retained(
     lost = _find_lost(ranges.get(topic.topic, {}), topic)
     if lost:
         kept = ", ".join(
-            f"{topic.topic}-{p} [{there.earliest}, {there.end})"
+            describe_range(topic.topic, p, OffsetRange(there.earliest, there.end))
             for p, there in enumerate(topic.partitions)
             if p in lost
         )

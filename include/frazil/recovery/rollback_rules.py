@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from frazil.errors import NothingToDecideError, TargetError
 from frazil.ledger import keys
@@ -13,6 +13,7 @@ from frazil.ledger.offsets import (
     OffsetLocation,
     OffsetRange,
     Ranges,
+    describe_offset,
     describe_ranges,
     parse_offset_location,
     plain_ranges,
@@ -124,8 +125,8 @@ def _find_before(history: History, stream: str, location: OffsetLocation) -> Led
         )
     if now <= location.offset:
         raise NothingToDecideError(
-            f"stream {stream}: {location.topic}-{location.partition}@{location.offset} is not read "
-            f"yet; the next offset is {now}",
+            f"stream {stream}: {describe_offset(*astuple(location))} is not read yet; the next "
+            f"offset is {now}",
             f"`frazil plan {stream}` shows what is read next",
         )
     for entry, states in traced:

@@ -191,12 +191,13 @@ def read_days(work: "Workspace", begin: datetime, now: datetime) -> PageSection:
 
 def read_offset(work: "Workspace", requested: RequestedOffset) -> PageSection:
     """Find the snapshot that holds an offset, as `frazil where` does."""
+    from frazil.ledger.offsets import describe_offset  # noqa: PLC0415
     from frazil.observability.status import locate_offset  # noqa: PLC0415
 
     topic = requested.topic or work.stream.only_topic("topic")
     found = locate_offset(work, topic, requested.partition, requested.offset)
     where = f"snapshot {found.snapshot_id} ({found.kind})" if found.found else "not in the table"
-    record = f"{topic}-{requested.partition}@{requested.offset}"
+    record = describe_offset(topic, requested.partition, requested.offset)
     return PageSection(note=f"{record}: {where}. {found.reason}")
 
 

@@ -35,4 +35,4 @@ def test_a_retry_is_not_written_into_the_answer() -> None:
 def test_ranges_in_a_table_keep_their_brackets(capsys: pytest.CaptureFixture[str]) -> None:
     print_table("Ranges", ("read",), [(format_ranges({"orders": {0: (0, 5)}}),)])
 
-    assert "orders-0 [0, 5) " in capsys.readouterr().out
+    assert "orders:0:0-5 " in capsys.readouterr().out

@@ -100,7 +100,7 @@ def test_a_topic_that_joins_the_list_is_read_from_0_or_is_a_gap() -> None:
     facts = given_facts()
 
     plan = plan_batch(replace(facts, topics=[*facts.topics, joined]))
-    with pytest.raises(errors.RetentionGapError, match=r"sales-0 \[0, 1\)"):
+    with pytest.raises(errors.RetentionGapError, match=r"sales:0:0-1"):
         plan_batch(replace(facts, topics=[*facts.topics, aged]))
 
     assert isinstance(plan, BatchPlan)
@@ -152,12 +152,12 @@ def test_a_plan_says_whether_more_waits_behind_it() -> None:
         (
             {"partitions": (PartitionOffsets(5, 8), PartitionOffsets(7, 9))},
             errors.RetentionGapError,
-            "orders-1 [5, 7), 2 offsets",
+            "orders:1:5-7, 2 offsets",
         ),
         (
             {"partitions": tuple(PartitionOffsets(e, 9) for e in (0, 0, 2))},
             errors.RetentionGapError,
-            "orders-2 [0, 2), 2 offsets",
+            "orders:2:0-2, 2 offsets",
         ),
     ],
     ids=[

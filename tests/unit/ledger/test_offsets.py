@@ -9,8 +9,10 @@ from frazil.ledger.offsets import (
     Ranges,
     advance,
     count_offsets,
+    describe_ranges,
     encode_ranges,
     iterate_ranges,
+    parse_offset_ranges,
     parse_ranges,
 )
 
@@ -47,6 +49,22 @@ def test_an_empty_range_holds_nothing() -> None:
 @given(RANGES)
 def test_ranges_survive_their_text(ranges: Ranges) -> None:
     assert parse_ranges(encode_ranges(ranges)) == ranges
+
+
+@given(RANGES)
+def test_ranges_that_are_shown_can_be_pasted_into_an_option(ranges: Ranges) -> None:
+    wanted = {t: {p: r for p, r in parts.items() if r.width} for t, parts in ranges.items()}
+    wanted = {topic: parts for topic, parts in wanted.items() if parts}
+    shown = describe_ranges(wanted)
+
+    assert parse_offset_ranges((shown,) if shown else ()) == wanted
+    assert parse_offset_ranges(tuple(shown.split(", ")) if shown else ()) == wanted
+
+
+def test_ranges_as_older_versions_showed_them_can_be_pasted_too() -> None:
+    pasted = parse_offset_ranges(("orders-0 [0, 100), a-b_c-12 [5,7)", "flights.v1:0:1-2"))
+
+    assert describe_ranges(pasted) == "a-b_c:12:5-7, flights.v1:0:1-2, orders:0:0-100"
 
 
 def test_the_text_of_ranges_does_not_depend_on_their_order() -> None:

@@ -73,7 +73,7 @@ Break = Callable[[Pipeline], None]
         pytest.param(
             lambda it: it.delete(0, 5),
             {(TOPIC, 0, 5)},
-            "1 record of orders-0 missing: orders-0@5",
+            "1 record of orders-0 missing: orders:0:5",
             id="a row that somebody deleted",
         ),
         pytest.param(
@@ -242,7 +242,7 @@ def test_what_aged_out_of_kafka_is_said_and_not_blamed(pipeline: Pipeline) -> No
     assert answer.verdict == "holds"
     assert answer.checked_from == {"orders-0": 5, "orders-1": 0}
     assert answer.counts.offsets_aged == 5
-    assert "below orders-0@5 only the ledger's counts were checked" in answer.facts_line
+    assert "below orders:0:5 only the ledger's counts were checked" in answer.facts_line
 
 
 class Forgotten(LogInMemory):
@@ -373,7 +373,7 @@ def test_a_finding_shows_twenty_records_and_counts_the_rest() -> None:
     finding = find_records("I1", "25 records missing", TOPIC, 0, range(25))
 
     assert len(finding.coordinates) == 20
-    assert finding.text.endswith("orders-0@19 and 5 more")
+    assert finding.text.endswith("orders:0:19 and 5 more")
 
 
 def step_of(
@@ -401,12 +401,12 @@ AT_5 = state_of(epoch=5, offsets=(100,))
         ),
         pytest.param(
             step_of(keys.INGEST, AT_5, state_of(6, (150,)), moved(110, 150)),
-            [("I3", "gap: [100, 110) is in no range")],
+            [("I3", "gap: orders:0:100-110 is in no range")],
             id="a batch leaves a gap",
         ),
         pytest.param(
             step_of(keys.INGEST, AT_5, state_of(6, (150,)), moved(90, 150)),
-            [("I3", "overlap: [90, 100) was published before")],
+            [("I3", "overlap: orders:0:90-100 was published before")],
             id="a batch overlaps the one before",
         ),
         pytest.param(
@@ -429,7 +429,7 @@ AT_5 = state_of(epoch=5, offsets=(100,))
         ),
         pytest.param(
             step_of(keys.GAP, AT_5, state_of(9, (150,)), {}),
-            [("I3", "[100, 150) is lost but not recorded")],
+            [("I3", "orders:0:100-150 is lost but not recorded")],
             id="a gap that does not say what it lost",
         ),
         pytest.param(step_of(keys.CARRY, AT_5, AT_5, {}), [], id="a carry repeats the state"),
@@ -480,7 +480,7 @@ def test_a_backfill_of_what_was_published_is_found() -> None:
     overlapping = step_of(keys.BACKFILL, begun.after, None, moved(0, 41))
     (finding,) = check_backfills((begun, first, overlapping))
     assert finding.invariant == "I3"
-    assert "[0, 41) was published before" in finding.text
+    assert "orders:0:0-41 was published before" in finding.text
 
 
 def test_rows_below_an_adopted_offset_are_not_judged() -> None:

@@ -64,7 +64,7 @@ def test_batches_decisions_and_schema_changes_are_read_from_the_table(
     assert kinds(events) == ["bootstrap", "rewind", "ingest", "schema_change"]
     texts = " | ".join(event.text for event in events)
     assert "jane@example.org: restore of Tuesday" in texts
-    assert "8 rows, orders-0 [0, 4), orders-1 [0, 4)" in texts
+    assert "8 rows, orders:0:0-4, orders:1:0-4" in texts
     assert "add_column city: string, policy" in texts
     assert events[-2].facts["rows_total"] == 8
 

@@ -13,8 +13,10 @@ from frazil.errors import StageLostError, StageStaleError, TargetError
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.publishing import publish_batch
+from frazil.ledger.offsets import parse_offset_ranges
 from frazil.ledger.recovery_point import PublishedBatch, keys
 from frazil.recovery.range_overwrite import publish_replacement
+from frazil.recovery.replay_rules import require_below_recovery_point
 from frazil.workspace import Workspace
 
 
@@ -125,7 +127,7 @@ def test_a_range_that_a_rewind_took_above_the_recovery_point_is_refused(
         transaction.remove_properties(keys.hint_key("orders"))
     lake.table.manage_snapshots().rollback_to_snapshot(first).commit()
 
-    with pytest.raises(TargetError, match=r"orders-0 \[1, 5\)"):
+    with pytest.raises(TargetError, match=r"orders:0:1-5"):
         publish_replacement(work, plan, staged, passed(plan, staged))
     assert lake.coordinates() == [(0, 0), (0, 1)]
 
@@ -161,7 +163,7 @@ def test_rows_of_a_topic_that_was_created_again_are_not_taken_for_those_of_the_o
 
     with pytest.raises(StageStaleError, match="topic-id-2"):
         publish_replacement(work, old, staged_before, passed(old, staged_before))
-    with pytest.raises(TargetError, match=r"orders-0 \[1, 5\) was published before the topic was"):
+    with pytest.raises(TargetError, match=r"orders:0:1-5 was published before the topic was"):
         replay(lake, work, new)
     assert lake.coordinates() == before
 
@@ -210,3 +212,14 @@ def test_a_shared_file_of_an_older_partition_spec_is_refused(lake: Lake, work: W
     with pytest.raises(TargetError, match=r"(?s)partition spec 0.*`frazil maintain orders "):
         replay(lake, work, plan_replay(lake, 1, 5))
     assert lake.history.head == before
+
+
+def test_a_range_of_another_streams_topic_is_refused_by_that_reason(lake: Lake) -> None:
+    lake.ingest(6, 3)
+    point = lake.point()
+    assert point is not None
+
+    with pytest.raises(TargetError, match=r"refunds:0:1-5 .* topics: orders") as refused:
+        require_below_recovery_point("orders", parse_offset_ranges(("refunds:0:1-5",)), point.state)
+
+    assert "recovery point" not in str(refused.value)
