@@ -12,6 +12,9 @@ followed at once by a run `catch_up__…`, until the table has caught up. With `
 each run follows the one before: its first task, `wait`, ends when Kafka has new records; the
 triggerer checks every second, without a worker.
 
+Airflow's Backfill is not allowed here, because no run reads the records of a date: trigger the DAG
+`backfill` to read older records, or `replay` to read a range again.
+
 **Inputs.** The stream file, the topic, the table. Airflow stores no state of the stream: without
 its database the next run continues from the table's recovery point.
 
@@ -34,6 +37,8 @@ from frazil_airflow.assets import table_asset
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.tasks import choose_pool, dag_tags, frazil_task, task_defaults
 
+RUN_TYPES = ("scheduled", "manual", "operator_triggered")
+"""All but Airflow's Backfill: its runs would have no dates to read, only the next new records."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 """Start of continuous DAGs: without one their second run gets the date of the first."""
 
@@ -98,6 +103,7 @@ def ingest_dag(stream: Stream) -> None:
         else spread(stream.batch.schedule, stream.stream),
         start_date=LONG_AGO if stream.batch.is_continuous else None,
         catchup=False,
+        allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         dagrun_timeout=timedelta(hours=2),
         default_args=task_defaults(stream.owner),

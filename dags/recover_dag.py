@@ -66,15 +66,22 @@ def look(params: Params, run_id: str) -> RecoveryPlan:
 
 @frazil_task
 def rewind(
-    planned: str, answer: Approval | None, run_id: str, dag_run: "DagRunProtocol"
+    planned: str, answer: Approval | None, params: Params, run_id: str, dag_run: "DagRunProtocol"
 ) -> "Recovered":
-    """Check the approval, plan again and roll back in one commit; a retry finds a finished one."""
-    from frazil.recovery.rollback import recover
+    """Plan again, check the approval and roll back in one commit; a retry finds a finished one.
+
+    The form is read again and the approval is decided by the new plan, because users may change the
+    result of a task.
+    """
+    from frazil.recovery.rollback import plan_recovery, recover
     from frazil.workspace import open_workspace
 
-    plan = RecoveryPlan.parse(planned)
-    require_approval(plan, answer, dag_run.triggering_user_name)
-    return recover(open_workspace(plan.stream, run_id), plan)
+    request = read_form(RecoverRequest, params)
+    work = open_workspace(request.stream, run_id)
+    plan = RecoveryPlan.parse(planned).model_copy(update={"request": request})
+    user, began_at = dag_run.triggering_user_name, dag_run.start_date
+    approved_by = require_approval(plan_recovery(work, request), answer, user, began_at)
+    return recover(work, plan, approved_by)
 
 
 @manual_dag(

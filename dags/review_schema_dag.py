@@ -15,18 +15,20 @@ yourself to see a pending change. Decide under *Required Actions*, through the R
 **Inputs.** The stream; a review id, if the decision is for that review only.
 
 *Quarantine* needs values with a schema id and a stream file that lists no columns. Where it is
-unavailable the text gives the reason, and that choice fails.
+unavailable the text gives the reason, and it is not offered. If a decision cannot be applied, the
+question is asked again in a run `…__again`.
 
 **What a retry does.** Compares again. A decision on a closed review changes nothing.
 
 **How to stop.** Mark the run as failed: the change stays pending, and the stream waits.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TypedDict
 
 from airflow.providers.standard.operators.hitl import HITLOperator
-from airflow.sdk import Param, dag
+from airflow.sdk import Context, Param, dag
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil_airflow.dag_runs import REVIEW_DAG
@@ -34,6 +36,16 @@ from frazil_airflow.params import Params, ReviewForm, read_form, stream_param, t
 from frazil_airflow.tasks import frazil_task, task_defaults
 
 ACCEPT, QUARANTINE, STOP = "Accept", "Quarantine", "Stop"
+
+
+class AskDecision(HITLOperator):
+    """Ask for a decision, with only those answers that can be applied."""
+
+    def execute(self, context: Context) -> object:
+        """Leave out the answers that would fail, and wait."""
+        shown = context["ti"].xcom_pull(task_ids="show")
+        self.options = [each for each in self.options if each in shown["options"]]
+        return super().execute(context)
 
 
 class Answer(TypedDict):
@@ -55,15 +67,24 @@ def show(params: Params, run_id: str) -> dict[str, object]:
     wanted = form.review or shown.facts.get("review")
     if not shown.facts or wanted != shown.facts["review"]:
         raise AirflowSkipException(f"No change to decide: {shown.text}")
-    return {"text": shown.text, **shown.facts}
+    return {"text": shown.text, "options": list_options(shown.facts), **shown.facts}
+
+
+def list_options(facts: Mapping[str, object]) -> list[str]:
+    """List the answers to a review that can be applied."""
+    is_reviewed = not facts["impossible"] and facts["policy"] not in {"fail", "quarantine"}
+    accept = [] if facts["impossible"] else [ACCEPT]
+    return [*accept, *([QUARANTINE] if is_reviewed and not facts["barred"] else []), STOP]
 
 
 @frazil_task
 def decide(shown: dict[str, str], answer: Answer, params: Params, run_id: str) -> str:
     """Apply the change, or record who quarantined or stopped it."""
+    from frazil.errors import FrazilError, NothingToDecideError
     from frazil.ledger.authors import Author
     from frazil.schemas.evolution import accept_schema, quarantine_schema, stop_schema
     from frazil.workspace import open_workspace
+    from frazil_airflow.dag_runs import ask_again
 
     (choice,) = answer["chosen_options"]
     who = answer["responded_by_user"] or {}
@@ -73,7 +94,14 @@ def decide(shown: dict[str, str], answer: Answer, params: Params, run_id: str) -
     )
     decisions = {ACCEPT: accept_schema, QUARANTINE: quarantine_schema, STOP: stop_schema}
     work = open_workspace(read_form(ReviewForm, params).stream, run_id)
-    decision = decisions[choice](work, author, shown["review"])
+    try:
+        decision = decisions[choice](work, author, shown["review"])
+    except NothingToDecideError:
+        raise
+    except FrazilError as error:
+        if not error.retryable:  # the question would be gone, and the stream would still wait
+            ask_again(run_id, work.stream.stream, shown["review"])
+        raise
     return f"{decision.kind}: {decision.text}"
 
 
@@ -97,7 +125,7 @@ def decide(shown: dict[str, str], answer: Answer, params: Params, run_id: str) -
 def review_schema() -> None:
     """Show a pending change, wait for a decision, apply it."""
     shown = show()
-    ask = HITLOperator(
+    ask = AskDecision(
         task_id="ask",
         subject="Apply this schema change to {{ ti.xcom_pull(task_ids='show')['table'] }}?",
         body="{{ ti.xcom_pull(task_ids='show')['text'] }}",

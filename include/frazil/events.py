@@ -21,6 +21,7 @@ from frazil.workspace import Workspace
 
 LONGEST_TEXT = 500
 _KEPT_SECONDS = 7200
+_WATCHED = "watched"
 
 
 class UnexpectedError(FrazilError):
@@ -43,6 +44,21 @@ class Event(Report):
     text: str
     run_id: str | None = None
     facts: dict[str, str | int] = {}
+
+
+def note_watch() -> None:
+    """Note that the watch checked the streams; a failure to write is ignored."""
+    with contextlib.suppress(OSError):
+        home_dir().mkdir(parents=True, exist_ok=True)
+        (home_dir() / _WATCHED).touch()
+
+
+def read_watch() -> datetime | None:
+    """Return when the watch last checked the streams, as far as this machine knows."""
+    try:
+        return datetime.fromtimestamp((home_dir() / _WATCHED).stat().st_mtime, UTC)
+    except OSError:
+        return None
 
 
 def note_event(event: Event) -> None:

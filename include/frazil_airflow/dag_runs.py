@@ -6,9 +6,18 @@ that trigger runs would be two more tasks in each ingest DAG. tests/e2e fails if
 
 import logging
 import time
+from uuid import UUID
 
+from airflow.sdk.api.datamodels._generated import HITLDetailResponse
+from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import DagResult, ErrorResponse, GetDag, TriggerDagRun
+from airflow.sdk.execution_time.comms import (
+    DagResult,
+    ErrorResponse,
+    GetDag,
+    GetHITLDetailResponse,
+    TriggerDagRun,
+)
 
 from frazil.errors import SchemaReviewError
 from frazil.ingest.messages import BatchPlan
@@ -48,6 +57,21 @@ def is_paused(dag_id: str) -> bool:
         log.warning("cannot read whether DAG %s is paused: %s", dag_id, failure)
         return False
     return isinstance(answer, DagResult) and answer.is_paused
+
+
+def read_response(ti_id: UUID) -> HITLDetailResponse | None:
+    """Read who answered a required action, from Airflow; None if it knows no such action."""
+    try:
+        answer = task_runner.SUPERVISOR_COMMS.send(GetHITLDetailResponse(ti_id=ti_id))
+    except AirflowRuntimeError as failure:
+        log.warning("no answer of task instance %s: %s", ti_id, failure)
+        return None
+    return answer if isinstance(answer, HITLDetailResponse) else None
+
+
+def ask_again(run_id: str, stream: str, review_id: str) -> None:
+    """Trigger a review again whose decision could not be applied."""
+    _trigger(REVIEW_DAG, f"{run_id}__again", {"stream": stream, "review": review_id})
 
 
 def _trigger(dag_id: str, run_id: str, conf: dict[str, str]) -> None:

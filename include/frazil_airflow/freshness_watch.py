@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
+from frazil.events import note_watch
 from frazil.observability.watch import watch_stream
 from frazil.workspace import open_workspace
 from frazil_airflow.dag_runs import is_paused
@@ -42,6 +43,7 @@ def find_failing(streams: Sequence[str], run_id: str) -> list[str]:
     if late:
         log.warning("not checked within %d s: %s", TIMEOUT_SECONDS, ", ".join(late))
     failing = [name for name, check in checks.items() if check not in done or not check.result()]
+    note_watch()
     log.info("failing streams: %d of %d", len(failing), len(streams))
     return failing
 

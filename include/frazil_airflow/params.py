@@ -121,8 +121,8 @@ def author_params(reason: str) -> dict[str, Param]:
     fields = {"by": "Who decides: `jane@example.org`.", "reason": reason}
     return {
         name: Param(
-            default="",
-            type="string",
+            default=None,
+            type=["null", "string"],
             title=name.capitalize(),
             description=f"{description} Required unless Dry run is on.",
         )

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, cast
 
 from airflow.sdk import Context, XComArg
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from pydantic import BaseModel
 
 from frazil.errors import FrazilError
@@ -28,6 +28,18 @@ DEFAULT_POOL = "default_pool"
 POOL_PREFIX = "frazil_"
 
 TaskDefaults: TypeAlias = dict[str, str | int | float | timedelta | Callable[[Context], None]]
+
+DEFINITE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions that the same input raises again, so that a retry would only take time."""
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +78,12 @@ class FrazilTask(DecoratedOperator):
             if isinstance(outcome, AirflowSkipException):
                 log.warning("%s", error)
             raise outcome from None
+        except DEFINITE as error:
+            if isinstance(error, OSError):  # requests' errors of JSON: the next try may succeed
+                raise
+            _note_failure(error, bound.arguments, context)
+            message = f"{type(error).__name__}: an error of the program, which no retry repairs"
+            raise AirflowFailException(message) from error
         finally:
             self._is_running = False
         return self._deliver(result, context)

@@ -73,11 +73,16 @@ def print_result(result: object, text: str, *, as_json: bool) -> None:
         console.print(text, markup=False)
 
 
+_UNWRAPPED = frozenset({"snapshot", "batch", "table", "stream"})
+"""Columns whose values are copied into commands: they are never broken over two lines."""
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        is_id = column in _UNWRAPPED
+        table.add_column(column, overflow="ignore" if is_id else "fold", no_wrap=is_id)
     for row in rows:
         table.add_row(*["" if cell is None else escape(str(cell)) for cell in row])
     console.print(table)

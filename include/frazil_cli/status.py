@@ -83,14 +83,13 @@ def _show_statuses(statuses: Sequence["StreamStatus"]) -> None:
         (
             fresh.stream,
             fresh.level,
-            fresh.cause.replace("_", " "),
             _format_span(fresh.stream_clock_seconds),
             _format_span(fresh.table_clock_seconds),
             _format_span(fresh.time_to_loss_seconds),
         )
         for fresh in (status.freshness for status in statuses)
     ]
-    heads = ("stream", "level", "cause", "stream clock", "table clock", "time to loss")
+    heads = ("stream", "level", "stream clock", "table clock", "time to loss")
     print_table("Freshness", heads, clocks)
     if len(statuses) == 1:
         _show_partitions(statuses[0])
@@ -148,6 +147,7 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
     if as_json:
         print_json(list(found))
         return
+    is_decided = any(s.decision for s in found)
     late = [describe_late(s.rows_late, s.late_by_ms) for s in found]
     rows = [
         (
@@ -159,11 +159,12 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
             s.rows_quarantined,
             f"{s.committed_at:%Y-%m-%d %H:%M:%S}",
             *([late_text] if any(late) else []),
+            *([s.decision] if is_decided else []),
         )
         for s, late_text in zip(found, late, strict=True)
     ]
     columns = ("snapshot", "kind", "epoch", "offsets", "rows", "dead letters", "committed (UTC)")
-    shown = (*columns, *(["late"] if any(late) else []))
+    shown = (*columns, *(["late"] if any(late) else []), *(["decision"] if is_decided else []))
     print_table(f"Snapshots of {stream}, newest first", shown, rows)
 
 

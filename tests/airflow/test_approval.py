@@ -1,10 +1,14 @@
 """A rollback waits for a second person only where it takes much."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from airflow.sdk import DAG, Context
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.api.datamodels._generated import HITLDetailResponse, HITLUser
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import ErrorResponse, GetHITLDetailResponse
 
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
 from frazil.recovery.rollback import choose_approval_rows
@@ -65,26 +69,73 @@ def test_who_asks_may_be_stricter_than_the_site_and_never_laxer(
     assert choose_approval_rows(RecoverRequest(stream="orders", approval_rows=asked)) == limit
 
 
-def answer_of(*names: str) -> Approval:
-    return {"responded_by_user": {"id": names[0], "name": names[-1]} if names else None}
+BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
+ASKED: Approval = {"task_instance": str(UUID(int=1))}
+
+
+class Supervisor:
+    """Airflow's side of a task, which knows the response of one task instance."""
+
+    def __init__(self, *names: str, choice: str = "Approve", minutes: int = 5) -> None:
+        """Store the response."""
+        self.response = HITLDetailResponse(
+            response_received=True,
+            responded_by_user=HITLUser(id=names[0], name=names[-1]) if names else None,
+            responded_at=BEGAN + timedelta(minutes=minutes),
+            chosen_options=[choice],
+        )
+
+    def send(self, msg: GetHITLDetailResponse) -> HITLDetailResponse:
+        if msg.ti_id != UUID(int=1):
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR))
+        return self.response
 
 
 @pytest.mark.parametrize(
-    ("answer", "asked_by", "words"),
+    ("airflow", "answer", "asked_by", "words"),
     [
-        (answer_of("jane"), "jane", "triggered by jane and approved by jane"),
-        (answer_of("7", "jane"), "jane", "approved by 7, jane"),
-        (None, "jane", "not approved"),
-        (answer_of(), "jane", "not approved"),
-        (answer_of("joe"), None, "an unknown user and approved by joe"),
+        (Supervisor("jane"), ASKED, "jane", "triggered by jane and approved by jane"),
+        (Supervisor("7", "jane"), ASKED, "jane", "approved by 7, jane"),
+        (Supervisor("joe"), None, "jane", "not approved"),
+        (Supervisor(), ASKED, "jane", "approved by an unknown user"),
+        (Supervisor("joe"), ASKED, None, "an unknown user and approved by joe"),
+        (Supervisor("joe", choice="Reject"), ASKED, "jane", "rejected by joe"),
+        (Supervisor("joe", minutes=-5), ASKED, "jane", "joe before the run began"),
+        (Supervisor("joe"), {"task_instance": str(UUID(int=2))}, "jane", "not approved"),
+        (Supervisor("joe"), {"responded_by_user": {"id": "joe"}}, "jane", "not approved"),
     ],
-    ids=["one person", "one name", "marked as success", "no user", "triggered by no user"],
+    ids=[
+        "one person",
+        "one name",
+        "marked as success",
+        "no user",
+        "triggered by no user",
+        "a rejection",
+        "the answer to another run",
+        "a task instance without a question",
+        "an XCom with a name in it",
+    ],
 )
 def test_only_a_second_person_s_answer_lets_a_big_rollback_go_on(
-    answer: Approval | None, asked_by: str | None, words: str
+    monkeypatch: pytest.MonkeyPatch,
+    airflow: Supervisor,
+    answer: Approval | None,
+    asked_by: str | None,
+    words: str,
 ) -> None:
-    with pytest.raises(AirflowFailException, match=words):
-        require_approval(plan_of(rows_going=101), answer, asked_by)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", airflow, raising=False)
 
-    require_approval(plan_of(rows_going=100), answer, asked_by)
-    require_approval(plan_of(rows_going=101), answer_of("joe"), "jane")
+    with pytest.raises(AirflowFailException, match=words):
+        require_approval(plan_of(rows_going=101), answer, asked_by, BEGAN)
+
+    assert require_approval(plan_of(rows_going=100), answer, asked_by, BEGAN) == ""
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor("joe"), raising=False)
+    assert require_approval(plan_of(rows_going=101), ASKED, "jane", BEGAN) == "joe"
+
+
+def test_a_question_without_an_answer_in_time_is_no_rejection_and_is_not_asked_again() -> None:
+    with DAG("d", start_date=datetime(2026, 1, 31), schedule=None):  # noqa: DTZ001
+        task = ApproveLargeRecovery(task_id="approve", planned=plan_of().encode())
+
+    with pytest.raises(AirflowFailException, match="Not approved and not rejected"):
+        task.execute_complete(Context(), {"error": "late", "error_type": "timeout"})

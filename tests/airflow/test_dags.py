@@ -1,6 +1,7 @@
 """Every DAG by its id, with its tasks, their order and their settings."""
 
 import inspect
+import runpy
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ WriteStream = Callable[..., Path]
 Parse = Callable[[], DagBag]
 Dags = dict[str, DAG]
 
+DAGS = Path(__file__).parents[2] / "dags"
 INGEST = ("plan", "stage", "check", "publish")
 MAINTAIN = ("compact", "expire_snapshots", "remove_orphans", "expire_rows", "report")
 
@@ -329,3 +331,46 @@ def test_a_rollback_is_looked_at_then_approved_then_done(dags: Dags) -> None:
     upstream = {task: dag.get_task(task).get_flat_relative_ids(upstream=True) for task in tasks}
 
     assert upstream == {task: set(tasks[:n]) for n, task in enumerate(tasks)}
+
+
+def test_a_dry_run_can_be_triggered_without_a_name_and_a_reason(dags: Dags) -> None:
+    decided = {dag_id: dag for dag_id, dag in dags.items() if "by" in dag.params}
+
+    assert {"erase", "recover", "accept_gap", "waive", "adopt"} <= decided.keys()
+    for dag in decided.values():
+        for field in ("by", "reason"):
+            param = dag.params.get_param(field)
+            # The form requires every field whose type does not include null.
+            assert "null" in param.schema["type"]
+            assert param.resolve() is None
+        assert dag.params["dry_run"] is True
+
+
+def test_airflows_backfill_of_an_ingest_dag_is_refused_and_its_page_names_the_other(
+    dags: Dags,
+) -> None:
+    dag = dags["ingest__orders"]
+
+    assert sorted(dag.allowed_run_types or ()) == ["manual", "operator_triggered", "scheduled"]
+    assert "trigger the DAG\n`backfill`" in str(dag.doc_md)
+
+
+REVIEWED = {"impossible": [], "barred": "", "policy": "review"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "offered"),
+    [
+        ({}, ["Accept", "Quarantine", "Stop"]),
+        ({"barred": "no registry"}, ["Accept", "Stop"]),
+        ({"impossible": ["a drop"]}, ["Stop"]),
+        ({"policy": "fail"}, ["Accept", "Stop"]),
+    ],
+    ids=["all", "no quarantine", "not possible in place", "the policy refuses changes"],
+)
+def test_a_review_offers_only_answers_that_can_be_applied(
+    facts: dict[str, object], offered: list[str]
+) -> None:
+    module = runpy.run_path(str(DAGS / "review_schema_dag.py"))
+
+    assert module["list_options"](REVIEWED | facts) == offered

@@ -44,12 +44,15 @@ def test_the_plugin_builds_the_page_at_the_first_request() -> None:
     assert answer.status_code == 401
 
 
-def test_the_page_shows_where_a_stream_stands_and_links_its_dag() -> None:
+def test_a_name_leads_to_the_streams_page_and_only_from_there_out_of_the_frame_to_its_dag() -> None:
     row = StreamRow("orders", "behind", "warn", epoch=4, rows=12345, lag=6, table_clock_seconds=75)
 
     page = render_page([row], NOW)
 
-    assert '<a href="../dags/ingest__orders">orders</a>' in page
+    assert '<a href="streams/orders">orders</a>' in page
+    own = render_stream("orders", {}, NOW)
+    assert '<a href="../../dags/ingest__orders" target="_top">' in own
+    assert "/dags/" not in page  # inside the frame it would open Airflow in Airflow
     assert '<td class="warn">behind</td>' in page
     assert '<td class="number">12,345</td>' in page
     assert '<td class="number">75</td>' in page
@@ -80,7 +83,7 @@ def test_a_streams_page_escapes_all_texts(section: PageSection) -> None:
 
     assert "<script>" not in page + titled
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
-    assert titled.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3
+    assert titled.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 5
 
 
 def test_a_streams_page_tells_its_events_offsets_and_cost(

@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import (
     DownstreamTasksSkipped,
 )
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from requests.exceptions import JSONDecodeError
 
 from frazil import errors
 from frazil.errors import FrazilError
@@ -106,6 +107,35 @@ def test_only_what_may_pass_by_itself_is_tried_again(error: type[FrazilError]) -
 
     assert (type(outcome) is error) == error.retryable
     assert isinstance(outcome, AirflowFailException) != error.retryable
+
+
+@pytest.mark.parametrize(
+    ("error", "is_retried"),
+    [
+        (ValueError("4711"), False),
+        (KeyError("4711"), False),
+        (TypeError("4711"), False),
+        (ConnectionResetError("gone"), True),
+        (RuntimeError("broker"), True),
+        (JSONDecodeError("a proxy's page", "<html>", 0), True),
+    ],
+)
+def test_an_error_of_the_program_is_not_tried_again(
+    error: Exception,
+    is_retried: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+
+    def look() -> Never:
+        raise error
+
+    with pytest.raises(type(error) if is_retried else AirflowFailException) as raised:
+        run(make_task(look), stream="orders")
+
+    assert is_retried or "4711" not in str(raised.value)
+    assert [event.kind for event in read_notes()] == ([] if is_retried else ["failure"])
 
 
 def test_unavailable_is_tried_again_and_a_gap_a_block_or_a_lost_stage_is_not() -> None:

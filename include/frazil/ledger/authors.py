@@ -1,8 +1,11 @@
 """The author of a manual decision, and the decision as it was recorded."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frazil.errors import ConfigurationError
+from frazil.ledger import keys
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,28 @@ class Decision:
     kind: str
     text: str
     snapshot_id: int | None = None
+
+
+def describe_decision(summary: Mapping[str, str]) -> str:
+    """Describe the decision that a snapshot records: target, person, reason, approver, waiver."""
+    parts = []
+    if keys.TARGET in summary:
+        is_rollback = summary.get(keys.KIND) == keys.REWIND
+        parts.append(f"{'to' if is_rollback else 'rule:'} {summary[keys.TARGET]}")
+    if keys.BY in summary:
+        parts.append(f"{summary[keys.BY]}: {summary.get(keys.REASON, '')}")
+    if keys.APPROVED_BY in summary:
+        parts.append(f"approved by {summary[keys.APPROVED_BY]}")
+    if waived := _read_waiver(summary.get(keys.QUALITY, "")):
+        parts.append(f"check waived by {waived.get('by', '')}: {waived.get('reason', '')}")
+    return ", ".join(parts)
+
+
+def _read_waiver(quality: str) -> Mapping[str, str]:
+    """Return the waiver of a verdict; empty if there is none."""
+    verdict = json.loads(quality) if quality.startswith("{") else {}
+    waived = verdict.get("waived")
+    return waived if isinstance(waived, dict) else {}
 
 
 def require_not_dry_run(stream: str, *, dry_run: bool) -> None:

@@ -153,6 +153,7 @@ class FreshnessFacts:
     staged_at: tuple[datetime, ...] = ()
     obstacle: Obstacle | None = None
     state: StreamState | None = None
+    snapshot_id: int | None = None
     rows: int | None = None
     newest_redrive_at: datetime | None = None
     pending_changes: tuple[str, ...] = ()
@@ -345,12 +346,17 @@ def explain(facts: FreshnessFacts, clocks: Clocks, cause: Cause, limits: Freshne
     return "; ".join(parts)
 
 
-def _describe_cause(facts: FreshnessFacts, cause: Cause) -> str:
-    name = cause.replace("_", " ")
-    if facts.obstacle is not None:
-        return f"{name}: {facts.obstacle.text}"
+def describe_state(facts: FreshnessFacts, cause: Cause) -> str:
+    """Return the state of a stream in words, the same on every screen and in every log."""
     if cause == "up_to_date" and any(p.is_waiting for p in facts.partitions):
         return "within its limits"
+    return cause.replace("_", " ")
+
+
+def _describe_cause(facts: FreshnessFacts, cause: Cause) -> str:
+    name = describe_state(facts, cause)
+    if facts.obstacle is not None:
+        return f"{name}: {facts.obstacle.text}"
     if cause == "running" and len(facts.staged_at) > 1:
         return f"running: attempt {len(facts.staged_at)} of this batch, earlier ones did not finish"
     return name

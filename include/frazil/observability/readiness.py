@@ -20,6 +20,8 @@ DEFAULT_OUTAGE_HOURS = 72
 """The longest outage that retention has to cover: a long weekend."""
 
 HOUR = 3600
+WATCH_SECONDS = 600
+"""The watch runs each minute; after this time it counts as stopped."""
 MANY_SMALL_FILES = 100
 _UNKNOWN = DOWN | {"source_error", "halted", "misconfigured", "not_started"}
 Mark = Literal["ok", "warn", "fail"]
@@ -203,13 +205,27 @@ def _judge_kafka(facts: ReadinessFacts, outage_hours: int) -> Iterator[Readiness
         is_good=not facts.is_compacted,
     )
     fail, warn = facts.stream.freshness.fail_seconds, facts.stream.freshness.warn_seconds
+    age = facts.watch_age_seconds
+    is_watched, is_early = (
+        age is not None and age <= WATCH_SECONDS,
+        covers is None or fail * 2 <= covers,
+    )
     yield _line(
         "alerts",
-        f"the watch warns after {describe_seconds(warn)} and fails after {describe_seconds(fail)}",
-        "lower freshness.fail_seconds: records may be lost before the second alert",
-        is_good=covers is None or fail * 2 <= covers,
-        otherwise="fail",
+        f"the watch warns after {describe_seconds(warn)} and fails after {describe_seconds(fail)}; "
+        f"{_describe_watch(age)}",
+        "unpause the DAG watch and check that its runs succeed: without it there are no alerts"
+        if is_early
+        else "lower freshness.fail_seconds: records may be lost before the second alert",
+        is_good=is_early and is_watched,
+        otherwise="warn" if is_early else "fail",
     )
+
+
+def _describe_watch(age_seconds: float | None) -> str:
+    if age_seconds is None:
+        return "it never ran on this machine"
+    return f"it last ran {describe_seconds(age_seconds)} ago on this machine"
 
 
 def _is_compared(fresh: FreshnessReport) -> bool:

@@ -11,7 +11,7 @@ from pyiceberg.table.sorting import SortField, SortOrder
 
 from frazil.connections import find_registry_config, is_secret
 from frazil.errors import ConnectionMissingError, MissingTableError
-from frazil.events import Event
+from frazil.events import Event, read_watch
 from frazil.iceberg.table_schema import build_sort_order
 from frazil.iceberg.table_view import TableView
 from frazil.ledger.foreign_snapshots import count_foreign_snapshots
@@ -61,7 +61,8 @@ class Authentication:
 class ReadinessFacts:
     """Facts of a scorecard; `pending_changes` are schema changes that wait for a decision.
 
-    `unmapped_fields` are fields of the newest batch without a matching column.
+    `unmapped_fields` are fields of the newest batch without a matching column,
+    `watch_age_seconds` the time since the watch last ran on this machine.
     """
 
     stream: Stream
@@ -76,6 +77,7 @@ class ReadinessFacts:
     checks: TableChecks
     pending_changes: tuple[str, ...] = ()
     unmapped_fields: tuple[str, ...] = ()
+    watch_age_seconds: float | None = None
 
 
 def gather_readiness(work: Workspace) -> ReadinessFacts:
@@ -106,6 +108,7 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         checks=_read_table_checks(work),
         pending_changes=facts.pending_changes,
         unmapped_fields=facts.unmapped_fields,
+        watch_age_seconds=(now - watched).total_seconds() if (watched := read_watch()) else None,
     )
 
 

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from frazil.errors import UnknownStateError
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ledger import keys
+from frazil.ledger.authors import describe_decision
 from frazil.ledger.coordinates import NO_OFFSETS, find_runs, parse_coordinates
 from frazil.ledger.deletions import find_deletion, is_deletion
 from frazil.ledger.offsets import parse_ranges, plain_ranges
@@ -22,9 +24,11 @@ from frazil.ledger.state import parse_state
 from frazil.messages import Report, count_noun
 from frazil.observability.freshness import (
     DOWN,
+    FreshnessFacts,
     FreshnessReport,
     Obstacle,
     PartitionFacts,
+    describe_state,
     forecast_losses,
     judge_freshness,
 )
@@ -49,6 +53,7 @@ class SnapshotReport(Report):
     rows_late: int | None
     late_by_ms: int | None
     quality: str | None
+    decision: str = ""
     committed_at: datetime
 
 
@@ -70,6 +75,7 @@ class StreamStatus(Report):
     table: str
     state: str
     epoch: int | None = None
+    snapshot_id: int | None = None
     batch_id: str | None = None
     lag: int | None = None
     rows: int | None = None
@@ -126,6 +132,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
         rows_late=_number(summary.get(keys.ROWS_LATE)),
         late_by_ms=_number(summary.get(keys.LATE_BY_MS)),
         quality=summary.get(keys.QUALITY),
+        decision=describe_decision(summary),
         committed_at=from_epoch_ms(entry.committed_at_ms),
     )
 
@@ -233,18 +240,23 @@ def _iterate_ranges(
             yield entry, find_runs(restored.get((topic, partition), NO_OFFSETS))
 
 
-def read_status(work: Workspace) -> StreamStatus:
-    """Compare table and topic; problems are part of the result and do not raise."""
+def read_status(work: Workspace, *, is_paused: bool = False) -> StreamStatus:
+    """Compare table and topic; problems are part of the result and do not raise.
+
+    `is_paused`: the stream's DAG is paused, which only Airflow knows.
+    """
     stream = work.stream
-    facts = gather_freshness_facts(work)
+    facts = replace(gather_freshness_facts(work), is_paused=is_paused)
     state, obstacle = facts.state, facts.obstacle
     lag = sum(p.lag for p in facts.partitions) if facts.partitions else None
     now = datetime.now(UTC)
     losses = forecast_losses(facts, now)
+    freshness = judge_freshness(facts, stream.freshness, now)
     status = StreamStatus(
         stream=stream.stream,
         table=stream.table.name,
-        state="behind" if lag else "up to date",
+        state=_name_state(facts, freshness),
+        snapshot_id=facts.snapshot_id,
         epoch=state.epoch if state else None,
         batch_id=state.batch if state else None,
         lag=lag,
@@ -254,9 +266,17 @@ def read_status(work: Workspace) -> StreamStatus:
         partitions=tuple(
             _report_partition(p, losses[p.topic, p.partition]) for p in facts.partitions
         ),
-        freshness=judge_freshness(facts, stream.freshness, now),
+        freshness=freshness,
     )
     return _add_problem(status, obstacle) if obstacle else status
+
+
+def _name_state(facts: FreshnessFacts, freshness: FreshnessReport) -> str:
+    """Return the state in words; of an obstacle that is an error, its code."""
+    obstacle = facts.obstacle
+    if obstacle is None or obstacle.cause in {"blocked", "review", "not_started"}:
+        return describe_state(facts, freshness.cause)
+    return obstacle.code
 
 
 def is_unreadable(status: StreamStatus) -> bool:
@@ -286,8 +306,6 @@ def _report_partition(facts: PartitionFacts, covers: float | None) -> PartitionS
 def _add_problem(status: StreamStatus, obstacle: Obstacle) -> StreamStatus:
     """Add the obstacle; a stream that has not begun has no problem, only a next step."""
     if obstacle.cause == "not_started":
-        begin = {"state": "not started", "next_step": f"frazil run {status.stream}"}
-        return status.model_copy(update=begin)
-    state = obstacle.cause if obstacle.cause in {"blocked", "review"} else obstacle.code
-    problem = {"state": state, "problem": obstacle.text, "next_step": obstacle.next_step}
+        return status.model_copy(update={"next_step": f"frazil run {status.stream}"})
+    problem = {"problem": obstacle.text, "next_step": obstacle.next_step}
     return status.model_copy(update=problem)

@@ -11,6 +11,7 @@ from datetime import datetime
 from frazil.events import Event
 from frazil.iceberg.branches import parse_branch
 from frazil.ledger import keys
+from frazil.ledger.authors import describe_decision
 from frazil.ledger.offsets import describe_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.messages import count_noun
@@ -87,8 +88,8 @@ def _list_texts(summary: Mapping[str, str]) -> Iterator[str]:
     if keys.UNNAMED_FIELDS in summary:
         fields = json.loads(summary[keys.UNNAMED_FIELDS])
         yield f"unmapped fields (no matching column): {', '.join(fields)}"
-    if keys.BY in summary:
-        yield f"{summary[keys.BY]}: {summary.get(keys.REASON, '')}"
+    if decision := describe_decision(summary):
+        yield decision
 
 
 def _measure_phases(entry: LedgerEntry) -> dict[str, int]:

@@ -105,6 +105,7 @@ def gather_freshness_facts(work: Workspace) -> FreshnessFacts:
             unmapped_fields=list_unmapped_fields(history, stream.stream),
             read_all_at=clocks.read_all_at,
             rows=_count_rows(history),
+            snapshot_id=history.head,
         )
         point = _find_point(work, history)
         births = list_attempts(table.metadata.refs, stream.stream, point.state.epoch)

@@ -105,8 +105,8 @@ def _decide(
     return rollback, lost, windows
 
 
-def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
-    """Carry out a plan; a repetition finds it done.
+def recover(work: Workspace, plan: RecoveryPlan, approved_by: str = "") -> Recovered:
+    """Carry out a plan; a repetition finds it done. The snapshot records who approved it.
 
     Raises:
         ConfigurationError: the plan is a dry run, or has no author.
@@ -122,7 +122,9 @@ def recover(work: Workspace, plan: RecoveryPlan) -> Recovered:
         return _describe_result(plan, decision.kind, decision.snapshot_id, decision.text)
     _, history = load_with_history(work.store, plan.table)
     archive_all_entries(work.store, history)
-    entry, was_done = retry_commit(f"rolling back {plan.table}", lambda: _try_rollback(work, plan))
+    entry, was_done = retry_commit(
+        f"rolling back {plan.table}", lambda: _try_rollback(work, plan, approved_by)
+    )
     reach_failpoint("rollback.after-commit")
     table, history = load_with_history(work.store, plan.table)
     archive_new_entries(work.store, history)
@@ -200,7 +202,9 @@ def _find_published(history: History, request: RecoverRequest) -> LedgerEntry | 
     return next(found, None)
 
 
-def _try_rollback(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, bool]:
+def _try_rollback(
+    work: Workspace, plan: RecoveryPlan, approved_by: str
+) -> tuple[LedgerEntry, bool]:
     """Decide on the reloaded table and commit on exactly that head; True if it was there before."""
     table, history = load_with_history(work.store, plan.table)
     published = _find_published(history, plan.request)
@@ -214,6 +218,8 @@ def _try_rollback(work: Workspace, plan: RecoveryPlan) -> tuple[LedgerEntry, boo
     rollback, lost, windows = _decide(work, history, plan.request, target.snapshot_id)
     _require_no_new_loss(plan, describe_rollback(plan, rollback, lost, windows))
     properties = _request_properties(plan.request)
+    if approved_by:
+        properties[keys.APPROVED_BY] = approved_by
     if windows:
         lost_windows = {s: [plain_ranges(each) for each in found] for s, found in windows.items()}
         properties[keys.LOST_WINDOWS] = json.dumps(lost_windows)

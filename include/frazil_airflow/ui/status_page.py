@@ -8,8 +8,11 @@ from typing import Annotated, Literal, cast
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.models import DagModel
+from airflow.utils.session import create_session
 from fastapi import FastAPI, HTTPException, Query
 from fastapi.responses import HTMLResponse
+from sqlalchemy import select
 
 from frazil.observability.parallel_reads import read_all
 from frazil_airflow.connections import use_airflow_connections
@@ -44,7 +47,8 @@ def build_app() -> App:
 
     @app.get("/", response_class=HTMLResponse)
     def show_streams(user: GetUserDep) -> str:
-        return render_page(read_rows(list_readable(user)), datetime.now(UTC))
+        streams = list_readable(user)
+        return render_page(read_rows(streams, find_paused(streams)), datetime.now(UTC))
 
     @app.get("/streams/{stream}", response_class=HTMLResponse)
     def show_one(
@@ -70,10 +74,20 @@ def list_readable(user: GetUserDep) -> list[str]:
     return sorted(dags[dag_id] for dag_id in readable)
 
 
-def read_rows(streams: Sequence[str]) -> tuple[StreamRow, ...]:
+def find_paused(streams: Sequence[str]) -> frozenset[str]:
+    """Return the streams whose ingest DAG is paused, by Airflow's database."""
+    dags = {f"ingest__{name}": name for name in streams}
+    with create_session() as session:
+        chosen = select(DagModel.dag_id).where(DagModel.is_paused, DagModel.dag_id.in_(dags))
+        return frozenset(dags[dag_id] for dag_id in session.scalars(chosen))
+
+
+def read_rows(
+    streams: Sequence[str], paused: frozenset[str] = frozenset()
+) -> tuple[StreamRow, ...]:
     """Read the status of all streams in parallel; a failed read becomes a row with its error."""
     use_airflow_connections()
-    reads = {name: partial(read_row, name) for name in streams}
+    reads = {name: partial(read_row, name, is_paused=name in paused) for name in streams}
     results = read_all(reads, TIMEOUT_SECONDS, TIMEOUT_SECONDS)
     return tuple(
         StreamRow(name, _name_failure(result), why=str(result))
@@ -87,7 +101,7 @@ def _name_failure(error: Exception) -> str:
     return "no answer" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-def read_row(stream: str) -> StreamRow:
+def read_row(stream: str, *, is_paused: bool = False) -> StreamRow:
     """Read the status of one stream; a typed error becomes its state."""
     from frazil.errors import FrazilError  # noqa: PLC0415 - imported by the first request
     from frazil.observability.status import read_status  # noqa: PLC0415
@@ -95,15 +109,13 @@ def read_row(stream: str) -> StreamRow:
 
     try:
         work = open_workspace(stream, "page")
-        status = read_status(work)
-        table = work.store.find(work.stream.table.name)
+        status = read_status(work, is_paused=is_paused)
     except FrazilError as error:
         return StreamRow(stream, error.code, why=error.facts, next_step=error.next_step)
-    head = table.current_snapshot() if table else None
     report = status.freshness
     return StreamRow(
         stream=stream,
-        state=report.cause.replace("_", " "),
+        state=status.state,
         level=report.level,
         epoch=status.epoch,
         rows=status.rows,
@@ -112,7 +124,7 @@ def read_row(stream: str) -> StreamRow:
         table_clock_seconds=report.table_clock_seconds,
         why=report.text,
         next_step=report.next_step,
-        snapshot_id=head.snapshot_id if head else None,
+        snapshot_id=status.snapshot_id,
     )
 
 

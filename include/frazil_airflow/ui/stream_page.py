@@ -132,11 +132,12 @@ def read_snapshots(work: "Workspace") -> PageSection:
             each.rows_written,
             each.rows_quarantined,
             describe_late(each.rows_late, each.late_by_ms),
+            each.decision,
             format_time(each.committed_at),
         )
         for each in found[:SHOWN]
     ]
-    columns = ("Snapshot", "Kind", "Epoch", "Offsets", "Rows", "Dead letters", "Late")
+    columns = ("Snapshot", "Kind", "Epoch", "Offsets", "Rows", "Dead letters", "Late", "Decision")
     note = _count(rows, len(found), f"frazil snapshots {work.stream.stream}")
     return PageSection((*columns, "Committed (UTC)"), rows, note)
 

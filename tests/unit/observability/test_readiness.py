@@ -54,6 +54,7 @@ FAILED = DRILL.model_copy(
     }
 )
 GOOD = ReadinessFacts(
+    watch_age_seconds=30.0,
     stream=make_stream(quality={"suite": "orders"}),
     freshness=FRESH,
     authentication=(Authentication("Kafka: SASL_SSL (PLAIN)", identifies_client=True),),
@@ -100,6 +101,8 @@ LETTERS = DeadLetterReport(stream="orders", table="t", open=4, resolved=0, group
     [
         (keeps(71 * 3600), "retention", "fail", "longest outage to survive: 72 h"),
         (keeps(600), "alerts", "fail", "fails after"),
+        (replace(GOOD, watch_age_seconds=None), "alerts", "warn", "it never ran on this machine"),
+        (replace(GOOD, watch_age_seconds=7200.0), "alerts", "warn", "it last ran 2"),
         (keeps(23 * 3600), "rollback", "warn", "may not have all records of it"),
         (replace(GOOD, rollback_hours=0), "rollback", "warn", "possible for 0 h"),
         (replace(GOOD, is_compacted=True), "replay", "warn", "orders: compacted"),
