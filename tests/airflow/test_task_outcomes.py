@@ -122,7 +122,7 @@ def test_only_what_may_pass_by_itself_is_tried_again(error: type[FrazilError]) -
 )
 def test_an_error_of_the_program_is_not_tried_again(
     error: Exception,
-    is_retried: bool,
+    is_retried: bool,  # noqa: FBT001
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -216,7 +216,7 @@ def test_a_shared_file_of_an_older_partition_spec_is_refused(lake: Lake, work: W
 
 def test_a_range_of_another_streams_topic_is_refused_by_that_reason(lake: Lake) -> None:
     lake.ingest(6, 3)
-    point = lake.point()
+    point = lake.point
     assert point is not None
 
     with pytest.raises(TargetError, match=r"refunds:0:1-5 .* topics: orders") as refused:
