@@ -21,7 +21,9 @@ from frazil.workspace import Workspace
 
 LONGEST_TEXT = 500
 _KEPT_SECONDS = 7200
-_WATCHED = "watched"
+_WATCHED = "watch.json"
+WATCH_SECONDS = 600
+"""The watch runs each minute; after this time it counts as stopped."""
 
 
 class UnexpectedError(FrazilError):
@@ -46,19 +48,40 @@ class Event(Report):
     facts: dict[str, str | int] = {}
 
 
-def note_watch() -> None:
+class WatchNote(Report):
+    """When the watch last ran on this machine, and the streams whose DAG it found paused."""
+
+    at: datetime
+    paused: frozenset[str] = frozenset()
+
+    @property
+    def age_seconds(self) -> float:
+        """Return the time since then, in seconds."""
+        return (datetime.now(UTC) - self.at).total_seconds()
+
+
+def note_watch(paused: Iterable[str]) -> None:
     """Note that the watch checked the streams; a failure to write is ignored."""
+    note = WatchNote(at=datetime.now(UTC), paused=frozenset(paused))
     with contextlib.suppress(OSError):
         home_dir().mkdir(parents=True, exist_ok=True)
-        (home_dir() / _WATCHED).touch()
+        draft = home_dir() / f"{_WATCHED}.{os.getpid()}.draft"
+        draft.write_text(note.model_dump_json())
+        draft.replace(home_dir() / _WATCHED)
 
 
-def read_watch() -> datetime | None:
-    """Return when the watch last checked the streams, as far as this machine knows."""
+def read_watch() -> WatchNote | None:
+    """Read the note of the last watch; None if there is none that can be read."""
     try:
-        return datetime.fromtimestamp((home_dir() / _WATCHED).stat().st_mtime, UTC)
-    except OSError:
+        return WatchNote.model_validate_json((home_dir() / _WATCHED).read_bytes())
+    except (OSError, ValueError):
         return None
+
+
+def find_paused() -> frozenset[str]:
+    """Return the streams whose DAG is paused, if the watch ran in the last minutes."""
+    note = read_watch()
+    return note.paused if note and note.age_seconds <= WATCH_SECONDS else frozenset()
 
 
 def note_event(event: Event) -> None:

@@ -6,11 +6,10 @@ from uuid import UUID
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context, XComArg
-from airflow.sdk.api.datamodels._generated import HITLDetailResponse
 from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.recovery.messages import RecoveryPlan
-from frazil_airflow.dag_runs import read_response
+from frazil_airflow.dag_runs import HumanResponse, read_response
 
 ANSWER_WITHIN = timedelta(hours=47)
 """Shorter than the time limit of the DAG's runs, so that the task can tell what happened."""
@@ -78,14 +77,13 @@ def require_approval(
     if not plan.needs_approval:
         return ""
     response = _read_response(answer)
-    user = response.responded_by_user if response else None
-    names = {user.id, user.name} - {""} if user else set()
+    names = response.names if response else frozenset()
     who = ", ".join(sorted(names)) or "an unknown user"
-    if response is None or not response.response_received:
+    if response is None:
         found = "not approved"
-    elif response.chosen_options != [ApprovalOperator.APPROVE]:
+    elif response.chosen != (ApprovalOperator.APPROVE,):
         found = f"rejected by {who}"
-    elif not response.responded_at or not began_at or response.responded_at < began_at:
+    elif not response.at or not began_at or response.at < began_at:
         found = f"approved by {who} before the run began, which is the answer to another run"
     elif names and triggered_by and triggered_by not in names:
         return who
@@ -99,7 +97,7 @@ def require_approval(
     )
 
 
-def _read_response(answer: Approval | None) -> HITLDetailResponse | None:
+def _read_response(answer: Approval | None) -> HumanResponse | None:
     """Read the response of the task instance that the answer names; None if there is none."""
     try:
         return read_response(UUID(str(answer["task_instance"]))) if answer else None

@@ -35,20 +35,21 @@ def find_failing(streams: Sequence[str], run_id: str) -> list[str]:
     down fail without another wait.
     """
     down: Counter[str] = Counter()
+    paused: set[str] = set()
     pool = ThreadPoolExecutor(PARALLEL_CHECKS)
-    checks = {stream: pool.submit(_passes, stream, run_id, down) for stream in streams}
+    checks = {stream: pool.submit(_passes, stream, run_id, down, paused) for stream in streams}
     done, _ = wait(checks.values(), TIMEOUT_SECONDS)
     pool.shutdown(wait=False, cancel_futures=True)
     late = [stream for stream, check in checks.items() if check not in done]
     if late:
         log.warning("not checked within %d s: %s", TIMEOUT_SECONDS, ", ".join(late))
     failing = [name for name, check in checks.items() if check not in done or not check.result()]
-    note_watch()
+    note_watch(paused)
     log.info("failing streams: %d of %d", len(failing), len(streams))
     return failing
 
 
-def _passes(stream: str, run_id: str, down: Counter[str]) -> bool:
+def _passes(stream: str, run_id: str, down: Counter[str], paused: set[str]) -> bool:
     """Check one stream; return False after any error, which the stream's own task then shows."""
     try:
         work = open_workspace(stream, run_id)
@@ -57,7 +58,8 @@ def _passes(stream: str, run_id: str, down: Counter[str]) -> bool:
         if any(down[part] >= FAILURES_OF_ONE_PART for part in parts.values()):
             return False
         report = watch_stream(work)
-        if report.level == "warn" and is_paused(f"ingest__{stream}"):
+        if report.level != "ok" and is_paused(f"ingest__{stream}"):
+            paused.add(stream)
             report = watch_stream(work, is_paused=True)
         send_gauges(report)
     except Exception as error:  # noqa: BLE001 - the other streams are checked all the same

@@ -1,11 +1,11 @@
 """A rollback waits for a second person only where it takes much."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 from airflow.sdk import DAG, Context
-from airflow.sdk.api.datamodels._generated import HITLDetailResponse, HITLUser
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, GetHITLDetailResponse
@@ -78,14 +78,14 @@ class Supervisor:
 
     def __init__(self, *names: str, choice: str = "Approve", minutes: int = 5) -> None:
         """Store the response."""
-        self.response = HITLDetailResponse(
+        self.response = SimpleNamespace(
             response_received=True,
-            responded_by_user=HITLUser(id=names[0], name=names[-1]) if names else None,
+            responded_by_user=SimpleNamespace(id=names[0], name=names[-1]) if names else None,
             responded_at=BEGAN + timedelta(minutes=minutes),
             chosen_options=[choice],
         )
 
-    def send(self, msg: GetHITLDetailResponse) -> HITLDetailResponse:
+    def send(self, msg: GetHITLDetailResponse) -> SimpleNamespace:
         if msg.ti_id != UUID(int=1):
             raise AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR))
         return self.response

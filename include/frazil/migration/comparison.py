@@ -137,6 +137,11 @@ def _open_sides(request: CompareRequest, run_id: str) -> tuple[Workspace | None,
 def _open_side(
     name: str, stream: Stream | None, named: str | None, topic: str | None, connection: str
 ) -> Side:
+    if not all(part.strip() for part in name.split(".")):
+        raise ConfigurationError(
+            f"{name!r} is neither a stream nor a table",
+            "write the name of a stream, or namespace.table, for example legacy.flights",
+        )
     store = TableStore(find_catalog(stream.table.connection if stream else connection))
     table, history = load_with_history(store, stream.table.name if stream else name)
     head = table.snapshot_by_id(history.head) if history.head is not None else None

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import computed_field
 
-from frazil.events import Event
+from frazil.events import WATCH_SECONDS, Event
 from frazil.messages import Report, count_noun
 from frazil.observability.freshness import DOWN, FreshnessReport
 from frazil.observability.readiness_facts import DRILL_DAYS, ReadinessFacts, gather_readiness
@@ -20,8 +20,6 @@ DEFAULT_OUTAGE_HOURS = 72
 """The longest outage that retention has to cover: a long weekend."""
 
 HOUR = 3600
-WATCH_SECONDS = 600
-"""The watch runs each minute; after this time it counts as stopped."""
 MANY_SMALL_FILES = 100
 _UNKNOWN = DOWN | {"source_error", "halted", "misconfigured", "not_started"}
 Mark = Literal["ok", "warn", "fail"]
@@ -204,13 +202,19 @@ def _judge_kafka(facts: ReadinessFacts, outage_hours: int) -> Iterator[Readiness
         "deletes by age",
         is_good=not facts.is_compacted,
     )
+    yield _judge_alerts(facts)
+
+
+def _judge_alerts(facts: ReadinessFacts) -> ReadinessCheck:
+    """Check that the watch runs, and that it fails long before records are lost."""
+    covers = facts.freshness.retention_covers_seconds
     fail, warn = facts.stream.freshness.fail_seconds, facts.stream.freshness.warn_seconds
     age = facts.watch_age_seconds
     is_watched, is_early = (
         age is not None and age <= WATCH_SECONDS,
         covers is None or fail * 2 <= covers,
     )
-    yield _line(
+    return _line(
         "alerts",
         f"the watch warns after {describe_seconds(warn)} and fails after {describe_seconds(fail)}; "
         f"{_describe_watch(age)}",

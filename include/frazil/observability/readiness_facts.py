@@ -108,7 +108,7 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         checks=_read_table_checks(work),
         pending_changes=facts.pending_changes,
         unmapped_fields=facts.unmapped_fields,
-        watch_age_seconds=(now - watched).total_seconds() if (watched := read_watch()) else None,
+        watch_age_seconds=watched.age_seconds if (watched := read_watch()) else None,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from frazil.errors import UnknownStateError
+from frazil.events import find_paused
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ledger import keys
 from frazil.ledger.authors import describe_decision
@@ -240,12 +241,13 @@ def _iterate_ranges(
             yield entry, find_runs(restored.get((topic, partition), NO_OFFSETS))
 
 
-def read_status(work: Workspace, *, is_paused: bool = False) -> StreamStatus:
+def read_status(work: Workspace) -> StreamStatus:
     """Compare table and topic; problems are part of the result and do not raise.
 
-    `is_paused`: the stream's DAG is paused, which only Airflow knows.
+    Whether the stream's DAG is paused only Airflow knows; the watch notes it.
     """
     stream = work.stream
+    is_paused = stream.stream in find_paused()
     facts = replace(gather_freshness_facts(work), is_paused=is_paused)
     state, obstacle = facts.state, facts.obstacle
     lag = sum(p.lag for p in facts.partitions) if facts.partitions else None

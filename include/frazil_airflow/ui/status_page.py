@@ -8,11 +8,8 @@ from typing import Annotated, Literal, cast
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.models import DagModel
-from airflow.utils.session import create_session
 from fastapi import FastAPI, HTTPException, Query
 from fastapi.responses import HTMLResponse
-from sqlalchemy import select
 
 from frazil.observability.parallel_reads import read_all
 from frazil_airflow.connections import use_airflow_connections
@@ -47,8 +44,7 @@ def build_app() -> App:
 
     @app.get("/", response_class=HTMLResponse)
     def show_streams(user: GetUserDep) -> str:
-        streams = list_readable(user)
-        return render_page(read_rows(streams, find_paused(streams)), datetime.now(UTC))
+        return render_page(read_rows(list_readable(user)), datetime.now(UTC))
 
     @app.get("/streams/{stream}", response_class=HTMLResponse)
     def show_one(
@@ -74,20 +70,10 @@ def list_readable(user: GetUserDep) -> list[str]:
     return sorted(dags[dag_id] for dag_id in readable)
 
 
-def find_paused(streams: Sequence[str]) -> frozenset[str]:
-    """Return the streams whose ingest DAG is paused, by Airflow's database."""
-    dags = {f"ingest__{name}": name for name in streams}
-    with create_session() as session:
-        chosen = select(DagModel.dag_id).where(DagModel.is_paused, DagModel.dag_id.in_(dags))
-        return frozenset(dags[dag_id] for dag_id in session.scalars(chosen))
-
-
-def read_rows(
-    streams: Sequence[str], paused: frozenset[str] = frozenset()
-) -> tuple[StreamRow, ...]:
+def read_rows(streams: Sequence[str]) -> tuple[StreamRow, ...]:
     """Read the status of all streams in parallel; a failed read becomes a row with its error."""
     use_airflow_connections()
-    reads = {name: partial(read_row, name, is_paused=name in paused) for name in streams}
+    reads = {name: partial(read_row, name) for name in streams}
     results = read_all(reads, TIMEOUT_SECONDS, TIMEOUT_SECONDS)
     return tuple(
         StreamRow(name, _name_failure(result), why=str(result))
@@ -101,7 +87,7 @@ def _name_failure(error: Exception) -> str:
     return "no answer" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-def read_row(stream: str, *, is_paused: bool = False) -> StreamRow:
+def read_row(stream: str) -> StreamRow:
     """Read the status of one stream; a typed error becomes its state."""
     from frazil.errors import FrazilError  # noqa: PLC0415 - imported by the first request
     from frazil.observability.status import read_status  # noqa: PLC0415
@@ -109,7 +95,7 @@ def read_row(stream: str, *, is_paused: bool = False) -> StreamRow:
 
     try:
         work = open_workspace(stream, "page")
-        status = read_status(work, is_paused=is_paused)
+        status = read_status(work)
     except FrazilError as error:
         return StreamRow(stream, error.code, why=error.facts, next_step=error.next_step)
     report = status.freshness

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 from frazil_cli.output import format_ranges, print_table
 
@@ -30,6 +31,20 @@ def test_a_retry_is_not_written_into_the_answer() -> None:
 
     assert run(silence) == "{}\n"
     assert run("") != "{}\n", "by default a retry is told there"
+
+
+def test_a_snapshots_id_is_on_one_line_of_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    narrow = Console(highlight=False, soft_wrap=True, width=80)
+    monkeypatch.setattr("frazil_cli.output.console", narrow)
+    columns = ("snapshot", "kind", "epoch", "offsets", "rows", "committed (UTC)", "decision")
+    decision = "to snapshot 1, jane@example.org: a bad release, approved by joe"
+    row = (8423897423897423897, "rewind", 12, "orders:0:0-1000000", 1_000_000, "x" * 19, decision)
+
+    print_table("Snapshots", columns, [row])
+
+    assert "8423897423897423897" in capsys.readouterr().out
 
 
 def test_ranges_in_a_table_keep_their_brackets(capsys: pytest.CaptureFixture[str]) -> None:

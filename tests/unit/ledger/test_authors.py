@@ -1,0 +1,45 @@
+"""What a snapshot tells of the person who decided, and why."""
+
+import json
+
+import pytest
+
+from frazil.ledger.authors import describe_decision
+
+WAIVED = {"outcome": "waived", "waived": {"by": "jane", "reason": "known outage", "at": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("summary", "text"),
+    [
+        ({}, ""),
+        ({"frazil.kind": "ingest", "frazil.quality": "empty"}, ""),
+        (
+            {"frazil.kind": "ingest", "frazil.quality": json.dumps(WAIVED)},
+            "check waived by jane: known outage",
+        ),
+        (
+            {
+                "frazil.kind": "rewind",
+                "frazil.target": "snapshot 4711",
+                "frazil.by": "jane",
+                "frazil.reason": "bad release",
+                "frazil.approved-by": "joe",
+            },
+            "to snapshot 4711, jane: bad release, approved by joe",
+        ),
+        (
+            {"frazil.kind": "gap", "frazil.by": "jane", "frazil.reason": "holidays"},
+            "jane: holidays",
+        ),
+        (
+            {"frazil.kind": "expire-rows", "frazil.target": "at before 2026"},
+            "rule: at before 2026",
+        ),
+    ],
+    ids=["nothing", "no decision", "a waiver", "a rollback", "a gap", "a rule"],
+)
+def test_a_decision_is_described_with_target_person_reason_and_approver(
+    summary: dict[str, str], text: str
+) -> None:
+    assert describe_decision(summary) == text
