@@ -3,6 +3,7 @@
 spark-submit spark_jobs/compare_range.py request.json result.json
 """
 
+from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.ingest.messages import StageRequest
 from frazil.recovery.messages import Differences
 from frazil.schemas.column_decoding import value_path
+from frazil.streams.column_types import ColumnType, ListType, MapType, StructType
 from frazil_spark.decode.frame import GOOD, KAFKA, read_decode_options
 from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
@@ -29,14 +31,47 @@ def compare_range(spark: SparkSession, request: StageRequest) -> Differences:
         request.columns,
         options=read_decode_options(request),
     )
-    values = [F.expr(value_path(column)).alias(column.name) for column in decoded.columns]
-    names = [column.name for column in decoded.columns]
+    paths = [value_path(column) for column in decoded.columns]
+    names = [f"`{column.name}`" for column in decoded.columns]
+    kinds = [column.type for column in decoded.columns]
     records = decoded.frame.select(
-        *select_coordinate(), F.col(GOOD), F.struct(*values).alias("decoded")
+        *select_coordinate(), F.col(GOOD), select_comparable(kinds, paths).alias("decoded")
     )
     table = spark.table(f"{request.catalog}.{request.table}").where(in_ranges(request))
-    rows = table.select(*select_coordinate(), F.struct(*names).alias("stored"))
+    rows = table.select(*select_coordinate(), select_comparable(kinds, names).alias("stored"))
     return count_differences(records.join(rows, list(COORDINATE), "full_outer"))
+
+
+def select_comparable(kinds: Sequence[ColumnType], paths: Sequence[str]) -> Column:
+    """Select values of these types as one struct that Spark can compare."""
+    values = (write_comparable(*pair) for pair in zip(kinds, paths, strict=True))
+    return F.struct(*(F.expr(sql).alias(f"c{index}") for index, sql in enumerate(values)))
+
+
+def write_comparable(kind: ColumnType, sql: str, depth: int = 0) -> str:
+    """Write the value `sql` without maps, which Spark cannot compare: they become sorted entries.
+
+    `depth` numbers the variables of nested lambda functions.
+    """
+    item = f"x{depth}"
+    match kind:
+        case ListType():
+            element = write_comparable(kind.element, item, depth + 1)
+            return sql if element == item else f"transform({sql}, {item} -> {element})"
+        case MapType():
+            key = write_comparable(kind.key, f"{item}.key", depth + 1)
+            value = write_comparable(kind.value, f"{item}.value", depth + 1)
+            entries = f"transform(map_entries({sql}), {item} -> struct({key} AS k, {value} AS v))"
+            return f"sort_array({entries})"
+        case StructType():
+            paths = [f"{sql}.`{field.name}`" for field in kind.fields]
+            fields = [
+                write_comparable(field.type, path, depth)
+                for field, path in zip(kind.fields, paths, strict=True)
+            ]
+            listed = ", ".join(f"{each} AS c{index}" for index, each in enumerate(fields))
+            return sql if fields == paths else f"if({sql} IS NULL, NULL, struct({listed}))"
+    return sql
 
 
 def select_coordinate() -> list[Column]:
