@@ -140,3 +140,139 @@ def test_columns_of_a_json_schema() -> None:
         "tags": "list<string>",
         "counts": "map<string,long>",
     }
+
+
+INTEGER = {"type": "integer"}
+NUMBER = {"type": "number"}
+COUNT = {
+    "properties": {"count": {"$ref": "#/definitions/count"}},
+    "definitions": {"count": INTEGER},
+}
+OTHER_COUNT = {"definitions": {"count": NUMBER}}
+
+
+@pytest.mark.parametrize(
+    ("root", "references"),
+    [
+        pytest.param(
+            {**OTHER_COUNT, "properties": {"line": {"$ref": "line.json"}}},
+            {"line.json": COUNT},
+            id="a local reference in a referenced document",
+        ),
+        pytest.param(
+            {**OTHER_COUNT, "properties": {"line": {"$ref": "line.json#/definitions/line"}}},
+            {"line.json": {"definitions": {**COUNT["definitions"], "line": COUNT}}},
+            id="a part of a referenced document",
+        ),
+        pytest.param(
+            {**OTHER_COUNT, "properties": {"line": {"$ref": "a/line.json"}}},
+            {
+                "a/line.json": {"properties": {"count": {"$ref": "count.json#/definitions/count"}}},
+                "a/count.json": COUNT,
+                "count.json": OTHER_COUNT,
+            },
+            id="a reference relative to the referenced document",
+        ),
+        pytest.param(
+            {
+                **OTHER_COUNT,
+                "$id": "https://shop.example/schemas/order.json",
+                "properties": {"line": {"$ref": "line.json"}},
+            },
+            {"line.json": COUNT},
+            id="a name relative to the root's URI",
+        ),
+        pytest.param(
+            {**OTHER_COUNT, "properties": {"line": {"$ref": "https://shop.example/line.json"}}},
+            {"line": {"$id": "https://shop.example/line.json", **COUNT}},
+            id="a document's own URI",
+        ),
+        pytest.param(
+            {
+                **OTHER_COUNT,
+                "$id": "https://shop.example/order.json",
+                "properties": {"line": {"$ref": "/types/line.json"}},
+            },
+            {"/types/line.json": {"$id": "urn:shop:line", **COUNT}},
+            id="a name that is no URI of the document",
+        ),
+        pytest.param(
+            {
+                **OTHER_COUNT,
+                "$defs": {"line": {"$id": "line.json", **COUNT}},
+                "properties": {"line": {"$ref": "line.json"}},
+            },
+            {},
+            id="a document inside the document",
+        ),
+        pytest.param(
+            {**OTHER_COUNT, "properties": {"line": {"$id": "line.json", **COUNT}}},
+            {},
+            id="a document in place",
+        ),
+        pytest.param(
+            {**OTHER_COUNT, "properties": {"line": {"$ref": "line.json#line"}}},
+            {"line.json": {"$defs": {"x": {"$anchor": "line", **COUNT}}, **COUNT}},
+            id="an anchor",
+        ),
+        pytest.param(
+            {
+                **OTHER_COUNT,
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "properties": {"line": {"$ref": "line.json#line"}},
+            },
+            {
+                "line.json": {
+                    "$schema": "http://json-schema.org/draft-07/schema#",
+                    "definitions": {**COUNT["definitions"], "x": {"$id": "#line", **COUNT}},
+                }
+            },
+            id="an anchor of draft 7",
+        ),
+        pytest.param(
+            {
+                **OTHER_COUNT,
+                "$schema": "http://json-schema.org/draft-04/schema#",
+                "id": "https://shop.example/order.json#",
+                "properties": {"line": {"$ref": "line.json"}},
+            },
+            {"line.json": {"id": "https://shop.example/line.json", **COUNT}},
+            id="draft 4",
+        ),
+        pytest.param(
+            {**OTHER_COUNT, "properties": {"line": {"$ref": "line.json"}}},
+            {
+                "line.json": {"properties": {"count": {"$ref": "mid.json#/definitions/count"}}},
+                "mid.json": {"definitions": {"count": {"$ref": "count.json"}, "x": NUMBER}},
+                "count.json": {"$ref": "#/definitions/x", "definitions": {"x": INTEGER}},
+            },
+            id="three documents",
+        ),
+    ],
+)
+def test_a_reference_is_resolved_in_the_document_that_contains_it(
+    root: dict[str, object], references: dict[str, object]
+) -> None:
+    texts = tuple((name, json.dumps(content)) for name, content in references.items())
+    source = read_json_schema(Registered(1, "JSON", json.dumps(root), texts))
+
+    (column,) = derive_columns(source, is_flat=True, single_column="value")
+
+    assert format_type(column.type) == "struct<count:long>"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"properties": {"x": {"$ref": "#"}}}', "x is recursive"),
+        ('{"properties": {"x": {"$ref": "#/properties/x"}}}', "x is recursive"),
+        ('{"properties": {"x": {"$ref": "#/examples/y"}}, "examples": [1]}', "does not exist"),
+        ('{"properties": {"x": {"$ref": "absent.json"}}}', "refers to absent.json"),
+        ('{"$defs": 5, "properties": {"x": {"type": "string"}}}', "not a valid JSON Schema"),
+        ("[]", "not a valid JSON Schema"),
+        ("true", "does not describe"),
+    ],
+)
+def test_a_json_schema_without_an_end_or_a_target_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(NotConvertibleError, match=reason):
+        derive("JSON", text)
