@@ -4,8 +4,8 @@
 table readers would get; it fails if Kafka no longer has the records. As a dry run, the default, the
 run ends there. `approve` waits for a second person under *Required Actions* if more rows would be
 removed than the site allows (`FRAZIL_APPROVAL_ROWS`, 100,000), or anything that cannot be read
-again. `rewind` checks that another user than the one who triggered the run approved it, and rolls
-back in one commit; the next run of `ingest__<stream>` reads exactly the removed range again.
+again, and fails if the user who triggered the run approves it. `rewind` rolls back in one commit;
+the next run of `ingest__<stream>` reads exactly the removed range again.
 
 **When.** Whenever you trigger it, first as a dry run. Pause nothing: a batch that is under way is
 superseded.
@@ -40,8 +40,6 @@ from frazil_airflow.params import (
 from frazil_airflow.tasks import frazil_task
 
 if TYPE_CHECKING:
-    from airflow.sdk.types import DagRunProtocol
-
     from frazil.recovery.messages import Recovered
 
 SNAPSHOT = (
@@ -57,6 +55,11 @@ ANSWER = (
 @frazil_task
 def look(params: Params, run_id: str) -> RecoveryPlan:
     """Check the form and show what would be removed; nothing is written."""
+    return plan_form(params, run_id)
+
+
+def plan_form(params: "Params", run_id: str) -> RecoveryPlan:
+    """Plan what the form of a run asks for."""
     from frazil.recovery.rollback import plan_recovery
     from frazil.workspace import open_workspace
 
@@ -65,13 +68,11 @@ def look(params: Params, run_id: str) -> RecoveryPlan:
 
 
 @frazil_task
-def rewind(
-    planned: str, answer: Approval | None, params: Params, run_id: str, dag_run: "DagRunProtocol"
-) -> "Recovered":
+def rewind(planned: str, answer: Approval | None, params: Params, run_id: str) -> "Recovered":
     """Plan again, check the approval and roll back in one commit; a retry finds a finished one.
 
-    The form is read again and the approval is decided by the new plan, because users may change the
-    result of a task.
+    The form is read again and the new plan decides whether an approval is needed, because users may
+    change the result of a task.
     """
     from frazil.recovery.rollback import plan_recovery, recover
     from frazil.workspace import open_workspace
@@ -79,9 +80,7 @@ def rewind(
     request = read_form(RecoverRequest, params)
     work = open_workspace(request.stream, run_id)
     plan = RecoveryPlan.parse(planned).model_copy(update={"request": request})
-    user, began_at = dag_run.triggering_user_name, dag_run.start_date
-    approved_by = require_approval(plan_recovery(work, request), answer, user, began_at)
-    return recover(work, plan, approved_by)
+    return recover(work, plan, require_approval(plan_recovery(work, request), answer))
 
 
 @manual_dag(
@@ -117,7 +116,7 @@ def recover() -> None:
     planned = look()
     approve = ApproveLargeRecovery(
         task_id="approve",
-        planned=planned,
+        plan=lambda context: plan_form(dict(context["params"]), context["run_id"]),
         doc_md="Wait for a second person's approval if the plan needs one.",
     )
 

@@ -6,11 +6,7 @@ that trigger runs would be two more tasks in each ingest DAG. tests/e2e fails if
 
 import logging
 import time
-from dataclasses import dataclass
-from datetime import datetime
-from uuid import UUID
 
-from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import (
     DagResult,
@@ -18,7 +14,6 @@ from airflow.sdk.execution_time.comms import (
     GetDag,
     TriggerDagRun,
 )
-from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
 
 from frazil.errors import SchemaReviewError
 from frazil.ingest.messages import BatchPlan
@@ -58,29 +53,6 @@ def is_paused(dag_id: str) -> bool:
         log.warning("cannot read whether DAG %s is paused: %s", dag_id, failure)
         return False
     return isinstance(answer, DagResult) and answer.is_paused
-
-
-@dataclass(frozen=True)
-class HumanResponse:
-    """The answer to a required action: names of the user, chosen options, and when it was given."""
-
-    names: frozenset[str]
-    chosen: tuple[str, ...]
-    at: datetime | None
-
-
-def read_response(ti_id: UUID) -> HumanResponse | None:
-    """Read who answered a required action, from Airflow; None if it has no answer."""
-    try:
-        found = get_hitl_detail_content_detail(ti_id)
-    except AirflowRuntimeError as failure:
-        log.warning("no answer of task instance %s: %s", ti_id, failure)
-        return None
-    if isinstance(found, ErrorResponse) or not found.response_received:
-        return None
-    user = found.responded_by_user
-    names = frozenset({user.id, user.name} - {""}) if user else frozenset()
-    return HumanResponse(names, tuple(found.chosen_options or ()), found.responded_at)
 
 
 def ask_again(run_id: str, stream: str, review_id: str) -> None:

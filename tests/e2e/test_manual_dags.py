@@ -54,7 +54,7 @@ def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> 
 
     trigger(airflow, "recover", "alone", **meant, approval_rows=50)
     approve(airflow, "alone", airflow.api)
-    failed = {"look": "success", "approve": "success", "rewind": "failed"}
+    failed = {"look": "success", "approve": "failed", "rewind": "upstream_failed"}
     assert finish(airflow, "recover", "alone") == failed
     assert lab.rows == 200
 
