@@ -107,7 +107,7 @@ def test_a_record_that_the_other_writer_lost_is_found_and_given_up_by_name(
 
     answer = refuse(legacy, "NotAdoptable")
 
-    assert f"1 record that Kafka still delivers: {legacy.lab.topic}-1@3" in answer["facts"]
+    assert f"1 record that Kafka still delivers: {legacy.lab.topic}:1:3" in answer["facts"]
     legacy.take_over("--accept-holes")
     head = legacy.table.current_snapshot()
     assert head is not None
@@ -123,7 +123,7 @@ def test_a_record_that_is_there_twice_is_refused(legacy: Legacy) -> None:
     rows = filled(legacy)
     legacy.write(rows[:1])
 
-    place = f"{legacy.lab.topic}-{rows[0]['partition']}@0"
+    place = f"{legacy.lab.topic}:{rows[0]['partition']}:0"
     assert f"more than once: {place}" in refuse(legacy, "NotAdoptable")["facts"]
 
 
