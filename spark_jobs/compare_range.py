@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.ingest.messages import StageRequest
 from frazil.recovery.messages import Differences
 from frazil.schemas.column_decoding import value_path
-from frazil.streams.column_types import ColumnType, ListType, MapType, StructType
+from frazil.streams.column_types import ColumnType, ListType, MapType, Primitive, StructType
 from frazil_spark.decode.frame import GOOD, KAFKA, read_decode_options
 from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
@@ -49,12 +49,16 @@ def select_comparable(kinds: Sequence[ColumnType], paths: Sequence[str]) -> Colu
 
 
 def write_comparable(kind: ColumnType, sql: str, depth: int = 0) -> str:
-    """Write the value `sql` without maps, which Spark cannot compare: they become sorted entries.
+    """Write the value `sql` as one that Spark can compare: maps become sorted entries.
+
+    Texts of uuids are equal in upper and lower case; Iceberg reads them in lower case.
 
     `depth` numbers the variables of nested lambda functions.
     """
     item = f"x{depth}"
     match kind:
+        case Primitive("uuid"):
+            return f"lower({sql})"
         case ListType():
             element = write_comparable(kind.element, item, depth + 1)
             return sql if element == item else f"transform({sql}, {item} -> {element})"
