@@ -58,7 +58,7 @@ def look(params: Params, run_id: str) -> RecoveryPlan:
     return plan_form(params, run_id)
 
 
-def plan_form(params: "Params", run_id: str) -> RecoveryPlan:
+def plan_form(params: Params, run_id: str) -> RecoveryPlan:
     """Plan what the form of a run asks for."""
     from frazil.recovery.rollback import plan_recovery
     from frazil.workspace import open_workspace

@@ -9,7 +9,8 @@ visible. If none fails, `watch_stream` is skipped.
 **When.** Every minute, apart from the ingest DAGs, so that it also reports when those do not run.
 
 **Inputs.** Offsets and timestamps from Kafka, snapshots from the tables, and from Airflow whether
-the stream's ingest DAG is paused. It writes nothing.
+the stream's ingest DAG is paused. It writes only a note of its last run, for `frazil status` and
+`frazil readiness` on the same machine.
 
 **What a retry does.** Checks again. There is one, ten seconds later, after a broker or catalog did
 not answer; too long a delay fails at once, and the next run checks again.

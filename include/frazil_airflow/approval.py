@@ -9,6 +9,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from frazil.recovery.messages import RecoveryPlan
+from frazil_airflow.tasks import run_as_task
 
 ANSWER_WITHIN = timedelta(hours=47)
 """Shorter than the time limit of the DAG's runs, so that the task can tell what happened."""
@@ -35,7 +36,8 @@ class ApproveLargeRecovery(ApprovalOperator):
 
     def execute(self, context: Context) -> object:
         """Request an approval if the plan needs one."""
-        plan = self.plan(context)
+        with run_as_task(context, {}):
+            plan = self.plan(context)
         if not plan.needs_approval:
             self.log.info("no approval needed: %s rows would be removed", plan.rows_going)
             return None

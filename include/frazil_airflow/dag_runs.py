@@ -8,12 +8,7 @@ import logging
 import time
 
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import (
-    DagResult,
-    ErrorResponse,
-    GetDag,
-    TriggerDagRun,
-)
+from airflow.sdk.execution_time.comms import DagResult, ErrorResponse, GetDag, TriggerDagRun
 
 from frazil.errors import SchemaReviewError
 from frazil.ingest.messages import BatchPlan

@@ -3,7 +3,8 @@
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol, TypeAlias, cast
 
@@ -65,25 +66,13 @@ class FrazilTask(DecoratedOperator):
             DownstreamTasksSkipped: there are no new records.
             TaskStoppedError: Airflow stopped the task.
         """
-        use_airflow_connections()
         values = self.determine_kwargs({**context, **self.op_kwargs})
         bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **values)
         self._skip_without_input(bound.arguments)
         self._is_running = True
         try:
-            result = self.python_callable(*self.op_args, **values)
-        except FrazilError as error:
-            _note_failure(error, bound.arguments, context)
-            outcome = choose_outcome(error)
-            if isinstance(outcome, AirflowSkipException):
-                log.warning("%s", error)
-            raise outcome from None
-        except DEFINITE as error:
-            if isinstance(error, OSError):  # requests' errors of JSON: the next try may succeed
-                raise
-            _note_failure(error, bound.arguments, context)
-            message = f"{type(error).__name__}: an error of the program, which no retry repairs"
-            raise AirflowFailException(message) from error
+            with run_as_task(context, bound.arguments):
+                result = self.python_callable(*self.op_args, **values)
         finally:
             self._is_running = False
         return self._deliver(result, context)
@@ -116,20 +105,48 @@ class FrazilTask(DecoratedOperator):
             raise TaskStoppedError("Airflow stopped this task; its Spark job is being interrupted")
 
 
+@contextmanager
+def run_as_task(context: Context, given: Mapping[str, object]) -> Iterator[None]:
+    """Resolve connections by Airflow, and translate errors to what Airflow does next.
+
+    Raises:
+        AirflowSkipException, AirflowFailException, FrazilError: see `choose_outcome`.
+    """
+    use_airflow_connections()
+    try:
+        yield
+    except FrazilError as error:
+        _note_failure(error, given, context)
+        outcome = choose_outcome(error)
+        if isinstance(outcome, AirflowSkipException):
+            log.warning("%s", error)
+        raise outcome from None
+    except DEFINITE as error:
+        if isinstance(error, OSError):  # requests' errors of JSON: the next try may succeed
+            raise
+        _note_failure(error, given, context)
+        raise AirflowFailException(str(_hide_message(error))) from error
+
+
+def _hide_message(error: BaseException) -> FrazilError:
+    """Return an error of ours; the message of another one may contain values of records."""
+    from frazil.events import UnexpectedError  # noqa: PLC0415 - heavy, and rare
+
+    if isinstance(error, FrazilError):
+        return error
+    text = f"{type(error).__name__} (its message may contain values of records: not shown)"
+    return UnexpectedError(text, "read the traceback in the task's log; the next run plans again")
+
+
 def _note_failure(error: BaseException, given: Mapping[str, object], context: Context) -> None:
     """Record a failure for the timeline, if the task, the form or the DAG names a stream."""
-    from frazil.events import UnexpectedError, note_failure  # noqa: PLC0415 - heavy, and rare
+    from frazil.events import note_failure  # noqa: PLC0415 - heavy, and rare
 
-    if not isinstance(error, FrazilError):
-        text = f"{type(error).__name__} (its message may contain values of records: not shown)"
-        error = UnexpectedError(
-            text, "read the traceback in the task's log; the next run plans again"
-        )
     dag = context.get("dag")
     of_dag = dag.dag_id.partition("__")[2] if dag else None
     stream = given.get("stream") or context["params"].get("stream") or of_dag
     if isinstance(stream, str) and stream:
-        note_failure(error, stream, "", context["run_id"])
+        note_failure(_hide_message(error), stream, "", context["run_id"])
 
 
 class TaskFactory(Protocol):

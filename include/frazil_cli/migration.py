@@ -147,11 +147,13 @@ def _show(result: "Comparison") -> None:
 
 
 def _row(report: "PartitionReport") -> tuple[object, ...]:
+    from frazil.ledger.offsets import OffsetRange, describe_range
+
     judged = report.judged
     changed = f"{report.changed} ({', '.join(report.changed_columns)})" if report.changed else 0
     return (
         f"{report.topic}-{report.partition}",
-        f"{judged[0]}-{judged[1]}" if judged else "none",
+        describe_range(report.topic, report.partition, OffsetRange(*judged)) if judged else "none",
         report.matched - report.changed,
         _with_dead_letters(report.missing, report.missing_dead_letters),
         _with_dead_letters(report.extra, report.extra_dead_letters),

@@ -1,15 +1,19 @@
 """A rollback waits for a second person only where it takes much."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from frazil import connections
+from frazil.errors import TargetError
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
 from frazil.recovery.rollback import choose_approval_rows
 from frazil_airflow.approval import Approval, ApproveLargeRecovery, require_approval
+from frazil_airflow.connections import find_airflow_connection
 
 pytestmark = pytest.mark.airflow
 
@@ -53,6 +57,24 @@ def test_a_small_rollback_goes_on_without_a_question() -> None:
         task = ApproveLargeRecovery(task_id="approve", plan=lambda _: plan_of())
 
     assert task.execute(Context()) is None
+
+
+def test_the_approval_task_asks_airflow_for_connections_and_ends_with_our_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    resolvers: list[object] = []
+    monkeypatch.setattr(connections, "_resolvers", resolvers)
+
+    def plan(_: Context) -> RecoveryPlan:
+        assert resolvers == [find_airflow_connection]
+        raise TargetError("no such snapshot", "frazil snapshots orders")
+
+    with DAG("d", start_date=datetime(2026, 1, 31), schedule=None):  # noqa: DTZ001
+        task = ApproveLargeRecovery(task_id="approve", plan=plan)
+
+    with pytest.raises(AirflowFailException, match="no such snapshot"):
+        task.execute(Context(params={"stream": "orders"}, run_id="r"))  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ _RANGE = r"[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}"
 _OLD_RANGE = r"[A-Za-z0-9._-]+-[0-9]{1,9} \[[0-9]{1,18}, ?[0-9]{1,18}\)"
 _ANY_RANGE = rf"(?:{_RANGE}|{_OLD_RANGE})"
 RANGE_PATTERN = rf"^\s*{_ANY_RANGE}(?:[,\s]+{_ANY_RANGE})*\s*$"
-"""One or more ranges, separated by commas or spaces; also as version 0.4 and older wrote them."""
+"""Ranges, separated by commas or spaces; also in the older form `flights-0 [0, 100)`."""
 OFFSET_LOCATION_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
 
 

@@ -39,7 +39,7 @@ from frazil.ledger.history import (
     trace_steps,
 )
 from frazil.ledger.keys import unpack
-from frazil.ledger.offsets import OffsetRange, count_offsets
+from frazil.ledger.offsets import OffsetRange, count_offsets, describe_offset
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
 from frazil.messages import count_noun
 from frazil.observability.audit_chain import check_backfills, check_chain
@@ -315,9 +315,7 @@ def describe_audit(
     )
     if counts.offsets_aged:
         starts = ", ".join(
-            ":".join((*name.rsplit("-", 1), str(offset)))
-            for name, offset in checked_from.items()
-            if offset
+            _describe_start(name, offset) for name, offset in checked_from.items() if offset
         )
         text += (
             f"; {count_noun(counts.offsets_aged, 'published offset')} no longer in Kafka: below "
@@ -354,3 +352,9 @@ def _describe_decisions(steps: tuple[Step, ...]) -> str:
     text = "".join(f"; {count}" for kind, count in counts.items() if kinds[kind])
     text += f"; {count_noun(adopted, 'adopted row')} not checked" if adopted else ""
     return (f"; {count_noun(deleted, 'row')} erased or expired" if deleted else "") + text
+
+
+def _describe_start(name: str, offset: int) -> str:
+    """Describe the first offset of a partition that is named as Kafka does: `flights-0`."""
+    topic, _, partition = name.rpartition("-")
+    return describe_offset(topic, int(partition), offset)

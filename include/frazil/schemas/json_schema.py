@@ -68,7 +68,10 @@ def read_json_schema(registered: Registered) -> Source:
         root = json.loads(registered.text)
         others = {name: json.loads(text) for name, text in registered.references}
         registry, uri = _register(root, others)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (TypeError, AttributeError) as error:
+        message = "is not a valid JSON Schema: $id, $ref, $anchor or $defs has a wrong type"
+        raise NotConvertibleError(message) from error
+    except ValueError as error:
         message = f"is not a valid JSON Schema: {error}"
         raise NotConvertibleError(message) from error
     reader = _Reader(registry.resolver())
