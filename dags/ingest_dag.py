@@ -37,7 +37,13 @@ from frazil_airflow.assets import table_asset
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.tasks import choose_pool, dag_tags, frazil_task, task_defaults
 
-RUN_TYPES = ("scheduled", "manual", "operator_triggered")
+RUN_TYPES = (
+    "scheduled",
+    "manual",
+    "operator_triggered",
+    "asset_triggered",
+    "asset_materialization",
+)
 """All but Airflow's Backfill: its runs would have no dates to read, only the next new records."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 """Start of continuous DAGs: without one their second run gets the date of the first."""

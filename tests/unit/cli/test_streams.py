@@ -8,16 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.lake import Lake, make_stream
+from support.stream_files import GOOD
 
 from frazil_cli.main import main
-
-GOOD = """\
-stream: orders
-owner: data-platform@example.org
-source: {topic: orders}
-value: {columns: {id: long!}}
-table: {name: demo.orders}
-"""
 
 
 @pytest.fixture

@@ -6,16 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.stream_files import GOOD
 
 from frazil_cli.main import COMMANDS, main
 
-GOOD = """\
-stream: orders
-owner: data-platform@example.org
-source: {topic: orders}
-value: {columns: {id: long!}}
-table: {name: demo.orders}
-"""
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "where": ("--partition", "0", "--offset", "1"),
     "waive": ("--batch", "0" * 32),
