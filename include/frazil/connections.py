@@ -184,14 +184,16 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
             f"AIRFLOW_CONN_{connection_id.upper()} is not a connection in Airflow's JSON format",
             'write it as {"conn_type": "kafka", "extra": {"bootstrap.servers": "host:9092"}}',
         ) from error
+    texts = {
+        name: str(content[name])  # YAML and shells write a password of digits as a number
+        for name in ("host", "login", "password", "conn_type")
+        if content.get(name) is not None
+    }
     return Connection(
         id=connection_id,
-        host=content.get("host"),
         port=content.get("port"),
-        login=content.get("login"),
-        password=content.get("password"),
         extra=read_extra(connection_id, dict(given)),
-        conn_type=content.get("conn_type"),
+        **texts,
     )
 
 

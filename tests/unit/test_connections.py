@@ -124,6 +124,15 @@ def test_a_connection_that_cannot_serve_is_named(
         (find or find_connection)(name)
 
 
+def test_a_login_and_a_password_of_digits_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"bootstrap.servers": "k:9093", "sasl.mechanism": "PLAIN"}
+    define(monkeypatch, "kafka_default", login=4711, password=8150, extra=own)
+
+    config = find_kafka_config("kafka_default")
+
+    assert 'username="4711" password="8150"' in to_spark_options(config)["kafka.sasl.jaas.config"]
+
+
 def test_numbers_and_booleans_of_an_extra_become_the_texts_that_clients_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -172,7 +172,7 @@ def require_reviewed_schemas(work: Workspace, plan: BatchPlan, used_ids: Iterabl
 
 def _describe_unreviewed(work: Workspace, payload: Payload, number: int) -> str:
     """Describe the changes that a schema requires; empty if there are none or quarantined ones."""
-    schema = work.registry(payload.options.registry).find_schema(number)
+    schema = work.registry(payload.options.registry).find_schema(number, payload.subject)
     if schema is None:
         return ""
     try:

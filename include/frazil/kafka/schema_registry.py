@@ -1,6 +1,11 @@
-"""A schema registry with Confluent's API: schemas by id and by subject. No policy."""
+"""A schema registry with Confluent's API: schemas by id and by subject. No policy.
+
+A registry may have contexts, and each of them numbers its schemas from 1: only together with a
+subject, such as `:.shop:orders-value`, does an id name one schema.
+"""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +30,9 @@ _SERIALIZED = "serialized"
 
 _UNKNOWN = frozenset({40401, 40402, 40403})
 """Error codes for an unknown subject, version or schema; any other 404 is a failed request."""
+
+_CONTEXT = re.compile(r":(\.[^:]*):")
+"""The context in front of a subject; `:.:` is the default one."""
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 
@@ -58,6 +66,12 @@ def _parse_numbers(config: Mapping[str, str]) -> dict[str, str | float]:
     return parsed
 
 
+def _find_context(subject: str) -> str:
+    """Return the context in front of a subject, as `:.shop:`; empty for the default context."""
+    match = _CONTEXT.match(subject)
+    return match[0] if match and match[1] != "." else ""
+
+
 class SchemaRegistry:
     """Client of one schema registry; schemas by id or version are cached."""
 
@@ -78,20 +92,26 @@ class SchemaRegistry:
                 "correct the connection's extra; it takes the settings of confluent-kafka's client",
             ) from error
 
-    def find_schema(self, schema_id: int) -> Registered | None:
-        """Find a schema by its id; None if the registry does not know it.
+    def find_schema(self, schema_id: int, subject: str) -> Registered | None:
+        """Find a schema by its id in the context of a subject; None if the registry has none.
+
+        Registries differ on the schema of another subject: some find it, others return only a
+        subject's own schemas. In the default context the id alone is therefore tried too.
 
         Raises:
             RegistryUnavailableError: it did not answer.
         """
-        with self._translated(f"asking for schema {schema_id}"):
-            try:
-                schema = self._client.get_schema(schema_id, fmt=_SERIALIZED)
-            except SchemaRegistryError as error:
-                if error.error_code in _UNKNOWN:
-                    return None
-                raise
-            return self._complete(schema_id, schema)
+        scopes = (subject,) if _find_context(subject) else (subject, None)
+        with self._translated(f"asking for schema {schema_id} of subject {subject}"):
+            for scope in scopes:
+                try:
+                    schema = self._client.get_schema(schema_id, scope, fmt=_SERIALIZED)
+                except SchemaRegistryError as error:
+                    if error.error_code not in _UNKNOWN:
+                        raise
+                else:
+                    return self._complete(schema_id, schema, subject)
+        return None
 
     def list_schemas(self, subject: str) -> tuple[Registered, ...]:
         """List the schemas of a subject, oldest first, without deleted versions.
@@ -107,7 +127,7 @@ class SchemaRegistry:
                     return ()
                 raise
             found = [self._client.get_version(subject, v, fmt=_SERIALIZED) for v in versions]
-            return tuple(self._complete(cast("int", f.schema_id), f.schema) for f in found)
+            return tuple(self._complete(cast("int", f.schema_id), f.schema, subject) for f in found)
 
     def find_latest(self, subject: str) -> Registered | None:
         """Find the newest schema of a subject; None if there is no such subject.
@@ -122,7 +142,7 @@ class SchemaRegistry:
                 if error.error_code in _UNKNOWN:
                     return None
                 raise
-            return self._complete(cast("int", found.schema_id), found.schema)
+            return self._complete(cast("int", found.schema_id), found.schema, subject)
 
     def probe(self) -> str:
         """Request the list of subjects and return their number as text.
@@ -133,19 +153,21 @@ class SchemaRegistry:
         with self._translated("listing its subjects"):
             return f"{len(self._client.get_subjects())} subjects"
 
-    def _complete(self, schema_id: int, schema: Schema) -> Registered:
+    def _complete(self, schema_id: int, schema: Schema, subject: str) -> Registered:
         """Return a schema with all schemas that it references, dependencies first, each once."""
         found: dict[str, str] = {}
-        self._collect(schema, found)
+        self._collect(schema, _find_context(subject), found)
         kind = cast("SchemaType", schema.schema_type or "AVRO")
         return Registered(schema_id, kind, schema.schema_str or "", tuple(found.items()))
 
-    def _collect(self, schema: Schema, found: dict[str, str]) -> None:
+    def _collect(self, schema: Schema, context: str, found: dict[str, str]) -> None:
+        """Add the referenced schemas; a subject without a context is in that of its referrer."""
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
             if name and subject and version and name not in found:
+                subject = subject if _CONTEXT.match(subject) else context + subject
                 inner = self._client.get_version(subject, version, deleted=True, fmt=_SERIALIZED)
-                self._collect(inner.schema, found)
+                self._collect(inner.schema, _find_context(subject), found)
                 found[name] = inner.schema.schema_str or ""
 
     @contextmanager

@@ -93,7 +93,8 @@ def _find_schemas(
 ) -> tuple[list[Registered], Registered | None]:
     """Return the schemas that may change the table, the pending ones first; and the newest one."""
     registry = work.registry(payload.options.registry)
-    schemas = [found for number in pending if (found := registry.find_schema(number)) is not None]
+    found = (registry.find_schema(number, payload.subject) for number in pending)
+    schemas = [schema for schema in found if schema is not None]
     try:
         newest = find_latest_schema(registry, payload)
     except UnknownSubjectError:

@@ -151,17 +151,20 @@ def select_schemas(
         UnknownSchemaIdError, SchemaMisfitError: the planned schema cannot be used.
     """
     if latest is not None:
-        schema = registry.find_schema(latest)
+        schema = registry.find_schema(latest, payload.subject)
         if schema is None:
             raise _unknown(payload, latest, "which the plan requires")
         kind, decodes = schema.type, [describe_schema(payload, schema)]
     else:
-        schemas = {schema.id: schema for schema in registry.list_schemas(payload.subject)}
+        own = {schema.id: schema for schema in registry.list_schemas(payload.subject)}
+        schemas = dict(own)
         for schema_id in remembered:
-            found = schemas.get(schema_id) or registry.find_schema(schema_id)
+            found = schemas.get(schema_id) or registry.find_schema(schema_id, payload.subject)
             if found is not None:
                 schemas[schema_id] = found
-        kind, decodes = schemas[max(schemas)].type if schemas else "AVRO", []
+        # The ids of earlier batches are those of values and keys, which may differ in format.
+        known = own or schemas
+        kind, decodes = known[max(known)].type if known else "AVRO", []
         for schema in schemas.values():
             if schema.type == kind:
                 with suppress(SchemaMisfitError):
@@ -188,7 +191,7 @@ def add_schemas(
     decodes = list(wire.schemas)
     kind = wire.format
     for schema_id in ids:
-        schema = registry.find_schema(schema_id)
+        schema = registry.find_schema(schema_id, payload.subject)
         if schema is None and payload.stops_batch and payload.options.unknown_id == "wait":
             raise _unknown(payload, schema_id, where)
         if schema is None:
@@ -306,8 +309,8 @@ def _mismatch_error(
 def _unknown(payload: Payload, schema_id: int, where: str) -> UnknownSchemaIdError:
     name = payload.stream.stream
     return UnknownSchemaIdError(
-        f"stream {name}: the schema registry has no schema id {schema_id}, {where}; the batch "
-        "waits, nothing of it is visible",
+        f"stream {name}: the schema registry has no schema id {schema_id} for subject "
+        f"{payload.subject}, {where}; the batch waits, nothing of it is visible",
         f"register or restore the schema, then `frazil run {name}`; if such {payload.part}s are "
         f"garbage, set `{payload.part}: {{unknown_id: quarantine}}` in {name}.yaml",
     )

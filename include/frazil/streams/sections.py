@@ -64,7 +64,10 @@ class Value(Section):
     )
     registry: str = Field(_REGISTRY, description="Airflow connection of the schema registry")
     subject: str | None = Field(
-        None, min_length=1, description="subject in the registry; default: `<topic>-value`"
+        None,
+        min_length=1,
+        description="subject in the registry, with its context if it has one (`:.shop:orders-value`"
+        "); default: `<topic>-value`",
     )
     message: str | None = Field(
         None, min_length=1, description="Protobuf message; default: the first of the schema"
@@ -153,7 +156,10 @@ class Key(Section):
     )
     registry: str = Field(_REGISTRY, description="Airflow connection of the schema registry")
     subject: str | None = Field(
-        None, min_length=1, description="subject in the registry; default: `<topic>-key`"
+        None,
+        min_length=1,
+        description="subject in the registry, with its context if it has one (`:.shop:orders-key`"
+        "); default: `<topic>-key`",
     )
     message: str | None = Field(
         None, min_length=1, description="Protobuf message; default: the first of the schema"

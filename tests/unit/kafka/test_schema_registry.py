@@ -230,7 +230,7 @@ def test_a_registry_that_asks_who_is_there_gets_the_client_s_certificate(tmp_pat
 
 def test_a_registry_that_stumbles_is_asked_again() -> None:
     with serve(stumbles=2) as server:
-        found = SchemaRegistry({"url": server.url}).find_schema(7)
+        found = SchemaRegistry({"url": server.url}).find_schema(7, "orders-value")
 
     assert found is not None
     assert len(server.asked) == 3
@@ -238,17 +238,17 @@ def test_a_registry_that_stumbles_is_asked_again() -> None:
 
 def test_a_registry_that_stays_away_is_named_after_four_questions() -> None:
     with serve(stumbles=99) as server, pytest.raises(RegistryUnavailableError, match="503"):
-        SchemaRegistry({"url": server.url}).find_schema(7)
+        SchemaRegistry({"url": server.url}).find_schema(7, "orders-value")
 
     assert len(server.asked) == 4
 
 
 def test_only_the_api_s_own_words_make_a_schema_unknown() -> None:
     with serve() as server:
-        assert SchemaRegistry({"url": server.url}).find_schema(8) is None
+        assert SchemaRegistry({"url": server.url}).find_schema(8, "orders-value") is None
         elsewhere = SchemaRegistry({"url": f"{server.url}/elsewhere"})
         for ask in (
-            lambda: elsewhere.find_schema(8),
+            lambda: elsewhere.find_schema(8, "orders-value"),
             lambda: elsewhere.find_latest("orders-value"),
             lambda: elsewhere.list_schemas("orders-value"),
         ):
@@ -259,7 +259,7 @@ def test_only_the_api_s_own_words_make_a_schema_unknown() -> None:
 def test_a_schema_is_asked_for_once() -> None:
     with serve() as server:
         registry = SchemaRegistry({"url": server.url})
-        found = [registry.find_schema(7) for _ in range(3)]
+        found = [registry.find_schema(7, "orders-value") for _ in range(3)]
 
     assert [schema.text if schema else None for schema in found] == ['"string"'] * 3
     assert len(server.asked) == 1
@@ -276,7 +276,7 @@ def test_numbers_of_a_connection_reach_the_client_as_numbers(
         started = time.monotonic()
 
         with pytest.raises(RegistryUnavailableError):
-            registry.find_schema(1)
+            registry.find_schema(1, "orders-value")
 
     assert time.monotonic() - started < 10 * 0.5
 

@@ -1,0 +1,157 @@
+"""Each context of a registry numbers its schemas from 1: an id is looked up with its subject."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from support.lake import make_stream
+
+from frazil.kafka.schema_registry import SchemaRegistry, SchemaType
+from frazil.schemas.payloads import Payload, add_schemas, find_latest_schema, select_schemas
+from frazil.schemas.wire_format import WireFormat
+
+NO_SCHEMAS = WireFormat(format="avro", has_schema_id=True, schemas=())
+SHOP = ":.shop:orders-value"
+Subjects = Mapping[str, Mapping[str, object]]
+"""Subject, with its context, to the answer for its only version."""
+
+
+@contextmanager
+def serve(subjects: Subjects, *, by_subject: bool = False) -> Iterator[SchemaRegistry]:
+    """Serve schemas by subject, and by id in the context of a subject.
+
+    With `by_subject` a subject finds its own ids only, as in some registries.
+    """
+
+    def find_by_id(number: int, subject: str) -> Mapping[str, object] | None:
+        context = subject.rpartition(":")[0]
+        fitting = [s for s in subjects if s.rpartition(":")[0] == context]
+        fitting = [s for s in fitting if not (by_subject and subject) or s == subject]
+        return next((subjects[s] for s in fitting if subjects[s]["id"] == number), None)
+
+    def find(path: str, subject: str) -> object | None:
+        match path.strip("/").split("/"):
+            case ["schemas", "ids", number]:
+                return find_by_id(int(number), subject)
+            case ["subjects", name, "versions"]:
+                return [1] if unquote(name) in subjects else None
+            case ["subjects", name, "versions", _]:
+                found = subjects.get(unquote(name))
+                return {"subject": unquote(name), "version": 1, **found} if found else None
+        return None
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            found = find(parts.path, parse_qs(parts.query).get("subject", [""])[0])
+            unknown = {"error_code": 40403, "message": "not found"}
+            self.send_response(200 if found is not None else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(found if found is not None else unknown).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield SchemaRegistry({"url": f"http://127.0.0.1:{server.server_port}"})
+        server.shutdown()
+
+
+def write_schema(kind: SchemaType, field: str) -> str:
+    """Write a schema of one text field."""
+    if kind == "PROTOBUF":
+        return f'syntax = "proto3"; message M {{ string {field} = 1; }}'
+    if kind == "JSON":
+        return json.dumps({"type": "object", "properties": {field: {"type": "string"}}})
+    fields = [{"name": field, "type": "string"}]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+def register(kind: SchemaType, field: str, number: int = 1) -> dict[str, object]:
+    return {"id": number, "schemaType": kind, "schema": write_schema(kind, field)}
+
+
+def make_payload(subject: str, columns: Mapping[str, str]) -> Payload:
+    value = {"convert": "by_schema_id", "subject": subject, "columns": dict(columns)}
+    return Payload(make_stream(value=value), "value")
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF", "JSON"])
+def test_an_id_names_the_schema_of_its_subjects_context(kind: SchemaType) -> None:
+    subjects = {
+        "orders-value": register(kind, "other"),
+        SHOP: register(kind, "id"),
+        ":.shop:returns-value": register(kind, "id", 2),
+    }
+    payload = make_payload(SHOP, {"id": "string"})
+    with serve(subjects) as registry:
+        latest = find_latest_schema(registry, payload)
+        asked = registry.find_schema(1, SHOP)
+        chosen = select_schemas(registry, payload, None, remembered=(2,))
+        planned = select_schemas(registry, payload, 1, ())
+        found = add_schemas(registry, payload, NO_SCHEMAS, [1], "found in a batch")
+        elsewhere = registry.find_schema(1, "orders-value")
+
+    assert asked is not None
+    assert asked == latest
+    assert asked.text == write_schema(kind, "id")
+    assert [schema.schema_id for schema in chosen.schemas] == [1, 2]
+    for wire in (chosen, planned, found):
+        assert wire.schemas[0].refusal is None
+        if kind != "JSON":
+            assert "`id`" in wire.schemas[0].values["id"]
+    assert elsewhere is not None
+    assert elsewhere.text == write_schema(kind, "other")
+
+
+def test_an_id_that_the_context_lacks_is_unknown_even_if_the_default_context_has_it() -> None:
+    with serve({"orders-value": register("AVRO", "other")}) as registry:
+        assert registry.find_schema(1, SHOP) is None
+        assert registry.find_schema(1, "payments-value") is not None
+
+
+def test_a_registry_that_finds_only_a_subjects_own_ids_is_asked_by_the_id_alone_too() -> None:
+    subjects = {
+        "orders-value": register("AVRO", "id", 1),
+        "lines-value": register("AVRO", "id", 2),
+    }
+    with serve(subjects, by_subject=True) as registry:
+        found = registry.find_schema(2, "orders-value")
+
+    assert found is not None
+    assert found.id == 2
+
+
+@pytest.mark.parametrize("subject", ["common", ":.shop:common", ":.base:common"])
+def test_a_reference_without_a_context_is_in_that_of_its_referrer(subject: str) -> None:
+    reference = {"name": "Common", "subject": subject, "version": 1}
+    subjects = {
+        SHOP: {**register("JSON", "id"), "references": [reference]},
+        ":.shop:common": register("JSON", "shop", 2),
+        ":.base:common": register("JSON", "base", 2),
+        "common": register("JSON", "default", 2),
+    }
+    with serve(subjects) as registry:
+        found = registry.find_schema(1, SHOP)
+
+    assert found is not None
+    expected = "base" if subject == ":.base:common" else "shop"
+    assert found.references == (("Common", write_schema("JSON", expected)),)
+
+
+def test_the_ids_of_keys_do_not_decide_the_format_of_values() -> None:
+    subjects = {
+        "orders-value": register("PROTOBUF", "id", 1),
+        "orders-key": register("AVRO", "id", 2),
+    }
+    payload = make_payload("orders-value", {"id": "string"})
+    with serve(subjects) as registry:
+        wire = select_schemas(registry, payload, None, remembered=(1, 2))
+
+    assert wire.format == "protobuf"
+    assert [schema.schema_id for schema in wire.schemas] == [1]
