@@ -29,6 +29,7 @@ from frazil.errors import (
     StorageError,
     hide_partition_values,
 )
+from frazil.iceberg.column_bounds import correct_text_bounds
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
 from frazil.ledger.usage import count_request
@@ -66,6 +67,7 @@ class TableStore:
         """Store the connection's preset; the first use opens the catalog."""
         self.preset = preset
         self._catalog: Catalog | None = None
+        correct_text_bounds()
 
     @property
     def catalog(self) -> Catalog:
