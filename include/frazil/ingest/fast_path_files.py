@@ -4,15 +4,8 @@ They are committed to the staging branch in one snapshot together with the rows 
 so that all later steps find one staged snapshot.
 """
 
-from collections.abc import Mapping
-
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-)
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
@@ -21,6 +14,7 @@ from frazil.errors import StageLostError, StageStaleError
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.parquet_files import build_data_file, read_statistics
 from frazil.ingest.fast_path import read_partition
 from frazil.ingest.messages import BatchPlan
 
@@ -90,52 +84,16 @@ def describe_file(table: Table, path: str) -> DataFile:
         StageLostError: it is not a Parquet file of one of the table's partitions.
     """
     source = table.io.new_input(path)
-    mapping = parquet_path_to_id_mapping(table.schema())
     try:
         with source.open() as stream:
             footer = pq.ParquetFile(stream).metadata
-        described = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=footer,
-            stats_columns=compute_statistics_plan(table.schema(), table.properties),
-            parquet_column_mapping=mapping,
-        )
-        partition = read_partition(table, footer, described)
+        statistics = read_statistics(table, footer)
+        partition = read_partition(table, footer, statistics)
     except ValueError as error:
         raise StageLostError(
             f"{path} was written for {'.'.join(table.name())} and is not a Parquet file of one of "
             f"its partitions: {error}",
             "run again: the next run plans and stages afresh",
         ) from error
-    statistics = described.to_serialized_dict()
-    for field_id in find_unbounded(footer, mapping):
-        statistics["lower_bounds"].pop(field_id, None)
-        statistics["upper_bounds"].pop(field_id, None)
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=partition,
-        file_size_in_bytes=len(source),
-        sort_order_id=None,
-        spec_id=table.metadata.default_spec_id,
-        equality_ids=None,
-        key_metadata=None,
-        **statistics,
-    )
-
-
-def find_unbounded(footer: pq.FileMetaData, mapping: Mapping[str, int]) -> set[int]:
-    """Return the ids of columns with values but without bounds in some row group.
-
-    The writer omits bounds of long values. The other row groups' bounds do not cover the file, and
-    with them readers would skip rows.
-    """
-    unbounded = set()
-    for group in range(footer.num_row_groups):
-        for number in range(footer.num_columns):
-            chunk = footer.row_group(group).column(number)
-            found = chunk.statistics
-            is_empty = found is not None and found.null_count == chunk.num_values
-            if (found is None or not found.has_min_max) and not is_empty:
-                unbounded.add(mapping[chunk.path_in_schema])
-    return unbounded
+    place = (table.metadata.default_spec_id, partition)
+    return build_data_file((path, len(source)), place, statistics)

@@ -21,12 +21,15 @@ from frazil.iceberg.branches import PREFIX
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.row_changes import (
+    Flags,
     RetainedRows,
+    RowsToDelete,
     collect_offsets,
     count_rows,
+    find_rows,
     require_current_spec,
+    sort_offsets,
 )
-from frazil.ingest.dead_letters import Flags
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import (
@@ -52,13 +55,7 @@ from frazil.maintenance.erasure_keys import (
     validate_no_key_in_text,
 )
 from frazil.maintenance.messages import Erased, ErasurePlan, ErasureRequest
-from frazil.maintenance.row_deletion import (
-    RowsToDelete,
-    build_deletion,
-    delete_rows,
-    find_rows,
-    sort_offsets,
-)
+from frazil.maintenance.row_deletion import build_deletion, delete_rows
 from frazil.messages import count_noun
 from frazil.streams.models import Stream
 from frazil.streams.routes import derived_name

@@ -29,11 +29,12 @@ from pyiceberg.types import (
 
 from frazil.errors import ConfigurationError
 from frazil.iceberg.catalog import translated_errors
-from frazil.ingest.dead_letters import Flags, group_dead_letters, list_slices
+from frazil.iceberg.row_changes import Flags, RowsToDelete
+from frazil.ingest.dead_letters import group_dead_letters, list_slices
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, DeadLetterCoordinates
 from frazil.maintenance.messages import ErasureRequest
-from frazil.maintenance.row_deletion import RowsToDelete, read_column
+from frazil.maintenance.row_deletion import read_column
 from frazil.streams.models import Stream
 
 RAW_KEY = f"{keys.KAFKA_COLUMN}.key"

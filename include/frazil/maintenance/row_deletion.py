@@ -6,39 +6,31 @@ stay (decision record 16).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import BooleanExpression
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.data_files import COORDINATE, read_files, split_coordinates
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.iceberg.row_changes import (
     ChangedFile,
     RetainedRows,
+    RowsToDelete,
     collect_offsets,
     count_rows,
+    find_rows,
+    sort_offsets,
     write_retained_rows,
 )
-from frazil.ingest.dead_letters import Flags
-from frazil.ledger import keys
-from frazil.ledger.coordinates import (
-    Coordinates,
-    DeadLetterCoordinates,
-    Offsets,
-    Partition,
-    count_runs,
-)
+from frazil.ledger.coordinates import Coordinates, DeadLetterCoordinates, count_runs
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import (
     History,
@@ -53,15 +45,6 @@ MAX_RUNS = 100_000
 """Runs of offsets that one snapshot may list: at most about 1 MiB of summary."""
 FindDeadLetters = Callable[[History, Coordinates], DeadLetterCoordinates]
 """Return the dead letters to delete together with the rows at these coordinates."""
-
-
-@dataclass(frozen=True)
-class RowsToDelete:
-    """Rows to delete: a condition that prunes files, and a function that flags the rows read."""
-
-    condition: BooleanExpression
-    columns: tuple[str, ...]
-    flag: Callable[[pa.Table], Flags]
 
 
 def delete_rows(
@@ -116,7 +99,7 @@ def _try_delete(
     if found is not None:
         return PublishedBatch(found, already_published=True)
     find_recovery_point(history, deletion.stream)
-    affected = tuple(limit_portion(find_rows(table, rows)))
+    affected = tuple(limit_portion(find_rows(table, rows, MAX_RUNS)))
     deleted = sort_offsets(collect_offsets(affected))
     dead_letters = find_dead_letters(history, deleted)
     if not affected and not dead_letters:
@@ -150,39 +133,6 @@ def build_deletion(
         return commits.build_overwrite(table, summary, files, [file.task.file for file in affected])
 
 
-def find_rows(table: Table, rows: RowsToDelete) -> Iterator[ChangedFile]:
-    """Yield the files of main's head with matching rows.
-
-    Raises:
-        StorageError, CatalogUnavailableError: a file cannot be read.
-    """
-    with translated_errors(f"searching rows of {'.'.join(table.name())}"):
-        for task in table.scan(row_filter=rows.condition).plan_files():
-            affected = _search_file(table, task, rows)
-            if affected is not None:
-                yield affected
-
-
-def _search_file(table: Table, task: FileScanTask, wanted: RowsToDelete) -> ChangedFile | None:
-    rows = read_files(table, table.schema().select(*COORDINATE, *wanted.columns), [task])
-    is_deleted = wanted.flag(rows)
-    if not is_deleted.any():
-        return None
-    offsets = _group(rows, is_deleted)
-    if count_runs(sort_offsets(offsets)) > MAX_RUNS:
-        is_deleted = is_deleted.copy()
-        is_deleted[np.flatnonzero(is_deleted)[MAX_RUNS:]] = False
-        offsets = _group(rows, is_deleted)
-    return ChangedFile(task, is_deleted, offsets)
-
-
-def _group(rows: pa.Table, is_deleted: Flags) -> dict[Partition, Offsets]:
-    """Group flagged rows' offsets by partition; rows of other writers without any are left out."""
-    chosen = rows[keys.KAFKA_COLUMN].filter(pa.array(is_deleted)).combine_chunks()
-    known = chosen.filter(pc.struct_field(chosen, "offset").is_valid())
-    return {(topic, number): offsets for topic, number, offsets in split_coordinates(known)}
-
-
 def read_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
     """Return a column, or a struct's field by its dotted path, null where the struct is null."""
     name, *fields = path.split(".")
@@ -198,8 +148,3 @@ def limit_portion(affected: Iterator[ChangedFile]) -> Iterator[ChangedFile]:
         if runs > MAX_RUNS and runs > count_runs(sort_offsets(file.offsets)):
             return
         yield file
-
-
-def sort_offsets(offsets: Mapping[Partition, Offsets]) -> dict[Partition, Offsets]:
-    """Return the offsets of each partition in ascending order."""
-    return {partition: np.sort(each) for partition, each in offsets.items()}

@@ -16,20 +16,19 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from frazil.errors import IncompatibleTableError
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.iceberg.row_changes import count_rows, require_current_spec
-from frazil.ingest.dead_letters import Flags
+from frazil.iceberg.row_changes import (
+    Flags,
+    RowsToDelete,
+    count_rows,
+    find_rows,
+    require_current_spec,
+)
 from frazil.ledger import keys
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.ledger.state import parse_state
 from frazil.maintenance.messages import RowExpiryReport
-from frazil.maintenance.row_deletion import (
-    RowsToDelete,
-    delete_rows,
-    find_no_dead_letters,
-    find_rows,
-    read_column,
-)
+from frazil.maintenance.row_deletion import delete_rows, find_no_dead_letters, read_column
 from frazil.maintenance.tables import (
     note_maintenance,
     now_ms,

@@ -4,9 +4,11 @@ One commit replaces the rows of the ranges that are in the table (decision recor
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import numpy as np
-from pyiceberg.table import FileScanTask, Table
+import pyarrow as pa
+from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil.errors import (
@@ -21,13 +23,16 @@ from frazil.iceberg import commits
 from frazil.iceberg.branches import drop_staging_branch
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.data_files import COORDINATE, iterate_coordinates, read_files, split_coordinates
+from frazil.iceberg.data_files import COORDINATE, iterate_coordinates, split_coordinates
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.iceberg.row_changes import (
     ChangedFile,
+    Flags,
     RetainedRows,
+    RowsToDelete,
     collect_offsets,
     count_rows,
+    find_rows,
     write_retained_rows,
 )
 from frazil.iceberg.table_schema import list_schema_differences
@@ -219,7 +224,7 @@ def _try_publish(
     require_staging_branch(table, plan, staged)
     # A backfilled window has no rows yet by the ledger, unless a part of the ledger is lost.
     has_no_rows = kind == keys.BACKFILL and not is_history_cut(steps)
-    affected = () if has_no_rows else find_changed_files(table, plan.offset_ranges)
+    affected = () if has_no_rows else tuple(find_rows(table, select_ranges(plan.offset_ranges)))
     _require_delivered(work, plan, list_removed_offsets(table, staged, affected))
     summary = {**staged_summary, keys.ROWS_DELETED: str(count_rows(affected))}
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
@@ -299,44 +304,26 @@ def _require_delivered(
             )
 
 
-def find_changed_files(table: Table, ranges: Ranges) -> tuple[ChangedFile, ...]:
-    """Find the files of main's head with rows of the ranges.
-
-    Raises:
-        StorageError, CatalogUnavailableError: a file cannot be read.
-    """
-    with translated_errors(f"searching rows of a range in {'.'.join(table.name())}"):
-        tasks = list(table.scan(row_filter=_filter(ranges)).plan_files())
-        found = [_search_file(table, task, ranges) for task in tasks]
-    return tuple(file for file in found if file is not None)
-
-
-def _filter(ranges: Ranges) -> str:
-    """Return the row filter that prunes files by their column bounds."""
+def select_ranges(ranges: Ranges) -> RowsToDelete:
+    """Select the rows of the ranges; the condition prunes files by their column bounds."""
     topic, partition, offset = COORDINATE
-    return " or ".join(
+    condition = " or ".join(
         f"({topic} = '{name}' and {partition} = {number} "
         f"and {offset} >= {span.start} and {offset} < {span.end})"
         for name, number, span in iterate_ranges(ranges)
     )
+    return RowsToDelete(condition, (), partial(_flag_ranges, ranges))
 
 
-def _search_file(table: Table, task: FileScanTask, ranges: Ranges) -> ChangedFile | None:
-    """Read a file's coordinates and flag those in a range; None where there are none."""
-    rows = read_files(table, table.schema().select(*COORDINATE), [task])
+def _flag_ranges(ranges: Ranges, rows: pa.Table) -> Flags:
     kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
     topics = kafka.field("topic").dictionary_encode()
     codes = topics.indices.to_numpy(zero_copy_only=False)
     names = {name: code for code, name in enumerate(topics.dictionary.to_pylist())}
     numbers = kafka.field("partition").to_numpy(zero_copy_only=False)
     offsets = kafka.field("offset").to_numpy(zero_copy_only=False)
-    is_inside = np.zeros(len(offsets), dtype=np.bool_)
-    inside: dict[Partition, Offsets] = {}
+    is_inside = np.zeros(len(rows), dtype=np.bool_)
     for topic, partition, span in iterate_ranges(ranges):
         own = (codes == names.get(topic, -1)) & (numbers == partition)
-        own &= (offsets >= span.start) & (offsets < span.end)
-        if own.any():
-            is_inside |= own
-            # Offsets are read as floats where rows of another writer have none.
-            inside[topic, partition] = offsets[own].astype(np.int64)
-    return ChangedFile(task, is_inside, inside) if inside else None
+        is_inside |= own & (offsets >= span.start) & (offsets < span.end)
+    return is_inside

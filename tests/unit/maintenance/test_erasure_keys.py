@@ -11,9 +11,9 @@ import pytest
 from support.lake import Lake, append, make_stream
 
 from frazil.errors import ConfigurationError
+from frazil.iceberg.row_changes import find_rows
 from frazil.maintenance.erasure_keys import ErasedKeys, load_keys, select_rows_by_key
 from frazil.maintenance.messages import ErasureRequest
-from frazil.maintenance.row_deletion import find_rows
 
 ID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
 COLUMNS = {

@@ -23,7 +23,7 @@ from frazil.errors import (
     TargetError,
     WriterActiveError,
 )
-from frazil.iceberg.row_changes import RetainedRows, write_retained_rows
+from frazil.iceberg.row_changes import RetainedRows, find_rows, write_retained_rows
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import Offsets
@@ -33,7 +33,7 @@ from frazil.ledger.recovery_point import find_adopted, keys
 from frazil.migration.adoption import adopt_table
 from frazil.observability.audit import audit_table
 from frazil.observability.status import locate_offset
-from frazil.recovery.range_overwrite import find_changed_files
+from frazil.recovery.range_overwrite import select_ranges
 from frazil.recovery.replay_rules import require_not_adopted
 from frazil.recovery.rollback_rules import decide_rollback
 from frazil.workspace import Workspace
@@ -371,7 +371,7 @@ def test_a_replay_finds_its_rows_in_a_file_with_rows_that_came(
     own.ingest(9, 9)
     own.table.overwrite(own.table.scan().to_arrow())
 
-    (affected,) = find_changed_files(own.table, {"orders": {0: OffsetRange(5, 7)}})
+    (affected,) = find_rows(own.table, select_ranges({"orders": {0: OffsetRange(5, 7)}}))
 
     assert affected.offsets["orders", 0].tolist() == [5, 6]
     assert affected.offsets["orders", 0].dtype == np.int64
