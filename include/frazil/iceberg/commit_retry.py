@@ -1,16 +1,17 @@
 """The commit retry loop: each attempt reloads the table, decides, and commits once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import stamina
 from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
 from pyiceberg.table import Table
-from pyiceberg.table.update import TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from frazil.errors import ClockBehindError, CommitContentionError, UnavailableError
 from frazil.iceberg import commits
-from frazil.iceberg.catalog import TableStore, translated_errors
+from frazil.iceberg.catalog import TableStore, snapshot_summary, translated_errors
+from frazil.ledger.state import change_hints
 
 MAX_ATTEMPTS = 12
 
@@ -63,12 +64,28 @@ def raise_on_conflict(doing: Callable[[], Result]) -> Result:
         raise
 
 
+def _name_changes(table: Table, updates: Sequence[TableUpdate]) -> Iterator[dict[str, str]]:
+    """Yield the hints that name the snapshots of these updates which change rows on main."""
+    heads = {
+        update.snapshot_id
+        for update in updates
+        if isinstance(update, SetSnapshotRefUpdate) and update.ref_name == commits.MAIN
+    }
+    for update in updates:
+        if isinstance(update, AddSnapshotUpdate) and update.snapshot.snapshot_id in heads:
+            summary = snapshot_summary(update.snapshot.summary)
+            hints = change_hints(table.properties, summary, update.snapshot.snapshot_id)
+            if hints:
+                yield hints
+
+
 def commit_once(
     store: TableStore, table: Table, ref_heads: Mapping[str, int | None], updates: list[TableUpdate]
 ) -> Table:
     """Commit if the table's uuid, schema, partition spec and the named refs are unchanged.
 
-    Return the table as the catalog's response has it.
+    A snapshot that changes rows without a state is named in the streams' hints, so that a rollback
+    over it is noticed. Return the table as the catalog's response has it.
 
     Raises:
         CommitConflictError: a conflict, or an unknown outcome; reload the table to find out.
@@ -78,8 +95,9 @@ def commit_once(
     requirements = commits.require_uuid(table) + commits.require_layout(table)
     for ref, snapshot_id in ref_heads.items():
         requirements += commits.require_head(table, ref, snapshot_id)[1:]
+    hints = [commits.set_properties(names) for names in _name_changes(table, updates)]
     try:
-        return commits.commit(store.catalog, table, requirements, updates)
+        return commits.commit(store.catalog, table, requirements, [*updates, *hints])
     except ClockBehindError:
         raise
     except (OSError, ForbiddenError, UnauthorizedError):

@@ -61,6 +61,8 @@ ERASE = "erase"
 EXPIRE_ROWS = "expire-rows"
 ROW_KINDS = frozenset({INGEST, REPLAY, BACKFILL})
 """Kinds of snapshots that publish the records of offset ranges."""
+CHANGE_KINDS = frozenset({REPLAY, BACKFILL, REDRIVE, ERASE, EXPIRE_ROWS})
+"""Kinds of snapshots that change rows and hold no state."""
 KAFKA_COLUMN = "_kafka"
 EVENT_TIME = f"{KAFKA_COLUMN}.timestamp"
 DEAD_LETTERS_SUFFIX = "__dead_letters"

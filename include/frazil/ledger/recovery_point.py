@@ -3,14 +3,15 @@
 See docs/protocol.md, "State lives in the table, nowhere else".
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from frazil.errors import (
     ForeignRollbackError,
     HistoryCutError,
     MissingTableError,
     TableRecreatedError,
+    UnknownStateError,
 )
 from frazil.ledger import keys
 from frazil.ledger.offsets import NextOffsets
@@ -104,27 +105,125 @@ def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
     """Find the stream's recovery point; None if the stream is new.
 
     Raises:
-        ForeignRollbackError: the hint's epoch is above that of the newest state on main.
+        ForeignRollbackError: the hint's epoch is above that of the newest state on main, or main
+            lacks the change of rows that the hint names.
         HistoryCutError: main has no state, but there is a hint or an archived state.
         TableRecreatedError: the archive has the stream in a table of this name with another uuid.
     """
     key = keys.state_key(stream)
     hint = history.hint(stream)
+    seen: set[int] = set()
     for entry in walk_ancestors(history):
+        seen.add(entry.snapshot_id)
         if key in entry.summary:
-            state = read_state(history, entry, stream)
-            if hint is not None and hint.epoch > state.epoch:
-                raise ForeignRollbackError(
-                    f"table {history.table}: main is at epoch {state.epoch} of stream {stream} "
-                    f"(snapshot {entry.snapshot_id}), but epoch {hint.epoch} (snapshot "
-                    f"{hint.snapshot_id}) was published: another tool rolled the table back",
-                    f"`frazil recover {stream} --reingest` reads the rolled-back range again, "
-                    "`--skip` records it as a gap; both are previews until you add "
-                    "--by YOU --reason WHY --no-dry-run",
-                )
-            return RecoveryPoint(state, entry.snapshot_id)
+            point = RecoveryPoint(read_state(history, entry, stream), entry.snapshot_id)
+            if hint is not None:
+                _require_no_rollback(history, stream, (point, hint), seen)
+            return point
     _require_recoverable_state(history, stream, hint)
     return None
+
+
+def _require_no_rollback(
+    history: History, stream: str, known: tuple[RecoveryPoint, Hint], seen: Collection[int]
+) -> None:
+    """Check that main has what the hint names; `seen` are main's snapshots down to its state."""
+    point, hint = known
+    is_behind = hint.epoch > point.state.epoch
+    if not is_behind and (
+        hint.epoch < point.state.epoch or hint.change is None or hint.change.snapshot_id in seen
+    ):
+        return
+    name = f"{hint.change.kind} snapshot" if hint.change else "snapshot"
+    facts = (
+        f"epoch {hint.epoch} (snapshot {hint.snapshot_id}) was published"
+        if is_behind
+        else f"{name} {hint.newest_id} is not on main"
+    )
+    changes = describe_lost_changes(history, stream)
+    raise ForeignRollbackError(
+        f"table {history.table}: main is at epoch {point.state.epoch} of stream {stream} "
+        f"(snapshot {point.snapshot_id}), but {facts}: another tool rolled the table back"
+        + (f"; {changes}" if changes else ""),
+        _list_resolutions(history, stream, hint, is_behind=is_behind),
+    )
+
+
+def _list_resolutions(history: History, stream: str, hint: Hint, *, is_behind: bool) -> str:
+    """Describe the commands that resolve a rollback by another tool."""
+    ways = []
+    if hint.newest_id in history.entries:
+        ways.append(
+            f"`frazil recover {stream} --to-snapshot {hint.newest_id}` restores the rolled-back "
+            "snapshots"
+        )
+    if is_behind:
+        ways.append(f"`frazil recover {stream} --reingest` reads the rolled-back range again")
+        ways.append("`--skip` records it as a gap")
+    else:
+        ways.append(f"`frazil recover {stream} --reingest` continues with main as it is")
+    count = "all are previews" if len(ways) > 1 else "it is a preview"
+    return f"{', '.join(ways)}; {count} until you add --by YOU --reason WHY --no-dry-run"
+
+
+def list_lost_changes(history: History, stream: str) -> tuple[LedgerEntry, ...]:
+    """List the changes of rows below the hinted snapshot that main does not have, newest first."""
+    hint = history.hint(stream)
+    if hint is None:
+        return ()
+    on_main = {entry.snapshot_id for entry in walk_ancestors(history)}
+    lost = []
+    for entry in walk_ancestors(replace(history, head=hint.newest_id)):
+        if entry.snapshot_id in on_main:
+            break
+        if entry.summary.get(keys.KIND) in keys.CHANGE_KINDS and (
+            entry.summary.get(keys.STREAM) == stream or entry.summary[keys.KIND] == keys.ERASE
+        ):
+            lost.append(entry)
+    return tuple(lost)
+
+
+_REPEAT = {
+    keys.ERASE: "erased rows are back: erase the keys again",
+    keys.EXPIRE_ROWS: "expired rows are back until rows expire again",
+    keys.REPLAY: "replayed ranges have their old rows: replay them again",
+    keys.BACKFILL: "backfilled windows are gone: backfill them again",
+    keys.REDRIVE: "restored dead letters are open: restore them again",
+}
+
+
+def describe_lost_changes(history: History, stream: str) -> str:
+    """Describe the changes of rows that main lacks, and what each means; empty if there is none."""
+    found: dict[str, list[str]] = {}
+    for entry in list_lost_changes(history, stream):
+        found.setdefault(entry.summary[keys.KIND], []).append(str(entry.snapshot_id))
+    return "; ".join(
+        f"without {kind} {', '.join(ids)} {_REPEAT[kind]}" for kind, ids in sorted(found.items())
+    )
+
+
+def find_newest_state(history: History, stream: str) -> RecoveryPoint | None:
+    """Return the newest state on main's ancestry, also where the stream is halted."""
+    key = keys.state_key(stream)
+    for entry in walk_ancestors(history):
+        if key in entry.summary:
+            return RecoveryPoint(read_state(history, entry, stream), entry.snapshot_id)
+    return None
+
+
+def find_hinted_state(history: History, stream: str) -> StreamState | None:
+    """Return the newest published state by the hint, if it is known and readable."""
+    hint = history.hint(stream)
+    if hint is None:
+        return None
+    entry = history.entries.get(hint.snapshot_id) or history.load_archive().entries.get(
+        hint.snapshot_id
+    )
+    text = entry.summary.get(keys.state_key(stream)) if entry else None
+    try:
+        return parse_state(text) if text else None
+    except UnknownStateError:
+        return None  # an unreadable state may be the reason for the rollback
 
 
 def _require_recoverable_state(history: History, stream: str, hint: Hint | None) -> None:

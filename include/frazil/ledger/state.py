@@ -29,12 +29,29 @@ class StreamState:
 
 
 @dataclass(frozen=True)
+class RowChange:
+    """A snapshot that changed rows without a state of its own: an erasure or a replay."""
+
+    kind: str
+    snapshot_id: int
+
+
+@dataclass(frozen=True)
 class Hint:
-    """The hint property: never the truth, but it reveals a rollback by another tool."""
+    """The hint property: never the truth, but it reveals a rollback by another tool.
+
+    `snapshot_id` holds the newest state; `change` is the newest change of rows after it.
+    """
 
     epoch: int
     batch: str
     snapshot_id: int
+    change: RowChange | None = None
+
+    @property
+    def newest_id(self) -> int:
+        """Return the newest snapshot that the hint names."""
+        return self.change.snapshot_id if self.change else self.snapshot_id
 
 
 def encode_state(state: StreamState) -> str:
@@ -86,10 +103,14 @@ def _read_plain(text: str) -> StreamState:
 
 def encode_hint(hint: Hint) -> str:
     """Encode the value of the table property `frazil.hint.<stream>`."""
-    return json.dumps(
-        {"epoch": hint.epoch, "batch": hint.batch, "snapshot-id": hint.snapshot_id},
-        separators=(",", ":"),
-    )
+    plain: dict[str, object] = {
+        "epoch": hint.epoch,
+        "batch": hint.batch,
+        "snapshot-id": hint.snapshot_id,
+    }
+    if hint.change is not None:
+        plain["change"] = {"kind": hint.change.kind, "snapshot-id": hint.change.snapshot_id}
+    return json.dumps(plain, separators=(",", ":"))
 
 
 def parse_hint(text: str, where: str = "a table") -> Hint:
@@ -100,8 +121,14 @@ def parse_hint(text: str, where: str = "a table") -> Hint:
     """
     try:
         plain = json.loads(text)
-        return Hint(int(plain["epoch"]), plain["batch"], int(plain["snapshot-id"]))
-    except (ValueError, KeyError, TypeError) as error:
+        change = plain.get("change")
+        return Hint(
+            int(plain["epoch"]),
+            plain["batch"],
+            int(plain["snapshot-id"]),
+            RowChange(change["kind"], int(change["snapshot-id"])) if change else None,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnknownStateError(
             f"{where} has a property frazil.hint.… that cannot be read ({type(error).__name__}: "
             f"{error}): {text[:200]}; nothing was written",
@@ -116,3 +143,26 @@ def hint_properties(states: Mapping[str, StreamState], snapshot_id: int) -> dict
         keys.hint_key(stream): encode_hint(Hint(state.epoch, state.batch, snapshot_id))
         for stream, state in states.items()
     }
+
+
+def change_hints(
+    properties: Mapping[str, str], summary: Mapping[str, str], snapshot_id: int
+) -> dict[str, str]:
+    """Return the hint properties that name a snapshot which changes rows; empty for other kinds.
+
+    An erasure concerns every stream of the table, other changes only their own. A `carry` names
+    itself instead of the change below it, which may expire.
+    """
+    kind, own = summary.get(keys.KIND), summary.get(keys.STREAM)
+    hints: dict[str, str] = {}
+    for key, text in properties.items():
+        stream = key.removeprefix(keys.HINT_PREFIX)
+        if stream == key or kind not in {*keys.CHANGE_KINDS, keys.CARRY}:
+            continue
+        hint = parse_hint(text, f"stream {stream}: the table")
+        if kind == keys.CARRY and hint.change and keys.state_key(stream) in summary:
+            change = RowChange(hint.change.kind, snapshot_id)
+            hints[key] = encode_hint(replace(hint, snapshot_id=snapshot_id, change=change))
+        elif kind == keys.ERASE or (kind != keys.CARRY and stream == own):
+            hints[key] = encode_hint(replace(hint, change=RowChange(str(kind), snapshot_id)))
+    return hints

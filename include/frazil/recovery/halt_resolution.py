@@ -12,14 +12,20 @@ from frazil.errors import (
     NothingToDecideError,
     TableError,
     TableRecreatedError,
-    UnknownStateError,
 )
 from frazil.ingest.bootstrap import initial_state
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
-from frazil.ledger.recovery_point import History, find_recovery_point, read_state, walk_ancestors
-from frazil.ledger.state import StreamState, parse_state
+from frazil.ledger.recovery_point import (
+    History,
+    describe_lost_changes,
+    find_hinted_state,
+    find_newest_state,
+    find_recovery_point,
+    read_state,
+)
+from frazil.ledger.state import StreamState
 from frazil.recovery.retention_check import require_source_topic
 from frazil.recovery.rollback_rules import list_reread_ranges
 from frazil.workspace import Workspace
@@ -36,18 +42,21 @@ def reingest(work: Workspace, author: Author | None) -> Decision:
 
     def decide(history: History) -> Choice:
         _require_no_recovery_point(history, stream, halts=TableError)
-        state = _state_on_main(history, stream) or _archived_state(history, stream)
+        newest = find_newest_state(history, stream)
+        state = newest.state if newest else _archived_state(history, stream)
         if state is None:
             raise ConfigurationError(
                 f"stream {stream}: main has no state to read again from",
                 f"`frazil recover {stream} --new-table` starts over from source.start",
             )
         hint = history.hint(stream)
-        hinted = _hinted_state(history, stream)
+        hinted = find_hinted_state(history, stream)
         for topic in list_reread_ranges(state.offsets, hinted.offsets) if hinted else ():
             require_source_topic(work, topic)
         epoch = max(state.epoch, hint.epoch if hint else 0) + 1
-        return Choice(state, state.moved(epoch, "", state.offsets))
+        changes = describe_lost_changes(history, stream)
+        text = f"{changes}; " if changes else ""
+        return Choice(state, state.moved(epoch, "", state.offsets), text=text)
 
     return record_decision(work, keys.REWIND, author, decide)
 
@@ -65,13 +74,14 @@ def skip(work: Workspace, author: Author | None) -> Decision:
 
     def decide(history: History) -> Choice:
         _require_no_recovery_point(history, stream, halts=ForeignRollbackError)
-        before, after = _state_on_main(history, stream), _hinted_state(history, stream)
-        if before is None or after is None:
+        newest, after = find_newest_state(history, stream), find_hinted_state(history, stream)
+        if newest is None or after is None:
             raise HistoryCutError(
                 f"stream {stream}: neither the metadata of {history.table} nor the archive has the "
                 "offsets of the rolled-back snapshots",
                 f"`frazil recover {stream} --reingest` reads the rolled-back range again",
             )
+        before = newest.state
         if before.cluster_id != after.cluster_id:
             raise HistoryCutError(
                 f"stream {stream}: main's state is of cluster {before.cluster_id}, the rolled-back "
@@ -82,21 +92,6 @@ def skip(work: Workspace, author: Author | None) -> Decision:
         return Choice(before, replace(after, epoch=after.epoch + 1, batch=""), lost)
 
     return record_decision(work, keys.GAP, author, decide)
-
-
-def _hinted_state(history: History, stream: str) -> StreamState | None:
-    """Return the newest published state by the high-water mark, if it is known and readable."""
-    hint = history.hint(stream)
-    if hint is None:
-        return None
-    entry = history.entries.get(hint.snapshot_id) or history.load_archive().entries.get(
-        hint.snapshot_id
-    )
-    text = entry.summary.get(keys.state_key(stream)) if entry else None
-    try:
-        return parse_state(text) if text else None
-    except UnknownStateError:
-        return None  # an unreadable state may be the reason for the rollback
 
 
 def start_over(work: Workspace, author: Author | None) -> Decision:
@@ -130,13 +125,6 @@ def _require_no_recovery_point(history: History, stream: str, halts: type[TableE
             f"{point.state.epoch}, snapshot {point.snapshot_id}",
             f"`frazil status {stream}` shows it; the stream is not halted",
         )
-
-
-def _state_on_main(history: History, stream: str) -> StreamState | None:
-    """Return the stream's newest state on main's ancestry."""
-    key = keys.state_key(stream)
-    found = next((entry for entry in walk_ancestors(history) if key in entry.summary), None)
-    return read_state(history, found, stream) if found else None
 
 
 def _archived_state(history: History, stream: str) -> StreamState | None:

@@ -1,7 +1,7 @@
 """Choose the target of a rollback and work out its effects from main's ancestry (protocol.md)."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 
 from frazil.errors import NothingToDecideError, TargetError
@@ -22,6 +22,8 @@ from frazil.ledger.recovery_point import (
     History,
     LedgerEntry,
     RecoveryPoint,
+    find_hinted_state,
+    find_newest_state,
     find_recovery_point,
     find_recovery_points,
     list_streams,
@@ -36,17 +38,20 @@ from frazil.streams.timestamps import from_epoch_ms, read_instant
 
 @dataclass(frozen=True)
 class Rollback:
-    """A rollback: the target ancestor, and what it does to every stream of the table.
+    """A rollback: the target snapshot, and what it does to every stream of the table.
 
     `states` are the streams' states at the target with their old epochs, `reread` the ranges that
-    each stream reads again, `removed` the snapshots above the target, newest first.
+    each stream reads again, `removed` the snapshots of main that the target is not built on, newest
+    first. `is_restore`: the target is not on main, because another tool rolled it back.
     """
 
+    head: LedgerEntry | None
     target: LedgerEntry
     states: Mapping[str, StreamState]
     points: Mapping[str, RecoveryPoint]
     reread: Mapping[str, Ranges]
     removed: tuple[LedgerEntry, ...]
+    is_restore: bool = False
 
     def states_to_write(self, history: History, batch: str) -> dict[str, StreamState]:
         """Return the states to write, with epochs above all published ones (protocol.md)."""
@@ -61,7 +66,7 @@ class Rollback:
 
 
 def choose_target(history: History, stream: str, request: RecoverRequest) -> LedgerEntry:
-    """Find the ancestor of main that the request names.
+    """Find the ancestor of main that the request names, or the snapshot that a halt's error names.
 
     A staged merge without its fast-forward snapshot is no target: it has rows without offsets.
 
@@ -70,6 +75,8 @@ def choose_target(history: History, stream: str, request: RecoverRequest) -> Led
         TargetError: no ancestor in the metadata fits.
         NothingToDecideError: main is at the target already.
     """
+    if (restored := _find_rolled_back(history, stream, request.to_snapshot)) is not None:
+        return restored
     find_recovery_point(history, stream)
     lineage = tuple(walk_ancestors(history, beyond_metadata=False))
     if request.to_snapshot is not None:
@@ -84,9 +91,7 @@ def choose_target(history: History, stream: str, request: RecoverRequest) -> Led
         location = parse_offset_location(request.to_offset or "")
         found = _find_before(history, stream, location)
         name = f"a snapshot before offset {request.to_offset}"
-    children = {entry.parent_id: entry for entry in lineage}
-    while found is not None and _is_staged_merge(found, children.get(found.snapshot_id)):
-        found = next((e for e in lineage if e.snapshot_id == found.parent_id), None)
+    found = _skip_staged_merges(found, lineage)
     if found is None or found.snapshot_id not in {entry.snapshot_id for entry in lineage}:
         oldest = lineage[-1] if lineage else None
         raise TargetError(
@@ -99,6 +104,29 @@ def choose_target(history: History, stream: str, request: RecoverRequest) -> Led
             f"stream {stream}: main of {history.table} is at snapshot {found.snapshot_id} already",
             f"`frazil snapshots {stream}` lists the snapshots before it",
         )
+    return found
+
+
+def _find_rolled_back(history: History, stream: str, snapshot_id: int | None) -> LedgerEntry | None:
+    """Return the newest snapshot of the stream's hint if it is the one named and not on main."""
+    hint = history.hint(stream)
+    if hint is None or hint.newest_id != snapshot_id or is_on_main(history, snapshot_id):
+        return None
+    return history.entries.get(snapshot_id)
+
+
+def is_on_main(history: History, snapshot_id: int) -> bool:
+    """Return whether a snapshot is an ancestor of main's head, or the head."""
+    return any(entry.snapshot_id == snapshot_id for entry in walk_ancestors(history))
+
+
+def _skip_staged_merges(
+    found: LedgerEntry | None, lineage: tuple[LedgerEntry, ...]
+) -> LedgerEntry | None:
+    """Return the snapshot, or its newest ancestor that is no staged merge."""
+    children = {entry.parent_id: entry for entry in lineage}
+    while found is not None and _is_staged_merge(found, children.get(found.snapshot_id)):
+        found = next((e for e in lineage if e.snapshot_id == found.parent_id), None)
     return found
 
 
@@ -157,19 +185,21 @@ def trace_stream_states(
 
 
 def decide_rollback(history: History, stream: str, target_id: int) -> Rollback:
-    """Work out what a rollback to an ancestor does to every stream of the table.
+    """Work out what a rollback to an ancestor, or to a rolled-back snapshot, does to every stream.
 
     A stream that began after the target gets its first offsets.
 
     Raises:
-        TableError: a stream of the table is halted.
+        TableError: a stream of the table is halted, and the target is on main.
         TargetError: the target is older than the stream, or not on main's ancestry.
     """
-    points = find_recovery_points(history, stream)
-    traced = list(trace_stream_states(history))
-    first: dict[str, StreamState] = {}
-    for _, known in traced:
-        first = {**known, **first}
+    is_restore = _find_rolled_back(history, stream, target_id) is not None
+    ahead = replace(history, head=target_id) if is_restore else history
+    points = (
+        _find_newest_points(history, ahead) if is_restore else find_recovery_points(history, stream)
+    )
+    traced = list(trace_stream_states(ahead))
+    others = trace_stream_states(history) if is_restore else ()
     at_target = next((s for entry, s in traced if entry.snapshot_id == target_id), {})
     if stream not in at_target:
         raise TargetError(
@@ -177,22 +207,45 @@ def decide_rollback(history: History, stream: str, target_id: int) -> Rollback:
             "or not on main's ancestry",
             f"`frazil snapshots {stream}` lists main's ancestry with the stream's epochs",
         )
-    streams = [name for name in sorted({*points, *list_streams(history)}) if name in first]
+    first = _find_first_states(known for _, known in (*traced, *others))
+    streams = sorted({*points, *list_streams(history)} & first.keys())
     states = {name: at_target.get(name, first[name]) for name in streams}
-    newest_first = [entry for entry, _ in reversed(traced)]
-    position = [entry.snapshot_id for entry in newest_first].index(target_id)
     reread = {
         name: list_reread_ranges(states[name].offsets, points[name].state.offsets)
-        for name in streams
-        if name in points
+        for name in sorted(points.keys() & first.keys())
     }
+    kept = {e.snapshot_id for e in walk_ancestors(replace(history, head=target_id))}
     return Rollback(
-        target=newest_first[position],
+        head=history.entries.get(history.head or 0),
+        target=next(entry for entry, _ in traced if entry.snapshot_id == target_id),
         states=states,
         points=points,
         reread={name: ranges for name, ranges in reread.items() if ranges},
-        removed=tuple(newest_first[:position]),
+        removed=tuple(e for e in walk_ancestors(history) if e.snapshot_id not in kept),
+        is_restore=is_restore,
     )
+
+
+def _find_first_states(traced: Iterable[Mapping[str, StreamState]]) -> dict[str, StreamState]:
+    """Return the first state of each stream; `traced` are all streams' states, oldest first."""
+    first: dict[str, StreamState] = {}
+    for known in traced:
+        first = {**known, **first}
+    return first
+
+
+def _find_newest_points(history: History, ahead: History) -> dict[str, RecoveryPoint]:
+    """Return each stream's newest state, on main or rolled back; halted streams included."""
+    found: dict[str, RecoveryPoint] = {}
+    for name in {*list_streams(history), *list_streams(ahead)}:
+        points = [find_newest_state(history, name), find_newest_state(ahead, name)]
+        hint, hinted = history.hint(name), find_hinted_state(history, name)
+        if hint is not None and hinted is not None:
+            points.append(RecoveryPoint(hinted, hint.snapshot_id))
+        known = [point for point in points if point is not None]
+        if known:
+            found[name] = max(known, key=lambda point: point.state.epoch)
+    return found
 
 
 def list_reread_ranges(before: NextOffsets, now: NextOffsets) -> Ranges:
@@ -220,15 +273,13 @@ def describe_rollback(
     windows: Mapping[str, list[Ranges]],
 ) -> RecoveryPlan:
     """Add to a plan what the rollback removes and what is read again, as fields and as text."""
-    target, rows, now = (
-        rollback.target,
-        count_rows(rollback.target),
-        count_rows(rollback.removed[0]),
-    )
+    target, rows = rollback.target, count_rows(rollback.target)
+    now = count_rows(rollback.head) if rollback.head else None
     removed = None if now is None or rows is None else now - rows
     at = from_epoch_ms(target.committed_at_ms).isoformat(timespec="seconds")
+    way = "forward to rolled-back" if rollback.is_restore else "back to"
     lines = [
-        f"main goes back to snapshot {target.snapshot_id}: readers see the table as of {at}",
+        f"main goes {way} snapshot {target.snapshot_id}: readers see the table as of {at}",
         f"rows: {_format(now)} now, {_format(rows)} after the rollback",
         *_list_effects(rollback, lost, windows),
     ]
@@ -257,7 +308,8 @@ def _list_effects(
 ) -> Iterator[str]:
     """Yield lines about removed snapshots, ranges read again, and what is lost for good."""
     kinds = Counter(_name_kind(entry) for entry in rollback.removed)
-    yield "removed snapshots: " + ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+    listed = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+    yield f"removed snapshots: {listed or 'none'}"
     for stream, reread in rollback.reread.items():
         yield f"{stream} reads again: {describe_ranges(reread)}"
     for stream, ranges in lost.items():
