@@ -86,7 +86,7 @@ def main(rows: int, files: int, count: int) -> dict[str, object]:
         work.__dict__["store"] = lake.store
         chosen = tuple(f"customer-{number}" for number in range(0, rows, rows // count))
         schema = lake.table.schema()
-        erased = select_rows_by_key(schema, ErasedKeys({"name": chosen}, frozenset()))
+        erased = select_rows_by_key(lake.table, ErasedKeys({"name": chosen}, frozenset()))
         cutoff = datetime.now(UTC) - timedelta(days=30)
         return {
             "rows": rows,

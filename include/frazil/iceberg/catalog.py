@@ -30,6 +30,7 @@ from frazil.errors import (
     hide_partition_values,
 )
 from frazil.iceberg.column_bounds import correct_text_bounds
+from frazil.iceberg.manifests import correct_named_types
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
 from frazil.ledger.usage import count_request
@@ -68,6 +69,7 @@ class TableStore:
         self.preset = preset
         self._catalog: Catalog | None = None
         correct_text_bounds()
+        correct_named_types()
 
     @property
     def catalog(self) -> Catalog:

@@ -37,6 +37,7 @@ from pyiceberg.table.update.snapshot import (
 )
 
 from frazil.errors import ClockBehindError
+from frazil.iceberg.manifests import unify_bounds
 from frazil.ledger.usage import count_request
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def _list_expired(table: Table, kept: SnapshotRetention, now_ms: int) -> list[in
 
 
 def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:
+    unify_bounds(producer)
     updates, _ = producer._commit()  # noqa: SLF001 - pinned version; a test fails if it changes
     added = updates[0]
     if not isinstance(added, AddSnapshotUpdate):

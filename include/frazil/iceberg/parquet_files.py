@@ -79,6 +79,7 @@ def _copy_row_groups(rows: pq.ParquetFile, sink: object, is_retained: NDArray[np
         rows.schema_arrow,
         compression="none" if codec == "uncompressed" else codec,
         store_decimal_as_integer=True,
+        write_statistics=list_paths_with_statistics(rows.schema),
     ) as writer:
         begin = 0
         for number in range(rows.num_row_groups):
@@ -87,6 +88,12 @@ def _copy_row_groups(rows: pq.ParquetFile, sink: object, is_retained: NDArray[np
             begin += len(group)
             if own.any():
                 writer.write_table(group.filter(pa.array(own)), row_group_size=len(group))
+
+
+def list_paths_with_statistics(schema: pq.ParquetSchema) -> list[str]:
+    """Return the paths of a file's columns that are no uuids: Spark orders those differently."""
+    columns = (schema.column(number) for number in range(len(schema)))
+    return [column.path for column in columns if column.logical_type.type != "UUID"]
 
 
 def read_statistics(

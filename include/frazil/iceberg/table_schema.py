@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import count
+from urllib.parse import quote_plus
 
 from pyiceberg.partitioning import PartitionField as IcebergPartitionField
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.transforms import IdentityTransform, parse_transform
+from pyiceberg.transforms import IdentityTransform, TruncateTransform, parse_transform
 from pyiceberg.types import (
     BinaryType,
     DecimalType,
@@ -21,6 +22,7 @@ from pyiceberg.types import (
     StringType,
     StructType,
     TimestamptzType,
+    UUIDType,
 )
 from pyiceberg.types import PrimitiveType as IcebergPrimitive
 
@@ -30,6 +32,18 @@ from frazil.streams.column_types import Column, ColumnType
 from frazil.streams.partitioning import PartitionField
 
 _FIRST_PARTITION_ID = 1000
+_NO_STATISTICS = "write.parquet.stats-enabled.column."
+_FLAT_PATHS = {
+    "write.object-storage.enabled": "true",
+    "write.object-storage.partitioned-paths": "false",
+}
+"""The paths of data files name no partition values."""
+_MAX_NAME_BYTES = 255
+"""The longest name of a folder on Linux file systems."""
+_MAX_PARTITION_BYTES = 640
+"""For all partition folders of a path: a key in S3 has at most 1,024 bytes."""
+_LONGEST_SHORT_VALUE = 60
+"""More than a URL-encoded timestamp, decimal or uuid has."""
 
 
 def to_iceberg_type(column_type: ColumnType, ids: Iterator[int]) -> IcebergType:
@@ -121,6 +135,40 @@ def build_sort_order(schema: Schema, names: tuple[str, ...]) -> SortOrder:
             for name in names
         ]
     )
+
+
+def list_required_properties(schema: Schema, spec: PartitionSpec) -> dict[str, str]:
+    """Return the properties that a table with these columns and partitions must have.
+
+    Spark's reader skips files by a uuid's smallest and largest value, but compares them as signed
+    numbers: it would find no row. So files have no such statistics. And where a partition value
+    could be too long for the name of a folder, paths contain no partition values.
+    """
+    required = {
+        _NO_STATISTICS + name: "false"
+        for name in schema.column_names
+        if isinstance(schema.find_type(name), UUIDType)
+    }
+    longest = [_longest_folder_name(schema, field) for field in spec.fields]
+    if longest and (max(longest) > _MAX_NAME_BYTES or sum(longest) > _MAX_PARTITION_BYTES):
+        required |= _FLAT_PATHS
+    return required
+
+
+def _longest_folder_name(schema: Schema, field: IcebergPartitionField) -> float:
+    """Return the most bytes of a partition field's folder, `name=value` with URL encoding."""
+    name = len(quote_plus(field.name)) + 1
+    source = schema.find_type(field.source_id)
+    is_text = isinstance(source, StringType)
+    if not is_text and not isinstance(source, BinaryType):
+        return name + _LONGEST_SHORT_VALUE
+    match field.transform:
+        case IdentityTransform():
+            return float("inf")
+        case TruncateTransform(width=width):
+            # A character has up to 4 bytes; 3 bytes have 4 digits in Base64; encoding triples both.
+            return name + 12 * (width if is_text else -(-width // 3))
+    return name + _LONGEST_SHORT_VALUE
 
 
 def build_dead_letters_schema() -> Schema:

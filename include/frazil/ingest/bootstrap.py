@@ -17,6 +17,7 @@ from frazil.iceberg.table_schema import (
     build_partition_spec,
     build_sort_order,
     build_table_schema,
+    list_required_properties,
     list_schema_differences,
 )
 from frazil.iceberg.table_view import TableView, iterate_views
@@ -76,7 +77,7 @@ def ensure_table(
         work, view, quarantined = settled.work, settled.view, settled.quarantined_columns
         stream = work.stream
     require_matching_schema(stream, view.table.schema())
-    views = iterate_views(remember_route(work, view))
+    views = iterate_views(set_required_properties(work, remember_route(work, view)))
     reach_failpoint("plan.before-bootstrap")
     prepared = retry_commit(
         f"bootstrapping stream {stream.stream}", lambda: _try_bootstrap(work, topics, next(views))
@@ -124,7 +125,12 @@ def new_table(stream: Stream) -> NewTable:
         schema=schema,
         spec=spec,
         sort_order=build_sort_order(schema, stream.table.sort_by),
-        properties={**hot, **stream.table.properties, **file_properties(stream)},
+        properties={
+            **hot,
+            **stream.table.properties,
+            **file_properties(stream),
+            **list_required_properties(schema, spec),
+        },
     )
 
 
@@ -272,6 +278,25 @@ def require_unchanged_route(table: Table, stream: Stream) -> None:
         f"restore route.field {stored['field']} and the values; to stop filling a table pause its "
         "DAGs, and to split the topic in another way give the stream file a new name",
     )
+
+
+def set_required_properties(work: Workspace, view: TableView) -> TableView:
+    """Set the properties that the table's columns and partitions need; return it afterwards.
+
+    Tables of earlier versions and tables whose columns or partitions changed may lack them.
+    """
+    views = iterate_views(view)
+
+    def attempt() -> TableView:
+        seen = next(views)
+        table = seen.table
+        required = list_required_properties(table.schema(), table.spec())
+        if required.items() <= table.properties.items():
+            return seen
+        commit_once(work.store, table, {}, [commits.set_properties(required)])
+        return seen.reload()
+
+    return retry_commit(f"setting properties of the table of {work.stream.stream}", attempt)
 
 
 def remember_route(work: Workspace, view: TableView | None = None) -> TableView:

@@ -67,10 +67,10 @@ _PARQUET_PROPERTIES = frozenset(
 _UNKNOWN_PROPERTIES = (
     "encryption.",
     "write.parquet.",
-    "write.object-storage.",
     "write.location-provider.",
     "write.py-location-provider.",
 )
+_OBJECT_STORAGE = "write.object-storage."
 _ZSTD_LEVEL = 3
 """The level of Iceberg's Java writer; PyArrow's default is 1."""
 MAX_PARTITIONS = 64
@@ -153,8 +153,12 @@ def is_worthwhile(plan: BatchPlan) -> bool:
 
 
 def data_folder(table: Table) -> str:
-    """Return the URI of the folder of the table's data files."""
-    provider = load_location_provider(table.location(), table.properties)
+    """Return the URI of the folder of the table's data files.
+
+    Workers write every file directly into it, so that no path names a partition value.
+    """
+    flat = {k: v for k, v in table.properties.items() if not k.startswith(_OBJECT_STORAGE)}
+    provider = load_location_provider(table.location(), flat)
     folder = os.path.dirname(provider.new_data_location("x.parquet"))  # noqa: PTH120 - an address
     return folder if urlparse(folder).scheme else f"file://{folder}"
 

@@ -78,7 +78,7 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     validate_no_key_in_text(request, erased)
     table, history = load_with_history(work.store, work.stream.table.name)
     require_recovery_point(history, work.stream.stream)
-    affected = tuple(find_rows(table, select_rows_by_key(table.schema(), erased)))
+    affected = tuple(find_rows(table, select_rows_by_key(table, erased)))
     require_current_spec(table, affected, work.stream.stream)
     deleted = sort_offsets(collect_offsets(affected))
     found = find_dead_letters(work.store.find(work.stream.dead_letters_table), erased, deleted)
@@ -135,7 +135,7 @@ def _erase_rows(
 
     author = {keys.BY: plan.by, keys.REASON: plan.reason}
     deletion = Deletion(keys.ERASE, plan.stream, work.run_id, author)
-    return delete_rows(work, select_rows_by_key(table.schema(), erased), deletion, find_unlisted)
+    return delete_rows(work, select_rows_by_key(table, erased), deletion, find_unlisted)
 
 
 def _list_erased_dead_letters(history: History) -> DeadLetterCoordinates:

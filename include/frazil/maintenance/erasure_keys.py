@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import BooleanExpression, In, Or
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In, Or
 from pyiceberg.expressions.literals import AboveMax, BelowMin, Literal, literal
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -29,6 +29,7 @@ from pyiceberg.types import (
 
 from frazil.errors import ConfigurationError
 from frazil.iceberg.catalog import translated_errors
+from frazil.iceberg.manifests import can_skip_files
 from frazil.iceberg.row_changes import Flags, RowsToDelete
 from frazil.ingest.dead_letters import group_dead_letters, list_slices
 from frazil.ledger import keys
@@ -110,15 +111,19 @@ def _read_lines(path: str | None) -> list[str]:
         ) from error
 
 
-def select_rows_by_key(schema: Schema, erased: ErasedKeys) -> RowsToDelete:
+def select_rows_by_key(table: Table, erased: ErasedKeys) -> RowsToDelete:
     """Select the rows of a table that have one of the keys.
 
     Raises:
         ConfigurationError: unknown column, unsupported column type, or a value of another type.
     """
+    schema = table.schema()
     found = {c: _read_values(schema, c, values) for c, values in erased.by_column.items()}
     conditions: list[BooleanExpression] = [
-        In(term=column, literals={value for _, value in values}) for column, values in found.items()
+        In(term=column, literals={value for _, value in values})
+        if can_skip_files(table, column)
+        else AlwaysTrue()
+        for column, values in found.items()
     ]
     sets = {
         column: _to_arrow([value for _, value in values], values[0][0])

@@ -93,6 +93,17 @@ _TRANSFORMS = """\
 `partition_by` lists transforms of columns: `carrier`, `day(placed_at)`, `bucket(id, 16)`,
 `truncate(city, 3)`, `month(shop.opened_at)`.
 
+* `identity` does not support `fixed`: what Iceberg's Java library writes for such partitions, other
+  libraries cannot read. Use `bucket`, or a column of type `binary`.
+* Where a value could be too long for the name of a folder (255 bytes; URL-encoded, a Chinese
+  character has 9), paths of data files contain no partition values: Frazil sets
+  `write.object-storage.enabled` and `write.object-storage.partitioned-paths=false`. This applies to
+  `identity` of `string` and `binary`, and to `truncate` from about 20 characters on. Readers do not
+  depend on paths.
+* Prefer `bucket(uid, 16)` to `uid` for uuids. With `uid` as a partition, Spark finds rows by `=`
+  and `IN`, but not by `<` or `>`, because Iceberg's Java library compares uuids as signed numbers;
+  PyIceberg's own filters find none.
+
 | transform | column types |
 |---|---|
 """

@@ -173,3 +173,21 @@ def test_no_value_of_a_row_that_stays_changes(lake: Lake, work: Workspace, delet
     assert [row["id"] for row in after[:GONE]] == list(range(GONE))
     for name in (*COLUMNS, "_kafka"):
         assert [row[name] for row in after[:GONE]] == [row[name] for row in before], name
+
+
+def test_a_copy_has_no_statistics_of_uuids_which_spark_would_skip_it_by(
+    lake: Lake, work: Workspace
+) -> None:
+    publish_file(lake)
+
+    erase_one(lake, work)
+
+    (task,) = lake.table.scan().plan_files()
+    schema = lake.table.schema()
+    uid, raw = (schema.find_field(name).field_id for name in ("uid", "raw"))
+    assert uid not in task.file.lower_bounds
+    assert raw in task.file.lower_bounds
+    footer = pq.read_metadata(task.file.file_path.removeprefix("file://")).row_group(0)
+    columns = {c.path_in_schema: c for c in map(footer.column, range(footer.num_columns))}
+    assert columns["uid"].statistics is None
+    assert columns["raw"].statistics is not None

@@ -12,7 +12,12 @@ from pyiceberg.types import StringType
 from support.lake import Lake, make_stream, make_topic
 
 from frazil.errors import StreamFileError
-from frazil.ingest.bootstrap import ensure_table, initial_state, require_retained_start
+from frazil.ingest.bootstrap import (
+    ensure_table,
+    initial_state,
+    new_table,
+    require_retained_start,
+)
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.maintenance.tables import read_base_table
 from frazil.observability.watch import gather_freshness_facts
@@ -116,6 +121,30 @@ def test_a_start_by_time_is_never_above_the_ends_that_the_first_batch_is_planned
     state = initial_state(make_stream(source=source), [TOPIC], log)
 
     assert state.offsets == {"orders": begun}
+
+
+def test_a_table_of_an_earlier_version_gets_the_properties_that_its_columns_need(
+    empty: Lake,
+) -> None:
+    stream = make_stream(
+        value={"columns": {"id": "long!", "uid": "uuid"}},
+        table={"name": "demo.orders", "partition_by": ["truncate(id, 10)"]},
+    )
+    new = new_table(stream)
+    needed = {"write.parquet.stats-enabled.column.uid": "false"}
+    assert needed.items() <= dict(new.properties or {}).items()
+    others = {k: v for k, v in (new.properties or {}).items() if k not in needed}
+    lake = Lake(empty.folder, stream)
+    lake.store.create("demo.orders", replace(new, properties=others))
+
+    assert begin(lake) == (10, 10)
+    properties, location = lake.table.properties, lake.table.metadata_location
+
+    assert needed.items() <= properties.items()
+    assert "write.object-storage.enabled" not in properties
+    assert begin(lake) == (10, 10)
+    assert lake.table.metadata_location == location
+    lake.catalog.close()
 
 
 def test_a_refused_start_leaves_no_table(empty: Lake) -> None:

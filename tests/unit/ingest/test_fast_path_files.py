@@ -17,6 +17,7 @@ from frazil.iceberg.branches import create_branch, name_branch
 from frazil.ingest.bootstrap import new_table
 from frazil.ingest.fast_path import (
     choose_parquet_options,
+    data_folder,
     fits_fast_path,
     is_worthwhile,
     narrow_schema,
@@ -27,6 +28,7 @@ from frazil.ingest.staging import require_exact_offsets
 from frazil.schemas.wire_format import SchemaDecode, WireFormat
 from frazil.streams.models import Stream
 
+OBJECT_STORAGE = {"write.object-storage.enabled": "true"}
 DICTIONARY = "write.parquet.dict-size-bytes"
 
 
@@ -122,12 +124,12 @@ def test_a_staged_file_is_published_like_any_other(lake: Lake) -> None:
         (make_stream(table={"name": "demo.orders", "partition_by": ["bucket(id, 4)"]}), True),
         (make_stream(table={"name": "demo.orders", "partition_by": ["id", "name"]}), True),
         (make_stream(table={"name": "demo.orders", "sort_by": ["id"]}), False),
+        (make_stream(table={"name": "demo.orders", "properties": OBJECT_STORAGE}), True),
         *[
             (make_stream(table={"name": "demo.orders", "properties": {name: value}}), False)
             for name, value in {
                 "write.data.path": "file:///ware%20house/data",
                 "write.parquet.bloom-filter-enabled.column.id": "true",
-                "write.object-storage.enabled": "true",
                 "write.parquet.page-row-limit": "100",
             }.items()
         ],
@@ -140,6 +142,7 @@ def test_only_what_workers_write_exactly_as_spark_would(
     table = lake.store.create("demo.orders", new_table(stream))
 
     assert fits_fast_path(table, stream) is fits
+    assert not fits or data_folder(table) == f"{table.location()}/data"
     lake.catalog.close()
 
 

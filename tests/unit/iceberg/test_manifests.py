@@ -1,0 +1,161 @@
+"""Manifests and their lists, read alike by Java and Python; a test fails if PyIceberg changes."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import DataFile, ManifestFile, read_manifest_list
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, NestedField
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+from support.lake import Lake, append, make_stream
+
+from frazil.iceberg import commits
+from frazil.iceberg.manifests import can_skip_files, correct_named_types
+from frazil.iceberg.parquet_files import build_data_file, read_statistics
+from frazil.iceberg.row_changes import find_rows
+from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
+
+LOW, HIGH = "7f9c3e09-677c-4bbd-a479-3f349cb785e7", "809c3e09-677c-4bbd-a479-3f349cb785e7"
+"""In this order as unsigned bytes, and in the other one as Java's signed numbers."""
+
+
+def open_lake(folder: Path, partition_by: list[str]) -> Lake:
+    columns = {"id": "long!", "uid": "uuid", "a": "decimal(9,2)", "b": "decimal(9,2)"}
+    table = {"name": "demo.orders", "partition_by": partition_by}
+    lake = Lake(folder, make_stream(value={"columns": columns}, table=table))
+    lake.begin()
+    return lake
+
+
+def add(lake: Lake, *uids: str | None) -> None:
+    """Append a file for each uuid in one commit; PyIceberg's own writer cannot place uuids."""
+    table = lake.table
+    files = [write_file(table, number, uid) for number, uid in enumerate(uids)]
+    added = commits.build_append(table, {}, files)
+    main = commits.set_branch(commits.MAIN, added.snapshot.snapshot_id)
+    commits.commit(lake.catalog, table, [], [added, main])
+
+
+def write_file(table: Table, number: int, uid: str | None) -> DataFile:
+    """Write a row into a file of the partition of its uuid, as Spark would."""
+    row = {
+        "id": number,
+        "uid": uid and UUID(uid).bytes,
+        "_kafka": {"topic": "orders", "partition": 0, "offset": number},
+    }
+    path = f"{table.location()}/data/{number}.parquet"
+    with table.io.new_output(path).create() as sink:
+        pq.write_table(pa.Table.from_pylist([row], table.schema().as_arrow()), sink)
+    source = table.io.new_input(path)
+    with source.open() as stream:
+        statistics = read_statistics(table, pq.ParquetFile(stream).metadata)
+    partition = Record(uid and UUID(uid))
+    return build_data_file((path, len(source)), (table.spec().spec_id, partition), statistics)
+
+
+def read_manifests(lake: Lake) -> list[ManifestFile]:
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    return list(read_manifest_list(lake.table.io.new_input(snapshot.manifest_list)))
+
+
+@pytest.mark.parametrize(
+    ("uids", "bounds"), [([LOW, HIGH], 0), ([LOW, None], 1), ([None, None], 1)]
+)
+def test_a_manifest_list_has_no_bounds_of_uuids_that_two_orders_read_differently(
+    tmp_path: Path, uids: list[str | None], bounds: int
+) -> None:
+    lake = open_lake(tmp_path, ["uid"])
+
+    add(lake, *uids)
+
+    assert [len(manifest.partitions or []) for manifest in read_manifests(lake)] == [bounds]
+
+
+def test_the_next_commit_corrects_the_list_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = open_lake(tmp_path, ["uid"])
+    with monkeypatch.context() as earlier:
+        earlier.setattr(commits, "unify_bounds", lambda _: None)
+        add(lake, LOW, HIGH)
+    assert [len(manifest.partitions or []) for manifest in read_manifests(lake)] == [1]
+
+    add(lake)
+
+    assert [manifest.partitions for manifest in read_manifests(lake)] == [None]
+
+
+def test_a_uuid_is_found_and_its_file_removed_where_uuids_are_partitions(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path, ["uid"])
+    add(lake, LOW, HIGH)
+    table = lake.table
+    assert table.scan(EqualTo("uid", LOW)).to_arrow().num_rows == 0  # PyIceberg's own search
+
+    (found,) = find_rows(table, select_rows_by_key(table, ErasedKeys({"uid": (LOW,)}, frozenset())))
+    added = commits.build_overwrite(table, {}, [], [found.task.file])
+
+    assert found.offsets == {("orders", 0): [0]}
+    assert added.snapshot.summary is not None
+    assert added.snapshot.summary["deleted-records"] == "1"
+
+
+def test_a_file_of_javas_bounds_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = open_lake(tmp_path, ["uid"])
+    with monkeypatch.context() as java:
+        java.setattr(UUID, "__lt__", lambda a, b: (a.int >= 1 << 127) > (b.int >= 1 << 127))
+        java.setattr(UUID, "__gt__", lambda a, b: (a.int >= 1 << 127) < (b.int >= 1 << 127))
+        java.setattr(commits, "unify_bounds", lambda _: None)
+        add(lake, LOW, HIGH)
+    (summary,) = read_manifests(lake)[0].partitions or []
+    assert (summary.lower_bound, summary.upper_bound) == (UUID(HIGH).bytes, UUID(LOW).bytes)
+    (task, _) = lake.table.scan().plan_files()
+
+    added = commits.build_overwrite(lake.table, {}, [], [task.file])
+
+    assert added.snapshot.summary is not None
+    assert added.snapshot.summary["deleted-records"] == "1"
+
+
+def test_files_are_skipped_by_other_columns_and_by_buckets_of_uuids(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path, ["bucket(uid, 4)", "a"])
+
+    assert can_skip_files(lake.table, "uid")
+    assert can_skip_files(lake.table, "a")
+
+
+def test_two_partitions_of_one_decimal_type_are_written_and_read(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path, ["a", "b"])
+    kafka = {"topic": "orders", "partition": 0, "offset": 0}
+    row = {"id": 1, "a": Decimal("1.25"), "b": Decimal("-0.01"), "_kafka": kafka}
+    append(lake.catalog, lake.table, [row])
+
+    (task,) = lake.table.scan().plan_files()
+
+    assert list(task.file.partition) == [Decimal("1.25"), Decimal("-0.01")]
+    (manifest,) = read_manifests(lake)
+    with AvroFile(lake.table.io.new_input(manifest.manifest_path), Schema()) as written:
+        assert written.header.meta["avro.schema"].count('"decimal_9_2"') == 2
+        assert written.header.meta["avro.schema"].count('"name": "decimal_9_2"') == 1
+
+
+def test_a_named_type_is_defined_once_as_avro_demands() -> None:
+    correct_named_types()
+    decimals = [NestedField(number, f"d{number}", DecimalType(9, 2)) for number in (1, 2)]
+    schema = Schema(*decimals)
+
+    written = AvroSchemaConversion().iceberg_to_avro(schema, "rows")
+
+    assert isinstance(written, Mapping)
+    assert [field["type"][1] for field in written["fields"]][1] == "decimal_9_2"
+    read = AvroSchemaConversion().avro_to_iceberg(dict(written))
+    assert [field.field_type for field in read.fields] == [DecimalType(9, 2)] * 2
