@@ -268,22 +268,50 @@ def find_catalog(connection_id: str) -> CatalogPreset:
 
 
 def find_kafka_config(connection_id: str) -> dict[str, str]:
-    """Return the librdkafka settings for a cluster.
+    """Return the settings of a cluster in librdkafka's names.
+
+    `frazil.kafka.client_settings` translates them for each client. The address is
+    `bootstrap.servers` in the extra, or host and port. Login and password are those of SASL; with
+    OIDC they are the client's id and secret.
 
     Raises:
         ConnectionMissingError: the connection or its bootstrap servers are missing.
+        ConfigurationError: host or login would be ignored.
     """
     connection = find_connection(connection_id)
     config = dict(connection.extra)
+    if connection.host:
+        host = f"{connection.host}:{connection.port}" if connection.port else connection.host
+        if config.setdefault("bootstrap.servers", host) != host:
+            raise ConfigurationError(
+                f"connection {connection_id!r}: its host {host} and `bootstrap.servers` "
+                f"{config['bootstrap.servers']} differ",
+                "remove one of them",
+            )
     if "bootstrap.servers" not in config:
         raise ConnectionMissingError(
             f"connection {connection_id!r} has no `bootstrap.servers` in its extra",
             'set the extra to {"bootstrap.servers": "host:9092"}',
         )
-    if connection.login and "sasl.username" not in config:
-        config["sasl.username"] = connection.login
-        config["sasl.password"] = connection.password or ""
+    if connection.login:
+        is_oidc = config.get("sasl.oauthbearer.method", "").lower() == "oidc"
+        names = _OIDC_LOGIN if is_oidc else _SASL_LOGIN
+        for name, value in zip(names, (connection.login, connection.password or ""), strict=True):
+            if config.setdefault(name, value) != value:
+                raise ConfigurationError(
+                    f"connection {connection_id!r}: its login or password and `{name}` differ",
+                    "remove one of them",
+                )
+    elif connection.password:
+        raise ConfigurationError(
+            f"connection {connection_id!r} has a password without a login",
+            "set its login; the password of a private key is `ssl.key.password` in the extra",
+        )
     return config
+
+
+_SASL_LOGIN = ("sasl.username", "sasl.password")
+_OIDC_LOGIN = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret")
 
 
 def find_spark_remote(connection_id: str = "spark_connect_default") -> str:
@@ -338,50 +366,3 @@ def read_limit(variable: str, default: int) -> int:
             f"set it to a number such as {default}, or unset it",
         )
     return int(text)
-
-
-_JAVA_ONLY_PREFIX = "java."
-
-_SAME = frozenset(
-    {"bootstrap.servers", "security.protocol", "client.id", "client.rack", "request.timeout.ms"}
-)
-
-_LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
-
-
-def to_librdkafka(config: Mapping[str, str]) -> dict[str, str]:
-    """Drop the settings for the Java client only: librdkafka refuses unknown settings."""
-    return {k: value for k, value in config.items() if not k.startswith(_JAVA_ONLY_PREFIX)}
-
-
-def to_spark_options(config: Mapping[str, str]) -> dict[str, str]:
-    """Translate librdkafka settings into options of Spark's Kafka source.
-
-    Settings named `java.*` are passed on without the prefix.
-    """
-    options = {f"kafka.{key}": value for key, value in config.items() if key in _SAME}
-    for key, value in config.items():
-        if key.startswith(_JAVA_ONLY_PREFIX):
-            options[f"kafka.{key.removeprefix(_JAVA_ONLY_PREFIX)}"] = value
-    mechanism = config.get("sasl.mechanism") or config.get("sasl.mechanisms")
-    if mechanism:
-        options["kafka.sasl.mechanism"] = mechanism
-    if mechanism in _LOGIN_MODULES and "kafka.sasl.jaas.config" not in options:
-        options["kafka.sasl.jaas.config"] = _jaas(_LOGIN_MODULES[mechanism], config)
-    if "ssl.ca.location" in config and "kafka.ssl.truststore.location" not in options:
-        options["kafka.ssl.truststore.type"] = "PEM"
-        options["kafka.ssl.truststore.location"] = config["ssl.ca.location"]
-    return options
-
-
-def _jaas(module: str, config: Mapping[str, str]) -> str:
-    """Return a JAAS line with user and password quoted."""
-    user, password = (
-        config.get(f"sasl.{part}", "").replace("\\", "\\\\").replace('"', '\\"')
-        for part in ("username", "password")
-    )
-    return f'{module} required username="{user}" password="{password}";'

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from frazil import connections
 from frazil.connections import (
@@ -18,8 +16,6 @@ from frazil.connections import (
     home_dir,
     is_secret,
     streams_dir,
-    to_librdkafka,
-    to_spark_options,
 )
 from frazil.errors import ConfigurationError, ConnectionMissingError
 from frazil.kafka.cluster import KafkaLog
@@ -75,6 +71,41 @@ def test_login_and_password_become_kafkas_words(monkeypatch: pytest.MonkeyPatch)
     config = find_kafka_config("kafka_default")
 
     assert (config["sasl.username"], config["sasl.password"]) == ("jane", "s3cret")
+
+
+def test_login_and_password_are_the_clients_of_oidc(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"bootstrap.servers": "k:9093", "sasl.oauthbearer.method": "oidc"}
+    define(monkeypatch, "kafka_default", login="jane", password="s3cret", extra=extra)  # noqa: S106
+
+    config = find_kafka_config("kafka_default")
+
+    assert config["sasl.oauthbearer.client.id"] == "jane"
+    assert config["sasl.oauthbearer.client.secret"] == "s3cret"
+    assert "sasl.username" not in config
+
+
+def test_brokers_may_be_named_by_host_and_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "kafka_default", host="k", port=9093)
+
+    assert find_kafka_config("kafka_default") == {"bootstrap.servers": "k:9093"}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"host": "other"}, "its host other and `bootstrap.servers` k:9092 differ"),
+        ({"login": "me", "password": "x"}, "its login or password and `sasl.username` differ"),
+        ({"password": "x"}, "has a password without a login"),
+    ],
+)
+def test_what_a_form_says_is_never_ignored(
+    monkeypatch: pytest.MonkeyPatch, content: dict[str, str], reason: str
+) -> None:
+    extra = {"bootstrap.servers": "k:9092", "sasl.username": "jane"}
+    define(monkeypatch, "kafka_default", extra=extra, **content)
+
+    with pytest.raises(ConfigurationError, match=reason):
+        find_kafka_config("kafka_default")
 
 
 def test_a_catalog_may_be_named_by_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +168,7 @@ def test_numbers_and_booleans_of_an_extra_become_the_texts_that_clients_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = {"enable.ssl.certificate.verification": True, "request.timeout.ms": 30000, "x": None}
+    own |= {"security.protocol": "SSL"}
     define(monkeypatch, "kafka_default", extra={"bootstrap.servers": "k:9092", **own})
     define(monkeypatch, "iceberg_default", extra={"uri": "http://c", "s3.force-virtual": False})
     define(monkeypatch, "spark_default", extra=json.dumps({"spark.cores.max": 4}))
@@ -145,7 +177,7 @@ def test_numbers_and_booleans_of_an_extra_become_the_texts_that_clients_read(
 
     assert kafka["enable.ssl.certificate.verification"] == "true"
     assert (kafka["request.timeout.ms"], "x" in kafka) == ("30000", False)
-    assert KafkaLog({key: kafka[key] for key in kafka if key != "request.timeout.ms"}) is not None
+    assert KafkaLog(kafka) is not None
     assert find_catalog("iceberg_default").properties["s3.force-virtual"] == "false"
     assert find_connection("spark_default").extra == {"spark.cores.max": "4"}
 
@@ -254,91 +286,6 @@ def test_folders_can_be_pointed_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path / "files"))
 
     assert (home_dir(), streams_dir()) == (tmp_path, tmp_path / "files")
-
-
-SASL = {
-    "bootstrap.servers": "k:9093",
-    "security.protocol": "SASL_SSL",
-    "sasl.username": "jane",
-    "sasl.password": 'a"b\\c',
-}
-
-
-@pytest.mark.parametrize(
-    ("config", "options"),
-    [
-        ({"bootstrap.servers": "k:9092"}, {"kafka.bootstrap.servers": "k:9092"}),
-        ({"client.rack": "zone-1"}, {"kafka.client.rack": "zone-1"}),
-        ({"log_level": "0", "socket.connection.setup.timeout.ms": "5000"}, {}),
-        ({"java.max.poll.records": "5000"}, {"kafka.max.poll.records": "5000"}),
-        (
-            {"ssl.ca.location": "/ca.pem"},
-            {
-                "kafka.ssl.truststore.type": "PEM",
-                "kafka.ssl.truststore.location": "/ca.pem",
-            },
-        ),
-        (
-            {"ssl.ca.location": "/ca.pem", "java.ssl.truststore.location": "/t.jks"},
-            {"kafka.ssl.truststore.location": "/t.jks"},
-        ),
-    ],
-    ids=[
-        "a word of both clients",
-        "reads in the own zone",
-        "words of librdkafka alone",
-        "a word of Java alone",
-        "an authority as PEM",
-        "Java's own trust store wins",
-    ],
-)
-def test_java_reads(config: dict[str, str], options: dict[str, str]) -> None:
-    assert to_spark_options(config) == options
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "module"),
-    [
-        ("PLAIN", "org.apache.kafka.common.security.plain.PlainLoginModule"),
-        ("SCRAM-SHA-256", "org.apache.kafka.common.security.scram.ScramLoginModule"),
-        ("SCRAM-SHA-512", "org.apache.kafka.common.security.scram.ScramLoginModule"),
-    ],
-)
-@pytest.mark.parametrize("key", ["sasl.mechanism", "sasl.mechanisms"])
-def test_a_login_becomes_jaas_that_no_password_can_leave(
-    key: str, mechanism: str, module: str
-) -> None:
-    options = to_spark_options(SASL | {key: mechanism})
-
-    assert options["kafka.sasl.mechanism"] == mechanism
-    assert options["kafka.security.protocol"] == "SASL_SSL"
-    assert options["kafka.sasl.jaas.config"] == (
-        f'{module} required username="jane" password="a\\"b\\\\c";'
-    )
-
-
-def test_a_login_that_java_knows_better_is_left_alone() -> None:
-    own = {"sasl.mechanism": "OAUTHBEARER", "java.sasl.jaas.config": "mine"}
-
-    assert to_spark_options(own) == {
-        "kafka.sasl.mechanism": "OAUTHBEARER",
-        "kafka.sasl.jaas.config": "mine",
-    }
-
-
-def test_what_java_alone_knows_does_not_reach_librdkafka() -> None:
-    given = {"bootstrap.servers": "k:9092", "java.max.poll.records": "5000"}
-
-    # librdkafka itself refuses what it does not know.
-    with pytest.raises(KafkaException, match=r"java\.max\.poll\.records"):
-        AdminClient(given)
-    assert AdminClient(to_librdkafka(given)) is not None
-    assert KafkaLog(given) is not None
-
-
-def test_a_setting_that_nobody_knows_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"max\.pol\.records"):
-        KafkaLog({"bootstrap.servers": "k:9092", "max.pol.records": "5000"})
 
 
 @pytest.mark.parametrize("name", ["my-lake", "my.lake", "my lake", "", "1", "`lake`", "größe"])

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pyiceberg.table import Table
 
-from frazil.connections import to_spark_options
 from frazil.errors import ConservationError, StageLostError, UnknownSchemaIdError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.branches import create_branch_on, drop_staging_branch, name_branch
@@ -30,6 +29,7 @@ from frazil.ingest.messages import BatchPlan, Staged, StageRequest, StageResult
 from frazil.ingest.planning import check_sources
 from frazil.ingest.publishing import check_base, find_published
 from frazil.ingest.snapshot_summaries import find_late_bound
+from frazil.kafka.client_settings import to_spark_options
 from frazil.ledger import keys
 from frazil.ledger.offsets import OffsetRange, describe_range
 from frazil.ledger.recovery_point import LedgerEntry

@@ -21,12 +21,17 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.error import KafkaError
 
-from frazil.connections import to_librdkafka
 from frazil.errors import ConfigurationError, KafkaUnavailableError, UnknownTopicError
+from frazil.kafka.client_settings import to_librdkafka
 from frazil.ledger.usage import count_request
 
 TIMEOUT_SECONDS = 10.0
 PROBE_TIMEOUT_SECONDS = 5.0
+
+_WITH_KERBEROS = (
+    "install confluent-kafka with Kerberos: librdkafka with libsasl2 on this machine, then "
+    "`pip install --no-binary confluent-kafka confluent-kafka`"
+)
 
 
 @dataclass(frozen=True)
@@ -54,21 +59,19 @@ class KafkaLog:
         """Store librdkafka's settings; the connection is opened by the first request.
 
         Raises:
-            ConfigurationError: librdkafka refuses a setting.
+            ConfigurationError: a setting is unknown, or reaches only one of the clients.
         """
-        quiet: dict[str, str | int | float | bool] = {
-            "log_level": 0,
-            "socket.connection.setup.timeout.ms": 5000,
-        }
+        quiet = {"log_level": 0, "socket.connection.setup.timeout.ms": 5000}
         self._config = {**quiet, **to_librdkafka(config)}
         self._bootstrap = config.get("bootstrap.servers", "?")
         try:
             self._admin = AdminClient(self._config)
         except KafkaException as exception:
+            reason = exception.args[0].str()
             raise ConfigurationError(
-                f"settings for Kafka at {self._bootstrap}: {exception.args[0].str()}",
-                "correct the connection's extra; settings for Spark's Java client alone have the "
-                "prefix `java.`",
+                f"settings for Kafka at {self._bootstrap}: {reason}",
+                _WITH_KERBEROS if "mechanism GSSAPI" in reason else "correct the connection's "
+                "extra; settings for Spark's Java client alone have the prefix `java.`",
             ) from exception
 
     def fetch_topic(self, topic: str, isolation: str = "read_committed") -> TopicFacts:

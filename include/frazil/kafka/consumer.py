@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from frazil.connections import to_librdkafka
 from frazil.errors import KafkaUnavailableError
+from frazil.kafka.client_settings import to_librdkafka
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets
 from frazil.ledger.offsets import OffsetRange

@@ -21,9 +21,10 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
 
-from frazil.connections import connection_from_environment, find_connection, to_librdkafka
+from frazil.connections import connection_from_environment, find_connection
 from frazil.errors import DrillError, FrazilError, KafkaUnavailableError
 from frazil.iceberg.catalog import translated_errors
+from frazil.kafka.client_settings import to_librdkafka
 from frazil.workspace import Workspace
 from frazil_stack.drills.scratch_broker import Broker
 from frazil_stack.settings import STREAMS_VARIABLE
