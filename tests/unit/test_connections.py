@@ -18,6 +18,7 @@ from frazil.connections import (
     streams_dir,
 )
 from frazil.errors import ConfigurationError, ConnectionMissingError
+from frazil.kafka.client_settings import to_spark_options
 from frazil.kafka.cluster import KafkaLog
 
 STACK = {
@@ -157,6 +158,7 @@ def test_a_connection_that_cannot_serve_is_named(
 
 def test_a_login_and_a_password_of_digits_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"bootstrap.servers": "k:9093", "sasl.mechanism": "PLAIN"}
+    own |= {"security.protocol": "SASL_PLAINTEXT"}
     define(monkeypatch, "kafka_default", login=4711, password=8150, extra=own)
 
     config = find_kafka_config("kafka_default")
