@@ -70,7 +70,9 @@ class KafkaLog:
             reason = exception.args[0].str()
             raise ConfigurationError(
                 f"settings for Kafka at {self._bootstrap}: {reason}",
-                _WITH_KERBEROS if "mechanism GSSAPI" in reason else "correct the connection's "
+                _WITH_KERBEROS
+                if "mechanism GSSAPI" in reason
+                else "correct the connection's "
                 "extra; settings for Spark's Java client alone have the prefix `java.`",
             ) from exception
 
