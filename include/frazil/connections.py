@@ -293,21 +293,27 @@ def find_kafka_config(connection_id: str) -> dict[str, str]:
             f"connection {connection_id!r} has no `bootstrap.servers` in its extra",
             'set the extra to {"bootstrap.servers": "host:9092"}',
         )
-    if connection.login:
-        is_oidc = config.get("sasl.oauthbearer.method", "").lower() == "oidc"
-        names = _OIDC_LOGIN if is_oidc else _SASL_LOGIN
-        for name, value in zip(names, (connection.login, connection.password or ""), strict=True):
-            if config.setdefault(name, value) != value:
-                raise ConfigurationError(
-                    f"connection {connection_id!r}: its login or password and `{name}` differ",
-                    "remove one of them",
-                )
-    elif connection.password:
-        raise ConfigurationError(
-            f"connection {connection_id!r} has a password without a login",
-            "set its login; the password of a private key is `ssl.key.password` in the extra",
-        )
+    _add_login(config, connection)
     return config
+
+
+def _add_login(config: dict[str, str], connection: Connection) -> None:
+    """Add login and password as the user of SASL, or as the client of OIDC."""
+    if not connection.login:
+        if connection.password:
+            raise ConfigurationError(
+                f"connection {connection.id!r} has a password without a login",
+                "set its login; the password of a private key is `ssl.key.password` in the extra",
+            )
+        return
+    is_oidc = config.get("sasl.oauthbearer.method", "").lower() == "oidc"
+    names = _OIDC_LOGIN if is_oidc else _SASL_LOGIN
+    for name, value in zip(names, (connection.login, connection.password or ""), strict=True):
+        if config.setdefault(name, value) != value:
+            raise ConfigurationError(
+                f"connection {connection.id!r}: its login or password and `{name}` differ",
+                "remove one of them",
+            )
 
 
 _SASL_LOGIN = ("sasl.username", "sasl.password")
