@@ -79,6 +79,46 @@ def test_messages_become_rows_and_everything_else_a_letter(registry: RegistryLab
     assert_audited(lab)
 
 
+PROTO2 = """\
+syntax = "proto2";
+message Old {
+  required int64 id = 1;
+  repeated E kinds = 2;
+  map<string, E> named = 3;
+  repeated string texts = 4;
+  map<string, string> words = 5;
+  optional group Pair = 6 { optional E kind = 1; }
+  enum E { NONE = 0; RUSH = 7; }
+}
+"""
+
+
+def test_what_proto2_hides_or_accepts_is_a_dead_letter(registry: RegistryLab) -> None:
+    lab, known = registry.lab, registry.register(PROTO2, "PROTOBUF")
+    good = b"\x08\x01\x10\x07\x1a\x05\x0a\x01a\x10\x07\x22\x01x\x33\x08\x07\x34"
+    bad = {
+        b"\x08\x01\x10\x07\x10\x09": "type_mismatch",  # a list's number without a name
+        b"\x08\x01\x1a\x05\x0a\x01a\x10\x09": "type_mismatch",  # a map's
+        b"\x08\x01\x33\x08\x09\x34": "type_mismatch",  # a group's
+        b"\x08\x01\x22\x01x\x22\x01\xff": "type_mismatch",  # not UTF-8 in a list
+        b"\x08\x01\x2a\x06\x0a\x01\xff\x12\x01b": "type_mismatch",  # in a map's key
+        b"\x10\x07": "malformed_protobuf",  # without the required field
+    }
+    registry.send([frame(known, value, ORDER) for value in [good] * 6 + list(bad)])
+
+    lab.drain()
+
+    rows = read_table(lab)
+    letters = read_table(lab, f"{lab.table}__dead_letters")
+    assert [(r["id"], r["kinds"], r["named"], r["texts"], r["pair"]) for r in rows] == [
+        (1, ["RUSH"], [("a", "RUSH")], ["x"], {"kind": "RUSH"})
+    ] * 6
+    assert {(r["value"], r["reason"]) for r in letters} == {
+        (frame(known, value, ORDER), reason) for value, reason in bad.items()
+    }
+    assert_audited(lab)
+
+
 def test_what_the_registry_s_own_serializer_writes_is_read(registry: RegistryLab) -> None:
     lab, other = registry.lab, message_class("shop.Other")
     options = {"use.deprecated.format": False}

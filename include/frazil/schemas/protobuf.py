@@ -12,7 +12,12 @@ from pathlib import Path
 
 import google.protobuf
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.message import DecodeError
 
@@ -57,7 +62,8 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 class ProtobufSchema:
     """One message: its type, its descriptors, and the message indexes in a record's header.
 
-    `indexes` has each valid encoding of the indexes.
+    `descriptor_set` has numbers instead of enumerations; `indexes` has each valid encoding of the
+    indexes.
     """
 
     root: Record
@@ -85,7 +91,7 @@ def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema
     return ProtobufSchema(
         root=_read_message(found, frozenset()),
         message=found.full_name,
-        descriptor_set=files.SerializeToString(),
+        descriptor_set=_replace_enums(pool, files).SerializeToString(),
         indexes=_encode_path(path),
     )
 
@@ -164,6 +170,38 @@ def _compile(texts: dict[str, str]) -> FileDescriptorSet:
         return FileDescriptorSet.FromString(output.read_bytes())
 
 
+def _replace_enums(pool: DescriptorPool, files: FileDescriptorSet) -> FileDescriptorSet:
+    """Return the files with `int32` in place of each enumeration, which has the same bytes.
+
+    With a closed enumeration (proto2) Google's library hides a number without a name: the field
+    would be null, the list shorter, the map's entry missing. As numbers all of them are checked.
+    """
+    replaced = FileDescriptorSet()
+    for each in files.file:
+        file = replaced.file.add()
+        pool.FindFileByName(each.name).CopyToProto(file)  # with resolved types
+        for field in _walk_fields(file):
+            if field.type == FieldDescriptor.TYPE_ENUM:
+                field.type = FieldDescriptorProto.TYPE_INT32
+                field.ClearField("type_name")
+                field.ClearField("default_value")
+    return replaced
+
+
+def _walk_fields(
+    scope: FileDescriptorProto | DescriptorProto,
+) -> Iterator[FieldDescriptorProto]:
+    """Iterate over the fields and extensions of a file or message, and of the messages in it."""
+    yield from scope.extension
+    if isinstance(scope, FileDescriptorProto):
+        nested = scope.message_type
+    else:
+        nested = scope.nested_type
+        yield from scope.field
+    for message in nested:
+        yield from _walk_fields(message)
+
+
 def _find_message(file: FileDescriptor, name: str | None) -> tuple[Descriptor, tuple[int, ...]]:
     """Return a message by its name, with or without its package, and its indexes in the file."""
     messages = list(_walk_messages(list(file.message_types_by_name.values()), ()))
@@ -218,12 +256,11 @@ def _read_field(field: FieldDescriptor, above: frozenset[str]) -> Source:
     return Sequence(value) if field.is_repeated else value
 
 
-def _read_value(  # noqa: PLR0911 - one return for each kind
-    field: FieldDescriptor, above: frozenset[str]
-) -> Source:
-    """Read the type of one value; a recursive, free-form or empty message stays bytes."""
-    if field.type == FieldDescriptor.TYPE_GROUP:
-        return Unsupported("is a group")
+def _read_value(field: FieldDescriptor, above: frozenset[str]) -> Source:
+    """Read the type of one value, of a group as of a message.
+
+    A recursive, free-form or empty message stays bytes.
+    """
     if field.type == FieldDescriptor.TYPE_ENUM:
         names: dict[int, str] = {}
         for value in field.enum_type.values:

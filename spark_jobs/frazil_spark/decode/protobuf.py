@@ -4,7 +4,7 @@ This code travels to Spark's Python workers by value: it imports PyArrow and Pro
 fields as they were sent; SQL decides which of them become values of columns.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -79,9 +79,11 @@ class MessageReader:
                 return None, _OTHER
             start = ID_BYTES + len(found[0])
         try:
-            return self._parse(payload[start:]), None
+            message = self._parse(payload[start:])
         except DecodeError:
             return None, _MALFORMED
+        # The library also returns a message without a field that proto2 requires.
+        return (message, None) if message.IsInitialized() else (None, _MALFORMED)
 
 
 def build_struct(messages: Sequence[Message | None], wire: pa.StructType) -> pa.StructArray:
@@ -115,12 +117,20 @@ def _build_field(messages: Sequence[Message | None], field: pa.Field) -> pa.Arra
 
 
 def _build_map(maps: Sequence[object], wire: pa.MapType) -> pa.Array:
-    entries = [list(each.items()) for each in maps if each is not None]  # type: ignore[attr-defined]
+    entries = [_list_entries(each) for each in maps if isinstance(each, Mapping)]
     keys = [key for each in entries for key, _ in each]
     values = [value for each in entries for _, value in each]
     return pa.MapArray.from_arrays(
         _offsets(maps), _build_values(keys, wire.key_type), _build_values(values, wire.item_type)
     )
+
+
+def _list_entries(entries: Mapping[object, object]) -> list[tuple[object, object]]:
+    """List a map's entries; without values if a key is not valid UTF-8, which SQL refuses."""
+    try:
+        return list(entries.items())
+    except UnicodeDecodeError:
+        return [(key, None) for key in entries]
 
 
 def _build_values(values: Sequence[object], wire: pa.DataType) -> pa.Array:
@@ -129,7 +139,21 @@ def _build_values(values: Sequence[object], wire: pa.DataType) -> pa.Array:
         return build_struct(values, wire)
     if pa.types.is_binary(wire):
         return pa.array([_to_bytes(value) for value in values], wire)
-    return pa.array(values, wire)
+    try:
+        return pa.array(values, wire)
+    except pa.ArrowInvalid:
+        if not pa.types.is_string(wire):
+            raise
+        return _build_invalid_texts(values)
+
+
+def _build_invalid_texts(values: Sequence[object]) -> pa.StringArray:
+    """Build a column of texts of which some are bytes, because they are not valid UTF-8.
+
+    proto2 does not validate texts. SQL finds the invalid ones, as in Avro.
+    """
+    encoded = [value.encode() if isinstance(value, str) else value for value in values]
+    return pa.array(encoded, pa.binary()).view(pa.string())
 
 
 def _to_bytes(value: object) -> object:

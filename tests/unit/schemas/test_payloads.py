@@ -50,7 +50,6 @@ PROTO = 'syntax = "proto2"; message M { optional group G = 1 { optional int32 a 
         pytest.param("AVRO", "{}", "not a valid Avro schema", id="no schema"),
         pytest.param("AVRO", avro({"type": "record", "name": "E", "fields": []}),
                      "x is a record without fields", id="an empty record"),
-        pytest.param("PROTOBUF", PROTO, "g is a group", id="a group"),
         pytest.param("PROTOBUF", "message {", "not a valid Protobuf schema", id="no proto"),
         pytest.param("JSON", '{"type": "string"}', "does not describe", id="no object"),
         pytest.param("JSON", '{"properties": {"a b": {"type": "string"}}}', "'a b'", id="a name"),
