@@ -47,12 +47,12 @@ def read_files(table: Table, schema: Schema, tasks: Iterable[FileScanTask]) -> p
     return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table(tasks)
 
 
-def read_row_coordinates(table: Table) -> dict[Partition, Offsets]:
-    """Read the coordinates of every row at main's head, ascending, duplicates included.
+def read_row_coordinates(table: Table, snapshot_id: int | None = None) -> dict[Partition, Offsets]:
+    """Read the coordinates of every row at a snapshot or main's head, ascending, with duplicates.
 
     Rows of an adopted table without coordinates are left out.
     """
-    grouped = _read_grouped(table, ())
+    grouped = _read_grouped(table, (), snapshot_id)
     return {(topic, number): offsets for (_, topic, number), offsets in grouped.items()}
 
 
@@ -65,11 +65,13 @@ def read_dead_letters(table: Table | None) -> dict[Partition, dict[str, Offsets]
     return found
 
 
-def _read_grouped(table: Table, extra: tuple[str, ...]) -> dict[tuple[str, str, int], Offsets]:
+def _read_grouped(
+    table: Table, extra: tuple[str, ...], snapshot_id: int | None = None
+) -> dict[tuple[str, str, int], Offsets]:
     """Read coordinates grouped by attempt (if it is an extra column), topic and partition."""
     parts: defaultdict[tuple[str, str, int], list[Offsets]] = defaultdict(list)
     with translated_errors(f"reading coordinates of {'.'.join(table.name())}"):
-        scan = table.scan(selected_fields=(*COORDINATE, *extra))
+        scan = table.scan(selected_fields=(*COORDINATE, *extra), snapshot_id=snapshot_id)
         for batch in scan.to_arrow_batch_reader():
             for key, offsets in _group_batch(batch, extra):
                 parts[key].append(offsets)

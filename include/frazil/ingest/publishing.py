@@ -312,22 +312,21 @@ def record_decision(
         choice = decide(TableView(work.store, work.stream.table.name).history)
         return Decision(kind, choice.text + _describe(choice.state, choice.lost))
 
+    text = ""
+
     def attempt() -> LedgerEntry:
+        nonlocal text
         view = TableView(work.store, work.stream.table.name)
         table, history = view.table, view.history
         try:
             choice = decide(history)
+            text = choice.text
         except NothingToDecideError:
             found = _find_decision(history, stream, kind, author)
             if found is None:
                 raise
             return found
-        own_id = choice.identify(history.table_uuid, kind, stream, author)
-        state = replace(choice.state, batch=own_id)
-        extra = _explain(stream, author) | {keys.BATCH_ID: own_id} | dict(choice.summary)
-        if choice.lost is not None:
-            extra[keys.RANGES] = pack(encode_ranges(choice.lost))
-        marker = Marker(kind, {stream: state}, history.head, work.run_id, extra, choice.first)
+        marker = _build_marker(work, kind, author, choice, history)
         summary = summarize_marker(kind, marker.states, marker.run_id, marker.extra)
         reach_failpoint("decide.before-commit")
         return LedgerEntry(publish_marker(work.store, table, marker), history.head, 0, summary)
@@ -337,7 +336,20 @@ def record_decision(
     archive_new_entries(work.store, TableView(work.store, work.stream.table.name).history)
     state = parse_state(entry.summary[keys.state_key(stream)])
     lost = parse_ranges(entry.summary[keys.RANGES]) if keys.RANGES in entry.summary else None
-    return Decision(kind, _describe(state, lost), entry.snapshot_id)
+    return Decision(kind, text + _describe(state, lost), entry.snapshot_id)
+
+
+def _build_marker(
+    work: Workspace, kind: str, author: Author, choice: Choice, history: History
+) -> Marker:
+    """Return the snapshot that records a choice made on this load of the table."""
+    stream = work.stream.stream
+    own_id = choice.identify(history.table_uuid, kind, stream, author)
+    state = replace(choice.state, batch=own_id)
+    extra = _explain(stream, author) | {keys.BATCH_ID: own_id} | dict(choice.summary)
+    if choice.lost is not None:
+        extra[keys.RANGES] = pack(encode_ranges(choice.lost))
+    return Marker(kind, {stream: state}, history.head, work.run_id, extra, choice.first)
 
 
 def _describe(state: StreamState, lost: Ranges | None) -> str:

@@ -25,7 +25,7 @@ from frazil.ledger.coordinates import (
     parse_dead_letters,
 )
 from frazil.ledger.offsets import parse_ranges
-from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+from frazil.ledger.recovery_point import History, LedgerEntry, walk_ledger
 
 KINDS = frozenset({keys.ERASE, keys.EXPIRE_ROWS})
 
@@ -98,11 +98,13 @@ def count_erased(entries: tuple[LedgerEntry, ...]) -> int:
     )
 
 
-def find_deletion(history: History, partition: Partition, offset: int) -> LedgerEntry | None:
+def find_deletion(
+    history: History, stream: str, partition: Partition, offset: int
+) -> LedgerEntry | None:
     """Find the deletion of a record that was not restored since; see `find_deleted`."""
     topic, number = partition
     is_replayed = False
-    for entry in walk_ancestors(history):
+    for entry in walk_ledger(history, stream):
         kind = entry.summary.get(keys.KIND)
         ranges = parse_ranges(entry.summary[keys.RANGES]) if keys.RANGES in entry.summary else {}
         span = ranges.get(topic, {}).get(number)

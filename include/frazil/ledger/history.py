@@ -23,7 +23,7 @@ from frazil.ledger.coordinates import (
 )
 from frazil.ledger.deletions import KINDS, is_deletion, parse_deleted, parse_deleted_dead_letters
 from frazil.ledger.offsets import Ranges, iterate_ranges, parse_ranges
-from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors, walk_ledger
 from frazil.ledger.state import StreamState, parse_state
 
 _FIRST_KINDS = frozenset({keys.BOOTSTRAP, keys.ADOPT, keys.REWIND})
@@ -99,7 +99,7 @@ def trace_steps(history: History, stream: str) -> tuple[Step, ...]:
     """List the steps of a stream on main, oldest first."""
     steps: list[Step] = []
     state: StreamState | None = None
-    for entry in reversed(list(walk_ancestors(history))):
+    for entry in reversed(list(walk_ledger(history, stream))):
         text = entry.summary.get(keys.state_key(stream))
         is_own = entry.summary.get(keys.STREAM) == stream
         if text is None and not is_own and not (steps and is_deletion(entry.summary)):

@@ -91,6 +91,50 @@ def walk_ancestors(history: History, *, beyond_metadata: bool = True) -> Iterato
         current = entry.parent_id
 
 
+def walk_ledger(history: History, stream: str) -> Iterator[LedgerEntry]:
+    """Yield main's ancestors, and behind their end the archived ones that a recovery resumed from.
+
+    A table that another tool replaced, or whose snapshots it removed, has only new ancestors; the
+    `rewind` that resolved the halt names the archived snapshot at which the history continues.
+    """
+    seen: set[int] = set()
+    head = history.head
+    while head is not None and head not in seen:
+        oldest = None
+        for entry in walk_ancestors(replace(history, head=head)):
+            if entry.snapshot_id in seen:
+                return
+            seen.add(entry.snapshot_id)
+            if keys.state_key(stream) in entry.summary:
+                oldest = entry
+            yield entry
+        head = _find_resumed(history, stream, oldest, seen) if oldest else None
+
+
+def _find_resumed(
+    history: History, stream: str, oldest: LedgerEntry, seen: Collection[int]
+) -> int | None:
+    """Return the archived snapshot that main's oldest state resumed from; None for none.
+
+    Earlier releases recorded none: then it is the newest one before with the same offsets.
+    """
+    if oldest.summary.get(keys.KIND) != keys.REWIND:
+        return None
+    if keys.RESUMED in oldest.summary:
+        return int(oldest.summary[keys.RESUMED])
+    offsets = read_state(history, oldest, stream).offsets
+    found = [
+        entry
+        for entry in history.load_archive().entries.values()
+        if keys.state_key(stream) in entry.summary
+        and entry.snapshot_id not in seen
+        and entry.committed_at_ms <= oldest.committed_at_ms
+        and read_state(history, entry, stream).offsets == offsets
+    ]
+    newest = max(found, key=lambda entry: entry.committed_at_ms, default=None)
+    return newest.snapshot_id if newest else None
+
+
 def read_state(history: History, entry: LedgerEntry, stream: str) -> StreamState:
     """Read a stream's state from the summary of a snapshot.
 
@@ -232,11 +276,20 @@ def _require_recoverable_state(history: History, stream: str, hint: Hint | None)
     key = keys.state_key(stream)
     if hint is not None or any(key in entry.summary for entry in archive.entries.values()):
         where = f"snapshot {hint.snapshot_id}, epoch {hint.epoch}" if hint else "the ledger archive"
+        is_kept = hint is not None and hint.newest_id in history.entries
+        done = "replaced the table" if is_kept else "removed its snapshots or replaced the table"
+        restore = (
+            f"`frazil recover {stream} --to-snapshot {hint.newest_id}` restores the table as it "
+            "was; "
+            if hint is not None and is_kept
+            else ""
+        )
         raise HistoryCutError(
             f"table {history.table}: main has no state of stream {stream}, but there was one "
-            f"({where}); another tool removed its snapshots",
-            f"`frazil snapshots {stream}` lists the archived snapshots; then "
-            f"`frazil recover {stream} --reingest --by YOU --reason WHY --no-dry-run`",
+            f"({where}); another tool {done}",
+            f"{restore}`frazil recover {stream} --reingest` compares main's rows with the ledger "
+            "and reads again what is missing; it is a preview until you add --by YOU --reason WHY "
+            "--no-dry-run",
         )
     if stream in archive.earlier_streams:
         raise TableRecreatedError(
@@ -263,7 +316,7 @@ def find_adopted(history: History, stream: str) -> NextOffsets:
 
     Empty if the table was not adopted, or the stream was moved to another cluster since.
     """
-    for entry in walk_ancestors(history):
+    for entry in walk_ledger(history, stream):
         is_own = entry.summary.get(keys.STREAM) == stream
         if is_own and entry.summary.get(keys.KIND) == keys.MOVE:
             return {}

@@ -19,7 +19,7 @@ from frazil.ledger.recovery_point import (
     RecoveryPoint,
     find_adopted,
     find_recovery_point,
-    walk_ancestors,
+    walk_ledger,
 )
 from frazil.ledger.state import parse_state
 from frazil.messages import Report, count_noun
@@ -107,7 +107,7 @@ def list_snapshots(work: Workspace) -> tuple[SnapshotReport, ...]:
     _, history = load_with_history(work.store, work.stream.table.name)
     reports: list[SnapshotReport] = []
     source = None
-    for entry in walk_ancestors(history):
+    for entry in walk_ledger(history, work.stream.stream):
         report = _report(entry, work.stream.stream)
         is_staged = str(entry.snapshot_id) == source and report.batch_id is None
         reports.append(report.model_copy(update={"kind": "staged"}) if is_staged else report)
@@ -159,7 +159,7 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> O
     """Find the snapshot that has an offset."""
     _, history = load_with_history(work.store, work.stream.table.name)
     location = {"topic": topic, "partition": partition, "offset": offset}
-    deletion = find_deletion(history, (topic, partition), offset)
+    deletion = find_deletion(history, work.stream.stream, (topic, partition), offset)
     if deletion is not None:
         kind = deletion.summary[keys.KIND]
         verb = "erased" if kind == keys.ERASE else "expired"
@@ -203,7 +203,7 @@ def _explain_absence(point: RecoveryPoint | None, topic: str, partition: int, of
 
 def _describe_earlier_cluster(history: History, stream: str, found: LedgerEntry) -> str:
     """Return a note if an offset is of a cluster that the stream has left."""
-    for entry in walk_ancestors(history):
+    for entry in walk_ledger(history, stream):
         if entry.snapshot_id == found.snapshot_id:
             return ""
         is_own = entry.summary.get(keys.STREAM) == stream
@@ -229,7 +229,7 @@ def _iterate_ranges(
     history: History, topic: str, partition: int, stream: str
 ) -> Iterator[tuple[LedgerEntry, list[tuple[int, int]]]]:
     """Yield each snapshot's offset ranges of a partition, newest first; single ones of redrives."""
-    for entry in walk_ancestors(history):
+    for entry in walk_ledger(history, stream):
         if entry.summary.get(keys.STREAM, stream) != stream:
             continue
         if keys.RANGES in entry.summary:

@@ -13,6 +13,7 @@ from frazil.errors import (
     TableError,
     TableRecreatedError,
 )
+from frazil.iceberg.ledger_archive import archive_all_entries
 from frazil.ingest.bootstrap import initial_state
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.ledger import keys
@@ -23,16 +24,19 @@ from frazil.ledger.recovery_point import (
     find_hinted_state,
     find_newest_state,
     find_recovery_point,
-    read_state,
 )
 from frazil.ledger.state import StreamState
+from frazil.recovery.lost_rows import describe_resumption, find_resumption
 from frazil.recovery.retention_check import require_source_topic
 from frazil.recovery.rollback_rules import list_reread_ranges
 from frazil.workspace import Workspace
 
 
 def reingest(work: Workspace, author: Author | None) -> Decision:
-    """After a rollback by another writer, read the rolled-back range again from main's state.
+    """After a rollback or replacement by another writer, read again what main lacks.
+
+    Reading continues at main's state, or where main has none at an archived state below which no
+    row is missing.
 
     Raises:
         NothingToDecideError: the stream is not halted.
@@ -43,22 +47,44 @@ def reingest(work: Workspace, author: Author | None) -> Decision:
     def decide(history: History) -> Choice:
         _require_no_recovery_point(history, stream, halts=TableError)
         newest = find_newest_state(history, stream)
-        state = newest.state if newest else _archived_state(history, stream)
-        if state is None:
-            raise ConfigurationError(
-                f"stream {stream}: main has no state to read again from",
-                f"`frazil recover {stream} --new-table` starts over from source.start",
-            )
-        hint = history.hint(stream)
+        if newest is None:
+            return _resume(work, history, is_preview=author is None)
         hinted = find_hinted_state(history, stream)
-        for topic in list_reread_ranges(state.offsets, hinted.offsets) if hinted else ():
+        for topic in list_reread_ranges(newest.state.offsets, hinted.offsets) if hinted else ():
             require_source_topic(work, topic)
-        epoch = max(state.epoch, hint.epoch if hint else 0) + 1
         changes = describe_lost_changes(history, stream)
         text = f"{changes}; " if changes else ""
-        return Choice(state, state.moved(epoch, "", state.offsets), text=text)
+        return Choice(newest.state, _raise_epoch(history, stream, newest.state), text=text)
 
     return record_decision(work, keys.REWIND, author, decide)
+
+
+def _resume(work: Workspace, history: History, *, is_preview: bool) -> Choice:
+    """Continue where the archived ledger and main's rows agree, as main has no state.
+
+    Snapshots of the replaced table that no archive has yet are archived before they expire.
+    """
+    stream = work.stream.stream
+    found = find_resumption(work, history)
+    if found is None:
+        raise ConfigurationError(
+            f"stream {stream}: main has no state to read again from",
+            f"`frazil recover {stream} --new-table` starts over from source.start",
+        )
+    if not is_preview:
+        archive_all_entries(work.store, replace(history, head=found.resumed_id))
+    return Choice(
+        found.state,
+        _raise_epoch(history, stream, found.state),
+        summary={keys.RESUMED: str(found.resumed_id)},
+        text=describe_resumption(stream, found),
+    )
+
+
+def _raise_epoch(history: History, stream: str, state: StreamState) -> StreamState:
+    """Return the state with an epoch above all published ones."""
+    hint = history.hint(stream)
+    return state.moved(max(state.epoch, hint.epoch if hint else 0) + 1, "", state.offsets)
 
 
 def skip(work: Workspace, author: Author | None) -> Decision:
@@ -125,27 +151,3 @@ def _require_no_recovery_point(history: History, stream: str, halts: type[TableE
             f"{point.state.epoch}, snapshot {point.snapshot_id}",
             f"`frazil status {stream}` shows it; the stream is not halted",
         )
-
-
-def _archived_state(history: History, stream: str) -> StreamState | None:
-    """Return the stream's newest state in the archive, for a main without its history.
-
-    Raises:
-        HistoryCutError: a later batch was published than the archive has.
-    """
-    key = keys.state_key(stream)
-    archived = [e for e in history.load_archive().entries.values() if key in e.summary]
-    if not archived:
-        return None
-    newest = max(archived, key=lambda entry: entry.committed_at_ms)
-    state = read_state(history, newest, stream)
-    hint = history.hint(stream)
-    if hint is not None and hint.epoch > state.epoch:
-        raise HistoryCutError(
-            f"stream {stream}: main of {history.table} has lost its history, and the archive ends "
-            f"at epoch {state.epoch} although epoch {hint.epoch} was published: its rows may be in "
-            "the table, and reading them again would double them",
-            "restore the table's metadata from before the other writer's expiry, or give the "
-            "stream a new name and table",
-        )
-    return state

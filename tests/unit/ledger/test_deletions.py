@@ -152,7 +152,7 @@ def test_an_offset_finds_the_deletion_that_stands(
     entries += [entry_of(3, keys.REPLAY, ranges=ranges)] if replayed else []
     history = History("t", "u", len(entries), {e.snapshot_id: e for e in entries}, {})
 
-    deletion = find_deletion(history, PLACE, 3)
+    deletion = find_deletion(history, "orders", PLACE, 3)
 
     assert (deletion.snapshot_id if deletion else None) == found
-    assert find_deletion(history, PLACE, 4) is None
+    assert find_deletion(history, "orders", PLACE, 4) is None
