@@ -19,6 +19,7 @@ from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
 
 COORDINATE = ("topic", "partition", "offset")
+_ISOLATED = "_frazil_isolated"
 
 
 def compare_range(spark: SparkSession, request: StageRequest) -> Differences:
@@ -39,7 +40,8 @@ def compare_range(spark: SparkSession, request: StageRequest) -> Differences:
     )
     table = spark.table(f"{request.catalog}.{request.table}").where(in_ranges(request))
     rows = table.select(*select_coordinate(), select_comparable(kinds, names).alias("stored"))
-    return count_differences(records.join(rows, list(COORDINATE), "full_outer"))
+    joined = records.join(rows, list(COORDINATE), "full_outer")
+    return count_differences(joined, request)
 
 
 def select_comparable(kinds: Sequence[ColumnType], paths: Sequence[str]) -> Column:
@@ -86,34 +88,53 @@ def select_coordinate() -> list[Column]:
 def in_ranges(request: StageRequest) -> Column:
     """Return the condition that a row is in the ranges, with literals that prune files."""
     each = [
-        (F.col(f"{KAFKA}.topic") == topic)
-        & (F.col(f"{KAFKA}.partition") == partition)
-        & F.col(f"{KAFKA}.offset").between(start, end - 1)
+        are_offsets_between(f"{KAFKA}.", topic, partition, pair)
         for topic, parts in request.ranges.items()
-        for partition, (start, end) in parts.items()
+        for partition, pair in parts.items()
     ]
     return reduce(Column.__or__, each)
 
 
-def count_differences(joined: DataFrame) -> Differences:
-    """Count all kinds of records in one aggregation."""
+def are_offsets_between(prefix: str, topic: str, partition: int, pair: tuple[int, int]) -> Column:
+    """Return the condition that a row has one of these offsets of a partition."""
+    return (
+        (F.col(f"{prefix}topic") == topic)
+        & (F.col(f"{prefix}partition") == partition)
+        & F.col(f"{prefix}offset").between(pair[0], pair[1] - 1)
+    )
+
+
+def count_differences(joined: DataFrame, request: StageRequest) -> Differences:
+    """Count all kinds of records in one aggregation.
+
+    Isolated records, which are not read, count as bad ones.
+    """
+    isolated = [
+        are_offsets_between("", topic, partition, pair)
+        for topic, parts in request.isolated.items()
+        for partition, pairs in parts.items()
+        for pair in pairs
+    ]
+    joined = joined.withColumn(_ISOLATED, reduce(Column.__or__, isolated, F.expr("false")))
     read, good, stored = (
-        f"{GOOD} IS NOT NULL",
+        f"({GOOD} IS NOT NULL OR {_ISOLATED})",
         f"coalesce({GOOD}, false)",
         "stored IS NOT NULL",
     )
     conditions = {
         "rows_now": stored,
-        "rows_read": read,
+        "rows_read": f"{GOOD} IS NOT NULL",
         "rows_good": good,
         "same": f"{good} AND {stored} AND decoded <=> stored",
         "changed": f"{good} AND {stored} AND NOT (decoded <=> stored)",
         "missing": f"{good} AND stored IS NULL",
         "now_bad": f"{stored} AND {read} AND NOT {good}",
-        "undelivered": f"{stored} AND {GOOD} IS NULL",
+        "undelivered": f"{stored} AND NOT {read}",
     }
     row = joined.agg(*(F.expr(f"count_if({sql})").alias(n) for n, sql in conditions.items()))
-    return Differences(**row.collect()[0].asDict())
+    counted: dict[str, int] = row.collect()[0].asDict()
+    counted["rows_read"] += request.isolated_records
+    return Differences(**counted)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.failpoints import reach_failpoint
-from frazil.ingest.error_budget import BadRecords, dispose, explain_excess
+from frazil.ingest.error_budget import BadRecords, has_dead_letters
 from frazil.ingest.messages import StageRequest, StageResult
 from frazil.quality.sql import write_count
 from frazil.schemas.wire_format import Part
+from frazil.spark.job_errors import NO_COUNTERS
 from frazil.streams.models import Errors
 from frazil.streams.routes import count_own_records
 from frazil_spark.decode.frame import KAFKA, VALUE, Decoded, read_decode_options
@@ -45,20 +46,21 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     observed = append_rows(spark, decoded, request)
     reach_failpoint("stage.after-write")
     read, good, elsewhere = (int(observed[name] or 0) for name in ("read", "good", "elsewhere"))
+    bad, invalid = read - good - elsewhere, int(observed["invalid"] or 0)
     bad_records = BadRecords(
-        read=count_own_records(request.route, read, elsewhere),
-        bad=read - good - elsewhere,
-        invalid=int(observed["invalid"] or 0),
+        read=count_own_records(request.route, read, elsewhere) + request.isolated_records,
+        bad=bad + request.isolated_records,
+        invalid=invalid + request.isolated_records,
         quarantined=int(observed.get("put_aside") or 0),
     )
     unknown = {frame.part: read_ids(observed[f"{frame.part}_unknown"]) for frame in decoded.wires}
     rows_dead = 0
-    if not any(unknown.values()) and should_quarantine(request, bad_records):
+    if bad and not any(unknown.values()) and may_have_dead_letters(request, bad_records):
         rows_dead = append_dead_letters(spark, decoded, request)
     return StageResult(
         rows_read=read,
         rows_good=good,
-        rows_invalid=bad_records.invalid,
+        rows_invalid=invalid,
         rows_elsewhere=elsewhere,
         rows_put_aside=bad_records.quarantined,
         rows_late=int(observed.get("late") or 0),
@@ -74,6 +76,12 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         unknown_first=find_first_unknown(unknown, observed),
         unnamed_fields=read_unmapped_fields(observed),
     )
+
+
+def may_have_dead_letters(request: StageRequest, records: BadRecords) -> bool:
+    """Return whether the batch may pass its error budget with dead letters (A11)."""
+    errors = Errors.model_validate(request.errors)
+    return has_dead_letters(errors, records, waived=request.waived)
 
 
 def find_first_unknown(unknown: Mapping[Part, Sequence[int]], observed: dict[str, Any]) -> str:
@@ -141,14 +149,12 @@ def append_and_count(
         if attempt == 0:
             write(rows, table, request)
         else:
-            sys.stdout.write(
-                "Spark sent no counters of the rows it wrote: they are counted again\n"
-            )
+            sys.stdout.write(f"{NO_COUNTERS}: they are counted again\n")
             rows.write.format("noop").mode("overwrite").save()
         observed: dict[str, Any] = observation.get
         if observed:
             return observed
-    message = "Spark sent no counters of the rows it wrote; the next run stages the batch again"
+    message = f"{NO_COUNTERS}; the next run stages the batch again"
     raise RuntimeError(message)
 
 
@@ -162,13 +168,6 @@ def select_good_rows(
     """
     counted = decoded.frame.observe(observation, *count_metrics(decoded, request))
     return decoded.select_values(counted.where(decoded.unwritten))
-
-
-def should_quarantine(request: StageRequest, records: BadRecords) -> bool:
-    """Return whether to write dead letters: only if the batch may pass its error budget (A11)."""
-    errors = Errors.model_validate(request.errors)
-    allowed = request.waived or explain_excess(errors, records) is None
-    return allowed and dispose(errors, records).quarantined > 0
 
 
 def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageRequest) -> int:

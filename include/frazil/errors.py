@@ -43,6 +43,7 @@ FrazilError
 ├── BatchError                   this batch must not be published
 │   ├── BatchBlockedError
 │   ├── BudgetExceededError
+│   ├── RecordsNotIsolatedError  records make Spark fail, and the search for them reached its limit
 │   ├── QualityFailedError
 │   ├── ConservationError
 │   ├── SupersededError
@@ -56,19 +57,28 @@ FrazilError
 """
 
 import re
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class FrazilError(Exception):
     """Base of all errors: what happened, with facts, and the next step, with a command."""
 
     retryable: ClassVar[bool] = False
+    is_record_suspected: bool = False
+    """Whether a record may be the cause: the step then searches for it."""
+    cause_type: str = ""
+    """The type of the error below this one, which names no value of a record."""
 
     def __init__(self, facts: str, next_step: str) -> None:
         """Store facts and next step separately, so that a screen can show them separately."""
         super().__init__(facts, next_step)
         self.facts = facts
         self.next_step = next_step
+
+    def suspect_record(self, cause_type: str) -> Self:
+        """Store that a record may be the cause, and the type of the error below; return itself."""
+        self.is_record_suspected, self.cause_type = True, cause_type
+        return self
 
     def __str__(self) -> str:
         """Return facts and next step on two lines."""
@@ -257,6 +267,10 @@ class BatchBlockedError(BatchError):
 
 class BudgetExceededError(BatchError):
     """The batch has more bad records than the stream's error budget allows."""
+
+
+class RecordsNotIsolatedError(BatchError):
+    """Records make Spark fail, and the search for them reached its limit of jobs or time."""
 
 
 class QualityFailedError(BatchError):

@@ -6,8 +6,13 @@ line, without running `finally` blocks or flushing buffers.
 
 import os
 import signal
+from collections.abc import Iterator
+from typing import NamedTuple
 
 VARIABLE = "FRAZIL_FAILPOINT"
+RECORDS_VARIABLE = "FRAZIL_FAILPOINT_RECORDS"
+"""Records whose decoding fails: `throw:topic:partition:offset`, or `kill:…`, which ends Spark's
+JVM; separated by commas."""
 
 FAILPOINTS: tuple[str, ...] = (
     "plan.before-create-table",
@@ -69,3 +74,19 @@ def reach_failpoint(name: str) -> None:
         raise LookupError(message)
     if os.environ.get(VARIABLE) == name:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FailingRecord(NamedTuple):
+    """A record whose decoding fails in a test; `kills` if it ends Spark's JVM."""
+
+    kills: bool
+    topic: str
+    partition: int
+    offset: int
+
+
+def list_failing_records() -> Iterator[FailingRecord]:
+    """Yield the records that `FRAZIL_FAILPOINT_RECORDS` names."""
+    for text in filter(None, os.environ.get(RECORDS_VARIABLE, "").split(",")):
+        kind, topic, partition, offset = text.split(":")
+        yield FailingRecord(kind == "kill", topic, int(partition), int(offset))

@@ -10,12 +10,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from frazil.ingest.messages import StageRequest
@@ -50,8 +51,10 @@ def run_job(
     if not is_remote():
         _write_cpu_time(session, result_path)
     sys.stdout.flush()
-    # The interpreter's own shutdown waits for gRPC threads; the result is on disk already.
-    session.stop()
+    # The interpreter's own shutdown waits for gRPC threads; the result is on disk already, also if
+    # the server ended meanwhile.
+    with suppress(PySparkException):
+        session.stop()
 
 
 def is_remote() -> bool:

@@ -185,7 +185,13 @@ def test_every_reason_of_a_dead_letter_is_explained() -> None:
     source = "".join(path.read_text() for path in files)
     reasons = set(re.findall(r"(?:THEN|ELSE) '([a-z0-9_]+)'", source))
     reasons |= {f"malformed_{word}" for word in ("avro", "protobuf")}
-    reasons |= {"other_message", "unknown_schema_id", "unknown_route", UNDECIDED}
+    reasons |= {
+        "other_message",
+        "unknown_schema_id",
+        "unknown_route",
+        UNDECIDED,
+        keys.DECODER_FAILED,
+    }
     table = page.partition("| reason | the record |")[2].partition("\n\n")[0]
 
     assert set(keys.DEAD_LETTER_REASONS) == reasons

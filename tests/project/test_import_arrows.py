@@ -66,7 +66,7 @@ PACKAGES: dict[str, set[str]] = {
 STACK = {"connections", "errors", "failpoints"}
 DRILLS = STACK | {"kafka", "iceberg", "ledger", "workspace", "events", "messages", "streams"}
 UI = {"observability", "ingest", "streams", "ledger", "workspace", "errors", "connections"}
-DECODE = {"streams", "ledger", "quality", "schemas", "ingest", "recovery"}
+DECODE = {"failpoints", "streams", "ledger", "quality", "schemas", "ingest", "recovery"}
 JOBS = set(PACKAGES) - {"connections", "events", "iceberg", "kafka", "workspace", "observability"}
 NEIGHBOURS_ARROWS: dict[str, set[str]] = {
     "include/frazil_stack": STACK,

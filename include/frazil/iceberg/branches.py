@@ -7,7 +7,12 @@ once. Therefore the name holds the creation time (ms, hexadecimal).
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.update import TableUpdate
 
 from frazil.errors import CatalogUnavailableError
 from frazil.iceberg import commits
@@ -81,6 +86,53 @@ def create_branch_on(view: TableView, branch: str) -> TableView:
             "use a catalog that supports branches, such as SQL or the reference REST catalog",
         )
     return created
+
+
+def reset_branch(table: Table, branch: str, head: int) -> Table:
+    """Return the loaded table with its branch at another snapshot; nothing is committed."""
+    begun: SnapshotRef = table.metadata.refs[branch].model_copy(update={"snapshot_id": head})
+    refs = {**table.metadata.refs, branch: begun}
+    metadata = table.metadata.model_copy(update={"refs": refs})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+
+def has_earlier_attempt(table: Table, stream: str, epoch: int, *, beside: bool) -> bool:
+    """Return whether the table has the branch of an earlier attempt at this epoch."""
+    found = (parse_branch(name, 0) for name in table.metadata.refs)
+    wanted = (stream, epoch, beside)
+    return any(each and (each.stream, each.epoch, each.is_beside) == wanted for each in found)
+
+
+def create_branches(store: TableStore, table_name: str, branches: Sequence[str]) -> int:
+    """Create several branches at main's head in one commit; return the id of that head."""
+    create_branch(store, table_name, branches[0])
+    table = store.load(table_name)
+    head = table.metadata.refs[branches[0]].snapshot_id
+    others = branches[1:]
+
+    def attempt() -> None:
+        table = store.load(table_name)
+        missing = [name for name in others if name not in table.metadata.refs]
+        updates: list[TableUpdate] = [commits.set_branch(name, head) for name in missing]
+        if updates:
+            commit_once(store, table, dict.fromkeys(missing), updates)
+
+    retry_commit(f"creating {len(branches)} branches", attempt)
+    return head
+
+
+def drop_branches(store: TableStore, table_name: str, branches: Sequence[str]) -> None:
+    """Drop those of the branches that exist in one commit; retries conflicts."""
+
+    def attempt() -> None:
+        table = store.find(table_name)
+        refs = table.metadata.refs if table else {}
+        heads = {name: refs[name].snapshot_id for name in branches if name in refs}
+        if table is not None and heads:
+            updates = [update for name in heads for update in commits.drop_branch(name)]
+            commit_once(store, table, heads, updates)
+
+    retry_commit(f"dropping {len(branches)} branches", attempt)
 
 
 def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None:

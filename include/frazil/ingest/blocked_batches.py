@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Self
 
-from frazil.errors import BatchBlockedError, StageStaleError
+from frazil.errors import BatchBlockedError, BatchError, StageStaleError
+from frazil.iceberg import commits
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.planning import transform_version
 from frazil.ledger import keys
@@ -102,6 +105,35 @@ def encode_waiver(plan: BatchPlan, waiver: Waiver) -> dict[str, str]:
     return {keys.waiver_key(plan.stream): stored.model_dump_json()}
 
 
+def record_block(work: Workspace, plan: BatchPlan, branch: str, error: BatchError) -> None:
+    """Store the blocked plan and the reasons as a table property, which PLAN reads.
+
+    `branch` holds the staged rows; it is empty if none were staged.
+    """
+    blocked = BlockedBatch(
+        plan=plan,
+        error=error.code,
+        failures=(error.facts,),
+        branch=branch,
+        blocked_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+    def attempt() -> None:
+        table = work.store.load(plan.table)
+        stored = read_blocked(table.properties, plan.stream)
+        # A waiver inside the record, as earlier releases stored it, is kept for the same batch.
+        waiver = stored.waiver if stored and _is_same(stored.plan, plan) else None
+        record = encode_blocked(blocked.model_copy(update={"waiver": waiver}))
+        commit_once(work.store, table, {}, [commits.set_properties(record)])
+
+    retry_commit(f"recording that batch {plan.batch_id} is blocked", attempt)
+
+
+def _is_same(first: BatchPlan, second: BatchPlan) -> bool:
+    rules = RulesFingerprint.of(first) == RulesFingerprint.of(second)
+    return rules and first.batch_id == second.batch_id
+
+
 def still_applies(blocked: BlockedBatch, point: RecoveryPoint, rules: RulesFingerprint) -> bool:
     """Return whether the record applies to the next batch: same base, same rules."""
     plan = blocked.plan
@@ -113,10 +145,12 @@ def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
     """Build the error with which every run fails until the block is resolved."""
     plan = blocked.plan
     reasons = "; ".join(blocked.failures) or blocked.error
+    rows = f"; its rows wait on branch {blocked.branch} of {plan.table}" if blocked.branch else ""
+    look = f"look at the rows (query {plan.table} VERSION AS OF '{blocked.branch}'), then "
     return BatchBlockedError(
         f"stream {plan.stream}: batch {plan.batch_id} is blocked since {blocked.blocked_at}: "
-        f"{reasons}; its rows wait on branch {blocked.branch} of {plan.table}",
-        f"look at the rows (query {plan.table} VERSION AS OF '{blocked.branch}'), then "
+        f"{reasons}{rows}",
+        f"{look if blocked.branch else ''}"
         "correct the rules (suite or stream file) or the producer, or "
         f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`",
     )

@@ -1,23 +1,14 @@
 """CHECK: conservation, error budget, then expectations; a failure blocks the stream."""
 
 import time
-from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from frazil.errors import BatchError, BudgetExceededError, ConservationError, QualityFailedError
+from frazil.errors import BudgetExceededError, ConservationError, QualityFailedError
 from frazil.failpoints import reach_failpoint
-from frazil.iceberg import commits
-from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.data_files import read_staged_frame
 from frazil.iceberg.table_view import TableView
-from frazil.ingest.blocked_batches import (
-    BlockedBatch,
-    RulesFingerprint,
-    encode_blocked,
-    read_blocked,
-    require_same_rules,
-)
+from frazil.ingest.blocked_batches import record_block, require_same_rules
 from frazil.ingest.error_budget import BadRecords, explain_excess
 from frazil.ingest.messages import BatchPlan, ExpectationOutcome, Staged, Verdict
 from frazil.ingest.staging import compile_checks
@@ -44,7 +35,7 @@ def check_batch(work: Workspace, plan: BatchPlan, staged: Staged) -> Verdict:
         return judge_batch(work, plan, staged, view)
     except (BudgetExceededError, QualityFailedError) as error:
         reach_failpoint("check.before-block")
-        record_block(work, plan, staged, error)
+        record_block(work, plan, staged.attempt, error)
         reach_failpoint("check.after-block")
         raise
 
@@ -124,32 +115,6 @@ def judge_rows(
         )
         for result in results
     )
-
-
-def record_block(work: Workspace, plan: BatchPlan, staged: Staged, error: BatchError) -> None:
-    """Store the blocked plan and the reasons as a table property, which PLAN reads."""
-    blocked = BlockedBatch(
-        plan=plan,
-        error=error.code,
-        failures=(error.facts,),
-        branch=staged.attempt,
-        blocked_at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-    def attempt() -> None:
-        table = work.store.load(plan.table)
-        stored = read_blocked(table.properties, plan.stream)
-        # A waiver inside the record, as earlier releases stored it, is kept for the same batch.
-        waiver = stored.waiver if stored and _is_same(stored.plan, plan) else None
-        record = encode_blocked(blocked.model_copy(update={"waiver": waiver}))
-        commit_once(work.store, table, {}, [commits.set_properties(record)])
-
-    retry_commit(f"recording that batch {plan.batch_id} is blocked", attempt)
-
-
-def _is_same(first: BatchPlan, second: BatchPlan) -> bool:
-    rules = RulesFingerprint.of(first) == RulesFingerprint.of(second)
-    return rules and first.batch_id == second.batch_id
 
 
 def _quality_error(

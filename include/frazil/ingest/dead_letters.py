@@ -5,22 +5,28 @@ main's ancestry names its attempt, and is open until a redrive restores it (prot
 letters); both are decided here, for one partition or for a whole table.
 """
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.table import Table
-from pyiceberg.table.update import TableUpdate
+from pyiceberg.io.pyarrow import write_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, WriteTask
+from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
 from frazil.errors import StageLostError
 from frazil.iceberg import commits
+from frazil.iceberg.branches import create_branch, reset_branch
 from frazil.iceberg.catalog import NewTable, TableStore, dead_letters_name, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.table_schema import build_dead_letters_schema
 from frazil.ingest.messages import BatchPlan, Staged
+from frazil.kafka.consumer import KafkaRecord
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, Offsets, Partition, join_dead_letters
 from frazil.ledger.history import UNCLAIMED, Spans, Step, find_owners, list_attempts, list_spans
@@ -28,6 +34,9 @@ from frazil.ledger.history import UNCLAIMED, Spans, Step, find_owners, list_atte
 Flags = npt.NDArray[np.bool_]
 Indexes = npt.NDArray[np.int64]
 """Indexes of steps on main's ancestry; `UNCLAIMED` where there is none."""
+_FIRST_MS = -62_135_596_800_000
+_END_MS = 253_402_300_800_000
+"""The years 1 to 9999, outside of which many readers fail; another timestamp is stored as null."""
 _NESTED = ("topic", "partition", "offset", "schema_id")
 _PLAIN = ("attempt", "reason", "quarantined_at", "resolved_by")
 _TYPES: Mapping[str, pa.DataType] = {
@@ -61,6 +70,92 @@ def _first_snapshot(store: TableStore, name: str) -> None:
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
     ]
     commit_once(store, table, {commits.MAIN: None}, updates)
+
+
+def stage_isolated_records(
+    store: TableStore,
+    plan: BatchPlan,
+    attempt: str,
+    records: Mapping[KafkaRecord, str],
+    *,
+    has_others: bool,
+) -> None:
+    """Stage dead letters of isolated records together with those that Spark staged, if any.
+
+    Args:
+        store: the catalog.
+        plan: the batch.
+        attempt: the staging branch.
+        records: each record with the type of the error that it causes.
+        has_others: whether Spark staged dead letters on the branch.
+
+    Raises:
+        StageLostError: the branch with Spark's dead letters is gone.
+        CommitContentionError, UnavailableError: nothing is visible; a later run stages again.
+    """
+    name = dead_letters_name(plan.table)
+    if not has_others:
+        create_branch(store, name, attempt)
+    table = store.load(name)
+    rows = [_describe_record(plan, attempt, *each) for each in records.items()]
+    batches = pa.Table.from_pylist(rows, table.schema().as_arrow()).to_batches()
+    task = WriteTask(uuid.uuid4(), 0, table.schema(), batches)
+    with translated_errors(f"writing dead letters of batch {plan.batch_id}"):
+        files = list(write_file(table.io, table.metadata, iter([task])))
+    retry_commit(
+        f"staging dead letters of batch {plan.batch_id}",
+        lambda: _try_stage(store, name, attempt, files, has_others=has_others),
+    )
+
+
+def _describe_record(
+    plan: BatchPlan, attempt: str, record: KafkaRecord, detail: str
+) -> dict[str, object]:
+    time_ms = record.timestamp_ms
+    is_storable = time_ms is not None and _FIRST_MS <= time_ms < _END_MS
+    kafka = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": time_ms * 1000 if time_ms is not None and is_storable else None,
+        "timestamp_type": record.timestamp_type,
+        "key": record.key,
+        "headers": record.headers and [{"key": k, "value": v} for k, v in record.headers],
+    }
+    return {
+        keys.KAFKA_COLUMN: kafka,
+        "value": record.value,
+        "reason": keys.DECODER_FAILED,
+        "detail": detail,
+        "batch_id": plan.batch_id,
+        "attempt": attempt,
+        "stream": plan.stream,
+        "quarantined_at": datetime.now(UTC),
+    }
+
+
+def _try_stage(
+    store: TableStore, name: str, attempt: str, files: Sequence[DataFile], *, has_others: bool
+) -> None:
+    table = store.load(name)
+    ref = table.metadata.refs.get(attempt)
+    snapshot = table.snapshot_by_id(ref.snapshot_id) if ref else None
+    if ref is None or snapshot is None:
+        raise StageLostError(
+            f"branch {attempt} of {name} is gone; the dead letters of this attempt are lost",
+            "run again: the next run plans and stages afresh",
+        )
+    written = commits.read_added_files(table, ref.snapshot_id)
+    if {file.file_path for file in files} <= {file.file_path for file in written}:
+        return  # an earlier attempt was committed, but its response was lost
+    base = ref.snapshot_id
+    if has_others and snapshot.parent_snapshot_id is not None:
+        base, files = snapshot.parent_snapshot_id, [*written, *files]
+    added = commits.build_append(reset_branch(table, attempt, base), {}, files, attempt)
+    updates: list[TableUpdate] = [added, commits.set_branch(attempt, added.snapshot.snapshot_id)]
+    if base != ref.snapshot_id:
+        updates.append(RemoveSnapshotsUpdate(snapshot_ids=[ref.snapshot_id]))
+    commit_once(store, table, {attempt: ref.snapshot_id}, updates)
 
 
 def publish_dead_letters(store: TableStore, plan: BatchPlan, staged: Staged) -> None:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from frazil.streams.models import Errors
+from frazil.ingest.messages import StageResult
+from frazil.streams.models import Errors, Stream
+from frazil.streams.routes import count_own_records
 
 Tolerance = Literal["none", "invalid_data", "all", "quarantine"]
 
@@ -51,3 +53,16 @@ def dispose(errors: Errors, records: BadRecords) -> Disposal:
     if errors.tolerance == "quarantine":
         return Disposal(quarantined=records.bad, skipped=0)
     return Disposal(quarantined=0, skipped=records.bad)
+
+
+def count_bad_records(stream: Stream, result: StageResult) -> BadRecords:
+    """Return the counts that the error budget refers to."""
+    bad = result.rows_read - result.rows_good - result.rows_elsewhere
+    own = count_own_records(stream.route, result.rows_read, result.rows_elsewhere)
+    return BadRecords(own, bad, result.rows_invalid, result.rows_put_aside)
+
+
+def has_dead_letters(errors: Errors, records: BadRecords, *, waived: bool) -> bool:
+    """Return whether to write dead letters: only if the batch may pass its error budget (A11)."""
+    allowed = waived or explain_excess(errors, records) is None
+    return allowed and dispose(errors, records).quarantined > 0

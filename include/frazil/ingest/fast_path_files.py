@@ -7,11 +7,11 @@ so that all later steps find one staged snapshot.
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
 from frazil.errors import StageLostError, StageStaleError
 from frazil.iceberg import commits
+from frazil.iceberg.branches import reset_branch
 from frazil.iceberg.catalog import TableStore, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.parquet_files import build_data_file, read_statistics
@@ -51,7 +51,7 @@ def _try_stage(
         return  # an earlier attempt was committed, but its response was lost
     with translated_errors(f"describing the staged files of {table.name()}"):
         files = [*written, *[describe_file(table, path) for path in paths]]
-        added = commits.build_append(_from_head(table, attempt, base_head), {}, files, attempt)
+        added = commits.build_append(reset_branch(table, attempt, base_head), {}, files, attempt)
     updates: list[TableUpdate] = [added, commits.set_branch(attempt, added.snapshot.snapshot_id)]
     if ref.snapshot_id != base_head:
         updates.append(RemoveSnapshotsUpdate(snapshot_ids=[ref.snapshot_id]))
@@ -67,14 +67,6 @@ def _require_same_layout(table: Table, plan: BatchPlan) -> None:
             f"rows were written for schema {plan.schema_id} and spec {plan.spec_id}",
             "run again: the next run plans and stages afresh",
         )
-
-
-def _from_head(table: Table, attempt: str, head: int) -> Table:
-    """Return the table with its staging branch at main's head, as before any rows."""
-    begun: SnapshotRef = table.metadata.refs[attempt].model_copy(update={"snapshot_id": head})
-    refs = {**table.metadata.refs, attempt: begun}
-    metadata = table.metadata.model_copy(update={"refs": refs})
-    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
 def describe_file(table: Table, path: str) -> DataFile:
@@ -94,6 +86,6 @@ def describe_file(table: Table, path: str) -> DataFile:
             f"{path} was written for {'.'.join(table.name())} and is not a Parquet file of one of "
             f"its partitions: {error}",
             "run again: the next run plans and stages afresh",
-        ) from error
+        ).suspect_record(type(error).__name__) from error
     place = (table.metadata.default_spec_id, partition)
     return build_data_file((path, len(source)), place, statistics)

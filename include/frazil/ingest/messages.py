@@ -205,6 +205,10 @@ class StageRequest(Message):
     key: KeyDecode | None = None
     route: Route | None = None
     late_before_ms: int | None = None
+    isolated: Runs = {}
+    """Offsets that are not read, because their records make the job fail."""
+    isolated_records: int = 0
+    """The number of records at these offsets that count as bad records of this stream."""
 
 
 class StageResult(Message):

@@ -33,6 +33,7 @@ from frazil.ingest.blocked_batches import (
     read_blocked,
     still_applies,
 )
+from frazil.ingest.isolation import suspected_records
 from frazil.ingest.messages import BatchPlan, Staged, Verdict
 from frazil.ingest.snapshot_summaries import summarize_batch, summarize_marker
 from frazil.ledger import keys
@@ -101,7 +102,8 @@ def _try_publish(
     head = history.head
     summary = add_publish_usage(summary)
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
-    with translated_errors(f"writing the manifest of batch {plan.batch_id}"):
+    doing = f"writing the manifest of batch {plan.batch_id}"
+    with suspected_records(doing, StageStaleError), translated_errors(doing):
         added = commits.build_append(table, summary, files)
     new_id = added.snapshot.snapshot_id
     states = {plan.stream: plan.state_after}

@@ -1,15 +1,29 @@
 """STAGE: Spark fills a branch; then its rows are compared with the plan and the counters."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from pyiceberg.table import Table
 
-from frazil.errors import ConservationError, StageLostError, UnknownSchemaIdError
+from frazil.errors import (
+    ConservationError,
+    FrazilError,
+    RecordsNotIsolatedError,
+    SparkUnavailableError,
+    StageLostError,
+    UnknownSchemaIdError,
+)
 from frazil.failpoints import reach_failpoint
-from frazil.iceberg.branches import create_branch_on, drop_staging_branch, name_branch
+from frazil.iceberg.branches import (
+    create_branch_on,
+    drop_staging_branch,
+    has_earlier_attempt,
+    name_branch,
+)
 from frazil.iceberg.catalog import dead_letters_name, snapshot_summary, translated_errors
 from frazil.iceberg.data_files import iterate_coordinates, split_coordinates
 from frazil.iceberg.table_view import TableView, iterate_views
@@ -21,17 +35,32 @@ from frazil.ingest.batch_schemas import (
     require_reviewed_schemas,
     select_batch_schemas,
 )
-from frazil.ingest.blocked_batches import require_same_rules
-from frazil.ingest.error_budget import BadRecords, dispose
+from frazil.ingest.blocked_batches import record_block, require_same_rules
+from frazil.ingest.error_budget import count_bad_records, dispose
 from frazil.ingest.fast_path import choose_evaluation, plan_fast_path
 from frazil.ingest.fast_path_files import stage_fast_path_files
+from frazil.ingest.isolation import (
+    RESTART_SECONDS,
+    Isolated,
+    JobParts,
+    PartJob,
+    describe_part,
+    explain_rest,
+    may_isolate,
+    read_isolated,
+    require_publishable,
+    search_failing_records,
+    select_own,
+    stage_isolated,
+    suspected_records,
+)
 from frazil.ingest.messages import BatchPlan, Staged, StageRequest, StageResult
 from frazil.ingest.planning import check_sources
 from frazil.ingest.publishing import check_base, find_published
 from frazil.ingest.snapshot_summaries import find_late_bound
 from frazil.kafka.client_settings import to_spark_options
 from frazil.ledger import keys
-from frazil.ledger.offsets import OffsetRange, describe_range
+from frazil.ledger.offsets import OffsetRange, count_offsets, describe_range, slice_ranges
 from frazil.ledger.recovery_point import LedgerEntry
 from frazil.ledger.state import StreamState
 from frazil.ledger.usage import read_and_reset_usage
@@ -41,7 +70,6 @@ from frazil.quality.suite_files import load_suite
 from frazil.schemas.column_decoding import value_path
 from frazil.schemas.inferred_columns import with_columns
 from frazil.streams.models import Stream
-from frazil.streams.routes import count_own_records
 from frazil.workspace import Workspace
 
 GOOD_COLUMN = "_frazil_good"
@@ -64,6 +92,7 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
         ConservationError: the staged rows are not those that Kafka delivered.
         SparkUnavailableError, JobFailedError, StorageError: the Spark job failed.
         RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: the batch waits.
+        RecordsNotIsolatedError: too many records make the job fail; the stream is blocked.
     """
     view = TableView(work.store, plan.table)
     work = with_columns(work, view)
@@ -73,9 +102,28 @@ def stage_batch(work: Workspace, plan: BatchPlan) -> Staged:
     require_same_rules(work, plan)
     check_base(view.history, plan)
     expected_ids = read_known_schema_ids(view.history, plan.stream)
-    return fill_branch(
-        work, plan, lambda: require_unchanged_source(work, plan), expected_ids, view=view
-    )
+    try:
+        return fill_branch(
+            work, plan, lambda: require_unchanged_source(work, plan), expected_ids, view=view
+        )
+    except RecordsNotIsolatedError as error:
+        record_block(work, plan, "", error)
+        raise
+
+
+@dataclass(frozen=True)
+class StageInput:
+    """What all attempts to stage one batch have in common.
+
+    `is_beside` as in `name_branch`; `is_repeated` if an earlier attempt of the batch failed.
+    """
+
+    work: Workspace
+    plan: BatchPlan
+    require_source: Callable[[], None]
+    is_beside: bool
+    is_repeated: bool
+    views: Iterator[TableView]
 
 
 def fill_branch(
@@ -89,6 +137,8 @@ def fill_branch(
 ) -> Staged:
     """Fill a new branch with the plan's ranges by Spark, and compare its rows with the counters.
 
+    Records that make the job fail are found and become dead letters (`isolation.py`).
+
     Args:
         work: the stream with its table's columns.
         plan: the ranges.
@@ -98,36 +148,110 @@ def fill_branch(
         view: the table as the caller loaded it; loaded here otherwise.
     """
     schemas = select_batch_schemas(work, plan, expected_ids)
-    views = iterate_views(view or TableView(work.store, plan.table))
-    attempt, base_head, result = _run_attempt(work, plan, schemas, next(views), beside=beside)
+    first = view or TableView(work.store, plan.table)
+    is_repeated = has_earlier_attempt(first.table, plan.stream, plan.base_epoch, beside=beside)
+    views = iterate_views(first)
+    stage = StageInput(work, plan, require_source, beside, is_repeated, views)
+    try:
+        return _fill(stage, schemas)
+    except FrazilError as error:
+        if not may_isolate(error, is_repeated=is_repeated):
+            raise
+        failure = error
+    return _fill_without_failing_records(stage, schemas, failure)
+
+
+def _fill(stage: StageInput, schemas: BatchSchemas, isolated: Isolated | None = None) -> Staged:
+    work, plan = stage.work, stage.plan
+    attempt, base_head, result = _run_attempt(stage, schemas, isolated)
     for _ in range(MAX_LOOKUPS):
         if not result.unknown_ids:
             break
         drop_staging_branch(work.store, plan.table, attempt)
         schemas = add_unknown_schemas(work, plan, schemas, result)
-        attempt, base_head, result = _run_attempt(work, plan, schemas, next(views), beside=beside)
+        attempt, base_head, result = _run_attempt(stage, schemas, isolated)
     require_known_schema_ids(plan, result)
     require_reviewed_schemas(work, plan, result.value_schema_ids)
-    require_source()
-    if result.files:
-        reach_failpoint("stage.before-files")
-        stage_fast_path_files(work.store, plan, (attempt, base_head), result.files)
-    staged = assemble_staged(work, plan, result, (attempt, base_head))
+    stage.require_source()
+    with suspected_records(f"reading the staged rows of batch {plan.batch_id}"):
+        if result.files:
+            reach_failpoint("stage.before-files")
+            stage_fast_path_files(work.store, plan, (attempt, base_head), result.files)
+        if isolated is not None:
+            result = stage_isolated(work, plan, attempt, result, isolated)
+        staged = assemble_staged(work, plan, result, (attempt, base_head))
+        if stage.is_repeated or isolated is not None:
+            require_publishable(work, plan, staged.snapshot_id)
     reach_failpoint("stage.before-return")
     return staged
 
 
 def _run_attempt(
-    work: Workspace, plan: BatchPlan, schemas: BatchSchemas, view: TableView, *, beside: bool
+    stage: StageInput, schemas: BatchSchemas, isolated: Isolated | None
 ) -> tuple[str, int, StageResult]:
     """Fill a new branch by Spark; return the branch, main's head below it, and the counters."""
+    work, plan = stage.work, stage.plan
     reach_failpoint("stage.before-branch")
-    attempt = name_branch(plan.stream, plan.base_epoch, beside=beside)
-    view = create_branch_on(view, attempt)
+    attempt = name_branch(plan.stream, plan.base_epoch, beside=stage.is_beside)
+    view = create_branch_on(next(stage.views), attempt)
     base_head = view.table.metadata.refs[attempt].snapshot_id
     reach_failpoint("stage.after-branch")
     request = build_request(work, plan, attempt, schemas, view)
+    if isolated is not None:
+        counted = {"isolated": isolated.runs, "isolated_records": len(isolated.own)}
+        request = request.model_copy(update={**counted, "fast_path": None})
     return attempt, base_head, work.engine.run_job("stage_batch", request, StageResult)
+
+
+def _fill_without_failing_records(
+    stage: StageInput, schemas: BatchSchemas, failure: FrazilError
+) -> Staged:
+    """Find the records that make the job fail, and stage the others.
+
+    Raises:
+        RecordsNotIsolatedError: the search reached its limit.
+        FrazilError: `failure`, if no record causes it.
+    """
+    work, plan = stage.work, stage.plan
+    subject = f"stream {plan.stream}: batch {plan.batch_id}"
+    known = [schemas]
+    route = work.stream.route
+    waived = plan.waived is not None and (route is None or route.takes is None)
+    parts = _build_parts(work, plan, known)
+    found = search_failing_records(parts, failure, subject, waived=waived)
+    isolated = read_isolated(work, plan, found, select_own(parts, found, route))
+    try:
+        try:
+            return _fill(stage, known[-1], isolated)
+        except SparkUnavailableError as error:
+            if not error.is_record_suspected:
+                raise
+        # A job of another stream may have ended the server.
+        work.engine.wait_until_reachable(RESTART_SECONDS)
+        return _fill(stage, known[-1], isolated)
+    except FrazilError as error:
+        raise explain_rest(error, len(found)) from error
+
+
+def _build_parts(work: Workspace, plan: BatchPlan, known: list[BatchSchemas]) -> JobParts:
+    """Describe how parts of the batch are staged; `known` gets further schemas at its end."""
+
+    def build(span: OffsetRange, branch: str) -> StageRequest:
+        # A waived part writes its dead letters, whatever its share of bad records is.
+        update = {"ranges": slice_ranges(plan.ranges, span), "fast_path": None, "waived": True}
+        return build_request(work, plan, branch, known[-1]).model_copy(update=update)
+
+    def check(result: StageResult, branch: str, base_head: int) -> None:
+        with suspected_records(f"reading staged rows of batch {plan.batch_id}"):
+            snapshot_id = find_staged_snapshot(work, plan, result, branch, base_head)
+            require_publishable(work, plan, snapshot_id)
+
+    def learn(result: StageResult) -> None:
+        known.append(add_unknown_schemas(work, plan, known[-1], result))
+
+    count, describe = count_offsets(plan.offset_ranges), partial(describe_part, plan.ranges)
+    job = PartJob("stage_batch", StageResult, count, build, describe, check, learn)
+    return JobParts(work, plan, job)
 
 
 def require_known_schema_ids(plan: BatchPlan, result: StageResult) -> None:
@@ -206,10 +330,7 @@ def assemble_staged(
 ) -> Staged:
     """Compare the branch with the counters, and build the message of the stage."""
     branch, base_head = attempt
-    bad = result.rows_read - result.rows_good - result.rows_elsewhere
-    own = count_own_records(work.stream.route, result.rows_read, result.rows_elsewhere)
-    records = BadRecords(own, bad, result.rows_invalid, result.rows_put_aside)
-    disposal = dispose(work.stream.errors, records)
+    disposal = dispose(work.stream.errors, count_bad_records(work.stream, result))
     return Staged(
         stream=plan.stream,
         batch_id=plan.batch_id,

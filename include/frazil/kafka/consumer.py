@@ -3,10 +3,19 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, cast
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    Message,
+    TopicPartition,
+)
 
 from frazil.errors import KafkaUnavailableError
 from frazil.kafka.client_settings import to_librdkafka
@@ -19,6 +28,28 @@ SILENCE_SECONDS = 30.0
 _FETCH_RECORDS = 10_000
 
 _FETCH_WAIT_SECONDS = 0.1
+
+
+_TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
+_NO_TYPE = -1
+_NO_TIME_MS = -1
+
+
+@dataclass(frozen=True)
+class KafkaRecord:
+    """A record as the broker delivers it; its timestamp is None if the producer sent none.
+
+    `timestamp_type` is 0 for the producer's time, 1 for the broker's, -1 for none.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] | None
 
 
 class OffsetLog(Protocol):
@@ -84,6 +115,42 @@ class OffsetConsumer:
             return _consume(consumer, topic, ranges, on_record)
         finally:
             consumer.close()
+
+    def fetch_records(
+        self, topic: str, partition: int, span: OffsetRange, isolation: str
+    ) -> tuple[KafkaRecord, ...]:
+        """Return the records of a range whole, in order.
+
+        Raises:
+            KafkaUnavailableError: nothing arrived for 30 seconds before the range's end.
+        """
+        received: list[Message] = []
+        self.fetch_delivered(topic, {partition: span}, isolation, received.append)
+        records = map(_read_record, received)
+        return tuple(record for record in records if span.holds(record.offset))
+
+
+def _read_record(message: Message) -> KafkaRecord:
+    kind, time_ms = message.timestamp()
+    return KafkaRecord(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE or time_ms == _NO_TIME_MS else time_ms,
+        timestamp_type=_TIMESTAMP_TYPES.get(kind, _NO_TYPE),
+        key=_to_bytes(message.key()),
+        value=_to_bytes(message.value()),
+        headers=_read_headers(message),
+    )
+
+
+def _read_headers(message: Message) -> tuple[tuple[str, bytes | None], ...] | None:
+    headers = cast("list[tuple[str, str | bytes | None]] | None", message.headers())
+    return tuple((name, _to_bytes(value)) for name, value in headers) if headers else None
+
+
+def _to_bytes(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
 
 
 def _consume(

@@ -69,6 +69,7 @@ EVENT_TIME = f"{KAFKA_COLUMN}.timestamp"
 DEAD_LETTERS_SUFFIX = "__dead_letters"
 LEDGER_TABLE = "frazil.ledger"
 TIMELINE_TABLE = "frazil.timeline"
+DECODER_FAILED = "decoder_failed"
 DEAD_LETTER_REASONS = (
     "null_value",
     "empty_value",
@@ -85,6 +86,7 @@ DEAD_LETTER_REASONS = (
     "other_message",
     "bad_key",
     "unknown_route",
+    DECODER_FAILED,
 )
 """All reasons of dead letters; a test compares them with the code that writes them."""
 PLAIN_LIMIT_BYTES = 4096

@@ -10,6 +10,8 @@ from frazil.ledger.keys import unpack
 
 Runs = dict[str, dict[int, list[tuple[int, int]]]]
 """topic → partition → ascending half-open runs of exact offsets; the form used in messages."""
+PlainRanges = Mapping[str, Mapping[int, tuple[int, int]]]
+"""Ranges in the form used in messages."""
 NextOffsets = Mapping[str, tuple[int, ...]]
 """topic → the next offset to read of partition 0, 1, 2 …"""
 _RANGE = r"[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}"
@@ -161,6 +163,45 @@ def parse_range(text: str) -> tuple[str, int, OffsetRange]:
             f"write {topic}:{partition}:{start}-{start + 1} for the single offset {start}",
         )
     return topic, int(partition), OffsetRange(start, end)
+
+
+def slice_ranges(
+    ranges: PlainRanges, positions: OffsetRange
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return the part of ranges at these positions, if their offsets are numbered in order.
+
+    The part of no positions is an empty range, so that a job can read it.
+    """
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    before = 0
+    for topic, partition, span in iterate_ranges(unpack_ranges(ranges)):
+        start = span.start + max(positions.start - before, 0)
+        end = span.start + min(positions.end - before, span.width)
+        before += span.width
+        if start < end:
+            found.setdefault(topic, {})[partition] = (start, end)
+        elif not positions.width and not found:
+            found = {topic: {partition: (span.start, span.start)}}
+    return found
+
+
+def remove_runs(ranges: PlainRanges, removed: Runs) -> list[dict[str, dict[int, tuple[int, int]]]]:
+    """Split ranges at removed offsets: each item of the result has one range of a partition.
+
+    The result has at least one item, of empty ranges if everything is removed.
+    """
+    layers: list[dict[str, dict[int, tuple[int, int]]]] = [{}]
+    for topic, partition, span in iterate_ranges(unpack_ranges(ranges)):
+        start, parts = span.start, []
+        for first, end in sorted(removed.get(topic, {}).get(partition, [])):
+            parts.append((start, min(first, span.end)))
+            start = max(start, end)
+        parts = [*parts, (start, span.end)]
+        kept = [part for part in parts if part[0] < part[1]] or [(span.start, span.start)]
+        layers += [{} for _ in range(len(kept) - len(layers))]
+        for layer, part in zip(layers, kept, strict=False):
+            layer.setdefault(topic, {})[partition] = part
+    return layers
 
 
 def plain_ranges(ranges: Ranges) -> dict[str, dict[int, tuple[int, int]]]:

@@ -16,6 +16,7 @@ from frazil.errors import (
     IncompatibleTableError,
     NotReplayableError,
     QualityFailedError,
+    StageStaleError,
     TableRecreatedError,
 )
 from frazil.failpoints import reach_failpoint
@@ -40,6 +41,7 @@ from frazil.ingest.batch_schemas import find_latest_schema_ids, read_seen_schema
 from frazil.ingest.blocked_batches import read_rules_fingerprint
 from frazil.ingest.checking import judge_batch
 from frazil.ingest.dead_letters import ensure_dead_letters_table, publish_dead_letters
+from frazil.ingest.isolation import suspected_records
 from frazil.ingest.messages import BatchPlan, Staged, Verdict
 from frazil.ingest.planning import name_rules, require_same_source
 from frazil.ingest.publishing import (
@@ -229,7 +231,8 @@ def _try_publish(
     summary = {**staged_summary, keys.ROWS_DELETED: str(count_rows(affected))}
     files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
     files += write_retained_rows(table, affected, retained)
-    with translated_errors(f"writing the manifests of replay {plan.batch_id}"):
+    doing = f"writing the manifests of replay {plan.batch_id}"
+    with suspected_records(doing, StageStaleError), translated_errors(doing):
         removed = [file.task.file for file in affected]
         added = commits.build_overwrite(table, summary, files, removed)
     updates: list[TableUpdate] = [

@@ -5,8 +5,10 @@ killed run can be repeated: restored dead letters are no longer open.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
@@ -14,6 +16,7 @@ from pyiceberg.table import Table
 from frazil.errors import (
     CommitContentionError,
     ConservationError,
+    FrazilError,
     JobFailedError,
     QualityFailedError,
     StageStaleError,
@@ -31,16 +34,25 @@ from frazil.ingest.dead_letters import (
     DeadLetterIndex,
     Indexes,
     group_dead_letters,
+    list_slices,
     read_dead_letter_index,
 )
-from frazil.ingest.messages import Staged, Verdict
+from frazil.ingest.isolation import (
+    JobParts,
+    PartJob,
+    may_isolate,
+    require_publishable,
+    search_failing_records,
+    suspected_records,
+)
+from frazil.ingest.messages import Staged, StageResult, Verdict
 from frazil.ingest.planning import PlanInput, TableFacts
 from frazil.ingest.publishing import require_staging_branch
 from frazil.ingest.staging import build_request, find_staged_snapshot
 from frazil.ledger import keys
-from frazil.ledger.coordinates import plain_runs
+from frazil.ledger.coordinates import covering_ranges, plain_runs
 from frazil.ledger.history import UNCLAIMED, Step, trace_steps
-from frazil.ledger.offsets import Runs
+from frazil.ledger.offsets import OffsetRange, Runs, describe_ranges
 from frazil.ledger.recovery_point import History, RecoveryPoint, require_recovery_point
 from frazil.messages import count_noun
 from frazil.recovery.messages import (
@@ -65,6 +77,8 @@ from frazil.recovery.redrive_rules import (
 )
 from frazil.schemas.review import open_with_settled_schema
 from frazil.workspace import Workspace
+
+Process = Callable[[Workspace, DeadLetterIndex, Indexes], "Portion"]
 
 STAGE_ATTEMPTS = 3
 """How often a portion is staged if another writer commits first."""
@@ -117,7 +131,7 @@ def redrive_dead_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveRe
     chosen = choose_dead_letters(index.rows, index.resolution.is_open, choice)
     process = _preview if choice.dry_run else _restore
     parts = split_dead_letters(chosen, index.resolution.incarnation_ends)
-    portions = [process(work, index, part) for part in parts]
+    portions = [_process_others(process, work, index, part) for part in parts]
     failing: Counter[str] = Counter()
     for portion in portions:
         failing.update(portion.failing)
@@ -131,6 +145,49 @@ def redrive_dead_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveRe
         redrives=tuple(p.redriven for p in portions if p.redriven is not None),
         marked=0 if choice.dry_run or dead_letters is None else mark_resolved(work),
     )
+
+
+def _process_others(
+    process: Process, work: Workspace, index: DeadLetterIndex, positions: Indexes
+) -> Portion:
+    """Process one portion; dead letters that make the job fail are found and stay dead letters."""
+    try:
+        return process(work, index, positions)
+    except FrazilError as error:
+        if not may_isolate(error, is_repeated=True):
+            raise
+        failure = error
+    parts = _build_parts(work, index, positions, writes=process is _restore)
+    found = search_failing_records(parts, failure, f"stream {work.stream.stream}: redrive")
+    others = np.delete(positions, [span.start for span in found])
+    portion = process(work, index, others) if len(others) else Portion(0, {})
+    return replace(portion, failing={**portion.failing, keys.DECODER_FAILED: len(found)})
+
+
+def _build_parts(
+    work: Workspace, index: DeadLetterIndex, positions: Indexes, *, writes: bool
+) -> JobParts:
+    """Describe how parts of a portion are decoded, and staged on branches if `writes`."""
+    view = load_redrive_view(work)
+    batch = _plan(work, view, index, positions).batch
+
+    def build(span: OffsetRange, branch: str) -> RedriveRequest:
+        plan = _plan(work, view, index, positions[span.start : span.end])
+        return _build_request(work, plan, branch, dry_run=not writes)
+
+    def describe(span: OffsetRange) -> str:
+        rows = index.rows.take(positions[span.start : span.end])
+        coordinates = {p: rows["offset"].to_numpy()[a:b] for p, a, b in list_slices(rows)}
+        return describe_ranges(covering_ranges(coordinates))
+
+    def check(result: StageResult, branch: str, base_head: int) -> None:
+        with suspected_records("reading staged rows of a redrive"):
+            snapshot_id = find_staged_snapshot(work, batch, result, branch, base_head)
+            require_publishable(work, batch, snapshot_id)
+
+    checked = check if writes else None
+    job = PartJob("redrive_letters", RedriveResult, len(positions), build, describe, checked)
+    return JobParts(work, batch, job)
 
 
 def load_redrive_view(work: Workspace) -> RedriveView:
@@ -197,13 +254,19 @@ def _plan(
     return plan_redrive(index.rows.take(positions), plan_input, rules)
 
 
-def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) -> RedriveResult:
-    """Decode the dead letters in Spark, and check that it found exactly those."""
+def _build_request(
+    work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool
+) -> RedriveRequest:
     schemas = select_dead_letter_schemas(work, plan.batch, plan.schema_ids)
     stage = build_request(work, plan.batch, branch, schemas)
     # The job reads no Kafka, and the fast path reads records of Kafka only.
-    fields = stage.model_copy(update={"kafka_options": {}, "direct": None}).model_dump()
-    request = RedriveRequest(**fields, letters=plan.runs, dry_run=dry_run)
+    fields = stage.model_copy(update={"kafka_options": {}, "fast_path": None}).model_dump()
+    return RedriveRequest(**fields, letters=plan.runs, dry_run=dry_run)
+
+
+def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) -> RedriveResult:
+    """Decode the dead letters in Spark, and check that it found exactly those."""
+    request = _build_request(work, plan, branch, dry_run=dry_run)
     result = work.engine.run_job("redrive_letters", request, RedriveResult)
     if result.rows_read != plan.count:
         raise ConservationError(

@@ -5,17 +5,33 @@ a batch. No offset moves. The snapshot has its own id, by which a repetition fin
 """
 
 from collections.abc import Mapping
+from functools import partial
 
-from frazil.errors import NotReplayableError
+from frazil.errors import FrazilError, NotReplayableError
 from frazil.ingest.batch_schemas import read_seen_schema_ids, select_batch_schemas
 from frazil.ingest.blocked_batches import require_same_rules
-from frazil.ingest.messages import BatchPlan
+from frazil.ingest.isolation import (
+    JobParts,
+    PartJob,
+    describe_part,
+    may_isolate,
+    read_isolated,
+    search_failing_records,
+)
+from frazil.ingest.messages import BatchPlan, StageRequest
 from frazil.ingest.staging import build_request
 from frazil.ledger import keys
 from frazil.ledger.authors import require_not_dry_run
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import trace_steps
-from frazil.ledger.offsets import Ranges, describe_ranges, parse_offset_ranges
+from frazil.ledger.offsets import (
+    OffsetRange,
+    Ranges,
+    count_offsets,
+    describe_ranges,
+    parse_offset_ranges,
+    slice_ranges,
+)
 from frazil.ledger.recovery_point import (
     History,
     PublishedBatch,
@@ -98,8 +114,13 @@ def _choose_ranges(
 
 def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
     schemas = select_batch_schemas(work, batch, read_seen_schema_ids(history, batch.stream))
-    request = build_request(work, batch, "", schemas).model_copy(update={"direct": None})
-    found = work.engine.run_job("compare_range", request, Differences)
+    request = build_request(work, batch, "", schemas).model_copy(update={"fast_path": None})
+    try:
+        found = work.engine.run_job("compare_range", request, Differences)
+    except FrazilError as error:
+        if not may_isolate(error, is_repeated=True):
+            raise
+        found = _compare_without_failing_records(work, batch, request, error)
     if found.undelivered:
         raise NotReplayableError(
             f"stream {batch.stream}: {batch.table} has {count_noun(found.undelivered, 'row')} of "
@@ -116,6 +137,23 @@ def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bo
         differences=found,
         text=f"{describe_ranges(batch.offset_ranges)}: {found.text}{_describe_left_out(batch)}",
     )
+
+
+def _compare_without_failing_records(
+    work: Workspace, batch: BatchPlan, request: StageRequest, failure: FrazilError
+) -> Differences:
+    """Find the records that make the job fail, and compare the others."""
+
+    def build(span: OffsetRange, _: str) -> StageRequest:
+        return request.model_copy(update={"ranges": slice_ranges(batch.ranges, span)})
+
+    describe = partial(describe_part, batch.ranges)
+    job = PartJob("compare_range", Differences, count_offsets(batch.offset_ranges), build, describe)
+    subject = f"stream {batch.stream}: replay {batch.batch_id}"
+    failing = search_failing_records(JobParts(work, batch, job), failure, subject)
+    isolated = read_isolated(work, batch, failing)
+    update = {"isolated": isolated.runs, "isolated_records": len(isolated.own)}
+    return work.engine.run_job("compare_range", request.model_copy(update=update), Differences)
 
 
 def _describe_left_out(batch: BatchPlan) -> str:

@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,17 +23,19 @@ from urllib.parse import urlparse
 import psutil  # type: ignore[import-untyped]
 
 from frazil.connections import fork_server_address
-from frazil.errors import JobFailedError, SparkUnavailableError, hide_literals
+from frazil.errors import FrazilError, JobFailedError, SparkUnavailableError, hide_literals
 from frazil.ledger.usage import count_job
 from frazil.messages import Message
 from frazil.spark.fork_server import ForkedScript
 from frazil.spark.job_errors import parse_job_error
+from frazil.spark.messages import PartsRequest, PartsResult
 
 log = logging.getLogger(__name__)
 
 JOBS_DIR = Path(__file__).parents[3] / "spark_jobs"
 CONNECT_TIMEOUT_SECONDS = 3.0
 _TAIL_LINES = 15
+_POLL_SECONDS = 0.5
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 ResultMessage = TypeVar("ResultMessage", bound=Message)
@@ -82,6 +85,40 @@ class Engine(ABC):
             "run again, it is safe: staged rows are on a branch, not on main; `frazil doctor` "
             "checks the Spark server",
         )
+
+    def run_parts(
+        self, job: str, requests: Sequence[Message], result: type[ResultMessage]
+    ) -> list[ResultMessage | FrazilError]:
+        """Run a job for parts of its input in one process; return each part's result or error.
+
+        The list is shorter than the requests if the server ended, and empty if it was not reached.
+
+        Raises:
+            JobFailedError: the process ended without results.
+        """
+        stream: str = getattr(requests[0], "stream", "")
+        parts = tuple(request.encode() for request in requests)
+        request = PartsRequest(stream=stream, job=job, parts=parts)
+        try:
+            results = self.run_job("run_parts", request, PartsResult).results
+        except SparkUnavailableError:
+            return []
+        return [parse_job_error(job, text, stream) or result.parse(text) for text in results]
+
+    def wait_until_reachable(self, timeout_seconds: float) -> None:
+        """Wait until Spark can be reached again, after its server ended and was restarted.
+
+        Raises:
+            SparkUnavailableError: it could not be reached in this time.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            try:
+                return self._require_reachable()
+            except SparkUnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_POLL_SECONDS)
 
     @abstractmethod
     def _require_reachable(self) -> None:

@@ -41,13 +41,16 @@ _SERVER_GONE_SIGNS = (
     "StatusCode.UNAVAILABLE",
     "Connection refused",
     "SESSION_CLOSED",
+    "INVALID_HANDLE",
+    "RETRIES_EXCEEDED",
     "Socket closed",
 )
+_CONTEXT_ENDED_SIGNS = ("SparkContext was shut down", "stopped SparkContext")
 _NO_EXECUTOR_SIGNS = (
     "no executor works for this job",
     "Master removed our application",
     "All masters are unresponsive",
-    "SparkContext was shut down",
+    *_CONTEXT_ENDED_SIGNS,
 )
 
 
@@ -85,7 +88,9 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
 
 def encode_job_error(error: BaseException) -> str:
     """Encode an exception as the job's result."""
-    return json.dumps({"error": type(error).__name__, "text": str(error)[:4000]})
+    condition = getattr(error, "getCondition", lambda: None)()
+    names = (type(error).__name__, condition or "")
+    return json.dumps({"error": names[0], "condition": names[1], "text": str(error)[:4000]})
 
 
 def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilError | None:
@@ -100,11 +105,32 @@ def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilErr
         return None
     detail: str = content["text"]
     facts = f"Spark job {job}: {content['error']}: {_describe(content['error'], detail)}"
-    return _choose_error(facts, detail, stream)
+    error = _choose_error(facts, detail, stream)
+    if _may_be_caused_by_record(error, content["error"], detail):
+        condition = content.get("condition", "")
+        error.suspect_record(content["error"] + (f" [{condition}]" if condition else ""))
+    return error
+
+
+def is_server_gone(text: str) -> bool:
+    """Return whether the error in a job's result means that the Spark server ended."""
+    error = parse_job_error("", text)
+    return isinstance(error, SparkUnavailableError) and error.is_record_suspected
+
+
+def _may_be_caused_by_record(error: FrazilError, kind: str, detail: str) -> bool:
+    """Return whether the job failed for an unknown reason, or the server ended meanwhile."""
+    if isinstance(error, JobFailedError):
+        return kind not in _DEFINITE and NO_COUNTERS not in detail
+    return any(sign in detail for sign in (*_SERVER_GONE_SIGNS, *_CONTEXT_ENDED_SIGNS))
 
 
 def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
-    """Return the error whose class is known by messages of Spark, Kafka and the file systems."""
+    """Return the error whose class is known by messages of Spark, Kafka and the file systems.
+
+    Quoted texts are left out: the value of a record may contain the same words.
+    """
+    detail = hide_literals(detail)
     if any(sign in detail for sign in _KAFKA_GONE_SIGNS):
         command = f"frazil plan {stream}" if stream else "frazil status"
         return RetentionGapError(
@@ -120,6 +146,12 @@ def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
         "the same range again",
     )
 
+
+_DEFINITE = frozenset({"AnalysisException", "ParseException"})
+"""Classes that Spark raises for a wrong query, table or setting, whatever the records are."""
+
+NO_COUNTERS = "Spark sent no counters of the rows it wrote"
+"""A message of the job `stage_batch`; the cause is a busy machine."""
 
 _BEFORE_ROWS = frozenset({"AnalysisException", "ParseException", "IllegalArgumentException"})
 """Classes that Spark raises before it reads a row."""

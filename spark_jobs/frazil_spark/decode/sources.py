@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from frazil.failpoints import list_failing_records
 from frazil.ingest.messages import StageRequest
-from frazil.ledger.offsets import Runs
+from frazil.ledger.offsets import PlainRanges, Runs, remove_runs
 from frazil.recovery.messages import RedriveRequest
 
+_THROW = "'java.lang.Integer', 'parseInt', 'no number'"
+_EXIT = "'java.lang.System', 'exit', 1"
 FETCH_OPTIONS = {
     "kafka.max.partition.fetch.bytes": "8388608",
     "kafka.fetch.max.bytes": "52428800",
@@ -42,20 +47,32 @@ _RUNS = pa.schema(
 def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
     """Read the request's ranges; offsets that Kafka no longer has fail the job.
 
-    Erased records of the request's `left_out` are dropped. `assign`, not `subscribe`, so that a
+    Offsets of the request's `isolated` are not read at all, since Kafka's source itself may fail
+    there; erased records of its `left_out` are dropped. `assign`, not `subscribe`, so that a
     partition that is added between plan and read does no harm.
     """
+    older = (spark.conf.get(_V1_SOURCES) or "").split(",")
+    if "kafka" in older:
+        spark.conf.set(_V1_SOURCES, ",".join(name for name in older if name != "kafka"))
+    layers = remove_runs(request.ranges, request.isolated)
+    reads = [_read_layer(spark, request, layer) for layer in layers]
+    records = fail_at_named_records(reduce(DataFrame.unionAll, reads))
+    if not request.left_out:
+        return records
+    erased = select_record_keys(spark, {"": {"": request.left_out}}).select(*_OFFSET_KEY)
+    return records.join(F.broadcast(erased), list(_OFFSET_KEY), "left_anti")
+
+
+def _read_layer(spark: SparkSession, request: StageRequest, ranges: PlainRanges) -> DataFrame:
+    """Read at most one range of each partition."""
     pairs = {
         topic: {str(p): pair for p, pair in by_partition.items()}
-        for topic, by_partition in request.ranges.items()
+        for topic, by_partition in ranges.items()
     }
     assigned = {topic: sorted(map(int, parts)) for topic, parts in pairs.items()}
     starts = {t: {p: pair[0] for p, pair in parts.items()} for t, parts in pairs.items()}
     ends = {t: {p: pair[1] for p, pair in parts.items()} for t, parts in pairs.items()}
-    older = (spark.conf.get(_V1_SOURCES) or "").split(",")
-    if "kafka" in older:
-        spark.conf.set(_V1_SOURCES, ",".join(name for name in older if name != "kafka"))
-    records = (
+    return (
         spark.read.format("kafka")
         .options(**FETCH_OPTIONS)
         .options(**request.kafka_options)
@@ -67,10 +84,20 @@ def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
         .option("includeHeaders", "true")
         .load()
     )
-    if not request.left_out:
-        return records
-    erased = select_record_keys(spark, {"": {"": request.left_out}}).select(*_OFFSET_KEY)
-    return records.join(F.broadcast(erased), list(_OFFSET_KEY), "left_anti")
+
+
+def fail_at_named_records(records: DataFrame) -> DataFrame:
+    """Make the decoding of the records fail that a test names; see `frazil.failpoints`.
+
+    Spark evaluates `reflect` after the filters and joins before it: it is not deterministic.
+    """
+    for failing in list_failing_records():
+        action = f"reflect({_EXIT if failing.kills else _THROW})"
+        records = records.where(
+            f"CASE WHEN topic = '{failing.topic}' AND partition = {failing.partition} "
+            f"AND offset = {failing.offset} THEN {action} IS NULL ELSE true END"
+        )
+    return records
 
 
 def kafka_struct(schema_id: Column | None = None) -> Column:
@@ -105,9 +132,9 @@ def read_dead_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame
     )
     wanted = select_record_keys(spark, {"": request.letters}).drop("mark")
     # Small files are read together: without this, one core would decode all of them.
-    tasks = -(-count_records(request.letters) // DEAD_LETTERS_PER_TASK)
+    tasks = max(-(-count_records(request.letters) // DEAD_LETTERS_PER_TASK), 1)
     selected = dead_letters.join(F.broadcast(wanted), list(DEAD_LETTER_KEY), "left_semi")
-    return selected.repartition(tasks)
+    return fail_at_named_records(selected).repartition(tasks)
 
 
 def count_records(dead_letters: Mapping[str, Runs]) -> int:
@@ -118,7 +145,9 @@ def count_records(dead_letters: Mapping[str, Runs]) -> int:
 def select_record_keys(spark: SparkSession, marks: Mapping[str, Mapping[str, Runs]]) -> DataFrame:
     """Return one row for each record in runs of offsets, with its mark."""
     rows = [dict(zip(_RUNS.names, row, strict=True)) for row in _list_runs(marks)]
-    runs = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_RUNS))
+    # For an empty table PySpark does not read the types from Arrow's schema.
+    table = pa.Table.from_pylist(rows, schema=_RUNS)
+    runs = spark.createDataFrame(table, from_arrow_schema(_RUNS))
     return runs.select(
         "mark",
         "attempt",

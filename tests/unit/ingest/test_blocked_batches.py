@@ -16,9 +16,10 @@ from frazil.ingest.blocked_batches import (
     encode_blocked,
     explain_block,
     read_blocked,
+    record_block,
     still_applies,
 )
-from frazil.ingest.checking import check_batch, record_block
+from frazil.ingest.checking import check_batch
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import publish_staged
 from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
@@ -146,17 +147,17 @@ def test_a_waiver_outlives_the_next_failure_of_the_same_batch(lake: Lake, work: 
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
     error = BudgetExceededError("2 of 5 are bad", "mend them")
-    record_block(work, plan, staged, error)
+    record_block(work, plan, staged.attempt, error)
     waive_batch(work, plan.batch_id, Author("jane@example.org", "known and harmless"))
 
-    record_block(work, plan, staged, error)
+    record_block(work, plan, staged.attempt, error)
 
     blocked = read_blocked(lake.table.properties, plan.stream)
     assert blocked is not None
     assert blocked.waiver is not None
     assert blocked.waiver.by == "jane@example.org"
     other = plan.model_copy(update={"batch_id": "another"})
-    record_block(work, other, staged, error)
+    record_block(work, other, staged.attempt, error)
     assert cast("BlockedBatch", read_blocked(lake.table.properties, plan.stream)).waiver is None
 
 
@@ -166,11 +167,11 @@ def test_a_waiver_given_while_a_run_records_the_same_block_is_not_lost(
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
     error = BudgetExceededError("2 of 5 are bad", "correct them")
-    record_block(work, plan, staged, error)
+    record_block(work, plan, staged.attempt, error)
     waive = partial(waive_batch, replace(work), plan.batch_id, Author("jane@example.org", "known"))
     cast("ScriptedCatalog", work.store.catalog).script = [overtaken_by(waive)]
 
-    record_block(work, plan, staged, error)
+    record_block(work, plan, staged.attempt, error)
 
     assert cast("BlockedBatch", read_blocked(lake.table.properties, plan.stream)).waiver is not None
 
@@ -179,8 +180,8 @@ def test_a_block_recorded_while_a_waiver_is_given_is_not_lost(lake: Lake, work: 
     plan = lake.plan(3, 2)
     staged, other = lake.stage(plan), plan.model_copy(update={"batch_id": "another"})
     error = BudgetExceededError("2 of 5 are bad", "correct them")
-    record_block(work, plan, staged, error)
-    record = partial(record_block, replace(work), other, staged, error)
+    record_block(work, plan, staged.attempt, error)
+    record = partial(record_block, replace(work), other, staged.attempt, error)
     cast("ScriptedCatalog", work.store.catalog).script = [overtaken_by(record)]
 
     waive_batch(work, plan.batch_id, Author("jane@example.org", "known"))
@@ -193,10 +194,10 @@ def test_a_waiver_is_not_valid_under_other_rules(lake: Lake, work: Workspace) ->
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
     error = BudgetExceededError("2 of 5 are bad", "correct them")
-    record_block(work, plan, staged, error)
+    record_block(work, plan, staged.attempt, error)
     waive_batch(work, plan.batch_id, Author("jane@example.org", "known"))
 
-    record_block(work, plan.model_copy(update={"suite_hash": "other"}), staged, error)
+    record_block(work, plan.model_copy(update={"suite_hash": "other"}), staged.attempt, error)
 
     assert cast("BlockedBatch", read_blocked(lake.table.properties, plan.stream)).waiver is None
 
@@ -208,7 +209,9 @@ def test_a_waiver_of_an_earlier_release_outlives_the_next_failure(
     with lake.table.transaction() as transaction:
         transaction.set_properties(encode_blocked(blocked))
 
-    record_block(work, blocked.plan, lake.stage(blocked.plan), BudgetExceededError("bad", "fix"))
+    record_block(
+        work, blocked.plan, lake.stage(blocked.plan).attempt, BudgetExceededError("bad", "fix")
+    )
 
     assert read_blocked(lake.table.properties, "orders").waiver == blocked.waiver  # type: ignore[union-attr]
 

@@ -13,18 +13,17 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
-from support.lake import CLUSTER_ID, TOPIC_ID, Lake, append, make_stream
+from support.lake import Lake, make_stream
 from support.scripted_catalog import ScriptedCatalog
+from support.staged_offsets import Topic, stage_offsets
 
-from frazil.iceberg.branches import create_branch
 from frazil.iceberg.catalog import dead_letters_name
 from frazil.ingest.checking import check_batch
-from frazil.ingest.messages import BatchPlan, PartitionCount, StageRequest, StageResult
+from frazil.ingest.messages import BatchPlan, StageRequest, StageResult
 from frazil.ingest.pipeline import plan_next_batch, publish_staged
 from frazil.ingest.staging import stage_batch
-from frazil.kafka.cluster import KafkaLog, PartitionOffsets, TopicFacts
+from frazil.kafka.cluster import KafkaLog
 from frazil.ledger import keys
-from frazil.ledger.offsets import unpack_ranges
 from frazil.spark.engine import Engine
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
@@ -114,20 +113,6 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 
 @dataclass
-class Topic:
-    """A topic of two partitions, as a broker would describe it."""
-
-    ends: tuple[int, int] = (3, 2)
-
-    def fetch_topic(self, topic: str, _isolation: str) -> TopicFacts:
-        offsets = tuple(PartitionOffsets(0, end) for end in self.ends)
-        return TopicFacts(topic, TOPIC_ID, CLUSTER_ID, offsets)
-
-    def fetch_topics(self, topics: list[str], isolation: str) -> tuple[TopicFacts, ...]:
-        return tuple(self.fetch_topic(topic, isolation) for topic in topics)
-
-
-@dataclass
 class PyIcebergEngine:
     """Stage a row, or a dead letter, for each offset: as Spark's job does, without Spark."""
 
@@ -138,39 +123,9 @@ class PyIcebergEngine:
     def run_job(self, job: str, request: StageRequest, result: type[StageResult]) -> StageResult:
         assert (job, result) == ("stage_batch", StageResult)
         before = Counter(self.loads.by_table)
-        counted = self._stage(request)
+        counted = stage_offsets(self.lake, request, self.bad)
         self.loads.by_table = before
         return counted
-
-    def _stage(self, request: StageRequest) -> StageResult:
-        places = [
-            {"topic": topic, "partition": partition, "offset": offset}
-            for topic, parts in unpack_ranges(request.ranges).items()
-            for partition, offsets in parts.items()
-            for offset in range(offsets.start, offsets.end)
-        ]
-        rows = [{"id": 1, "name": "x", "_kafka": place} for place in places[self.bad :]]
-        append(self.lake.catalog, self.lake.table, rows, request.branch)
-        if self.bad:
-            create_branch(self.lake.store, LETTERS, request.branch)
-            letters = [{"attempt": request.branch, "_kafka": p} for p in places[: self.bad]]
-            append(self.lake.catalog, self.lake.store.load(LETTERS), letters, request.branch)
-        read = Counter(cast("int", place["partition"]) for place in places)
-        good = Counter(cast("int", place["partition"]) for place in places[self.bad :])
-        return StageResult(
-            rows_read=len(places),
-            rows_good=len(rows),
-            rows_invalid=self.bad,
-            rows_dead=self.bad,
-            partitions=tuple(
-                PartitionCount(topic="orders", partition=p, rows_read=n, rows_good=good[p])
-                for p, n in read.items()
-            ),
-            metrics={},
-            min_timestamp_ms=None,
-            max_timestamp_ms=None,
-            value_schema_ids=(1,),
-        )
 
 
 def from_file(tolerance: str = "none") -> Stream:

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from frazil.ledger.offsets import (
     OffsetRange,
+    PlainRanges,
     Ranges,
+    Runs,
     advance,
     count_offsets,
     describe_ranges,
@@ -14,6 +16,9 @@ from frazil.ledger.offsets import (
     iterate_ranges,
     parse_offset_ranges,
     parse_ranges,
+    remove_runs,
+    slice_ranges,
+    unpack_ranges,
 )
 
 OFFSET = st.integers(0, 10**12)
@@ -100,3 +105,58 @@ def test_a_new_partition_is_added_and_those_between_begin_at_0() -> None:
     moved = advance({"orders": (5,)}, {"orders": {2: OffsetRange(0, 9)}})
 
     assert moved == {"orders": (5, 0, 9)}
+
+
+PLAIN = st.dictionaries(
+    TOPIC,
+    st.dictionaries(
+        st.integers(0, 3),
+        st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: (min(pair), max(pair))),
+        min_size=1,
+        max_size=3,
+    ),
+    min_size=1,
+    max_size=2,
+)
+
+
+def list_offsets(ranges: PlainRanges) -> list[tuple[str, int, int]]:
+    """List every offset in the order in which positions are numbered."""
+    return [
+        (topic, partition, offset)
+        for topic, partition, span in iterate_ranges(unpack_ranges(ranges))
+        for offset in range(span.start, span.end)
+    ]
+
+
+@given(PLAIN, st.data())
+def test_a_slice_of_ranges_holds_the_offsets_at_its_positions(
+    ranges: PlainRanges, data: st.DataObject
+) -> None:
+    offsets = list_offsets(ranges)
+    start = data.draw(st.integers(0, len(offsets)))
+    end = data.draw(st.integers(start, len(offsets)))
+
+    part = slice_ranges(ranges, OffsetRange(start, end))
+
+    assert list_offsets(part) == offsets[start:end]
+    assert part, "a job cannot read no partition at all"
+
+
+@given(PLAIN, st.data())
+def test_ranges_without_some_offsets_hold_all_others_once(
+    ranges: PlainRanges, data: st.DataObject
+) -> None:
+    offsets = list_offsets(ranges)
+    removed = data.draw(st.sets(st.sampled_from(offsets))) if offsets else set()
+    runs: Runs = {}
+    for topic, partition, offset in sorted(removed):
+        runs.setdefault(topic, {}).setdefault(partition, []).append((offset, offset + 1))
+
+    layers = remove_runs(ranges, runs)
+
+    left = [offset for layer in layers for offset in list_offsets(layer)]
+    assert sorted(left) == sorted(set(offsets) - removed)
+    assert {topic: set(parts) for topic, parts in layers[0].items()} == {
+        topic: set(parts) for topic, parts in ranges.items()
+    }

@@ -4,7 +4,7 @@ import pytest
 
 from frazil import errors
 from frazil.spark.engine import JobExit, write_output
-from frazil.spark.job_errors import encode_job_error, parse_job_error
+from frazil.spark.job_errors import NO_COUNTERS, encode_job_error, parse_job_error
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,10 @@ class SparkException(Exception):  # noqa: N818 - the name that PySpark gives it
     """An error of a job that has read rows."""
 
 
+class AnalysisException(Exception):  # noqa: N818 - the name that PySpark gives it
+    """An error of a query that Spark refuses."""
+
+
 class IllegalArgumentException(Exception):  # noqa: N818 - the name that PySpark gives it
     """An error of a request that reads no row."""
 
@@ -109,3 +113,38 @@ def test_the_output_of_a_job_is_shown_without_quoted_texts(
 @pytest.mark.parametrize("text", ["", '{"rows_read": 3}'], ids=["nothing", "a result"])
 def test_what_is_no_error_becomes_none(text: str) -> None:
     assert parse_job_error("stage_batch", text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "suspected"),
+    [
+        ("java.lang.ArithmeticException: long overflow", True),
+        ("StatusCode.UNAVAILABLE", True),
+        ("Job 3 cancelled because SparkContext was shut down", True),
+        ("Cannot call methods on a stopped SparkContext", True),
+        ("org.apache.kafka.common.errors.TimeoutException", False),
+        ("OffsetOutOfRange", False),
+        ("org.apache.iceberg.exceptions.ServiceUnavailableException", False),
+        ("software.amazon.awssdk.S3Exception: Status Code: 503", False),
+        ("no executor works for this job", False),
+        ("CommitFailedException: another writer", False),
+        (NO_COUNTERS, False),
+        ("For input string: 'StatusCode.UNAVAILABLE, OffsetOutOfRange'", True),
+    ],
+)
+def test_a_record_is_suspected_only_if_no_other_cause_is_known(
+    text: str,
+    suspected: bool,  # noqa: FBT001
+) -> None:
+    found = parse_job_error("stage_batch", encode_job_error(SparkException(text)), "orders")
+
+    assert found is not None
+    assert found.is_record_suspected is suspected
+    assert found.cause_type == ("SparkException" if suspected else "")
+
+
+def test_no_record_is_suspected_if_spark_refuses_the_query() -> None:
+    found = parse_job_error("stage_batch", encode_job_error(AnalysisException("no column")))
+
+    assert found is not None
+    assert not found.is_record_suspected

@@ -1,0 +1,113 @@
+"""Search by halves for the records that make a job fail (ARCHITECTURE.md, a record's way).
+
+The input of a job is a sequence of positions, from 0 up. Each test runs the job for a span of
+positions; a failing span is halved until single records are left. One run of a job tests several
+spans, so that many failing records cost hardly more runs than one. A record counts as failing only
+if it failed twice by itself: a single failure may have had another cause.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from frazil.ledger.offsets import OffsetRange
+
+MAX_JOBS = 40
+"""The most runs of the job, including the last one, which processes the other records."""
+TESTS_PER_JOB = 16
+NECESSARY_FAILURES = 2
+MIN_FAILURES = 30
+"""As many failed tests without a passed one mean that no single record is the cause."""
+EMPTY = OffsetRange(0, 0)
+
+
+@dataclass(frozen=True)
+class RecordSearch:
+    """What the tests so far have shown.
+
+    `untested` are the next spans; `failing` are spans that failed, `failures` how often a single
+    position failed, `found` the positions that failed twice.
+    """
+
+    untested: tuple[OffsetRange, ...]
+    failing: tuple[OffsetRange, ...] = ()
+    failures: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    found: tuple[int, ...] = ()
+    passed: int = 0
+    jobs: int = 0
+    is_empty_failing: bool = False
+
+    @property
+    def next_spans(self) -> tuple[OffsetRange, ...]:
+        """Return the spans of the next run."""
+        return self.untested[:TESTS_PER_JOB]
+
+    @property
+    def has_other_cause(self) -> bool:
+        """Return whether no record is the cause: the empty span fails, or every part does.
+
+        A record that is the whole input may be the cause.
+        """
+        is_finished = not self.untested and len(self.found) > 1
+        every = not self.passed and (len(self.failing) >= MIN_FAILURES or is_finished)
+        return self.is_empty_failing or every
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Return whether spans are left to test, but only the last run."""
+        return bool(self.untested) and self.jobs >= MAX_JOBS - 1
+
+    @property
+    def smallest_failing(self) -> OffsetRange | None:
+        """Return the smallest failing span in which not every part is tested."""
+        open_spans = [
+            span
+            for span in self.failing
+            if any(span.start <= part.start < span.end for part in self.untested)
+        ]
+        return min(open_spans, key=lambda span: span.width, default=None)
+
+    @property
+    def suspects(self) -> tuple[OffsetRange, ...]:
+        """Return everything that has not passed: failing positions and untested spans."""
+        positions = (OffsetRange(position, position + 1) for position in self.found)
+        return tuple(sorted(positions)) + tuple(span for span in self.untested if span.width)
+
+
+def begin_search(count: int) -> RecordSearch:
+    """Begin a search in `count` positions whose whole failed; the empty span is tested first."""
+    whole = OffsetRange(0, count)
+    return RecordSearch((EMPTY, *(halve(whole) if count > 1 else (whole,))))
+
+
+def halve(span: OffsetRange) -> tuple[OffsetRange, OffsetRange]:
+    """Return the two halves of a span."""
+    middle = (span.start + span.end) // 2
+    return OffsetRange(span.start, middle), OffsetRange(middle, span.end)
+
+
+def note_outcomes(search: RecordSearch, outcomes: Sequence[bool]) -> RecordSearch:
+    """Return the search after a run whose first tests ended so; true means passed.
+
+    A run that ends early tests the remaining spans again in the next run.
+    """
+    after = replace(search, untested=search.untested[len(outcomes) :], jobs=search.jobs + 1)
+    for span, has_passed in zip(search.untested, outcomes, strict=False):
+        if not has_passed:
+            after = _note_failure(after, span)
+        elif span.width:
+            after = replace(after, passed=after.passed + 1)
+    return after
+
+
+def _note_failure(search: RecordSearch, span: OffsetRange) -> RecordSearch:
+    if not span.width:
+        return replace(search, is_empty_failing=True)
+    failing = search.failing if span in search.failing else (*search.failing, span)
+    if span.width > 1:
+        return replace(search, failing=failing, untested=(*search.untested, *halve(span)))
+    failures = search.failures.get(span.start, 0) + 1
+    counted = replace(search, failing=failing, failures={**search.failures, span.start: failures})
+    if failures < NECESSARY_FAILURES:
+        return replace(counted, untested=(span, *counted.untested))
+    return replace(counted, found=(*counted.found, span.start))

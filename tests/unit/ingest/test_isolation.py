@@ -1,0 +1,449 @@
+"""A record that makes the job fail becomes a dead letter; what is no record's fault stays an error.
+
+Spark is left out: PyIceberg stages a row for each offset, and the "job" fails at named offsets.
+"""
+
+import fcntl
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.update import AddSnapshotUpdate
+from support.lake import Lake, make_stream
+from support.staged_offsets import Topic, stage_offsets
+
+from frazil.errors import (
+    BatchBlockedError,
+    BudgetExceededError,
+    FrazilError,
+    JobFailedError,
+    RecordsNotIsolatedError,
+    SparkUnavailableError,
+    StageStaleError,
+)
+from frazil.iceberg import commits
+from frazil.iceberg.catalog import dead_letters_name
+from frazil.ingest import isolation
+from frazil.ingest.checking import check_batch
+from frazil.ingest.messages import BatchPlan, Published, StageRequest
+from frazil.ingest.pipeline import plan_next_batch, publish_staged
+from frazil.ingest.staging import stage_batch
+from frazil.kafka.cluster import KafkaLog
+from frazil.kafka.consumer import KafkaRecord, OffsetConsumer
+from frazil.ledger.authors import Author
+from frazil.ledger.offsets import OffsetRange
+from frazil.ledger.record_search import MAX_JOBS
+from frazil.messages import Message
+from frazil.recovery.decisions import waive_batch
+from frazil.spark.engine import Engine, ResultMessage
+from frazil.spark.job_errors import encode_job_error, is_server_gone, parse_job_error
+from frazil.spark.messages import PartsRequest, PartsResult
+from frazil.streams.models import Stream
+from frazil.workspace import Workspace
+
+LETTERS = dead_letters_name("demo.orders")
+Offset = tuple[int, int]
+
+
+class PythonException(Exception):  # noqa: N818 - the name that PySpark gives it
+    """An error of a job at a record; its text quotes the record."""
+
+
+class SparkConnectGrpcException(Exception):  # noqa: N818 - the name that PySpark gives it
+    """The error of a client whose server ended."""
+
+
+VALUE = "jane@example.org"
+THROWN = PythonException(f"ValueError: cannot read {VALUE}")
+KILLED = SparkConnectGrpcException("status = StatusCode.UNAVAILABLE")
+NO_KAFKA = PythonException("org.apache.kafka.common.errors.TimeoutException: no broker")
+
+
+@dataclass
+class JobAtOffsets(Engine):
+    """The engine without Spark: jobs fail at the offsets of `failing`."""
+
+    lake: Lake
+    failing: dict[Offset, Exception] = field(default_factory=dict)
+    bad: int = 0
+    jobs: Counter[str] = field(default_factory=Counter)
+    requests: list[StageRequest] = field(default_factory=list)
+    before: Callable[[StageRequest], object] = lambda _: None
+
+    def run_job(self, job: str, request: Message, result: type[ResultMessage]) -> ResultMessage:
+        """Run a job in this process, as `spark_jobs` does with Spark."""
+        self.jobs[job] += 1
+        if isinstance(request, PartsRequest):
+            return cast("ResultMessage", self._run_parts(request))
+        text = self._stage(cast("StageRequest", request))
+        error = parse_job_error(job, text, "orders")
+        if error is not None:
+            raise error
+        return result.parse(text)
+
+    def _run_parts(self, request: PartsRequest) -> PartsResult:
+        results: list[str] = []
+        for part in map(StageRequest.parse, request.parts):
+            results.append(self._stage(part))
+            if is_server_gone(results[-1]):
+                break
+        return PartsResult(results=tuple(results))
+
+    def _stage(self, request: StageRequest) -> str:
+        self.requests.append(request)
+        self.before(request)
+        removed = request.isolated.get("orders", {})
+        for (partition, offset), error in self.failing.items():
+            start, end = request.ranges["orders"].get(partition, (0, 0))
+            runs = removed.get(partition, [])
+            if start <= offset < end and not any(low <= offset < high for low, high in runs):
+                return encode_job_error(error)
+        return stage_offsets(self.lake, request, self.bad).encode()
+
+    def _require_reachable(self) -> None:
+        pass
+
+    def _run(self, command: list[str]) -> tuple[int, str]:
+        raise AssertionError(command)
+
+
+@dataclass
+class Run:
+    """One stream, whose every attempt is a process of its own."""
+
+    lake: Lake
+    stream: Stream
+    topic: Topic
+    engine: JobAtOffsets
+
+    def open(self) -> Workspace:
+        work = Workspace(self.stream, self.lake.folder, "test")
+        work.__dict__["kafka"] = cast("KafkaLog", self.topic)
+        work.__dict__["engine"] = self.engine
+        return work
+
+    def plan(self) -> BatchPlan:
+        return cast("BatchPlan", plan_next_batch(self.open()))
+
+    def publish(self) -> Published:
+        plan = self.plan()
+        staged = stage_batch(self.open(), plan)
+        return publish_staged(self.open(), plan, staged, check_batch(self.open(), plan, staged))
+
+    def fail(self, kind: type[FrazilError]) -> FrazilError:
+        with pytest.raises(kind) as caught:
+            self.publish()
+        assert VALUE not in str(caught.value)
+        return caught.value
+
+    def letters(self) -> list[tuple[int, int, str, str | None]]:
+        rows = self.lake.store.load(LETTERS).scan().to_arrow().to_pylist()
+        return sorted(
+            (row["_kafka"]["partition"], row["_kafka"]["offset"], row["reason"], row["detail"])
+            for row in rows
+        )
+
+    def require_exact(self, *failing: Offset) -> None:
+        """Require each offset once, as a row or as a dead letter with the type of its error."""
+        ends = enumerate(self.topic.ends)
+        every = [(partition, offset) for partition, end in ends for offset in range(end)]
+        assert self.lake.coordinates() == [each for each in every if each not in failing]
+        found = self.letters() if failing else []
+        assert [(partition, offset) for partition, offset, *_ in found] == sorted(failing)
+        assert {reason for _, _, reason, _ in found} <= {"decoder_failed"}
+        assert VALUE not in repr(found)
+
+
+@pytest.fixture
+def run(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Give a stream with records to read, a broker that delivers them, and no pauses."""
+    extra = {"extra": dict(lake.store.preset.properties)}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(extra))
+    kafka = {"extra": {"bootstrap.servers": "127.0.0.1:1"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    monkeypatch.setattr(isolation, "SHUTDOWN_SECONDS", 0)
+    monkeypatch.setattr(isolation, "MAX_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(OffsetConsumer, "fetch_records", deliver)
+    stream = make_stream(errors={"max_bad_ratio": 0.6})
+    return Run(lake, stream, Topic((12, 4)), JobAtOffsets(lake))
+
+
+def deliver(
+    _: OffsetConsumer, topic: str, partition: int, span: OffsetRange, __: str
+) -> tuple[KafkaRecord, ...]:
+    """Deliver a record for each offset."""
+    return tuple(
+        KafkaRecord(topic, partition, offset, 1_700_000_000_000, 0, None, b"{", None)
+        for offset in range(span.start, span.end)
+    )
+
+
+def test_a_clean_batch_is_one_job_of_the_whole_range(run: Run) -> None:
+    run.publish()
+
+    run.require_exact()
+    assert run.engine.jobs == {"stage_batch": 1}
+    assert (run.engine.requests[0].isolated, run.engine.requests[0].isolated_records) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [[(0, 0)], [(1, 3)], [(0, 11), (1, 0)], [(0, 3), (0, 4), (0, 9), (1, 2)]],
+    ids=["first", "last", "neighbours across partitions", "several"],
+)
+def test_records_that_fail_are_dead_letters_and_the_others_rows(
+    run: Run, failing: list[Offset]
+) -> None:
+    run.engine.failing = dict.fromkeys(failing, THROWN)
+
+    published = run.publish()
+
+    run.require_exact(*failing)
+    assert {detail for *_, detail in run.letters()} == {"PythonException"}
+    assert published.rows_written + published.rows_quarantined == 16
+    assert run.engine.jobs.total() <= MAX_JOBS
+    run.topic.ends = (14, 4)
+    run.publish()
+    run.require_exact(*failing)
+
+
+def test_dead_letters_of_both_kinds_are_published_together(run: Run) -> None:
+    run.engine.failing, run.engine.bad = {(0, 7): THROWN}, 2
+
+    published = run.publish()
+
+    reasons = Counter(reason for _, _, reason, _ in run.letters())
+    assert reasons == {"malformed_json": 2, "decoder_failed": 1}
+    assert (published.rows_written, published.rows_quarantined) == (13, 3)
+
+
+def test_a_stream_that_skips_bad_records_skips_those_that_fail(run: Run) -> None:
+    run.stream = make_stream(errors={"tolerance": "all", "max_bad_ratio": 0.6})
+    run.engine.failing = {(0, 7): THROWN}
+
+    published = run.publish()
+
+    assert (published.rows_written, published.rows_quarantined) == (15, 0)
+    assert published.rows_skipped == 1
+    assert run.lake.store.find(LETTERS) is None
+
+
+def test_a_record_that_ends_the_server_is_searched_for_from_the_second_attempt_on(
+    run: Run,
+) -> None:
+    run.engine.failing = {(0, 7): KILLED, (1, 3): THROWN}
+
+    run.fail(SparkUnavailableError)
+    assert run.engine.jobs == {"stage_batch": 1}
+    run.publish()
+
+    run.require_exact((0, 7), (1, 3))
+
+
+def test_a_server_that_ended_once_is_no_records_fault(run: Run) -> None:
+    run.engine.failing = {(0, 7): KILLED}
+    run.fail(SparkUnavailableError)
+    run.engine.failing = {}
+
+    run.publish()
+
+    run.require_exact()
+    assert run.engine.jobs == {"stage_batch": 2}
+
+
+def test_only_one_search_on_a_machine_may_end_the_server(run: Run, tmp_path: Path) -> None:
+    run.engine.failing = {(0, 7): KILLED}
+    run.fail(SparkUnavailableError)
+
+    with (tmp_path / "record_search.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        error = run.fail(SparkUnavailableError)
+
+    assert "Another stream searches" in error.facts
+    assert run.engine.jobs == {"stage_batch": 2}
+    run.publish()
+    run.require_exact((0, 7))
+
+
+@pytest.mark.parametrize("error", [NO_KAFKA, KILLED], ids=["broker away", "server away"])
+def test_a_job_that_fails_for_a_known_cause_is_not_searched(run: Run, error: Exception) -> None:
+    run.engine.failing = {(0, 7): error}
+
+    run.fail(FrazilError)
+
+    assert run.engine.jobs == {"stage_batch": 1}
+
+
+def test_a_job_that_fails_with_every_part_stays_a_failed_job(run: Run) -> None:
+    every = [(0, offset) for offset in range(12)] + [(1, offset) for offset in range(4)]
+    run.engine.failing = dict.fromkeys(every, THROWN)
+
+    error = run.fail(JobFailedError)
+
+    assert "No single record is the cause: the job fails with every part" in error.facts
+    assert run.engine.jobs.total() < 10
+    assert run.lake.coordinates() == []
+
+
+def test_an_outage_during_the_search_stays_an_outage(run: Run) -> None:
+    run.engine.failing = {(0, 7): THROWN}
+
+    def lose_broker(_: StageRequest) -> None:
+        if len(run.engine.requests) == 4:
+            run.engine.failing[0, 7] = NO_KAFKA
+
+    run.engine.before = lose_broker
+    error = run.fail(FrazilError)
+
+    assert error.code == "KafkaUnavailable"
+    run.engine.before, run.engine.failing = lambda _: None, {(0, 7): THROWN}
+    run.publish()
+    run.require_exact((0, 7))
+
+
+def test_a_batch_that_fails_only_as_a_whole_says_so(run: Run) -> None:
+    def fail_whole(request: StageRequest) -> None:
+        whole = request.ranges == {"orders": {0: (0, 12), 1: (0, 4)}}
+        run.engine.failing = {(0, 0): THROWN} if whole else {}
+
+    run.engine.before = fail_whole
+
+    error = run.fail(JobFailedError)
+
+    assert "every part of the batch can be staged by itself" in error.facts
+    assert "max_records" in error.next_step
+
+
+class Killed(BaseException):
+    """The process ends here, without any clean-up that matters."""
+
+
+@pytest.mark.parametrize("at", [3, 6, 9])
+def test_a_search_that_was_killed_at_any_part_is_repeated_with_the_same_result(
+    run: Run, at: int
+) -> None:
+    failing = [(0, 7), (1, 3)]
+    run.engine.failing = dict.fromkeys(failing, THROWN)
+
+    def kill(_: StageRequest) -> None:
+        if len(run.engine.requests) == at:
+            raise Killed
+
+    run.engine.before = kill
+    with pytest.raises(Killed):
+        run.publish()
+    run.publish()
+
+    run.require_exact(*failing)
+    run.topic.ends = (14, 4)
+    run.engine.before = lambda _: None
+    run.publish()
+    run.require_exact(*failing)
+
+
+def test_the_error_budget_counts_records_that_fail(run: Run) -> None:
+    run.stream = make_stream(errors={"max_bad_records": 1})
+    run.engine.failing = dict.fromkeys([(0, 3), (0, 9)], THROWN)
+
+    run.fail(BudgetExceededError)
+
+    assert run.lake.coordinates() == []
+    assert run.letters() == []
+    plan = run.open().store.load("demo.orders").properties
+    blocked = json.loads(plan["frazil.blocked.orders"])
+    waive_batch(run.open(), blocked["plan"]["batch_id"], Author("jane@example.org", "known"))
+    run.publish()
+    run.require_exact((0, 3), (0, 9))
+
+
+def test_a_search_at_its_limit_blocks_the_stream_and_names_the_smallest_range(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frazil.ledger.record_search.MAX_JOBS", 4)
+    run.engine.failing = {(0, 7): THROWN}
+
+    error = run.fail(RecordsNotIsolatedError)
+
+    assert "orders:0:6-8" in error.facts
+    assert run.engine.jobs == {"stage_batch": 1, "run_parts": 3}
+    jobs = run.engine.jobs.total()
+    blocked = run.fail(BatchBlockedError)
+    assert run.engine.jobs.total() == jobs
+    assert "branch" not in str(blocked)
+    batch = json.loads(run.lake.table.properties["frazil.blocked.orders"])["plan"]["batch_id"]
+
+    waive_batch(run.open(), batch, Author("jane@example.org", "known"))
+    published = run.publish()
+
+    assert (0, 7) not in run.lake.coordinates()
+    assert published.rows_written + published.rows_quarantined == 16
+    assert 1 < published.rows_quarantined <= 5
+
+
+def test_an_erased_record_is_not_stored_again_with_a_range_that_fails(run: Run) -> None:
+    plan = run.plan().model_copy(update={"left_out": {"orders": {0: [(5, 7)]}}})
+
+    isolated = isolation.read_isolated(run.open(), plan, {OffsetRange(4, 8): "SparkException"})
+
+    assert [record.offset for record in isolated.own] == [4, 7]
+    assert isolated.runs == {"orders": {0: [(4, 8)]}}
+
+
+def test_rows_that_cannot_be_published_are_searched_by_the_next_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = commits.build_append
+
+    def refuse_row(
+        table: Table,
+        summary: Mapping[str, str],
+        files: Sequence[DataFile] = (),
+        branch: str = "main",
+    ) -> AddSnapshotUpdate:
+        for file in files if table.name() == ("demo", "orders") else ():
+            rows = pq.read_table(file.file_path.removeprefix("file://"))["_kafka"].to_pylist()
+            if any((row["partition"], row["offset"]) == (0, 7) for row in rows):
+                raise OverflowError(f"{VALUE} is too large")
+        return build(table, summary, files, branch)
+
+    monkeypatch.setattr(commits, "build_append", refuse_row)
+
+    error = run.fail(StageStaleError)
+    assert "OverflowError" in error.facts
+    run.publish()
+
+    run.require_exact((0, 7))
+    assert {detail for *_, detail in run.letters()} == {"OverflowError"}
+
+
+ROUTE = {"field": "name", "tables": {"x": "demo.orders", "y": "demo.other"}, "takes": "x"}
+
+
+@pytest.mark.parametrize("decodes", [True, False], ids=["fails in the write", "fails to decode"])
+def test_a_failing_record_of_a_route_belongs_to_one_stream(
+    run: Run,
+    decodes: bool,  # noqa: FBT001
+) -> None:
+    run.stream = make_stream(route=ROUTE, errors={"max_bad_ratio": 0.6})
+    batch = run.plan().batch_id
+
+    def fail(request: StageRequest) -> None:
+        assert request.route is not None
+        is_probe = request.route.takes == batch
+        run.engine.failing = {} if is_probe and decodes else {(0, 7): THROWN}
+
+    run.engine.before = fail
+    published = run.publish()
+
+    assert (0, 7) not in run.lake.coordinates()
+    counts = (published.rows_written, published.rows_quarantined, published.rows_skipped)
+    assert counts == ((15, 1, 0) if decodes else (15, 0, 1))
+    assert len(run.letters()) == int(decodes)
