@@ -235,3 +235,32 @@ def test_json_schema(registry: RegistryLab) -> None:
 
     value = {"convert": "by_schema_id", "columns": JSON_COLUMNS, "unknown_id": "quarantine"}
     assert_both_ways_agree(registry, value, ["id", "price"], 100)
+
+
+def test_json_fields_with_names_that_no_column_has(registry: RegistryLab) -> None:
+    odd = [{"order-id": n, "@timestamp": f"2026-01-0{1 + n % 9}T00:00:00Z"} for n in range(60)]
+    more = [{"a.b": "x", "a": {"b": "y"}, "ID": 1, "id": n, "`'": "q"} for n in range(60)]
+    good = [{**first, **second} for first, second in zip(odd, more, strict=True)]
+    bad = [{**good[0], "order-id": "seven"}, {**good[0], "order-id": None}]
+    registry.send([json.dumps(value).encode() for value in [*good, *bad]])
+    columns = {
+        "order_id": {"type": "long!", "from": "order-id"},
+        "at": {"type": "timestamptz", "from": "@timestamp"},
+        "dotted": {"type": "string", "from": "a.b"},
+        "upper": {"type": "int", "from": "ID"},
+        "id": "int",
+        "quoted": {"type": "string", "from": "`'"},
+        "a": {"type": "string", "from": "absent"},
+    }
+
+    assert_both_ways_agree(registry, {"convert": "json", "columns": columns}, ["order_id"], 50)
+
+    nested = {"order_id": columns["order_id"], "other": "struct<c: string! from b, B: int> from a"}
+    name = run_stream(registry, {"columns": nested}, [], 0)
+    rows = read_table(registry.lab, name)
+    assert sorted(row["order_id"] for row in rows) == list(range(60))
+    assert {repr(row["other"]) for row in rows} == {"{'c': 'y', 'B': None}"}
+    assert [reason for _, reason, *_ in read_letters(registry, name)] == [
+        "type_mismatch",
+        "required_missing",
+    ]

@@ -77,3 +77,31 @@ def test_text_that_is_not_utf8_is_a_dead_letter_wherever_it_stands(registry: Reg
     letters = read_table(lab, f"{lab.table}__dead_letters")
     assert [r["reason"] for r in letters] == ["type_mismatch"] * 4
     assert_audited(lab)
+
+
+def test_names_that_spark_confuses_are_told_apart(registry: RegistryLab) -> None:
+    lab = registry.lab
+    schema = record(
+        ("one", {**record(("x", "int"), ("X", "int")), "name": "a.b.C"}),
+        ("two", {**record(("y", "string")), "name": "a_b.C"}),
+        ("id", "long"),
+        ("ID", "string"),
+    )
+    known = registry.register(json.dumps(schema))
+    registry.write_stream(
+        columns={
+            "id": "long!",
+            "name": {"type": "string", "from": "ID"},
+            "one": "struct<upper: int from X, lower: int from x>",
+            "two": "struct<y: string>",
+        }
+    )
+    value = {"one": {"x": 1, "X": 2}, "two": {"y": "t"}, "id": 3, "ID": "n"}
+    registry.send([frame(known, encode(schema, value))] * 3)
+
+    lab.drain()
+
+    rows = [{key: row[key] for key in ("id", "name", "one", "two")} for row in read_table(lab)]
+    fields = {"one": {"upper": 2, "lower": 1}, "two": {"y": "t"}}
+    assert rows == [{"id": 3, "name": "n", **fields}] * 3
+    assert_audited(lab)

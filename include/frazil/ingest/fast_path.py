@@ -193,7 +193,10 @@ def _fits_values(stream: Stream, wire: WireFormat | None) -> bool:
 
 
 def _is_fast_path_type(column_type: ColumnType, depth: int = 0) -> bool:
-    """Return whether a type has one exact JSON form, with no required field below the top."""
+    """Return whether a type has one exact JSON form.
+
+    Below the top no field may be required or have another name in the record.
+    """
     match column_type:
         case Primitive("decimal", (precision, _)):
             return precision <= _MAX_PRECISION
@@ -202,7 +205,10 @@ def _is_fast_path_type(column_type: ColumnType, depth: int = 0) -> bool:
         case ListType(element, required):
             return not required and _is_fast_path_type(element, depth + 1)
         case StructType(fields):
-            return all(not f.required and _is_fast_path_type(f.type, depth + 1) for f in fields)
+            return all(
+                not f.required and not f.source and _is_fast_path_type(f.type, depth + 1)
+                for f in fields
+            )
     return False
 
 

@@ -87,7 +87,8 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Readin
         f"without a column in the newest batch: {', '.join(facts.unmapped_fields)}"
         if facts.unmapped_fields
         else "every field of the newest batch has a column",
-        f"add the fields you want to value.columns; `frazil replay {name} --since "
+        "add the fields you want to value.columns, those in backticks as "
+        f"`name: {{type: …, from: FIELD}}`; `frazil replay {name} --since "
         "2026-01-31T00:00:00Z` previews their values in older records",
         is_good=not facts.unmapped_fields,
     )

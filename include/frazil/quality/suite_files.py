@@ -199,7 +199,7 @@ def check_suite_fits(suite: Suite, columns: Mapping[str, str]) -> None:
     Raises:
         SuiteError: names file, expectation, column and fix.
     """
-    known = {name: read_sql_column(name, text.rstrip("!")) for name, text in columns.items()}
+    known = {name: read_sql_column(name, text) for name, text in columns.items()}
     for expectation in suite.expectations:
         problem = _explain_problem(expectation, known)
         if problem is not None:

@@ -8,6 +8,8 @@ which is appended to the bytes: if the mark is read, the value was complete and 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
+from types import MappingProxyType
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
@@ -28,6 +30,7 @@ MARK = b"\xf5frazil\xf5"
 VALUE_FIELD = "value"
 MARK_FIELD = "mark"
 _RECORD_NAME = "_frazil_frame"
+_MARK_NAME = "_frazil_mark"
 _PRIMITIVES = {
     "boolean": "boolean",
     "int": "int",
@@ -77,7 +80,7 @@ def read_avro(registered: Registered) -> AvroSchema:
         message = f"is not a valid Avro schema: {type(error).__name__}: {error}"
         raise NotConvertibleError(message) from error
     root, node = _Reader(named).read(parsed)
-    mark: Json = {"type": "fixed", "name": "_frazil_mark", "size": len(MARK)}
+    mark: Json = {"type": "fixed", "name": _MARK_NAME, "size": len(MARK)}
     fields: list[Json] = [
         {"name": VALUE_FIELD, "type": node},
         {"name": MARK_FIELD, "type": mark},
@@ -89,12 +92,14 @@ def read_avro(registered: Registered) -> AvroSchema:
 class _Reader:
     """Walk a schema once; the first occurrence of a named type defines it, later ones refer to it.
 
-    `_written` has the types that are complete, `_open` the names of those being read.
+    `_written` has the types that are complete, `_open` the names of those being read, `_names` the
+    name of each in Spark's schema.
     """
 
     named: Mapping[str, dict[str, Json]]
     _written: dict[str, Source] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
+    _names: dict[str, str] = field(default_factory=dict)
 
     def read(self, node: Json) -> tuple[Source, Json]:  # noqa: PLR0911 - one return for each kind
         """Return a node's type, and the node for Spark's schema."""
@@ -129,9 +134,9 @@ class _Reader:
 
     def _read_named(self, name: str) -> tuple[Source, Json]:
         if name in self._open:
-            return Unsupported("is recursive"), _flatten_name(name)
+            return Unsupported("is recursive"), self._names[name]
         if name in self._written:
-            return self._written[name], _flatten_name(name)
+            return self._written[name], self._names[name]
         return self._write(name, self.named[name])
 
     def _write(self, name: str, node: dict[str, Json]) -> tuple[Source, Json]:
@@ -140,26 +145,26 @@ class _Reader:
             "enum": _read_enum,
             "fixed": _read_fixed,
         }
+        taken = {_RECORD_NAME, _MARK_NAME, *map(str.lower, self._names.values())}
+        flat = _flatten_name(name)
+        numbered = (f"{flat}_{number}" for number in count(2))
+        candidates = (each for each in chain([flat], numbered) if each.lower() not in taken)
+        self._names[name] = next(candidates)
         self._open.add(name)
         source, written = kinds.get(str(node["type"]), self._read_record)(node)
         self._open.discard(name)
         self._written[name] = source
-        return source, {**written, "name": _flatten_name(name)}
+        return source, {**written, "name": self._names[name]}
 
     def _read_record(self, node: dict[str, Json]) -> tuple[Source, dict[str, Json]]:
-        fields: list[tuple[str, Source]] = []
-        written: list[Json] = []
-        seen: set[str] = set()
-        for each in _children(node["fields"]):
-            name = str(each["name"])
-            if name.lower() in seen:
-                message = f"has fields {name!r} that differ only in case"
-                raise NotConvertibleError(message)
-            seen.add(name.lower())
-            source, inner = self.read(each["type"])
-            fields.append((name, source))
-            written.append({"name": name, "type": inner})
-        return Record(tuple(fields)), {"type": "record", "fields": written}
+        children = _children(node["fields"])
+        read = [(str(each["name"]), *self.read(each["type"])) for each in children]
+        source = Record(tuple((name, inner) for name, inner, _ in read))
+        written: list[Json] = [
+            {"name": name, "type": inner}
+            for name, (_, _, inner) in zip(source.decoded_names, read, strict=True)
+        ]
+        return source, {"type": "record", "fields": written}
 
     def _read_union(self, branches: list[Json]) -> tuple[Source, Json]:
         """Read a union of null and one type, of two widths of a number, or of several types.
@@ -182,15 +187,25 @@ class _Reader:
                 return Scalar(Primitive(wide)), written
         if not members:
             return Unsupported("is always null"), written
-        return Record(tuple((_member(inner), source) for source, inner in members)), written
+        decoded = tuple(_member(inner) for _, inner in members)
+        full_names = {written: name for name, written in self._names.items()}
+        names = [_member(inner, full_names) for _, inner in members]
+        if len({*names}) < len(names):
+            reason = "has a union of types whose names differ only in case or dots"
+            return Unsupported(reason), written
+        sources = [source for source, _ in members]
+        return Record(tuple(zip(names, sources, strict=True)), decoded), written
 
 
-def _member(node: Json) -> str:
-    """Return the field name of a union's type, as Spark's option for stable names forms it."""
+def _member(node: Json, full_names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the field name of a union's type, as Spark's option for stable names forms it.
+
+    With `full_names` it follows from the schema's own name, whatever other names there are.
+    """
     kind = node
     if isinstance(node, dict):
         kind = node["name"] if "name" in node else node["type"]
-    return f"member_{str(kind).lower()}"
+    return f"member_{_flatten_name(full_names.get(str(kind), str(kind))).lower()}"
 
 
 def _read_logical(kind: str, node: dict[str, Json]) -> tuple[Source, Json]:

@@ -16,7 +16,6 @@ from frazil.schemas.source_types import (
     Sequence,
     Source,
     Unsupported,
-    list_fields,
 )
 from frazil.streams.column_types import (
     Column,
@@ -57,19 +56,17 @@ def convert_columns(
         NotConvertibleError: a field cannot be converted to its column's type, or no column has a
             field.
     """
-    fields = list_fields(root, is_flat=is_flat, single_column=single_column)
-    if not any(column.name in fields for column in columns):
+    if not is_flat or not isinstance(root, Record):
+        root, path = Record(((single_column, root),), (path,)), ""
+    found = {column.name: root.find(column.field) for column in columns}
+    if not any(source for source, _ in found.values()):
         message = f"has none of the columns {', '.join(column.name for column in columns)}"
         raise NotConvertibleError(message)
-    is_record = is_flat and isinstance(root, Record)
     return {
         column.name: _convert(
-            fields.get(column.name),
-            column.type,
-            f"{path}.`{column.name}`" if is_record else path,
-            column.name,
+            source, column.type, f"{path}.`{decoded}`" if path else decoded, column.name
         )
-        for column in columns
+        for column, (source, decoded) in zip(columns, found.values(), strict=True)
     }
 
 
@@ -124,16 +121,18 @@ def _convert_dictionary(
 def _convert_record(
     source: Record, target: StructType, path: str, name: str, depth: int
 ) -> Conversion:
-    have = dict(source.fields)
-    if not any(field.name in have for field in target.fields):
+    found = [(field, *source.find(field.field)) for field in target.fields]
+    if not any(inner for _, inner, _ in found):
         raise _not_convertible(source, target, name)
     converted = {
-        f.name: _convert(have.get(f.name), f.type, f"{path}.`{f.name}`", f"{name}.{f.name}", depth)
-        for f in target.fields
+        f.name: _convert(inner, f.type, f"{path}.`{decoded}`", f"{name}.{f.name}", depth)
+        for f, inner, decoded in found
     }
     mismatches = [f"coalesce({f.mismatch}, false)" for f in converted.values() if f.mismatch]
     mismatch = " OR ".join(mismatches) or None
-    if list(converted) == list(have) and all(f.is_identity for f in converted.values()):
+    is_same = [f.field for f in target.fields] == [field for field, _ in source.fields]
+    is_same = is_same and tuple(converted) == source.decoded_names
+    if is_same and all(f.is_identity for f in converted.values()):
         return Conversion(path, mismatch, is_identity=True)
     parts = ", ".join(f"'{n}', {f.value}" for n, f in converted.items())
     return Conversion(f"CASE WHEN {path} IS NOT NULL THEN named_struct({parts}) END", mismatch)

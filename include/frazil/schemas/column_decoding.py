@@ -16,6 +16,7 @@ from frazil.streams.column_types import (
     MapType,
     Primitive,
     StructType,
+    quote_name,
     to_spark_ddl,
 )
 
@@ -118,17 +119,25 @@ def converted_name(name: str) -> str:
     return f"_frazil_as_{name}"
 
 
-def decoded_ddl(column_type: ColumnType) -> str:
-    """Return the Spark type with which the JSON parser decodes a column."""
+def decoded_ddl(column_type: ColumnType, *, by_field: bool = False) -> str:
+    """Return the Spark type with which the JSON parser decodes a column.
+
+    Fields of structs have the names of their columns or, with `by_field`, those in the record.
+    """
     match column_type:
         case Primitive():
             return choose_form(column_type).decoded
         case ListType(element, _):
-            return f"ARRAY<{decoded_ddl(element)}>"
+            return f"ARRAY<{decoded_ddl(element, by_field=by_field)}>"
         case MapType(key, value, _):
-            return f"MAP<{to_spark_ddl(key)},{decoded_ddl(value)}>"
+            return f"MAP<{to_spark_ddl(key)},{decoded_ddl(value, by_field=by_field)}>"
         case StructType(fields):
-            return f"STRUCT<{','.join(f'`{f.name}`:{decoded_ddl(f.type)}' for f in fields)}>"
+            parts = [
+                f"{quote_name(f.field if by_field else f.name)}:"
+                f"{decoded_ddl(f.type, by_field=by_field)}"
+                for f in fields
+            ]
+            return f"STRUCT<{','.join(parts)}>"
 
 
 def convert_sql(column_type: ColumnType, path: str, depth: int = 0) -> str | None:

@@ -127,12 +127,22 @@ class _Layouts:
         self, fields: list[Json], source: Record, columns: tuple[Column, ...]
     ) -> list[Json]:
         """Lay out all fields in the schema's order, also those without a column."""
-        wanted = {column.name: column.type for column in columns}
         nodes = [each["type"] for each in fields if isinstance(each, dict)]
         return [
-            [name, self.lay_out(node, inner, wanted.get(name))]
-            for (name, inner), node in zip(source.fields, nodes, strict=True)
+            [name, self.lay_out(node, inner, target)]
+            for (_, inner), node, (name, target) in zip(
+                source.fields, nodes, _match_columns(source, columns), strict=True
+            )
         ]
+
+
+def _match_columns(
+    source: Record, columns: tuple[Column, ...]
+) -> list[tuple[str, ColumnType | None]]:
+    """Return each field's column by name and type; without one, a name that no column has."""
+    wanted = {column.field: column for column in columns}
+    found = [wanted.get(name) for name, _ in source.fields]
+    return [(c.name, c.type) if c else (f" {index}", None) for index, c in enumerate(found)]
 
 
 def is_exact(source: Scalar, target: Primitive | None) -> bool:
@@ -184,18 +194,20 @@ def lay_out_protobuf(found: ProtobufSchema, columns: tuple[Column, ...]) -> str:
 
 def _lay_out_message(message: Descriptor, source: Record, columns: tuple[Column, ...]) -> Json:
     """Lay out all fields, also those without a column, since they may be malformed."""
-    sources = dict(source.fields)
-    wanted = {column.name: column.type for column in columns}
+    matched = zip(source.fields, _match_columns(source, columns), strict=True)
+    found = {field: (name, inner, target) for (field, inner), (name, target) in matched}
     fields = sorted(message.fields, key=lambda field: field.number)
-    return {"fields": [_lay_out_field(f, sources[f.name], wanted.get(f.name)) for f in fields]}
+    return {"fields": [_lay_out_field(f, *found[f.name]) for f in fields]}
 
 
-def _lay_out_field(field: FieldDescriptor, source: Source, target: ColumnType | None) -> Json:
+def _lay_out_field(
+    field: FieldDescriptor, name: str, source: Source, target: ColumnType | None
+) -> Json:
     if field.containing_oneof is not None and len(field.containing_oneof.fields) > 1:
         raise NotOnFastPathError  # the last one clears the others
     if not field.is_repeated:
         label = "maybe" if field.has_presence else "one"
-        return [field.number, field.name, label, _lay_out_value(field, source, target)]
+        return [field.number, name, label, _lay_out_value(field, source, target)]
     match source, target:
         case Sequence(element), ListType(wanted):
             inner = _lay_out_value(field, element, wanted)
@@ -203,7 +215,7 @@ def _lay_out_field(field: FieldDescriptor, source: Source, target: ColumnType | 
             inner = _lay_out_value(field, element, None)
         case _:
             raise NotOnFastPathError
-    return [field.number, field.name, "packed" if field.is_packed else "many", inner]
+    return [field.number, name, "packed" if field.is_packed else "many", inner]
 
 
 def _lay_out_value(field: FieldDescriptor, source: Source, target: ColumnType | None) -> Json:
@@ -216,7 +228,8 @@ def _lay_out_value(field: FieldDescriptor, source: Source, target: ColumnType | 
         case Scalar(_, "enum", symbols), Primitive("string") | None:
             return {"names": [[number, name] for number, name in symbols]}
         case Scalar(own, "wrapped"), Primitive() | None:
-            return {"wrapped": _lay_out_field(kind.fields_by_name["value"], Scalar(own), target)}
+            inner = _lay_out_field(kind.fields_by_name["value"], "value", Scalar(own), target)
+            return {"wrapped": inner}
         case Scalar(_, ""), Primitive() | None if field.type in _SCALARS and is_exact(
             source, target
         ):

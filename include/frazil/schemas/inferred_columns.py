@@ -49,7 +49,7 @@ def with_columns(work: Workspace, view: TableView | None = None) -> Workspace:
     for payload in _list_inferred_payloads(stream):
         if payload.part not in found:
             schema = find_latest_schema(work.registry(payload.options.registry), payload)
-            columns = derive_payload_columns(payload, schema)
+            columns = derive_payload_columns(payload, schema, is_new=True)
             found[payload.part] = {column.name: format_type(column.type) for column in columns}
     return work.with_stream(_list_columns(stream, found), stream)
 

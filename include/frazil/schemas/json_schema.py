@@ -4,7 +4,6 @@ Constraints beyond types, such as a pattern or a minimum, are ignored: expectati
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,7 +26,6 @@ from frazil.schemas.source_types import (
 )
 from frazil.streams.column_types import Primitive
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FORMATS = {"date": "date", "date-time": "timestamptz", "uuid": "uuid"}
 _TYPES = {"integer": "long", "number": "double", "boolean": "boolean"}
 
@@ -176,10 +174,6 @@ class _Reader:
     ) -> Source:
         properties = node.get("properties")
         if isinstance(properties, dict) and properties:
-            for name in properties:
-                if not _NAME.match(name):
-                    message = f"has a property {name!r}, which is not a valid column name"
-                    raise NotConvertibleError(message)
             return Record(tuple((n, self.read(s, resolver, above)) for n, s in properties.items()))
         value = self.read(node.get("additionalProperties"), resolver, above)
         if isinstance(value, Unsupported):

@@ -20,6 +20,7 @@ from frazil.schemas.source_types import (
     Record,
     Source,
     derive_columns,
+    drop_unfit_names,
     to_arrow_type,
 )
 from frazil.schemas.wire_format import UNDECIDED, Part, SchemaDecode, WireFormat
@@ -106,14 +107,21 @@ def find_latest_schema(registry: "SchemaRegistry", payload: Payload) -> Register
     return found
 
 
-def derive_payload_columns(payload: Payload, schema: Registered) -> tuple[Column, ...]:
+def derive_payload_columns(
+    payload: Payload, schema: Registered, *, is_new: bool = False
+) -> tuple[Column, ...]:
     """Return the columns for a schema.
 
+    A JSON field with a name that no column can have is refused if the stream `is_new`. Later it is
+    left out, since status shows it, so that it neither stops the stream nor hides other fields.
+
     Raises:
-        SchemaMisfitError: no column type holds a field exactly.
+        SchemaMisfitError: no column can hold a field.
     """
     try:
         root = _read_root(payload, schema)
+        if schema.type == "JSON" and not is_new:
+            root = drop_unfit_names(root)
         return derive_columns(root, is_flat=payload.is_flat, single_column=payload.single_column)
     except NotConvertibleError as error:
         raise _mismatch_error(payload, schema, error) from error
@@ -262,9 +270,11 @@ def _describe_avro(payload: Payload, schema: Registered) -> SchemaDecode:
 def _describe_protobuf(payload: Payload, schema: Registered) -> SchemaDecode:
     """Describe the message for a Python worker, with only the fields that columns need."""
     found = read_protobuf(schema, payload.options.message)
-    names = {column.name for column in payload.columns}
-    fields = tuple(f for f in found.root.fields if f[0] in names or not payload.is_flat)
-    arrow = pa.schema([pa.field(VALUE_FIELD, to_arrow_type(Record(fields)))])
+    names = {column.field for column in payload.columns}
+    named = zip(found.root.fields, found.root.decoded_names, strict=True)
+    kept = [each for each in named if each[0][0] in names or not payload.is_flat]
+    used = Record(tuple(field for field, _ in kept), tuple(decoded for _, decoded in kept))
+    arrow = pa.schema([pa.field(VALUE_FIELD, to_arrow_type(used))])
     decode = SchemaDecode(
         schema_id=schema.id,
         headers=tuple(index.hex() for index in found.indexes),

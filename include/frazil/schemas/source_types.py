@@ -3,15 +3,28 @@
 docs/formats.md lists the mapping.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from frazil.streams.column_types import Column, ColumnType, ListType, MapType, Primitive, StructType
+from frazil.streams.column_types import (
+    Column,
+    ColumnType,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+    validate_column_name,
+    validate_distinct_names,
+    validate_field_name,
+)
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+FIELD_KEY = "frazil.field"
+"""The key in the metadata of an Arrow field of its name in the schema."""
 _ARROW: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -56,9 +69,23 @@ class Dictionary:
 
 @dataclass(frozen=True)
 class Record:
-    """A record, or a message: named fields in the schema's order."""
+    """A record, or a message: named fields in the schema's order.
+
+    `decoded`: the names of the decoded value's fields, if they are not chosen by the schema's.
+    """
 
     fields: tuple[tuple[str, "Source"], ...]
+    decoded: tuple[str, ...] = ()
+
+    @property
+    def decoded_names(self) -> tuple[str, ...]:
+        """Return the names of the decoded value's fields."""
+        return self.decoded or choose_decoded_names([name for name, _ in self.fields])
+
+    def find(self, name: str) -> "tuple[Source | None, str]":
+        """Return the type and the decoded name of a field; None if there is no such field."""
+        pairs = zip(self.fields, self.decoded_names, strict=True)
+        return next(((s, decoded) for (n, s), decoded in pairs if n == name), (None, ""))
 
 
 @dataclass(frozen=True)
@@ -66,6 +93,20 @@ class Unsupported:
     """A type that no column holds, and why."""
 
     reason: str
+
+
+def choose_decoded_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return a name for each field that Spark, which ignores case, can tell from the others."""
+    chosen: list[str] = []
+    used: set[str] = set()
+    reserved = [*names]
+    for name in reserved:
+        others = {each.lower() for each in reserved if each != name} | used
+        own = name if name.lower() not in used else ""
+        numbered = (f"{name}_{number}" for number in count(2))
+        chosen.append(own or next(each for each in numbered if each.lower() not in others))
+        used.add(chosen[-1].lower())
+    return tuple(chosen)
 
 
 Source = Scalar | Sequence | Dictionary | Record | Unsupported
@@ -77,15 +118,43 @@ def derive_columns(root: Source, *, is_flat: bool, single_column: str) -> tuple[
     Raises:
         NotConvertibleError: no column type holds a field exactly.
     """
-    fields = list_fields(root, is_flat=is_flat, single_column=single_column)
-    return tuple(Column(name, _derive(source, name)) for name, source in fields.items())
+    fields = root.fields if is_flat and isinstance(root, Record) else ((single_column, root),)
+    return _derive_fields(fields, "")
 
 
-def list_fields(root: Source, *, is_flat: bool, single_column: str) -> Mapping[str, Source]:
-    """Return the type of each column by name; a value that is not a record is a single column."""
-    if is_flat and isinstance(root, Record):
-        return dict(root.fields)
-    return {single_column: root}
+def _derive_fields(fields: Iterable[tuple[str, Source]], prefix: str) -> tuple[Column, ...]:
+    """Return a column for each field; refuse names that columns cannot have."""
+    columns = tuple(Column(name, _derive(source, prefix + name)) for name, source in fields)
+    try:
+        for column in columns:
+            (validate_field_name if prefix else validate_column_name)(column.name)
+        validate_distinct_names(columns)
+    except ValueError as error:
+        message = f"{prefix.rstrip('.')}: {error}" if prefix else str(error)
+        raise NotConvertibleError(message) from error
+    return columns
+
+
+def drop_unfit_names(source: Source) -> Source:
+    """Return a type without the fields whose names no column can have."""
+    match source:
+        case Sequence(element):
+            return Sequence(drop_unfit_names(element))
+        case Dictionary(key, value):
+            return Dictionary(key, drop_unfit_names(value))
+        case Record(fields, _):
+            names = zip(fields, source.decoded_names, strict=True)
+            fitting = [f for f, decoded in names if f[0] == decoded and _is_fit(f[0])]
+            return Record(tuple((name, drop_unfit_names(inner)) for name, inner in fitting))
+    return source
+
+
+def _is_fit(name: str) -> bool:
+    try:
+        validate_column_name(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _derive(source: Source, name: str) -> ColumnType:
@@ -96,8 +165,8 @@ def _derive(source: Source, name: str) -> ColumnType:
             return ListType(_derive(element, f"{name}.element"))
         case Dictionary(_, value):
             return MapType(Primitive("string"), _derive(value, f"{name}.value"))
-        case Record(fields) if fields:
-            return StructType(tuple(Column(n, _derive(s, f"{name}.{n}")) for n, s in fields))
+        case Record(fields, _) if fields:
+            return StructType(_derive_fields(fields, f"{name}."))
         case Record():
             message = f"{name} is a record without fields"
             raise NotConvertibleError(message)
@@ -115,9 +184,12 @@ def to_arrow_type(source: Source) -> pa.DataType:
             return pa.list_(to_arrow_type(element))
         case Dictionary(key, value):
             return pa.map_(to_arrow_type(key), to_arrow_type(value))
-        case Record(fields):
-            supported = [(n, s) for n, s in fields if not isinstance(s, Unsupported)]
-            return pa.struct([pa.field(n, to_arrow_type(s)) for n, s in supported])
+        case Record(fields, _):
+            named = zip(source.decoded_names, fields, strict=True)
+            supported = [(d, n, s) for d, (n, s) in named if not isinstance(s, Unsupported)]
+            return pa.struct(
+                [pa.field(d, to_arrow_type(s), metadata={FIELD_KEY: n}) for d, n, s in supported]
+            )
         case Unsupported(reason):
             raise NotConvertibleError(reason)
 

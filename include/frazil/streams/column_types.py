@@ -4,9 +4,11 @@ Type names are Iceberg's. This module imports neither PyIceberg nor PySpark, so 
 validate streams at parse time.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 
 from frazil.ledger.keys import KAFKA_COLUMN
 
@@ -26,7 +28,8 @@ PRIMITIVES: Mapping[str, str] = {
 """Iceberg primitive → Spark type; decimal and fixed, which have parameters, are not included."""
 
 MAX_DECIMAL_PRECISION = 38
-_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:!])")
+_QUOTED = r"'[^']+'|\"(?:[^\"\\]|\\.)+\""
+_TOKEN = re.compile(rf"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:!]|{_QUOTED})")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 METADATA_COLUMNS = frozenset(
@@ -50,12 +53,6 @@ METADATA_COLUMNS = frozenset(
 
 STAGING_PREFIX = "_frazil_"
 """Prefix of the columns that a batch has only while Spark decodes it."""
-
-_OTHER_NAMES = (
-    "fields with other names cannot be columns: leave the field out, or store the whole value with "
-    "`convert: string` and read the field in SQL, as in "
-    "get_json_object(value, \"$['{name}']\")"
-)
 
 
 class FieldError(ValueError):
@@ -104,11 +101,21 @@ ColumnType = Primitive | ListType | MapType | StructType
 
 @dataclass(frozen=True)
 class Column:
-    """A named, typed column; `required` is written as an exclamation mark."""
+    """A named, typed column; `required` is written as an exclamation mark.
+
+    `source`: the field of the record that the column reads, if its name is another one. It is no
+    part of the table.
+    """
 
     name: str
     type: ColumnType
     required: bool = False
+    source: str = dataclass_field(default="", compare=False)
+
+    @property
+    def field(self) -> str:
+        """Return the name of the field that the column reads."""
+        return self.source or self.name
 
 
 class _Parser:
@@ -124,7 +131,8 @@ class _Parser:
                 message = f"unexpected {text[position:].strip()[0]!r} in {text!r}"
                 if "struct" in text:
                     message += (
-                        "; field names have letters, digits and _ only: leave other fields out"
+                        "; names have letters, digits and _ only: for another field write, for "
+                        'example, `struct<order_id: long from "order-id">`'
                     )
                 raise ValueError(message)
             self.tokens.append(match[1])
@@ -188,12 +196,32 @@ class _Parser:
                 message = f"a field name expected, {name!r} found in {self.text!r}"
                 raise ValueError(message)
             self.take(":")
-            fields.append(Column(name, self.parse_type(), self.accept("!")))
+            fields.append(self.parse_column(name))
             if not self.accept(","):
                 break
         self.take(">")
-        validate_distinct_names(tuple(fields))
+        validate_distinct_fields(tuple(fields))
         return StructType(tuple(fields))
+
+    def parse_column(self, name: str) -> Column:
+        """Parse `TYPE`, `TYPE!` or either with `from "FIELD"` behind it."""
+        column_type, required = self.parse_type(), self.accept("!")
+        return Column(name, column_type, required, self.parse_source())
+
+    def parse_source(self) -> str:
+        if not self.accept("from"):
+            return ""
+        token = self.take()
+        if token[0] == "'":
+            return token[1:-1]
+        try:
+            found = json.loads(token) if token[0] == '"' else token
+        except ValueError:
+            found = ""
+        if not found or not (token[0] == '"' or _NAME.match(token)):
+            message = f"the name of a field expected after from, {token} found in {self.text!r}"
+            raise ValueError(message)
+        return str(found)
 
     def parse_primitive(self, word: str) -> Primitive:
         if word == "decimal":
@@ -236,7 +264,7 @@ def parse_column(name: str, text: str) -> Column:
     """
     validate_column_name(name)
     parser = _Parser(text)
-    column = Column(name, parser.parse_type(), parser.accept("!"))
+    column = parser.parse_column(name)
     if parser.tokens:
         message = f"unexpected {parser.tokens[0]!r} after the type in {text!r}"
         raise ValueError(message)
@@ -251,29 +279,44 @@ def validate_column_name(name: str) -> None:
     """
     lowered = name.lower()
     if lowered == KAFKA_COLUMN:
-        message = f"{name}: {KAFKA_COLUMN} is added to every table; remove it from columns"
+        message = f"{name}: {KAFKA_COLUMN} is added to every table"
     elif lowered in METADATA_COLUMNS:
         message = (
             f"column name {name!r} belongs to Iceberg, which adds {lowered} to every table that it "
-            "reads: with it neither compaction nor a replay would work; leave the field out, or "
-            "rename it in the producer"
+            "reads: with it neither compaction nor a replay would work"
         )
     elif lowered.startswith(STAGING_PREFIX):
-        message = (
-            f"column name {name!r}: names that start with {STAGING_PREFIX} are reserved for "
-            "staging; leave the field out, or rename it in the producer"
-        )
-    elif _NAME.match(name):
-        return
+        message = f"column name {name!r}: names that start with {STAGING_PREFIX} are for staging"
     else:
-        message = (
-            f"column name {name!r}: use letters, digits and _, and start with no digit; "
-            + _OTHER_NAMES.format(name=name)
-        )
-        if "." in name:
-            parent, _, child = name.partition(".")
-            message += f"; for field {child} inside {parent} write `{parent}: struct<{child}: …>`"
+        validate_field_name(name)
+        return
+    message = f"{message}; {_suggest_source(name)}"
     raise ValueError(message)
+
+
+def validate_field_name(name: str) -> None:
+    """Refuse names that no column, nor a field of a struct, can have.
+
+    Raises:
+        ValueError: the name has other characters than letters, digits and _.
+    """
+    if _NAME.match(name):
+        return
+    message = (
+        f"column name {name!r}: use letters, digits and _, and start with no digit; "
+        f"{_suggest_source(name)}"
+    )
+    if "." in name:
+        parent, _, child = name.partition(".")
+        message += f"; for field {child} inside {parent} write `{parent}: struct<{child}: …>`"
+    raise ValueError(message)
+
+
+def _suggest_source(name: str) -> str:
+    """Suggest a column with another name for a field."""
+    plain = re.sub("[^A-Za-z0-9]+", "_", name).strip("_") or "field"
+    quoted = json.dumps(name, ensure_ascii=False)
+    return f"to read such a field, write `{plain}: {{type: …, from: {quoted}}}`"
 
 
 def validate_distinct_names(columns: tuple[Column, ...]) -> None:
@@ -285,6 +328,17 @@ def validate_distinct_names(columns: tuple[Column, ...]) -> None:
             message = f"columns {seen[lowered]!r} and {column.name!r} differ only in case"
             raise FieldError((column.name,), message)
         seen[lowered] = column.name
+
+
+def validate_distinct_fields(columns: tuple[Column, ...]) -> None:
+    """Refuse columns with names that differ only in case, and two that read the same field."""
+    validate_distinct_names(columns)
+    seen: dict[str, str] = {}
+    for column in columns:
+        if column.field in seen:
+            message = f"columns {seen[column.field]!r} and {column.name!r} read the same field"
+            raise FieldError((column.name,), message)
+        seen[column.field] = column.name
 
 
 def format_type(column_type: ColumnType) -> str:
@@ -299,6 +353,11 @@ def format_type(column_type: ColumnType) -> str:
         case StructType(fields):
             inner = ",".join(f"{f.name}:{format_type(f.type)}{'!' * f.required}" for f in fields)
             return f"struct<{inner}>"
+
+
+def quote_name(name: str) -> str:
+    """Return a name in Spark's quotes."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def to_spark_ddl(column_type: ColumnType) -> str:

@@ -242,8 +242,9 @@ class Stream(Section):
             raise FieldError(("source", "start"), f"not with `route`: {reason}")
         if self.needs_columns:
             return
-        if self.value.typed_columns.get(self.route.field, "").rstrip("!") != "string":
-            known = ", ".join(n for n, t in self.value.typed_columns.items() if t[:6] == "string")
+        texts = [c.name for c in self.value.parsed_columns if c.type == Primitive("string")]
+        if self.route.field not in texts:
+            known = ", ".join(texts)
             reason = f"{self.route.field!r} is not a string column of the value; those are: {known}"
             raise FieldError(("route", "field"), reason)
 

@@ -1,5 +1,6 @@
 """The sections source, value and key of a stream file: what is read, and how it is decoded."""
 
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Literal
@@ -20,7 +21,7 @@ from frazil.streams.column_types import (
     FieldError,
     parse_column,
     validate_column_name,
-    validate_distinct_names,
+    validate_distinct_fields,
 )
 from frazil.streams.timestamps import parse_instant
 
@@ -42,6 +43,27 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _write_column(given: object) -> object:
+    """Return a column's `type` and `from` as one text, as the column types are parsed."""
+    if not isinstance(given, Mapping):
+        return given
+    if not ({"type"} <= set(given) <= {"type", "from"}):
+        message = 'write a type, or `{type: long!, from: "order-id"}`'
+        raise ValueError(message)
+    if not all(isinstance(text, str) and text for text in given.values()):
+        message = "type and from must be texts"
+        raise ValueError(message)
+    source = given.get("from")
+    return (
+        f"{given['type']} from {json.dumps(source, ensure_ascii=False)}"
+        if source
+        else given["type"]
+    )
+
+
+ColumnText = Annotated[str, BeforeValidator(_write_column)]
+
+
 class Value(Section):
     """How a record's value is decoded to columns."""
 
@@ -52,10 +74,11 @@ class Value(Section):
         "each value; `by_latest_schema` decodes values without an id by the latest version of the "
         "subject",
     )
-    columns: dict[str, str] = Field(
+    columns: dict[str, ColumnText] = Field(
         default_factory=dict,
-        description="name → type; `!` means required. `string` and `raw` have one column, "
-        "`value`. With a registry, default: the columns of the registered schema",
+        description="name → type, or name → `{type: …, from: FIELD}` for a field with another "
+        "name; `!` means required. `string` and `raw` have one column, `value`. With a registry, "
+        "default: the columns of the registered schema",
     )
     transform: Literal["none", "flatten"] | None = Field(
         None,
@@ -81,7 +104,7 @@ class Value(Section):
     @field_validator("columns")
     @classmethod
     def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
-        validate_distinct_names(tuple(_parse_column(*entry) for entry in columns.items()))
+        validate_distinct_fields(tuple(_parse_column(*entry) for entry in columns.items()))
         return columns
 
     @model_validator(mode="after")
@@ -106,6 +129,9 @@ class Value(Section):
         if self.transform == "none" and self.columns and set(self.columns) != {VALUE_COLUMN}:
             message = "transform: none has one column, for example `value: struct<id: long>`"
             raise FieldError(("columns",), message)
+        if not self.is_flat and any(column.source for column in self.parsed_columns):
+            message = "the column holds the whole value and reads no field: remove `from`"
+            raise FieldError(("columns", VALUE_COLUMN), message)
         if self.transform == "none" and self.convert == "json":
             word = self.columns[VALUE_COLUMN]
             if not word.lstrip().startswith("struct"):
@@ -190,9 +216,12 @@ class Key(Section):
         except ValueError as error:
             raise FieldError(("column",), str(error)) from error
         try:
-            parse_column(self.column, self.type or "string")
+            column = parse_column(self.column, self.type or "string")
         except ValueError as error:
             raise FieldError(("type",), str(error)) from error
+        if column.source:
+            message = "the column holds the whole key and reads no field: remove `from`"
+            raise FieldError(("type",), message)
         return self
 
     @property

@@ -15,6 +15,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 ID_BYTES = 5
+FIELD_KEY = b"frazil.field"
+"""The key in the metadata of a field of its name in the message, as `source_types` writes it."""
 _FIELDS = ("value", "fault")
 _MALFORMED = "malformed_protobuf"
 _OTHER = "other_message"
@@ -97,7 +99,8 @@ def build_struct(messages: Sequence[Message | None], wire: pa.StructType) -> pa.
 
 
 def _build_field(messages: Sequence[Message | None], field: pa.Field) -> pa.Array:
-    name, wire = field.name, field.type
+    wire = field.type
+    name = (field.metadata or {}).get(FIELD_KEY, field.name.encode()).decode()
     described = next((m.DESCRIPTOR.fields_by_name[name] for m in messages if m is not None), None)
     if described is None:
         return pa.nulls(len(messages), wire)

@@ -4,6 +4,7 @@ These rules are the transform: when the same bytes would become other rows, incr
 `frazil.ingest.planning.TRANSFORM_CODE`.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 from pyspark.sql import Column as SparkColumn
@@ -21,7 +22,13 @@ from frazil.schemas.column_decoding import (
     missing_condition,
     value_path,
 )
-from frazil.streams.column_types import Column, StructType, parse_column, to_spark_ddl
+from frazil.streams.column_types import (
+    Column,
+    StructType,
+    parse_column,
+    quote_name,
+    to_spark_ddl,
+)
 from frazil_spark.decode.frame import (
     DEFAULT_OPTIONS,
     GOOD,
@@ -58,7 +65,11 @@ _PARSER_OPTIONS = {
     # Spark's usual limit of a thousand levels for the record; `_parse_records` adds two.
     "maxNestingDepth": "1002",
 }
-_NAME = "^[A-Za-z_][A-Za-z0-9_]{0,59}$"
+_COLUMN_NAME = "^[A-Za-z_][A-Za-z0-9_]*$"
+_NAME = r"^[@$]?[\p{L}_][\p{L}\p{N}_]*([-./: ][\p{L}_][\p{L}\p{N}_]*)*$"
+"""Names of fields, not the ids and addresses by which some records key their values."""
+
+MAX_LETTERS = 60
 MAX_BYTES = 20_000
 """Longer records are not looked through: a name is not worth the time."""
 MAX_NAMES = 10
@@ -171,10 +182,12 @@ def _parse_records(
     """
     payload, kept = ("value", VALUE) if options.wire is None else (PAYLOAD, PAYLOAD)
     parsed_columns = columns if options.is_flat else _fields_of(columns[0])
-    fields = ", ".join(f"`{column.name}` {decoded_ddl(column.type)}" for column in parsed_columns)
+    by_field, by_name = (
+        decoded_ddl(StructType(parsed_columns), by_field=by_field) for by_field in (True, False)
+    )
     wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
     decoded = F.from_json(
-        F.expr(wrapped), f"{_RECORDS} ARRAY<STRUCT<{fields}>>, {_CORRUPT} STRING", _PARSER_OPTIONS
+        F.expr(wrapped), f"{_RECORDS} ARRAY<{by_field}>, {_CORRUPT} STRING", _PARSER_OPTIONS
     )
     # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
     first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {index})" for index in (1, 2))
@@ -190,6 +203,8 @@ def _parse_records(
         F.expr(_write_valid_utf8(payload)).alias(VALID_UTF8),
         *carried,
     )
+    if by_name != by_field:
+        first = f"CAST({first} AS {by_name})"
     whole_record = first if options.is_flat else f"named_struct('{columns[0].name}', {first})"
     record = parsed.select(
         F.expr(whole_record).alias(RECORD),
@@ -280,7 +295,10 @@ def _decode_whole(
 
 
 def write_unmapped_fields(payload: str, columns: tuple[Column, ...]) -> str:
-    """Write the SQL that lists a record's first unmapped fields, in structs as `a.b`."""
+    """Write the SQL that lists a record's first unmapped fields, in structs as `a.b`.
+
+    Names that no column can have are in backticks.
+    """
     levels = ", ".join(_write_levels(f"CAST({payload} AS STRING)", columns, ""))
     found = f"slice(array_sort(array_distinct(concat({levels}))), 1, {MAX_NAMES})"
     return f"CASE WHEN length({payload}) <= {MAX_BYTES} THEN {found} END"
@@ -288,11 +306,15 @@ def write_unmapped_fields(payload: str, columns: tuple[Column, ...]) -> str:
 
 def _write_levels(text: str, columns: tuple[Column, ...], path: str) -> Iterator[str]:
     """Write the unmapped fields of a level, then of the structs in it."""
-    named = ", ".join(write_text(column.name) for column in columns)
+    named = ", ".join(write_text(column.field) for column in columns)
     others = f"array_except(json_object_keys({text}), array({named}))"
-    plain = f"filter({others}, name -> name RLIKE '{_NAME}')"
-    yield f"coalesce(transform({plain}, name -> concat('{path}', name)), array())"
+    fitting = f"filter({others}, name -> length(name) <= {MAX_LETTERS} AND name RLIKE r'{_NAME}')"
+    shown = f"if(name RLIKE '{_COLUMN_NAME}', name, concat('`', name, '`'))"
+    yield f"coalesce(transform({fitting}, name -> concat({write_text(path)}, {shown})), array())"
     for column in columns:
-        if isinstance(column.type, StructType):
-            inner = f"get_json_object({text}, '$.{column.name}')"
-            yield from _write_levels(inner, column.type.fields, f"{path}{column.name}.")
+        if isinstance(column.type, StructType) and not re.search("['?]", column.field):
+            at = write_text(f"$['{column.field}']")
+            is_plain = re.search(_COLUMN_NAME, column.field)
+            shown_field = column.field if is_plain else quote_name(column.field)
+            inner, prefix = f"get_json_object({text}, {at})", f"{path}{shown_field}."
+            yield from _write_levels(inner, column.type.fields, prefix)

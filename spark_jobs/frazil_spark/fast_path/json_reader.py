@@ -14,7 +14,7 @@ least one object, and as many rows as lines means exactly one object on each.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -60,12 +60,17 @@ class FastPathRows:
 class JsonReader:
     """Read JSON records for one set of columns."""
 
-    def __init__(self, columns: pa.Schema) -> None:
-        """Set the table's columns, without `_kafka`."""
+    def __init__(self, columns: pa.Schema, fields: Mapping[str, str] | None = None) -> None:
+        """Set the table's columns, without `_kafka`.
+
+        `fields` has the field of each column whose field has another name.
+        """
         self.columns = columns
-        self._reader_schema = pa.schema([pa.field(f.name, reader_type(f.type)) for f in columns])
-        fields = [field.with_nullable(nullable=True) for field in columns]
-        self._read = pa.schema([*fields, pa.field(DOUBTFUL, pa.bool_())])
+        self._fields = [(fields or {}).get(name, name) for name in columns.names]
+        kinds = [reader_type(column.type) for column in columns]
+        self._reader_schema = pa.schema(list(zip(self._fields, kinds, strict=True)))
+        optional = [column.with_nullable(nullable=True) for column in columns]
+        self._read = pa.schema([*optional, pa.field(DOUBTFUL, pa.bool_())])
         self._has_decimals = any(_holds_decimals(f.type) for f in columns)
 
     def read(self, values: pa.BinaryArray) -> FastPathRows:
@@ -123,8 +128,8 @@ class JsonReader:
             raise pa.ArrowInvalid(message)
         columns = []
         doubtful = pa.array([False] * count)
-        for field in self.columns:
-            values = table[field.name]
+        for field, name in zip(self.columns, self._fields, strict=True):
+            values = table[name]
             if pa.types.is_temporal(field.type):
                 misspelt = _find_misspelt(values, field.type)
                 values, doubtful = pc.if_else(misspelt, None, values), pc.or_(doubtful, misspelt)

@@ -28,10 +28,14 @@ class SchemaSpec:
 
 @dataclass(frozen=True)
 class ValueSpec:
-    """How values become columns; schemas only with a registry."""
+    """How values become columns; schemas only with a registry.
+
+    `fields`: pairs of column and field of JSON, where they have different names.
+    """
 
     form: Literal["json", "whole", "avro", "protobuf", "json_schema"]
     schemas: tuple[SchemaSpec, ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
 
 
 class Reader(Protocol):
@@ -44,7 +48,7 @@ class Reader(Protocol):
 def open_reader(spec: ValueSpec, columns: pa.Schema) -> Reader:
     """Open the reader of a format; `columns` are the table's, without `_kafka`."""
     if spec.form == "json":
-        return JsonReader(columns)
+        return JsonReader(columns, dict(spec.fields))
     return WholeReader(columns) if spec.form == "whole" else RegisteredReader(spec, columns)
 
 
@@ -81,7 +85,8 @@ class RegisteredReader:
         self._schemas = spec.schemas
         self._layouts = {s.schema_id: json.loads(s.layout or "null") for s in spec.schemas}
         self._read_columns = read_avro_columns if spec.form == "avro" else read_message_columns
-        self._json = JsonReader(columns) if spec.form == "json_schema" else None
+        is_json = spec.form == "json_schema"
+        self._json = JsonReader(columns, dict(spec.fields)) if is_json else None
 
     def read(self, values: pa.BinaryArray) -> FastPathRows:
         """Read the payloads schema by schema; return rows in the order of the batch."""

@@ -138,8 +138,10 @@ def build_preaggregation_spec(request: StageRequest) -> PreaggregationSpec | Non
 def build_value_spec(request: StageRequest) -> ValueSpec:
     """Describe how workers read values: whole, as JSON, or by registered schemas."""
     wire = request.wire
+    columns = (parse_column(*pair) for pair in request.columns.items())
+    fields = tuple((column.name, column.source) for column in columns if column.source)
     if wire is None:
-        return ValueSpec("json" if request.convert == "json" else "whole")
+        return ValueSpec("json" if request.convert == "json" else "whole", fields=fields)
     schemas = [
         SchemaSpec(
             schema_id=schema.schema_id,
@@ -149,7 +151,7 @@ def build_value_spec(request: StageRequest) -> ValueSpec:
         for schema in wire.schemas
         if schema.refusal is None and (schema.layout or wire.format == "json_schema")
     ]
-    return ValueSpec(wire.format, tuple(schemas))
+    return ValueSpec(wire.format, tuple(schemas), fields)
 
 
 def _write_headers(schema: SchemaDecode) -> tuple[bytes, ...]:

@@ -89,11 +89,37 @@ def test_an_exclamation_mark_is_required_at_every_depth() -> None:
         ("id", "", "ends too early"),
         ("1st", "long", "column name '1st'"),
         ("a-b", "long", "column name 'a-b'"),
+        ("id", "long from", "ends too early"),
+        ("id", "long from 1st", "the name of a field expected after from, 1 found"),
+        ("id", 'long from ""', "unexpected '\"'"),
+        ("id", "long from a from b", "unexpected 'from' after the type"),
+        ("id", "from a long", "unknown type 'from'"),
+        ("id", "struct<a: int from x, b: int from x>", "'a' and 'b' read the same field"),
+        ("id", "struct<a: int, b: int from a>", "'a' and 'b' read the same field"),
     ],
 )
 def test_a_broken_column_says_what_is_wrong(name: str, text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         parse_column(name, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("long!", "c"),
+        ('long! from "order-id"', "order-id"),
+        ("long from 'a.b'", "a.b"),
+        ("list<long> from Id", "Id"),
+        (r'long from "a\"b"', 'a"b'),
+        ('long from "größe 9>,:"', "größe 9>,:"),
+        ('struct<from: long from "@x"> from "from"', "from"),
+    ],
+)
+def test_a_column_may_read_a_field_with_another_name(text: str, field: str) -> None:
+    column = parse_column("c", text)
+
+    assert column.field == field
+    assert column == parse_column("c", text.rpartition(" from ")[0] or text)
 
 
 def test_columns_that_differ_only_in_case_are_refused() -> None:  # E11
