@@ -81,13 +81,16 @@ def test_messages_become_rows_and_everything_else_a_letter(registry: RegistryLab
 
 PROTO2 = """\
 syntax = "proto2";
+import "confluent/meta.proto";
+import "google/type/date.proto";
 message Old {
-  required int64 id = 1;
+  required int64 id = 1 [(confluent.field_meta).doc = "an import by the registry's own name"];
   repeated E kinds = 2;
   map<string, E> named = 3;
   repeated string texts = 4;
   map<string, string> words = 5;
   optional group Pair = 6 { optional E kind = 1; }
+  optional google.type.Date day = 7;
   enum E { NONE = 0; RUSH = 7; }
 }
 """
@@ -95,7 +98,7 @@ message Old {
 
 def test_what_proto2_hides_or_accepts_is_a_dead_letter(registry: RegistryLab) -> None:
     lab, known = registry.lab, registry.register(PROTO2, "PROTOBUF")
-    good = b"\x08\x01\x10\x07\x1a\x05\x0a\x01a\x10\x07\x22\x01x\x33\x08\x07\x34"
+    good = b"\x08\x01\x10\x07\x1a\x05\x0a\x01a\x10\x07\x22\x01x\x33\x08\x07\x34\x3a\x02\x18\x07"
     bad = {
         b"\x08\x01\x10\x07\x10\x09": "type_mismatch",  # a list's number without a name
         b"\x08\x01\x1a\x05\x0a\x01a\x10\x09": "type_mismatch",  # a map's
@@ -113,6 +116,7 @@ def test_what_proto2_hides_or_accepts_is_a_dead_letter(registry: RegistryLab) ->
     assert [(r["id"], r["kinds"], r["named"], r["texts"], r["pair"]) for r in rows] == [
         (1, ["RUSH"], [("a", "RUSH")], ["x"], {"kind": "RUSH"})
     ] * 6
+    assert {str(r["day"]) for r in rows} == {"{'year': 0, 'month': 0, 'day': 7}"}
     assert {(r["value"], r["reason"]) for r in letters} == {
         (frame(known, value, ORDER), reason) for value, reason in bad.items()
     }

@@ -30,7 +30,7 @@ from frazil.ledger.state import StreamState
 from frazil.schemas.wire_format import Part
 from frazil.streams.models import Stream
 
-TRANSFORM_CODE = "4"
+TRANSFORM_CODE = "5"
 """Increment it when the same bytes decode to other rows; it is part of every batch id."""
 
 

@@ -180,16 +180,26 @@ def _lay_out_scalar(node: Json, *, is_asked: bool) -> Json:  # noqa: PLR0911 - o
 def lay_out_protobuf(found: ProtobufSchema, columns: tuple[Column, ...]) -> str:
     """Return the layout of a message, empty where Google's library has to read it."""
     files = FileDescriptorSet.FromString(found.descriptor_set)
-    if any(each.syntax != "proto3" for each in files.file):
-        return ""
     pool = DescriptorPool()
     for each in files.file:
         pool.AddSerializedFile(each.SerializeToString())
     message = pool.FindMessageTypeByName(found.message)
+    if _list_files(message, {}) & {each.name for each in files.file if each.syntax != "proto3"}:
+        return ""
     try:
         return json.dumps(_lay_out_message(message, found.root, columns))
     except NotOnFastPathError:
         return ""
+
+
+def _list_files(message: Descriptor, found: dict[str, str]) -> set[str]:
+    """List the files of a message and of the messages in it; imports of options do not count."""
+    if message.full_name not in found:
+        found[message.full_name] = message.file.name
+        for field in message.fields:
+            if field.message_type is not None:
+                _list_files(field.message_type, found)
+    return {*found.values()}
 
 
 def _lay_out_message(message: Descriptor, source: Record, columns: tuple[Column, ...]) -> Json:

@@ -3,14 +3,13 @@
 import base64
 import binascii
 import importlib
-import pkgutil
+import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-import google.protobuf
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
@@ -56,6 +55,11 @@ _WRAPPERS = frozenset(
 )
 _FREE_FORM = frozenset(f"google.protobuf.{word}" for word in ("Struct", "Value", "ListValue"))
 _TIMESTAMP = "google.protobuf.Timestamp"
+_PACKAGES = {"google/": "", "confluent/": "confluent_kafka.schema_registry."}
+"""The folder of a file that registries know → the package with its module."""
+
+_STANDARD = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)+[.]proto")
+_IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,10 @@ def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema
         for each in files.file:
             pool.AddSerializedFile(each.SerializeToString())
         described = pool.FindFileByName(files.file[-1].name)
-    except (TypeError, KeyError, ValueError, DecodeError) as error:
+    except KeyError as error:
+        problem = f"imports {error.args[0]}, which is neither a reference of it nor a standard file"
+        raise NotConvertibleError(problem) from error
+    except (TypeError, ValueError, DecodeError) as error:
         problem = f"is not a valid Protobuf schema: {error}"
         raise NotConvertibleError(problem) from error
     found, path = _find_message(described, message)
@@ -129,22 +136,22 @@ def _add_file(
 
 
 def _find_standard(name: str) -> FileDescriptorProto:
-    """Return the descriptor of a file that Protobuf includes.
+    """Return the descriptor of a file that registries know without a reference.
 
     Raises:
-        KeyError: Protobuf includes no such file.
+        KeyError: there is no such file.
     """
-    _load_standard()
+    prefix = next((each for each in _PACKAGES if name.startswith(each)), None)
+    if prefix is None or not _STANDARD.fullmatch(name):
+        raise KeyError(name)
+    module = f"{_PACKAGES[prefix]}{name.removesuffix('.proto').replace('/', '.')}_pb2"
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise KeyError(name) from None
     found = FileDescriptorProto()
     Default().FindFileByName(name).CopyToProto(found)
     return found
-
-
-@cache
-def _load_standard() -> None:
-    for module in pkgutil.iter_modules(google.protobuf.__path__):
-        if module.name.endswith("_pb2"):
-            importlib.import_module(f"google.protobuf.{module.name}")
 
 
 def _compile(texts: dict[str, str]) -> FileDescriptorSet:
@@ -162,9 +169,9 @@ def _compile(texts: dict[str, str]) -> FileDescriptorSet:
                 raise ValueError(f"a reference has the name {name}, which is outside the schema")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        output = Path(folder, "compiled.bin")
-        standard = Path(str(protoc.__file__)).parent / "_proto"
-        command = ["protoc", f"-I{folder}", f"-I{standard}", "--include_imports"]
+        output, standard = Path(folder, "compiled.bin"), Path(folder, "standard.bin")
+        standard.write_bytes(_list_standard(texts).SerializeToString())
+        command = ["protoc", f"-I{folder}", f"--descriptor_set_in={standard}", "--include_imports"]
         if protoc.main([*command, f"--descriptor_set_out={output}", "frazil.proto"]) != 0:
             raise ValueError("protoc rejected it; see its messages in this step's log")
         return FileDescriptorSet.FromString(output.read_bytes())
@@ -200,6 +207,16 @@ def _walk_fields(
         yield from scope.field
     for message in nested:
         yield from _walk_fields(message)
+
+
+def _list_standard(texts: dict[str, str]) -> FileDescriptorSet:
+    """Return the files that texts import and registries know, each after its imports."""
+    files = FileDescriptorSet()
+    for name in sorted({name for text in texts.values() for name in _IMPORT.findall(text)}):
+        if name not in texts and not any(name == added.name for added in files.file):
+            with suppress(KeyError):  # protoc reports what is missing
+                _add_file(files, _find_standard(name), {})
+    return files
 
 
 def _find_message(file: FileDescriptor, name: str | None) -> tuple[Descriptor, tuple[int, ...]]:

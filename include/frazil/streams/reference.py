@@ -55,11 +55,23 @@ _COLUMNS = """\
 is a bad record. Names that differ only in case are errors. Every table also has the column
 `_kafka`, described in [formats](formats.md).
 
-Names have letters, digits and `_`. A field with another name, such as `order-id` or `@timestamp`,
-cannot be a column today: leave it out, or store the whole value with `convert: string` and read the
-field in SQL, as in `get_json_object(value, "$['order-id']")`. In any case of their letters, these
-names are refused: `_frazil_…`, and the columns that Iceberg adds to every table that it reads,
-{metadata}.
+Names have letters, digits and `_`. In any case of their letters, these are refused: `_frazil_…`,
+and the columns that Iceberg adds to every table that it reads, {metadata}. A field with such a
+name, or with another one that a column cannot have, is read by `from`:
+
+```yaml
+columns:
+  order_id: {type: long!, from: "order-id"}
+  placed_at: {type: timestamptz, from: "@timestamp"}
+  city: {type: string, from: "address.city"}  # a field of this name, not a path
+  lines: 'list<struct<sku: string! from "item-sku", qty: int>>'
+```
+
+`from` also tells apart fields that differ only in case. A short form is one text, as in the struct:
+`order_id: 'long! from "order-id"'`. A field is read into one column only. `from` is no part of the
+table: with another `from` a column gets other values in later batches, and `frazil replay` reads
+older records again. Python workers leave JSON with `from` inside a struct to Spark, which is
+slower. `frazil status` lists fields without a column, odd names in backticks.
 
 | type | decoded by Spark as |
 |---|---|

@@ -181,14 +181,11 @@ def _parse_records(
     element too many, or an error. `_closes` finds text that closes the added array itself.
     """
     payload, kept = ("value", VALUE) if options.wire is None else (PAYLOAD, PAYLOAD)
-    parsed_columns = columns if options.is_flat else _fields_of(columns[0])
-    by_field, by_name = (
-        decoded_ddl(StructType(parsed_columns), by_field=by_field) for by_field in (True, False)
-    )
+    fields = StructType(columns if options.is_flat else _fields_of(columns[0]))
+    kind = decoded_ddl(fields, by_field=True)
     wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
-    decoded = F.from_json(
-        F.expr(wrapped), f"{_RECORDS} ARRAY<{by_field}>, {_CORRUPT} STRING", _PARSER_OPTIONS
-    )
+    schema = f"{_RECORDS} ARRAY<{kind}>, {_CORRUPT} STRING"
+    decoded = F.from_json(F.expr(wrapped), schema, _PARSER_OPTIONS)
     # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
     first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {index})" for index in (1, 2))
     whole = f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2"
@@ -203,9 +200,8 @@ def _parse_records(
         F.expr(_write_valid_utf8(payload)).alias(VALID_UTF8),
         *carried,
     )
-    if by_name != by_field:
-        first = f"CAST({first} AS {by_name})"
-    whole_record = first if options.is_flat else f"named_struct('{columns[0].name}', {first})"
+    renamed = first if kind == decoded_ddl(fields) else f"CAST({first} AS {decoded_ddl(fields)})"
+    whole_record = renamed if options.is_flat else f"named_struct('{columns[0].name}', {renamed})"
     record = parsed.select(
         F.expr(whole_record).alias(RECORD),
         F.expr(f"coalesce({whole}, false)").alias(WHOLE),
