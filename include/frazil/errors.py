@@ -25,6 +25,7 @@ FrazilError
 │   ├── PartitionsShrankError
 │   ├── NotReplayableError       Kafka no longer delivers every record of the range
 │   └── OffsetsWentBackError
+├── CatalogRejectedError         the catalog or its client rejects a request for good
 ├── MissingTableError            the catalog has no such table
 ├── SchemaError                  a registered schema does not fit; the operator decides
 │   ├── UnknownSubjectError
@@ -225,7 +226,7 @@ class UnknownStateError(TableError):
 
 
 class IncompatibleTableError(TableError):
-    """The table's columns cannot hold the columns of the stream file."""
+    """The table cannot hold the stream's columns, or is in a state that cannot be written."""
 
 
 class NotAdoptableError(TableError):
@@ -234,6 +235,10 @@ class NotAdoptableError(TableError):
 
 class WriterActiveError(TableError):
     """Another writer commits to a table during its adoption, or to one that allows no others."""
+
+
+class CatalogRejectedError(FrazilError):
+    """The catalog or its client rejected a request, and would reject it again."""
 
 
 class MissingTableError(FrazilError):

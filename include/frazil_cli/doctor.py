@@ -3,10 +3,11 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil  # type: ignore[import-untyped]
 import typer
@@ -28,6 +29,9 @@ from frazil_stack.processes import find_processes
 from frazil_stack.services import SERVICE_PARTS, ports_of
 from frazil_stack.settings import PARTS, PartName, StackSettings, load_settings
 from frazil_stack.supervisor import ServiceInfo, connect_supervisor
+
+if TYPE_CHECKING:
+    from frazil.iceberg.catalog import TableStore
 
 NEEDED_DISK_GB = 5
 NEEDED_MEMORY_GB = 5
@@ -205,11 +209,29 @@ def _check_connections(streams: Path) -> Iterator[Check]:
         log = KafkaLog(find_kafka_config(connection_id))
         yield _probe_connection(connection_id, log.fetch_cluster_id)
     for connection_id in sorted(filter(is_in_environment, catalogs)):
-        yield _probe_connection(connection_id, TableStore(find_catalog(connection_id)).probe)
+        store = TableStore(find_catalog(connection_id))
+        answer = _probe_connection(connection_id, store.probe)
+        yield answer
+        names = {each.table.name for each in good if each.table.connection == connection_id}
+        if answer.is_good:
+            yield from _check_tables(store, sorted(names))
     registries = {p.options.registry for stream in good for p in list_payloads(stream)}
     for connection_id in sorted(filter(is_in_environment, registries)):
         registry = SchemaRegistry(find_registry_config(connection_id))
         yield _probe_connection(connection_id, registry.probe)
+
+
+def _check_tables(store: "TableStore", names: Iterable[str]) -> Iterator[Check]:
+    """Check that no other engine changed the streams' tables so that they cannot be written."""
+    from frazil.iceberg.table_compatibility import require_writable_table
+
+    for name in names:
+        try:
+            table = store.find(name)
+            if table is not None:
+                require_writable_table(table)
+        except FrazilError as error:
+            yield Check(f"Table {name}", is_good=False, detail=error.facts, fix=error.next_step)
 
 
 def _probe_connection(connection_id: str, probe: Callable[[], str]) -> Check:

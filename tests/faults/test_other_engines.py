@@ -84,6 +84,36 @@ def replace_by_half(lab: Lab, batches: Batches, sql: Sql) -> None:
 
 
 @pytest.mark.storm(1)
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("write.format.default", "orc", "property write.format.default is orc"),
+        ("format-version", "3", "its Iceberg format version is 3"),
+    ],
+)
+def test_e29_a_table_that_another_engine_made_unwritable_is_named_by_every_command(
+    lab: Lab, batches: Batches, sql: Sql, key: str, value: str, reason: str
+) -> None:
+    lab.create_topic()
+    publish(lab, batches, 4)
+    sql(f"ALTER TABLE lake.{lab.table} SET TBLPROPERTIES ('{key}' = '{value}')")
+    lab.produce(good_values(4, 4))
+
+    for command in ("plan", "run", "status"):
+        shown = lab.frazil(command, lab.stream)
+        assert shown.code == (0 if command == "status" else 1)
+        said = " ".join((shown.out + shown.err).split())
+        assert reason in said
+        assert "IncompatibleTable" in said
+
+    if key == "format-version":
+        return
+    sql(f"ALTER TABLE lake.{lab.table} UNSET TBLPROPERTIES ('{key}')")
+    batches.publish()
+    assert read_ids(batches) == list(range(8))
+
+
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("undo", [roll_back_an_erasure, replace_by_nothing, replace_by_half])
 def test_c5_c6_the_command_that_a_halt_names_repairs_what_another_engine_did(
     lab: Lab, batches: Batches, sql: Sql, undo: Callable[[Lab, Batches, Sql], None]

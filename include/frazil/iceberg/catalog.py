@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from traceback import walk_tb
 
+import pydantic
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -12,8 +14,10 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NotInstalledError,
     TableAlreadyExistsError,
     UnauthorizedError,
+    ValidationError,
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -23,13 +27,16 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from frazil.connections import CatalogPreset
 from frazil.errors import (
+    CatalogRejectedError,
     CatalogUnavailableError,
     FrazilError,
+    IncompatibleTableError,
     MissingTableError,
     StorageError,
     hide_partition_values,
 )
 from frazil.iceberg.column_bounds import correct_text_bounds
+from frazil.iceberg.commits import is_definite_conflict
 from frazil.iceberg.manifests import correct_named_types
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
@@ -45,6 +52,16 @@ TABLE_DEFAULTS: Mapping[str, str] = {
 
 HOT_DICTIONARY: Mapping[str, str] = {"write.parquet.dict-size-bytes": "32768"}
 """For batches: dictionaries are the costliest part of writing Parquet; compaction uses more."""
+
+_DEFINITE = (
+    ValidationError,
+    NotInstalledError,
+    pydantic.ValidationError,
+)
+"""Errors of the catalog's client that come again with every attempt."""
+_RAISING = frozenset({"pyiceberg", "frazil"})
+_DEFINITE_OF_SQL = frozenset({"ArgumentError", "NoSuchModuleError"})
+"""The same of SQLAlchemy, by name: only catalogs in a database load it."""
 
 COUNTED_FILES = "frazil.iceberg.file_io.CountedFileIO"
 """File access by PyArrow that counts requests. PyIceberg would choose PyArrow too, except for
@@ -101,6 +118,8 @@ class TableStore:
                 return self.catalog.load_table(name)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+            except (ValidationError, pydantic.ValidationError) as error:
+                raise _unreadable_metadata(name, error) from error
 
     def load(self, name: str) -> Table:
         """Load a table.
@@ -141,6 +160,21 @@ def missing_table(store: TableStore, name: str) -> MissingTableError:
     return MissingTableError(
         f"catalog {store.preset.name} has no table {name}",
         "`frazil run` of the stream that fills it creates it with the first batch",
+    )
+
+
+def _unreadable_metadata(name: str, error: Exception) -> FrazilError:
+    """Return the error for a table of which the client knows no such version, type or field.
+
+    An answer that is no JSON is no table: a proxy in front of the catalog sent it.
+    """
+    facts = f"table {name}: its metadata cannot be read: {_first_line(error)}"
+    if "Invalid JSON" in str(error):
+        return CatalogUnavailableError(facts, "`frazil doctor` checks the catalog; run again")
+    return IncompatibleTableError(
+        facts,
+        "another engine wrote a newer format version or a type that Frazil does not know: remove "
+        "it there, or set another table.name in the stream file",
     )
 
 
@@ -206,12 +240,29 @@ def translated_errors(doing: str) -> Iterator[None]:
     except OSError as error:
         raise storage_error(doing, error) from error
     except Exception as error:
+        if _is_definite(error):
+            raise CatalogRejectedError(
+                f"{doing}: {type(error).__name__}: {_first_line(error)}",
+                "trying again does not help: check the table's properties and the settings of the "
+                "catalog connection; `frazil doctor` checks both",
+            ) from error
         if type(error).__module__.partition(".")[0] in {"sqlalchemy", "requests", "pyiceberg"}:
             raise CatalogUnavailableError(
                 f"{doing}: {type(error).__name__}: {_first_line(error)}",
                 "`frazil doctor` checks the catalog; the next run plans the same range again",
             ) from error
         raise
+
+
+def _is_definite(error: Exception) -> bool:
+    """Return whether an error of the catalog's client comes again with every attempt."""
+    if isinstance(error, _DEFINITE) or type(error).__name__ in _DEFINITE_OF_SQL:
+        return True
+    if type(error) not in {ValueError, TypeError, NotImplementedError, AttributeError}:
+        return False
+    frames = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
+    names = [package for name in frames if (package := name.partition(".")[0]) in _RAISING]
+    return names[-1:] == ["pyiceberg"] and not is_definite_conflict(error)
 
 
 def storage_error(doing: str, error: OSError) -> FrazilError:

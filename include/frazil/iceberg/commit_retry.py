@@ -8,9 +8,16 @@ from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 
-from frazil.errors import ClockBehindError, CommitContentionError, UnavailableError
+from frazil.errors import (
+    ClockBehindError,
+    CommitContentionError,
+    KafkaUnavailableError,
+    RegistryUnavailableError,
+    UnavailableError,
+)
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, snapshot_summary, translated_errors
+from frazil.iceberg.table_compatibility import require_writable_table
 from frazil.ledger.state import change_hints
 
 MAX_ATTEMPTS = 12
@@ -31,7 +38,7 @@ def retry_commit(doing: str, attempt_once: Callable[[], Result]) -> Result:
     """
     try:
         for attempt in stamina.retry_context(
-            on=(CommitConflictError, UnavailableError),
+            on=_may_pass,
             attempts=MAX_ATTEMPTS,
             timeout=90.0,
             wait_initial=0.05,
@@ -48,6 +55,13 @@ def retry_commit(doing: str, attempt_once: Callable[[], Result]) -> Result:
         ) from error
     message = "stamina leaves its loop only by a result or an error"
     raise AssertionError(message)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether a further attempt may succeed; clients of Kafka and registries retry alone."""
+    if isinstance(error, KafkaUnavailableError | RegistryUnavailableError):
+        return False
+    return isinstance(error, CommitConflictError | UnavailableError)
 
 
 def raise_on_conflict(doing: Callable[[], Result]) -> Result:
@@ -91,7 +105,9 @@ def commit_once(
         CommitConflictError: a conflict, or an unknown outcome; reload the table to find out.
         StorageError, CatalogUnavailableError: the warehouse or catalog refused the commit.
         ClockBehindError: nothing was written.
+        IncompatibleTableError: another engine changed the table; nothing was written.
     """
+    require_writable_table(table)
     requirements = commits.require_uuid(table) + commits.require_layout(table)
     for ref, snapshot_id in ref_heads.items():
         requirements += commits.require_head(table, ref, snapshot_id)[1:]

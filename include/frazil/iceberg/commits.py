@@ -38,6 +38,7 @@ from pyiceberg.table.update.snapshot import (
 
 from frazil.errors import ClockBehindError
 from frazil.iceberg.manifests import unify_bounds
+from frazil.iceberg.table_compatibility import require_writable_table
 from frazil.ledger.usage import count_request
 
 if TYPE_CHECKING:
@@ -125,7 +126,9 @@ def append_rows(
 
     Raises:
         CommitFailedException: another writer was faster; nothing was added.
+        IncompatibleTableError: another engine changed the table; nothing was added.
     """
+    require_writable_table(table)
     from pyiceberg.io.pyarrow import _dataframe_to_data_files  # noqa: PLC0415 - takes a while
 
     update = _NothingStaged(table).update_snapshot()

@@ -7,6 +7,7 @@ parent id in the table before the other row was written.
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 from frazil.iceberg.catalog import NewTable, TableStore, read_history, translated_errors
 from frazil.iceberg.commit_retry import raise_on_conflict, retry_commit
 from frazil.iceberg.commits import SnapshotRetention, append_rows
+from frazil.iceberg.table_compatibility import list_obstacles
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import Archive, History, LedgerEntry, walk_ancestors
 from frazil.streams.timestamps import from_epoch_ms
@@ -149,7 +151,8 @@ def _ledger_table(store: TableStore) -> Table:
 def read_ledger(store: TableStore, table: Table, name: str) -> History:
     """Return a loaded table's ledger; the archive is read only where its snapshots end."""
     uuid = str(table.metadata.table_uuid)
-    return read_history(table, name, partial(read_archive, store, name, uuid))
+    history = read_history(table, name, partial(read_archive, store, name, uuid))
+    return replace(history, obstacles=list_obstacles(table))
 
 
 def load_with_history(store: TableStore, name: str) -> tuple[Table, History]:

@@ -24,6 +24,7 @@ from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branch, reset_branch
 from frazil.iceberg.catalog import NewTable, TableStore, dead_letters_name, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.table_compatibility import require_writable_table
 from frazil.iceberg.table_schema import build_dead_letters_schema
 from frazil.ingest.messages import BatchPlan, Staged
 from frazil.kafka.consumer import KafkaRecord
@@ -52,9 +53,14 @@ _TYPES: Mapping[str, pa.DataType] = {
 
 
 def ensure_dead_letters_table(store: TableStore, table_name: str) -> None:
-    """Create the dead-letter table with one empty snapshot, so that branches can start there."""
+    """Create the dead-letter table with one empty snapshot, so that branches can start there.
+
+    Raises:
+        IncompatibleTableError: another engine changed it so that it cannot be written.
+    """
     name = dead_letters_name(table_name)
     table = store.find(name) or store.create(name, NewTable(build_dead_letters_schema()))
+    require_writable_table(table)
     if table.current_snapshot() is not None:
         return
     retry_commit(f"preparing {name}", lambda: _first_snapshot(store, name))

@@ -3,12 +3,13 @@
 See docs/protocol.md, "State lives in the table, nowhere else".
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frazil.errors import (
     ForeignRollbackError,
     HistoryCutError,
+    IncompatibleTableError,
     MissingTableError,
     TableRecreatedError,
     UnknownStateError,
@@ -46,6 +47,28 @@ EMPTY_ARCHIVE = Archive({})
 
 
 @dataclass(frozen=True)
+class WriteObstacle:
+    """A state of the table in which Frazil cannot write it, and the command that changes that."""
+
+    reason: str
+    fix: str
+
+
+def require_writable(table: str, obstacles: Sequence[WriteObstacle]) -> None:
+    """Raise if a table has obstacles.
+
+    Raises:
+        IncompatibleTableError: with every reason, and how to remove it.
+    """
+    if obstacles:
+        raise IncompatibleTableError(
+            f"table {table} cannot be written: {'; '.join(each.reason for each in obstacles)}; "
+            "nothing was written",
+            "; ".join(each.fix for each in obstacles) + "; the next run then continues",
+        )
+
+
+@dataclass(frozen=True)
 class History:
     """A table's snapshots and properties at one moment; the archive is loaded when needed."""
 
@@ -55,6 +78,7 @@ class History:
     entries: Mapping[int, LedgerEntry]
     properties: Mapping[str, str]
     load_archive: Callable[[], Archive] = lambda: EMPTY_ARCHIVE
+    obstacles: tuple[WriteObstacle, ...] = ()
 
     def hint(self, stream: str) -> Hint | None:
         """Return the stream's hint property; None if it has none."""
@@ -149,11 +173,13 @@ def find_recovery_point(history: History, stream: str) -> RecoveryPoint | None:
     """Find the stream's recovery point; None if the stream is new.
 
     Raises:
+        IncompatibleTableError: another engine changed the table so that it cannot be written.
         ForeignRollbackError: the hint's epoch is above that of the newest state on main, or main
             lacks the change of rows that the hint names.
         HistoryCutError: main has no state, but there is a hint or an archived state.
         TableRecreatedError: the archive has the stream in a table of this name with another uuid.
     """
+    require_writable(history.table, history.obstacles)
     key = keys.state_key(stream)
     hint = history.hint(stream)
     seen: set[int] = set()
