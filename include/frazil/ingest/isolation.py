@@ -56,8 +56,13 @@ RESTART_SECONDS = 180.0
 """How long to wait for a Spark server that ended during a job."""
 SHUTDOWN_SECONDS = 2.0
 """How long a server that ends still accepts connections."""
-MAX_PAUSE_SECONDS = 10.0
-"""The longest pause after a restart, in which jobs of other streams can finish."""
+PAUSES = 2
+"""How many times as long as the last job the pause after a restart is: other streams publish."""
+MAX_PAUSE_SECONDS = 30.0
+LOCK_SECONDS = 60.0
+"""How long to wait for the search of another stream whose record ends the server."""
+MAX_WAIVED_RECORDS = 100_000
+"""The most records that a waiver makes dead letters, since they are read into memory."""
 NOT_NARROWED = "one of several records that fail"
 Outcomes = Sequence[FrazilError | None]
 Positions = Mapping[OffsetRange, str]
@@ -136,7 +141,8 @@ def search_failing_records(
 ) -> Positions:
     """Find the records that make a job fail.
 
-    With a waiver everything that is still suspected at the limit counts as failing.
+    With a waiver everything that is still suspected at the limit counts as failing, unless it is
+    more than `MAX_WAIVED_RECORDS`.
 
     Raises:
         RecordsNotIsolatedError: the limit of jobs or time was reached.
@@ -151,7 +157,7 @@ def search_failing_records(
         restarts.wait_after([failure])
         while search.untested and not search.has_other_cause:
             if search.is_exhausted or time.monotonic() - started > MAX_SECONDS:
-                if waived:
+                if waived and sum(span.width for span in search.suspects) <= MAX_WAIVED_RECORDS:
                     return {span: causes.get(span, NOT_NARROWED) for span in search.suspects}
                 raise _explain_limit(parts, search, failure, subject)
             log.warning("%s: %s", subject, _describe_progress(search, time.monotonic() - started))
@@ -187,16 +193,16 @@ class ServerRestarts(ExitStack):
         self._began = time.monotonic()
 
     def wait_after(self, outcomes: Outcomes) -> None:
-        """If the server ended, wait until it is back, and then as long as the job took.
+        """If the server ended, wait until it is back, and then for jobs of other streams.
 
         Raises:
             SparkUnavailableError: the server stays away, or another search ends it.
         """
         ended = next((e for e in outcomes if isinstance(e, SparkUnavailableError)), None)
-        if ended is not None and not self._is_locked:
-            self._lock(ended)
         if ended is not None or not outcomes:
-            pause = min(time.monotonic() - self._began, MAX_PAUSE_SECONDS)
+            pause = min(PAUSES * (time.monotonic() - self._began), MAX_PAUSE_SECONDS)
+            if ended is not None and not self._is_locked:
+                self._lock(ended)
             time.sleep(SHUTDOWN_SECONDS)
             self._engine.wait_until_reachable(RESTART_SECONDS)
             time.sleep(pause)
@@ -205,14 +211,19 @@ class ServerRestarts(ExitStack):
     def _lock(self, ended: SparkUnavailableError) -> None:
         home_dir().mkdir(parents=True, exist_ok=True)
         file = self.enter_context((home_dir() / "record_search.lock").open("w"))
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SparkUnavailableError(
-                f"{ended.facts}\nAnother stream searches for a record that ends the Spark server",
-                ended.next_step,
-            ) from None
-        self._is_locked = True
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not self._is_locked:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._is_locked = True
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise SparkUnavailableError(
+                        f"{ended.facts}\nAnother stream searches for a record that ends the Spark "
+                        "server",
+                        ended.next_step,
+                    ) from None
+                time.sleep(1)
 
 
 def _describe_progress(search: RecordSearch, seconds: float) -> str:
@@ -232,8 +243,9 @@ def _explain_limit(
         f"{subject}: records make Spark fail ({failure.cause_type}); after "
         f"{count_noun(search.jobs, 'job')} the smallest range that still fails is "
         f"{parts.job.describe(smallest)}; single records found: {found or 'none'}",
-        "correct the stream file or the producer; if this batch blocks its stream, `frazil waive` "
-        "makes the records of all ranges that still fail dead letters",
+        "correct the producer or the stream file, for example by a smaller batch.max_records; if "
+        "this batch blocks its stream, `frazil waive` makes all records of the ranges that still "
+        f"fail dead letters, up to {MAX_WAIVED_RECORDS:,}",
     )
 
 

@@ -171,6 +171,7 @@ def run(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
     monkeypatch.setattr(isolation, "SHUTDOWN_SECONDS", 0)
     monkeypatch.setattr(isolation, "MAX_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(isolation, "LOCK_SECONDS", 0)
     monkeypatch.setattr(OffsetConsumer, "fetch_records", deliver)
     stream = make_stream(errors={"max_bad_ratio": 0.6})
     return Run(lake, stream, Topic((12, 4)), JobAtOffsets(lake))
@@ -381,6 +382,9 @@ def test_a_search_at_its_limit_blocks_the_stream_and_names_the_smallest_range(
     batch = json.loads(run.lake.table.properties["frazil.blocked.orders"])["plan"]["batch_id"]
 
     waive_batch(run.open(), batch, Author("jane@example.org", "known"))
+    monkeypatch.setattr(isolation, "MAX_WAIVED_RECORDS", 1)
+    run.fail(RecordsNotIsolatedError)
+    monkeypatch.setattr(isolation, "MAX_WAIVED_RECORDS", 5)
     published = run.publish()
 
     assert (0, 7) not in run.lake.coordinates()
