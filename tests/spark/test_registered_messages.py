@@ -141,20 +141,3 @@ def test_defaults_of_the_older_language_are_not_filled_in(registry: RegistryLab)
     assert unset == {"id": 0, "tries": None, "word": None, "mood": None, "packed": []}
     assert filled == given
     assert_audited(registry.lab)
-
-
-def test_a_group_is_refused_by_name_and_left_out_where_no_column_asks_for_it(
-    registry: RegistryLab,
-) -> None:
-    lab = registry.lab
-    text = 'syntax = "proto2";\nmessage M { optional int64 id = 1; optional group G = 2 { } }\n'
-    known = registry.register(text, "PROTOBUF")
-    registry.send([frame(known, b"\x08\x05", FIRST)])
-
-    refused = lab.frazil("run", lab.stream)
-    registry.write_stream(columns={"id": "long"})
-    lab.drain()
-
-    assert (refused.code, "is a group" in refused.err) == (1, True), refused.err
-    assert [row["id"] for row in read_table(lab)] == [5]
-    assert_audited(lab)

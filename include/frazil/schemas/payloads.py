@@ -14,7 +14,7 @@ from frazil.schemas.avro import VALUE_FIELD, read_avro
 from frazil.schemas.column_conversion import convert_columns
 from frazil.schemas.fast_path_layouts import lay_out_avro, lay_out_protobuf
 from frazil.schemas.json_schema import read_json_schema
-from frazil.schemas.protobuf import read_protobuf
+from frazil.schemas.protobuf import read_protobuf, replace_enums
 from frazil.schemas.source_types import (
     NotConvertibleError,
     Record,
@@ -278,7 +278,7 @@ def _describe_protobuf(payload: Payload, schema: Registered) -> SchemaDecode:
     decode = SchemaDecode(
         schema_id=schema.id,
         headers=tuple(index.hex() for index in found.indexes),
-        reader=base64.b64encode(found.descriptor_set).decode(),
+        reader=base64.b64encode(replace_enums(found.descriptor_set)).decode(),
         message=found.message,
         layout=lay_out_protobuf(found, payload.columns) if payload.is_flat else "",
         arrow_schema=base64.b64encode(arrow.serialize().to_pybytes()).decode(),

@@ -66,8 +66,7 @@ _IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
 class ProtobufSchema:
     """One message: its type, its descriptors, and the message indexes in a record's header.
 
-    `descriptor_set` has numbers instead of enumerations; `indexes` has each valid encoding of the
-    indexes.
+    `indexes` has each valid encoding of the indexes.
     """
 
     root: Record
@@ -98,7 +97,7 @@ def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema
     return ProtobufSchema(
         root=_read_message(found, frozenset()),
         message=found.full_name,
-        descriptor_set=_replace_enums(pool, files).SerializeToString(),
+        descriptor_set=files.SerializeToString(),
         indexes=_encode_path(path),
     )
 
@@ -177,14 +176,15 @@ def _compile(texts: dict[str, str]) -> FileDescriptorSet:
         return FileDescriptorSet.FromString(output.read_bytes())
 
 
-def _replace_enums(pool: DescriptorPool, files: FileDescriptorSet) -> FileDescriptorSet:
-    """Return the files with `int32` in place of each enumeration, which has the same bytes.
+def replace_enums(descriptor_set: bytes) -> bytes:
+    """Return the descriptors with `int32` in place of each enumeration, which has the same bytes.
 
     With a closed enumeration (proto2) Google's library hides a number without a name: the field
     would be null, the list shorter, the map's entry missing. As numbers all of them are checked.
     """
-    replaced = FileDescriptorSet()
-    for each in files.file:
+    pool, replaced = DescriptorPool(), FileDescriptorSet()
+    for each in FileDescriptorSet.FromString(descriptor_set).file:
+        pool.AddSerializedFile(each.SerializeToString())
         file = replaced.file.add()
         pool.FindFileByName(each.name).CopyToProto(file)  # with resolved types
         for field in _walk_fields(file):
@@ -192,7 +192,8 @@ def _replace_enums(pool: DescriptorPool, files: FileDescriptorSet) -> FileDescri
                 field.type = FieldDescriptorProto.TYPE_INT32
                 field.ClearField("type_name")
                 field.ClearField("default_value")
-    return replaced
+    written: bytes = replaced.SerializeToString()
+    return written
 
 
 def _walk_fields(

@@ -17,7 +17,7 @@ from frazil.schemas.column_conversion import convert_columns
 from frazil.schemas.fast_path_layouts import lay_out_avro, lay_out_protobuf
 from frazil.schemas.json_schema import read_json_schema
 from frazil.schemas.payloads import Payload, derive_payload_columns
-from frazil.schemas.protobuf import read_protobuf
+from frazil.schemas.protobuf import read_protobuf, replace_enums
 from frazil.schemas.source_types import (
     NotConvertibleError,
     Record,
@@ -168,7 +168,7 @@ def test_workers_and_the_library_read_protobuf_by_the_columns_fields() -> None:
     payload = b"\x0a\x01f\x12\x06\x08\x01\x10\x02\x18\x03\x18\x09"
     schema = read_protobuf(Registered(1, "PROTOBUF", PROTO), None)
     wire = to_arrow_type(schema.root)
-    spec = MessageSpec(schema.descriptor_set, schema.message, b"", (), wire)
+    spec = MessageSpec(replace_enums(schema.descriptor_set), schema.message, b"", (), wire)
 
     by_library = MessageReader(spec).read(pa.array([payload], pa.binary())).to_pylist()[0]
 

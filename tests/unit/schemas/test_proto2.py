@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from frazil.kafka.schema_registry import Registered
-from frazil.schemas.protobuf import ProtobufSchema, read_protobuf
+from frazil.schemas.protobuf import ProtobufSchema, read_protobuf, replace_enums
 from frazil.schemas.source_types import derive_columns, to_arrow_type
 from frazil.streams.column_types import format_type
 from frazil_spark.decode.protobuf import MessageReader, MessageSpec
@@ -52,7 +52,7 @@ def read_schema(text: str = PROTO2, **imports: str) -> ProtobufSchema:
 def decode(schema: ProtobufSchema, payload: bytes) -> tuple[pa.StructArray, str | None]:
     """Decode a payload as a Spark worker does; return its value and fault."""
     wire = to_arrow_type(schema.root)
-    spec = MessageSpec(schema.descriptor_set, schema.message, b"", (), wire)
+    spec = MessageSpec(replace_enums(schema.descriptor_set), schema.message, b"", (), wire)
     found = MessageReader(spec).read(pa.array([payload], pa.binary()))
     return found.field("value"), found.field("fault")[0].as_py()
 
