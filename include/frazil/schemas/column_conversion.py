@@ -7,7 +7,6 @@ where it does not), or not convertible: then the whole schema is refused.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from frazil.schemas.column_decoding import UUID_PATTERN
 from frazil.schemas.source_types import (
     Dictionary,
     NotConvertibleError,
@@ -17,6 +16,7 @@ from frazil.schemas.source_types import (
     Source,
     Unsupported,
 )
+from frazil.schemas.text_grammar import FIRST_SECOND, LAST_SECOND, has_form
 from frazil.streams.column_types import (
     Column,
     ColumnType,
@@ -27,9 +27,6 @@ from frazil.streams.column_types import (
     format_type,
     to_spark_ddl,
 )
-
-FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""The range of Protobuf's Timestamp: the years 1 to 9999, in seconds since 1970."""
 
 _WIDENINGS = {("int", "long"), ("int", "double"), ("float", "double")}
 _INTEGER_DIGITS = {"int": 10, "long": 19}
@@ -168,8 +165,9 @@ def _convert_plain(given: Scalar, target: Primitive, path: str) -> Conversion | 
 def _convert_uuid(source: Primitive, target: Primitive, path: str) -> Conversion | None:
     if not {source.name, target.name} <= {"uuid", "string"}:
         return None
-    is_uuid = f"{path} RLIKE '{UUID_PATTERN}'"
-    mismatch = f"NOT ({is_uuid})" if target.name == "uuid" else _is_invalid_text(path)
+    mismatch = (
+        f"NOT ({has_form(path, 'uuid')})" if target.name == "uuid" else _is_invalid_text(path)
+    )
     return Conversion(path, mismatch, is_identity=True)
 
 

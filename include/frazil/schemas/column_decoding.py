@@ -7,8 +7,10 @@ Spark's JSON parser changes values silently: it rounds decimals, reads `2024` as
 column accepts any JSON value as text; a number with a fraction is printed as a double.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from frazil.schemas.text_grammar import has_form, is_exact_variant, is_out_of_range
 from frazil.streams.column_types import (
     Column,
     ColumnType,
@@ -23,37 +25,24 @@ from frazil.streams.column_types import (
 RECORD = "_frazil_record"
 """The column of the staged data frame with the decoded record."""
 
-UUID_PATTERN = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
-_UUID = UUID_PATTERN.replace("{", "{{").replace("}", "}}")
-_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
-"""At most six digits, and zeros: Spark truncates to microseconds."""
-
-_ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
-_PATTERNS = {
-    "date": f"^{_DATE}$",
-    "timestamp": f"^{_DATE}[T ]{_TIME}$",
-    "timestamptz": f"^{_DATE}[T ]{_TIME}{_ZONE}$",
-}
 _INFINITY = "DOUBLE('Infinity')"
-_MISMATCHES = {
-    "float": f"abs({{w}}) = {_INFINITY}",
-    "double": f"abs({{w}}) = {_INFINITY}",
-    "uuid": f"NOT ({{w}} RLIKE '{_UUID}')",
-}
 _OVERFLOWING = frozenset({"float", "double"})
 _WIDEST = 38
 _SPARE_DIGITS = 20
-"""With this many digits to spare, a decimal decoded with 38 digits shows every excess digit."""
+"""With this many digits to spare, a decimal decoded with 38 digits shows every excess digit of a
+number; what it does not show is found before by `frazil_spark.decode.decimals`."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """A decoded type and SQL templates; `{w}` is the decoded value, `{v}` the converted one."""
+    """A decoded type, and functions that write SQL from a decoded value.
+
+    `mismatch` is also given the converted value.
+    """
 
     decoded: str
-    convert: str | None = None
-    mismatch: str | None = None
+    convert: Callable[[str], str] | None = None
+    mismatch: Callable[[str, str], str] | None = None
 
 
 def choose_form(primitive: Primitive) -> Form:
@@ -63,17 +52,32 @@ def choose_form(primitive: Primitive) -> Form:
         case Primitive("decimal", (precision, scale)):
             return _decimal_form(precision, scale)
         case Primitive("fixed", (length,)):
-            return Form(ddl, mismatch=f"octet_length({{w}}) != {length}")
-        case Primitive(name, _) if name in _PATTERNS:
-            return _text_form(_PATTERNS[name], ddl)
-    return Form(ddl, mismatch=_MISMATCHES.get(primitive.name))
+            return Form(ddl, mismatch=lambda given, _: f"octet_length({given}) != {length}")
+        case Primitive("date" | "timestamp" | "timestamptz" as name, _):
+            return _text_form(name, ddl)
+        case Primitive("uuid", _):
+            return Form(ddl, mismatch=lambda given, _: f"NOT ({has_form(given, 'uuid')})")
+        case Primitive("float" | "double", _):
+            return Form(ddl, mismatch=lambda given, _: f"abs({given}) = {_INFINITY}")
+    return Form(ddl)
 
 
-def _text_form(pattern: str, ddl: str) -> Form:
+def _text_form(name: str, ddl: str) -> Form:
     """Decode a date or a timestamp as text: only the text shows what was sent."""
-    escaped = pattern.replace("{", "{{").replace("}", "}}")
-    mismatch = f"{{w}} IS NOT NULL AND ({{v}} IS NULL OR NOT ({{w}} RLIKE '{escaped}'))"
-    return Form("STRING", f"try_cast({{w}} AS {ddl})", mismatch)
+
+    def find_mismatch(given: str, value: str) -> str:
+        is_read = f"{has_form(given, name)} AND NOT ({is_out_of_range(value, name)})"
+        return f"{given} IS NOT NULL AND NOT coalesce({is_read}, false)"
+
+    return Form("STRING", lambda given: f"try_cast({given} AS {ddl})", find_mismatch)
+
+
+def is_narrow_decimal(column_type: ColumnType) -> bool:
+    """Return whether a type is a decimal that is decoded with digits to spare."""
+    match column_type:
+        case Primitive("decimal", (precision, _)):
+            return precision + _SPARE_DIGITS <= _WIDEST
+    return False
 
 
 def _decimal_form(precision: int, scale: int) -> Form:
@@ -83,20 +87,21 @@ def _decimal_form(precision: int, scale: int) -> Form:
     variant holds a number with an exponent as a double, so such numbers are a mismatch.
     """
     target = f"DECIMAL({precision},{scale})"
-    if precision + _SPARE_DIGITS <= _WIDEST:
+    if is_narrow_decimal(Primitive("decimal", (precision, scale))):
         return Form(
             f"DECIMAL({_WIDEST},{_WIDEST - precision + scale})",
-            f"try_cast({{w}} AS {target})",
-            "{w} IS NOT NULL AND ({v} IS NULL OR {w} != {v})",
+            lambda given: f"try_cast({given} AS {target})",
+            lambda given, value: f"{given} IS NOT NULL AND ({value} IS NULL OR {given} != {value})",
         )
-    digits = f"[.][0-9]{{{{0,{scale}}}}}0*"
-    text = "variant_get({w}, '$', 'STRING')"
-    return Form(
-        "VARIANT",
-        f"try_variant_get({{w}}, '$', '{target}')",
-        "{w} IS NOT NULL AND NOT is_variant_null({w}) AND ({v} IS NULL "
-        f"OR schema_of_variant({{w}}) = 'DOUBLE' OR NOT ({text} RLIKE '^-?[0-9]+({digits})?$'))",
-    )
+
+    def convert(given: str) -> str:
+        value = f"try_variant_get({given}, '$', '{target}')"
+        return f"CASE WHEN {is_exact_variant(given, scale)} THEN {value} END"
+
+    def find_mismatch(given: str, value: str) -> str:
+        return f"{given} IS NOT NULL AND NOT is_variant_null({given}) AND {value} IS NULL"
+
+    return Form("VARIANT", convert, find_mismatch)
 
 
 def value_path(column: Column) -> str:
@@ -145,8 +150,8 @@ def convert_sql(column_type: ColumnType, path: str, depth: int = 0) -> str | Non
     variable = f"z{depth}"
     match column_type:
         case Primitive():
-            template = choose_form(column_type).convert
-            return template.format(w=path) if template else None
+            convert = choose_form(column_type).convert
+            return convert(path) if convert else None
         case ListType(element, _):
             inner = convert_sql(element, variable, depth + 1)
             return f"transform({path}, {variable} -> {inner})" if inner else None
@@ -195,8 +200,8 @@ def mismatch_condition(
     match column_type:
         case Primitive():
             form = choose_form(column_type)
-            converted = value or (form.convert or "{w}").format(w=path)
-            return form.mismatch.format(w=path, v=converted) if form.mismatch else None
+            converted = value or (form.convert(path) if form.convert else path)
+            return form.mismatch(path, converted) if form.mismatch else None
         case StructType(fields):
             parts = [mismatch_condition(f.type, f"{path}.`{f.name}`", depth=depth) for f in fields]
             return _join(parts)

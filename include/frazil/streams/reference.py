@@ -84,6 +84,8 @@ _NESTED = """\
 | `map<string, T>` | `MAP` with string keys |
 | `struct<a: T, b: T!>` | `STRUCT` |
 
+[Types](types.md) lists which values each type takes.
+
 Types can be nested: `list<struct<sku: string!, price: decimal(9,2)>>`. Iceberg's type `time` is not
 supported, because Spark cannot write it; use `string`, or `long` for microseconds.
 """

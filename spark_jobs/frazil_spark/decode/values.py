@@ -29,6 +29,7 @@ from frazil.streams.column_types import (
     quote_name,
     to_spark_ddl,
 )
+from frazil_spark.decode.decimals import find_misread_decimals
 from frazil_spark.decode.frame import (
     DEFAULT_OPTIONS,
     GOOD,
@@ -183,7 +184,7 @@ def _parse_records(
     payload, kept = ("value", VALUE) if options.wire is None else (PAYLOAD, PAYLOAD)
     fields = StructType(columns if options.is_flat else _fields_of(columns[0]))
     kind = decoded_ddl(fields, by_field=True)
-    wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
+    wrapped = _wrap(f"CAST({payload} AS STRING)", fields.fields)
     schema = f"{_RECORDS} ARRAY<{kind}>, {_CORRUPT} STRING"
     decoded = F.from_json(F.expr(wrapped), schema, _PARSER_OPTIONS)
     # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
@@ -211,6 +212,13 @@ def _parse_records(
         *carried,
     )
     return record.select("*", *_convert(columns))
+
+
+def _wrap(text: str, columns: tuple[Column, ...]) -> str:
+    """Write the SQL of a record in the added array; null where a decimal would be misread."""
+    wrapped = f"concat('{{\"{_RECORDS}\":[', {text}, ',null]}}')"
+    misread = find_misread_decimals(text, columns)
+    return f"CASE WHEN NOT {misread} THEN {wrapped} END" if misread else wrapped
 
 
 def _closes(payload: str) -> str:

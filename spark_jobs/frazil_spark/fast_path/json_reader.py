@@ -32,12 +32,19 @@ _SHORT_BYTES = 1000
 _PIECE_BYTES = 65_536
 _LOWER_CASE_BIT = np.uint8(0x20)
 """The bit by which a lower-case letter differs from its capital."""
+_IS_BEFORE_ODD_POINT, _IS_AFTER_ODD_POINT = (
+    np.isin(np.arange(256), np.frombuffer(each, np.uint8)) for each in (b'"-', b'"eE')
+)
 _LONGEST_BYTES = 50_000
 _DEEPEST = 500
 _SUSPECT = r"[\n\r]|NaN|Inf|\\u[dD]"
 _LONG_NUMBER = "[0-9.eE+-]{500}"
-_NEGATIVE_EXPONENT = r"[0-9.][eE]-[0-9]+[\s,}\]\"]|\\u00(3[0-9]|[46]5|2[bBdDeE])"
-"""In front of a decimal: PyArrow would read beyond the end of its table of powers of ten."""
+_ODD_DECIMAL = (
+    r"[0-9.][eE]-[0-9]+[\s,}\]\"]|\"[+]|\"-?[.]|[0-9][.][\"eE]"
+    r"|\\u00(3[0-9]|[46]5|2[bBdDeE])"
+)
+"""In front of a decimal: PyArrow would read beyond the end of its table of powers of ten for a
+negative exponent, and accepts texts such as `+5`, `.5` and `5.`, which are no decimals here."""
 
 _WIDEST = 38
 _DATE = "(19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}"
@@ -150,8 +157,8 @@ def find_candidates(values: pa.BinaryArray, *, has_decimals: bool = True) -> pa.
     suspicious = find_suspicious_bytes(_content(values))
     if suspicious.of_suspects:
         candidates = pc.and_not(candidates, _matches(values, _SUSPECT))
-    if has_decimals and suspicious.of_exponents:
-        candidates = pc.and_not(candidates, _matches(values, _NEGATIVE_EXPONENT))
+    if has_decimals and suspicious.of_decimals:
+        candidates = pc.and_not(candidates, _matches(values, _ODD_DECIMAL))
     if (pc.max(lengths).as_py() or 0) > _SHORT_BYTES:
         openings = pc.add(pc.count_substring(values, b"["), pc.count_substring(values, b"{"))
         deep = pc.fill_null(pc.greater(openings, _DEEPEST), True)  # noqa: FBT003
@@ -257,15 +264,15 @@ class SuspiciousBytes:
     """Whether a batch has bytes that call for the regular expressions, which cost more."""
 
     of_suspects: bool
-    of_exponents: bool
+    of_decimals: bool
 
 
 def find_suspicious_bytes(content: NDArray[np.uint8]) -> SuspiciousBytes:
     """Search all bytes for those that every match of the patterns contains."""
-    suspects = exponents = False
+    suspects = decimals = False
     for begin in range(0, len(content), _PIECE_BYTES):
-        # In pieces that fit the processor's cache, each with the first byte of the next.
-        piece = content[begin : begin + _PIECE_BYTES + 1]
+        # In pieces that fit the processor's cache, each with the first bytes of the next.
+        piece = content[begin : begin + _PIECE_BYTES + 2]
         escapes = bool((piece == ord("\\")).any())
         suspects = suspects or (
             escapes
@@ -273,8 +280,24 @@ def find_suspicious_bytes(content: NDArray[np.uint8]) -> SuspiciousBytes:
             or _holds_pair(piece, ord("a"), ord("N"))
             or _holds_pair(piece, ord("I"), ord("n"))
         )
-        exponents = exponents or escapes or _holds_pair(piece | _LOWER_CASE_BIT, ord("e"), ord("-"))
-    return SuspiciousBytes(of_suspects=suspects, of_exponents=exponents)
+        decimals = decimals or escapes or _holds_odd_decimal(piece)
+    return SuspiciousBytes(of_suspects=suspects, of_decimals=decimals)
+
+
+def _holds_odd_decimal(content: NDArray[np.uint8]) -> bool:
+    """Return whether there may be a negative exponent, a leading plus, or a point without digits.
+
+    Points are looked at one by one: they are few, and a pass over all bytes takes longer.
+    """
+    if _holds_pair(content | _LOWER_CASE_BIT, ord("e"), ord("-")):
+        return True
+    points = np.flatnonzero(content == ord("."))
+    before, after = content[points - 1], content[np.minimum(points + 1, len(content) - 1)]
+    return (
+        _holds_pair(content, ord('"'), ord("+"))
+        or bool(_IS_BEFORE_ODD_POINT[before].any())
+        or bool(_IS_AFTER_ODD_POINT[after].any())
+    )
 
 
 def _holds_pair(content: NDArray[np.uint8], first: int, second: int) -> bool:
