@@ -17,7 +17,10 @@ MAX_JOBS = 40
 TESTS_PER_JOB = 16
 NECESSARY_FAILURES = 2
 MIN_FAILURES = 30
-"""As many failed tests without a passed one mean that no single record is the cause."""
+"""After as many failed tests without a passed one, single records are tested as a sample."""
+SAMPLES = 8
+_GOLDEN_RATIO = 0.618_033_988_749_895
+"""Its multiples, without the integer part, are spread evenly and hit no period of the records."""
 EMPTY = OffsetRange(0, 0)
 
 
@@ -26,9 +29,11 @@ class RecordSearch:
     """What the tests so far have shown.
 
     `untested` are the next spans; `failing` are spans that failed, `failures` how often a single
-    position failed, `found` the positions that failed twice.
+    position failed, `found` the positions that failed twice. `is_sampled` after a sample of single
+    records: if none of them passes, no record is the cause.
     """
 
+    count: int
     untested: tuple[OffsetRange, ...]
     failing: tuple[OffsetRange, ...] = ()
     failures: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -36,10 +41,19 @@ class RecordSearch:
     passed: int = 0
     jobs: int = 0
     is_empty_failing: bool = False
+    is_sampled: bool = False
+
+    @property
+    def is_sample_next(self) -> bool:
+        """Return whether so many parts failed that the next run tests single records."""
+        return not self.passed and not self.is_sampled and len(self.failing) >= MIN_FAILURES
 
     @property
     def next_spans(self) -> tuple[OffsetRange, ...]:
         """Return the spans of the next run."""
+        if self.is_sample_next:
+            places = (int(_GOLDEN_RATIO * number % 1 * self.count) for number in range(SAMPLES))
+            return tuple(OffsetRange(place, place + 1) for place in places)
         return self.untested[:TESTS_PER_JOB]
 
     @property
@@ -49,7 +63,7 @@ class RecordSearch:
         A record that is the whole input may be the cause.
         """
         is_finished = not self.untested and len(self.found) > 1
-        every = not self.passed and (len(self.failing) >= MIN_FAILURES or is_finished)
+        every = not self.passed and (self.is_sampled or is_finished)
         return self.is_empty_failing or every
 
     @property
@@ -77,7 +91,7 @@ class RecordSearch:
 def begin_search(count: int) -> RecordSearch:
     """Begin a search in `count` positions whose whole failed; the empty span is tested first."""
     whole = OffsetRange(0, count)
-    return RecordSearch((EMPTY, *(halve(whole) if count > 1 else (whole,))))
+    return RecordSearch(count, (EMPTY, *(halve(whole) if count > 1 else (whole,))))
 
 
 def halve(span: OffsetRange) -> tuple[OffsetRange, OffsetRange]:
@@ -91,7 +105,10 @@ def note_outcomes(search: RecordSearch, outcomes: Sequence[bool]) -> RecordSearc
 
     A run that ends early tests the remaining spans again in the next run.
     """
-    after = replace(search, untested=search.untested[len(outcomes) :], jobs=search.jobs + 1)
+    after = replace(search, jobs=search.jobs + 1)
+    if search.is_sample_next:
+        return replace(after, is_sampled=bool(outcomes), passed=sum(outcomes))
+    after = replace(after, untested=search.untested[len(outcomes) :])
     for span, has_passed in zip(search.untested, outcomes, strict=False):
         if not has_passed:
             after = _note_failure(after, span)

@@ -10,7 +10,6 @@ from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.record_search import (
     EMPTY,
     MAX_JOBS,
-    MIN_FAILURES,
     RecordSearch,
     begin_search,
     note_outcomes,
@@ -56,7 +55,7 @@ def test_a_search_finds_exactly_the_failing_records_or_names_a_range_that_holds_
     if not found.untested and not found.has_other_cause:
         assert sorted(found.found) == sorted(failing)
         return
-    # The limit, or so many failures that no single record is suspected.
+    assert found.is_exhausted, "some records pass: the records are the cause"
     assert len(failing) > 1
     suspects = found.suspects
     assert all(any(span.holds(position) for span in suspects) for position in failing)
@@ -92,7 +91,7 @@ def test_a_job_that_fails_with_every_part_blames_no_record(count: int) -> None:
     found = search(count, lambda span: not span.width)
 
     assert found.has_other_cause
-    assert len(found.failing) <= MIN_FAILURES + len(begin_search(count).next_spans) * 8
+    assert found.jobs <= 8
 
 
 def test_a_job_that_fails_without_any_record_is_noticed_by_the_first_run() -> None:
@@ -128,3 +127,13 @@ def test_no_position_is_tested_twice_in_different_parts() -> None:
 
     repeated = {span for span in seen if seen.count(span) > 1}
     assert {(span.start, span.end) for span in repeated} == {(3, 4), (70, 71), (71, 72)}
+
+
+@pytest.mark.parametrize("distance", [100, 20_000], ids=["one of a hundred", "fifty in all"])
+def test_many_failing_records_are_the_cause_although_every_large_part_fails(distance: int) -> None:
+    found = search(BATCH, lambda span: -(-span.start // distance) * distance >= span.end)
+
+    assert not found.has_other_cause
+    assert found.is_exhausted
+    assert found.smallest_failing is not None
+    assert found.smallest_failing.width < BATCH // 32
