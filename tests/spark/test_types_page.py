@@ -1,23 +1,32 @@
 """Every example of docs/types.md, decoded by Spark and by the Python workers of the fast path."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
 import pytest
 from conftest import Stack
+from google.protobuf.timestamp_pb2 import Timestamp
 from pyspark.sql import SparkSession
-from support.decoding import decode_by_spark, decode_by_workers
+from support.avro_bytes import encode, record
+from support.decoding import decode_by_spark, decode_by_workers, use_schema
 
 from frazil.streams.column_types import PRIMITIVES
+from frazil_spark.decode.frame import DEFAULT_OPTIONS, DecodeOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "types.md").read_text()
-HEAD = re.compile(r"\| `(.+?)` \| in the table \|")
+HEAD = re.compile(r"\| `(.+)` \| in the table \|")
 ROW = re.compile(r"\| `(.*)` \| (?:`(.*)`|dead letter) \|")
 DEAD_LETTER = "dead letter"
+MILLIS = "timestamp-millis"
+PROTO = """syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Event { google.protobuf.Timestamp value = 1; }
+"""
 
 
 def read_examples(text: str) -> dict[str, dict[str, str]]:
@@ -32,7 +41,10 @@ def read_examples(text: str) -> dict[str, dict[str, str]]:
     return examples
 
 
-EXAMPLES = read_examples(PAGE.partition("## JSON")[2].partition("\n## ")[0])
+EXAMPLES, OF_AVRO, OF_PROTOBUF = (
+    read_examples(PAGE.partition(f"\n## {form}\n")[2].partition("\n## ")[0])
+    for form in ("JSON", "Avro", "Protobuf")
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +75,57 @@ def test_a_value_is_decoded_as_the_page_says(spark: SparkSession, kind: str) -> 
     columns, examples = {"id": "long!", "value": kind}, EXAMPLES[kind]
     values = [f'{{"id": 1, "value": {text}}}'.encode() for text in examples]
 
-    found = decode_by_spark(spark, columns, values)
+    assert_as_told(spark, columns, values, examples)
+
+
+@pytest.mark.parametrize("kinds", OF_AVRO)
+def test_an_avro_value_is_decoded_as_the_page_says(spark: SparkSession, kinds: str) -> None:
+    given, logical, column = kinds.replace("`", "").replace(" → ", ", ").split(", ")
+    examples, columns = OF_AVRO[kinds], {"id": "long!", "value": column}
+    text = json.dumps(record(("id", "long"), ("value", {"type": given, "logicalType": logical})))
+    written = record(("id", "long"), ("value", given))
+    values = [encode(written, {"id": 1, "value": json.loads(each)}) for each in examples]
+
+    assert_as_told(spark, columns, values, examples, use_schema(columns, "AVRO", text))
+
+
+def test_a_field_without_a_column_may_have_any_value(spark: SparkSession) -> None:
+    text = json.dumps(record(("id", "long"), ("at", {"type": "long", "logicalType": MILLIS})))
+    payload = encode(record(("id", "long"), ("at", "long")), {"id": 1, "at": 2**63 - 1})
+
+    options = use_schema({"id": "long!"}, "AVRO", text)
+
+    found = decode_by_spark(spark, {"id": "long!"}, [payload], "by_latest_schema", options)
+    assert found == [{"id": 1}]
+    assert decode_by_workers({"id": "long!"}, [payload], options) == {0: {"id": 1}}
+
+
+@pytest.mark.parametrize("kinds", OF_PROTOBUF)
+def test_a_protobuf_value_is_decoded_as_the_page_says(spark: SparkSession, kinds: str) -> None:
+    columns, examples = {"value": kinds.rpartition("`")[2]}, OF_PROTOBUF[kinds]
+    # A field of this number and a message have the same bytes in front of a payload.
+    payloads = [Timestamp(**json.loads(each)).SerializeToString() for each in examples]
+    values = [b"\x0a" + bytes([len(each)]) + each for each in payloads]
+
+    assert_as_told(spark, columns, values, examples, use_schema(columns, "PROTOBUF", PROTO))
+
+
+def assert_as_told(
+    spark: SparkSession,
+    columns: Mapping[str, str],
+    values: Sequence[bytes],
+    examples: Mapping[str, str],
+    options: DecodeOptions = DEFAULT_OPTIONS,
+) -> None:
+    """Compare what both decoders give with the page; workers may leave a value to Spark."""
+    convert = "json" if options.wire is None else "by_latest_schema"
+    found = decode_by_spark(spark, columns, values, convert, options)
 
     told = [write(each["value"]) if isinstance(each, dict) else each for each in found]
     reasons = ["type_mismatch" if each == DEAD_LETTER else each for each in examples.values()]
     assert dict(zip(examples, told, strict=True)) == dict(zip(examples, reasons, strict=True))
     for value, outcome in zip(values, found, strict=True):
-        assert list(decode_by_workers(columns, [value]).values()) in ([], [outcome])
+        assert list(decode_by_workers(columns, [value], options).values()) in ([], [outcome])
 
 
 def test_the_page_has_an_example_of_every_type() -> None:

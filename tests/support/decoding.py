@@ -1,18 +1,24 @@
 """Values decoded by Spark and by Python workers, without a topic and a table."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from support.lake import make_stream
 
 from frazil.iceberg.table_schema import build_table_schema
 from frazil.ingest.fast_path import is_exact_json_type, narrow_schema
+from frazil.kafka.schema_registry import Registered, SchemaType
+from frazil.schemas.fast_path_layouts import is_exact_type
+from frazil.schemas.payloads import Payload, describe_schema
+from frazil.schemas.wire_format import WireFormat
 from frazil.streams.column_types import parse_column
 from frazil_spark.decode.frame import DEFAULT_OPTIONS, GOOD, DecodeOptions
 from frazil_spark.decode.values import decode
-from frazil_spark.fast_path.json_reader import JsonReader
+from frazil_spark.fast_path.readers import SchemaSpec, ValueSpec, open_reader
 
 Outcome = dict[str, object] | str
 """A row's values, or the reason of a dead letter."""
@@ -41,6 +47,15 @@ def decode_by_spark(
     return [found[offset] for offset in range(len(values))]
 
 
+def use_schema(columns: Mapping[str, str], kind: SchemaType, text: str) -> DecodeOptions:
+    """Decode payloads without a header by one registered schema."""
+    value = {"convert": "by_latest_schema", "columns": dict(columns)}
+    payload = Payload(make_stream(value=value), "value")
+    described = describe_schema(payload, Registered(1, kind, text))
+    form: Literal["avro", "protobuf"] = "avro" if kind == "AVRO" else "protobuf"
+    return DecodeOptions(wire=WireFormat(format=form, has_schema_id=False, schemas=(described,)))
+
+
 def make_records(spark: SparkSession, values: Sequence[bytes | None]) -> DataFrame:
     """Lay values out as Spark's Kafka source does."""
     numbers = pa.array(range(len(values)), pa.int64())
@@ -60,14 +75,22 @@ def make_records(spark: SparkSession, values: Sequence[bytes | None]) -> DataFra
 
 
 def decode_by_workers(
-    columns: Mapping[str, str], values: Sequence[bytes | None]
+    columns: Mapping[str, str],
+    values: Sequence[bytes | None],
+    options: DecodeOptions = DEFAULT_OPTIONS,
 ) -> dict[int, dict[str, object]]:
-    """Decode JSON on the fast path; give the rows without doubt by index, none of other types."""
+    """Decode on the fast path; give the rows without doubt by index, none of other types."""
     parsed = tuple(parse_column(*each) for each in columns.items())
-    if not all(is_exact_json_type(column.type) for column in parsed):
+    wire = options.wire
+    fits = is_exact_json_type if wire is None else is_exact_type
+    if not all(fits(column.type) for column in parsed):
         return {}
     schema = schema_to_pyarrow(build_table_schema(parsed), include_field_ids=True)
     own = pa.schema([field for field in narrow_schema(schema) if field.name != "_kafka"])
-    found = JsonReader(own).read(pa.array(values, pa.binary()))
+    spec = ValueSpec("json")
+    if wire is not None:
+        schemas = [SchemaSpec(s.schema_id, (b"",), s.layout) for s in wire.schemas if s.layout]
+        spec = ValueSpec(wire.format, tuple(schemas))
+    found = open_reader(spec, own).read(pa.array(values, pa.binary()))
     rows = pa.table(list(found.columns), names=own.names).to_pylist()
     return dict(zip(found.indexes.to_pylist(), rows, strict=True))

@@ -31,6 +31,9 @@ VALUE_FIELD = "value"
 MARK_FIELD = "mark"
 _RECORD_NAME = "_frazil_frame"
 _MARK_NAME = "_frazil_mark"
+MILLIS = "millis"
+"""Milliseconds since 1970 are decoded as a number: Spark's reader fails at those that it cannot
+hold in microseconds, also in fields without a column."""
 _PRIMITIVES = {
     "boolean": "boolean",
     "int": "int",
@@ -44,10 +47,10 @@ _LOGICAL: Mapping[tuple[str, str], tuple[Scalar, bool]] = {
     ("int", "date"): (Scalar(Primitive("date")), True),
     ("int", "time-millis"): (Scalar(Primitive("long"), "time-millis"), False),
     ("long", "time-micros"): (Scalar(Primitive("long")), False),
-    ("long", "timestamp-millis"): (Scalar(Primitive("timestamptz")), True),
+    ("long", "timestamp-millis"): (Scalar(Primitive("timestamptz"), MILLIS), False),
     ("long", "timestamp-micros"): (Scalar(Primitive("timestamptz")), True),
     ("long", "timestamp-nanos"): (Scalar(Primitive("long"), "nanos-utc"), False),
-    ("long", "local-timestamp-millis"): (Scalar(Primitive("timestamp")), True),
+    ("long", "local-timestamp-millis"): (Scalar(Primitive("timestamp"), MILLIS), False),
     ("long", "local-timestamp-micros"): (Scalar(Primitive("timestamp")), True),
     ("long", "local-timestamp-nanos"): (Scalar(Primitive("long"), "nanos-local"), False),
     ("string", "uuid"): (Scalar(Primitive("uuid")), False),

@@ -7,6 +7,7 @@ where it does not), or not convertible: then the whole schema is refused.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from frazil.schemas.avro import MILLIS
 from frazil.schemas.source_types import (
     Dictionary,
     NotConvertibleError,
@@ -16,7 +17,7 @@ from frazil.schemas.source_types import (
     Source,
     Unsupported,
 )
-from frazil.schemas.text_grammar import FIRST_SECOND, LAST_SECOND, has_form
+from frazil.schemas.text_grammar import FIRST_SECOND, LAST_SECOND, has_form, is_out_of_range
 from frazil.streams.column_types import (
     Column,
     ColumnType,
@@ -149,7 +150,9 @@ def _convert_plain(given: Scalar, target: Primitive, path: str) -> Conversion | 
     if source.name == "uuid" or target.name == "uuid":
         return _convert_uuid(source, target, path)
     if source == target or (source.name, target.name) == ("fixed", "binary"):
-        mismatch = _is_invalid_text(path) if source.name == "string" else None
+        mismatch = is_out_of_range(path, source.name)
+        if source.name == "string":
+            mismatch = _is_invalid_text(path)
         return Conversion(path, mismatch, is_identity=True)
     if (source.name, target.name) in _WIDENINGS:
         return Conversion(f"CAST({path} AS {to_spark_ddl(target)})")
@@ -214,6 +217,15 @@ def _convert_nanos(source: Scalar, target: Primitive, path: str) -> Conversion |
     return Conversion(_to_timestamp(f"{path} div 1000", target), f"{path} % 1000 != 0")
 
 
+def _convert_millis_since_1970(source: Scalar, target: Primitive, path: str) -> Conversion | None:
+    """Convert milliseconds to a timestamp in the years 1 to 9999."""
+    if target != source.type:
+        return None
+    holds = f"{path} BETWEEN {FIRST_SECOND * 1000} AND {LAST_SECOND * 1000 + 999}"
+    value = f"CASE WHEN {holds} THEN {_to_timestamp(f'{path} * 1000', target)} END"
+    return Conversion(value, f"NOT ({holds})")
+
+
 def _convert_instant(_: Scalar, target: Primitive, path: str) -> Conversion | None:
     """Convert Protobuf's seconds and nanoseconds, if they are in range and whole microseconds."""
     if target.name != "timestamptz":
@@ -263,6 +275,7 @@ _ENCODINGS: Mapping[str, Callable[[Scalar, Primitive, str], Conversion | None]] 
     "decimal": _convert_decimal,
     "enum": _convert_enum,
     "instant": _convert_instant,
+    MILLIS: _convert_millis_since_1970,
     "nanos-local": _convert_nanos,
     "nanos-utc": _convert_nanos,
     "time-millis": _convert_millis,

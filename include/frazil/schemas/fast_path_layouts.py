@@ -22,7 +22,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from frazil.schemas.avro import AvroSchema
+from frazil.schemas.avro import MILLIS, AvroSchema
 from frazil.schemas.protobuf import ProtobufSchema
 from frazil.schemas.source_types import Json, Record, Scalar, Sequence, Source
 from frazil.streams.column_types import Column, ColumnType, ListType, Primitive, StructType
@@ -38,13 +38,11 @@ _WIDENINGS = {
     ("fixed", "binary"),
     ("uuid", "string"),
 }
-_PLAIN_FORMS = frozenset({"", "nanos-utc", "nanos-local"})
+_PLAIN_FORMS = frozenset({"", "nanos-utc", "nanos-local", MILLIS})
 """Source forms whose value is that of a column of the same type."""
 _LOGICAL = {
     ("int", "date"): "date",
-    ("long", "timestamp-millis"): "millis",
     ("long", "timestamp-micros"): "micros",
-    ("long", "local-timestamp-millis"): "millis",
     ("long", "local-timestamp-micros"): "micros",
 }
 _WORDS = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -120,7 +118,7 @@ class _Layouts:
                 columns = target.fields if target else ()
                 return {"fields": self._lay_out_fields(fields, source, columns)}
             case _, Scalar(), Primitive() | None if is_exact(source, target):
-                return _lay_out_scalar(node, is_asked=target is not None)
+                return _lay_out_scalar(node, source, is_asked=target is not None)
         raise NotOnFastPathError
 
     def _lay_out_fields(
@@ -157,8 +155,12 @@ def is_exact(source: Scalar, target: Primitive | None) -> bool:
     return source.type == target or (source.type.name, target.name) in _WIDENINGS
 
 
-def _lay_out_scalar(node: Json, *, is_asked: bool) -> Json:  # noqa: PLR0911 - one for each kind
+def _lay_out_scalar(  # noqa: PLR0911 - one for each kind
+    node: Json, source: Scalar, *, is_asked: bool
+) -> Json:
     match node:
+        case "long" if is_asked and source.encoding == MILLIS:
+            return MILLIS
         case "string" if not is_asked:
             return "bytes"  # Spark's reader does not validate text without a column
         case str(word) if word in _WORDS:
