@@ -35,9 +35,6 @@ from frazil.ledger.history import UNCLAIMED, Spans, Step, find_owners, list_atte
 Flags = npt.NDArray[np.bool_]
 Indexes = npt.NDArray[np.int64]
 """Indexes of steps on main's ancestry; `UNCLAIMED` where there is none."""
-_FIRST_MS = -62_135_596_800_000
-_END_MS = 253_402_300_800_000
-"""The years 1 to 9999, outside of which many readers fail; another timestamp is stored as null."""
 _NESTED = ("topic", "partition", "offset", "schema_id")
 _PLAIN = ("attempt", "reason", "quarantined_at", "resolved_by")
 _TYPES: Mapping[str, pa.DataType] = {
@@ -118,12 +115,11 @@ def _describe_record(
     plan: BatchPlan, attempt: str, record: KafkaRecord, detail: str
 ) -> dict[str, object]:
     time_ms = record.timestamp_ms
-    is_storable = time_ms is not None and _FIRST_MS <= time_ms < _END_MS
     kafka = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "timestamp": time_ms * 1000 if time_ms is not None and is_storable else None,
+        "timestamp": None if time_ms is None else time_ms * 1000,
         "timestamp_type": record.timestamp_type,
         "key": record.key,
         "headers": record.headers and [{"key": k, "value": v} for k, v in record.headers],

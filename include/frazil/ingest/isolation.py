@@ -26,6 +26,7 @@ from frazil.ingest.dead_letters import stage_isolated_records
 from frazil.ingest.error_budget import count_bad_records, has_dead_letters
 from frazil.ingest.messages import BatchPlan, StageRequest, StageResult
 from frazil.kafka.consumer import KafkaRecord, OffsetConsumer
+from frazil.kafka.record_batches import encode_records
 from frazil.ledger.offsets import (
     OffsetRange,
     PlainRanges,
@@ -33,6 +34,7 @@ from frazil.ledger.offsets import (
     describe_range,
     describe_ranges,
     iterate_ranges,
+    merge_offsets,
     slice_ranges,
     unpack_ranges,
 )
@@ -61,6 +63,10 @@ PAUSES = 2
 MAX_PAUSE_SECONDS = 30.0
 LOCK_SECONDS = 60.0
 """How long to wait for the search of another stream whose record ends the server."""
+MAX_GIVEN_BYTES = 64 << 20
+"""The most bytes of keys and values that a request carries to a job."""
+MAX_GIVEN_SPANS = 16
+"""The most ranges of a partition that Spark leaves out because of timestamps."""
 MAX_WAIVED_RECORDS = 100_000
 """The most records that a waiver makes dead letters, since they are read into memory."""
 NOT_NARROWED = "one of several records that fail"
@@ -310,6 +316,44 @@ def may_isolate(error: FrazilError, *, is_repeated: bool) -> bool:
     """
     is_crash = isinstance(error, SparkUnavailableError)
     return error.is_record_suspected and (is_repeated or not is_crash)
+
+
+def read_unreadable_records(work: Workspace, plan: BatchPlan) -> dict[str, object]:
+    """Read the records at whose timestamps Spark's Kafka source fails.
+
+    Returns the fields of a request that give them to its job, none without such records. Their
+    neighbours are given with them, so that Spark reads few ranges.
+
+    Raises:
+        RecordsNotIsolatedError: they are too many for a request.
+        KafkaUnavailableError: the broker does not answer.
+    """
+    consumer = OffsetConsumer(work.kafka, work.kafka_config)
+    isolation, found, size = work.stream.source.isolation, list[KafkaRecord](), 0
+    given: Runs = {}
+    for topic, ranges in plan.offset_ranges.items():
+        unreadable = consumer.fetch_unreadable(topic, ranges, isolation)
+        for partition, offsets in sorted(unreadable.items()):
+            for span in merge_offsets(offsets, MAX_GIVEN_SPANS):
+                records = consumer.fetch_records(topic, partition, span, isolation)
+                size += sum(len(each.value or b"") + len(each.key or b"") for each in records)
+                if size > MAX_GIVEN_BYTES:
+                    raise RecordsNotIsolatedError(
+                        f"stream {plan.stream}: batch {plan.batch_id} has more than "
+                        f"{MAX_GIVEN_BYTES >> 20} MB of records whose timestamps are beyond what "
+                        f"Spark can read, the first at {describe_range(topic, partition, span)}",
+                        "correct the producer, which probably sends nanoseconds, and set a smaller "
+                        "batch.max_records in the stream file; the next run tries again",
+                    )
+                found += records
+                runs = given.setdefault(topic, {}).setdefault(partition, [])
+                runs.append((span.start, span.end))
+    if not given:
+        return {}
+    counted = count_noun(len(found), "record")
+    subject = f"stream {plan.stream}: batch {plan.batch_id}"
+    log.warning("%s: %s read without Spark, which cannot hold their timestamps", subject, counted)
+    return {"given": given, "given_records": encode_records(found)}
 
 
 @dataclass(frozen=True)

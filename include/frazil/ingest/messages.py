@@ -209,6 +209,10 @@ class StageRequest(Message):
     """Offsets that are not read, because their records make the job fail."""
     isolated_records: int = 0
     """The number of records at these offsets that count as bad records of this stream."""
+    given: Runs = {}
+    """Offsets that Spark does not read from Kafka; `given_records` has their records."""
+    given_records: str = ""
+    """Records as `frazil.kafka.record_batches` encodes them."""
 
 
 class StageResult(Message):

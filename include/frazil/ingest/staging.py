@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -48,6 +48,7 @@ from frazil.ingest.isolation import (
     explain_rest,
     may_isolate,
     read_isolated,
+    read_unreadable_records,
     require_publishable,
     search_failing_records,
     select_own,
@@ -124,6 +125,8 @@ class StageInput:
     is_beside: bool
     is_repeated: bool
     views: Iterator[TableView]
+    given: Mapping[str, object] = field(default_factory=dict)
+    """Fields of the request with records that the job does not read from Kafka."""
 
 
 def fill_branch(
@@ -196,7 +199,7 @@ def _run_attempt(
     view = create_branch_on(next(stage.views), attempt)
     base_head = view.table.metadata.refs[attempt].snapshot_id
     reach_failpoint("stage.after-branch")
-    request = build_request(work, plan, attempt, schemas, view)
+    request = build_request(work, plan, attempt, schemas, view).model_copy(update=stage.given)
     if isolated is not None:
         counted = {"isolated": isolated.runs, "isolated_records": len(isolated.own)}
         request = request.model_copy(update={**counted, "fast_path": None})
@@ -213,11 +216,19 @@ def _fill_without_failing_records(
         FrazilError: `failure`, if no record causes it.
     """
     work, plan = stage.work, stage.plan
+    stage = replace(stage, given=read_unreadable_records(work, plan))
+    if stage.given:
+        try:
+            return _fill(stage, schemas)
+        except FrazilError as error:
+            if not may_isolate(error, is_repeated=stage.is_repeated):
+                raise
+            failure = error
     subject = f"stream {plan.stream}: batch {plan.batch_id}"
     known = [schemas]
     route = work.stream.route
     waived = plan.waived is not None and (route is None or route.takes is None)
-    parts = _build_parts(work, plan, known)
+    parts = _build_parts(stage, known)
     found = search_failing_records(parts, failure, subject, waived=waived)
     isolated = read_isolated(work, plan, found, select_own(parts, found, route))
     try:
@@ -233,13 +244,15 @@ def _fill_without_failing_records(
         raise explain_rest(error, len(found)) from error
 
 
-def _build_parts(work: Workspace, plan: BatchPlan, known: list[BatchSchemas]) -> JobParts:
+def _build_parts(stage: StageInput, known: list[BatchSchemas]) -> JobParts:
     """Describe how parts of the batch are staged; `known` gets further schemas at its end."""
+    work, plan = stage.work, stage.plan
 
     def build(span: OffsetRange, branch: str) -> StageRequest:
         # A waived part writes its dead letters, whatever its share of bad records is.
         update = {"ranges": slice_ranges(plan.ranges, span), "fast_path": None, "waived": True}
-        return build_request(work, plan, branch, known[-1]).model_copy(update=update)
+        request = build_request(work, plan, branch, known[-1])
+        return request.model_copy(update={**stage.given, **update})
 
     def check(result: StageResult, branch: str, base_head: int) -> None:
         with suspected_records(f"reading staged rows of batch {plan.batch_id}"):

@@ -20,7 +20,12 @@ from confluent_kafka import (
 from frazil.errors import KafkaUnavailableError
 from frazil.kafka.client_settings import to_librdkafka
 from frazil.kafka.cluster import KafkaLog, TopicFacts
-from frazil.ledger.coordinates import NO_OFFSETS, Offsets
+from frazil.ledger.coordinates import (
+    FIRST_TIMESTAMP_MS,
+    LAST_TIMESTAMP_MS,
+    NO_OFFSETS,
+    Offsets,
+)
 from frazil.ledger.offsets import OffsetRange
 
 SILENCE_SECONDS = 30.0
@@ -33,11 +38,13 @@ _FETCH_WAIT_SECONDS = 0.1
 _TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
 _NO_TYPE = -1
 _NO_TIME_MS = -1
+_MAX_SPARK_MS = (2**63 - 1) // 1000
+"""Spark's Kafka source holds timestamps in microseconds, and fails at those beyond 64 bits."""
 
 
 @dataclass(frozen=True)
 class KafkaRecord:
-    """A record as the broker delivers it; its timestamp is None if the producer sent none.
+    """A record as the broker delivers it; its timestamp is None if tables cannot hold it.
 
     `timestamp_type` is 0 for the producer's time, 1 for the broker's, -1 for none.
     """
@@ -129,15 +136,45 @@ class OffsetConsumer:
         records = map(_read_record, received)
         return tuple(record for record in records if span.holds(record.offset))
 
+    def fetch_unreadable(
+        self, topic: str, ranges: Mapping[int, OffsetRange], isolation: str
+    ) -> Mapping[int, list[int]]:
+        """Return the offsets at whose timestamps Spark's Kafka source fails, ascending.
+
+        Raises:
+            KafkaUnavailableError: nothing arrived for 30 seconds before a range's end.
+        """
+        found: dict[int, list[int]] = {partition: [] for partition in ranges}
+
+        def note(message: Message) -> None:
+            partition, offset = message.partition() or 0, message.offset() or 0
+            if _is_unreadable(message) and ranges[partition].holds(offset):
+                found[partition].append(offset)
+
+        self.fetch_delivered(topic, ranges, isolation, note)
+        return found
+
+
+def read_timestamp(message: Message) -> int | None:
+    """Return a record's timestamp as tables hold it, in ms; None for none and one out of range."""
+    kind, time_ms = message.timestamp()
+    is_known = kind != TIMESTAMP_NOT_AVAILABLE and time_ms != _NO_TIME_MS
+    return time_ms if is_known and FIRST_TIMESTAMP_MS <= time_ms <= LAST_TIMESTAMP_MS else None
+
+
+def _is_unreadable(message: Message) -> bool:
+    """Return whether Spark's Kafka source fails at a record's timestamp."""
+    kind, time_ms = message.timestamp()
+    return kind != TIMESTAMP_NOT_AVAILABLE and abs(time_ms) > _MAX_SPARK_MS
+
 
 def _read_record(message: Message) -> KafkaRecord:
-    kind, time_ms = message.timestamp()
     return KafkaRecord(
         topic=message.topic() or "",
         partition=message.partition() or 0,
         offset=message.offset() or 0,
-        timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE or time_ms == _NO_TIME_MS else time_ms,
-        timestamp_type=_TIMESTAMP_TYPES.get(kind, _NO_TYPE),
+        timestamp_ms=read_timestamp(message),
+        timestamp_type=_TIMESTAMP_TYPES.get(message.timestamp()[0], _NO_TYPE),
         key=_to_bytes(message.key()),
         value=_to_bytes(message.value()),
         headers=_read_headers(message),

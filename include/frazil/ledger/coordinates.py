@@ -27,6 +27,8 @@ DeadLetterCoordinates = Mapping[str, Coordinates]
 Plain = Mapping[str, Mapping[str, list[int | list[int]]]]
 """The JSON form: topic → partition → single offsets and half-open runs."""
 
+FIRST_TIMESTAMP_MS, LAST_TIMESTAMP_MS = -12_219_292_800_000, 253_402_300_799_999
+"""Record timestamps that tables hold, in ms since 1970: 1582-10-15 to 9999. Others become null."""
 NO_OFFSETS: Offsets = np.empty(0, dtype=np.int64)
 
 SHOWN_COORDINATES = 20

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.keys import unpack
@@ -202,6 +203,17 @@ def remove_runs(ranges: PlainRanges, removed: Runs) -> list[dict[str, dict[int, 
         for layer, part in zip(layers, kept, strict=False):
             layer.setdefault(topic, {})[partition] = part
     return layers
+
+
+def merge_offsets(offsets: Sequence[int], most: int) -> list[OffsetRange]:
+    """Return at most so many ranges that hold ascending offsets, split at the widest gaps."""
+    if not offsets:
+        return []
+    gaps = sorted(pairwise(offsets), key=lambda pair: pair[0] - pair[1])
+    cuts = sorted(pair for pair in gaps[: most - 1] if pair[1] - pair[0] > 1)
+    starts = [offsets[0], *(after for _, after in cuts)]
+    ends = [*(before + 1 for before, _ in cuts), offsets[-1] + 1]
+    return [OffsetRange(*pair) for pair in zip(starts, ends, strict=True)]
 
 
 def plain_ranges(ranges: Ranges) -> dict[str, dict[int, tuple[int, int]]]:

@@ -21,7 +21,7 @@ from frazil.errors import NotMovableError
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.data_files import read_files, read_staged_frame
 from frazil.kafka.cluster import KafkaLog, TopicFacts
-from frazil.kafka.consumer import OffsetConsumer
+from frazil.kafka.consumer import OffsetConsumer, read_timestamp
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition
 from frazil.ledger.history import Step
@@ -298,7 +298,8 @@ class FingerprintLog:
 
         def add(message: Message) -> None:
             own = consumed[message.partition() or 0]
-            at_ms = message.timestamp()[1] if self.with_times else 0
+            known_ms = read_timestamp(message)
+            at_ms = (-1 if known_ms is None else known_ms) if self.with_times else 0
             value = message.value() if self.with_values else b""
             own.offsets.append(message.offset() or 0)
             own.fingerprints.append(fingerprint_record(at_ms, _bytes(message.key()), _bytes(value)))

@@ -16,6 +16,7 @@ from frazil.ingest.isolation import (
     describe_part,
     may_isolate,
     read_isolated,
+    read_unreadable_records,
     search_failing_records,
 )
 from frazil.ingest.messages import BatchPlan, StageRequest
@@ -143,6 +144,14 @@ def _compare_without_failing_records(
     work: Workspace, batch: BatchPlan, request: StageRequest, failure: FrazilError
 ) -> Differences:
     """Find the records that make the job fail, and compare the others."""
+    request = request.model_copy(update=read_unreadable_records(work, batch))
+    if request.given:
+        try:
+            return work.engine.run_job("compare_range", request, Differences)
+        except FrazilError as error:
+            if not may_isolate(error, is_repeated=True):
+                raise
+            failure = error
 
     def build(span: OffsetRange, _: str) -> StageRequest:
         return request.model_copy(update={"ranges": slice_ranges(batch.ranges, span)})

@@ -1,5 +1,6 @@
 """Bounded reads of Kafka: exact offsets in, exactly those records out."""
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from functools import reduce
@@ -11,7 +12,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from frazil.failpoints import list_failing_records
 from frazil.ingest.messages import StageRequest
-from frazil.ledger.offsets import PlainRanges, Runs, remove_runs
+from frazil.ledger.coordinates import FIRST_TIMESTAMP_MS, LAST_TIMESTAMP_MS
+from frazil.ledger.offsets import PlainRanges, Runs, iterate_ranges, remove_runs, unpack_ranges
 from frazil.recovery.messages import RedriveRequest
 
 _THROW = "'java.lang.Integer', 'parseInt', 'no number'"
@@ -48,19 +50,46 @@ def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
     """Read the request's ranges; offsets that Kafka no longer has fail the job.
 
     Offsets of the request's `isolated` are not read at all, since Kafka's source itself may fail
-    there; erased records of its `left_out` are dropped. `assign`, not `subscribe`, so that a
-    partition that is added between plan and read does no harm.
+    there, nor those of its `given_records`; erased records of its `left_out` are dropped. `assign`,
+    not `subscribe`, so that a partition that is added between plan and read does no harm.
     """
     older = (spark.conf.get(_V1_SOURCES) or "").split(",")
     if "kafka" in older:
         spark.conf.set(_V1_SOURCES, ",".join(name for name in older if name != "kafka"))
-    layers = remove_runs(request.ranges, request.isolated)
+    layers = remove_runs(request.ranges, join_runs(request.isolated, request.given))
     reads = [_read_layer(spark, request, layer) for layer in layers]
+    if request.given:
+        records = pa.ipc.open_stream(base64.b64decode(request.given_records)).read_all()
+        given = select_in_ranges(records, request)
+        rows = spark.createDataFrame(given, from_arrow_schema(given.schema))
+        reads.append(rows.select(*reads[0].columns))
     records = fail_at_named_records(reduce(DataFrame.unionAll, reads))
     if not request.left_out:
         return records
     erased = select_record_keys(spark, {"": {"": request.left_out}}).select(*_OFFSET_KEY)
     return records.join(F.broadcast(erased), list(_OFFSET_KEY), "left_anti")
+
+
+def select_in_ranges(given: pa.Table, request: StageRequest) -> pa.Table:
+    """Return the records in the request's ranges that are not isolated."""
+    parts = remove_runs(request.ranges, request.isolated)
+    spans = [each for part in parts for each in iterate_ranges(unpack_ranges(part))]
+    coordinates = zip(*(given[name].to_pylist() for name in _OFFSET_KEY), strict=True)
+    kept = [
+        any((topic, partition) == (t, p) and span.holds(offset) for t, p, span in spans)
+        for topic, partition, offset in coordinates
+    ]
+    return given.filter(pa.array(kept, pa.bool_()))
+
+
+def join_runs(first: Runs, second: Runs) -> Runs:
+    """Return the runs of both."""
+    joined: Runs = {}
+    for topics in (first, second):
+        for topic, parts in topics.items():
+            for partition, runs in parts.items():
+                joined.setdefault(topic, {}).setdefault(partition, []).extend(runs)
+    return joined
 
 
 def _read_layer(spark: SparkSession, request: StageRequest, ranges: PlainRanges) -> DataFrame:
@@ -101,15 +130,20 @@ def fail_at_named_records(records: DataFrame) -> DataFrame:
 
 
 def kafka_struct(schema_id: Column | None = None) -> Column:
-    """Build the `_kafka` column (features A3); a record without timestamp gets null, not 1969.
+    """Build the `_kafka` column (features A3).
 
-    Kafka stores -1 where a producer sent none, whatever the timestamp's type.
+    The timestamp is null where the producer sent none, which Kafka stores as -1 whatever its type,
+    and before 1582 or after 9999: Spark's source changes the former, Python cannot read the latter.
     """
+    is_kept = F.expr(
+        f"unix_millis(timestamp) BETWEEN {FIRST_TIMESTAMP_MS} AND {LAST_TIMESTAMP_MS} "
+        "AND unix_millis(timestamp) != -1"
+    )
     return F.struct(
         F.col("topic").alias("topic"),
         F.col("partition").alias("partition"),
         F.col("offset").alias("offset"),
-        F.when(F.unix_millis("timestamp") != F.lit(-1), F.col("timestamp")).alias("timestamp"),
+        F.when(is_kept, F.col("timestamp")).alias("timestamp"),
         F.col("timestampType").alias("timestamp_type"),
         F.col("key").alias("key"),
         F.col("headers").alias("headers"),

@@ -35,6 +35,8 @@ WEIGHT = "_frazil_weight"
 """How many records a row of the frame stands for: Spark gets one row for each group."""
 COUNTED = "_frazil_counted_"
 _NO_TIME_US = -1000
+_FIRST_US, _END_US = -12_219_292_800_000_000, 253_402_300_800_000_000
+"""From 1582-10-15 to 9999, as in `frazil.ledger.coordinates`."""
 
 ROWS_PER_BATCH = 10_000
 
@@ -111,10 +113,11 @@ def build_kafka(
 
 
 def read_timestamps(records: pa.RecordBatch) -> pa.TimestampArray:
-    """Return the records' timestamps, null where they have none."""
+    """Return the records' timestamps, null where they have none, as in `decode.sources`."""
     timestamps = records["timestamp"].cast(pa.timestamp("us", "UTC"))
-    has_time = pc.not_equal(timestamps.cast(pa.int64()), _NO_TIME_US)
-    return pc.if_else(has_time, timestamps, None)
+    numbers = timestamps.cast(pa.int64())
+    is_kept = pc.and_(pc.greater_equal(numbers, _FIRST_US), pc.less(numbers, _END_US))
+    return pc.if_else(pc.and_(is_kept, pc.not_equal(numbers, _NO_TIME_US)), timestamps, None)
 
 
 def find_sampled(offsets: NDArray[np.int64], step: int) -> NDArray[np.bool_]:

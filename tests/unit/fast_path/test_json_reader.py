@@ -113,18 +113,26 @@ def test_the_order_of_odd_records_does_not_matter() -> None:
 def test_a_record_without_timestamp_gets_null_in_kafka() -> None:
     struct = make_schema().field("_kafka").type
     columns = {
-        "topic": pa.array(["t", "t"]),
-        "partition": pa.array([0, 0], pa.int32()),
-        "offset": pa.array([4, 5], pa.int64()),
-        "timestamp": pa.array([-1000, 1000], pa.timestamp("us", "UTC")),
-        "timestampType": pa.array([0, 0], pa.int32()),
-        "key": pa.array([None, b"k"], pa.binary()),
-        "headers": pa.array([None, [{"key": "h", "value": b"v"}]], struct.field("headers").type),
+        "topic": pa.array(["t"] * 4),
+        "partition": pa.array([0] * 4, pa.int32()),
+        "offset": pa.array([4, 5, 6, 7], pa.int64()),
+        "timestamp": pa.array(
+            [-1000, 1000, 253_402_300_800_000_000, -12_219_292_800_000_001],
+            pa.timestamp("us", "UTC"),
+        ),
+        "timestampType": pa.array([0] * 4, pa.int32()),
+        "key": pa.array([None, b"k", b"", b"\xff"], pa.binary()),
+        "headers": pa.array(
+            [None, [{"key": "h", "value": b"v"}], [], [{"key": "", "value": None}]],
+            struct.field("headers").type,
+        ),
     }
 
     kafka = build_kafka(pa.RecordBatch.from_pydict(columns), struct).to_pylist()
 
-    assert [k["timestamp"] and k["timestamp"].timestamp() for k in kafka] == [None, 0.001]
+    times = [k["timestamp"] and k["timestamp"].timestamp() for k in kafka]
+    assert times == [None, 0.001, None, None]
+    assert [k["key"] for k in kafka] == [None, b"k", b"", b"\xff"]
     assert kafka[1]["headers"] == [{"key": "h", "value": b"v"}]
 
 

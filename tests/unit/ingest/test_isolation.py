@@ -3,14 +3,17 @@
 Spark is left out: PyIceberg stages a row for each offset, and the "job" fails at named offsets.
 """
 
+import base64
 import fcntl
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile
@@ -102,7 +105,7 @@ class JobAtOffsets(Engine):
         removed = request.isolated.get("orders", {})
         for (partition, offset), error in self.failing.items():
             start, end = request.ranges["orders"].get(partition, (0, 0))
-            runs = removed.get(partition, [])
+            runs = removed.get(partition, []) + request.given.get("orders", {}).get(partition, [])
             if start <= offset < end and not any(low <= offset < high for low, high in runs):
                 return encode_job_error(error)
         return stage_offsets(self.lake, request, self.bad).encode()
@@ -173,6 +176,7 @@ def run(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setattr(isolation, "MAX_PAUSE_SECONDS", 0)
     monkeypatch.setattr(isolation, "LOCK_SECONDS", 0)
     monkeypatch.setattr(OffsetConsumer, "fetch_records", deliver)
+    monkeypatch.setattr(OffsetConsumer, "fetch_unreadable", lambda *_: {})
     stream = make_stream(errors={"max_bad_ratio": 0.6})
     return Run(lake, stream, Topic((12, 4)), JobAtOffsets(lake))
 
@@ -214,6 +218,36 @@ def test_records_that_fail_are_dead_letters_and_the_others_rows(
     run.topic.ends = (14, 4)
     run.publish()
     run.require_exact(*failing)
+
+
+def test_records_that_only_sparks_kafka_source_cannot_read_are_given_to_the_job(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {0: [0, 3, 4, 11], 1: [2]}
+    run.engine.failing = {(p, offset): THROWN for p, each in found.items() for offset in each}
+    monkeypatch.setattr(OffsetConsumer, "fetch_unreadable", lambda *_: found)
+
+    published = run.publish()
+
+    run.require_exact()
+    assert (published.rows_written, run.engine.jobs) == (16, {"stage_batch": 2})
+    encoded = run.engine.requests[-1].given_records
+    given = pa.ipc.open_stream(base64.b64decode(encoded)).read_all()
+    assert given["offset"].to_pylist() == [0, 3, 4, 11, 2]
+    assert set(given["timestamp"].to_pylist()) == {datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)}
+
+
+def test_too_many_such_records_block_the_stream_with_a_next_step(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.engine.failing = {(0, 3): THROWN}
+    monkeypatch.setattr(OffsetConsumer, "fetch_unreadable", lambda *_: {0: [3]})
+    monkeypatch.setattr(isolation, "MAX_GIVEN_BYTES", 0)
+
+    error = run.fail(RecordsNotIsolatedError)
+
+    assert "the first at orders:0:3-4" in error.facts
+    assert "batch.max_records" in error.next_step
 
 
 def test_dead_letters_of_both_kinds_are_published_together(run: Run) -> None:

@@ -1,5 +1,7 @@
 """Ranges are half-open, and moving past them loses no offset."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from frazil.ledger.offsets import (
     describe_ranges,
     encode_ranges,
     iterate_ranges,
+    merge_offsets,
     parse_offset_ranges,
     parse_ranges,
     remove_runs,
@@ -160,3 +163,17 @@ def test_ranges_without_some_offsets_hold_all_others_once(
     assert {topic: set(parts) for topic, parts in layers[0].items()} == {
         topic: set(parts) for topic, parts in ranges.items()
     }
+
+
+@given(st.sets(st.integers(0, 60), max_size=30).map(sorted), st.integers(1, 8))
+def test_merged_offsets_are_held_by_few_ranges_split_at_the_widest_gaps(
+    offsets: list[int], most: int
+) -> None:
+    spans = merge_offsets(offsets, most)
+
+    assert len(spans) <= most
+    assert all(any(span.holds(offset) for span in spans) for offset in offsets)
+    assert all(span.start in offsets and span.end - 1 in offsets for span in spans)
+    between = [after.start - before.end for before, after in pairwise(spans)]
+    gaps = sorted((after - before - 1 for before, after in pairwise(offsets)), reverse=True)
+    assert sorted(between, reverse=True) == [gap for gap in gaps if gap][: most - 1]
