@@ -14,15 +14,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlparse
+from urllib.parse import quote, urlparse, urlunparse
 
+from frazil.catalog_settings import complete_properties, read_type, to_spark_catalog
 from frazil.errors import ConfigurationError, ConnectionMissingError
 
 CATALOG_NAME_KEY = "catalog"
 _CATALOG_NAME = re.compile(r"(?=.*[A-Za-z_])[A-Za-z0-9_]+")
-
-WRAPPED = "wrapped."
-"""Prefix of `type` for a catalog behind `py-catalog-impl`; PyIceberg refuses both together."""
 
 _SECRET_WORDS = (
     *("password", "passphrase", "secret", "token", "credential", "access-key", "jaas"),
@@ -53,36 +51,30 @@ class Connection:
 
 @dataclass(frozen=True)
 class CatalogPreset:
-    """The settings of one catalog, for PyIceberg and for Spark."""
+    """The settings of one catalog, for PyIceberg (`properties`) and for Spark.
+
+    Spark's are translated from PyIceberg's, unless the connection has some for one of them alone.
+    """
 
     name: str
     properties: Mapping[str, str] = field(repr=False)
+    spark_properties: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
 
     def spark_conf(self) -> dict[str, str]:
-        """Return the Spark settings for this catalog, without secrets.
+        """Return the Spark settings for this catalog, with its secrets.
 
-        A catalog that needs secrets or `header.*` has to be configured on the Spark server.
+        They reach Spark by a file that only this user can read, or by the connection to the Connect
+        server; Spark redacts them by `spark.redaction.regex`.
         """
         prefix = f"spark.sql.catalog.{self.name}"
+        own = self.spark_properties
+        if own is None:
+            own = to_spark_catalog(self.name, self.properties)
         common = {
             prefix: "org.apache.iceberg.spark.SparkCatalog",
             f"{prefix}.cache-enabled": "false",
         }
-        properties = {k: v for k, v in self.properties.items() if not is_secret(k, v)}
-        kind = properties.get("type") or properties.get(f"{WRAPPED}type", "rest")
-        if kind == "sql":
-            common |= {
-                f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-                f"{prefix}.uri": _jdbc_uri(self.properties["uri"]),
-                f"{prefix}.jdbc.schema-version": "V1",
-            }
-        else:
-            common |= {f"{prefix}.type": kind}
-            common |= {f"{prefix}.uri": properties.get("uri", "")}
-        for key, value in properties.items():
-            if key == "warehouse" or key.startswith(("s3.", "client.")):
-                common[f"{prefix}.{key}"] = value
-        return common
+        return common | {f"{prefix}.{key}": value for key, value in own.items()}
 
 
 def is_secret(key: str, value: str) -> bool:
@@ -91,15 +83,6 @@ def is_secret(key: str, value: str) -> bool:
     if lowered.startswith(_HEADER_PREFIX) or any(word in lowered for word in _SECRET_WORDS):
         return True
     return bool(urlparse(value).password)
-
-
-def _jdbc_uri(uri: str) -> str:
-    """Translate a SQLAlchemy URL into a JDBC URL, without user and password."""
-    parsed = urlparse(uri)
-    if parsed.scheme.startswith("sqlite"):
-        return f"jdbc:sqlite:file:{parsed.path.removeprefix('/')}"
-    port = f":{parsed.port}" if parsed.port else ""
-    return f"jdbc:postgresql://{parsed.hostname}{port}{parsed.path}"
 
 
 def home_dir() -> Path:
@@ -245,14 +228,16 @@ def find_catalog(connection_id: str) -> CatalogPreset:
 
     Raises:
         ConnectionMissingError: the connection or its address is missing.
-        ConfigurationError: Spark SQL cannot name the catalog.
+        ConfigurationError: Spark SQL cannot name the catalog, or Spark would not get a setting.
     """
     connection = find_connection(connection_id)
-    properties = dict(connection.extra)
-    name = properties.pop(CATALOG_NAME_KEY, "lake")
-    if connection.host and "uri" not in properties:
-        properties["uri"] = connection.host
-    if "uri" not in properties:
+    given = dict(connection.extra)
+    name = given.pop(CATALOG_NAME_KEY, "lake")
+    if connection.host and "uri" not in given:
+        given["uri"] = connection.host
+    _add_catalog_login(given, connection)
+    properties = complete_properties(given)
+    if "uri" not in properties and read_type(properties) not in _WITHOUT_ADDRESS:
         raise ConnectionMissingError(
             f"connection {connection_id!r} has no `uri` in its extra",
             "add `uri`, `type` and `warehouse` to the extra, as for pyiceberg.catalog.load_catalog",
@@ -264,7 +249,34 @@ def find_catalog(connection_id: str) -> CatalogPreset:
             f"set `{CATALOG_NAME_KEY}` in the extra to a name of letters, digits and _, such as "
             "`lake`; with `type: sql` the name is stored with each table, so rename it there too",
         )
-    return CatalogPreset(name, properties)
+    return CatalogPreset(name, properties, to_spark_catalog(connection_id, given))
+
+
+_WITHOUT_ADDRESS = frozenset({"glue"})
+
+
+def _add_catalog_login(given: dict[str, str], connection: Connection) -> None:
+    """Add login and password: of a database to its address, of a REST catalog as `credential`."""
+    if not connection.login:
+        if connection.password:
+            raise ConfigurationError(
+                f"connection {connection.id!r} has a password without a login",
+                "set its login; the token of a REST catalog is `token` in the extra",
+            )
+        return
+    parsed, password = urlparse(given.get("uri", "")), connection.password or ""
+    kind, credential = read_type(given), f"{connection.login}:{password}"
+    if kind == "rest" and given.setdefault("credential", credential) == credential:
+        return
+    if kind == "sql" and parsed.hostname and not parsed.username:
+        user = f"{quote(connection.login, safe='')}:{quote(password, safe='')}"
+        given["uri"] = urlunparse(parsed._replace(netloc=f"{user}@{parsed.netloc}"))
+        return
+    raise ConfigurationError(
+        f"connection {connection.id!r}: its login would have no effect: a catalog of type {kind} "
+        "has no such user, or its extra names another one",
+        "remove the login, or the user in the extra",
+    )
 
 
 def find_kafka_config(connection_id: str) -> dict[str, str]:
@@ -321,11 +333,36 @@ _OIDC_LOGIN = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret")
 
 
 def find_spark_remote(connection_id: str = "spark_connect_default") -> str:
-    """Return the Spark Connect address, `sc://host:port`."""
+    """Return the Spark Connect address, such as `sc://host:port/;use_ssl=true;token=…`.
+
+    Login and password are the user and the token, as in Airflow's provider; `use_ssl` stands in
+    the extra. PySpark uses TLS wherever there is a token, except at `localhost`.
+
+    Raises:
+        ConfigurationError: the extra has another key.
+    """
     connection = find_connection(connection_id)
     host = connection.host or "127.0.0.1"
     address = host if host.startswith("sc://") else f"sc://{host}"
-    return f"{address}:{connection.port}" if connection.port else address
+    if connection.port:
+        plain, _, parameters = address.partition("/;")
+        address = f"{plain.rstrip('/')}:{connection.port}" + (
+            f"/;{parameters}" if parameters else ""
+        )
+    unknown = sorted(connection.extra.keys() - _OF_CONNECT)
+    if unknown:
+        raise ConfigurationError(
+            f"connection {connection_id!r}: unknown settings: {', '.join(unknown)}",
+            f"use only {', '.join(sorted(_OF_CONNECT))}; Spark's own settings belong to the server",
+        )
+    given = {"user_id": connection.login, "token": connection.password, **connection.extra}
+    pairs = [f"{k}={quote(str(v), safe='')}" for k, v in sorted(given.items()) if v]
+    if not pairs:
+        return address
+    return address + (";" if "/;" in address else "/;") + ";".join(pairs)
+
+
+_OF_CONNECT = frozenset({"use_ssl", "token", "user_id", "user_agent"})
 
 
 def find_registry_config(connection_id: str) -> dict[str, str]:

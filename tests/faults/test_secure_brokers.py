@@ -2,14 +2,27 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Producer
 from conftest import good_values
-from support.secure_broker import WAYS, SecureBroker, run_secure_broker
+from support.certificates import make_authority
+from support.secure_broker import (
+    PRIVATE_TOPIC,
+    UNREADABLE_TOPIC,
+    WAYS,
+    SecureBroker,
+    run_secure_broker,
+)
 
 from faults.batches import Batches
-from frazil.ingest.messages import NothingToRead
+from frazil.errors import FrazilError, KafkaUnavailableError
+from frazil.iceberg.branches import create_branch, name_branch
+from frazil.ingest.messages import NothingToRead, StageResult
+from frazil.ingest.staging import build_request
+from frazil.kafka.client_settings import to_spark_options
+from frazil.kafka.cluster import KafkaLog
 
 pytestmark = pytest.mark.stack
 
@@ -47,3 +60,65 @@ def test_each_way_to_log_in_serves_both_clients(
         written[way] = batches.publish().rows_written
 
     assert written == dict.fromkeys(ways, 2)
+
+
+def wrong_connections(broker: SecureBroker) -> dict[str, tuple[dict[str, str], str]]:
+    """Write connections with one fault each, and what the error says."""
+    scram, tls = broker.connection("SCRAM-256"), broker.connection("SCRAM-512 by TLS")
+    expired = {**tls, "bootstrap.servers": broker.address("EXPIRED"), "security.protocol": "SSL"}
+    for key in ("sasl.mechanism", "sasl.username", "sasl.password"):
+        del expired[key]
+    other = {k: v for k, v in tls.items() if k != "ssl.ca.location"}
+    return {
+        "wrong password": ({**scram, "sasl.password": "no"}, "refuses the login or the password"),
+        "wrong authority": ({**other, "ssl.ca.pem": make_authority("x").pem}, "not signed by the"),
+        "expired certificate": (expired, "certificate has expired"),
+        "no certificate": (
+            {**expired, "bootstrap.servers": broker.address("MTLS")},
+            "demands a client certificate",
+        ),
+    }
+
+
+def read_by_java(batches: Batches, config: Mapping[str, str], topic: str) -> FrazilError:
+    """Let Spark read a record; return the error that it ends with."""
+    work = batches.open()
+    plan = batches.plan()
+    branch = name_branch(plan.stream, plan.base_epoch)
+    create_branch(work.store, plan.table, branch)
+    request = build_request(work, plan, branch).model_copy(
+        update={"kafka_options": to_spark_options(config), "ranges": {topic: {0: (0, 1)}}}
+    )
+    with pytest.raises(FrazilError) as caught:
+        work.engine.run_job("stage_batch", request, StageResult)
+    return caught.value
+
+
+def test_each_cause_is_named_by_each_client(
+    batches: Batches, broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic(batches.lab.topic, 1)
+    connect(monkeypatch, broker.connection("PLAINTEXT"))
+    assert isinstance(batches.run(), NothingToRead)
+    produce(broker, batches.lab.topic, 1)
+    wrong = wrong_connections(broker)
+    allowed = broker.connection("SCRAM-256")
+
+    def ask(config: Mapping[str, str], topic: str) -> str:
+        with pytest.raises(KafkaUnavailableError) as caught:
+            KafkaLog(config).fetch_topic(topic)
+        return caught.value.facts
+
+    with ThreadPoolExecutor() as pool:
+        asked = {k: pool.submit(ask, c, batches.lab.topic) for k, (c, _) in wrong.items()}
+        asked["no right"] = pool.submit(ask, allowed, PRIVATE_TOPIC)
+        native = {name: future.result() for name, future in asked.items()}
+    java = {k: read_by_java(batches, c, batches.lab.topic) for k, (c, _) in wrong.items()}
+    java["no right"] = read_by_java(batches, allowed, PRIVATE_TOPIC)
+    java["no right to read"] = read_by_java(batches, allowed, UNREADABLE_TOPIC)
+
+    sentences = {k: said for k, (_, said) in wrong.items()}
+    sentences |= dict.fromkeys(("no right", "no right to read"), "has no right to the topic")
+    assert {k: sentences[k] in text for k, text in native.items()} == dict.fromkeys(native, True)
+    assert {k: type(e) for k, e in java.items()} == dict.fromkeys(java, KafkaUnavailableError)
+    assert {k: sentences[k] in e.facts for k, e in java.items()} == dict.fromkeys(java, True)

@@ -45,11 +45,12 @@ PACKAGES: dict[str, set[str]] = {
     "errors": set(),
     "failpoints": set(),
     "messages": set(),
-    "connections": set(),
+    "catalog_settings": set(),
+    "connections": {"catalog_settings"},
     "ledger": set(),
     "streams": {"ledger"},
     "kafka": {"connections", "ledger"},
-    "spark": {"connections", "ledger"},
+    "spark": {"connections", "ledger", "kafka"},
     "iceberg": {"connections", "ledger", "streams"},
     "quality": {"ledger", "streams"},
     "workspace": {"connections", "streams", "kafka", "iceberg", "spark"},
@@ -64,7 +65,8 @@ PACKAGES: dict[str, set[str]] = {
 """Package or root module of the library → the others that it may import."""
 
 STACK = {"connections", "errors", "failpoints"}
-DRILLS = STACK | {"kafka", "iceberg", "ledger", "workspace", "events", "messages", "streams"}
+DRILLS = STACK | {"catalog_settings", "kafka", "iceberg", "ledger", "workspace", "events"}
+DRILLS |= {"messages", "streams"}
 UI = {"observability", "ingest", "streams", "ledger", "workspace", "errors", "connections"}
 DECODE = {"failpoints", "streams", "ledger", "quality", "schemas", "ingest", "recovery"}
 JOBS = set(PACKAGES) - {"connections", "events", "iceberg", "kafka", "workspace", "observability"}

@@ -12,7 +12,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from faults.rest_catalog import find_free_port
@@ -26,6 +35,8 @@ from frazil_stack.settings import load_settings
 USER, PASSWORD = "jane", 'planted-"pw\\1'
 CLIENT_ID, CLIENT_SECRET = "frazil-client", "planted-oidc-secret"
 KEY_PASSWORD = "planted-key-password"  # noqa: S105 - of a test
+PRIVATE_TOPIC, UNREADABLE_TOPIC = "private", "unreadable"
+"""Topics of another user; the second one may be described by all."""
 LISTENERS = ("PLAINTEXT", "SASL", "SASLSSL", "MTLS", "EXPIRED", "CONTROLLER")
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 _MODULES = {
@@ -120,6 +131,7 @@ def run_secure_broker(folder: Path) -> Iterator[SecureBroker]:
         try:
             broker = SecureBroker(folder, ports, url, client)
             _wait(broker, process)
+            _create_private_topics(broker)
             yield broker
         finally:
             process.terminate()
@@ -221,6 +233,27 @@ def _wait(broker: SecureBroker, process: "subprocess.Popen[bytes]") -> None:
             return
     text = (broker.folder / "broker.log").read_text()[-3000:]
     raise AssertionError(f"the broker did not start, exit code {process.poll()}:\n{text}")
+
+
+def _create_private_topics(broker: SecureBroker) -> None:
+    bootstrap: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": broker.address("PLAINTEXT")
+    }
+    admin, producer = AdminClient(bootstrap), Producer(bootstrap)
+    rights = {
+        PRIVATE_TOPIC: ("other", AclOperation.ALL),
+        UNREADABLE_TOPIC: ("*", AclOperation.DESCRIBE),
+    }
+    bindings = []
+    for topic, (user, right) in rights.items():
+        broker.create_topic(topic, 1)
+        producer.produce(topic, b"x")
+        kind, exact = ResourceType.TOPIC, ResourcePatternType.LITERAL
+        allow = AclPermissionType.ALLOW
+        bindings.append(AclBinding(kind, topic, exact, f"User:{user}", "*", right, allow))
+    assert producer.flush(20) == 0
+    for future in admin.create_acls(bindings).values():
+        future.result(20)
 
 
 @contextmanager

@@ -172,7 +172,11 @@ def test_numbers_and_booleans_of_an_extra_become_the_texts_that_clients_read(
     own = {"enable.ssl.certificate.verification": True, "request.timeout.ms": 30000, "x": None}
     own |= {"security.protocol": "SSL"}
     define(monkeypatch, "kafka_default", extra={"bootstrap.servers": "k:9092", **own})
-    define(monkeypatch, "iceberg_default", extra={"uri": "http://c", "s3.force-virtual": False})
+    define(
+        monkeypatch,
+        "iceberg_default",
+        extra={"uri": "http://c", "s3.force-virtual-addressing": False},
+    )
     define(monkeypatch, "spark_default", extra=json.dumps({"spark.cores.max": 4}))
 
     kafka = find_kafka_config("kafka_default")
@@ -180,7 +184,7 @@ def test_numbers_and_booleans_of_an_extra_become_the_texts_that_clients_read(
     assert kafka["enable.ssl.certificate.verification"] == "true"
     assert (kafka["request.timeout.ms"], "x" in kafka) == ("30000", False)
     assert KafkaLog(kafka) is not None
-    assert find_catalog("iceberg_default").properties["s3.force-virtual"] == "false"
+    assert find_catalog("iceberg_default").properties["s3.force-virtual-addressing"] == "false"
     assert find_connection("spark_default").extra == {"spark.cores.max": "4"}
 
 
@@ -237,14 +241,10 @@ def test_a_secret_is_recognised(key: str, value: str, secret: bool) -> None:  # 
     assert is_secret(key, value) is secret
 
 
-def test_spark_sees_the_same_sql_catalog() -> None:
-    preset = CatalogPreset(
-        "lake", {"type": "sql", "uri": "sqlite:////x/c.db", "warehouse": "file:///x/w"}
-    )
+def test_a_preset_configures_sparks_catalog_by_its_name() -> None:
+    properties = {"type": "sql", "uri": "sqlite:////x/c.db", "warehouse": "file:///x/w"}
 
-    conf = preset.spark_conf()
-
-    assert conf == {
+    assert CatalogPreset("lake", properties).spark_conf() == {
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.cache-enabled": "false",
         "spark.sql.catalog.lake.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
@@ -254,34 +254,92 @@ def test_spark_sees_the_same_sql_catalog() -> None:
     }
 
 
-def test_spark_sees_the_same_rest_catalog_without_its_secrets() -> None:
-    properties = {"type": "rest", "uri": "http://c:8181", "token": "s3cret", "s3.region": "eu"}
+def test_a_setting_may_be_for_one_library_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"uri": "http://c:8181", "spark.io-impl": "my.Files", "pyiceberg.s3.new": "1"}
+    define(monkeypatch, "iceberg_default", extra=extra)
 
-    conf = CatalogPreset("prod", properties | {"s3.secret-access-key": "s3cret"}).spark_conf()
+    preset = find_catalog("iceberg_default")
 
-    assert conf["spark.sql.catalog.prod.type"] == "rest"
-    assert conf["spark.sql.catalog.prod.s3.region"] == "eu"
-    assert "s3cret" not in str(conf)
+    assert preset.properties == {"uri": "http://c:8181", "s3.new": "1"}
+    assert preset.spark_conf()["spark.sql.catalog.lake.io-impl"] == "my.Files"
+    assert "s3.new" not in str(preset.spark_conf())
+
+
+def test_login_and_password_are_the_user_of_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"type": "sql", "uri": "postgresql+psycopg2://db:5432/catalog"}
+    define(monkeypatch, "iceberg_default", login="me", password="p@ss/", extra=extra)  # noqa: S106
+
+    preset = find_catalog("iceberg_default")
+
+    assert preset.properties["uri"] == "postgresql+psycopg2://me:p%40ss%2F@db:5432/catalog"
+    conf = preset.spark_conf()
+    assert conf["spark.sql.catalog.lake.jdbc.user"] == "me"
+    assert conf["spark.sql.catalog.lake.jdbc.password"] == "p@ss/"
+
+
+def test_login_and_password_are_the_client_of_a_rest_catalog(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    extra = {"type": "rest", "uri": "https://c"}
+    define(monkeypatch, "iceberg_default", login="me", password="s3cret", extra=extra)  # noqa: S106
+
+    preset = find_catalog("iceberg_default")
+
+    assert preset.properties["credential"] == "me:s3cret"
+    assert preset.spark_conf()["spark.sql.catalog.lake.credential"] == "me:s3cret"
 
 
 @pytest.mark.parametrize(
-    "key", ["header.Authorization", "header.X-Tenant", "client.session-cookie"]
+    ("extra", "reason"),
+    [
+        ({"type": "glue"}, "a catalog of type glue has no such user"),
+        ({"type": "sql", "uri": "postgresql://other@db/c"}, "or its extra names another one"),
+        ({"uri": "http://c", "credential": "other:x"}, "or its extra names another one"),
+    ],
 )
-def test_what_is_sent_with_each_request_to_the_catalog_stays_here(key: str) -> None:
-    properties = {"type": "rest", "uri": "http://c:8181", "s3.region": "eu", key: "s3cret"}
+def test_a_login_that_a_catalog_would_ignore_is_refused(
+    monkeypatch: pytest.MonkeyPatch, extra: dict[str, str], reason: str
+) -> None:
+    define(monkeypatch, "iceberg_default", login="me", password="x", extra=extra)  # noqa: S106
 
-    preset = CatalogPreset("prod", properties)
-
-    assert preset.spark_conf()["spark.sql.catalog.prod.s3.region"] == "eu"
-    assert "s3cret" not in f"{preset.spark_conf()} {preset}"
+    with pytest.raises(ConfigurationError, match=reason):
+        find_catalog("iceberg_default")
 
 
-def test_a_postgresql_catalog_gives_spark_no_password() -> None:
-    uri = "postgresql+psycopg2://u:s3cret@db:5432/catalog"
+@pytest.mark.parametrize("extra", [{"type": "glue"}, {"type": "s3tables", "warehouse": "ARN"}])
+def test_amazons_catalogs_need_no_address(
+    monkeypatch: pytest.MonkeyPatch, extra: dict[str, str]
+) -> None:
+    arn = "arn:aws:s3tables:eu-west-1:111122223333:bucket/lake"
+    define(
+        monkeypatch, "iceberg_default", extra={k: v.replace("ARN", arn) for k, v in extra.items()}
+    )
 
-    conf = CatalogPreset("lake", {"type": "sql", "uri": uri}).spark_conf()
+    assert find_catalog("iceberg_default").name == "lake"
 
-    assert "s3cret" not in str(conf)
+
+@pytest.mark.parametrize(
+    ("content", "remote"),
+    [
+        ({"password": "t;k"}, "sc://s:15002/;token=t%3Bk"),
+        ({"login": "me", "extra": {"use_ssl": True}}, "sc://s:15002/;use_ssl=true;user_id=me"),
+        ({"host": "sc://s:15002/;use_ssl=true", "port": None, "password": "t"},
+         "sc://s:15002/;use_ssl=true;token=t"),
+    ],
+)  # fmt: skip
+def test_the_token_of_spark_connect_is_the_password(
+    monkeypatch: pytest.MonkeyPatch, content: dict[str, object], remote: str
+) -> None:
+    define(monkeypatch, "spark_connect_default", **({"host": "s", "port": 15002} | content))
+
+    assert find_spark_remote() == remote
+
+
+def test_an_unknown_setting_of_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "spark_connect_default", host="s", extra={"spark.executor.memory": "2g"})
+
+    with pytest.raises(ConfigurationError, match=r"unknown settings: spark\.executor\.memory"):
+        find_spark_remote()
 
 
 def test_folders_can_be_pointed_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from frazil.connections import CatalogPreset
 from frazil.errors import (
     CatalogRejectedError,
     CatalogUnavailableError,
+    ConfigurationError,
     FrazilError,
     IncompatibleTableError,
     MissingTableError,
@@ -94,7 +95,9 @@ class TableStore:
         if self._catalog is None:
             with translated_errors(f"opening catalog {self.preset.name}"):
                 counted = {"py-io-impl": COUNTED_FILES, **self.preset.properties}
-                self._catalog = load_catalog(self.preset.name, **counted)
+                catalog = load_catalog(self.preset.name, **counted)
+            require_branches(self.preset.name, catalog.properties)
+            self._catalog = catalog
         return self._catalog
 
     def probe(self) -> str:
@@ -153,6 +156,23 @@ class TableStore:
                 )
             except (TableAlreadyExistsError, CommitFailedException):
                 return self.load(name)
+
+
+def require_branches(name: str, properties: Mapping[str, str]) -> None:
+    """Refuse a catalog that is known to ignore branches, by what its server configures.
+
+    Nessie's REST catalog accepts a new branch of a table and does not store it, and an append to
+    that branch replaces main.
+
+    Raises:
+        ConfigurationError: the catalog is Nessie.
+    """
+    if any(key.startswith("nessie.") for key in properties):
+        raise ConfigurationError(
+            f"catalog {name} is Nessie, which ignores the branches of a table: a staged batch "
+            "would replace the table's rows",
+            "use another catalog, such as Polaris, Lakekeeper, Glue or SQL (docs/connections.md)",
+        )
 
 
 def missing_table(store: TableStore, name: str) -> MissingTableError:

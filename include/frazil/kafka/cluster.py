@@ -1,8 +1,13 @@
 """Topics and offsets of a Kafka cluster: ids, partitions, end offsets, timestamps. No policy."""
 
+import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import stamina
 from confluent_kafka import (
@@ -23,10 +28,21 @@ from confluent_kafka.error import KafkaError
 
 from frazil.errors import ConfigurationError, KafkaUnavailableError, UnknownTopicError
 from frazil.kafka.client_settings import to_librdkafka
+from frazil.kafka.failures import describe_certificate, explain_events
 from frazil.ledger.usage import count_request
+
+_Result = TypeVar("_Result")
 
 TIMEOUT_SECONDS = 10.0
 PROBE_TIMEOUT_SECONDS = 5.0
+_QUIET: Mapping[str, Any] = {
+    "log_level": 0,
+    "socket.connection.setup.timeout.ms": 5000,
+}
+_MOST_EVENTS = 20
+_EVENT_SECONDS = 0.25
+_DECISIVE_SECONDS = 2.0
+"""One broker of several may refuse: the others get this time to answer."""
 
 _WITH_KERBEROS = (
     "install confluent-kafka with Kerberos: librdkafka with libsasl2 on this machine, then "
@@ -61,11 +77,16 @@ class KafkaLog:
         Raises:
             ConfigurationError: a setting is unknown, or reaches only one of the clients.
         """
-        quiet = {"log_level": 0, "socket.connection.setup.timeout.ms": 5000}
-        self._config = {**quiet, **to_librdkafka(config)}
+        self._config: dict[str, Any] = {**_QUIET, **to_librdkafka(config)}
         self._bootstrap = config.get("bootstrap.servers", "?")
+        # What librdkafka reports beside the requests: the cause of a timeout.
+        self._events = events = deque[str](maxlen=_MOST_EVENTS)
+        observed: dict[str, Any] = {
+            **self._config,
+            "error_cb": lambda error: events.append(error.str()),
+        }
         try:
-            self._admin = AdminClient(self._config)
+            self._admin = AdminClient(observed)
         except KafkaException as exception:
             reason = exception.args[0].str()
             raise ConfigurationError(
@@ -104,8 +125,8 @@ class KafkaLog:
             described = self._admin.describe_topics(
                 TopicCollection(topic_names=[topic]), request_timeout=TIMEOUT_SECONDS
             )
-            description = described[topic].result(TIMEOUT_SECONDS)
-            cluster_id = str(cluster.result(TIMEOUT_SECONDS).cluster_id)
+            description = self._wait(described[topic])
+            cluster_id = str(self._wait(cluster).cluster_id)
             partitions = sorted(p.id for p in description.partitions)
             earliest = self._list_offsets(topic, partitions, OffsetSpec.earliest(), isolation)
             ends = self._list_offsets(topic, partitions, OffsetSpec.latest(), isolation)
@@ -139,14 +160,14 @@ class KafkaLog:
         """
         with self._translated("describing the cluster"):
             cluster = self._admin.describe_cluster(request_timeout=PROBE_TIMEOUT_SECONDS)
-            return str(cluster.result(PROBE_TIMEOUT_SECONDS).cluster_id)
+            return str(self._wait(cluster, PROBE_TIMEOUT_SECONDS).cluster_id)
 
     def fetch_topic_settings(self, topic: str) -> Mapping[str, str]:
         """Fetch the topic's effective configuration."""
         with self._translated(f"reading the configuration of {topic}"):
             resource = ConfigResource(ResourceType.TOPIC, topic)
             futures = self._admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
-            entries = futures[resource].result(TIMEOUT_SECONDS)
+            entries = self._wait(futures[resource])
         return {name: str(entry.value) for name, entry in entries.items()}
 
     def fetch_first_timestamps(
@@ -213,13 +234,15 @@ class KafkaLog:
         futures = self._admin.list_offsets(
             request, isolation_level=level, request_timeout=TIMEOUT_SECONDS
         )
-        return {key.partition: f.result(TIMEOUT_SECONDS).offset for key, f in futures.items()}
+        return {key.partition: self._wait(f).offset for key, f in futures.items()}
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
         """Translate librdkafka's errors into Frazil's."""
         try:
             yield
+            self._admin.poll(0)
+            self._events.clear()  # they explain no later failure
         except KafkaException as exception:
             error = exception.args[0]
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -232,11 +255,39 @@ class KafkaLog:
         except TimeoutError as exception:
             raise self._unavailable(doing, f"no answer in {TIMEOUT_SECONDS:.0f} s") from exception
 
+    def _wait(self, future: "Future[_Result]", timeout: float = TIMEOUT_SECONDS) -> _Result:
+        """Return a request's result; stop early if an event shows that waiting cannot help.
+
+        Raises:
+            TimeoutError: there is no result in time.
+        """
+        started = time.monotonic()
+        while (waited := time.monotonic() - started) < timeout:
+            with suppress(TimeoutError):
+                return future.result(min(_EVENT_SECONDS, timeout - waited))
+            self._admin.poll(0)
+            cause = explain_events(self._events)
+            if cause is not None and cause.is_decisive and waited > _DECISIVE_SECONDS:
+                break
+        raise TimeoutError
+
     def _unavailable(self, doing: str, reason: str) -> KafkaUnavailableError:
+        self._admin.poll(0)
+        events = [*self._events, reason]
+        authorities = str(self._config.get("ssl.ca.pem") or "")
+        if location := self._config.get("ssl.ca.location"):
+            authorities = Path(str(location)).read_text()
+        detail = describe_certificate(events, self._bootstrap, authorities)
+        cause = explain_events([detail] if detail else events)
+        step = (
+            "run `frazil stack up` if it is the embedded broker, otherwise `frazil doctor`"
+            if cause is None
+            else cause.next_step
+        )
         return KafkaUnavailableError(
-            f"{doing}: Kafka at {self._bootstrap}: {reason}",
-            "run `frazil stack up` if it is the embedded broker, otherwise `frazil doctor`; "
-            "nothing was read or written, the next run tries the same range again",
+            f"{doing}: Kafka at {self._bootstrap}: {cause.sentence if cause else reason}"
+            + (f" ({detail})" if detail else ""),
+            f"{step}; nothing was read or written, the next run tries the same range again",
         )
 
 

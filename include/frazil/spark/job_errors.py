@@ -18,6 +18,7 @@ from frazil.errors import (
     StorageError,
     hide_literals,
 )
+from frazil.kafka.failures import explain_java
 
 _CONFLICT_SIGNS = ("CommitFailedException", "ValidationException", "CommitStateUnknown", "BUSY")
 
@@ -54,6 +55,9 @@ _NO_EXECUTOR_SIGNS = (
 )
 
 
+_MOST_TEXT = 4000
+_MOST_CAUSES = 20
+_MOST_CAUSE = 500
 _AGAIN = "the next run tries the same range again"
 _KNOWN: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
     (
@@ -87,10 +91,13 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
 
 
 def encode_job_error(error: BaseException) -> str:
-    """Encode an exception as the job's result."""
+    """Encode an exception as the job's result: its text's beginning, and all causes below it."""
     condition = getattr(error, "getCondition", lambda: None)()
-    names = (type(error).__name__, condition or "")
-    return json.dumps({"error": names[0], "condition": names[1], "text": str(error)[:4000]})
+    head, rest = str(error)[:_MOST_TEXT], str(error)[_MOST_TEXT:]
+    causes = [line for line in rest.splitlines() if line.startswith("Caused by: ")]
+    text = "\n".join([head, *(cause[:_MOST_CAUSE] for cause in causes[:_MOST_CAUSES])])
+    names = {"error": type(error).__name__, "condition": condition or ""}
+    return json.dumps({**names, "text": text})
 
 
 def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilError | None:
@@ -136,6 +143,12 @@ def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
         return RetentionGapError(
             f"{facts}\nKafka deleted records between plan and read; nothing was published",
             f"`{command}` shows the gap by partition",
+        )
+    cause = explain_java(detail)
+    if cause is not None:
+        return KafkaUnavailableError(
+            f"{facts}\nKafka, asked by Spark's Java client: {cause.sentence}",
+            f"{cause.next_step}; `frazil doctor --connections` asks it by each client; {_AGAIN}",
         )
     for signs, kind, step in _KNOWN:
         if any(sign in detail for sign in signs):

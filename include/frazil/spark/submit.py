@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from frazil.connections import CatalogPreset, Connection, home_dir, is_secret
+from frazil.connections import CatalogPreset, Connection, home_dir
 from frazil.errors import ConfigurationError, SparkUnavailableError
 from frazil.ledger.usage import count_job
 from frazil.spark.engine import JOBS_DIR, Engine, JobExit, check_listens, run_process, write_output
@@ -176,16 +176,10 @@ def list_options(connection: Connection) -> Iterator[str]:
 
 def choose_settings(connection: Connection, catalog: CatalogPreset) -> dict[str, str]:
     """Return Spark's settings: defaults, then the catalog's, then the connection's."""
-    settings = {**_DEFAULTS, **catalog.spark_conf(), **list_secrets(catalog)}
+    settings = {**_DEFAULTS, **catalog.spark_conf()}
     if jars := ",".join(str(jar) for jar in find_jars()):
         settings["spark.jars"] = jars
     return {**settings, **{k: v for k, v in connection.extra.items() if _is_setting(k)}}
-
-
-def list_secrets(catalog: CatalogPreset) -> dict[str, str]:
-    """Return the catalog's secret settings, which only a driver of this process may have."""
-    prefix = f"spark.sql.catalog.{catalog.name}"
-    return {f"{prefix}.{k}": v for k, v in catalog.properties.items() if is_secret(k, v)}
 
 
 def find_jars() -> list[Path]:

@@ -46,6 +46,10 @@ class GrowingBroker:
 
     timestamps_ms: list[int] = field(default_factory=list)
 
+    def poll(self, _timeout: float) -> int:
+        """Report no event."""
+        return 0
+
     def list_offsets(
         self, request: Mapping[TopicPartition, OffsetSpec], **_: object
     ) -> dict[TopicPartition, "Future[SimpleNamespace]"]:

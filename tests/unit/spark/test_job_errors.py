@@ -36,6 +36,37 @@ def test_what_a_job_wrote_becomes_our_error(text: str, kind: type[errors.FrazilE
     assert f"Spark job stage_batch: RuntimeError: {text}" in found.facts
 
 
+TRACE = "\n\tat org.apache.kafka.clients.Foo.bar(Foo.java:1)" * 200
+
+
+@pytest.mark.parametrize(
+    ("cause", "sentence"),
+    [
+        ("org.apache.kafka.common.errors.SaslAuthenticationException: x", "login or the password"),
+        ("javax.net.ssl.SSLHandshakeException: PKIX path building failed: x", "authority"),
+        ("java.security.cert.CertPathValidatorException: validity check failed", "has expired"),
+    ],
+)
+def test_a_login_that_java_fails_is_no_failed_job(cause: str, sentence: str) -> None:
+    first = "(java.util.concurrent.ExecutionException) org.apache.kafka.common.errors.X"
+    text = f"{first}Exception: failed\n\nJVM stacktrace:{TRACE}\nCaused by: {cause}{TRACE}"
+
+    found = parse_job_error("stage_batch", encode_job_error(RuntimeError(text)), "orders")
+
+    assert type(found) is errors.KafkaUnavailableError
+    assert "Kafka, asked by Spark's Java client: the broker" in found.facts
+    assert sentence in found.facts
+    assert "`frazil doctor --connections`" in found.next_step
+
+
+def test_a_record_that_quotes_an_exception_is_no_failed_login() -> None:
+    text = 'bad value "org.apache.kafka.common.errors.SaslAuthenticationException: x" at 7'
+
+    found = parse_job_error("stage_batch", encode_job_error(RuntimeError(text)), "orders")
+
+    assert type(found) is errors.JobFailedError
+
+
 @pytest.mark.parametrize(
     ("stream", "command"),
     [("orders", "`frazil plan orders`"), (None, "`frazil status`")],

@@ -76,12 +76,15 @@ def test_no_commit_is_granted_but_reads_and_branches_are(lake: Lake, spoil: Spoi
 
 @pytest.mark.parametrize("kind", ["sql", "rest", "glue"])
 def test_spark_sees_the_catalog_that_is_wrapped(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    extra = {"type": kind, "uri": "sqlite:////x/c.db", "warehouse": "file:///x/w"}
-    plain = Connection("iceberg_default", login="me", extra=extra)
+    addresses = {"sql": "postgresql://h/db", "rest": "http://c:8181"}
+    uri = {"uri": addresses[kind]} if kind in addresses else {}
+    login = "me" if uri else None
+    extra = {"type": kind, **uri, "warehouse": "file:///x/w"}
+    plain = Connection("iceberg_default", login=login, extra=extra)
     monkeypatch.setenv("AIRFLOW_CONN_PLAIN", json.dumps(vars(plain)))
     monkeypatch.setenv("AIRFLOW_CONN_SPOILED", write_connection(plain, forbid_commits))
 
     assert find_catalog("spoiled").spark_conf() == find_catalog("plain").spark_conf()
     found = connection_from_environment("spoiled")
     assert found
-    assert found.login == "me"
+    assert found.login == login

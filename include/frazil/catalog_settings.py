@@ -1,0 +1,302 @@
+"""Settings of a catalog connection, translated from PyIceberg's names to those of Spark.
+
+A connection is written once, in PyIceberg's names. Each setting reaches PyIceberg and Iceberg's Java
+library, or stands in a table below that names the one it is for, or is refused by its name.
+`pyiceberg.NAME` and `spark.NAME` are for one of them alone.
+"""
+
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qsl, unquote, urlparse
+
+from frazil.errors import ConfigurationError
+
+PYICEBERG_PREFIX = "pyiceberg."
+SPARK_PREFIX = "spark."
+WRAPPED = "wrapped."
+"""Prefix of `type` for a catalog behind `py-catalog-impl`; PyIceberg refuses both together."""
+
+S3_TABLES = "s3tables"
+"""Amazon's S3 Tables: a REST catalog whose address and signature follow from the bucket's ARN."""
+
+TYPES = ("sql", "rest", "glue", "hive", S3_TABLES)
+
+_SAME_STORAGE = (
+    *("s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.session-token"),
+    *("s3.path-style-access", "client.region"),
+    *("gcs.project-id", "gcs.oauth2.token", "gcs.oauth2.token-expires-at", "gcs.service.host"),
+    "adls.token",
+)
+_SAME: Mapping[str, tuple[str, ...]] = {
+    "sql": (),
+    "rest": (
+        *("uri", "prefix", "token", "credential", "scope", "oauth2-server-uri", "audience"),
+        *("resource", "rest.signing-name", "rest.signing-region", "namespace-separator"),
+        *("view-endpoints-supported", "snapshot-loading-mode", "scan-planning-mode"),
+        "rest-page-size",
+    ),
+    "glue": ("glue.id", "glue.endpoint", "glue.skip-archive"),
+    "hive": ("uri",),
+}
+"""Settings of each type with one name and one meaning in both libraries."""
+
+_RENAMED: Mapping[str, str] = {
+    "s3.region": "client.region",
+    "glue.region": "client.region",
+    "client.role-arn": "client.assume-role.arn",
+    "s3.role-arn": "client.assume-role.arn",
+    "client.role-session-name": "client.assume-role.session-name",
+    "s3.role-session-name": "client.assume-role.session-name",
+    "s3.proxy-uri": "http-client.proxy-endpoint",
+    "adls.account-name": "adls.auth.shared-key.account.name",
+    "adls.account-key": "adls.auth.shared-key.account.key",
+}
+"""PyIceberg's name → the name in Iceberg's Java library for the same setting."""
+
+_PYICEBERG_ONLY: frozenset[str] = frozenset(
+    {
+        *("py-io-impl", "py-catalog-impl", "downcast-ns-timestamp-to-us-on-write"),
+        *("echo", "pool_pre_ping", "init_catalog_tables", "rest.sigv4.max-retries"),
+        *("s3.connect-timeout", "s3.request-timeout", "s3.resolve-region"),
+        *("s3.retry-strategy-impl", "glue.max-retries", "glue.retry-mode"),
+        *("gcs.access", "gcs.consistency", "gcs.cache-timeout", "gcs.session-kwargs"),
+    }
+)
+"""How PyIceberg works inside, for which the Java library has no setting."""
+
+_GLUE_KEYS = frozenset(
+    {f"glue.{n}" for n in ("access-key-id", "secret-access-key", "session-token", "profile-name")}
+)
+"""Credentials of Glue alone, which the Java library takes from its environment."""
+
+_HEADER = "header."
+_DELEGATION = "header.X-Iceberg-Access-Delegation"
+_FILE_IO: Mapping[str, str] = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "org.apache.iceberg.aws.s3.S3FileIO"),
+    "gs": "org.apache.iceberg.gcp.gcs.GCSFileIO",
+    **dict.fromkeys(("abfs", "abfss"), "org.apache.iceberg.azure.adlsv2.ADLSFileIO"),
+}
+"""Scheme of the warehouse → the Java library's access to its files."""
+
+_POSTGRES_OPTIONS: Mapping[str, str] = {
+    **{n: n for n in ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "options")},
+    "connect_timeout": "connectTimeout",
+    "application_name": "ApplicationName",
+    "target_session_attrs": "targetServerType",
+}
+_DATABASES = frozenset({"sqlite", "postgresql", "mysql"})
+_SESSIONS = {"read-write": "primary", "any": "any", "primary": "primary"}
+_MYSQL_OPTIONS: Mapping[str, str] = {"charset": "characterEncoding"}
+_CHARSETS = {"utf8mb4": "UTF-8", "utf8": "UTF-8"}
+
+
+def to_spark_catalog(connection_id: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of Spark's catalog, without the prefix of its name.
+
+    Raises:
+        ConfigurationError: a setting is unknown, or Spark cannot have it; the error names it.
+    """
+    return _Translation(connection_id, properties).run()
+
+
+def complete_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return PyIceberg's properties: without those of Spark alone, with what a preset implies."""
+    given = {k: v for k, v in properties.items() if not k.startswith(SPARK_PREFIX)}
+    own = {k.removeprefix(PYICEBERG_PREFIX): v for k, v in given.items()}
+    if own.get("s3.path-style-access", "").lower() == "false":
+        own.setdefault("s3.force-virtual-addressing", "true")
+    if own.get("type") == S3_TABLES:
+        region = read_region(own.get("warehouse", ""))
+        own |= {
+            "type": "rest",
+            "uri": own.get("uri", f"https://s3tables.{region}.amazonaws.com/iceberg"),
+            "rest.sigv4-enabled": "true",
+            "rest.signing-name": "s3tables",
+            "rest.signing-region": region,
+        }
+        own.setdefault("s3.region", region)
+    return own
+
+
+def read_type(properties: Mapping[str, str]) -> str:
+    """Return a catalog's type; inferred from the address, as by PyIceberg, if none is named."""
+    scheme = urlparse(properties.get("uri", "")).scheme.partition("+")[0]
+    inferred = "sql" if scheme in _DATABASES else {"thrift": "hive"}.get(scheme, "rest")
+    return properties.get("type") or properties.get(f"{WRAPPED}type") or inferred
+
+
+def read_region(arn: str) -> str:
+    """Return the region of an ARN such as `arn:aws:s3tables:eu-west-1:111122223333:bucket/lake`.
+
+    Raises:
+        ConfigurationError: it is not the ARN of a table bucket.
+    """
+    parts = arn.split(":")
+    if len(parts) < 6 or parts[2] != S3_TABLES or not parts[3]:  # noqa: PLR2004 - parts of an ARN
+        raise ConfigurationError(
+            f"a catalog of type {S3_TABLES} needs the ARN of a table bucket as `warehouse`, not "
+            f"{arn!r}",
+            "set it to arn:aws:s3tables:REGION:ACCOUNT:bucket/NAME",
+        )
+    return parts[3]
+
+
+class _Translation:
+    """One translation: each rule removes the settings it handles; the rest is refused."""
+
+    def __init__(self, connection_id: str, properties: Mapping[str, str]) -> None:
+        self._connection = f"connection {connection_id!r}"
+        own_python = [k for k in properties if k.startswith(PYICEBERG_PREFIX)]
+        self._own_spark = {
+            k.removeprefix(SPARK_PREFIX): v
+            for k, v in properties.items()
+            if k.startswith(SPARK_PREFIX)
+        }
+        given = {k: v for k, v in properties.items() if k not in own_python}
+        complete = complete_properties(given)
+        self.kind = read_type(complete)
+        self._left = {k.removeprefix(WRAPPED): v for k, v in complete.items()}
+        self._left.pop("type", None)
+        self._spark: dict[str, str] = {}
+
+    def run(self) -> dict[str, str]:
+        """Return Spark's properties.
+
+        Raises:
+            ConfigurationError: a setting is left that no rule handles.
+        """
+        rules: dict[str, Callable[[], None]] = {
+            "sql": self._translate_sql,
+            "rest": self._translate_rest,
+            "glue": self._translate_glue,
+            "hive": lambda: None,
+        }
+        if self.kind not in rules:
+            raise self._refuse(
+                f"its catalog type {self.kind!r} is not supported", f"use one of {', '.join(TYPES)}"
+            )
+        rules[self.kind]()
+        self._spark.setdefault("type", self.kind)
+        if self.kind == "sql":
+            del self._spark["type"]
+        self._translate_credentials()
+        self._translate_storage()
+        for key in list(self._left):
+            if key in _PYICEBERG_ONLY:
+                del self._left[key]
+            elif key in _SAME[self.kind] or key in _SAME_STORAGE or key == "warehouse":
+                self._spark[key] = self._left.pop(key)
+        if self._left:
+            raise self._refuse(
+                f"settings that Spark would not get: {', '.join(sorted(self._left))}",
+                "correct their names, or write `pyiceberg.NAME` for PyIceberg alone and "
+                "`spark.NAME` for Spark's catalog alone (docs/connections.md)",
+            )
+        return self._spark | self._own_spark
+
+    def _translate_sql(self) -> None:
+        self._spark["catalog-impl"] = "org.apache.iceberg.jdbc.JdbcCatalog"
+        self._spark |= self._read_address(self._left.pop("uri", ""))
+        self._spark["jdbc.schema-version"] = "V1"
+
+    def _read_address(self, uri: str) -> dict[str, str]:
+        """Translate a SQLAlchemy URL into JDBC's address, user and password."""
+        parsed = urlparse(uri)
+        dialect = parsed.scheme.partition("+")[0]
+        options: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+            "sqlite": ({}, {}),
+            "postgresql": (_POSTGRES_OPTIONS, _SESSIONS),
+            "mysql": (_MYSQL_OPTIONS, _CHARSETS),
+        }
+        if dialect not in options:
+            raise self._refuse(
+                f"its `uri` names the database {dialect or uri!r}, for which Spark has no catalog",
+                "use sqlite, postgresql or mysql, such as postgresql+psycopg2://user@host:5432/db",
+            )
+        names, values = options[dialect]
+        query = dict(parse_qsl(parsed.query, keep_blank_values=True))
+        unknown = sorted(query.keys() - names.keys())
+        if unknown:
+            raise self._refuse(
+                f"options of its `uri` that Spark's driver would not get: {', '.join(unknown)}",
+                f"use only {', '.join(names)}" if names else "remove them",
+            )
+        if dialect == "sqlite":
+            return {"uri": f"jdbc:sqlite:file:{parsed.path.removeprefix('/')}"}
+        pairs = "&".join(f"{names[k]}={values.get(v, v)}" for k, v in query.items())
+        host = parsed.netloc.rpartition("@")[2]
+        found = {"uri": f"jdbc:{dialect}://{host}{parsed.path}{'?' if pairs else ''}{pairs}"}
+        if parsed.username:
+            found["jdbc.user"] = unquote(parsed.username)
+        if parsed.password:
+            found["jdbc.password"] = unquote(parsed.password)
+        return found
+
+    def _translate_rest(self) -> None:
+        for key in [k for k in self._left if k.startswith(_HEADER)]:
+            self._spark[key] = self._left.pop(key)
+        # PyIceberg asks for credentials of each table by default, and Spark only if it is told.
+        self._spark.setdefault(_DELEGATION, "vended-credentials")
+        if self._left.pop("rest.sigv4-enabled", "false").lower() == "true":
+            has_token = "token" in self._left or "credential" in self._left
+            self._spark["rest.auth.type"] = "sigv4"
+            self._spark["rest.auth.sigv4.delegate-auth-type"] = "oauth2" if has_token else "none"
+            for key in ("access-key-id", "secret-access-key", "session-token"):
+                if f"client.{key}" in self._left:
+                    self._spark[f"rest.{key}"] = self._left[f"client.{key}"]
+        if signer := self._left.pop("s3.signer", ""):
+            self._spark["s3.remote-signing-enabled"] = "true" if signer else "false"
+            for key, name in (
+                ("s3.signer.uri", "signer.uri"),
+                ("s3.signer.endpoint", "signer.endpoint"),
+            ):
+                if key in self._left:
+                    self._spark[name] = self._left.pop(key)
+
+    def _translate_glue(self) -> None:
+        """Refuse keys of Glue alone: the Java library takes them from the environment."""
+        own = self._left.keys() & _GLUE_KEYS
+        if own:
+            raise self._refuse(
+                f"settings that Spark would not get: {', '.join(sorted(own))}",
+                "give Spark's machines a role or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and "
+                "write these as `pyiceberg.NAME`",
+            )
+
+    def _translate_credentials(self) -> None:
+        """Translate renamed settings, roles, and the credentials of all of Amazon's services."""
+        for key, name in _RENAMED.items():
+            if key in self._left:
+                value = self._left.pop(key)
+                if self._spark.setdefault(name, value) != value:
+                    raise self._refuse(
+                        f"`{key}` and another setting both give Spark's `{name}`, with different "
+                        "values",
+                        "remove one of them",
+                    )
+        if "client.assume-role.arn" in self._spark:
+            factory = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
+            self._spark["client.factory"] = factory
+            region = self._spark.get("client.region") or self._left.get("client.region", "")
+            self._spark["client.assume-role.region"] = region
+        for key in ("access-key-id", "secret-access-key", "session-token"):
+            if f"client.{key}" in self._left:  # credentials of all of Amazon's services
+                self._spark[f"s3.{key}"] = self._left.pop(f"client.{key}")
+
+    def _translate_storage(self) -> None:
+        """Translate how the files of the warehouse are addressed and opened."""
+        virtual = self._left.pop("s3.force-virtual-addressing", None)
+        is_given = "s3.path-style-access" in self._left
+        if virtual is not None and not is_given:
+            self._spark["s3.path-style-access"] = "false" if virtual.lower() == "true" else "true"
+        elif "s3.endpoint" in self._left and not is_given:
+            self._spark["s3.path-style-access"] = "true"  # as PyArrow does for other endpoints
+        account = self._spark.get("adls.auth.shared-key.account.name", "")
+        for key in ("adls.sas-token", "adls.connection-string"):
+            if key in self._left:
+                self._spark[f"{key}.{account}" if account else key] = self._left.pop(key)
+        scheme = urlparse(self._left.get("warehouse", "")).scheme
+        if self.kind != "rest" and scheme in _FILE_IO:
+            self._spark["io-impl"] = _FILE_IO[scheme]
+
+    def _refuse(self, facts: str, next_step: str) -> ConfigurationError:
+        return ConfigurationError(f"{self._connection}: {facts}", next_step)

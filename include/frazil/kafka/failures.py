@@ -1,0 +1,211 @@
+"""Why a client cannot use a broker: the cause in one sentence, and what to do next.
+
+librdkafka reports causes as events while a request waits, Java as a chain of exceptions. One table
+knows the texts of both, so that plan, run, status and doctor use the same sentences.
+"""
+
+import re
+import socket
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause as a sentence, its next step, and whether waiting longer cannot help."""
+
+    sentence: str
+    next_step: str
+    is_decisive: bool = True
+
+
+_CAUSES: tuple[tuple[str, Cause], ...] = (
+    (
+        r"alert certificate expired|alert: certificate_expired",
+        Cause(
+            "the broker refuses the client's certificate because it has expired",
+            "renew the certificate of `ssl.certificate.location`",
+        ),
+    ),
+    (
+        (
+            r"certificate has expired|CertificateExpired|NotAfter|validity check failed|"
+            r"certificate is not yet valid|CertificateNotYetValid"
+        ),
+        Cause(
+            "the broker's certificate has expired, or is not valid yet",
+            "renew the broker's certificate, or correct this machine's clock",
+        ),
+    ),
+    (
+        r"[Hh]ostname mismatch|IP address mismatch|No subject alternative|No name matching",
+        Cause(
+            "the broker's certificate is for another host name",
+            "use the name of the certificate in `bootstrap.servers` and in the broker's "
+            "`advertised.listeners`",
+        ),
+    ),
+    (
+        (
+            r"PKIX path building failed|certificate verify failed|self.signed certificate|"
+            r"unable to get (local )?issuer"
+        ),
+        Cause(
+            "the broker's certificate is not signed by the connection's authority",
+            "set `ssl.ca.location` to the PEM file of the authority that signed it",
+        ),
+    ),
+    (
+        (
+            r"bad[ _]certificate|certificate[ _]required|alert (unknown|unsupported) c|"
+            r"alert: (unknown_ca|certificate_unknown)"
+        ),
+        Cause(
+            "the broker demands a client certificate, or refuses the one it got",
+            "set `ssl.certificate.location` and `ssl.key.location` to a certificate that the "
+            "broker's authority signed",
+        ),
+    ),
+    (
+        (
+            r"OAUTHBEARER token|token endpoint response|retrieving token from callback|"
+            r"is not allowed\. Update system property"
+        ),
+        Cause(
+            "the token server gave no token",
+            "check `sasl.oauthbearer.token.endpoint.url`, client id, client secret and scope",
+        ),
+    ),
+    (
+        (
+            r"[Uu]nsupported SASL mechanism|UnsupportedSaslMechanism|"
+            r"mechanism .{1,40} not (enabled|supported)"
+        ),
+        Cause(
+            "the broker does not offer the connection's SASL mechanism",
+            "set `sasl.mechanism` to one that the listener has enabled",
+        ),
+    ),
+    (
+        (
+            r"SASL authentication error|SaslAuthenticationException|invalid credentials|"
+            r"Authentication failed"
+        ),
+        Cause(
+            "the broker refuses the login or the password",
+            "correct login and password of the Kafka connection",
+        ),
+    ),
+    (
+        r"Topic authorization failed|TopicAuthorizationException|TOPIC_AUTHORIZATION",
+        Cause(
+            "the connection's user has no right to the topic",
+            "grant it READ and DESCRIBE: `kafka-acls --add --allow-principal User:NAME "
+            "--operation READ --operation DESCRIBE --topic TOPIC`",
+        ),
+    ),
+    (
+        r"[Cc]luster authorization failed|ClusterAuthorizationException",
+        Cause(
+            "the connection's user has no right to the cluster",
+            "grant it DESCRIBE on the cluster, or use another user",
+        ),
+    ),
+    (
+        r"[Gg]roup authorization failed|GroupAuthorizationException",
+        Cause(
+            "the connection's user has no right to the consumer group",
+            "grant it READ on groups that begin with `frazil-` and `spark-kafka-`",
+        ),
+    ),
+    (
+        (
+            r"PLAINTEXT broker listener|incorrect security.protocol|Invalid response size|"
+            r"Unsupported or unrecognized SSL message|[Ww]rong version number"
+        ),
+        Cause(
+            "the listener speaks another protocol than the connection's `security.protocol`",
+            "set `security.protocol` to that of the listener, or use another port",
+        ),
+    ),
+    (
+        r"Failed to resolve|No resolvable bootstrap urls|UnknownHostException",
+        Cause(
+            "a host name of the brokers is unknown here",
+            "correct `bootstrap.servers`, or the name service of this machine",
+            is_decisive=False,
+        ),
+    ),
+    (
+        r"Connection refused",
+        Cause(
+            "nothing listens at this address",
+            "start the broker (`frazil stack up` if it is the embedded one), or correct "
+            "`bootstrap.servers`",
+            is_decisive=False,
+        ),
+    ),
+    (
+        r"setup timed out|No route to host|[Nn]etwork is unreachable|Host is unreachable",
+        Cause(
+            "no route to the broker: its host does not answer to connections",
+            "check network, firewall and `bootstrap.servers`",
+            is_decisive=False,
+        ),
+    ),
+    (
+        r"brokers are down",
+        Cause(
+            "the broker closes the connection without an answer, as a listener of another "
+            "`security.protocol` does",
+            "set `security.protocol` to that of the listener, or use another port",
+            is_decisive=False,
+        ),
+    ),
+)
+"""Texts of both clients, and their cause; the first match counts."""
+
+_VERIFY_FAILED = "certificate verify failed"
+_PROBE_SECONDS = 3.0
+_JAVA_ERROR = re.compile(
+    r"^\(org\.apache\.kafka\.[\w.]+\)[^\n]*|^(?:Caused by: |\(\S+\) |[^\n]{0,300}\): )?"
+    r"(?:org\.apache\.kafka\.|javax\.net\.ssl\.|javax\.security\.|sun\.security\.|"
+    r"java\.security\.)[\w.]+(?:Exception|Error)\b[^\n]*",
+    re.MULTILINE,
+)
+
+
+def explain_events(texts: Iterable[str]) -> Cause | None:
+    """Return the cause that librdkafka's events name; None if they name none."""
+    joined = "\n".join(texts)
+    return next((cause for signs, cause in _CAUSES if re.search(signs, joined)), None)
+
+
+def explain_java(text: str) -> Cause | None:
+    """Return the cause that a chain of Java exceptions names, if Kafka's client raised it."""
+    lines = [match.group() for match in _JAVA_ERROR.finditer(text)]
+    if not any("org.apache.kafka." in line for line in lines):
+        return None
+    return explain_events(lines)
+
+
+def describe_certificate(texts: Iterable[str], bootstrap: str, authorities: str | None) -> str:
+    """Return why a broker's certificate cannot be verified; empty if that is not the problem.
+
+    librdkafka does not say it: an expired certificate and an unknown authority look the same.
+    """
+    if not any(_VERIFY_FAILED in text for text in texts):
+        return ""
+    host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition("://")[2].rpartition(":")
+    try:
+        context = ssl.create_default_context(cadata=authorities or None)
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host.strip("[]")),
+        ):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    except (OSError, ValueError):
+        return ""
