@@ -1,7 +1,7 @@
 """Settings of a catalog connection, translated from PyIceberg's names to those of Spark.
 
-A connection is written once, in PyIceberg's names. Each setting reaches PyIceberg and Iceberg's Java
-library, or stands in a table below that names the one it is for, or is refused by its name.
+A connection is written once, in PyIceberg's names. Each setting reaches PyIceberg and Iceberg's
+Java library, or stands in a table below that names the one it is for, or is refused by its name.
 `pyiceberg.NAME` and `spark.NAME` are for one of them alone.
 """
 
@@ -209,7 +209,7 @@ class _Translation:
         }
         if dialect not in options:
             raise self._refuse(
-                f"its `uri` names the database {dialect or uri!r}, for which Spark has no catalog",
+                f"its `uri` names the database {dialect!r}, for which Spark has no catalog",
                 "use sqlite, postgresql or mysql, such as postgresql+psycopg2://user@host:5432/db",
             )
         names, values = options[dialect]

@@ -12,9 +12,9 @@ from typer.core import TyperGroup
 
 from frazil import __version__
 from frazil.errors import FrazilError, UnknownStreamError
+from frazil_cli.checks.doctor import doctor
 from frazil_cli.cost import cost
 from frazil_cli.dead_letters import dead_letters, replay_dead_letters
-from frazil_cli.doctor import doctor
 from frazil_cli.maintenance import erase, expire_rows, maintain
 from frazil_cli.migration import adopt, compare, move_cluster
 from frazil_cli.output import cli_run_id, fail, print_json, progress_console, silence_retry_logs

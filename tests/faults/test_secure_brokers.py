@@ -23,6 +23,7 @@ from frazil.ingest.messages import NothingToRead, StageResult
 from frazil.ingest.staging import build_request
 from frazil.kafka.client_settings import to_spark_options
 from frazil.kafka.cluster import KafkaLog
+from frazil_cli.checks.connections import SCRATCH_PREFIX, check_connections
 
 pytestmark = pytest.mark.stack
 
@@ -92,6 +93,35 @@ def read_by_java(batches: Batches, config: Mapping[str, str], topic: str) -> Fra
     with pytest.raises(FrazilError) as caught:
         work.engine.run_job("stage_batch", request, StageResult)
     return caught.value
+
+
+def test_doctor_tries_each_connection_by_each_client(
+    batches: Batches, broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = batches.lab.topic
+    broker.create_topic(topic, 1)
+    produce(broker, topic, 1)
+    config = broker.connection("SCRAM-256")
+
+    connect(monkeypatch, config)
+    good = {(c.connection, c.client): c for c in check_connections([batches.open()])}
+    connect(monkeypatch, {**config, "sasl.password": "no"})
+    bad = {(c.connection, c.client): c for c in check_connections([batches.open()])}
+
+    assert {names: check.detail for names, check in good.items()} == {
+        ("kafka_default", "librdkafka"): f"describes and reads {topic}",
+        ("iceberg_default", "PyIceberg"): "creates, commits, branches and writes",
+        ("kafka_default", "Spark (connect)"): f"describes and reads {topic}",
+        ("iceberg_default", "Spark (connect)"): "reads, commits and writes",
+    }
+    assert {names for names, check in bad.items() if not check.is_good} == {
+        ("kafka_default", "librdkafka"),
+        ("kafka_default", "Spark (connect)"),
+    }
+    assert all("login or the password" in c.detail for c in bad.values() if not c.is_good)
+    assert ("lab",) not in batches.catalog.list_namespaces() or not [
+        name for name in batches.catalog.list_tables("lab") if SCRATCH_PREFIX in name[1]
+    ]
 
 
 def test_each_cause_is_named_by_each_client(

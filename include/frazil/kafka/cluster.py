@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import stamina
 from confluent_kafka import (
+    OFFSET_END,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     IsolationLevel,
@@ -169,6 +170,25 @@ class KafkaLog:
             futures = self._admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)
             entries = self._wait(futures[resource])
         return {name: str(entry.value) for name, entry in entries.items()}
+
+    def probe_read(self, topic: str) -> None:
+        """Fetch from a topic's end, which needs the right to read it.
+
+        Raises:
+            KafkaUnavailableError: the user may not read the topic, or nothing answered in time.
+        """
+        consumer = Consumer(
+            {**self._config, "group.id": "frazil-probe", "enable.partition.eof": True}
+        )
+        try:
+            consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
+            message = consumer.poll(TIMEOUT_SECONDS)
+        finally:
+            consumer.close()
+        error = message.error() if message else None
+        if message is None or (error and error.code() != KafkaError._PARTITION_EOF):  # noqa: SLF001 - a public constant
+            reason = error.str() if error else f"no answer in {TIMEOUT_SECONDS:.0f} s"
+            raise self._unavailable(f"reading topic {topic}", reason)
 
     def fetch_first_timestamps(
         self, topic: str, starts: Mapping[int, int], isolation: str = "read_committed"

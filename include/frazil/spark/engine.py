@@ -64,6 +64,7 @@ class Engine(ABC):
         self._require_reachable()
         with tempfile.TemporaryDirectory(prefix="frazil-job-") as folder:
             request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
+            request_path.touch(mode=0o600)  # it holds the secrets of connections
             request_path.write_text(request.encode())
             command = [
                 sys.executable,

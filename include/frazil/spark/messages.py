@@ -18,3 +18,23 @@ class PartsResult(Message):
     """
 
     results: tuple[str, ...]
+
+
+class ProbeRequest(Message):
+    """Connections that Spark tries: records of Kafka, and a table that it reads and appends to.
+
+    `ranges` may be empty for topics without records: then Spark only describes the topic.
+    """
+
+    catalog: str
+    table: str | None
+    kafka_options: dict[str, str]
+    ranges: dict[str, dict[int, tuple[int, int]]]
+    session_conf: dict[str, str] = {}
+
+
+class ProbeResult(Message):
+    """What failed, as `encode_job_error` writes it; empty for what worked."""
+
+    kafka: str = ""
+    catalog: str = ""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil_cli.doctor import Check, examine
+from frazil_cli.checks.doctor import Check, examine
 from frazil_stack.settings import load_settings
 
 

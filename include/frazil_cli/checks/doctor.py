@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import psutil  # type: ignore[import-untyped]
 import typer
@@ -20,7 +20,7 @@ from frazil.connections import (
 )
 from frazil.errors import FrazilError, StreamFileError
 from frazil.streams.loading import load_readable_streams
-from frazil_cli.output import Json, console, print_json, print_table
+from frazil_cli.output import Json, cli_run_id, console, print_json, print_table
 from frazil_stack.health import probe_catalog, probe_part
 from frazil_stack.jars import CONFIGURATIONS, has_jars, has_registry, jar_files
 from frazil_stack.java import find_java
@@ -278,12 +278,40 @@ def _check_part(part: PartName, ports: Ports, infos: dict[str, ServiceInfo]) -> 
     )
 
 
-def doctor(as_json: Json = False) -> None:
+def _try_connections(streams: Path) -> Iterator[Check]:
+    """Try each connection by each client that uses it."""
+    from frazil.workspace import Workspace
+    from frazil_cli.checks.connections import check_connections
+
+    try:
+        good, _ = load_readable_streams(streams)
+    except StreamFileError:
+        return
+    works = [Workspace(stream, streams, cli_run_id()) for stream in good]
+    for found in check_connections(works):
+        name = f"Connection {found.connection} by {found.client}"
+        yield Check(name, found.is_good, found.detail, found.fix)
+
+
+Connections = Annotated[
+    bool,
+    typer.Option(
+        "--connections",
+        help="Also try each connection of the streams by each client (librdkafka, Spark, "
+        "PyIceberg): what it may do. Creates a scratch table beside each table and drops it.",
+    ),
+]
+
+
+def doctor(connections: Connections = False, as_json: Json = False) -> None:
     """Check the machine, the installation, connections and the stack; exit 1 if a check fails.
 
-    Example: frazil doctor
+    Example: frazil doctor --connections
     """
-    checks = examine(load_settings())
+    settings = load_settings()
+    checks = examine(settings)
+    if connections:
+        checks = (*checks, *_try_connections(settings.streams))
     bad = [check for check in checks if not check.is_good]
     if as_json:
         print_json({"is_good": not bad, "checks": [asdict(check) for check in checks]})

@@ -1,0 +1,1 @@
+"""The checks of `frazil doctor`: this machine and its stack, and the connections of streams."""
