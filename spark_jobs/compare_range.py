@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.ingest.messages import StageRequest
-from frazil.recovery.messages import Differences
+from frazil.recovery.messages import CompareRequest, Differences
 from frazil.schemas.column_decoding import value_path
 from frazil.streams.column_types import ColumnType, ListType, MapType, Primitive, StructType
 from frazil_spark.decode.frame import GOOD, KAFKA, read_decode_options
@@ -18,11 +18,13 @@ from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
 
+_PLAIN = Primitive("binary")
+"""Stands for a type whose values Spark compares as they are."""
 COORDINATE = ("topic", "partition", "offset")
 _ISOLATED = "_frazil_isolated"
 
 
-def compare_range(spark: SparkSession, request: StageRequest) -> Differences:
+def compare_range(spark: SparkSession, request: CompareRequest) -> Differences:
     """Join both sides by coordinate; count equal and changed records, and those of one side."""
     for key, value in request.session_conf.items():
         spark.conf.set(key, value)
@@ -32,16 +34,41 @@ def compare_range(spark: SparkSession, request: StageRequest) -> Differences:
         request.columns,
         options=read_decode_options(request),
     )
-    paths = [value_path(column) for column in decoded.columns]
-    names = [f"`{column.name}`" for column in decoded.columns]
-    kinds = [column.type for column in decoded.columns]
+    table = spark.table(f"{request.catalog}.{request.table}").where(in_ranges(request))
+    kept = [name for name in table.select(f"{KAFKA}.*").columns if name not in COORDINATE]
+    record = [f"{KAFKA}.`{name}`" for name in kept] if request.samples else []
+    kinds = [*(column.type for column in decoded.columns), *(_PLAIN for _ in record)]
+    paths = [*(value_path(column) for column in decoded.columns), *record]
+    names = [*(f"`{column.name}`" for column in decoded.columns), *record]
     records = decoded.frame.select(
         *select_coordinate(), F.col(GOOD), select_comparable(kinds, paths).alias("decoded")
     )
-    table = spark.table(f"{request.catalog}.{request.table}").where(in_ranges(request))
     rows = table.select(*select_coordinate(), select_comparable(kinds, names).alias("stored"))
     joined = records.join(rows, list(COORDINATE), "full_outer")
-    return count_differences(joined, request)
+    found = count_differences(joined, request)
+    if not request.samples or not found.changed + found.now_bad:
+        return found
+    columns = [*(column.name for column in decoded.columns), *(f"{KAFKA}.{n}" for n in kept)]
+    return found.model_copy(update=list_differing(joined, columns, request.samples))
+
+
+def list_differing(
+    joined: DataFrame, columns: Sequence[str], samples: int
+) -> dict[str, tuple[object, ...]]:
+    """Return the first rows that changed or no longer decode, and the columns that differ."""
+    differing = joined.where(f"stored IS NOT NULL AND {GOOD} IS NOT NULL").where(
+        f"NOT {GOOD} OR NOT (decoded <=> stored)"
+    )
+    first = differing.select(*COORDINATE).orderBy(*COORDINATE).limit(samples).collect()
+    differs = (
+        f"bool_or({GOOD} AND NOT (decoded.c{n} <=> stored.c{n})) AS c{n}"
+        for n in range(len(columns))
+    )
+    flags = differing.agg(*map(F.expr, differs)).collect()[0]
+    return {
+        "differing": tuple(tuple(row) for row in first),
+        "columns": tuple(name for name, is_other in zip(columns, flags, strict=True) if is_other),
+    }
 
 
 def select_comparable(kinds: Sequence[ColumnType], paths: Sequence[str]) -> Column:
@@ -138,4 +165,4 @@ def count_differences(joined: DataFrame, request: StageRequest) -> Differences:
 
 
 if __name__ == "__main__":
-    run_job(compare_range, StageRequest)
+    run_job(compare_range, CompareRequest)

@@ -202,19 +202,34 @@ def where(
     raise typer.Exit(0 if found.found else 1)
 
 
-def audit(stream: StreamName, as_json: Json = False) -> None:
+Values = Annotated[
+    bool,
+    typer.Option(
+        "--values",
+        help="Decode Kafka's records again, by Spark, and compare their values with the rows.",
+    ),
+]
+
+
+def audit(stream: StreamName, values: Values = False, as_json: Json = False) -> None:
     """Verify from Kafka and the table alone that every record is there exactly once.
 
     Example: frazil audit flights
     """
     from frazil.observability.audit import audit_stream
+    from frazil.recovery.value_audit import audit_values
     from frazil.workspace import open_workspace
 
-    report = audit_stream(open_workspace(stream, cli_run_id()))
+    work = open_workspace(stream, cli_run_id())
+    report = audit_stream(work)
+    compared = audit_values(work) if values else None
     if as_json:
-        print_json(report)
+        content = report.model_dump(mode="json")
+        print_json(content | ({"values": compared} if compared else {}))
     else:
         rows = [(f.invariant, f.text) for f in report.findings]
         print_table(f"Audit of {stream}: {report.verdict}", ("invariant", "finding"), rows)
         console.print(report.facts_line)
-    raise typer.Exit(1 if report.findings else 0)
+        if compared is not None:
+            console.print(compared.text, markup=False)
+    raise typer.Exit(1 if report.findings or not (compared is None or compared.holds) else 0)

@@ -86,6 +86,11 @@ class History:
         return parse_hint(text, f"table {self.table}, stream {stream},") if text else None
 
 
+def for_reading(history: History) -> History:
+    """Return the history for a step that only reads, which needs no writable table."""
+    return replace(history, obstacles=())
+
+
 @dataclass(frozen=True)
 class RecoveryPoint:
     """The newest state of a stream in main's ancestry, and the snapshot that holds it."""

@@ -22,7 +22,12 @@ from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition, plain_runs
 from frazil.ledger.history import Spans, list_attempts, list_spans, trace_steps
 from frazil.ledger.offsets import OffsetRange, parse_offset_ranges
-from frazil.ledger.recovery_point import History, find_recovery_point, walk_ancestors
+from frazil.ledger.recovery_point import (
+    History,
+    find_recovery_point,
+    for_reading,
+    walk_ancestors,
+)
 from frazil.ledger.state import StreamState
 from frazil.migration.column_pairs import (
     ColumnPair,
@@ -186,7 +191,7 @@ def _claim(side: Side, extent: TableExtent) -> Claims:
             "name the topic that filled it: --topic TOPIC",
         )
     stream = side.stream.stream if side.stream else ""
-    point = find_recovery_point(side.history, stream) if stream else None
+    point = find_recovery_point(for_reading(side.history), stream) if stream else None
     steps = trace_steps(side.history, stream) if point else ()
     first = next((step.after for step in steps if step.after), None)
     starts, ends = _by_partition(first), _by_partition(point.state if point else None)

@@ -40,7 +40,12 @@ from frazil.ledger.history import (
 )
 from frazil.ledger.keys import unpack
 from frazil.ledger.offsets import OffsetRange, count_offsets, describe_offset
-from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
+from frazil.ledger.recovery_point import (
+    History,
+    RecoveryPoint,
+    find_recovery_point,
+    for_reading,
+)
 from frazil.messages import count_noun
 from frazil.observability.audit_chain import check_backfills, check_chain
 from frazil.observability.audit_messages import (
@@ -112,7 +117,7 @@ def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditRepor
 
 def _read_evidence(store: TableStore, stream: Stream, log: OffsetLog) -> Evidence:
     table, history = load_with_history(store, stream.table.name)
-    point = find_recovery_point(history, stream.stream)
+    point = find_recovery_point(for_reading(history), stream.stream)
     if point is None:
         raise MissingTableError(
             f"stream {stream.stream} has not begun: table {stream.table.name} has no state of it",

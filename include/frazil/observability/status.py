@@ -19,6 +19,7 @@ from frazil.ledger.recovery_point import (
     RecoveryPoint,
     find_adopted,
     find_recovery_point,
+    for_reading,
     walk_ledger,
 )
 from frazil.ledger.state import parse_state
@@ -179,7 +180,7 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> O
                 committed_at=report.committed_at,
                 reason=moved or _describe_skipped(report),
             )
-    point = find_recovery_point(history, work.stream.stream)
+    point = find_recovery_point(for_reading(history), work.stream.stream)
     adopted = find_adopted(history, work.stream.stream).get(topic, ())
     if partition < len(adopted) and offset < adopted[partition]:
         reason = "below the adoption of the table: if it has a row, another writer wrote it"

@@ -24,6 +24,7 @@ from frazil.ledger.recovery_point import (
     find_hinted_state,
     find_newest_state,
     find_recovery_point,
+    require_writable,
 )
 from frazil.ledger.state import StreamState
 from frazil.recovery.lost_rows import describe_resumption, find_resumption
@@ -141,6 +142,7 @@ def start_over(work: Workspace, author: Author | None) -> Decision:
 
 def _require_no_recovery_point(history: History, stream: str, halts: type[TableError]) -> None:
     """Require that the stream is halted by one of these errors; others are raised."""
+    require_writable(history.table, history.obstacles)
     try:
         point = find_recovery_point(history, stream)
     except halts:

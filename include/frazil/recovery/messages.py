@@ -149,11 +149,21 @@ class ReplayRequest(Message):
     dry_run: bool = True
 
 
+class CompareRequest(StageRequest):
+    """The request of the Spark job `compare_range`.
+
+    With `samples` the fields of `_kafka` are compared too, and so many rows that differ are listed.
+    """
+
+    samples: int = 0
+
+
 class Differences(Message):
     """Rows of a range in the table compared with the records that Kafka delivers today.
 
     `rows_read` records are delivered, `rows_good` of them decode. rows_now = same + changed +
-    now_bad + undelivered; rows_good = same + changed + missing.
+    now_bad + undelivered; rows_good = same + changed + missing. If samples were requested,
+    `differing` has the first rows that changed or no longer decode, `columns` what differs in them.
     """
 
     rows_now: int = 0
@@ -164,6 +174,8 @@ class Differences(Message):
     missing: int = 0
     now_bad: int = 0
     undelivered: int = 0
+    differing: tuple[tuple[str, int, int], ...] = ()
+    columns: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -174,6 +186,26 @@ class Differences(Message):
             f"{self.same:,} unchanged, {self.changed:,} changed, {self.missing:,} added, "
             f"{self.now_bad:,} removed (no longer decodable)"
         )
+
+
+class ValueAudit(Message):
+    """Rows whose record Kafka still has, compared with what the record decodes to today.
+
+    `coordinates` are the first rows that differ, at most twenty; no value is reported.
+    """
+
+    rows: int
+    same: int
+    changed: int
+    undecodable: int
+    columns: tuple[str, ...] = ()
+    coordinates: tuple[tuple[str, int, int], ...] = ()
+    text: str
+
+    @property
+    def holds(self) -> bool:
+        """Return whether every compared row is equal."""
+        return self.changed + self.undecodable == 0
 
 
 class ReplayPlan(Message):

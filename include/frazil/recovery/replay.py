@@ -42,7 +42,13 @@ from frazil.ledger.recovery_point import (
 )
 from frazil.messages import count_noun
 from frazil.recovery.backfill_rules import find_first_published
-from frazil.recovery.messages import Differences, Replayed, ReplayPlan, ReplayRequest
+from frazil.recovery.messages import (
+    CompareRequest,
+    Differences,
+    Replayed,
+    ReplayPlan,
+    ReplayRequest,
+)
 from frazil.recovery.range_overwrite import (
     open_ledger,
     overwrite_ranges,
@@ -113,15 +119,23 @@ def _choose_ranges(
     return ranges
 
 
-def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
+def compare_ranges(
+    work: Workspace, history: History, batch: BatchPlan, samples: int = 0
+) -> Differences:
+    """Compare rows with Kafka's records decoded today; list so many rows that differ."""
     schemas = select_batch_schemas(work, batch, read_seen_schema_ids(history, batch.stream))
-    request = build_request(work, batch, "", schemas).model_copy(update={"fast_path": None})
+    staging = build_request(work, batch, "", schemas).model_copy(update={"fast_path": None})
+    request = CompareRequest(**staging.model_dump(), samples=samples)
     try:
-        found = work.engine.run_job("compare_range", request, Differences)
+        return work.engine.run_job("compare_range", request, Differences)
     except FrazilError as error:
         if not may_isolate(error, is_repeated=True):
             raise
-        found = _compare_without_failing_records(work, batch, request, error)
+        return _compare_without_failing_records(work, batch, request, error)
+
+
+def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
+    found = compare_ranges(work, history, batch)
     if found.undelivered:
         raise NotReplayableError(
             f"stream {batch.stream}: {batch.table} has {count_noun(found.undelivered, 'row')} of "

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import UnknownTransform
 from support.lake import Lake
+from support.log_lake import LogInMemory, Pipeline
 
 from frazil.connections import CatalogPreset
 from frazil.errors import (
@@ -25,8 +26,9 @@ from frazil.iceberg.ledger_archive import archive_all_entries
 from frazil.iceberg.table_compatibility import list_obstacles
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.authors import Author
-from frazil.observability.status import read_status
+from frazil.observability.status import locate_offset, read_status
 from frazil.recovery.decisions import accept_gap
+from frazil.recovery.halt_resolution import reingest
 from frazil.workspace import Workspace
 
 
@@ -113,6 +115,21 @@ def test_tables_beside_the_streams_own_are_checked_too(lake: Lake, name: str) ->
         archive_all_entries(lake.store, lake.history)
     with pytest.raises(IncompatibleTableError, match=rf"orders__dead_letters .*{reason}"):
         ensure_dead_letters_table(lake.store, "demo.orders")
+
+
+@pytest.mark.parametrize("name", ["format 3", "ORC"])
+def test_such_a_table_can_still_be_read_and_audited(lake: Lake, work: Workspace, name: str) -> None:
+    ensure_dead_letters_table(lake.store, "demo.orders")
+    pipeline = Pipeline(lake, LogInMemory())
+    pipeline.log.produce(0, 0, 1, 2)
+    pipeline.ingest()
+
+    CHANGES[name][0](lake.table)
+
+    assert locate_offset(work, "orders", 0, 1).found
+    assert pipeline.audit().findings == ()
+    with pytest.raises(IncompatibleTableError):
+        reingest(work, None)
 
 
 def test_what_only_maintenance_minds_is_no_obstacle(lake: Lake) -> None:

@@ -1,11 +1,16 @@
 """`frazil doctor` asks the servers that the environment's connections name."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from support.lake import make_stream
 
+from frazil.connections import find_catalog
+from frazil.iceberg.catalog import TableStore
+from frazil.ingest.bootstrap import new_table
 from frazil_cli.checks.doctor import Check, examine
 from frazil_stack.settings import load_settings
 
@@ -55,3 +60,25 @@ def test_a_broker_that_does_not_answer_is_named_and_a_catalog_that_does_is_good(
     assert "127.0.0.1:9" in kafka.detail
     assert "AIRFLOW_CONN_KAFKA_DEFAULT" in kafka.fix
     assert lake.detail == "answers: 0 namespaces"
+
+
+@pytest.mark.usefixtures("streams")
+def test_a_table_that_another_engine_made_unwritable_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = {
+        "catalog": "lake",
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/c.db",
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps({"extra": catalog}))
+    new = new_table(make_stream())
+    strange = replace(new, properties={**(new.properties or {}), "write.format.default": "orc"})
+    TableStore(find_catalog("iceberg_default")).create("demo.orders", strange)
+
+    found = [check for check in examine(load_settings()) if check.name == "Table demo.orders"]
+
+    assert [check.is_good for check in found] == [False]
+    assert "write.format.default is orc" in found[0].detail
+    assert "UNSET TBLPROPERTIES" in found[0].fix
