@@ -78,6 +78,22 @@ def test_a_value_is_decoded_as_the_page_says(spark: SparkSession, kind: str) -> 
     assert_as_told(spark, columns, values, examples)
 
 
+def test_only_a_decimal_is_misread_with_a_long_exponent(spark: SparkSession) -> None:
+    columns = {
+        "id": "long",
+        "reals": "list<double>",
+        "prices": "list<decimal(9,2)>",
+        "real": "struct<v: double>",
+        "price": "struct<v: decimal(9,2)>",
+    }
+    good = {"id": 1, "reals": [5e-324, 1.7976931348623157e308], "real": {"v": 1e-300}}
+    bad = ['{"prices": [1e-300]}', '{"prices": [1e300]}', '{"price": {"v": 0e-100}}']
+
+    found = decode_by_spark(spark, columns, [json.dumps(good).encode(), *map(str.encode, bad)])
+
+    assert found == [{**dict.fromkeys(columns), **good}, *["type_mismatch"] * 3]
+
+
 @pytest.mark.parametrize("kinds", OF_AVRO)
 def test_an_avro_value_is_decoded_as_the_page_says(spark: SparkSession, kinds: str) -> None:
     given, logical, column = kinds.replace("`", "").replace(" → ", ", ").split(", ")
