@@ -35,6 +35,12 @@ class ConnectServer:
     folder: Path
     ui: str
 
+    @property
+    def event_log(self) -> str:
+        """Return the file of the events, as text."""
+        [found] = (each for each in (self.folder / "events").iterdir() if each.name[0] != ".")
+        return str(found)
+
     def read_traces(self) -> dict[str, str]:
         """Return all that the server has left: logs, event logs, and pages of its interface."""
         files = [p for p in self.folder.rglob("*") if p.is_file()]
@@ -63,6 +69,8 @@ def run_connect_server(folder: Path, settings: Mapping[str, str]) -> Iterator[Co
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.port": str(ui),
         "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.dir": (folder / "events").as_uri(),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

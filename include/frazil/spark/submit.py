@@ -16,6 +16,7 @@ from frazil.connections import CatalogPreset, Connection, home_dir
 from frazil.errors import ConfigurationError, SparkUnavailableError
 from frazil.ledger.usage import count_job
 from frazil.spark.engine import JOBS_DIR, Engine, JobExit, check_listens, run_process, write_output
+from frazil.spark.redaction import REDACTION
 
 SPARK_CONNECTION = "spark_default"
 BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
@@ -28,16 +29,12 @@ _OF_CONNECT = frozenset({"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MO
 _STANDALONE = "spark://"
 _STANDALONE_PORT = 7077
 _KNOWN_EXTRA = ("deploy-mode", "executor-wait-seconds", "namespace", "queue", "spark-binary")
-_REDACTED = (
-    "(?i)secret|password|passphrase|token|credential|access.?key|api.?key|jaas|authorization|"
-    "cookie|header[.]"
-)
 _DEFAULTS: Mapping[str, str] = {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
-    "spark.redaction.regex": _REDACTED,
+    **REDACTION,
 }
 
 

@@ -203,22 +203,29 @@ def _check_connections(streams: Path) -> Iterator[Check]:
         good, _ = load_readable_streams(streams)
     except StreamFileError:
         return
+
+    def probe_kafka(connection_id: str) -> str:
+        return KafkaLog(find_kafka_config(connection_id)).fetch_cluster_id()
+
+    def probe_catalog(connection_id: str) -> str:
+        return TableStore(find_catalog(connection_id)).probe()
+
+    def probe_registry(connection_id: str) -> str:
+        return SchemaRegistry(find_registry_config(connection_id)).probe()
+
     sources = {stream.source.connection for stream in good}
     catalogs = {stream.table.connection for stream in good}
     for connection_id in sorted(filter(is_in_environment, sources)):
-        log = KafkaLog(find_kafka_config(connection_id))
-        yield _probe_connection(connection_id, log.fetch_cluster_id)
+        yield _probe_connection(connection_id, probe_kafka)
     for connection_id in sorted(filter(is_in_environment, catalogs)):
-        store = TableStore(find_catalog(connection_id))
-        answer = _probe_connection(connection_id, store.probe)
+        answer = _probe_connection(connection_id, probe_catalog)
         yield answer
         names = {each.table.name for each in good if each.table.connection == connection_id}
         if answer.is_good:
-            yield from _check_tables(store, sorted(names))
+            yield from _check_tables(TableStore(find_catalog(connection_id)), sorted(names))
     registries = {p.options.registry for stream in good for p in list_payloads(stream)}
     for connection_id in sorted(filter(is_in_environment, registries)):
-        registry = SchemaRegistry(find_registry_config(connection_id))
-        yield _probe_connection(connection_id, registry.probe)
+        yield _probe_connection(connection_id, probe_registry)
 
 
 def _check_tables(store: "TableStore", names: Iterable[str]) -> Iterator[Check]:
@@ -234,16 +241,13 @@ def _check_tables(store: "TableStore", names: Iterable[str]) -> Iterator[Check]:
             yield Check(f"Table {name}", is_good=False, detail=error.facts, fix=error.next_step)
 
 
-def _probe_connection(connection_id: str, probe: Callable[[], str]) -> Check:
+def _probe_connection(connection_id: str, probe: Callable[[str], str]) -> Check:
     """Probe one server; the detail is its answer, or the error."""
     name = f"Connection {connection_id}"
     try:
-        return Check(name, is_good=True, detail=f"answers: {probe()}")
+        return Check(name, is_good=True, detail=f"answers: {probe(connection_id)}")
     except FrazilError as error:
-        fix = (
-            f"check the server, or correct AIRFLOW_CONN_{connection_id.upper()} in the environment"
-        )
-        return Check(name, is_good=False, detail=error.facts, fix=fix)
+        return Check(name, is_good=False, detail=error.facts, fix=error.next_step)
 
 
 def _check_running(settings: StackSettings, ports: Ports) -> Iterator[Check]:

@@ -58,7 +58,8 @@ def test_a_broker_that_does_not_answer_is_named_and_a_catalog_that_does_is_good(
     kafka, lake = found["Connection kafka_default"], found["Connection iceberg_default"]
     assert (kafka.is_good, lake.is_good) == (False, True)
     assert "127.0.0.1:9" in kafka.detail
-    assert "AIRFLOW_CONN_KAFKA_DEFAULT" in kafka.fix
+    assert "nothing listens at this address" in kafka.detail
+    assert "correct `bootstrap.servers`" in kafka.fix
     assert lake.detail == "answers: 0 namespaces"
 
 
@@ -82,3 +83,18 @@ def test_a_table_that_another_engine_made_unwritable_is_named(
     assert [check.is_good for check in found] == [False]
     assert "write.format.default is orc" in found[0].detail
     assert "UNSET TBLPROPERTIES" in found[0].fix
+
+
+@pytest.mark.usefixtures("streams")
+def test_connections_that_a_client_would_not_understand_are_rows_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = {"extra": {"bootstrap.servers": "127.0.0.1:9", "sasl.password": "x"}}
+    catalog = {"extra": {"uri": "http://127.0.0.1:9", "scop": "x"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(broker))
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(catalog))
+
+    found = connections_of()
+
+    assert "no effect: sasl.password" in found["Connection kafka_default"].detail
+    assert "Spark would not get: scop" in found["Connection iceberg_default"].detail
