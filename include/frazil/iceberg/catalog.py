@@ -36,9 +36,7 @@ from frazil.errors import (
     StorageError,
     hide_partition_values,
 )
-from frazil.iceberg.column_bounds import correct_text_bounds
 from frazil.iceberg.commits import is_definite_conflict
-from frazil.iceberg.manifests import correct_named_types
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
 from frazil.ledger.usage import count_request
@@ -86,8 +84,6 @@ class TableStore:
         """Store the connection's preset; the first use opens the catalog."""
         self.preset = preset
         self._catalog: Catalog | None = None
-        correct_text_bounds()
-        correct_named_types()
 
     @property
     def catalog(self) -> Catalog:

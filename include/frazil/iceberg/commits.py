@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
@@ -37,7 +37,7 @@ from pyiceberg.table.update.snapshot import (
 )
 
 from frazil.errors import ClockBehindError
-from frazil.iceberg.manifests import unify_bounds
+from frazil.iceberg.manifests import find_uuid_fields, omit_bounds
 from frazil.iceberg.table_compatibility import require_writable_table
 from frazil.ledger.usage import count_request
 
@@ -156,8 +156,28 @@ def _list_expired(table: Table, kept: SnapshotRetention, now_ms: int) -> list[in
     return [*islice(expired, MAX_EXPIRED_PER_COMMIT)]
 
 
+def _omit_uuid_bounds(producer: _FastAppendFiles | _OverwriteFiles) -> None:
+    """Have a snapshot's manifest list omit partition bounds that Java reads differently.
+
+    Without bounds both libraries read the manifest. The list of an earlier commit is corrected too:
+    the new list has an entry for each manifest.
+    """
+    specs = producer._transaction.table_metadata.specs()  # noqa: SLF001 - as `_commit`, see below
+    schema, process = producer.schema(), producer._process_manifests  # noqa: SLF001
+    fields = {number: find_uuid_fields(spec, schema) for number, spec in specs.items()}
+    if not any(fields.values()):
+        return
+
+    def process_manifests(manifests: list[ManifestFile]) -> list[ManifestFile]:
+        return [omit_bounds(each, fields[each.partition_spec_id]) for each in process(manifests)]
+
+    vars(producer)["_process_manifests"] = process_manifests
+    # By the same bounds PyIceberg also skips manifests when it searches the files to remove.
+    vars(producer)["_build_manifest_evaluator"] = lambda _spec_id: lambda _manifest: True
+
+
 def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:
-    unify_bounds(producer)
+    _omit_uuid_bounds(producer)
     updates, _ = producer._commit()  # noqa: SLF001 - pinned version; a test fails if it changes
     added = updates[0]
     if not isinstance(added, AddSnapshotUpdate):

@@ -116,6 +116,11 @@ def read_statistics(
     )
     for field_id in {mapping[path] for path in find_unbounded(footer)}:
         statistics.column_aggregates.pop(field_id, None)
+    for field_id, aggregate in tuple(statistics.column_aggregates.items()):
+        try:
+            aggregate.max_as_bytes()
+        except UnicodeEncodeError:  # PyIceberg's bound ends in U+D800, which has no UTF-8
+            del statistics.column_aggregates[field_id]
     return statistics
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frazil.ledger.keys import KAFKA_COLUMN
-from frazil.streams.column_types import Column, Primitive, StructType
+from frazil.streams.column_types import Column, Primitive, StructType, format_type
 
 _MAX_WIDTH = 2**31 - 1
 _CALL = re.compile(r"\s*(?:(\w+)\s*\(\s*([\w.]+)\s*(?:,\s*(\d+)\s*)?\)|([\w.]+))\s*\Z")
@@ -96,13 +96,39 @@ def parse_partition_field(
     if field.width is not None and not 1 <= field.width <= _MAX_WIDTH:
         message = f"{text!r}: the width must be above 0 and at most {_MAX_WIDTH}"
         raise ValueError(message)
-    type_name = _primitive_name(field.column, columns)
+    column_type = _find_type(field.column, columns)
+    type_name = column_type.name
     if type_name not in ALLOWED_TYPES[field.transform]:
         fitting = ", ".join(sorted(ALLOWED_TYPES[field.transform]))
         message = f"{text!r}: {field.column} is {type_name}; {field.transform} supports {fitting}"
         raise ValueError(message)
     _validate_field_name(field, columns, before)
+    if column_type.name == "decimal":
+        _refuse_same_decimal(field, column_type, columns, before)
     return field
+
+
+def _refuse_same_decimal(
+    field: PartitionField,
+    column_type: Primitive,
+    columns: tuple[Column, ...],
+    before: Sequence[PartitionField],
+) -> None:
+    """Check that no earlier field has partition values of the same decimal type.
+
+    Avro, the format of manifests, defines a named type once; PyIceberg defines it for each field,
+    which Java refuses, and cannot read Java's reference to the first.
+    """
+    of_values = {"identity", "truncate"}
+    for each in before:
+        is_same = _find_type(each.column, columns) == column_type
+        if is_same and {field.transform, each.transform} <= of_values:
+            message = (
+                f"{field.text!r} and {each.text!r} have the same type {format_type(column_type)}, "
+                "which PyIceberg and Java write differently; use `bucket` for one of them, or "
+                "another precision"
+            )
+            raise ValueError(message)
 
 
 def _validate_field_name(
@@ -119,8 +145,8 @@ def _validate_field_name(
         raise ValueError(message)
 
 
-def _primitive_name(path: str, columns: tuple[Column, ...]) -> str:
-    """Return the name of the primitive type at a dotted path."""
+def _find_type(path: str, columns: tuple[Column, ...]) -> Primitive:
+    """Return the primitive type at a dotted path."""
     head, _, rest = path.partition(".")
     column = next((c for c in columns if c.name == head), None)
     if column is None:
@@ -128,8 +154,8 @@ def _primitive_name(path: str, columns: tuple[Column, ...]) -> str:
         message = f"column {head!r} is not among {known}"
         raise ValueError(message)
     if rest and isinstance(column.type, StructType):
-        return _primitive_name(rest, column.type.fields)
+        return _find_type(rest, column.type.fields)
     if rest or not isinstance(column.type, Primitive):
         message = f"{path!r} is not a primitive column"
         raise ValueError(message)
-    return column.type.name
+    return column.type

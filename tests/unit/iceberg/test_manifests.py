@@ -1,25 +1,19 @@
-"""Manifests and their lists, read alike by Java and Python; a test fails if PyIceberg changes."""
+"""Manifest lists that Java and Python read alike; a test fails if PyIceberg changes."""
 
-from collections.abc import Mapping
-from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFile, ManifestFile, read_manifest_list
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, NestedField
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
-from support.lake import Lake, append, make_stream
+from support.lake import Lake, make_stream
 
 from frazil.iceberg import commits
-from frazil.iceberg.manifests import can_skip_files, correct_named_types
+from frazil.iceberg.manifests import can_skip_files
 from frazil.iceberg.parquet_files import build_data_file, read_statistics
 from frazil.iceberg.row_changes import find_rows
 from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
@@ -86,7 +80,7 @@ def test_the_next_commit_corrects_the_list_of_an_earlier_one(
 ) -> None:
     lake = open_lake(tmp_path, ["uid"])
     with monkeypatch.context() as earlier:
-        earlier.setattr(commits, "unify_bounds", lambda _: None)
+        earlier.setattr(commits, "_omit_uuid_bounds", lambda _: None)
         add(lake, LOW, HIGH)
     assert [len(manifest.partitions or []) for manifest in read_manifests(lake)] == [1]
 
@@ -114,7 +108,7 @@ def test_a_file_of_javas_bounds_is_removed(tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as java:
         java.setattr(UUID, "__lt__", lambda a, b: (a.int >= 1 << 127) > (b.int >= 1 << 127))
         java.setattr(UUID, "__gt__", lambda a, b: (a.int >= 1 << 127) < (b.int >= 1 << 127))
-        java.setattr(commits, "unify_bounds", lambda _: None)
+        java.setattr(commits, "_omit_uuid_bounds", lambda _: None)
         add(lake, LOW, HIGH)
     (summary,) = read_manifests(lake)[0].partitions or []
     assert (summary.lower_bound, summary.upper_bound) == (UUID(HIGH).bytes, UUID(LOW).bytes)
@@ -131,31 +125,3 @@ def test_files_are_skipped_by_other_columns_and_by_buckets_of_uuids(tmp_path: Pa
 
     assert can_skip_files(lake.table, "uid")
     assert can_skip_files(lake.table, "a")
-
-
-def test_two_partitions_of_one_decimal_type_are_written_and_read(tmp_path: Path) -> None:
-    lake = open_lake(tmp_path, ["a", "b"])
-    kafka = {"topic": "orders", "partition": 0, "offset": 0}
-    row = {"id": 1, "a": Decimal("1.25"), "b": Decimal("-0.01"), "_kafka": kafka}
-    append(lake.catalog, lake.table, [row])
-
-    (task,) = lake.table.scan().plan_files()
-
-    assert list(task.file.partition) == [Decimal("1.25"), Decimal("-0.01")]
-    (manifest,) = read_manifests(lake)
-    with AvroFile(lake.table.io.new_input(manifest.manifest_path), Schema()) as written:
-        assert written.header.meta["avro.schema"].count('"decimal_9_2"') == 2
-        assert written.header.meta["avro.schema"].count('"name": "decimal_9_2"') == 1
-
-
-def test_a_named_type_is_defined_once_as_avro_demands() -> None:
-    correct_named_types()
-    decimals = [NestedField(number, f"d{number}", DecimalType(9, 2)) for number in (1, 2)]
-    schema = Schema(*decimals)
-
-    written = AvroSchemaConversion().iceberg_to_avro(schema, "rows")
-
-    assert isinstance(written, Mapping)
-    assert [field["type"][1] for field in written["fields"]][1] == "decimal_9_2"
-    read = AvroSchemaConversion().avro_to_iceberg(dict(written))
-    assert [field.field_type for field in read.fields] == [DecimalType(9, 2)] * 2

@@ -43,6 +43,31 @@ def test_a_transform_fits_a_type_exactly_where_iceberg_says_so(transform: str, n
         assert parse_partition_field(text, COLUMNS).iceberg_transform == written
 
 
+@pytest.mark.parametrize(
+    ("texts", "is_refused"),
+    [
+        (("a", "b"), True),
+        (("a", "truncate(b, 10)"), True),
+        (("a", "bucket(b, 4)"), False),
+        (("a", "c"), False),
+    ],
+)
+def test_two_partitions_of_one_decimal_type_are_refused(
+    texts: tuple[str, str],
+    *,
+    is_refused: bool,
+) -> None:
+    types = {"a": "decimal(9,2)", "b": "decimal(9,2)", "c": "decimal(9,3)"}
+    columns = tuple(parse_column(name, text) for name, text in types.items())
+    first = parse_partition_field(texts[0], columns)
+
+    if is_refused:
+        with pytest.raises(ValueError, match=r"'a' have the same type decimal\(9,2\)"):
+            parse_partition_field(texts[1], columns, [first])
+    else:
+        assert parse_partition_field(texts[1], columns, [first])
+
+
 def test_a_partition_field_becomes_one_of_the_tables_spec() -> None:
     schema = build_table_schema(ROWS)
     fields = tuple(parse_partition_field(text, ROWS) for text in ("day(at)", "bucket(id, 16)"))
