@@ -5,14 +5,15 @@ before a line feed at the end.
 """
 
 _DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
+_SECONDS = ":[0-9]{2}([.][0-9]{1,6}0*)?"
 """At most six digits, and zeros: Spark truncates to microseconds."""
+_MINUTES = "[0-9]{2}:[0-9]{2}"
 _ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _NUMBER = "-?[0-9]+([.][0-9]+)?"
 FORMS = {
     "date": _DATE,
-    "timestamp": f"{_DATE}[T ]{_TIME}",
-    "timestamptz": f"{_DATE}[T ]{_TIME}{_ZONE}",
+    "timestamp": f"{_DATE}[T ]{_MINUTES}({_SECONDS})?",
+    "timestamptz": f"{_DATE}[T ]{_MINUTES}{_SECONDS}{_ZONE}",
     "uuid": "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     "decimal": f"{_NUMBER}([eE][+-]?[0-9]{{1,2}})?",
 }

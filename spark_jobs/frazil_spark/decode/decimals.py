@@ -28,8 +28,10 @@ _SHORT_TEXT = '"(?!-?[0-9]{1,19}(?:[.][0-9]{1,18})?")'
 _SUSPECT = rf"{_SHORT_TEXT}|-?[0-9.]+[eE][+-]?[0-9]{{2}}|-?[0-9.]{{21}}"
 _LONG_EXPONENT = r"-?[0.]+[eE][+-]?[0-9]{3}|-?[0-9.]+[eE][+-]?0*[1-9][0-9]{3}"
 """Not `1e300`, which may be a double of another field; as a decimal a variant shows its misfit."""
-_LOSSY = rf"{_LONG_EXPONENT}|-?[0-9.]{{21,}}[eE]|-?[0-9.]{{39}}"
+_LOSSY = rf"(?:{_LONG_EXPONENT}|-?(?:[0-9][.]?){{21,}}[eE]|-?(?:[0-9][.]?){{39}})"
 """Numbers that a variant holds with other digits, and those whose parsing takes too long."""
+_IN_LIST, _IN_MAP = r"[\[,]\s*", r":\s*"
+_UNNAMED = {_IN_LIST, _IN_MAP}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_@.:$ -]+")
 _ESCAPED_NAME = r"\\u00(?!3[cCeE]|26)[2-7]"
 """A character of a plain name as an escape; not `<`, `>` and `&`, which Go writes so."""
@@ -44,14 +46,15 @@ def find_misread_decimals(payload: str, columns: tuple[Column, ...]) -> str | No
     if not kept:
         return None
     record = StructType(kept)
-    before = "|".join(sorted({*_list_anchors(record)}))
+    anchors = {*_list_anchors(record)}
+    names = sorted(anchors - _UNNAMED)
+    before = "|".join([*names, *sorted(anchors & _UNNAMED)])
     ddl = write_text(_write_ddl(record))
-    inexact = _find_inexact(record, "r", 0)
     suspect = f"(?:{before})(?:{_SUSPECT})|{_ESCAPED_NAME}"
-    lossy = f"(?:{before})(?:{_LOSSY})"
-    escaped = rf"\\u00.*[\[,:]\s*(?:{_LOSSY})"
+    lossy = f"(?:{'|'.join(names)}){_LOSSY}" if names else "(?!)"
+    inexact = _find_inexact(record, "r", payload, "")
     return (
-        f"coalesce({payload} RLIKE r'{suspect}' AND ({payload} RLIKE r'{lossy}|(?s:{escaped})' "
+        f"coalesce({payload} RLIKE r'{suspect}' AND ({payload} RLIKE r'{lossy}' "
         f"OR exists(array(from_json({payload}, {ddl})), r -> {inexact})), false)"
     )
 
@@ -76,20 +79,24 @@ def _keep_types(column_type: ColumnType) -> ColumnType | None:
     return column_type if is_narrow_decimal(column_type) else None
 
 
-def _list_anchors(column_type: ColumnType) -> Iterator[str]:
+def _list_anchors(column_type: ColumnType, anchor: str = "") -> Iterator[str]:
     """Yield patterns of what stands before a decimal: its name, or the sign before an element."""
     match column_type:
         case StructType(fields):
             for field in fields:
-                if isinstance(field.type, Primitive):
-                    is_plain = _PLAIN_NAME.fullmatch(field.field)
-                    yield rf'"{re.escape(field.field)}"\s*:\s*' if is_plain else r":\s*"
-                else:
-                    yield from _list_anchors(field.type)
+                yield from _list_anchors(field.type, _write_anchor(field))
         case ListType(element, _):
-            yield from [r"[\[,]\s*"] if isinstance(element, Primitive) else _list_anchors(element)
+            yield from _list_anchors(element, _IN_LIST)
         case MapType(_, value, _):
-            yield from [r":\s*"] if isinstance(value, Primitive) else _list_anchors(value)
+            yield from _list_anchors(value, _IN_MAP)
+        case Primitive():
+            yield anchor
+
+
+def _write_anchor(field: Column) -> str:
+    """Write the pattern of a field's name; one that JSON may write in several ways is any name."""
+    is_plain = _PLAIN_NAME.fullmatch(field.field)
+    return rf'"{re.escape(field.field)}"\s*:\s*' if is_plain else _IN_MAP
 
 
 def _write_ddl(column_type: ColumnType) -> str:
@@ -104,29 +111,46 @@ def _write_ddl(column_type: ColumnType) -> str:
     return "VARIANT"
 
 
-def _find_inexact(column_type: ColumnType, path: str, depth: int) -> str:
+def _find_inexact(
+    column_type: ColumnType, path: str, payload: str, anchor: str, depth: int = 0
+) -> str:
     """Write the SQL that is true where a variant is no exact value of its decimal."""
     item = f"i{depth}"
     match column_type:
         case ListType(element, _):
-            return f"exists({path}, {item} -> {_find_inexact(element, item, depth + 1)})"
+            inner = _find_inexact(element, item, payload, _IN_LIST, depth + 1)
+            return f"exists({path}, {item} -> {inner})"
         case MapType(_, value, _):
-            inner = _find_inexact(value, item, depth + 1)
+            inner = _find_inexact(value, item, payload, _IN_MAP, depth + 1)
             return f"exists(map_values({path}), {item} -> {inner})"
         case StructType(fields):
-            parts = [_find_inexact(f.type, f"{path}.{quote_name(f.field)}", depth) for f in fields]
+            parts = [
+                _find_inexact(
+                    f.type, f"{path}.{quote_name(f.field)}", payload, _write_anchor(f), depth
+                )
+                for f in fields
+            ]
             return f"({' OR '.join(parts)})"
         case Primitive(_, (precision, scale)):
-            return _is_inexact(path, precision, scale)
+            return _is_inexact(path, (precision, scale), _may_be_lossy(payload, anchor))
     message = f"no decimal: {column_type}"
     raise ValueError(message)
 
 
-def _is_inexact(variant: str, precision: int, scale: int) -> str:
+def _may_be_lossy(payload: str, anchor: str) -> str:
+    """Write the SQL that is true where a double may have lost digits, or a name has escapes."""
+    if anchor in _UNNAMED:
+        return f"{payload} RLIKE r'{anchor}{_LOSSY}'"
+    return rf"({payload} RLIKE r'{_ESCAPED_NAME}' AND {payload} RLIKE r'{_IN_MAP}{_LOSSY}')"
+
+
+def _is_inexact(variant: str, digits: tuple[int, int], may_be_lossy: str) -> str:
+    precision, scale = digits
     number = f"try_variant_get({variant}, '$', 'DOUBLE')"
     rounded = f"CAST(try_variant_get({variant}, '$', 'DECIMAL({precision},{scale})') AS DOUBLE)"
     is_exact = (
-        f"CASE WHEN schema_of_variant({variant}) = 'DOUBLE' THEN {rounded} = {number} "
+        f"CASE WHEN schema_of_variant({variant}) = 'DOUBLE' "
+        f"THEN NOT {may_be_lossy} AND {rounded} = {number} "
         f"ELSE {is_exact_variant(variant, scale)} END"
     )
     return (
