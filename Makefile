@@ -78,7 +78,8 @@ test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM and withou
 
 faults: $(STAMP) ## the failure catalogue (docs/faults.md), one line per case; all seeds and kill points
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
-		tests/spark/test_drills.py tests/spark/test_quality_parity.py tests/e2e/test_stack.py $(SHARED)
+		tests/spark/test_drills.py tests/spark/test_quality_parity.py tests/spark/test_random_values.py \
+		tests/e2e/test_stack.py $(SHARED)
 
 KILLS ?= 3
 OUTAGE_MINUTES ?= 10

@@ -243,8 +243,8 @@ class _Translation:
             for key in ("access-key-id", "secret-access-key", "session-token"):
                 if f"client.{key}" in self._left:
                     self._spark[f"rest.{key}"] = self._left[f"client.{key}"]
-        if signer := self._left.pop("s3.signer", ""):
-            self._spark["s3.remote-signing-enabled"] = "true" if signer else "false"
+        if self._left.pop("s3.signer", ""):
+            self._spark["s3.remote-signing-enabled"] = "true"
             for key, name in (
                 ("s3.signer.uri", "signer.uri"),
                 ("s3.signer.endpoint", "signer.endpoint"),

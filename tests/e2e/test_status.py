@@ -89,7 +89,7 @@ def test_a_broker_that_is_down_is_named_and_the_table_still_tells_its_age(lab: L
 
     assert status["state"] == "KafkaUnavailable"
     assert "127.0.0.1:9" in str(status["problem"])
-    assert "frazil doctor" in str(status["next_step"])
+    assert "bootstrap.servers" in str(status["next_step"])
     assert (fresh["level"], fresh["cause"]) == ("fail", "kafka_down")
     assert isinstance(fresh["table_clock_seconds"], int)
     assert (status["rows"], fresh["stream_clock_seconds"]) == (20, None)

@@ -98,7 +98,7 @@ def test_a_broker_that_is_down(lab: Lab) -> None:
 
     run = lab.frazil("run", lab.stream, AIRFLOW_CONN_KAFKA_DEFAULT=dead)
 
-    assert_refused(run, "KafkaUnavailable", "127.0.0.1:9", "frazil doctor")
+    assert_refused(run, "KafkaUnavailable", "127.0.0.1:9: nothing listens", "bootstrap.servers")
     assert snapshot_count(lab) == 0
 
 

@@ -111,9 +111,11 @@ def reread(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.storm(1)
 @pytest.mark.parametrize("scenario", [throw, kill, reread])
-def test_e24_a_record_at_which_spark_fails_is_a_letter_and_the_others_are_rows(
+def test_e24_a_record_at_which_spark_fails_is_a_dead_letter_and_the_others_are_rows(
     batches: Batches,
     monkeypatch: pytest.MonkeyPatch,
     scenario: Callable[[Batches, pytest.MonkeyPatch], None],
 ) -> None:
     scenario(batches, monkeypatch)
+
+    assert batches.faults() == ()

@@ -173,10 +173,14 @@ def test_maintenance_runs_on_the_cluster_too(
 
 
 def kafka_with_password(lab: Lab) -> str:
-    extra = {"bootstrap.servers": lab.stack.bootstrap, "sasl.mechanism": "PLAIN"}
-    return json.dumps({"login": "frazil", "password": MARK, "extra": extra})
+    """Return a connection with a password for Java's client only, which the broker ignores."""
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required password="{MARK}";'
+    extra = {"bootstrap.servers": lab.stack.bootstrap, "java.sasl.jaas.config": login}
+    return json.dumps({"extra": extra})
 
 
 def catalog_with_secret(lab: Lab) -> str:
-    extra = {"catalog": "lake", **lab.stack.catalog_properties, "credential": MARK}
+    """Return a connection with a secret that only Spark's catalog gets; it has no use for it."""
+    secret = {"spark.credential": MARK}
+    extra = {"catalog": "lake", **lab.stack.catalog_properties, **secret}
     return json.dumps({"extra": extra})

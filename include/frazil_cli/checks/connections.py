@@ -6,10 +6,15 @@ a scratch table in the stream's namespace, which is dropped afterwards.
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyError
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchTableError,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
@@ -90,23 +95,24 @@ def _check_catalog_and_spark(work: Workspace, *, is_new_catalog: bool) -> Iterat
     catalog = work.stream.table.connection
     namespace = work.stream.table.name.rpartition(".")[0]
     table = f"{namespace}.{SCRATCH_PREFIX}{secrets.token_hex(4)}"
-    created = ""
+    usable, own_namespace = None, ""
     try:
-        store = work.store
-        is_own_namespace = _create_namespace(store, namespace)
-        rights = _use_catalog(store, table)
-        created = table
-        if is_new_catalog:
-            yield ConnectionCheck(
-                connection=catalog, client="PyIceberg", is_good=True, detail=rights
-            )
-    except FrazilError as error:
-        yield _failed(catalog, "PyIceberg", error)
-    try:
-        yield from _check_spark(work, created or None)
+        try:
+            own_namespace = namespace if _create_namespace(work.store, namespace) else ""
+            rights = _use_catalog(work.store, table)
+        except FrazilError as error:
+            yield _failed(catalog, "PyIceberg", error)
+        else:
+            usable = table
+            if is_new_catalog:
+                yield ConnectionCheck(
+                    connection=catalog, client="PyIceberg", is_good=True, detail=rights
+                )
+        yield from _check_spark(work, usable)
     finally:
-        if created:
-            _drop(store, created, namespace if is_own_namespace else "")
+        # After a failure the catalog may refuse this, too; the failure is told already.
+        with suppress(*(() if usable else (FrazilError,))):
+            _drop(work.store, table, own_namespace)
 
 
 def _create_namespace(store: TableStore, namespace: str) -> bool:
@@ -134,12 +140,11 @@ def _use_catalog(store: TableStore, name: str) -> str:
 
 def _drop(store: TableStore, table: str, namespace: str) -> None:
     with translated_errors(f"dropping table {table} of catalog {store.preset.name}"):
-        store.catalog.purge_table(table)
+        with suppress(NoSuchTableError):
+            store.catalog.purge_table(table)
         if namespace:
-            try:
+            with suppress(NamespaceNotEmptyError):
                 store.catalog.drop_namespace(namespace)
-            except NamespaceNotEmptyError:
-                return
 
 
 def _check_spark(work: Workspace, table: str | None) -> Iterator[ConnectionCheck]:
