@@ -9,7 +9,7 @@ from support.forked import Run
 
 from faults.auditor import audit_table, fingerprint
 from faults.batches import Batches, EventfulEngine
-from frazil.errors import QualityFailedError, StageStaleError
+from frazil.errors import ForeignRollbackError, QualityFailedError, StageStaleError
 from frazil.failpoints import FAILPOINTS
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.dead_letters import read_dead_letter_index
@@ -18,6 +18,7 @@ from frazil.ledger.recovery_point import keys, walk_ancestors
 from frazil.maintenance.compaction import compact_table
 from frazil.observability.dead_letter_report import report_dead_letters
 from frazil.recovery.decisions import accept_gap
+from frazil.recovery.halt_resolution import reingest
 from frazil.recovery.messages import DeadLetterChoice, RedriveReport
 from frazil.recovery.redrive import redrive_dead_letters
 from frazil.workspace import Workspace
@@ -279,13 +280,18 @@ def test_a_redrive_that_is_overtaken_each_time_says_so_and_leaves_no_branch(
     assert_exactly_once(lab)
 
 
-def test_a_rollback_by_others_takes_rows_and_list_back_together(batches: Batches) -> None:
+def test_a_rollback_by_others_halts_and_takes_rows_and_list_back_together(
+    batches: Batches,
+) -> None:
     quarantine(batches)
     write_columns(batches.lab, MENDED)
     head = batches.table.metadata.current_snapshot_id
     redrive(batches.open())
 
     batches.table.manage_snapshots().rollback_to_snapshot(head or 0).commit()
+    with pytest.raises(ForeignRollbackError, match="restored dead letters are open"):
+        redrive(batches.open())
+    reingest(batches.open(), Author("tests@example.org", "the rollback was intended"))
     assert count_rows(batches) == 20
     assert_exactly_once(batches.lab)
     again = redrive(batches.open())
