@@ -35,7 +35,6 @@ COPY pyproject.toml /opt/frazil/
 COPY include /opt/frazil/include
 COPY spark_jobs /opt/frazil/spark_jobs
 COPY dags /opt/frazil/dags
-COPY plugins /opt/frazil/plugins
 # Editable: the code under /opt/frazil runs, next to its stream files and suites.
 RUN --mount=type=bind,from=venv,source=/usr/local/bin/uv,target=/usr/local/bin/uv \
     uv pip install --python /opt/venv/bin/python --no-cache --no-deps --editable /opt/frazil

@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 export FRAZIL_HOME ?= $(CURDIR)/.frazil
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo up down clean test test-fast check format faults chaos recovery bench bench-steps bench-peers docs
+.PHONY: help setup demo up down clean test test-all test-fast check format faults matrix conformance chaos recovery bench bench-steps bench-peers docs
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,13 +64,23 @@ clean: down ## stop the stack and delete its data (.frazil); .venv stays
 
 # Each worker starts its own stack: two workers need two cores and 8 GiB.
 WORKERS ?= 2
+SAMPLE := --sample
 SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # One more than cores: some of these tests wait for processes.
 FAST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
-# Of tests marked `storm` it runs a few instances, chosen by the random seed; `make faults` all.
-test: $(STAMP) ## all tests, and a sample of the long ones (`make faults` runs all)
-	@$(BIN)/python -m pytest $(SHARED) --sample --durations=60 --durations-min=2
+# Of tests marked `storm` it runs a few instances, of those on a stack the ones marked `core` and one in sixteen
+# of the others, chosen by the random seed that pytest prints; none marked `long`.
+# Temporary files are in memory where 8 GiB are free: on a disk SQLite waits milliseconds per commit.
+test: $(STAMP) ## tests without a stack, core tests on one, a sample of the others (`make test-all`: all)
+	@free="$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}' || true)"; \
+	if test "$${free:-0}" -ge 8388608; then \
+		TMPDIR="$$(mktemp -d /dev/shm/frazil-test-XXXXXX)"; export TMPDIR; trap 'rm -rf "$$TMPDIR"' EXIT; \
+	fi; \
+	$(BIN)/python -m pytest $(SHARED) $(SAMPLE) --durations=60 --durations-min=2
+
+test-all: SAMPLE := --sample --all-stacks
+test-all: test ## all tests but most instances of storms (`make faults` runs these)
 
 test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM and without those marked slow
 	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadfile -m "not slow" --hypothesis-profile=fast \
@@ -79,7 +89,19 @@ test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM and withou
 faults: $(STAMP) ## the failure catalogue (docs/faults.md), one line per case; all seeds and kill points
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
 		tests/spark/test_drills.py tests/spark/test_quality_parity.py tests/spark/test_random_values.py \
-		tests/e2e/test_stack.py $(SHARED)
+		tests/spark/test_compare.py tests/spark/test_fast_path_files.py tests/spark/test_late_records.py \
+		tests/spark/test_state_tables.py tests/spark/test_change_event_states.py \
+		tests/spark/test_seeded_changes.py tests/e2e/test_stack.py $(SHARED)
+
+matrix: $(STAMP) ## each type × partition × operation, and 10,000 random records per format; prints figures (SEED=…)
+	@seed=$(SEED); test "$$seed" != 0 || seed=$$((RANDOM * 32768 + RANDOM)); echo "matrix: make matrix SEED=$$seed"; \
+	FRAZIL_FUZZ_SEED="$$seed" $(BIN)/python -m pytest tests/spark/test_value_matrix.py \
+		tests/spark/test_random_values.py tests/spark/test_random_payloads.py $(SHARED)
+
+CELL ?=
+
+conformance: $(STAMP) ## one scenario on each broker, catalog, store and engine; resumes (CELL="mtls rest_s3" runs these)
+	@PYTHONPATH=tests CELL="$(CELL)" $(BIN)/python -m conformance
 
 KILLS ?= 3
 OUTAGE_MINUTES ?= 10

@@ -8,9 +8,9 @@ again.
 
 **When.** After `plan` failed with a gap or another topic id. The stream stays stopped until then.
 
-**Inputs.** The stream. With Dry run off also By and Reason; the table keeps both.
+**Inputs.** The stream. With Dry run off also Reason; the table keeps it, with your name.
 
-**What a retry does.** Nothing twice: the same By and Reason are one decision. It fails if Kafka
+**What a retry does.** Nothing twice: the same person and reason are one decision. It fails if Kafka
 still has every record.
 
 **How to stop.** Mark the task as failed. To undo a recorded gap, roll the table back to the

@@ -10,11 +10,11 @@ while the other writer still commits.
 the same rows.
 
 **Inputs.** The stream, whose file names the table; Columns, if the rows' Kafka coordinates are not
-recognised; Accept holes, to continue although some offsets have no row. With Dry run off also By
-and Reason; the table keeps both.
+recognised; Accept holes, to continue although some offsets have no row. With Dry run off also
+Reason; the table keeps it, with your name.
 
-**What a retry does.** Nothing twice: the same By and Reason are one decision. It fails if Frazil
-already writes the table.
+**What a retry does.** Nothing twice: the same person and reason are one decision. It fails if
+Frazil already writes the table.
 
 **How to stop.** Mark the task as failed; nothing is written before its commit. docs/migrate.md
 describes how to undo an adoption.

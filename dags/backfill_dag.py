@@ -1,6 +1,6 @@
 """### Backfill: read what lies before a stream's beginning, in windows, beside the live stream.
 
-**What.** `look` lists the offsets that Kafka keeps below those at which the stream began, leaves
+**What.** `preview` lists the offsets that Kafka keeps below those at which the stream began, leaves
 out what is in the table already, and cuts the rest into windows. As a dry run, the default, the run
 ends there. `fill` is one task per window: staged, checked and published like a batch, one window at
 a time over all runs. The offsets of the live stream do not change.
@@ -45,7 +45,7 @@ IN_ALL = "The run ends after as many, for example `5000000`; the next run contin
 
 
 @frazil_task
-def look(params: Params, run_id: str) -> BackfillPlan:
+def preview(params: Params, run_id: str) -> BackfillPlan:
     """Check the form and choose the windows; nothing is written."""
     from frazil.recovery.backfill import plan_backfill
     from frazil.workspace import open_workspace
@@ -68,6 +68,13 @@ def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
 
     wanted = Window.model_validate(window)
     return fill_window(open_workspace(wanted.stream, run_id), wanted)
+
+
+def fill_all(planned: str, run_id: str) -> str:
+    """Fill one window after the other in one task, for the DAG of one stream."""
+    windows = BackfillPlan.parse(planned).windows
+    filled = [fill.function(window.model_dump(mode="json"), run_id) for window in windows]
+    return "\n".join(each.text for each in filled)
 
 
 @manual_dag(
@@ -95,7 +102,7 @@ def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
 )
 def backfill() -> None:
     """Choose the windows, then fill one after the other."""
-    windows = list_windows(look())
+    windows = list_windows(preview())
     # One window over all runs: batches of live streams keep their slots.
     one_by_one = fill.override(map_index_template=NAME_OF_WINDOW, max_active_tis_per_dag=1)
     one_by_one.expand(window=windows)

@@ -1,6 +1,6 @@
 """### Erase: delete every row and dead letter of a key, on a named person's decision.
 
-**What.** `look` counts the rows and dead letters that have one of the keys, and lists where they
+**What.** `preview` counts the rows and dead letters that have one of the keys, and lists where they
 can still be read afterwards: in older snapshots until they expire, in Kafka until its retention. As
 a dry run, the default, the run ends there. `erase` deletes the rows in one commit that lists their
 offsets, then the dead letters. Offsets do not change, and a replay leaves out erased records.
@@ -9,7 +9,7 @@ offsets, then the dead letters. Offsets do not change, and a replay leaves out e
 
 **Inputs.** The stream, and the keys as `column=value`, here or in a file that the worker can read.
 Airflow stores what the form was filled in with: prefer the file, or delete the run afterwards. With
-Dry run off also By and Reason; the table keeps both, so name no person in the reason.
+Dry run off also Reason, which names no person: the table keeps it, with your name.
 
 **What a retry does.** Nothing twice: erased rows are not found again. If a run was killed after it
 deleted the rows, its retry or the next erasure of the table deletes the dead letters.
@@ -34,7 +34,7 @@ KEYS_FILE = "Path on the worker, for example `/run/secrets/keys`; one key per li
 
 
 @frazil_task
-def look(params: Params, run_id: str) -> ErasurePlan:
+def preview(params: Params, run_id: str) -> ErasurePlan:
     """Check the form and count what would be erased; the plan contains no key."""
     from frazil.maintenance.erasure import plan_erasure
     from frazil.workspace import open_workspace
@@ -71,4 +71,4 @@ def erase(planned: str, params: Params, run_id: str) -> "Erased":
 )
 def erase_keys() -> None:
     """Count, then erase."""
-    erase(look())
+    erase(preview())

@@ -3,14 +3,14 @@
 **What.** Each run publishes one batch. `plan` chooses exact offset ranges after the recovery point,
 which it reads from the table. `stage` appends those records to a staging branch with Spark. `check`
 checks the staged rows: error budget, record counts, expectations. `publish` makes rows and offsets
-visible in one commit.
+visible in one commit. Of a stream with a state table, `merge` then brings that to the new changes.
 
 **When.** On `batch.schedule` of the stream file, at a second derived from the stream's name so that
 streams do not all begin at once, or whenever you trigger it; there are no parameters. Without new
-records a run succeeds after `plan` and skips the other tasks. A batch of `batch.max_records` is
-followed at once by a run `catch_up__…`, until the table has caught up. With `schedule: continuous`
-each run follows the one before: its first task, `wait`, ends when Kafka has new records; the
-triggerer checks every second, without a worker.
+records a run succeeds after `plan` and skips the other tasks, except `merge`. A batch of
+`batch.max_records` is followed at once by a run `catch_up__…`, until the table has caught up. With
+`schedule: continuous` each run follows the one before: its first task, `wait`, ends when Kafka has
+new records; the triggerer checks every second, without a worker.
 
 Airflow's Backfill is not allowed here, because no run reads the records of a date: trigger the DAG
 `backfill` to read older records, or `replay` to read a range again.
@@ -28,14 +28,16 @@ maintenance removes the staging branch, which no reader sees.
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import dag
+from airflow.sdk import TriggerRule, dag
 
+from frazil.connections import choose_pool
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
+from frazil.state_tables.messages import Merged
 from frazil.streams.models import Stream
 from frazil.streams.schedules import spread
 from frazil_airflow.assets import table_asset
 from frazil_airflow.dag_loading import load_streams_to_parse
-from frazil_airflow.tasks import choose_pool, dag_tags, frazil_task, task_defaults
+from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
 
 RUN_TYPES = (
     "scheduled",
@@ -97,6 +99,15 @@ def publish(stream: str, planned: str, staged: str, verdict: str, run_id: str) -
     return published
 
 
+@frazil_task
+def merge(stream: str, run_id: str) -> Merged:
+    """Bring the state table to the newest changes; a failure stops no batch."""
+    from frazil.state_tables.merge import merge_changes
+    from frazil.workspace import open_workspace
+
+    return merge_changes(open_workspace(stream, run_id))
+
+
 def ingest_dag(stream: Stream) -> None:
     """Define `ingest__<stream>`."""
 
@@ -116,14 +127,18 @@ def ingest_dag(stream: Stream) -> None:
         tags=dag_tags(stream),
     )
     def ingest() -> None:
-        name, pool = stream.stream, choose_pool(stream)
+        name, pool = stream.stream, choose_pool(stream.table.name)
         # A batch near its end runs before a new one, and every batch before maintenance.
         planned = plan.override(priority_weight=2)(name)
         staged = stage.override(priority_weight=3, pool=pool)(name, planned)
         verdict = check.override(priority_weight=4)(name, planned, staged)
         published = publish.override(priority_weight=5, pool=pool, outlets=[table_asset(stream)])
 
-        published(name, planned, staged, verdict)
+        done = published(name, planned, staged, verdict)
+        if stream.table.state is not None and stream.merge.schedule == "each_batch":
+            # A batch that an earlier run published and did not merge is merged without a new one.
+            rule = TriggerRule.NONE_FAILED
+            done >> merge.override(priority_weight=5, pool=pool, trigger_rule=rule)(name)
         if stream.batch.is_continuous:
             from frazil_airflow.record_trigger import WaitForRecords
 

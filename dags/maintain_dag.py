@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import TriggerRule, dag
 
+from frazil.connections import choose_pool
 from frazil.streams.models import Stream
 from frazil.streams.schedules import default_maintenance_schedule
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.params import MaintenanceForm, Params, maintenance_params, read_form
-from frazil_airflow.tasks import choose_pool, dag_tags, frazil_task, task_defaults
+from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from frazil.maintenance.messages import (
@@ -114,7 +115,7 @@ def maintain_dag(stream: Stream) -> None:
         catchup=False,
         max_active_runs=1,
         dagrun_timeout=timedelta(hours=6),
-        default_args=task_defaults(stream.owner) | {"pool": choose_pool(stream)},
+        default_args=task_defaults(stream.owner) | {"pool": choose_pool(stream.table.name)},
         tags=dag_tags(stream),
     )
     def maintain() -> None:

@@ -1,6 +1,6 @@
 """### Move cluster: continue with a topic's copy on another Kafka cluster.
 
-**What.** `look` translates each partition's next offset into an offset of the copy: the last
+**What.** `preview` translates each partition's next offset into an offset of the copy: the last
 records that were read must be directly before it in the copy, and none of them after it. It shows
 old offset, new offset and the evidence, and fails if the evidence is not sufficient. As a dry run,
 the default, the run ends there. `move` records the new cluster's id and offsets in one snapshot
@@ -11,10 +11,10 @@ fail, because the cluster id differs. Pause nothing: a batch that was planned on
 superseded.
 
 **Inputs.** The stream; Old connection, if the old cluster still answers, to compare the records'
-bytes on both sides; Next offsets, where `look` asks for them. With Dry run off also By and Reason;
-the table keeps both.
+bytes on both sides; Next offsets, where `preview` asks for them. With Dry run off also Reason; the
+table keeps it, with your name.
 
-**What a retry does.** Nothing twice: the same By and Reason are one decision.
+**What a retry does.** Nothing twice: the same person and reason are one decision.
 
 **How to stop.** Mark the task as failed before `move`. Afterwards change the connection back and
 move back the same way.
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from frazil.migration.messages import Moved
 
 OLD = "Connection of the old cluster, for example `kafka_old`, if it still answers."
-NEXT = "Only where `look` asks for it, one per line: `flights:0:4711`, the next offset to read."
+NEXT = "Only where `preview` asks for it, one per line: `flights:0:4711`, the next offset to read."
 
 
 @frazil_task
-def look(params: Params, run_id: str) -> MovePlan:
+def preview(params: Params, run_id: str) -> MovePlan:
     """Check the form and translate every offset; nothing is written."""
     from frazil.migration.cluster_move import plan_move
     from frazil.workspace import open_workspace
@@ -74,4 +74,4 @@ def move(planned: str, run_id: str) -> "Moved":
 )
 def move_cluster() -> None:
     """Translate, then move."""
-    move(look())
+    move(preview())

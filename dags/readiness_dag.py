@@ -44,6 +44,7 @@ def judge_stream(stream: str, params: Params, run_id: str) -> "Scorecard":
     schedule="@daily",
     catchup=False,
     max_active_runs=1,
+    is_paused_upon_creation=False,
     dagrun_timeout=timedelta(hours=1),
     default_args=task_defaults("frazil") | {"retries": 1},
     tags=["frazil", "fleet"],

@@ -1,20 +1,20 @@
 """### Recover: roll a table back, rows and offsets together, or resolve a halted stream.
 
-**What.** `look` lists the rows that would be removed, what each stream would read again and which
-table readers would get; it fails if Kafka no longer has the records. As a dry run, the default, the
-run ends there. `approve` waits for a second person under *Required Actions* if more rows would be
-removed than the site allows (`FRAZIL_APPROVAL_ROWS`, 100,000), or anything that cannot be read
-again, and fails if the user who triggered the run approves it. `rewind` rolls back in one commit;
-the next run of `ingest__<stream>` reads exactly the removed range again.
+**What.** `preview` lists the rows that would be removed, what each stream would read again and
+which table readers would get; it fails if Kafka no longer has the records. As a dry run, the
+default, the run ends there. `approve` waits for a second person under *Required Actions* if more
+rows would be removed than the site allows (`FRAZIL_APPROVAL_ROWS`, 100,000), or anything that
+cannot be read again, and fails if the user who triggered the run approves it. `rewind` rolls back
+in one commit; the next run of `ingest__<stream>` reads exactly the removed range again.
 
 **When.** Whenever you trigger it, first as a dry run. Pause nothing: a batch that is under way is
 superseded.
 
 **Inputs.** The stream and exactly one of To snapshot, To time, To before an offset, or an answer to
-a halt that `frazil status` shows. With Dry run off also By and Reason; the table keeps both.
+a halt that `frazil status` shows. With Dry run off also Reason; the table keeps it, with your name.
 
-**What a retry does.** Nothing twice: the same By, Reason and target are one decision. To roll back
-to the same target again, enter another reason.
+**What a retry does.** Nothing twice: the same person, reason and target are one decision. To
+roll back to the same target again, enter another reason.
 
 **How to stop.** Reject the approval, or mark the task as failed before `rewind`. The state before
 the rollback stays readable under a tag for the rollback window.
@@ -37,7 +37,7 @@ from frazil_airflow.params import (
     read_form,
     text_param,
 )
-from frazil_airflow.tasks import frazil_task
+from frazil_airflow.tasks import frazil_task, read_params
 
 if TYPE_CHECKING:
     from frazil.recovery.messages import Recovered
@@ -53,7 +53,7 @@ ANSWER = (
 
 
 @frazil_task
-def look(params: Params, run_id: str) -> RecoveryPlan:
+def preview(params: Params, run_id: str) -> RecoveryPlan:
     """Check the form and show what would be removed; nothing is written."""
     return plan_form(params, run_id)
 
@@ -98,7 +98,7 @@ def rewind(planned: str, answer: Approval | None, params: Params, run_id: str) -
             default=None,
             type=["null", "string"],
             enum=[None, "reingest", "skip", "new-table"],
-            title="Answer to a halt",
+            title="Resolution of the halt",
             description=ANSWER,
         ),
         "accept_gap": flag_param(
@@ -113,10 +113,10 @@ def rewind(planned: str, answer: Approval | None, params: Params, run_id: str) -
 )
 def recover() -> None:
     """Plan, wait for an approval if the plan needs one, roll back."""
-    planned = look()
+    planned = preview()
     approve = ApproveLargeRecovery(
         task_id="approve",
-        plan=lambda context: plan_form(dict(context["params"]), context["run_id"]),
+        plan=lambda context: plan_form(read_params(context), context["run_id"]),
         doc_md="Wait for a second person's approval if the plan needs one.",
     )
 

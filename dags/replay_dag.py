@@ -1,6 +1,6 @@
 """### Replay: read exact offsets again, without duplicates.
 
-**What.** `look` compares the table's rows of a range with the rows that Kafka's records would
+**What.** `preview` compares the table's rows of a range with the rows that Kafka's records would
 become with the current stream file. It fails if Kafka no longer has all of them: records past their
 retention, or a compacted topic. As a dry run, the default, the run ends there. `replay` stages the
 range, checks it like a batch, and replaces the rows of the range with the staged ones in one
@@ -32,7 +32,7 @@ UNTIL = "Records before this time; if empty, up to the recovery point."
 
 
 @frazil_task
-def look(params: Params, run_id: str) -> ReplayPlan:
+def preview(params: Params, run_id: str) -> ReplayPlan:
     """Check the form and compare the table with Kafka; nothing is written."""
     from frazil.recovery.replay import plan_replay
     from frazil.workspace import open_workspace
@@ -62,4 +62,4 @@ def replay(planned: str, run_id: str) -> "Replayed":
 )
 def replay_offsets() -> None:
     """Compare, then replay."""
-    replay(look())
+    replay(preview())

@@ -48,12 +48,12 @@ def check_parameters(params: Params, run_id: str) -> DeadLetterChoice:
 
 
 @frazil_task
-def redrive(choice: str, run_id: str) -> "RedriveReport":
+def redrive(planned: str, run_id: str) -> "RedriveReport":
     """Decode the dead letters again; publish those that fit unless this is a dry run."""
     from frazil.recovery.redrive import redrive_dead_letters
     from frazil.workspace import open_workspace
 
-    chosen = DeadLetterChoice.parse(choice)
+    chosen = DeadLetterChoice.parse(planned)
     return redrive_dead_letters(open_workspace(chosen.stream, run_id), chosen)
 
 

@@ -8,7 +8,7 @@ publishes exactly that batch, without further records in it.
 file instead, the stream continues without a waiver.
 
 **Inputs.** The stream and the id of the batch, which `frazil status` and the failed task show. With
-Dry run off also By and Reason; the snapshot keeps both.
+Dry run off also Reason; the snapshot keeps it, with your name.
 
 **What a retry does.** Records the same again. It fails once the batch is published.
 

@@ -60,6 +60,7 @@ def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
     schedule="* * * * *",
     catchup=False,
     max_active_runs=1,
+    is_paused_upon_creation=False,
     dagrun_timeout=timedelta(minutes=10),
     default_args=task_defaults("frazil") | {"retries": 1},
     tags=["frazil", "fleet"],

@@ -5,15 +5,21 @@ spark-submit spark_jobs/compact_table.py request.json result.json
 
 from pyspark.sql import SparkSession
 
-from frazil.maintenance.compaction_rules import LARGE_RATIO, MIN_INPUT_FILES, SMALL_RATIO
+from frazil.maintenance.compaction_rules import (
+    DELETE_RATIO,
+    LARGE_RATIO,
+    MIN_INPUT_FILES,
+    SMALL_RATIO,
+)
 from frazil.maintenance.messages import TableRequest, TableResult
 from frazil_spark.job import run_job
-from frazil_spark.table_procedures import apply_session_conf, call_procedure, read_counts, write_map
+from frazil_spark.session_settings import apply_settings
+from frazil_spark.table_procedures import call_procedure, read_counts, write_map
 
 
 def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:
     """Commit rewritten files as a `replace` snapshot; concurrent appends stay."""
-    apply_session_conf(spark, request)
+    apply_settings(spark, request.session_conf)
     if request.action == "manifests":
         return rewrite_manifests(spark, request)
     return rewrite_files(spark, request)
@@ -32,6 +38,8 @@ def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
         "max-concurrent-file-group-rewrites": "1",
         "partial-progress.enabled": str(request.partial_progress).lower(),
         "rewrite-all": str(request.rewrite_all).lower(),
+        "delete-ratio-threshold": str(DELETE_RATIO),
+        "remove-dangling-deletes": str(request.has_deletes).lower(),
     }
     rows = call_procedure(
         spark,

@@ -17,6 +17,7 @@ from frazil_spark.decode.frame import GOOD, KAFKA, read_decode_options
 from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
+from frazil_spark.session_settings import apply_settings
 
 _PLAIN = Primitive("binary")
 """Stands for a type whose values Spark compares as they are."""
@@ -26,8 +27,7 @@ _ISOLATED = "_frazil_isolated"
 
 def compare_range(spark: SparkSession, request: CompareRequest) -> Differences:
     """Join both sides by coordinate; count equal and changed records, and those of one side."""
-    for key, value in request.session_conf.items():
-        spark.conf.set(key, value)
+    apply_settings(spark, request.session_conf)
     decoded = decode(
         read_ranges(spark, request),
         request.convert,

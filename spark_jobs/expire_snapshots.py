@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from frazil.maintenance.messages import TableRequest, TableResult
 from frazil_spark.job import run_job
+from frazil_spark.session_settings import apply_settings
 from frazil_spark.table_procedures import (
-    apply_session_conf,
     call_procedure,
     read_counts,
     write_instant,
@@ -26,7 +26,7 @@ def expire_snapshots(spark: SparkSession, request: TableRequest) -> TableResult:
 
     `older_than` is in 1970: by default the procedure would also expire all that is five days old.
     """
-    apply_session_conf(spark, request)
+    apply_settings(spark, request.session_conf)
     totals: Counter[str] = Counter()
     before = measure_stored(spark, request)
     for ids in split_ids(request.snapshot_ids):
@@ -58,8 +58,8 @@ def split_ids(snapshot_ids: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def measure_stored(spark: SparkSession, request: TableRequest) -> tuple[int, int]:
-    """Return the number and the bytes of the data files that any snapshot uses."""
-    files = spark.table(f"{request.catalog}.{request.table}.all_data_files")
+    """Return the number and the bytes of the data and delete files that any snapshot uses."""
+    files = spark.table(f"{request.catalog}.{request.table}.all_files")
     distinct = files.select("file_path", "file_size_in_bytes").distinct()
     row = distinct.selectExpr("count(1)", "coalesce(sum(file_size_in_bytes), 0)").collect()[0]
     return int(row[0]), int(row[1])

@@ -9,12 +9,12 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.recovery.messages import MarkRequest, MarkResult
 from frazil_spark.decode.sources import select_record_keys
 from frazil_spark.job import run_job
+from frazil_spark.session_settings import apply_settings
 
 
 def mark_letters(spark: SparkSession, request: MarkRequest) -> MarkResult:
     """Set `resolved_by` of the requested dead letters; no row is added or removed."""
-    for key, value in request.session_conf.items():
-        spark.conf.set(key, value)
+    apply_settings(spark, request.session_conf)
     # Spark overestimates the exploded offsets, and would shuffle dead letters with their values.
     F.broadcast(select_record_keys(spark, request.marks)).createOrReplaceTempView(
         "resolved_letters"

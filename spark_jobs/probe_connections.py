@@ -11,12 +11,11 @@ from pyspark.sql import SparkSession
 from frazil.spark.job_errors import encode_job_error
 from frazil.spark.messages import ProbeRequest, ProbeResult
 from frazil_spark.job import run_job
+from frazil_spark.session_settings import apply_settings
 
 
 def probe_connections(spark: SparkSession, request: ProbeRequest) -> ProbeResult:
     """Try both connections; an error of one does not stop the other."""
-    for key, value in request.session_conf.items():
-        spark.conf.set(key, value)
     return ProbeResult(
         kafka=_try(lambda: _read_records(spark, request)),
         catalog=_try(lambda: _use_table(spark, request)) if request.table else "",
@@ -46,6 +45,7 @@ def _read_records(spark: SparkSession, request: ProbeRequest) -> None:
 
 
 def _use_table(spark: SparkSession, request: ProbeRequest) -> None:
+    apply_settings(spark, request.session_conf)
     name = f"{request.catalog}.{request.table}"
     spark.table(name).count()
     spark.sql(f"INSERT INTO {name} VALUES (2)")  # noqa: S608 - names of our own scratch table

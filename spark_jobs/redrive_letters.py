@@ -15,13 +15,13 @@ from frazil_spark.decode.sources import read_dead_letters
 from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
 from frazil_spark.metrics import read_partitions
+from frazil_spark.session_settings import apply_settings
 from stage_batch import append_good_rows
 
 
 def redrive_letters(spark: SparkSession, request: RedriveRequest) -> RedriveResult:
     """Append dead letters that decode to the branch; count the others by their current reason."""
-    for key, value in request.session_conf.items():
-        spark.conf.set(key, value)
+    apply_settings(spark, request.session_conf)
     decoded = decode(
         read_dead_letters(spark, request),
         request.convert,

@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 
 from frazil.maintenance.messages import TableRequest, TableResult
 from frazil_spark.job import run_job
-from frazil_spark.table_procedures import apply_session_conf, call_procedure, write_instant
+from frazil_spark.session_settings import apply_settings
+from frazil_spark.table_procedures import call_procedure, write_instant
 
 
 def remove_orphans(spark: SparkSession, request: TableRequest) -> TableResult:
@@ -16,7 +17,7 @@ def remove_orphans(spark: SparkSession, request: TableRequest) -> TableResult:
     The procedure itself refuses an age below 24 hours. A file whose path differs from a live one by
     scheme or authority only fails the job: that is the strictest of the procedure's modes.
     """
-    apply_session_conf(spark, request)
+    apply_settings(spark, request.session_conf)
     rows = call_procedure(
         spark,
         request,

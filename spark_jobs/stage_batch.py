@@ -31,15 +31,21 @@ from frazil_spark.fast_path.writer import (
     write_fast_path,
 )
 from frazil_spark.job import run_job
-from frazil_spark.metrics import count_metrics, read_files, read_partitions, read_unmapped_fields
+from frazil_spark.metrics import (
+    count_metrics,
+    read_files,
+    read_partitions,
+    read_skipped,
+    read_unmapped_fields,
+)
+from frazil_spark.session_settings import apply_settings
 
 _COUNTS = 3
 
 
 def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     """Append the good rows to the branch and the bad ones, if any, to the dead letters' branch."""
-    for key, value in request.session_conf.items():
-        spark.conf.set(key, value)
+    apply_settings(spark, request.session_conf)
     records, options = read_ranges(spark, request), read_decode_options(request)
     decoded = decode(records, request.convert, request.columns, options=options)
     reach_failpoint("stage.before-write")
@@ -47,12 +53,8 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     reach_failpoint("stage.after-write")
     read, good, elsewhere = (int(observed[name] or 0) for name in ("read", "good", "elsewhere"))
     bad, invalid = read - good - elsewhere, int(observed["invalid"] or 0)
-    bad_records = BadRecords(
-        read=count_own_records(request.route, read, elsewhere) + request.isolated_records,
-        bad=bad + request.isolated_records,
-        invalid=invalid + request.isolated_records,
-        quarantined=int(observed.get("put_aside") or 0),
-    )
+    own = count_own_records(request.route, read, elsewhere)
+    bad_records = read_bad_records(request, observed, own, bad)
     unknown = {frame.part: read_ids(observed[f"{frame.part}_unknown"]) for frame in decoded.wires}
     rows_dead = 0
     if bad and not any(unknown.values()) and may_have_dead_letters(request, bad_records):
@@ -61,10 +63,12 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         rows_read=read,
         rows_good=good,
         rows_invalid=invalid,
-        rows_elsewhere=elsewhere,
-        rows_put_aside=bad_records.quarantined,
+        rows_routed_elsewhere=elsewhere,
+        rows_quarantined_by_review=bad_records.quarantined,
         rows_late=int(observed.get("late") or 0),
         rows_dead=rows_dead,
+        skipped=read_skipped(observed),
+        truncates=int(observed.get("truncates") or 0),
         partitions=read_partitions(request, observed),
         metrics={name: observed.get(name) for name in request.metrics},
         min_timestamp_ms=observed["min_timestamp_ms"],
@@ -78,8 +82,20 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
     )
 
 
+def read_bad_records(
+    request: StageRequest, observed: dict[str, Any], read: int, bad: int
+) -> BadRecords:
+    """Return the counts that the error budget refers to, with the isolated records."""
+    return BadRecords(
+        read=read + request.isolated_records,
+        bad=bad + request.isolated_records,
+        invalid=int(observed["invalid"] or 0) + request.isolated_records,
+        quarantined=int(observed.get("quarantined") or 0),
+    )
+
+
 def may_have_dead_letters(request: StageRequest, records: BadRecords) -> bool:
-    """Return whether the batch may pass its error budget with dead letters (A11)."""
+    """Return whether the batch may pass its error budget with dead letters."""
     errors = Errors.model_validate(request.errors)
     return has_dead_letters(errors, records, waived=request.waived)
 

@@ -18,9 +18,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from hypothesis import settings
+from support.figures import PROPERTY as FIGURES
+from support.figures import summarize as summarize_figures
 from support.forked import Run, run_frazil
 from support.lake import Lake, Molds, make_stream
-from support.storms import choose_left_out
+from support.storms import choose_left_out, choose_stack_tests
 from xdist.scheduler import LoadFileScheduling
 
 from frazil.workspace import Workspace
@@ -46,13 +48,25 @@ FREE_PORTS = {
 
 
 LONGEST = "test_kill_points.py"
+STACK_SHARE = 16
+"""Of how many tests on a stack, not marked `core`, a sample keeps one."""
+
+
+def needs_stack(item: pytest.Item) -> bool:
+    """Tell whether a test starts servers or a JVM and may be left out of a sample."""
+    marks = {mark.name for mark in item.iter_markers()}
+    return bool(marks & {"stack", "spark"}) and "core" not in marks
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample",
         action="store_true",
-        help="of each test marked `storm` run only a few instances, chosen by the random seed",
+        help="run a few instances of each storm, and of the tests on a stack those marked `core` "
+        "and one in sixteen others; the random seed chooses",
+    )
+    parser.addoption(
+        "--all-stacks", action="store_true", help="with --sample: run all tests on a stack"
     )
 
 
@@ -61,13 +75,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out most of each storm if a sample is wanted; begin with what takes long.
 
     Each part has a random order. One worker has all tests that share an Airflow, the other ones
-    begin with the longest file; small files fill all of them to the end.
+    begin with the longest file; small files fill all of them to the end, after those that share
+    the import of Airflow.
     """
     if config.getoption("sample"):
+        seed = config.getoption("randomly_seed", 0)
         storms = {
             item.nodeid: mark.args[0] for item in items for mark in item.iter_markers("storm")
         }
-        left_out = choose_left_out(storms, config.getoption("randomly_seed", 0))
+        left_out = choose_left_out(storms, seed)
+        if not config.getoption("all_stacks"):
+            others = {item.nodeid for item in items if needs_stack(item)} - left_out
+            long = {item.nodeid for item in items if item.get_closest_marker("long")}
+            left_out |= long | choose_stack_tests(others - long, STACK_SHARE, seed)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]
 
@@ -76,7 +96,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return 0
         if item.path.name == LONGEST:
             return 1
-        return 2 if any(item.iter_markers("stack")) or any(item.iter_markers("spark")) else 3
+        if any(item.iter_markers("stack")) or any(item.iter_markers("spark")):
+            return 2
+        return 3 if item.path.parent == REPO / "tests" / "airflow" else 4
 
     items.sort(key=place)
 
@@ -122,12 +144,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for kind in ("passed", "skipped", "failed", "error"):
         for report in terminalreporter.stats.get(kind, []):
             outcomes[report.nodeid] = "failed" if kind == "error" else kind
+    ended = [report for report in terminalreporter.stats.get("", []) if report.when == "teardown"]
+    counts = [dict(report.user_properties).get(FIGURES) for report in ended]
+    if found := [each for each in counts if each]:
+        terminalreporter.section("matrix")
+        for line in summarize_figures(found):
+            terminalreporter.write_line(line)
     if not any(nodeid.startswith("tests/faults/") for nodeid in outcomes):
         return
     from faults.cases import PAGE, summarize, summarize_kills  # noqa: PLC0415 - others do without
     from faults.tally import PROPERTY  # noqa: PLC0415
 
-    ended = [report for report in terminalreporter.stats.get("", []) if report.when == "teardown"]
     tallies = [dict(report.user_properties).get(PROPERTY, {}) for report in ended]
 
     terminalreporter.section("failure catalogue")

@@ -19,6 +19,8 @@ from urllib.parse import quote, urlparse, urlunparse
 from frazil.catalog_settings import complete_properties, read_type, to_spark_catalog
 from frazil.errors import ConfigurationError, ConnectionMissingError
 
+POOLS_VARIABLE = "FRAZIL_TABLE_POOLS"
+DEFAULT_POOL = "default_pool"
 CATALOG_NAME_KEY = "catalog"
 _CATALOG_NAME = re.compile(r"(?=.*[A-Za-z_])[A-Za-z0-9_]+")
 
@@ -29,6 +31,10 @@ _SECRET_WORDS = (
 
 _HEADER_PREFIX = "header."
 """Prefix of headers that a REST catalog receives with each request; any of them may be a secret."""
+
+_LIBRARY = Path(__file__).parents[1]
+_IN_WHEEL = Path(__file__).with_name("shipped")
+"""A wheel contains `dags`, `spark_jobs`, `include/stack` and `include/streams` of the checkout."""
 
 FORK_SOCKET = "clients.sock"
 
@@ -85,6 +91,21 @@ def is_secret(key: str, value: str) -> bool:
     return bool(urlparse(value).password)
 
 
+def shipped_path(name: str) -> Path:
+    """Return a folder by its path in the checkout, such as `spark_jobs` or `include/stack`."""
+    return _IN_WHEEL / Path(name).name if is_wheel() else _LIBRARY.parent / name
+
+
+def is_wheel() -> bool:
+    """Return whether this is an installed wheel and not a checkout."""
+    return _IN_WHEEL.is_dir()
+
+
+def python_path() -> str:
+    """Return the PYTHONPATH with which another interpreter imports Frazil's modules."""
+    return f"{_LIBRARY}:{shipped_path('spark_jobs')}"
+
+
 def home_dir() -> Path:
     """Return the folder of all local state (`FRAZIL_HOME`, default `.frazil`)."""
     return Path(os.environ.get("FRAZIL_HOME", ".frazil")).absolute()
@@ -111,8 +132,12 @@ def choose_socket_path(folder: Path, name: str) -> Path:
 
 
 def streams_dir() -> Path:
-    """Return the folder of stream files (`FRAZIL_STREAMS`, default `include/streams`)."""
-    default = Path(__file__).parents[1] / "streams"
+    """Return the folder of stream files (`FRAZIL_STREAMS`).
+
+    The default is `include/streams` of the checkout; with a wheel, `frazil_streams` in the working
+    directory.
+    """
+    default = Path("frazil_streams") if is_wheel() else shipped_path("include/streams")
     return Path(os.environ.get("FRAZIL_STREAMS", default)).absolute()
 
 
@@ -332,7 +357,10 @@ _SASL_LOGIN = ("sasl.username", "sasl.password")
 _OIDC_LOGIN = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret")
 
 
-def find_spark_remote(connection_id: str = "spark_connect_default") -> str:
+CONNECT_CONNECTION = "spark_connect_default"
+
+
+def find_spark_remote(connection_id: str = CONNECT_CONNECTION) -> str:
     """Return the Spark Connect address, such as `sc://host:port/;use_ssl=true;token=…`.
 
     Login and password are the user and the token, as in Airflow's provider; `use_ssl` stands in
@@ -409,3 +437,14 @@ def read_limit(variable: str, default: int) -> int:
             f"set it to a number such as {default}, or unset it",
         )
     return int(text)
+
+
+def choose_pool(table: str) -> str:
+    """Return the Airflow pool of the tasks that write to a table.
+
+    Where `FRAZIL_TABLE_POOLS` is `true` it is `frazil_<namespace>_<table>`, which the site creates;
+    `frazil doctor` names those that are missing.
+    """
+    if os.environ.get(POOLS_VARIABLE, "").lower() != "true":
+        return DEFAULT_POOL
+    return f"frazil_{table.replace('.', '_')}"

@@ -6,6 +6,7 @@ FrazilError
 │   ├── SuiteError               an expectation suite
 │   ├── UnknownStreamError
 │   ├── ConnectionMissingError
+│   ├── GroupInUseError          the monitoring group is another client's
 │   ├── TargetError              the target of a recover or replay cannot be reached
 │   └── NothingToDecideError
 ├── UnavailableError             a service did not answer; the same step may be tried again
@@ -37,7 +38,8 @@ FrazilError
 │   ├── UnknownStateError        a newer release wrote the state, or it was edited by hand
 │   ├── IncompatibleTableError
 │   ├── NotAdoptableError        the rows of another writer cannot be adopted as they are
-│   └── WriterActiveError        another writer commits to a table that allows none
+│   ├── WriterActiveError        another writer commits to a table that allows none
+│   └── MergeHaltedError         a state table cannot follow its change table
 ├── SchemaChangeError            the stream file and the table have different schemas
 │   ├── SchemaReviewError        the change waits for a review
 │   └── SchemaRefusedError       the policy or the table forbids the change
@@ -109,6 +111,10 @@ class UnknownStreamError(ConfigurationError):
 
 class ConnectionMissingError(ConfigurationError):
     """A stream names a connection that is not defined."""
+
+
+class GroupInUseError(ConfigurationError):
+    """The consumer group for monitoring has members, or offsets of another client."""
 
 
 class DrillError(FrazilError):
@@ -235,6 +241,10 @@ class NotAdoptableError(TableError):
 
 class WriterActiveError(TableError):
     """Another writer commits to a table during its adoption, or to one that allows no others."""
+
+
+class MergeHaltedError(TableError):
+    """A state table cannot follow its change table; nothing was written, a person decides."""
 
 
 class CatalogRejectedError(FrazilError):

@@ -12,9 +12,15 @@ class Report(BaseModel):
 
 
 class MessagePart(BaseModel):
-    """A frozen value inside a message or a table property; unknown fields are refused."""
+    """A frozen value inside a message or a table property; unknown fields are refused.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    An alias is the name of a field in JSON, where it must stay: it is printed, or was stored by an
+    earlier release.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, serialize_by_alias=True
+    )
 
 
 class Message(MessagePart):
@@ -32,7 +38,7 @@ class Message(MessagePart):
         return cls.model_validate_json(text)
 
     @property
-    def is_last_word(self) -> bool:
+    def ends_run(self) -> bool:
         """Return whether the tasks after this message have nothing to do."""
         return False
 

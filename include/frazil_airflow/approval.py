@@ -28,8 +28,8 @@ class ApproveLargeRecovery(ApprovalOperator):
     tasks: this task succeeds only if no approval is needed, or a second person gave it.
     """
 
-    def __init__(self, *, plan: Callable[[Context], RecoveryPlan], **settings: Any) -> None:  # noqa: ANN401 - Airflow's
-        """Store the function that plans by the form of the run."""
+    def __init__(self, *, plan: Callable[[Context], RecoveryPlan | None], **settings: Any) -> None:  # noqa: ANN401 - Airflow's
+        """Store the function that plans by the form of the run; None: it is no rollback."""
         settings = {"response_timeout": ANSWER_WITHIN, **settings}
         super().__init__(subject="Apply this rollback?", **settings)
         self.plan = plan
@@ -38,11 +38,12 @@ class ApproveLargeRecovery(ApprovalOperator):
         """Request an approval if the plan needs one."""
         with run_as_task(context, {}):
             plan = self.plan(context)
-        if not plan.needs_approval:
-            self.log.info("no approval needed: %s rows would be removed", plan.rows_going)
+        if plan is None or not plan.needs_approval:
+            going = plan.rows_removed if plan else 0
+            self.log.info("no approval needed: %s rows would be removed", going)
             return None
         author = f"{plan.request.by}: {plan.request.reason}"
-        rows = "1 row" if plan.rows_going == 1 else f"{plan.rows_going} rows"
+        rows = "1 row" if plan.rows_removed == 1 else f"{plan.rows_removed} rows"
         self.subject = f"Roll back {plan.table} and remove {rows}? ({author})"
         self.body = f"```\n{plan.text}\n```"
         return super().execute(context)

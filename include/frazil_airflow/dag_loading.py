@@ -1,15 +1,20 @@
-"""The streams for which a DAG file defines DAGs, and the error of a broken stream file.
+"""The DAG files of the installation, their streams, and the error of a broken stream file.
 
 Airflow runs no DAG of a file with an import error. So the files that define DAGs skip broken stream
 files, and `check_streams_dag.py`, which defines none, raises the error.
 """
 
 import contextlib
+import os
+import sys
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 from airflow.sdk import get_parsing_context
 
-from frazil.connections import streams_dir
+from frazil.connections import shipped_path, streams_dir
 from frazil.errors import StreamFileError
 from frazil.streams.loading import (
     list_stream_files,
@@ -20,6 +25,45 @@ from frazil.streams.loading import (
 from frazil.streams.models import Stream
 
 SEPARATOR = "__"
+CHECK_FILE = "check_streams_dag.py"
+OPERATE_VARIABLE = "FRAZIL_OPERATE_DAGS"
+
+
+def define_dags() -> None:
+    """Run the installation's DAG files, from a file in a folder of Airflow's own.
+
+    A task runs only the file of its DAG. `check_streams_dag.py` is left out: its error would be
+    that of all DAGs.
+    """
+    folder = shipped_path("dags")
+    kind = (get_parsing_context().dag_id or "").partition(SEPARATOR)[0]
+    own = folder / f"{kind}_dag.py"
+    for path in [own] if own.is_file() else sorted(folder.glob("*_dag.py")):
+        if path.name != CHECK_FILE:
+            _run_file(path)
+
+
+def load_function(dag: str, name: str) -> Callable[..., object]:
+    """Return a function, or that of a task, from the file of a DAG."""
+    found = getattr(_run_file(shipped_path("dags") / f"{dag}_dag.py"), name)
+    function: Callable[..., object] = getattr(found, "function", found)
+    return function
+
+
+def load_operated_streams() -> tuple[Stream, ...]:
+    """Load the streams that have a DAG `operate__<stream>`; none if `FRAZIL_OPERATE_DAGS=false`."""
+    is_off = os.environ.get(OPERATE_VARIABLE, "").lower() == "false"
+    return () if is_off else load_streams_to_parse("operate")
+
+
+def _run_file(path: Path) -> ModuleType:
+    """Run a DAG file as a module of its own name; Airflow registers the DAGs that it defines."""
+    spec = spec_from_file_location(f"frazil_dags.{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    sys.modules[spec.name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def load_streams_to_parse(kind: str) -> tuple[Stream, ...]:

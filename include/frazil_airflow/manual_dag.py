@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, dag
 
-from frazil_airflow.params import author_params, dry_run_param, stream_param
+from frazil_airflow.params import dry_run_param, reason_param, stream_param
 from frazil_airflow.tasks import task_defaults
 
 
@@ -23,7 +23,7 @@ def manual_dag(
 
     The docstring of the function's module is the DAG's page. A DAG that changes tables asks for the
     stream and is a dry run by default; with `reason`, the description of that field, it also asks
-    who decides and why. `settings` replace those of the frame.
+    why. Who decides is the user who triggers the run. `settings` replace those of the frame.
     """
     form: dict[str, Param] = {}
     if changes_tables:
@@ -31,10 +31,11 @@ def manual_dag(
         description += "; a dry run by default"
     form |= params or {}
     if reason:
-        form |= author_params(reason)
+        form["reason"] = reason_param(reason)
     frame: dict[str, Any] = {
         "catchup": False,
         "max_active_runs": 1,
+        "is_paused_upon_creation": False,  # a run of a paused DAG would wait
         "dagrun_timeout": timedelta(hours=6),
         "default_args": task_defaults("frazil"),
         "tags": ["frazil", "manual"],

@@ -3,7 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowSkipException,
@@ -88,7 +88,7 @@ def require_equal(compared: "Comparison") -> str:
 def describe_decision(decision: "Decision", *, dry_run: bool) -> str:
     """Describe a decision; of a dry run also how to apply it."""
     text = f"{decision.kind}: {decision.text}"
-    apply = "Nothing was written. To apply: enter By and Reason and turn off Dry run."
+    apply = "Nothing was written. To apply: enter a reason and turn off Dry run."
     return f"{text}\n{apply}" if dry_run else text
 
 
@@ -98,8 +98,12 @@ def choose_log_level(result: object) -> int:
 
 
 def skip_downstream(task: BaseOperator) -> DownstreamTasksSkipped:
-    """Return the exception that ends a task as a success and skips all tasks after it."""
-    tasks = sorted(task.get_flat_relative_ids(upstream=False))
+    """Return the exception that ends a task as a success and skips the tasks after it.
+
+    Those that run also where others were skipped decide by their own rule.
+    """
+    relatives = task.get_flat_relatives(upstream=False)
+    tasks = sorted(t.task_id for t in relatives if t.trigger_rule == TriggerRule.ALL_SUCCESS)
     return DownstreamTasksSkipped(tasks=tasks)  # type: ignore[no-untyped-call]
 
 
@@ -126,6 +130,7 @@ def describe(result: object) -> str:
             return (
                 f"{result.outcome}: snapshot {result.snapshot_id} of {result.table}, epoch "
                 f"{result.epoch}, rows: {result.rows_written}, offsets: {ranges}"
+                + (f"\n{result.warning}" if result.warning else "")
             )
     next_step = getattr(result, "next_step", None)
     return f"{getattr(result, 'text', result)}" + (f"\nNext: {next_step}" if next_step else "")

@@ -116,18 +116,9 @@ def maintenance_params() -> dict[str, Param]:
     }
 
 
-def author_params(reason: str) -> dict[str, Param]:
-    """Return the fields for who decides and why; `reason` describes the second, with an example."""
-    fields = {"by": "Who decides: `jane@example.org`.", "reason": reason}
-    return {
-        name: Param(
-            default=None,
-            type=["null", "string"],
-            title=name.capitalize(),
-            description=f"{description} Required unless Dry run is on.",
-        )
-        for name, description in fields.items()
-    }
+def reason_param(description: str) -> Param:
+    """Return the field for the reason of a decision; who decides is the user of the run."""
+    return text_param("Reason", f"{description} Required unless Dry run is on.")
 
 
 def offsets_param(meaning: str = "") -> Param:
@@ -192,6 +183,27 @@ def read_form(form: type[Form], params: Params) -> Form:
             " ".join(map(_describe_fault, error.errors())),
             f"trigger the DAG again with these fields: {known}",
         ) from error
+
+
+def choose_fields(stream: str, params: Params) -> dict[str, object]:
+    """Return the filled-in fields of `operate__<stream>`, for the form of its action.
+
+    Raises:
+        ConfigurationError: the form names another stream.
+    """
+    if params.get("stream") not in {None, stream}:
+        raise ConfigurationError(
+            f"stream: this DAG operates {stream} only; nothing was written",
+            f"trigger the DAG of {params['stream']}, if you may",
+        )
+    hidden = {"action", "by"}
+    filled = {
+        name: value
+        for name, value in params.items()
+        if name not in hidden and value is not None and value is not False and value not in ("", [])
+    }
+    author = {"by": params["by"]} if "reason" in filled else {}
+    return filled | author | {"stream": stream, "dry_run": params["dry_run"]}
 
 
 def _describe_fault(fault: "ErrorDetails") -> str:

@@ -2,18 +2,17 @@
 
 import inspect
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from airflow.sdk import Context, XComArg
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from pydantic import BaseModel
 
-from frazil.errors import FrazilError
+from frazil.errors import ConfigurationError, FrazilError
 from frazil.ingest.messages import Published
 from frazil.messages import Message
 from frazil.streams.models import Stream
@@ -21,12 +20,11 @@ from frazil_airflow.assets import announce_snapshot
 from frazil_airflow.connections import use_airflow_connections
 from frazil_airflow.outcomes import choose_log_level, choose_outcome, describe, skip_downstream
 
+if TYPE_CHECKING:
+    from frazil_airflow.lineage import Lineage
+
 MAX_TAG_CHARACTERS = 100
 """With a longer tag Airflow rejects every DAG of the file."""
-
-POOLS_VARIABLE = "FRAZIL_TABLE_POOLS"
-DEFAULT_POOL = "default_pool"
-POOL_PREFIX = "frazil_"
 
 TaskDefaults: TypeAlias = dict[str, str | int | float | timedelta | Callable[[Context], None]]
 
@@ -36,7 +34,7 @@ DEFINITE = (
     AttributeError,
     ImportError,
     LookupError,
-    NotImplementedError,
+    NotImplementedError,  # a library's, for settings that it does not support
     TypeError,
     ValueError,
 )
@@ -57,6 +55,7 @@ class FrazilTask(DecoratedOperator):
 
     custom_operator_name = "@frazil_task"
     _is_running = False
+    _published: Published | None = None
 
     def execute(self, context: Context) -> object:
         """Call the function with the context values that it names; return its result as JSON.
@@ -66,7 +65,9 @@ class FrazilTask(DecoratedOperator):
             DownstreamTasksSkipped: there are no new records.
             TaskStoppedError: Airflow stopped the task.
         """
-        values = self.determine_kwargs({**context, **self.op_kwargs})
+        with run_as_task(context, {}):
+            known = {**context, "params": read_params(context), **self.op_kwargs}
+        values = self.determine_kwargs(known)
         bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **values)
         self._skip_without_input(bound.arguments)
         self._is_running = True
@@ -88,11 +89,18 @@ class FrazilTask(DecoratedOperator):
 
     def _deliver(self, result: object, context: Context) -> object:
         log.log(choose_log_level(result), describe(result))
-        if isinstance(result, Message) and result.is_last_word:
+        if isinstance(result, Message) and result.ends_run:
             raise skip_downstream(self)
         if isinstance(result, Published):
             announce_snapshot(result, context)
+            self._published = result
         return result.model_dump_json() if isinstance(result, BaseModel) else result
+
+    def get_openlineage_facets_on_complete(self, _: object) -> "Lineage | None":
+        """Describe the published batch for OpenLineage; its provider calls this if it is in use."""
+        from frazil_airflow.lineage import describe_lineage  # noqa: PLC0415 - heavy, and rare
+
+        return None if self._published is None else describe_lineage(self._published)
 
     def on_kill(self) -> None:
         """Turn Airflow's SIGTERM into an exception, which ends the Spark client's process.
@@ -126,6 +134,25 @@ def run_as_task(context: Context, given: Mapping[str, object]) -> Iterator[None]
             raise
         _note_failure(error, given, context)
         raise AirflowFailException(str(_hide_message(error))) from error
+
+
+def read_params(context: Context) -> Mapping[str, object]:
+    """Return the form of a run; where it has a reason, `by` is the user who triggered the run.
+
+    Raises:
+        ConfigurationError: the form names another person.
+    """
+    given = dict(context["params"])
+    if "reason" not in given:
+        return given
+    user = context["dag_run"].triggering_user_name or ""
+    if given.get("by") not in {None, "", user}:
+        raise ConfigurationError(
+            f"`by` is {given['by']}, but {user or 'no known user'} triggered this run; nothing was "
+            "written",
+            "trigger the DAG again without `by`: the decision is yours",
+        )
+    return given | {"by": user}
 
 
 def _hide_message(error: BaseException) -> FrazilError:
@@ -204,16 +231,6 @@ def log_error_last(context: Context) -> None:
             _note_failure(error, {}, context)
         log.info("::endgroup::")
         log.error("%s", f"{error.code}: {error}" if isinstance(error, FrazilError) else error)
-
-
-def choose_pool(stream: Stream) -> str:
-    """Return the pool of tasks that write to the stream's table: Airflow's default one.
-
-    Where `FRAZIL_TABLE_POOLS` is `true` it is `frazil_<namespace>_<table>`, which the site creates.
-    """
-    if os.environ.get(POOLS_VARIABLE, "").lower() != "true":
-        return DEFAULT_POOL
-    return POOL_PREFIX + stream.table.name.replace(".", "_")
 
 
 def dag_tags(stream: Stream) -> list[str]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from frazil.observability.cost_report import CostReport
 
 _COLUMNS = (
-    *("day", "batches", "records", "CPU s (Spark)", "maintenance CPU s"),
-    *("written (files)", "live (files)", "requests", "commits"),
+    *("day", "batches", "records", "CPU s (Spark)", "merges (CPU s)"),
+    *("maintenance CPU s", "written (files)", "live (files)", "requests", "commits"),
 )
 _MONEY = ("cpu", "storage", "written", "requests", "total")
 
@@ -65,10 +65,13 @@ def _print_report(report: "CostReport") -> None:
         (
             *(day.day, day.batches, f"{day.records:,}"),
             f"{day.cpu_seconds + day.spark_cpu_seconds:.1f} ({day.spark_cpu_seconds:.1f})",
-            f"{day.maintenance_cpu_seconds:.1f}",
-            _in_mb(day.bytes_written + day.bytes_by_others, day.files_written),
+            *(f"{day.merges} ({day.merge_cpu_seconds:.1f})", f"{day.maintenance_cpu_seconds:.1f}"),
+            _in_mb(
+                day.bytes_written + day.bytes_by_others + day.merge_bytes_written,
+                day.files_written + day.merge_files_written,
+            ),
             _in_mb(day.bytes_live, day.files_live),
-            *(day.requests, day.commits),
+            *(day.requests + day.merge_requests, day.commits),
         )
         for day in report.days
     ]

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from frazil import __version__
 from frazil.errors import FrazilError, UnknownStreamError
+from frazil_cli.airflow import airflow_app
 from frazil_cli.checks.doctor import doctor
 from frazil_cli.cost import cost
 from frazil_cli.dead_letters import dead_letters, replay_dead_letters
@@ -24,7 +25,7 @@ from frazil_cli.replay import backfill, replay
 from frazil_cli.schema import review_schema
 from frazil_cli.stack import stack_app
 from frazil_cli.status import audit, snapshots, status, streams, where
-from frazil_cli.steps import plan, run
+from frazil_cli.steps import merge, plan, run
 from frazil_cli.timeline import timeline
 
 DEBUG_VARIABLE = "FRAZIL_DEBUG"
@@ -50,6 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(airflow_app, name="airflow", help="Frazil in an Airflow of your own: init.")
 app.add_typer(stack_app, name="stack", help="The embedded stack: up, down, status.")
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
@@ -57,6 +59,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "status": status,
     "plan": plan,
     "run": run,
+    "merge": merge,
     "snapshots": snapshots,
     "where": where,
     "audit": audit,

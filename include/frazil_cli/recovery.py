@@ -87,7 +87,7 @@ def recover(  # noqa: PLR0913, PLR0917 - each argument is an option
     ] = None,
     to_time: Annotated[
         str | None,
-        typer.Option(help="Roll back to the table of this instant, such as 2026-01-31T08:00Z."),
+        typer.Option(help="Roll back to the table as of this instant, such as 2026-01-31T08:00Z."),
     ] = None,
     to_offset: Annotated[
         str | None, typer.Option(help="Roll back to before TOPIC:PARTITION:OFFSET was read.")

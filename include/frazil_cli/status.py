@@ -17,6 +17,7 @@ from frazil_cli.output import (
     format_ranges,
     print_error,
     print_json,
+    print_result,
     print_table,
     read_in_parallel,
 )
@@ -93,7 +94,13 @@ def _show_statuses(statuses: Sequence["StreamStatus"]) -> None:
     print_table("Freshness", heads, clocks)
     if len(statuses) == 1:
         _show_partitions(statuses[0])
+    for group, stream in ((s.monitoring_group, s.stream) for s in statuses):
+        if group is not None:
+            text = group.problem or "shows the table's offsets"
+            console.print(f"{stream}: consumer group {group.group}: {text}", markup=False)
     for status in statuses:
+        if status.state_table is not None:
+            console.print(f"{status.stream}: {status.state_table.text}", markup=False)
         if status.freshness.level != "ok":
             console.print(status.freshness.text, markup=False)
             next_step = status.next_step or status.freshness.next_step
@@ -140,12 +147,13 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
     Example: frazil snapshots flights
     """
     from frazil.ingest.snapshot_summaries import describe_late
-    from frazil.observability.status import list_snapshots
+    from frazil.observability.status import list_snapshots, list_state_snapshots
     from frazil.workspace import open_workspace
 
-    found = list_snapshots(open_workspace(stream, cli_run_id()))
+    work = open_workspace(stream, cli_run_id())
+    found, of_state = list_snapshots(work), list_state_snapshots(work)
     if as_json:
-        print_json(list(found))
+        print_json([*found, *of_state])
         return
     is_decided = any(s.decision for s in found)
     late = [describe_late(s.rows_late, s.late_by_ms) for s in found]
@@ -166,26 +174,49 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
     columns = ("snapshot", "kind", "epoch", "offsets", "rows", "dead letters", "committed (UTC)")
     shown = (*columns, *(["late"] if any(late) else []), *(["decision"] if is_decided else []))
     print_table(f"Snapshots of {stream}, newest first", shown, rows)
+    if of_state:
+        merges = [
+            (s.snapshot_id, s.kind, s.merged, f"{s.committed_at:%Y-%m-%d %H:%M:%S}")
+            for s in of_state
+        ]
+        title = f"Snapshots of state table {of_state[0].table}, newest first"
+        print_table(title, ("snapshot", "kind", "changes", "committed (UTC)"), merges)
 
 
 def where(
     stream: StreamName,
-    partition: Annotated[int, typer.Option(min=0, help="Partition of the record.")],
-    offset: Annotated[int, typer.Option(min=0, help="Offset of the record.")],
+    partition: Annotated[int | None, typer.Option(min=0, help="Partition of the record.")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, help="Offset of the record.")] = None,
     topic: Annotated[
         str | None, typer.Option(help="Topic; required if the stream reads more than one.")
     ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="Key in a state table: COLUMN=VALUE, repeated for each key column."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find the snapshot that added an offset; exit 1 if the table does not hold it.
+    """Find the snapshot that added an offset, or the change behind a key of a state table.
+
+    Exit 1 if the table does not hold it.
 
     Example: frazil where flights --partition 0 --offset 4711
     """
+    from frazil.errors import ConfigurationError
     from frazil.ledger.offsets import describe_offset
-    from frazil.observability.status import locate_offset
+    from frazil.observability.status import locate_key, locate_offset
     from frazil.workspace import open_workspace
 
     work = open_workspace(stream, cli_run_id())
+    if key:
+        held = locate_key(work, key)
+        print_result(held, held.text, as_json=as_json)
+        raise typer.Exit(0 if held.found else 1)
+    if partition is None or offset is None:
+        raise ConfigurationError(
+            "frazil where needs --partition and --offset, or --key with a state table",
+            f"`frazil where {stream} --partition 0 --offset 4711`",
+        )
     found = locate_offset(work, topic or work.stream.only_topic("--topic"), partition, offset)
     name = describe_offset(found.topic, partition, offset)
     if as_json:

@@ -1,8 +1,12 @@
 """`plan` and `run`: preview the next batch, or ingest it."""
 
 import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from frazil.ingest.messages import NothingToRead, Published
+from frazil.messages import count_noun
 from frazil_cli.output import (
     Json,
     StreamName,
@@ -12,6 +16,9 @@ from frazil_cli.output import (
     print_json,
     report_progress,
 )
+
+if TYPE_CHECKING:
+    from frazil.workspace import Workspace
 
 
 def plan(stream: StreamName, as_json: Json = False) -> None:
@@ -44,12 +51,39 @@ def run(stream: StreamName, as_json: Json = False) -> None:
         console.print(f"{stream}: no new records; the table is at epoch {batch.epoch}")
     else:
         console.print(
-            f"{stream}: {batch.outcome}: {batch.rows_written} rows, "
-            f"{batch.rows_quarantined} dead letters, {batch.rows_skipped} skipped; "
+            f"{stream}: {batch.outcome}: "
+            f"{count_noun(batch.rows_written, 'row')}, "
+            f"{count_noun(batch.rows_quarantined, 'dead letter')}, {batch.rows_skipped} skipped; "
             f"snapshot {batch.snapshot_id} of {batch.table}",
             markup=False,
         )
         console.print(format_ranges(batch.ranges), markup=False)
+        if batch.warning:
+            console.print(f"Warning: {batch.warning}", markup=False)
+
+
+def merge(
+    stream: StreamName,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Rebuild the state table from all changes.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Merge new changes into the state table of a stream with `mode: upsert`.
+
+    Example: frazil merge customers
+    """
+    from frazil.events import noted_failures
+    from frazil.state_tables.merge import merge_changes
+    from frazil.workspace import open_workspace
+
+    work = open_workspace(stream, cli_run_id())
+    with noted_failures(work):
+        merged = merge_changes(work, rebuild=rebuild)
+    if as_json:
+        print_json(merged)
+    else:
+        console.print(f"{stream}: {merged.text}", markup=False)
 
 
 def run_one_batch(stream: str) -> Published | NothingToRead:
@@ -65,12 +99,27 @@ def run_one_batch(stream: str) -> Published | NothingToRead:
     with noted_failures(work):
         planned = plan_next_batch(work)
         if isinstance(planned, NothingToRead):
+            _merge(work, started)
             return planned
         report_progress(f"planned batch {planned.batch_id}", started)
         staged = stage_batch(work, planned)
-        report_progress(f"staged {staged.rows_written} rows on branch {staged.attempt}", started)
+        report_progress(
+            f"staged {count_noun(staged.rows_written, 'row')} on branch {staged.attempt}", started
+        )
         verdict = check_batch(work, planned, staged)
         report_progress(f"checked: {verdict.outcome}", started)
         published = publish_staged(work, planned, staged, verdict)
         report_progress(f"{published.outcome.lower()} as snapshot {published.snapshot_id}", started)
+        _merge(work, started)
         return published
+
+
+def _merge(work: "Workspace", started: float) -> None:
+    """Merge where the stream has a state table that follows every batch."""
+    if work.stream.table.state is None or work.stream.merge.schedule == "manual":
+        return
+    from frazil.ledger.usage import read_and_reset_usage
+    from frazil.state_tables.merge import merge_changes
+
+    read_and_reset_usage()  # the batch has counted it
+    report_progress(merge_changes(work).text, started)

@@ -1,4 +1,4 @@
 """The embedded stack: Kafka, a schema registry, Spark and Airflow on one machine.
 
-No production image needs this package. May import: `frazil.connections`, `.errors`, `.failpoints`.
+No production image needs this package. Of the library it may import: `connections`.
 """

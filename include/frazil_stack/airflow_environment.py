@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 
+from frazil.connections import shipped_path
 from frazil_stack.credentials import LOGINS_FILE, AirflowKeys, list_users
 from frazil_stack.ports import LOOPBACK, Ports
 from frazil_stack.settings import CATALOG_NAME, StackSettings
@@ -89,8 +90,7 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
     home = settings.airflow
     arguments = "frazil_stack.airflow_local.DATABASE_ARGUMENTS"
     return {
-        "AIRFLOW__CORE__DAGS_FOLDER": str(settings.project / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(settings.project / "plugins"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(shipped_path("dags")),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from frazil.connections import FORK_SOCKET, choose_socket_path
+from frazil.connections import FORK_SOCKET, choose_socket_path, python_path
 from frazil.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from frazil_stack.airflow_environment import API_SERVER_SETTINGS, airflow_environment
 from frazil_stack.credentials import AirflowKeys
@@ -160,7 +160,7 @@ def service_environment(plan: StackPlan) -> dict[str, str]:
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(settings.spark),
         # Spark's Python workers and Airflow import the project's own modules.
-        "PYTHONPATH": f"{settings.project / 'include'}:{settings.project / 'spark_jobs'}",
+        "PYTHONPATH": python_path(),
         "no_proxy": local,
         "NO_PROXY": local,
     }

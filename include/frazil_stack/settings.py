@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from frazil.connections import home_dir, streams_dir
+from frazil.connections import home_dir, shipped_path, streams_dir
 from frazil.errors import StackError
 
 PartName = Literal["kafka", "registry", "spark", "airflow"]
@@ -25,7 +25,6 @@ IVY_SETTINGS_VARIABLE = "FRAZIL_IVY_SETTINGS"
 SPARK_MEMORY_VARIABLE = "FRAZIL_SPARK_MEMORY"
 DAG_SCAN_VARIABLE = "FRAZIL_DAG_SCAN_SECONDS"
 
-_PROJECT = Path(__file__).parents[2]
 # Other characters have a meaning for supervisor, Ivy, Java class paths or JDBC addresses.
 _PLAIN_PATH = re.compile(r"[\w./@+=~-]+")
 _MEMORY = re.compile(r"[1-9][0-9]*[mg]")
@@ -38,7 +37,6 @@ class StackSettings(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     home: Path
-    project: Path
     streams: Path
     jars: Path
     ivy_settings: Path | None = None
@@ -59,7 +57,7 @@ class StackSettings(BaseModel):
     @property
     def templates(self) -> Path:
         """Return the folder of the configuration templates."""
-        return self.project / "include" / "stack"
+        return shipped_path("include/stack")
 
     @property
     def kafka(self) -> Path:
@@ -101,7 +99,6 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> StackSettings:
     home = home_dir().resolve()
     settings = StackSettings(
         home=home,
-        project=_PROJECT,
         streams=streams_dir(),
         jars=Path(environment.get(JARS_VARIABLE) or home / "jars").absolute(),
         ivy_settings=_optional_path(environment.get(IVY_SETTINGS_VARIABLE)),
@@ -112,7 +109,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> StackSettings:
     for variable, path in (
         (HOME_VARIABLE, settings.home),
         (JARS_VARIABLE, settings.jars),
-        ("the project", settings.project),
+        ("the project", settings.templates),
     ):
         _validate_path(variable, path)
     if not _MEMORY.fullmatch(settings.spark_memory):

@@ -12,6 +12,7 @@ from frazil.migration.messages import (
     PartitionReport,
     Samples,
 )
+from frazil_spark.session_settings import apply_settings
 
 KEY = ("topic", "partition", "offset")
 RANGES = "topic string, partition int, start bigint, end bigint"
@@ -43,8 +44,7 @@ KINDS = {
 
 def configure(spark: SparkSession, request: ExtentRequest) -> None:
     """Set the catalogs of both tables, and what the values' meaning depends on."""
-    for key, value in (request.session_conf | SETTINGS).items():
-        spark.conf.set(key, value)
+    apply_settings(spark, {**request.session_conf, **SETTINGS})
 
 
 def read_rows(spark: SparkSession, table: ComparedTable) -> DataFrame:

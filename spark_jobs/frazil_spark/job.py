@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -23,6 +22,9 @@ from frazil.ingest.messages import StageRequest
 from frazil.messages import Message
 from frazil.spark.job_errors import encode_job_error
 from frazil.spark.submit import WAIT_VARIABLE
+
+if TYPE_CHECKING:  # a site that uses Spark Connect only has no SparkContext
+    from pyspark import SparkContext
 
 RequestMessage = TypeVar("RequestMessage", bound=Message)
 RETRIES = 4
@@ -135,7 +137,7 @@ def _interrupt_on_sigterm(session: SparkSession) -> None:
 
 
 @contextmanager
-def watched_executors(context: SparkContext, give_up: Callable[[str], None]) -> Iterator[None]:
+def watched_executors(context: "SparkContext", give_up: Callable[[str], None]) -> Iterator[None]:
     """Call `give_up` if stages are active and no executor was registered for a time.
 
     Spark itself would wait forever, for lost workers or in a full queue.
@@ -163,12 +165,12 @@ def watched_executors(context: SparkContext, give_up: Callable[[str], None]) -> 
             watcher.join()
 
 
-def count_executors(context: SparkContext) -> int:
+def count_executors(context: "SparkContext") -> int:
     """Return the number of registered executors; Spark's list contains the driver as well."""
     return int(_scala(context).getExecutorMemoryStatus().size()) - 1
 
 
-def read_cpu_ms(context: SparkContext) -> int:
+def read_cpu_ms(context: "SparkContext") -> int:
     """Return the CPU time of all tasks in ms, without Python workers."""
     scala = _scala(context)
     gateway: Any = context._gateway  # noqa: SLF001 - no public access to the JVM
@@ -181,5 +183,5 @@ def read_cpu_ms(context: SparkContext) -> int:
     return int(sum(nanoseconds)) // 1_000_000
 
 
-def _scala(context: SparkContext) -> Any:  # noqa: ANN401 - an object of the JVM
+def _scala(context: "SparkContext") -> Any:  # noqa: ANN401 - an object of the JVM
     return context._jsc.sc()  # noqa: SLF001 - likewise

@@ -28,6 +28,9 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
         "min_timestamp_ms": "min(unix_millis(_kafka.timestamp))",
         "max_timestamp_ms": "max(unix_millis(_kafka.timestamp))",
     }
+    totals |= {f"skipped_{name}": write_count(sql) for name, sql in decoded.skips.items()}
+    if decoded.truncates:
+        totals["truncates"] = write_count(decoded.truncates)
     if request.late_before_ms is not None:
         late = f"unix_millis(_kafka.timestamp) < {request.late_before_ms}"
         totals["late"] = write_count(late, f"NOT {decoded.routed_elsewhere}")
@@ -36,7 +39,7 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
     for frame in decoded.wires:
         totals |= count_ids(frame, GOOD)
         if frame.part == "value":
-            totals["put_aside"] = write_count(
+            totals["quarantined"] = write_count(
                 frame.quarantined_sql(), f"NOT {decoded.routed_elsewhere}"
             )
     totals |= count_unmapped_fields(decoded, request)
@@ -87,6 +90,13 @@ def read_partitions(
         for position, topic in enumerate(sorted(request.ranges))
         for partition in sorted(request.ranges[topic])
     )
+
+
+def read_skipped(observed: Mapping[str, int | None]) -> dict[str, int]:
+    """Return the numbers of skipped records by their name, without zeros, from the observation."""
+    prefix = "skipped_"
+    names = [name for name in observed if name.startswith(prefix)]
+    return {name.removeprefix(prefix): count for name in names if (count := observed[name])}
 
 
 def count_unmapped_fields(decoded: Decoded, request: StageRequest) -> dict[str, str]:

@@ -8,12 +8,6 @@ from pyspark.sql import Row, SparkSession
 from frazil.maintenance.messages import TableRequest
 
 
-def apply_session_conf(spark: SparkSession, request: TableRequest) -> None:
-    """Configure the request's catalog in the session."""
-    for key, value in request.session_conf.items():
-        spark.conf.set(key, value)
-
-
 def call_procedure(
     spark: SparkSession, request: TableRequest, procedure: str, arguments: Mapping[str, str]
 ) -> list[Row]:

@@ -23,7 +23,7 @@ os.environ.update(
         "AIRFLOW_HOME": HOME,
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PROJECT / "plugins"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": f"{HOME}/plugins",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/none.db",
     }
 )

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.airflow
 def plan_of(**facts: object) -> RecoveryPlan:
     """Plan to go back to snapshot 1; a hundred rows may go without a word."""
     request = RecoverRequest(stream="orders", to_snapshot=1)
-    plain = {"target_id": 1, "rows_going": 100, "text": "main goes back", "head": 2, **facts}
+    plain = {"target_id": 1, "rows_removed": 100, "text": "main goes back", "head": 2, **facts}
     limit = {"request": request, "approval_rows": 100}
     given = {"stream": "orders", "table": "shop.orders", **limit, **plain}
     return RecoveryPlan.model_validate(given)
@@ -31,11 +31,11 @@ def plan_of(**facts: object) -> RecoveryPlan:
     ("plan", "is_asked"),
     [
         (plan_of(), False),
-        (plan_of(rows_going=101), True),
-        (plan_of(rows_going=None), True),
+        (plan_of(rows_removed=101), True),
+        (plan_of(rows_removed=None), True),
         (plan_of(foreign_snapshots=1), True),
         (plan_of(lost={"orders": {"orders": {0: (1, 2)}}}), True),
-        (plan_of(target_id=None, rows_going=None), False),
+        (plan_of(target_id=None, rows_removed=None), False),
         (plan_of(target_id=None, request=RecoverRequest(stream="orders", answer="skip")), True),
     ],
     ids=[
@@ -97,7 +97,7 @@ def answer_of(choice: str, *names: str) -> dict[str, object]:
 
 def approval_task() -> ApproveLargeRecovery:
     with DAG("d", start_date=datetime(2026, 1, 31), schedule=None):  # noqa: DTZ001
-        return ApproveLargeRecovery(task_id="approve", plan=lambda _: plan_of(rows_going=101))
+        return ApproveLargeRecovery(task_id="approve", plan=lambda _: plan_of(rows_removed=101))
 
 
 def context_of(triggered_by: str | None) -> Context:
@@ -122,15 +122,15 @@ def test_only_a_second_person_s_answer_lets_a_big_rollback_go_on(
         approval_task().execute_complete(context_of(asked_by), answer_of("Approve", *names))
 
     done = approval_task().execute_complete(context_of("jane"), answer_of("Approve", "joe"))
-    assert require_approval(plan_of(rows_going=101), done) == "joe"  # type: ignore[arg-type]
+    assert require_approval(plan_of(rows_removed=101), done) == "joe"  # type: ignore[arg-type]
 
 
 def test_a_rollback_that_needs_an_approval_by_now_needs_an_answer() -> None:
     marked_as_success, without_a_user = None, Approval(responded_by_user=None)
     for answer in (marked_as_success, without_a_user):
         with pytest.raises(AirflowFailException, match="none was given; nothing was written"):
-            require_approval(plan_of(rows_going=101), answer)
-        assert require_approval(plan_of(rows_going=100), answer) == ""
+            require_approval(plan_of(rows_removed=101), answer)
+        assert require_approval(plan_of(rows_removed=100), answer) == ""
 
 
 def test_a_question_without_an_answer_in_time_is_no_rejection_and_is_not_asked_again() -> None:

@@ -55,7 +55,7 @@ def test_a_broken_file_is_an_import_error_with_file_line_and_field(
 
     place = f"{broken}:4: value.convert: Input should be"
     assert place in find_error(bag)
-    assert set(bag.dags) == {"ingest__orders", "maintain__orders", *FIXED}
+    assert set(bag.dags) == {"ingest__orders", "maintain__orders", "operate__orders", *FIXED}
 
 
 def test_every_broken_file_is_named(write_stream: WriteStream, parse: Parse) -> None:

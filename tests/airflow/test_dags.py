@@ -38,18 +38,19 @@ def dags(write_stream: WriteStream, parse: Parse) -> Dags:
     return parse().dags
 
 
-def test_every_stream_has_its_two_dags_and_the_fleet_a_watch_and_a_review(dags: Dags) -> None:
+def test_every_stream_has_its_three_dags_and_the_fleet_a_watch_and_a_review(dags: Dags) -> None:
     found = {dag_id: {task.task_id for task in dag.tasks} for dag_id, dag in dags.items()}
 
     assert {dag_id: tasks for dag_id, tasks in found.items() if "orders" not in dag_id} == {
         "ingest__refunds": set(INGEST),
+        "operate__refunds": {"begin", "approve", "finish"},
         "maintain__refunds": set(MAINTAIN),
         "replay_dead_letters": {"check_parameters", "redrive"},
-        "recover": {"look", "approve", "rewind"},
-        "replay": {"look", "replay"},
-        "move_cluster": {"look", "move"},
-        "backfill": {"look", "list_windows", "fill"},
-        "erase": {"look", "erase"},
+        "recover": {"preview", "approve", "rewind"},
+        "replay": {"preview", "replay"},
+        "move_cluster": {"preview", "move"},
+        "backfill": {"preview", "list_windows", "fill"},
+        "erase": {"preview", "erase"},
         "accept_gap": {"accept"},
         "waive": {"waive"},
         "adopt": {"adopt"},
@@ -68,6 +69,19 @@ def test_a_batch_is_planned_staged_checked_and_published_in_this_order(dags: Dag
     upstream = {task: dag.get_task(task).get_flat_relative_ids(upstream=True) for task in INGEST}
 
     assert upstream == {task: set(INGEST[:n]) for n, task in enumerate(INGEST)}
+
+
+def test_a_state_table_is_merged_behind_a_batch_and_without_new_records(
+    write_stream: WriteStream, parse: Parse
+) -> None:
+    path = write_stream("orders")
+    upsert = "{name: shop.orders, mode: upsert, id_columns: [id]}"
+    path.write_text(path.read_text().replace("{name: shop.orders}", upsert))
+
+    merge = parse().dags["ingest__orders"].get_task("merge")
+
+    assert merge.upstream_task_ids == {"publish"}
+    assert merge.trigger_rule == TriggerRule.NONE_FAILED
 
 
 def test_a_continuous_stream_waits_in_the_triggerer_and_then_goes_on(
@@ -128,6 +142,8 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "ingest__refunds": "@hourly",
         "maintain__orders": "41 3 * * *",
         "maintain__refunds": "41 3 * * *",
+        "operate__orders": "None",
+        "operate__refunds": "None",
         "replay_dead_letters": "None",
         "recover": "None",
         "replay": "None",
@@ -147,6 +163,12 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
     scheduled = [dag for dag in dags.values() if dag.schedule is not None]
     assert {dag.max_active_runs for dag in scheduled} == {1}
     assert all(dag.dagrun_timeout for dag in scheduled)
+
+
+def test_only_what_writes_on_a_schedule_waits_for_the_sites_setting(dags: Dags) -> None:
+    waits = {dag_id for dag_id, dag in dags.items() if dag.is_paused_upon_creation is not False}
+
+    assert {dag_id.partition("__")[0] for dag_id in waits} == {"ingest", "maintain"}
 
 
 def test_tasks_wait_in_no_pool_that_a_site_would_have_to_create(dags: Dags) -> None:
@@ -273,12 +295,12 @@ def test_every_first_task_refuses_a_field_that_its_form_does_not_have(dags: Dags
     told = {}
     for dag_id, dag in forms.items():
         (first,) = dag.roots
-        look = cast("DecoratedOperator", first).python_callable
+        preview = cast("DecoratedOperator", first).python_callable
         given = {"params": {**dag.params.dump(), "stream": "orders", "dry_ruin": True}}
-        asked = inspect.signature(look).parameters
+        asked = inspect.signature(preview).parameters
         context = {"stream": "orders", "run_id": "r"} | given
         with pytest.raises(ConfigurationError) as refused:
-            look(**{name: context[name] for name in asked})
+            preview(**{name: context[name] for name in asked})
         told[dag_id] = "Unknown field: dry_ruin." in refused.value.facts
 
     assert told == dict.fromkeys(forms, True)
@@ -322,28 +344,28 @@ def test_a_form_for_a_move_takes_offsets_of_one_form_and_is_looked_at_first(dags
         None,
         True,
     )
-    assert dags["move_cluster"].get_task("move").upstream_task_ids == {"look"}
+    assert dags["move_cluster"].get_task("move").upstream_task_ids == {"preview"}
 
 
 def test_a_rollback_is_looked_at_then_approved_then_done(dags: Dags) -> None:
     dag = dags["recover"]
 
-    tasks = ("look", "approve", "rewind")
+    tasks = ("preview", "approve", "rewind")
     upstream = {task: dag.get_task(task).get_flat_relative_ids(upstream=True) for task in tasks}
 
     assert upstream == {task: set(tasks[:n]) for n, task in enumerate(tasks)}
 
 
-def test_a_dry_run_can_be_triggered_without_a_name_and_a_reason(dags: Dags) -> None:
-    decided = {dag_id: dag for dag_id, dag in dags.items() if "by" in dag.params}
+def test_a_dry_run_can_be_triggered_without_a_reason(dags: Dags) -> None:
+    decided = {dag_id: dag for dag_id, dag in dags.items() if "reason" in dag.params}
 
     assert {"erase", "recover", "accept_gap", "waive", "adopt"} <= decided.keys()
     for dag in decided.values():
-        for field in ("by", "reason"):
-            param = dag.params.get_param(field)
-            # The form requires every field whose type does not include null.
-            assert "null" in param.schema["type"]
-            assert param.resolve() is None
+        param = dag.params.get_param("reason")
+        # The form requires every field whose type does not include null.
+        assert "null" in param.schema["type"]
+        assert param.resolve() is None
+        assert "by" not in dag.params  # the user who triggers the run decides
         assert dag.params["dry_run"] is True
 
 

@@ -38,7 +38,8 @@ print("with a heavy one:", *sorted({"numpy"} & (set(sys.modules) - before)))
 
 def test_dag_files_and_the_plugin_import_nothing_heavy(write_stream: Callable[..., Path]) -> None:
     environment = {**os.environ, "FRAZIL_STREAMS": str(write_stream("orders").parent)}
-    files = [*sorted((PROJECT / "dags").glob("*.py")), PROJECT / "plugins" / "frazil_plugin.py"]
+    plugin = PROJECT / "include" / "frazil_airflow" / "plugin.py"
+    files = [*sorted((PROJECT / "dags").glob("*.py")), plugin]
 
     command = [sys.executable, "-c", PROGRAM, ",".join(HEAVY), *map(str, files)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -1,6 +1,5 @@
 """The page in Airflow's navigation: for people who are logged in, and safe to look at."""
 
-import runpy
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from support.lake import Lake
 from frazil.errors import ConfigurationError
 from frazil.events import note_failure
 from frazil.workspace import Workspace
+from frazil_airflow.plugin import FrazilPlugin
 from frazil_airflow.ui.status_page import StreamRow, build_app, read_row, render_page
 from frazil_airflow.ui.stream_page import (
     PageSection,
@@ -36,8 +36,7 @@ def test_a_page_needs_a_session(path: str) -> None:
 
 
 def test_the_plugin_builds_the_page_at_the_first_request() -> None:
-    path = PROJECT / "plugins" / "frazil_plugin.py"
-    (mounted,) = runpy.run_path(str(path))["FrazilPlugin"].fastapi_apps
+    (mounted,) = FrazilPlugin.fastapi_apps
 
     answer = TestClient(mounted["app"]).get("/")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Never, cast
 
 import pytest
-from airflow.sdk import DAG, Asset, Context, XComArg
+from airflow.sdk import DAG, Asset, Context, TriggerRule, XComArg
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowSkipException,
@@ -262,7 +262,8 @@ def test_nothing_to_read_skips_every_later_task() -> None:
         first = frazil_task(lambda: nothing).override(task_id="plan")()
         second = frazil_task(lambda: None).override(task_id="stage")()
         third = frazil_task(lambda: None).override(task_id="publish")()
-        first >> second >> third
+        rule = {"task_id": "merge", "trigger_rule": TriggerRule.NONE_FAILED}
+        first >> second >> third >> frazil_task(lambda: None).override(**rule)()
 
     with pytest.raises(DownstreamTasksSkipped) as caught:
         run(find_operator(first))

@@ -1,14 +1,18 @@
 """What an erasure and an expiry of rows cost, without a broker and without Spark; prints JSON.
 
 ROWS (1,000,000) in FILES (8) make the table, KEYS (100) are erased, each of one row in another
-place; then half of all rows, every second one, which no summary can list as neighbours.
+place; then half of all rows, every second one, which no summary can list as neighbours. Before
+that, as many other keys are erased while another thread publishes a batch every PAUSE (1) seconds.
 """
 
 import json
 import os
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,7 +27,7 @@ from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import keys
 from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
 from frazil.maintenance.row_deletion import RowsToDelete, delete_rows, find_no_dead_letters
-from frazil.maintenance.row_expiry import select_expired_rows
+from frazil.maintenance.row_expiry import list_own_topics, select_expired_rows
 from frazil.streams.models import ExpireRows
 from frazil.workspace import Workspace
 
@@ -75,8 +79,38 @@ def measure(work: Workspace, kind: str, wanted: RowsToDelete) -> dict[str, objec
     }
 
 
-def main(rows: int, files: int, count: int) -> dict[str, object]:
-    """Fill a table, erase, expire."""
+@contextmanager
+def publish_beside(lake: Lake, pause: float) -> Iterator[list[int]]:
+    """Publish a small batch after each pause, on a connection of its own; count them."""
+    published, ended = [0], threading.Event()
+
+    def publish() -> None:
+        own = Lake(lake.folder, lake.stream)
+        while not ended.wait(pause):
+            point = own.point
+            assert point is not None
+            start = point.state.offsets["orders"][0]
+            own.ingest(start + 10, 0)
+            published[0] += 1
+        own.close()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield published
+    finally:
+        ended.set()
+        thread.join()
+
+
+def choose(rows: int, count: int, first: int) -> ErasedKeys:
+    """Choose keys of rows that lie far apart."""
+    numbers = range(first, rows, rows // count)
+    return ErasedKeys({"name": tuple(f"customer-{number}" for number in numbers)}, frozenset())
+
+
+def main(rows: int, files: int, count: int, pause: float) -> dict[str, object]:
+    """Fill a table, erase beside batches, erase, expire."""
     with tempfile.TemporaryDirectory() as folder:
         columns = {"id": "long!", "name": "string", "at": "timestamptz"}
         lake = Lake(Path(folder), make_stream(value={"columns": columns}))
@@ -84,18 +118,23 @@ def main(rows: int, files: int, count: int) -> dict[str, object]:
         fill(lake, rows, files)
         work = Workspace(lake.stream, lake.folder, "bench")
         work.__dict__["store"] = lake.store
-        chosen = tuple(f"customer-{number}" for number in range(0, rows, rows // count))
-        schema = lake.table.schema()
-        erased = select_rows_by_key(lake.table, ErasedKeys({"name": chosen}, frozenset()))
+        table = lake.table
+        with publish_beside(lake, pause) as published:
+            beside = measure(work, keys.ERASE, select_rows_by_key(table, choose(rows, count, 1)))
+        beside["batches_published"] = published[0]
+        work = Workspace(lake.stream, lake.folder, "bench-2")
+        work.__dict__["store"] = lake.store
+        erased = select_rows_by_key(table, choose(rows, count, 0))
         cutoff = datetime.now(UTC) - timedelta(days=30)
+        own = list_own_topics(lake.history, lake.stream)
+        expired = select_expired_rows(table.schema(), lake.stream, RULE, cutoff, own)
         return {
             "rows": rows,
             "files": files,
             "load": os.getloadavg()[0],
+            "erase_beside_batches": beside,
             "erase": measure(work, keys.ERASE, erased),
-            "expire": measure(
-                work, keys.EXPIRE_ROWS, select_expired_rows(schema, lake.stream, RULE, cutoff)
-            ),
+            "expire": measure(work, keys.EXPIRE_ROWS, expired),
         }
 
 
@@ -103,4 +142,4 @@ if __name__ == "__main__":
     given = (
         int(os.environ.get(n, d)) for n, d in (("ROWS", "1000000"), ("FILES", "8"), ("KEYS", "100"))
     )
-    print(json.dumps(main(*given), indent=2))
+    print(json.dumps(main(*given, float(os.environ.get("PAUSE", "1"))), indent=2))

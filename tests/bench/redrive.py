@@ -80,9 +80,9 @@ def main(letters: int) -> dict[str, object]:
         answer = replay(stream, dry_run=dry_run)
         clock, cpu = time.monotonic() - started, read_cpu() - before
         seconds[name] = {"clock": round(clock, 2), "cpu": round(cpu, 2)}
-    assert answer.letters == answer.rows == answer.marked > 0, answer.text
+    assert answer.dead_letters == answer.rows == answer.marked > 0, answer.text
     return {
-        "letters": answer.letters,
+        "letters": answer.dead_letters,
         "rows": answer.rows,
         "snapshots": len(answer.redrives),
         "marked": answer.marked,

@@ -41,6 +41,7 @@ def run_demo(flights: Lab) -> str:
     return " ".join((done.stdout + done.stderr).split())
 
 
+@pytest.mark.core
 def test_the_demo_loads_the_flights_and_a_second_one_adds_nothing(
     airflow: Airflow, flights: Lab
 ) -> None:

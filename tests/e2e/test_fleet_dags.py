@@ -147,7 +147,7 @@ def test_a_move_to_where_the_stream_reads_already_is_refused_and_moves_nothing(
 
     run_id = run_with(airflow, "move_cluster", stream=lab.stream)
 
-    assert airflow.states("move_cluster", run_id)["look"] == "failed"
-    path = f"/dags/move_cluster/dagRuns/{run_id}/taskInstances/look/logs/1"
+    assert airflow.states("move_cluster", run_id)["preview"] == "failed"
+    path = f"/dags/move_cluster/dagRuns/{run_id}/taskInstances/preview/logs/1"
     assert "already reads" in str(airflow.api.request("GET", path))
     assert lab.frazil("snapshots", lab.stream, "--json").json == snapshots

@@ -23,6 +23,7 @@ def head_of(lab: Lab) -> tuple[object, int]:
     return snapshots[0]["snapshot_id"], len(snapshots)
 
 
+@pytest.mark.core
 def test_a_full_batch_is_followed_at_once_and_an_idle_run_skips(
     airflow: Airflow, airflow_lab: Lab
 ) -> None:
@@ -47,6 +48,31 @@ def test_a_full_batch_is_followed_at_once_and_an_idle_run_skips(
     assert head_of(lab)[1] == 3
     runs = airflow.api.request("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
     assert len(runs) == 3, "the second batch was not full: nothing follows it"
+
+
+def test_a_batch_that_was_not_merged_is_merged_without_new_records(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab = airflow_lab
+    dag = f"ingest__{lab.stream}"
+    columns = {"id": "long!", "name": "string", "amount": "double"}
+    lab.write_stream(
+        value={"convert": "json", "columns": columns},
+        table={"name": f"{lab.table}_state", "mode": "upsert", "id_columns": ["id"]},
+    )
+    lab.create_topic(partitions=1)
+    lab.produce(good_values(100), partitions=1)
+    assert lab.frazil("run", lab.stream, FRAZIL_FAILPOINT="merge.after-branch").code != 0
+    airflow.wait_for_dag(dag)
+
+    run = airflow.run(dag)
+
+    skipped = {"plan": "success", "stage": "skipped", "check": "skipped", "publish": "skipped"}
+    assert airflow.states(dag, run) == {**skipped, "merge": "success"}
+    merged = lab.frazil("merge", lab.stream, "--json").json
+    assert isinstance(merged, dict)
+    assert (merged["outcome"], lab.rows) == ("NOTHING", 100)
+    assert lab.frazil("audit", lab.stream).code == 0
 
 
 def test_clearing_any_task_of_a_published_run_changes_nothing(

@@ -34,33 +34,40 @@ def approve(airflow: Airflow, run_id: str, by: AirflowApi) -> None:
     assert "remove 100 rows" in asked["subject"]
 
 
-def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> None:
-    lab = airflow_lab
-    lab.create_topic()
-    for _ in range(2):
-        lab.produce(good_values(100))
-        assert lab.frazil("run", lab.stream).code == 0
+def replay_by_its_own_dag(airflow: Airflow, lab: Lab, offsets: list[str]) -> None:
+    """Replay by `operate__<stream>`; it refuses another stream."""
+    dag, before = f"operate__{lab.stream}", lab.rows
+    again = {"action": "replay", "offsets": offsets, "dry_run": False}
+    trigger(airflow, dag, "again", **again)
+    trigger(airflow, dag, "other", **again, stream="another")
+
+    done = dict.fromkeys(("begin", "approve", "finish"), "success")
+    assert finish(airflow, dag, "again") == done
+    assert finish(airflow, dag, "other")["begin"] == "failed"
+    assert lab.rows == before
+
+
+def roll_back_by_form(airflow: Airflow, lab: Lab) -> None:
+    """Preview a rollback, then meet its approval, once by the wrong user."""
     snapshots = lab.frazil("snapshots", lab.stream, "--json").json
     assert isinstance(snapshots, list)
     form = {"stream": lab.stream, "to_snapshot": str(snapshots[1]["snapshot_id"])}
-    meant = {**form, "dry_run": False, "by": "jane@example.org", "reason": "bad release"}
-    for dag in ("recover", "replay"):
-        airflow.wait_for_dag(dag)
+    meant = {**form, "dry_run": False, "reason": "bad release"}
 
     trigger(airflow, "recover", "dry", **form)
-    skipped = {"look": "success", "approve": "skipped", "rewind": "skipped"}
+    skipped = {"preview": "success", "approve": "skipped", "rewind": "skipped"}
     assert finish(airflow, "recover", "dry") == skipped
     assert lab.rows == 200
 
     trigger(airflow, "recover", "alone", **meant, approval_rows=50)
     approve(airflow, "alone", airflow.api)
-    failed = {"look": "success", "approve": "failed", "rewind": "upstream_failed"}
+    failed = {"preview": "success", "approve": "failed", "rewind": "upstream_failed"}
     assert finish(airflow, "recover", "alone") == failed
     assert lab.rows == 200
 
     trigger(airflow, "recover", "meant", **meant, approval_rows=50)
     approve(airflow, "meant", airflow.log_in("approver"))
-    done = dict.fromkeys(("look", "approve", "rewind"), "success")
+    done = dict.fromkeys(("preview", "approve", "rewind"), "success")
     assert finish(airflow, "recover", "meant") == done
     assert lab.rows == 100
 
@@ -69,24 +76,43 @@ def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> 
     with pytest.raises(StackError, match="400"):
         trigger(airflow, "recover", "no snapshot", **{**form, "to_snapshot": "the last one"})
     trigger(airflow, "recover", "unknown-key", **form, dry_ruin=True)
-    assert finish(airflow, "recover", "unknown-key")["look"] == "failed"
+    assert finish(airflow, "recover", "unknown-key")["preview"] == "failed"
 
-    assert lab.frazil("run", lab.stream).code == 0
-    offsets = [f"{lab.topic}:0:10-60"]
-    trigger(airflow, "replay", "again", stream=lab.stream, offsets=offsets, dry_run=False)
-    assert finish(airflow, "replay", "again") == {"look": "success", "replay": "success"}
-    assert lab.rows == 200
 
-    lab.produce(good_values(20, start=200))
-    assert lab.frazil("run", lab.stream).code == 0
+def resolve_by_form(airflow: Airflow, lab: Lab) -> None:
+    """Read a batch again that another writer rolled back."""
     table = load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
     head = table.current_snapshot()
     table.manage_snapshots().rollback_to_snapshot(head.parent_snapshot_id).commit()  # type: ignore[union-attr, arg-type]
     assert lab.frazil("run", lab.stream).code == 1
-    named = {"by": "jane@example.org", "reason": "restored by mistake", "dry_run": False}
+    named = {"reason": "restored by mistake", "dry_run": False}
     trigger(airflow, "recover", "answered", stream=lab.stream, answer="reingest", **named)
     assert finish(airflow, "recover", "answered")["rewind"] == "success"
     assert lab.frazil("run", lab.stream).code == 0
+
+
+def test_a_rollback_and_a_replay_by_form(airflow: Airflow, airflow_lab: Lab) -> None:
+    lab = airflow_lab
+    lab.create_topic()
+    for _ in range(2):
+        lab.produce(good_values(100))
+        assert lab.frazil("run", lab.stream).code == 0
+    for dag in ("recover", "replay", f"operate__{lab.stream}"):
+        airflow.wait_for_dag(dag)
+
+    roll_back_by_form(airflow, lab)
+
+    assert lab.frazil("run", lab.stream).code == 0
+    offsets = [f"{lab.topic}:0:10-60"]
+    trigger(airflow, "replay", "again", stream=lab.stream, offsets=offsets, dry_run=False)
+    assert finish(airflow, "replay", "again") == {"preview": "success", "replay": "success"}
+    assert lab.rows == 200
+
+    replay_by_its_own_dag(airflow, lab, offsets)
+
+    lab.produce(good_values(20, start=200))
+    assert lab.frazil("run", lab.stream).code == 0
+    resolve_by_form(airflow, lab)
     assert lab.rows == 220
     assert lab.frazil("audit", lab.stream).code == 0
 
@@ -104,7 +130,7 @@ def test_a_backfill_by_form_fills_each_window_in_a_task_of_its_own(
     airflow.wait_for_dag("backfill")
 
     trigger(airflow, "backfill", "dry", **form)
-    assert finish(airflow, "backfill", "dry")["look"] == "success"
+    assert finish(airflow, "backfill", "dry")["preview"] == "success"
     with pytest.raises(StackError, match="400"):
         trigger(airflow, "backfill", "no order", **{**form, "order": "random"})
     trigger(airflow, "backfill", "meant", **form, dry_run=False)
@@ -128,14 +154,14 @@ def test_an_erasure_by_form_leaves_no_key_in_logs_and_answers(
     form = {"stream": lab.stream, "keys": ["name=n77", "id=78"]}
     airflow.wait_for_dag("erase")
 
-    trigger(airflow, "erase", "look-only", **form)
-    assert finish(airflow, "erase", "look-only") == {"look": "success", "erase": "skipped"}
+    trigger(airflow, "erase", "preview-only", **form)
+    assert finish(airflow, "erase", "preview-only") == {"preview": "success", "erase": "skipped"}
     assert lab.rows == 100
-    trigger(airflow, "erase", "meant", **form, dry_run=False, by="jane", reason="request 12")
-    assert finish(airflow, "erase", "meant") == {"look": "success", "erase": "success"}
+    trigger(airflow, "erase", "meant", **form, dry_run=False, reason="request 12")
+    assert finish(airflow, "erase", "meant") == {"preview": "success", "erase": "success"}
 
     assert lab.rows == 98
-    for task in ("look", "erase"):
+    for task in ("preview", "erase"):
         told = f"/dags/erase/dagRuns/meant/taskInstances/{task}"
         answers = [
             airflow.api.request("GET", f"{told}/{each}")
@@ -153,7 +179,7 @@ def test_decisions_and_a_comparison_by_form(airflow: Airflow, airflow_lab: Lab) 
     catalog = load_catalog("lake", **lab.stack.catalog_properties)
     legacy = Legacy(lab, ForeignTable(catalog, lab.table, values=VALUES, topic=lab.topic))
     filled(legacy)
-    who = {"by": "jane@example.org", "reason": "replaces the Kafka Connect sink"}
+    who = {"reason": "replaces the Kafka Connect sink"}
     for dag in ("accept_gap", "adopt", "compare", "waive"):
         airflow.wait_for_dag(dag)
 
@@ -163,7 +189,7 @@ def test_decisions_and_a_comparison_by_form(airflow: Airflow, airflow_lab: Lab) 
         return set(finish(airflow, dag, run_id).values())
 
     def decide(dag: str, **conf: object) -> None:
-        """See that the look changes nothing, then do it."""
+        """See that the preview changes nothing, then do it."""
         before = legacy.table.metadata_location
         assert ask(dag, stream=lab.stream, **conf) == {"success"}
         assert legacy.table.metadata_location == before
@@ -188,6 +214,11 @@ def test_decisions_and_a_comparison_by_form(airflow: Airflow, airflow_lab: Lab) 
     assert ask("compare", left=lab.stream, right="no.such") == {"failed", "upstream_failed"}
     status, page = airflow.read_page(f"streams/{lab.stream}?partition=0&offset=3")
     assert status == 200
-    for told in ("below the adoption of the table", "gap", who["by"], f"{lab.topic}:0:45-50"):
+    for told in (
+        "below the adoption of the table",
+        "gap",
+        "admin: " + who["reason"],
+        f"{lab.topic}:0:45-50",
+    ):
         assert told in page, page
     assert airflow.read_page("streams/nobody")[0] == 404

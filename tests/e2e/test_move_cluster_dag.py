@@ -48,7 +48,7 @@ def test_d6_a_form_moves_a_stream_and_its_dag_goes_on_with_the_copy(
     # From here on what the table holds is compared with the copy, also after this test.
     lab.stack = replace(first, facts={**first.facts, "kafka": second.facts["kafka"]})
     form = {"stream": lab.stream, "old_connection": "kafka_default"}
-    meant = {**form, "dry_run": False, "by": "jane@example.org", "reason": "mirror promoted"}
+    meant = {**form, "dry_run": False, "reason": "mirror promoted"}
 
     refused = airflow.run(ingest)
     looked = airflow.run("move_cluster", **form)
@@ -58,9 +58,9 @@ def test_d6_a_form_moves_a_stream_and_its_dag_goes_on_with_the_copy(
     went_on = airflow.run(ingest)
 
     assert airflow.states(ingest, refused)["plan"] == "failed"
-    assert airflow.states("move_cluster", looked) == {"look": "success", "move": "skipped"}
-    assert airflow.states("move_cluster", moved) == {"look": "success", "move": "success"}
-    assert airflow.states("move_cluster", again) == {"look": "success", "move": "success"}
+    assert airflow.states("move_cluster", looked) == {"preview": "success", "move": "skipped"}
+    assert airflow.states("move_cluster", moved) == {"preview": "success", "move": "success"}
+    assert airflow.states("move_cluster", again) == {"preview": "success", "move": "success"}
     history = load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table).metadata
     kinds = [s.summary.additional_properties["frazil.kind"] for s in history.snapshots if s.summary]
     assert kinds.count("move") == 1, "a repetition finds it there"

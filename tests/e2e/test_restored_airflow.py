@@ -70,6 +70,7 @@ def start_restored(airflow: Airflow, home: Path) -> Iterator[Airflow]:
         subprocess.run([*command, "down"], env=environment, check=True)
 
 
+@pytest.mark.long
 def test_b10_an_airflow_with_an_old_database_meets_the_table_and_doubles_nothing(
     airflow: Airflow, airflow_lab: Lab, tmp_path: Path
 ) -> None:

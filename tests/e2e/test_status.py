@@ -20,6 +20,7 @@ def ask(lab: Lab, **environment: str) -> tuple[dict[str, object], dict[str, obje
     return answer[0], fresh
 
 
+@pytest.mark.core
 def test_a_stream_with_unread_records_shows_both_clocks_and_when_they_would_be_lost(
     lab: Lab,
 ) -> None:

@@ -59,7 +59,6 @@ def make_environment(stack: Stack, streams: Path, home: Path) -> dict[str, str]:
         **describe_connections(stack),
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(REPO / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPO / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         # Another Airflow may have the default port.
         "AIRFLOW__API__PORT": str(port),
@@ -122,6 +121,7 @@ def start_airflow(stack: Stack, streams: Path, home: Path) -> Iterator[Airflow]:
         yield Airflow(log_in(environment), streams, home, environment["AIRFLOW__API__BASE_URL"])
 
 
+@pytest.mark.core
 def test_a_stock_airflow_publishes_a_batch(lab: Lab, tmp_path: Path) -> None:
     dag = f"ingest__{lab.stream}"
     lab.create_topic()

@@ -10,7 +10,8 @@ from conftest import Lab
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
-from faults.auditor import AuditReport, Finding, audit_table
+from faults.audit_values import AuditReport, Finding
+from faults.auditor import audit_table
 from frazil.connections import find_catalog
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, StageRequest
 from frazil.ingest.pipeline import plan_next_batch

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from support.lake import Lake, make_topic
 
-from faults import auditor
-from faults.auditor import PartitionLog
+from faults import audit_tables, audit_values, auditor
+from faults.audit_values import PartitionLog
 from frazil.kafka.cluster import TopicFacts
 
 
@@ -26,10 +26,10 @@ class ImaginedLog:
         return {}
 
 
-def find_faults(lake: Lake, *ends: int) -> tuple[auditor.Finding, ...]:
+def find_faults(lake: Lake, *ends: int) -> tuple[audit_values.Finding, ...]:
     """Recompute E1 to E6 of the lake's table; `ends` are those of the topic's partitions."""
     log = {p: PartitionLog(0, end, np.arange(end)) for p, end in enumerate(ends)}
-    tables = auditor.open_tables(lake.catalog, lake.stream.table.name)
+    tables = audit_tables.open_tables(lake.catalog, lake.stream.table.name)
     report = auditor.audit(
         tables, lake.stream.stream, "read_committed", lambda topic, _: {topic: log}
     )

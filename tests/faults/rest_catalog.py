@@ -4,9 +4,10 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -22,14 +23,17 @@ START_SECONDS = 60
 
 
 @contextmanager
-def run_rest_catalog(folder: Path) -> Iterator[dict[str, str]]:
+def run_rest_catalog(
+    folder: Path, settings: Mapping[str, str] = MappingProxyType({}), more_jars: Sequence[Path] = ()
+) -> Iterator[dict[str, str]]:
     """Run the server over a SQLite file and give the properties that a client opens it with."""
-    jars = ensure_jars(IVY_FILE, "rest")
+    folders = [ensure_jars(IVY_FILE, "rest"), *more_jars]
+    jars = ":".join(f"{folder}/*" for folder in folders)
     port = find_free_port()
     with (folder / "rest.log").open("w") as log:
         process = subprocess.Popen(
-            [str(find_java().executable), "-Xmx256m", "-cp", f"{jars}/*", SERVER_CLASS],
-            env={**os.environ, **server_settings(folder, port)},
+            [str(find_java().executable), "-Xmx256m", "-cp", jars, SERVER_CLASS],
+            env={**os.environ, **server_settings(folder, port), **settings},
             stdout=log,
             stderr=subprocess.STDOUT,
         )

@@ -15,6 +15,7 @@ from frazil.ledger.recovery_point import keys
 pytestmark = pytest.mark.stack
 
 
+@pytest.mark.storm(3)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_no_record_is_lost_or_doubled_by_a_change_of_writers(legacy: Legacy, writer: str) -> None:
     filled(legacy, writer)
@@ -28,6 +29,7 @@ def test_no_record_is_lost_or_doubled_by_a_change_of_writers(legacy: Legacy, wri
     legacy.assert_exactly_once()
 
 
+@pytest.mark.core
 def test_everything_goes_on_after_an_adoption(legacy: Legacy) -> None:
     """Bad records, more batches, compaction over both kinds of rows, replay, expiry, questions."""
     lab = legacy.lab

@@ -93,6 +93,7 @@ def test_a_topic_without_data_is_no_error_and_makes_no_batch(lab: Lab) -> None:
     assert "no new records" in run.out
 
 
+@pytest.mark.core
 def test_a_broker_that_is_down(lab: Lab) -> None:
     dead = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:9"}})
 
@@ -109,7 +110,7 @@ def test_a_catalog_that_is_down(lab: Lab) -> None:
 
     run = lab.frazil("run", lab.stream, AIRFLOW_CONN_ICEBERG_DEFAULT=dead)
 
-    assert_refused(run, "CatalogUnavailable", "frazil doctor")
+    assert_refused(run, "CatalogUnavailable", "nothing listens", "frazil stack up")
     assert not table_exists(lab)
     assert_on_timeline(lab, "CatalogUnavailable", "lake")
 
@@ -126,6 +127,7 @@ def test_a_spark_server_that_is_down(lab: Lab) -> None:
     assert lab.frazil("run", lab.stream).code == 0
 
 
+@pytest.mark.core
 def test_d1_records_that_retention_took_stop_the_stream_until_somebody_accepts(
     lab: Lab, batches: Batches
 ) -> None:
@@ -158,6 +160,7 @@ def test_d1_records_that_retention_took_stop_the_stream_until_somebody_accepts(
     assert batches.faults() == ()
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("refill", [5, 60], ids=["shorter than before", "longer than before"])
 def test_d4_d5_a_topic_that_was_deleted_and_created_again_is_read_once_somebody_accepts(
     lab: Lab, batches: Batches, refill: int

@@ -107,7 +107,7 @@ def test_both_audits_name_the_letters_that_a_killed_run_left(batches: Batches) -
     assert len(texts) == 2
     assert all("still there" in text for text in texts)
     done = run_erase(batches.open(), f"{RAW_KEY}=nobody")
-    assert (done.rows, done.letters) == (0, 1)
+    assert (done.rows, done.dead_letters) == (0, 1)
     audit_both(batches.open())
 
 
@@ -115,13 +115,13 @@ def test_no_value_of_a_key_is_in_an_answer_or_in_the_metadata(batches: Batches) 
     lab = batches.lab
     quarantine(batches)
 
-    look = lab.frazil("erase", lab.stream, "--key", "name=n11", "--json")
+    preview = lab.frazil("erase", lab.stream, "--key", "name=n11", "--json")
     done = lab.frazil("erase", lab.stream, "--key", "name=n11", *WHO, "--no-dry-run", "--json")
 
-    assert look.json["rows"] == done.json["rows"] == 1
+    assert preview.json["rows"] == done.json["rows"] == 1
     timeline = lab.frazil("timeline", "--stream", lab.stream, "--record", "--json")
     metadata = batches.table.io.new_input(batches.table.metadata_location).open().read()
-    told = [look.out, look.err, done.out, done.err, timeline.out, metadata.decode()]
+    told = [preview.out, preview.err, done.out, done.err, timeline.out, metadata.decode()]
     assert not [text for text in told if "n11" in text]
     assert "erase" in timeline.out
 
@@ -160,6 +160,7 @@ def plan(lake: BrokerLake, *ranges: str, work: Workspace | None = None) -> Repla
     return plan_replay(work or lake.work, request)
 
 
+@pytest.mark.core
 def test_a_replay_leaves_out_what_was_erased(broker_lake: BrokerLake) -> None:
     lake = broker_lake
     lake.load(20)
@@ -203,7 +204,7 @@ def test_an_erased_letter_comes_back_by_no_replay_and_no_redrive(batches: Batche
     request = ReplayRequest(stream=lab.stream, offsets=ranges, dry_run=False)
     done = replay(work, plan_replay(work, request))
 
-    assert (answer.letters, answer.rows) == (5, 5)
+    assert (answer.dead_letters, answer.rows) == (5, 5)
     assert (done.rows_written, done.rows_quarantined) == (28, 0)
     audit_both(work)
 
@@ -241,7 +242,7 @@ def test_a_rollback_to_before_an_erasure_says_so_and_the_letters_stay_gone(
     planned = plan_recovery(work, request)
     recover(work, planned)
 
-    assert (done.rows, done.letters) == (2, 1)
+    assert (done.rows, done.dead_letters) == (2, 1)
     assert (planned.erased_rows, planned.needs_approval) == (2, True)
     assert "2 erased rows will be back" in planned.text
     assert count_rows(batches.table) == 24
@@ -250,6 +251,7 @@ def test_a_rollback_to_before_an_erasure_says_so_and_the_letters_stay_gone(
     audit_both(work)
 
 
+@pytest.mark.core
 def test_after_expiry_no_file_holds_what_was_erased(broker_lake: BrokerLake) -> None:
     lake = broker_lake
     lake.load(20)

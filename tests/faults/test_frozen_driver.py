@@ -90,6 +90,7 @@ def second_server(lab: Lab, folder: Path) -> Iterator[str]:
             server.kill()
 
 
+@pytest.mark.long
 @pytest.mark.storm(1)
 @pytest.mark.parametrize(
     ("more", "ending"), [(0, "ALREADY"), (16, "Superseded")], ids=["same range", "longer range"]

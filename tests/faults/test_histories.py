@@ -15,7 +15,7 @@ OF_OTHERS = {"E1", "E6"}
 """What the auditor rightly finds where others appended or rewrote rows by themselves."""
 
 
-@pytest.mark.storm(40)
+@pytest.mark.storm(20)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))
 def test_a_history_ends_with_every_record_once(lake: Lake, work: Workspace, seed: int) -> None:
     history = History(seed, lake, work)

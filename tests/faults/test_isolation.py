@@ -109,6 +109,7 @@ def reread(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
     assert batches.faults() == ()
 
 
+@pytest.mark.core
 @pytest.mark.storm(1)
 @pytest.mark.parametrize("scenario", [throw, kill, reread])
 def test_e24_a_record_at_which_spark_fails_is_a_dead_letter_and_the_others_are_rows(

@@ -29,7 +29,7 @@ FIRST = ("plan.before-create-table", "plan.before-bootstrap", "plan.after-bootst
 """What they lie around is done in a stream's first run alone."""
 OTHER_STEPS = (
     *("seal.", "redrive.", "rollback.", "replay.", "decide.", "delete.", "erase."),
-    *("expire.", "orphans."),
+    *("expire.", "orphans.", "merge."),
 )
 """Lines of what is no batch; they have tests of their own."""
 PLAIN = tuple(
@@ -82,6 +82,7 @@ def seeds(sampled: bool) -> tuple[int, ...]:  # noqa: FBT001 - a fixture
     return (random.choice(SEEDS),) if sampled else SEEDS
 
 
+@pytest.mark.core
 @pytest.mark.storm(5)
 @pytest.mark.parametrize("failpoint", PLAIN)
 def test_a1_a_kill_loses_nothing_and_doubles_nothing(

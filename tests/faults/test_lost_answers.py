@@ -163,6 +163,8 @@ def test_a5_a_commit_that_arrives_between_the_next_turns_look_and_commit_counts_
     assert find_faults(rest, 3, 2) == ()
 
 
+@pytest.mark.core
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("ends", [(3, 2), (9, 9)], ids=["same batch", "longer batch"])
 def test_a5_a_commit_that_arrives_after_the_retry_is_refused_by_the_server(
     rest: RestLake, wire: Wire, ends: tuple[int, int]

@@ -95,6 +95,7 @@ class CountingEngine(SparkEngine):
             raise
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
 def test_f3_compaction_brings_no_row_back_that_was_deleted_meanwhile(
     stack_lake: StackLake, stack: Stack, mode: str
@@ -121,6 +122,7 @@ def test_f3_compaction_brings_no_row_back_that_was_deleted_meanwhile(
     assert lake.point == before
 
 
+@pytest.mark.core
 def test_f6_expiry_and_orphan_removal_at_once_take_nothing_that_is_needed(
     stack_lake: StackLake,
 ) -> None:

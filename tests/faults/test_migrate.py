@@ -55,6 +55,7 @@ def test_a_parallel_run_is_compared_and_changed_over(legacy: Legacy) -> None:
     assert legacy.table.metadata_location == before, "the other writer's table is as it was"
 
 
+@pytest.mark.core
 def test_a_table_is_taken_over_and_given_back(legacy: Legacy) -> None:
     """Undo: the other writer continues at the offsets that the status shows."""
     lab = legacy.lab

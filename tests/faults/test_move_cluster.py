@@ -10,7 +10,8 @@ from conftest import Lab, Stack, good_values
 from pyiceberg.catalog import load_catalog
 from support.forked import Run
 
-from faults.auditor import AuditReport, audit_table
+from faults.audit_values import AuditReport
+from faults.auditor import audit_table
 from faults.batches import Batches
 from faults.brokers import copy_records, create_topic, own_broker, read_from
 from frazil.errors import ClusterChangedError
@@ -136,6 +137,7 @@ def kinds_of(pair: Pair) -> list[str]:
     return [snapshot["kind"] for snapshot in snapshots]
 
 
+@pytest.mark.core
 def test_d6_a_stream_goes_on_with_its_copy_and_comes_back_without_a_record_lost_or_doubled(
     pair: Pair,
 ) -> None:

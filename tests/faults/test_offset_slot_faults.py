@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from conftest import Lab, good_values
 
-from faults.auditor import read_logs
+from faults.audit_kafka import read_logs
 from faults.batches import Batches
 from frazil.ingest.messages import NothingToRead
 

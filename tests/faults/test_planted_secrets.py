@@ -12,11 +12,15 @@ from support.connect_server import ConnectServer, run_connect_server
 from frazil.connections import CatalogPreset
 from frazil.kafka.client_settings import to_spark_options
 from frazil.spark.redaction import REDACTION
+from frazil_spark.session_settings import apply_settings
 
 pytestmark = pytest.mark.spark
 
 STRING_REDACTION = "spark.sql.redaction.string.regex"
-PLANTED = ("planted-plain", "planted-oidc", "planted-database", "planted-s3", "planted-token")
+PLANTED = (
+    *("planted-plain", "planted-oidc", "planted-database", "planted-s3", "planted-token"),
+    "planted-session",
+)
 ASSIGNED = json.dumps({"t": [0]})
 NOWHERE = "127.0.0.1:1"
 SASL = {"bootstrap.servers": NOWHERE, "security.protocol": "SASL_PLAINTEXT"}
@@ -56,10 +60,8 @@ CATALOGS = (
 def use_catalogs(spark: SparkSession) -> None:
     """Read by catalogs that lead nowhere."""
     for preset in CATALOGS:
-        for key, value in preset.spark_conf().items():
-            spark.conf.set(key, value)
         with pytest.raises(PySparkException):
-            spark.table(f"{preset.name}.a.b").collect()
+            apply_settings(spark, preset.spark_conf())
 
 
 def read_kafka(spark: SparkSession) -> None:
@@ -81,19 +83,36 @@ def find_planted(server: ConnectServer) -> set[tuple[str, str]]:
     return {(name, s) for name, text in traces.items() for s in PLANTED if s in text}
 
 
+def write_rows(spark: SparkSession, preset: CatalogPreset) -> None:
+    """Let jobs run in a session that has a catalog with a secret."""
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {preset.name}.a")
+    spark.range(3).writeTo(f"{preset.name}.a.b").createOrReplace()
+
+
+@pytest.mark.core
 def test_no_secret_is_in_what_spark_leaves_behind_and_without_redaction_one_is(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    local = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
+    preset = CatalogPreset("local", {**local, "s3.secret-access-key": "planted-session"})
     with run_connect_server(tmp_path / "server", REDACTION) as server:
         spark = SparkSession.builder.remote(server.remote).create()
+        monkeypatch.setenv("SPARK_REMOTE", server.remote)
         use_catalogs(spark)
         read_kafka(spark)
+        apply_settings(spark, preset.spark_conf())
+        write_rows(spark, preset)
         found = find_planted(server)
+        for key, value in preset.spark_conf().items():
+            spark.conf.set(key, value)
+        write_rows(spark, preset)
         spark.conf.set(STRING_REDACTION, "nothing")
         read_kafka(spark)
         without, event_log = find_planted(server), server.event_log
         spark.stop()
 
     assert found == set()
-    assert {secret for _, secret in without} >= {"planted-plain", "planted-oidc"}
+    assert {secret for _, secret in without} >= {
+        *("planted-plain", "planted-oidc", "planted-session")
+    }
     assert {name for name, _ in without} >= {event_log, "connect/"}

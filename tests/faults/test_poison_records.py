@@ -33,6 +33,7 @@ def read_batch(batches: Batches, *bad: bytes | None, **errors: object) -> Publis
     return batches.publish()
 
 
+@pytest.mark.core
 def test_e1_e2_a_record_that_cannot_be_read_is_kept_whole_and_the_run_goes_on(
     batches: Batches,
 ) -> None:

@@ -23,7 +23,7 @@ from frazil.iceberg.catalog import dead_letters_name
 from frazil.ingest.messages import BatchPlan, Staged
 from frazil.ledger.recovery_point import keys
 
-ROUNDS, FEW_ROUNDS = 50, 12
+ROUNDS, FEW_ROUNDS = 50, 6
 MEETINGS = 3
 MOST_BATCHES = 1000
 CATALOG = "arena"
@@ -107,6 +107,7 @@ def assert_nothing_doubled(lake: RaceLake, batches: int, ends: tuple[int, ...]) 
     assert account.epochs == list(range(batches + 1))
 
 
+@pytest.mark.storm(1)
 def test_of_two_publishers_of_one_plan_one_publishes_and_the_other_finds_it_there(
     arena: Arena, rounds: int
 ) -> None:
@@ -127,6 +128,7 @@ def test_of_two_publishers_of_one_plan_one_publishes_and_the_other_finds_it_ther
     assert find_faults(lake, rounds * ROWS, 0) == ()
 
 
+@pytest.mark.storm(1)
 def test_of_two_plans_with_the_same_base_one_is_superseded(arena: Arena, rounds: int) -> None:
     lake, seen, lost_turns = arena.open(), Counter[tuple[str, ...]](), 0
     lake.begin()
@@ -148,6 +150,7 @@ def test_of_two_plans_with_the_same_base_one_is_superseded(arena: Arena, rounds:
     assert find_faults(lake, *lake.point.state.offsets["orders"]) == ()
 
 
+@pytest.mark.storm(1)
 @pytest.mark.stack
 def test_of_two_first_runs_on_a_new_table_both_go_on_from_one_bootstrap(
     arena: Arena, lab: Lab, rounds: int
@@ -173,6 +176,7 @@ def test_of_two_first_runs_on_a_new_table_both_go_on_from_one_bootstrap(
     assert seen == {("ALREADY", "PUBLISHED"): rounds}
 
 
+@pytest.mark.storm(1)
 @pytest.mark.stack
 @pytest.mark.spark
 def test_f1_compaction_by_spark_beside_the_publisher_loses_and_doubles_nothing(

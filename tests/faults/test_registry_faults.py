@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import stamina
 from confluent_kafka.schema_registry.error import SchemaRegistryError
+from conformance.planted import find_in_files
 from pyiceberg.catalog import load_catalog
 from support.avro_bytes import encode, record
 from support.forked import Run
@@ -24,7 +25,10 @@ V1 = record(("id", "long"))
 NAME = {"name": "name", "type": ["null", "string"], "default": None}
 V2 = {**V1, "fields": [{"name": "id", "type": "long"}, NAME]}
 V3 = record(("id", "string"))
-NOBODY = json.dumps({"conn_type": "http", "host": "http://127.0.0.1:9"})
+SECRET = "planted-registry-password"  # noqa: S105 - of a test
+NO_REGISTRY = json.dumps(
+    {"conn_type": "http", "host": "http://127.0.0.1:9", "login": "me", "password": SECRET}
+)
 
 
 def assert_waits(run: Run, error: str, *facts: str) -> None:
@@ -50,14 +54,19 @@ def test_a_registry_that_is_down_stops_a_new_stream_at_its_plan(registry: Regist
     lab, known = registry.lab, registry.register(json.dumps(V1))
     registry.send([frame(known, encode(V1, {"id": 1}))])
 
-    run = lab.frazil("run", lab.stream, "--json", AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT=NOBODY)
+    run = lab.frazil("run", lab.stream, "--json", AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT=NO_REGISTRY)
 
     assert_waits(run, "RegistryUnavailable", "127.0.0.1:9", f"{lab.topic}-value")
     assert read_refs(registry) == {}
+    assert SECRET not in run.out + run.err
+    assert find_in_files(lab.stack.home) == set()
+    (lab.folder / "note").write_text(SECRET)
+    assert find_in_files(lab.folder) == {str(lab.folder / "note")}  # the search finds one
     lab.drain()
     assert [row["id"] for row in read_table(lab)] == [1]
 
 
+@pytest.mark.core
 def test_an_id_that_the_registry_does_not_know_waits_and_then_is_read(
     registry: RegistryLab,
 ) -> None:

@@ -52,6 +52,7 @@ def assert_exactly_once(batches: Batches) -> None:
 KEPT = {partition: [2, 4, 6, 7] for partition in (0, 1)}
 
 
+@pytest.mark.core
 def test_old_rows_expire_and_a_late_record_goes_with_the_next_run(aged: Batches) -> None:
     point = aged.next_offsets
 

@@ -220,6 +220,7 @@ def end_task(report: FreshnessReport) -> tuple[str, str]:
     return "green" if report.level == "ok" else "warned", describe(report)
 
 
+@pytest.mark.storm(4)
 @pytest.mark.parametrize(
     "row",
     [

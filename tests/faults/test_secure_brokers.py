@@ -47,6 +47,7 @@ def produce(broker: SecureBroker, topic: str, count: int) -> None:
     assert producer.flush(30) == 0
 
 
+@pytest.mark.core
 def test_each_way_to_log_in_serves_both_clients(
     batches: Batches, broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

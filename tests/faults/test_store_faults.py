@@ -42,6 +42,7 @@ def store_lake(tmp_path: Path) -> Iterator[StoreLake]:
     lake.catalog.close()
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("position", range(len(WRITES)), ids=WRITES)
 def test_j3_a_write_that_the_store_tears_once_is_done_again_and_lands_once(
     store_lake: StoreLake, position: int
@@ -58,6 +59,7 @@ def test_j3_a_write_that_the_store_tears_once_is_done_again_and_lands_once(
     assert find_faults(lake, 5, 5) == ()
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("position", range(len(WRITES)), ids=WRITES)
 def test_j3_a_store_that_refuses_every_write_fails_the_publish_and_the_next_one_lands(
     store_lake: StoreLake, position: int

@@ -38,6 +38,7 @@ def publish(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
     publish_staged(work, plan, staged, check_batch(work, plan, staged))
 
 
+@pytest.mark.core
 def test_e3_g5_without_its_dead_letters_a_batch_moves_neither_rows_nor_offsets(
     lab: Lab, batches: Batches
 ) -> None:

@@ -122,6 +122,8 @@ def test_b1_a_job_whose_run_was_killed_fills_its_own_branch_beside_the_next_run(
     assert batches.faults() == ()
 
 
+@pytest.mark.core
+@pytest.mark.storm(1)
 @pytest.mark.parametrize(
     ("more", "ending"), [(0, "ALREADY"), (6, "Superseded")], ids=["same range", "longer range"]
 )

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 
+from frazil import __version__
+
 PROJECT = Path(__file__).parents[2]
 COMPOSE_CONFIG = PROJECT / "include/stack/compose"
 COMPOSE = (PROJECT / "docker-compose.yaml").read_text()
@@ -128,10 +130,7 @@ def test_a_moving_tag_is_noticed(image: str) -> None:
 
 
 def test_our_images_carry_our_version() -> None:
-    project = (PROJECT / "pyproject.toml").read_text()
-    version = re.findall(r'^version = "(.+)"$', project, re.MULTILINE)
-
-    assert set(re.findall(r"image: frazil-\w+:(\S+)", COMPOSE)) == set(version)
+    assert set(re.findall(r"image: frazil-\w+:(\S+)", COMPOSE)) == {__version__}
 
 
 def test_kafka_and_iceberg_have_the_versions_of_the_embedded_stack() -> None:

@@ -13,11 +13,12 @@ from frazil.ledger.recovery_point import keys
 from frazil.schemas.wire_format import UNDECIDED
 from frazil.streams.reference import write_reference
 from frazil_cli.main import app
+from frazil_spark.decode.change_events import NO_ENVELOPE, NO_KEY, TRUNCATE, UNKNOWN_ENCODING
 
 PROJECT = Path(__file__).parents[2]
 PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
 ROOT = typer.main.get_command(app)
-TOP = {"include", "spark_jobs", "dags", "plugins", "tests", "docs", ".ci"}
+TOP = {"include", "spark_jobs", "dags", "tests", "docs", ".ci"}
 PLACEHOLDER = re.compile(r"[<>*…{}$]|\bname\b")
 GENERATED = {"docs/streams.md"}
 PLANS = {"docs/features.md", "docs/protocol.md"}
@@ -148,6 +149,8 @@ def test_the_changelog_keeps_its_form() -> None:
 
     assert "keepachangelog.com" in text
     assert re.search(r"^## \[Unreleased\]$", text, re.MULTILINE)
+    released = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", text, re.MULTILINE)
+    assert len(re.findall("^## ", text, re.MULTILINE)) == 1 + len(released)
     assert set(re.findall(r"^### (\w+)$", text, re.MULTILINE)) <= {
         *("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
     }
@@ -189,6 +192,7 @@ def test_every_reason_of_a_dead_letter_is_explained() -> None:
         "other_message",
         "unknown_schema_id",
         "unknown_route",
+        *(NO_ENVELOPE, NO_KEY, UNKNOWN_ENCODING, TRUNCATE),
         UNDECIDED,
         keys.DECODER_FAILED,
     }

@@ -1,6 +1,7 @@
 """Imports point one way, between folders and between the packages of the library."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,17 +32,17 @@ ARROWS = {
     "include/frazil_demo": {"airflow", "frazil_airflow", "frazil_spark"},
     "spark_jobs": {"airflow", *NEIGHBOURS} - {"frazil_spark"},
     "dags": {"pyspark", *NEIGHBOURS} - {"frazil_airflow", "frazil_stack"},
-    "plugins": {"pyspark", *NEIGHBOURS} - {"frazil_airflow"},
 }
 """Folder → what nothing in it may import, at any depth."""
 
-ROOT_MODULES = {"errors", "failpoints", "messages"}
+ROOT_MODULES = {"causes", "errors", "failpoints", "messages"}
 """What every package may import."""
 
 _SCHEMAS = {"connections", "workspace", "streams", "ledger", "kafka", "iceberg"}
 _INGEST = _SCHEMAS | {"schemas", "quality"}
 _ABOVE_INGEST = _INGEST | {"ingest"}
 PACKAGES: dict[str, set[str]] = {
+    "causes": set(),
     "errors": set(),
     "failpoints": set(),
     "messages": set(),
@@ -57,19 +58,21 @@ PACKAGES: dict[str, set[str]] = {
     "events": {"connections", "workspace"},
     "schemas": _SCHEMAS,
     "ingest": _INGEST,
-    "maintenance": _ABOVE_INGEST | {"events"},
+    "state_tables": _ABOVE_INGEST,
+    "maintenance": _ABOVE_INGEST | {"events", "state_tables"},
     "recovery": _ABOVE_INGEST,
     "migration": _ABOVE_INGEST | {"spark"},
-    "observability": _ABOVE_INGEST | {"events", "maintenance"},
+    "observability": _ABOVE_INGEST | {"events", "maintenance", "state_tables"},
 }
 """Package or root module of the library → the others that it may import."""
 
 STACK = {"connections", "errors", "failpoints"}
 DRILLS = STACK | {"catalog_settings", "kafka", "iceberg", "ledger", "workspace", "events"}
-DRILLS |= {"messages", "streams"}
-UI = {"observability", "ingest", "streams", "ledger", "workspace", "errors", "connections"}
+DRILLS |= {"messages"}
+UI = {"observability", "ingest", "streams", "ledger", "workspace", "errors"}
 DECODE = {"failpoints", "streams", "ledger", "quality", "schemas", "ingest", "recovery"}
-JOBS = set(PACKAGES) - {"connections", "events", "iceberg", "kafka", "workspace", "observability"}
+JOBS = set(PACKAGES) - {"catalog_settings", "connections", "events", "iceberg", "kafka"}
+JOBS -= {"observability", "workspace"}
 NEIGHBOURS_ARROWS: dict[str, set[str]] = {
     "include/frazil_stack": STACK,
     "include/frazil_stack/drills": DRILLS,
@@ -181,6 +184,28 @@ def test_a_neighbour_imports_only_its_row_of_the_library(folder: str) -> None:
     assert files
     allowed = NEIGHBOURS_ARROWS[folder]
     assert {p.name: extra for p in files if (extra := library_parts(p) - allowed)} == {}
+
+
+def arrows_named_in(text: str) -> set[str]:
+    """Read the packages that a docstring says may be imported; a package may name another's row."""
+    listed = text.partition("may import:")[2] or text.partition("May import:")[2]
+    rows = re.findall(r"what `(\w+)`\s+may import", listed)
+    return set(re.findall(r"`(\w+)`", listed)).union(*(PACKAGES[row] for row in rows))
+
+
+INITS = {package: f"include/frazil/{package}" for package in PACKAGES}
+INITS |= {folder: folder for folder in NEIGHBOURS_ARROWS}
+
+
+@pytest.mark.parametrize(
+    "package", [name for name, f in INITS.items() if (PROJECT / f / "__init__.py").is_file()]
+)
+def test_a_package_names_the_imports_that_it_may_have(package: str) -> None:
+    text = ast.get_docstring(ast.parse((PROJECT / INITS[package] / "__init__.py").read_text()))
+    allowed = {**PACKAGES, **NEIGHBOURS_ARROWS}[package]
+
+    assert text
+    assert arrows_named_in(text) == allowed - ROOT_MODULES
 
 
 def test_the_library_has_few_packages_of_few_modules() -> None:

@@ -1,4 +1,4 @@
-"""Only the module of commits uses PyIceberg's private parts, and none replaces a part of it."""
+"""Only `iceberg/commits.py` uses PyIceberg's private parts or replaces a method of its classes."""
 
 import ast
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""`make test` runs a sample of each storm, another one with each seed."""
+"""`make test` runs a sample of storms and of tests on a stack, another one with each seed."""
 
 from pathlib import Path
 
-from support.storms import choose_left_out
+from support.storms import choose_left_out, choose_stack_tests
 
 PROJECT = Path(__file__).parents[2]
 KEPT = 3
@@ -25,8 +25,23 @@ def test_the_seed_alone_decides_and_every_instance_has_its_turn() -> None:
     assert set().union(*map(sample, range(40))) == {*STORM}
 
 
-def test_all_storms_are_part_of_make_faults() -> None:
-    recipe = (PROJECT / "Makefile").read_text().partition("\nfaults:")[2].partition("\n\n")[0]
+def test_one_in_eight_of_the_tests_on_a_stack_is_kept_and_each_has_its_turn() -> None:
+    tests = {f"a.py::test_{number}" for number in range(41)}
+
+    kept = [tests - choose_stack_tests(tests, 8, seed) for seed in range(100)]
+
+    assert {len(found) for found in kept} == {6}
+    assert set().union(*kept) == tests
+    assert choose_stack_tests(tests, 8, 7) == choose_stack_tests(tests, 8, 7)
+    assert choose_stack_tests(set(), 8, 1) == set()
+
+
+def test_all_storms_are_part_of_make_faults_or_make_matrix() -> None:
+    makefile = (PROJECT / "Makefile").read_text()
+    recipe = "".join(
+        makefile.partition(f"\n{target}:")[2].partition("\n\n")[0]
+        for target in ("faults", "matrix")
+    )
     files = [
         str(path.relative_to(PROJECT))
         for path in (PROJECT / "tests").rglob("test_*.py")

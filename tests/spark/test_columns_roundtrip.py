@@ -237,6 +237,7 @@ def plain(value: object) -> object:
     return str(UUID(bytes=value)) if isinstance(value, bytes) and len(value) == 16 else value
 
 
+@pytest.mark.core
 def test_every_type_comes_back_as_it_was_sent_and_lies_in_its_partition(lab: Lab) -> None:
     lab.write_stream(
         value={"convert": "json", "columns": COLUMNS},
@@ -268,6 +269,7 @@ def assert_equal_to_kafka(lab: Lab, count: int) -> None:
     assert (differences["same"], differences["rows_now"]) == (count, count)
 
 
+@pytest.mark.core
 def test_a_value_that_does_not_fit_its_column_is_a_dead_letter_and_never_another_value(
     lab: Lab,
 ) -> None:

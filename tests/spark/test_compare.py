@@ -6,7 +6,6 @@ rows are the partitions of another pair.
 
 import json
 import secrets
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import yaml
-from conftest import Stack
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 from support.foreign_tables import VALUES, WRITERS, ForeignTable, Row, changed, records, without
@@ -97,15 +95,6 @@ OTHER: dict[str, Case] = {
 
 
 @pytest.fixture
-def spark(stack: Stack) -> Iterator[SparkSession]:
-    """Open a session on the stack's Spark Connect server."""
-    address = str(stack.facts["spark_connect"]["url"])
-    session = SparkSession.builder.remote(address).create()
-    yield session
-    session.stop()
-
-
-@pytest.fixture
 def catalog(lake: StackLake, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     """Open the stack's catalog; the stream of `lake` has a file."""
     content = lake.stream.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -125,7 +114,11 @@ def new_name() -> str:
     return f"compared.c{secrets.token_hex(4)}"
 
 
-def test_equal_values_of_two_types_are_the_same_and_other_values_are_not(catalog: Catalog) -> None:
+@pytest.mark.storm(1)
+@pytest.mark.parametrize("left", [0, 1])
+def test_equal_values_of_two_types_are_the_same_and_other_values_are_not(
+    catalog: Catalog, left: int
+) -> None:
     cases = list((SAME | OTHER).items())
     names = [new_name(), new_name()]
     for side, name in enumerate(names):
@@ -134,15 +127,14 @@ def test_equal_values_of_two_types_are_the_same_and_other_values_are_not(catalog
         made = ForeignTable(catalog, name, values=fields).create()
         made.write({"partition": 0, "offset": 0, **row})
 
-    for left, right in (names, reversed(names)):
-        answer = compare(left, right)
+    answer = compare(names[left], names[1 - left])
 
-        (report,) = answer.partitions
-        assert answer.layout == ()
-        assert (report.matched, report.samples.changed) == (1, (0,))
-        assert set(report.changed_columns) == set(OTHER)
-        sums = report.checksums
-        assert {name for name, (ours, theirs) in sums.items() if ours != theirs} == set(OTHER)
+    (report,) = answer.partitions
+    assert answer.layout == ()
+    assert (report.matched, report.samples.changed) == (1, (0,))
+    assert set(report.changed_columns) == set(OTHER)
+    sums = report.checksums
+    assert {name for name, (ours, theirs) in sums.items() if ours != theirs} == set(OTHER)
 
 
 ENDS = (6,) * 8
@@ -171,6 +163,7 @@ def sides(lake: StackLake, catalog: Catalog) -> tuple[str, str]:
     return lake.stream.stream, foreign.name
 
 
+@pytest.mark.core
 def test_each_difference_of_rows_is_found_with_its_offset(
     sides: tuple[str, str], lake: StackLake
 ) -> None:
@@ -239,24 +232,29 @@ def test_tables_without_a_topic_and_without_a_common_offset(catalog: Catalog) ->
     assert [(p.judged, p.left_ahead, p.right_ahead) for p in answer.partitions] == [(None, 9, 0)]
 
 
-def test_the_coordinates_of_every_writer_are_read(catalog: Catalog) -> None:
-    """Each writer's table is one side; the last of them has a row without a coordinate too."""
-    tables = [
-        ForeignTable(catalog, new_name(), writer).create().write(*records(3, 2))
-        for writer in WRITERS.values()
-    ]
+@pytest.mark.storm(2)
+@pytest.mark.parametrize(
+    "writers", [[*WRITERS][:2], [*WRITERS][2:4], [*WRITERS][4:]], ids=", ".join
+)
+def test_the_coordinates_of_every_writer_are_read(catalog: Catalog, writers: list[str]) -> None:
+    """Each writer's table is one side; the last of three has a row without a coordinate too."""
+    first, *others = (
+        ForeignTable(catalog, new_name(), WRITERS[writer]).create().write(*records(3, 2))
+        for writer in writers
+    )
     stray: Row = {"id": 7, "name": "stray"}
-    tables[-1].table.append(pa.Table.from_pylist([stray], tables[-1].schema))
+    for made in others[1:]:
+        made.table.append(pa.Table.from_pylist([stray], made.schema))
 
-    for left, right in zip(tables[:-1:2], tables[1::2], strict=True):
-        answer = compare(left.name, right.name, topic="orders")
-        assert (answer.verdict, answer.left.rows) == ("equal", 5), answer.text
+    answers = [compare(first.name, other.name, topic="orders", rows_only=True) for other in others]
+
+    strays = [0, 1][: len(answers)]
+    assert [answer.right.unplaced for answer in answers] == strays
+    assert [answer.verdict for answer in answers] == ["equal", "different"][: len(answers)]
+    for answer in answers:
+        assert (answer.left.rows, [p.matched for p in answer.partitions]) == (5, [3, 2])
         newest = {answer.left.newest_event_at, answer.right.newest_event_at} - {None}
         assert newest == {datetime(2026, 9, 21, 14, 13, 20, 2000, tzinfo=UTC)}
-
-    answer = compare(tables[0].name, tables[-1].name, topic="orders", rows_only=True)
-    assert (answer.verdict, answer.right.unplaced) == ("different", 1)
-    assert [p.matched for p in answer.partitions] == [3, 2]
 
 
 def test_layout_and_the_partition_values_of_the_manifests_are_compared(catalog: Catalog) -> None:

@@ -45,7 +45,7 @@ def runs(
         pool.shutdown(cancel_futures=True)  # where a failure ends the session
 
 
-@pytest.mark.storm(4)
+@pytest.mark.storm(2)
 @pytest.mark.parametrize("name", DRILLS)
 def test_a_drill_passes_and_leaves_nothing_behind(
     runs: tuple[Lab, Mapping[str, Future[Run]]], name: str

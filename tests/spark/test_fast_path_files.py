@@ -92,6 +92,7 @@ def coordinate(row: Mapping[str, object]) -> tuple[object, object]:
     return kafka["partition"], kafka["offset"]
 
 
+@pytest.mark.core
 def test_workers_and_both_of_sparks_ways_write_the_same_rows_and_letters(
     two: tuple[Lab, str, str],
 ) -> None:
@@ -122,24 +123,28 @@ def test_workers_and_both_of_sparks_ways_write_the_same_rows_and_letters(
         lab.stack.catalog_properties, "lake", f"lab.{direct}", lab.stack.bootstrap, direct
     )
     assert not report.findings
+    assert_files_are_alike(lab, direct, plain)
 
 
-def test_workers_write_most_rows_themselves_and_their_files_have_bounds(
-    two: tuple[Lab, str, str],
-) -> None:
-    lab, direct, _ = two
-    lab.produce(make_records(1, 3000))
-    lab.document = {**lab.document, "source": {"topic": lab.topic}}
-
-    use_direct_stream(lab, direct, 0)
-
+def assert_files_are_alike(lab: Lab, direct: str, plain: str) -> None:
+    """See that the workers' files have bounds, sizes and the schema of Spark's."""
     files = load(lab, f"lab.{direct}").inspect.files().to_pylist()
     by_workers = [f for f in files if is_by_workers(str(f["file_path"]))]
-    assert sum(f["record_count"] for f in by_workers) > 500
     assert all(f["readable_metrics"]["id"]["upper_bound"] is not None for f in by_workers)
     assert all(f["column_sizes"] and f["split_offsets"] for f in by_workers)
+    of_spark = load(lab, f"lab.{plain}").inspect.files().to_pylist()
+    schemas = [
+        pq.read_metadata(str(f["file_path"]).removeprefix("file://")).schema
+        for f in (by_workers[0], of_spark[0])
+    ]
+    columns = [
+        [(c.path, c.physical_type, str(c.logical_type), c.max_definition_level) for c in schema]
+        for schema in schemas
+    ]
+    assert columns[0] == columns[1]
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize(
     "by",
     [
@@ -202,23 +207,3 @@ def test_a_record_too_big_for_workers_lets_spark_write_everything(
     assert max(len(str(row["text"] or "")) for row in rows) == 60_000
     files = load(lab, f"lab.{direct}").inspect.files().to_pylist()
     assert not [f for f in files if is_by_workers(str(f["file_path"]))]
-
-
-def test_a_schema_is_written_as_iceberg_has_it(two: tuple[Lab, str, str]) -> None:
-    lab, direct, plain = two
-    lab.produce(make_records(3, 300))
-    lab.document = {**lab.document, "source": {"topic": lab.topic}}
-    use_direct_stream(lab, direct, 0)
-    use_direct_stream(lab, plain, 10**9)
-
-    def schemas(name: str) -> list[pq.ParquetSchema]:
-        files = load(lab, f"lab.{name}").inspect.files().to_pylist()
-        paths = [str(f["file_path"]) for f in files]
-        own = [p for p in paths if is_by_workers(p) == (name == direct)]
-        return [pq.read_metadata(p.removeprefix("file://")).schema for p in own]
-
-    columns = [
-        [(c.path, c.physical_type, str(c.logical_type), c.max_definition_level) for c in columns]
-        for columns in (schemas(direct)[0], schemas(plain)[0])
-    ]
-    assert columns[0] == columns[1]

@@ -165,6 +165,7 @@ def ingest(lab: Lab, values: list[bytes], workers_from: int) -> dict[int, str]:
     return read_outcomes(lab)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("workers_from", [0, 10**9], ids=["workers first", "Spark alone"])
 def test_each_rule_is_kept(lab: Lab, workers_from: int) -> None:
     outcomes = ingest(lab, [*RULES], workers_from)

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.stack]
 MINUTE = 60_000
 
 
+@pytest.mark.storm(1)
 @pytest.mark.parametrize("workers_from", [0, 10**9], ids=["workers first", "Spark alone"])
 def test_what_is_older_than_an_earlier_batch_allows_is_counted(lab: Lab, workers_from: int) -> None:
     lab.create_topic(partitions=1, **{"retention.ms": "-1"})

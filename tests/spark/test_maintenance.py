@@ -109,6 +109,7 @@ def test_f2_a_batch_staged_before_a_compaction_is_published_after_it(lake: Stack
     assert lake.coordinates() == rows_up_to(6)
 
 
+@pytest.mark.core
 def test_compaction_and_publishing_race_without_loss(lake: StackLake) -> None:  # F1, F2
     ingest_up_to(lake, *range(1, 9))
     stop, published = threading.Event(), [8]
@@ -133,6 +134,7 @@ def test_compaction_and_publishing_race_without_loss(lake: StackLake) -> None:  
     assert lake.point.state.epoch == published[-1]
 
 
+@pytest.mark.core
 def test_expiry_takes_what_is_old_and_keeps_the_ledger_whole(lake: StackLake) -> None:  # I9, C1
     ingest_up_to(lake, 1, 2, 3)
     let_days_pass(lake, 10)

@@ -8,11 +8,10 @@ import math
 import secrets
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Lab, Stack
+from conftest import Lab
 from pyspark.sql import SparkSession
 from support.json_corpus import COLUMNS, make_records
 
@@ -79,14 +78,6 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("expect_table_row_count_to_be_between", {"min_value": 1, **CONDITION}),
 ]
 LOOKAHEAD = ("expect_column_values_to_match_regex", {"column": "text", "regex": "a(?=b)"})
-
-
-@pytest.fixture(scope="module")
-def spark(stack: Stack) -> Iterator[SparkSession]:
-    remote = str(stack.facts["spark_connect"]["url"])
-    session: SparkSession = SparkSession.builder.remote(remote).create()
-    yield session
-    session.stop()
 
 
 def fill_topic(lab: Lab) -> int:

@@ -139,6 +139,7 @@ def compare_all(
             yield from compare_frames(suite, compiled[number], frames[number], metrics)
 
 
+@pytest.mark.core
 def test_one_pass_gives_the_verdicts_and_counts_of_great_expectations(
     comparisons: list[Comparison],
 ) -> None:

@@ -1,13 +1,14 @@
 """Random JSON records are decoded by Spark and by workers as the oracle of docs/types.md says."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import pytest
-from conftest import Stack
 from pyspark.sql import SparkSession
+from support.column_fuzz import write_columns
 from support.decoding import Outcome, decode_by_spark, decode_by_workers
+from support.figures import FIRST_SEED, PROPERTY
 from support.json_fuzz import ALL_COLUMNS, COLUMNS, make_records
 from support.json_oracle import BAD, UNTOLD, judge
 
@@ -16,32 +17,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.stack]
 RECORDS = 1000
 BATCH = 20
 """Workers refuse a whole batch for one record that they do not know; batches show them more."""
-
-
-@pytest.fixture(scope="module")
-def spark(stack: Stack) -> Iterator[SparkSession]:
-    """Open a session of this module."""
-    session: SparkSession = SparkSession.builder.remote(
-        str(stack.facts["spark_connect"]["url"])
-    ).create()
-    yield session
-    session.stop()
-
-
-def write_type(kind: object) -> str:
-    """Write a type of the oracle as in a stream file."""
-    match kind:
-        case ["list", inner]:
-            return f"list<{write_type(inner)}>"
-        case ["map", inner]:
-            return f"map<string, {write_type(inner)}>"
-        case ["struct", dict(inner)]:
-            fields = (
-                f"{name.rstrip('!')}: {write_type(each)}{'!' * name.endswith('!')}"
-                for name, each in inner.items()
-            )
-            return f"struct<{', '.join(fields)}>"
-    return str(kind)
 
 
 def is_same(value: object, told: object, kind: object) -> bool:
@@ -78,15 +53,14 @@ def is_as_told(found: Outcome, told: Outcome, columns: Mapping[str, object]) -> 
 
 @pytest.mark.storm(1)
 @pytest.mark.parametrize("seed", range(10))
-def test_random_records_are_decoded_as_the_oracle_says(spark: SparkSession, seed: int) -> None:
-    records = list(make_records(seed, RECORDS))
+def test_random_records_are_decoded_as_the_oracle_says(
+    spark: SparkSession, seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    records = list(make_records(FIRST_SEED + seed, RECORDS))
     for columns in (ALL_COLUMNS, COLUMNS):
         told = [judge(record, columns) for record in records]
         assert 0 < told.count(BAD) < RECORDS
-        types = {
-            name.rstrip("!"): write_type(kind) + "!" * name.endswith("!")
-            for name, kind in columns.items()
-        }
+        types = write_columns(columns)
 
         found = decode_by_spark(spark, types, records)
 
@@ -100,3 +74,4 @@ def test_random_records_are_decoded_as_the_oracle_says(spark: SparkSession, seed
     differ = [n for n, row in by_workers.items() if not is_as_told(row, told[n], COLUMNS)]
     assert not differ, [(records[n], by_workers[n], told[n]) for n in differ[:3]]
     assert by_workers
+    record_property(PROPERTY, {"JSON records": RECORDS, "JSON rows by workers": len(by_workers)})

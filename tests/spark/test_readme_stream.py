@@ -11,6 +11,7 @@ from conftest import REPO, Lab
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
 
+@pytest.mark.core
 def test_the_stream_file_of_the_readme_loads_records(lab: Lab) -> None:
     readme = (REPO / "README.md").read_text()
     found = re.search(r"```yaml\n(stream: orders\n.*?)```", readme, re.DOTALL)

@@ -13,6 +13,7 @@ V1 = record(("id", "long"), ("name", ["null", "string"]))
 V2 = record(("id", "long"), ("name", ["null", "string"]), ("city", "string"))
 
 
+@pytest.mark.core
 def test_two_schemas_in_one_batch_are_decoded_in_one_pass(registry: RegistryLab) -> None:
     lab = registry.lab
     first, second = registry.register(json.dumps(V1)), registry.register(json.dumps(V2))

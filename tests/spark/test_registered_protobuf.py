@@ -47,6 +47,7 @@ def message_class(name: str) -> type[Message]:
     return loaded
 
 
+@pytest.mark.core
 def test_messages_become_rows_and_everything_else_a_letter(registry: RegistryLab) -> None:
     lab, order = registry.lab, message_class("shop.Order")
     known = registry.register(SCHEMA, "PROTOBUF")

@@ -46,6 +46,7 @@ def count_letters(lab: Lab) -> dict[str, int]:
     return {group["reason"]: group["open"] for group in answer["groups"]}
 
 
+@pytest.mark.core
 def test_a_route_gives_each_record_one_table_and_the_rest_to_dead_letters(lab: Lab) -> None:
     tables = {"order": f"{lab.table}__order", "it's \\ é": f"{lab.table}__it_s"}
     lab.write_stream(

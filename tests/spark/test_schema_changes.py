@@ -47,6 +47,7 @@ def read(lab: Lab, *names: str) -> list[tuple[object, ...]]:
     return [tuple(row[name] for name in names) for row in rows]
 
 
+@pytest.mark.core
 def test_new_wider_and_optional_columns_come_by_themselves(begun: Lab) -> None:
     columns = {"id": "long", "name": "string", "at": "struct<x:long,y:string>", "city": "string"}
     begun.write_stream(value={"columns": columns})

@@ -58,6 +58,7 @@ def read_letters(lab: Lab) -> list[dict[str, Any]]:
     return read_table(lab, f"{lab.table}__dead_letters")
 
 
+@pytest.mark.core
 def test_the_stream_goes_on_and_what_was_put_aside_comes_back_whole(waiting: RegistryLab) -> None:
     lab = waiting.lab
     answer(lab, "--quarantine")

@@ -123,6 +123,7 @@ def test_secrets_are_in_no_command_line_no_event_log_and_no_executors_log(
     assert seen == []
 
 
+@pytest.mark.long
 def test_a_killed_run_leaves_no_driver_and_the_next_one_lands_the_batch(
     cluster: Cluster, submitted: Lab
 ) -> None:

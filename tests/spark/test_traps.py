@@ -6,7 +6,6 @@ Protocol.md, "Traps that we hit ourselves". Those of PyIceberg alone are in test
 import json
 import re
 import secrets
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from frazil.ingest.messages import StageRequest
 from frazil.ledger.recovery_point import walk_ancestors
 from frazil_spark.decode.sources import read_ranges
 
-pytestmark = [pytest.mark.spark, pytest.mark.stack]
+pytestmark = [pytest.mark.core, pytest.mark.spark, pytest.mark.stack]
 
 REPO = Path(__file__).parents[2]
 
@@ -49,15 +48,6 @@ class SparkLake(Lake):
     def head(self) -> int:
         """Give main's head."""
         return self.table.metadata.refs["main"].snapshot_id
-
-
-@pytest.fixture(scope="module")
-def spark(stack: Stack) -> Iterator[SparkSession]:
-    """Open one session of the stack's server."""
-    remote = str(stack.facts["spark_connect"]["url"])
-    session: SparkSession = SparkSession.builder.remote(remote).create()
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from conftest import Stack
 from google.protobuf.timestamp_pb2 import Timestamp
 from pyspark.sql import SparkSession
 from support.avro_bytes import encode, record
@@ -23,6 +23,7 @@ HEAD = re.compile(r"\| `(.+)` \| in the table \|")
 ROW = re.compile(r"\| `(.*)` \| (?:`(.*)`|dead letter) \|")
 DEAD_LETTER = "dead letter"
 MILLIS = "timestamp-millis"
+DECIMAL = {"logicalType": "decimal", "precision": 38, "scale": 2}
 PROTO = """syntax = "proto3";
 import "google/protobuf/timestamp.proto";
 message Event { google.protobuf.Timestamp value = 1; }
@@ -47,16 +48,6 @@ EXAMPLES, OF_AVRO, OF_PROTOBUF = (
 )
 
 
-@pytest.fixture(scope="module")
-def spark(stack: Stack) -> Iterator[SparkSession]:
-    """Open a session of this module."""
-    session: SparkSession = SparkSession.builder.remote(
-        str(stack.facts["spark_connect"]["url"])
-    ).create()
-    yield session
-    session.stop()
-
-
 def write(value: object) -> str:
     """Write a value as the page does."""
     if isinstance(value, list | tuple):
@@ -70,6 +61,7 @@ def write(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_a_value_is_decoded_as_the_page_says(spark: SparkSession, kind: str) -> None:
     columns, examples = {"id": "long!", "value": kind}, EXAMPLES[kind]
@@ -94,6 +86,7 @@ def test_only_a_decimal_is_misread_with_a_long_exponent(spark: SparkSession) -> 
     assert found == [{**dict.fromkeys(columns), **good}, *["type_mismatch"] * 3]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kinds", OF_AVRO)
 def test_an_avro_value_is_decoded_as_the_page_says(spark: SparkSession, kinds: str) -> None:
     given, logical, column = kinds.replace("`", "").replace(" → ", ", ").split(", ")
@@ -106,14 +99,48 @@ def test_an_avro_value_is_decoded_as_the_page_says(spark: SparkSession, kinds: s
 
 
 def test_a_field_without_a_column_may_have_any_value(spark: SparkSession) -> None:
-    text = json.dumps(record(("id", "long"), ("at", {"type": "long", "logicalType": MILLIS})))
-    payload = encode(record(("id", "long"), ("at", "long")), {"id": 1, "at": 2**63 - 1})
+    price = {"type": "fixed", "name": "Price", "size": 4, **DECIMAL, "precision": 9}
+    wide = {"type": "bytes", **DECIMAL}
+    schema = record(
+        ("id", "long"),
+        ("at", {"type": "long", "logicalType": MILLIS}),
+        ("wide", wide),
+        ("wides", ["null", {"type": "array", "items": wide}]),
+        ("prices", {"type": "array", "items": price}),
+        ("in", {**record(("price", ["null", "shop.v1.Price"]), ("other", wide)), "name": "In"}),
+        ("price", "shop.v1.Price"),
+    )
+    many, most = (10**40).to_bytes(17, "big"), b"\x7f\xff\xff\xff"
+    row = {"id": 1, "at": 2**63 - 1, "wide": many, "wides": [b"", many], "prices": [most]}
+    row |= {"in": {"price": b"\0\0\0\7", "other": many}, "price": b"\0\0\0\5"}
+    payload = encode(ignore_logical_types(schema), row)
+    columns = {"id": "long!", "in": "struct<price: decimal(9,2)>", "price": "decimal(9,2)"}
+    options = use_schema(columns, "AVRO", json.dumps(schema))
 
-    options = use_schema({"id": "long!"}, "AVRO", text)
+    found = decode_by_spark(spark, columns, [payload], "by_latest_schema", options)
 
-    found = decode_by_spark(spark, {"id": "long!"}, [payload], "by_latest_schema", options)
-    assert found == [{"id": 1}]
-    assert decode_by_workers({"id": "long!"}, [payload], options) == {0: {"id": 1}}
+    told = {"id": 1, "in": {"price": Decimal("0.07")}, "price": Decimal("0.05")}
+    assert found == [told]
+    assert decode_by_workers(columns, [payload], options) == {0: told}
+
+
+def ignore_logical_types(schema: object) -> dict[str, object]:
+    """Return a schema by which fastavro writes numbers and bytes as they are."""
+    text = re.sub(r', "(logicalType|precision|scale)": ("[a-z-]+"|[0-9]+)', "", json.dumps(schema))
+    found: dict[str, object] = json.loads(text)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["binary", "fixed(2)", "list<struct<a: binary>>"])
+def test_a_raw_control_character_in_base64_is_malformed(spark: SparkSession, kind: str) -> None:
+    columns = {"id": "long", "y": kind}
+    texts = ['"/wA="', '"/wA=\\n"', '"\n/wA="', '"/wA=\t"', '"\x01/wA="', '"/w\nA="']
+    values = [text if "<" not in kind else f'[{{"a": {text}}}]' for text in texts]
+
+    found = decode_by_spark(spark, columns, [f'{{"y":\r\n\t{v}}}'.encode() for v in values])
+
+    told = b"\xff\0" if "<" not in kind else [{"a": b"\xff\0"}]
+    assert found == [*[{"id": None, "y": told}] * 2, *["malformed_json"] * 4]
 
 
 @pytest.mark.parametrize("kinds", OF_PROTOBUF)

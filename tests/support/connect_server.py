@@ -1,4 +1,4 @@
-"""A Spark Connect server of a test's own that logs all it can: INFO, event log, web interface."""
+"""A Spark Connect server of a test's own that logs what it may: INFO, event log, web interface."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from faults.rest_catalog import find_free_port
 from frazil_stack.java import find_java
 from frazil_stack.settings import load_settings
 
-_START_SECONDS = 90
+_START_SECONDS = 240
 _LOG4J = """rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
 appender.file.type = File
@@ -23,6 +23,8 @@ appender.file.name = file
 appender.file.fileName = {log}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %p %c: %m%n%ex
+logger.executions.name = org.apache.spark.sql.connect.service.SparkConnectExecutionManager
+logger.executions.level = warn
 """
 _PAGES = ("environment/", "SQL/", "connect/", "jobs/")
 

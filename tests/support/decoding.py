@@ -14,12 +14,14 @@ from frazil.ingest.fast_path import is_exact_json_type, narrow_schema
 from frazil.kafka.schema_registry import Registered, SchemaType
 from frazil.schemas.fast_path_layouts import is_exact_type
 from frazil.schemas.payloads import Payload, describe_schema
-from frazil.schemas.wire_format import WireFormat
+from frazil.schemas.wire_format import SchemaDecode, WireFormat
 from frazil.streams.column_types import parse_column
 from frazil_spark.decode.frame import DEFAULT_OPTIONS, GOOD, DecodeOptions
 from frazil_spark.decode.values import decode
-from frazil_spark.fast_path.readers import SchemaSpec, ValueSpec, open_reader
+from frazil_spark.fast_path.readers import ValueSpec, open_reader
+from frazil_spark.fast_path.writer import build_registered_spec
 
+BY_ID = {"convert": "by_schema_id"}
 Outcome = dict[str, object] | str
 """A row's values, or the reason of a dead letter."""
 
@@ -56,6 +58,18 @@ def use_schema(columns: Mapping[str, str], kind: SchemaType, text: str) -> Decod
     return DecodeOptions(wire=WireFormat(format=form, has_schema_id=False, schemas=(described,)))
 
 
+def use_framed_schema(
+    columns: Mapping[str, str], schema: Registered, unknown: Sequence[int] = ()
+) -> DecodeOptions:
+    """Decode payloads behind the header of one schema; the registry lacks the `unknown` ids."""
+    payload = Payload(make_stream(value={"columns": dict(columns)} | BY_ID), "value")
+    described = describe_schema(payload, schema)
+    form: Literal["avro", "protobuf"] = "avro" if schema.type == "AVRO" else "protobuf"
+    absent = (SchemaDecode(schema_id=each, refusal=("unknown_schema_id", "")) for each in unknown)
+    schemas = (described, *absent)
+    return DecodeOptions(wire=WireFormat(format=form, has_schema_id=True, schemas=schemas))
+
+
 def make_records(spark: SparkSession, values: Sequence[bytes | None]) -> DataFrame:
     """Lay values out as Spark's Kafka source does."""
     numbers = pa.array(range(len(values)), pa.int64())
@@ -89,8 +103,7 @@ def decode_by_workers(
     own = pa.schema([field for field in narrow_schema(schema) if field.name != "_kafka"])
     spec = ValueSpec("json")
     if wire is not None:
-        schemas = [SchemaSpec(s.schema_id, (b"",), s.layout) for s in wire.schemas if s.layout]
-        spec = ValueSpec(wire.format, tuple(schemas))
+        spec = build_registered_spec(wire)
     found = open_reader(spec, own).read(pa.array(values, pa.binary()))
     rows = pa.table(list(found.columns), names=own.names).to_pylist()
     return dict(zip(found.indexes.to_pylist(), rows, strict=True))

@@ -141,7 +141,11 @@ def write_scalar(rnd: random.Random, kind: str) -> str:  # noqa: PLR0911 - one f
             return json.dumps(mutate(rnd, "-".join(parts)))
         case "binary" | "fixed":
             return rnd.choice(
-                ['"/wA="', '"AAEC/w=="', '""', '"AAAAAA=="', json.dumps(mutate(rnd, "/wA="))]
+                [
+                    *('"/wA="', '"AAEC/w=="', '""', '"AAAAAA=="', '"/wA=\\n"', '"AAECAwQF"'),
+                    json.dumps(mutate(rnd, "/wA=")),
+                    rnd.choice(['"\n/wA="', '"/wA=\x01"', '"/wA="', '"/wA="']),
+                ]
             )
     return json.dumps(
         rnd.choice([*_TEXTS, "".join(rnd.choices(string.printable, k=rnd.randrange(9)))])

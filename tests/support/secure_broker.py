@@ -45,7 +45,7 @@ _MODULES = {
     "scram-sha-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "oauthbearer": f"{_OAUTH}.OAuthBearerLoginModule",
 }
-_START_SECONDS = 60
+_START_SECONDS = 240
 
 
 @dataclass(frozen=True)

@@ -41,22 +41,24 @@ def let_days_pass(lake: Lake, days: float) -> None:
     """
     table = lake.table
 
-    def set_back(part: object) -> object:
-        match part:
-            case dict():
-                return {
-                    key: value - int(days * DAY_MS) if key in INSTANTS else set_back(value)
-                    for key, value in part.items()
-                }
-            case list():
-                return [set_back(each) for each in part]
-        return part
-
     content = json.loads(table.io.new_input(table.metadata_location).open().read())
     location = table.metadata_location.replace(".metadata.json", "-aged.metadata.json")
     with table.io.new_output(location).create() as file:
-        file.write(json.dumps(set_back(content)).encode())
+        file.write(json.dumps(set_back(content, days)).encode())
     point_catalog_to(lake, location)
+
+
+def set_back(part: object, days: float) -> object:
+    """Return a table's metadata, or a part of it, with every instant so many days earlier."""
+    match part:
+        case dict():
+            return {
+                key: value - int(days * DAY_MS) if key in INSTANTS else set_back(value, days)
+                for key, value in part.items()
+            }
+        case list():
+            return [set_back(each, days) for each in part]
+    return part
 
 
 def point_catalog_to(lake: Lake, location: str) -> None:

@@ -1,8 +1,8 @@
-"""Storms: tests of many seeds, rounds or kill points. `make test` runs a sample of them."""
+"""What `make test` leaves out: most instances of storms, and most tests that need a stack."""
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 
 def choose_left_out(storms: Mapping[str, int], seed: int) -> set[str]:
@@ -20,3 +20,15 @@ def choose_left_out(storms: Mapping[str, int], seed: int) -> set[str]:
         kept = random.Random(f"{seed} {test}").sample(found, min(storms[found[0]], len(found)))
         left_out.update(set(found) - set(kept))
     return left_out
+
+
+def choose_stack_tests(tests: Collection[str], share: int, seed: int) -> set[str]:
+    """Return the tests on a stack that a sample leaves out; the seed decides.
+
+    Args:
+        tests: those that are not marked `core`, by pytest's id.
+        share: of how many tests one is kept, rounded up.
+        seed: the random seed of the run; the workers of pytest-xdist share it.
+    """
+    kept = random.Random(f"{seed} stack").sample(sorted(tests), -(-len(tests) // share))
+    return {*tests} - {*kept}

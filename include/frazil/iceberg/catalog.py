@@ -10,13 +10,11 @@ import pydantic
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
-    ForbiddenError,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     NotInstalledError,
     TableAlreadyExistsError,
-    UnauthorizedError,
     ValidationError,
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -25,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
+from frazil.causes import explain_error
 from frazil.connections import CatalogPreset
 from frazil.errors import (
     CatalogRejectedError,
@@ -37,6 +36,7 @@ from frazil.errors import (
     hide_partition_values,
 )
 from frazil.iceberg.commits import is_definite_conflict
+from frazil.iceberg.file_io import ask_for_reason
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
 from frazil.ledger.usage import count_request
@@ -61,6 +61,13 @@ _DEFINITE = (
 _RAISING = frozenset({"pyiceberg", "frazil"})
 _DEFINITE_OF_SQL = frozenset({"ArgumentError", "NoSuchModuleError"})
 """The same of SQLAlchemy, by name: only catalogs in a database load it."""
+
+_CLIENTS = frozenset(
+    {"sqlalchemy", "requests", "pyiceberg", "botocore", "thrift", "hive_metastore"}
+)
+"""Packages of the clients of catalogs: an error of them is one of the catalog."""
+_WITHOUT_REASON = "during HeadObject operation: No response body"
+_AGAIN = "nothing was published, the next run plans the same range again"
 
 COUNTED_FILES = "frazil.iceberg.file_io.CountedFileIO"
 """File access by PyArrow that counts requests. PyIceberg would choose PyArrow too, except for
@@ -111,7 +118,7 @@ class TableStore:
         Raises:
             CatalogUnavailableError: the catalog did not answer.
         """
-        with translated_errors(f"loading table {name} from catalog {self.preset.name}"):
+        with self._translated(f"loading table {name} from catalog {self.preset.name}"):
             count_request("catalog")
             try:
                 return self.catalog.load_table(name)
@@ -119,6 +126,20 @@ class TableStore:
                 return None
             except (ValidationError, pydantic.ValidationError) as error:
                 raise _unreadable_metadata(name, error) from error
+
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        """Translate errors; ask S3 once more where its answer did not say why it refused."""
+        try:
+            with translated_errors(doing):
+                yield
+        except StorageError as error:
+            warehouse = self.preset.properties.get("warehouse", "")
+            if _WITHOUT_REASON in str(error.__cause__) and "://" in warehouse:
+                reason = ask_for_reason(self.preset.properties, warehouse)
+                if reason is not None:
+                    raise storage_error(doing, reason) from error
+            raise
 
     def load(self, name: str) -> Table:
         """Load a table.
@@ -133,7 +154,7 @@ class TableStore:
 
     def create(self, name: str, new: NewTable) -> Table:
         """Create a table and its namespace; load the table if another process was faster."""
-        with translated_errors(f"creating table {name} in catalog {self.preset.name}"):
+        with self._translated(f"creating table {name} in catalog {self.preset.name}"):
             namespace = name.rpartition(".")[0]
             try:
                 self.catalog.create_namespace(namespace)
@@ -248,25 +269,19 @@ def translated_errors(doing: str) -> Iterator[None]:
         yield
     except FrazilError:
         raise
-    except (ForbiddenError, UnauthorizedError) as error:
-        raise CatalogUnavailableError(
-            f"{doing}: the catalog refused: {_first_line(error)}",
-            "check the credentials and grants of the catalog connection, then run again",
-        ) from error
     except OSError as error:
         raise storage_error(doing, error) from error
     except Exception as error:
         if _is_definite(error):
+            cause = explain_error("catalog", error)
+            known = f"{cause.sentence}: " if cause else ""
             raise CatalogRejectedError(
-                f"{doing}: {type(error).__name__}: {_first_line(error)}",
+                f"{doing}: {known}{type(error).__name__}: {_first_line(error)}",
                 "trying again does not help: check the table's properties and the settings of the "
                 "catalog connection; `frazil doctor` checks both",
             ) from error
-        if type(error).__module__.partition(".")[0] in {"sqlalchemy", "requests", "pyiceberg"}:
-            raise CatalogUnavailableError(
-                f"{doing}: {type(error).__name__}: {_first_line(error)}",
-                "`frazil doctor` checks the catalog; the next run plans the same range again",
-            ) from error
+        if type(error).__module__.partition(".")[0] in _CLIENTS:
+            raise catalog_error(doing, error) from error
         raise
 
 
@@ -274,23 +289,39 @@ def _is_definite(error: Exception) -> bool:
     """Return whether an error of the catalog's client comes again with every attempt."""
     if isinstance(error, _DEFINITE) or type(error).__name__ in _DEFINITE_OF_SQL:
         return True
-    if type(error) not in {ValueError, TypeError, NotImplementedError, AttributeError}:
+    # A client raises these for settings that it does not support.
+    of_settings = {ValueError, TypeError, NotImplementedError, AttributeError}  # not ours
+    if type(error) not in of_settings:
         return False
     frames = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
     names = [package for name in frames if (package := name.partition(".")[0]) in _RAISING]
     return names[-1:] == ["pyiceberg"] and not is_definite_conflict(error)
 
 
+def catalog_error(doing: str, error: Exception) -> CatalogUnavailableError:
+    """Return the error for a catalog that cannot be used, with the cause if it is known."""
+    cause = explain_error("catalog", error)
+    detail = f"{type(error).__name__}: {_first_line(error)}"
+    if cause is None:
+        step = "`frazil doctor` checks the catalog"
+        return CatalogUnavailableError(f"{doing}: {detail}", f"{step}; {_AGAIN}")
+    return CatalogUnavailableError(
+        f"{doing}: {cause.sentence} ({detail})", f"{cause.next_step}; {_AGAIN}"
+    )
+
+
 def storage_error(doing: str, error: OSError) -> FrazilError:
     """Return the error for an unreachable catalog, or for a storage that cannot be used."""
-    if "requests" in type(error).__module__:
-        return CatalogUnavailableError(
-            f"{doing}: {type(error).__name__}: {_first_line(error)}",
-            "`frazil doctor` checks the catalog; the next run plans the same range again",
+    if type(error).__module__.partition(".")[0] in _CLIENTS:
+        return catalog_error(doing, error)
+    cause = explain_error("storage", error)
+    if cause is None:
+        return StorageError(
+            f"{doing}: the warehouse refused: {_first_line(error)}",
+            f"check space and permissions of the warehouse; {_AGAIN}",
         )
     return StorageError(
-        f"{doing}: the warehouse refused: {_first_line(error)}",
-        "check space and permissions of the warehouse, then run again: the same range is planned",
+        f"{doing}: {cause.sentence} ({_first_line(error)})", f"{cause.next_step}; {_AGAIN}"
     )
 
 

@@ -5,18 +5,18 @@ PyIceberg's own `append()` rebases and retries, so the same range could be appen
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.manifest import DataFile, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotLogEntry, Summary
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
@@ -35,6 +35,7 @@ from pyiceberg.table.update.snapshot import (
     _FastAppendFiles,
     _OverwriteFiles,
 )
+from pyiceberg.typedef import EMPTY_DICT
 
 from frazil.errors import ClockBehindError
 from frazil.iceberg.manifests import find_uuid_fields, omit_bounds
@@ -97,23 +98,62 @@ def build_append(
     return _build(table, producer)
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """Data files to remove, the locations of the manifests that list them, and files to add."""
+
+    removed: Sequence[DataFile] = ()
+    manifests: frozenset[str] = frozenset()
+    added: Sequence[DataFile] = ()
+
+
+class _ReplaceFiles(_OverwriteFiles):
+    """An overwrite that reads only the given manifests, and adds files of any partition spec.
+
+    PyIceberg's own reads every manifest twice, and writes all added files by the current spec.
+    """
+
+    def __init__(self, table: Table, summary: Mapping[str, str], replaced: Replacement) -> None:
+        super().__init__(
+            Operation.OVERWRITE, _NothingStaged(table), table.io, None, dict(summary), MAIN
+        )
+        self._replaced = replaced
+        self._deleted_data_files = set(replaced.removed)
+        self._added_data_files = [f for f in replaced.added if f.spec_id == table.spec().spec_id]
+        self._older: dict[int, list[DataFile]] = {}
+        for file in replaced.added:
+            if file.spec_id != table.spec().spec_id:
+                self._older.setdefault(file.spec_id, []).append(file)
+
+    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:  # noqa: ARG002
+        return lambda manifest: manifest.manifest_path in self._replaced.manifests
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [*super()._existing_manifests(), *map(self._write_older, self._older)]
+
+    def _write_older(self, spec_id: int) -> ManifestFile:
+        with self.new_manifest_writer(self.spec(spec_id)) as writer:
+            for file in self._older[spec_id]:
+                entry = ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file
+                )
+                writer.add(entry)
+        return writer.to_manifest_file()
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        self._added_data_files = [*self._replaced.added]
+        return super()._summary(snapshot_properties)
+
+
 def build_overwrite(
-    table: Table,
-    summary: Mapping[str, str],
-    files: Sequence[DataFile],
-    removed: Sequence[DataFile],
+    table: Table, summary: Mapping[str, str], replaced: Replacement
 ) -> AddSnapshotUpdate:
     """Build a snapshot on main's head that removes files and adds others; do not commit.
 
     Raises:
-        ValidationException: a file to remove is not in the table.
+        ValidationException: a file to remove is not in the given manifests of the table.
     """
-    producer = _NothingStaged(table).update_snapshot(dict(summary)).overwrite()
-    for file in removed:
-        producer.delete_data_file(file)
-    for file in files:
-        producer.append_data_file(file)
-    return _build(table, producer)
+    return _build(table, _ReplaceFiles(table, summary, replaced))
 
 
 def append_rows(
@@ -172,8 +212,6 @@ def _omit_uuid_bounds(producer: _FastAppendFiles | _OverwriteFiles) -> None:
         return [omit_bounds(each, fields[each.partition_spec_id]) for each in process(manifests)]
 
     vars(producer)["_process_manifests"] = process_manifests
-    # By the same bounds PyIceberg also skips manifests when it searches the files to remove.
-    vars(producer)["_build_manifest_evaluator"] = lambda _spec_id: lambda _manifest: True
 
 
 def _build(table: Table, producer: _FastAppendFiles | _OverwriteFiles) -> AddSnapshotUpdate:

@@ -47,6 +47,13 @@ def read_files(table: Table, schema: Schema, tasks: Iterable[FileScanTask]) -> p
     return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table(tasks)
 
 
+def read_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
+    """Return a column, or a struct's field by its dotted path, null where the struct is null."""
+    name, *fields = path.split(".")
+    column = rows[name]
+    return pc.struct_field(column, fields) if fields else column
+
+
 def read_row_coordinates(table: Table, snapshot_id: int | None = None) -> dict[Partition, Offsets]:
     """Read the coordinates of every row at a snapshot or main's head, ascending, with duplicates.
 

@@ -58,7 +58,7 @@ def fast_forward_main(
     doing = f"publishing {forward.summary[keys.KIND]} {forward.batch_id} on {forward.table}"
     landed = retry_commit(doing, lambda: _try_fast_forward(store, forward, precondition))
     _, history = load_with_history(store, forward.table)
-    if find_batch(history, forward.batch_id) is None:  # some catalogs do not compare and swap (A13)
+    if find_batch(history, forward.batch_id) is None:  # some catalogs do not compare and swap
         raise CatalogUnavailableError(
             f"{doing}: it was committed as snapshot {landed.entry.snapshot_id}, but main does not "
             "contain it: the catalog let another writer overwrite it",

@@ -1,7 +1,9 @@
 """PyIceberg's access to the files of the warehouse, with a counter."""
 
 import logging
+from collections.abc import Mapping
 
+from pyarrow.fs import FileSelector
 from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
@@ -28,3 +30,17 @@ class CountedFileIO(PyArrowFileIO):
         """Delete a file."""
         count_request("files")
         super().delete(location)
+
+
+def ask_for_reason(properties: Mapping[str, str], folder: str) -> OSError | None:
+    """Return why an S3 storage refuses a folder; None if it lists it.
+
+    The answer to PyArrow's first request for a file, HEAD, has no text; that to a listing has one.
+    """
+    io = PyArrowFileIO(dict(properties))
+    scheme, bucket, path = io.parse_location(folder)
+    try:
+        io.fs_by_scheme(scheme, bucket).get_file_info(FileSelector(path, allow_not_found=True))
+    except OSError as error:
+        return error
+    return None

@@ -1,17 +1,19 @@
-"""Partition bounds of uuids in manifest lists, where PyIceberg and Java disagree.
+"""Partition values and bounds about which PyIceberg and Java disagree.
 
 Java orders uuids as two signed numbers, Python as unsigned bytes, and each skips manifests by its
-own order (decision record 31).
+own order (decision record 31). `truncate` of a number near the smallest of its type is below it:
+Java's value wraps to a large one, PyIceberg's is no number of the type and equals none.
 """
 
+from collections.abc import Iterable
 from copy import deepcopy
 
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import UUIDType
+from pyiceberg.transforms import IdentityTransform, TruncateTransform
+from pyiceberg.types import IcebergType, IntegerType, LongType, UUIDType
 
 _PARTITIONS = 13
 """Position of the partition summaries in an entry of a manifest list."""
@@ -28,13 +30,32 @@ def find_uuid_fields(spec: PartitionSpec, schema: Schema) -> tuple[int, ...]:
     )
 
 
-def can_skip_files(table: Table, column: str) -> bool:
-    """Return whether PyIceberg skips files by this column's values without skipping a match.
+def wrap_truncated(value: object, kind: IcebergType) -> object:
+    """Return a truncated value as Java computes it: whole numbers wrap within their type."""
+    if not isinstance(kind, IntegerType | LongType) or not isinstance(value, int):
+        return value
+    bits = 32 if isinstance(kind, IntegerType) else 64
+    half = 1 << (bits - 1)
+    return (value + half) % (2 * half) - half
+
+
+def can_skip_files(table: Table, column: str, values: Iterable[object]) -> bool:
+    """Return whether PyIceberg can skip files by these values without missing a match.
 
     It reads the partition values of uuids as objects and compares them with bytes: none is equal.
     """
     schema = table.schema()
-    number = schema.find_field(column).field_id
+    source = schema.find_field(column)
+    number, kind = source.field_id, source.field_type
+    transforms = {
+        field.transform.transform(kind)
+        for spec in table.specs().values()
+        for field in spec.fields
+        if field.source_id == number and isinstance(field.transform, TruncateTransform)
+    }
+    truncated = [truncate(value) for value in values for truncate in transforms]
+    if any(wrap_truncated(value, kind) != value for value in truncated):
+        return False
     return not any(
         spec.fields[position].source_id == number
         for spec in table.specs().values()

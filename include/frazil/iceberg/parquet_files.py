@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
@@ -150,32 +150,16 @@ def build_data_file(
     """Return a Parquet file of a path and size as an Iceberg data file of a partition."""
     path, size = written
     spec_id, partition = place
-    return DataFile.from_args(
+    file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=partition,
         file_size_in_bytes=size,
         sort_order_id=sort_order_id,
-        spec_id=spec_id,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
-
-
-def flag_hidden_rows(table: Table, task: FileScanTask, rows: int) -> NDArray[np.bool_]:
-    """Flag the rows of a data file that other engines deleted by position, but left in the file.
-
-    Raises:
-        TargetError: a delete file is not a Parquet file.
-        StorageError, CatalogUnavailableError: a file cannot be read.
-    """
-    is_hidden = np.zeros(rows, dtype=np.bool_)
-    for file in task.delete_files:
-        require_parquet(table, file)
-        with table.io.new_input(file.file_path).open() as stream:
-            deletes = pq.ParquetFile(stream).read(["file_path", "pos"])
-        own = np.asarray(deletes["file_path"]) == task.file.file_path
-        is_hidden[np.asarray(deletes["pos"])[own]] = True
-    return is_hidden
+    file.spec_id = spec_id  # no field of the manifest's schema, so `from_args` would drop it
+    return file

@@ -78,7 +78,7 @@ def _to_field(column: Column, ids: Iterator[int]) -> NestedField:
 
 
 def kafka_struct(ids: Iterator[int], *, required: bool = True) -> StructType:
-    """Return the `_kafka` struct (features A3).
+    """Return the `_kafka` struct.
 
     In an adopted table, where old rows have no coordinates, pass `required=False`: Arrow cannot
     cast a null struct with required fields.
@@ -172,7 +172,7 @@ def _longest_folder_name(schema: Schema, field: IcebergPartitionField) -> float:
 
 
 def build_dead_letters_schema() -> Schema:
-    """Return the schema of `<table>__dead_letters` (design.md)."""
+    """Return the schema of `<table>__dead_letters`."""
     ids = count(1)
     kafka = NestedField(next(ids), KAFKA_COLUMN, kafka_struct(ids), required=True)
     texts = ("reason", "detail", "batch_id", "attempt", "stream")
@@ -280,7 +280,7 @@ def _read_type(field_type: IcebergType) -> ColumnType:
 
 
 def is_compatible_superset(current: Schema, planned: Schema) -> bool:
-    """Return whether files with schema `planned` can be added to a table with `current` (E12)."""
+    """Return whether files with schema `planned` can be added to a table with `current`."""
     remaining = {field.field_id: field for field in current.fields}
     for field in planned.fields:
         found = remaining.pop(field.field_id, None)

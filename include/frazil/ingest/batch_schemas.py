@@ -76,7 +76,7 @@ def select_batch_schemas(
             plan.latest_schemas.get(payload.part),
             remembered,
         )
-        for payload in list_payloads(work.stream, plan.put_aside)
+        for payload in list_payloads(work.stream, plan.quarantined_columns)
     }
 
 
@@ -113,7 +113,7 @@ def add_unknown_schemas(
     partition, _, offset = result.unknown_first.partition(":")
     where = f"found in {ranges}, first at partition {partition} offset {offset}"
     completed = dict(schemas)
-    for payload in list_payloads(work.stream, plan.put_aside):
+    for payload in list_payloads(work.stream, plan.quarantined_columns):
         ids = result.unknown_ids.get(payload.part)
         if ids:
             registry = work.registry(payload.options.registry)
@@ -150,7 +150,7 @@ def require_reviewed_schemas(work: Workspace, plan: BatchPlan, used_ids: Iterabl
         return
     unreviewed = {
         number: changes
-        for payload in list_payloads(work.stream, plan.put_aside)
+        for payload in list_payloads(work.stream, plan.quarantined_columns)
         if payload.part == "value" and payload.has_schema_id
         for number in used_ids
         if (changes := _describe_unreviewed(work, payload, number))

@@ -71,7 +71,7 @@ class RulesFingerprint(Report):
             suite_hash=plan.suite_hash,
             stream_hash=plan.stream_hash,
             transform_version=plan.transform_version,
-            quarantined_columns=plan.put_aside,
+            quarantined_columns=plan.quarantined_columns,
         )
 
 

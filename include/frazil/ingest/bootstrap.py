@@ -65,6 +65,7 @@ def ensure_table(
     stream = work.stream
     reach_failpoint("plan.before-create-table")
     view = view or TableView(work.store, stream.table.name)
+    _require_same_mode(work, view)
     if view.found is None or view.find_point(stream.stream) is None:
         require_sole_owner(work, None if view.found is None else view.history)
     quarantined: tuple[str, ...] = ()
@@ -86,6 +87,26 @@ def ensure_table(
     if stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, stream.table.name)
     return replace(prepared, quarantined_columns=quarantined)
+
+
+def _require_same_mode(work: Workspace, view: TableView) -> None:
+    """Raise if the mode of a stream's table was changed.
+
+    Raises:
+        IncompatibleTableError: nothing was written.
+    """
+    stream, state = work.stream, work.stream.table.state
+    found, name = view.found, stream.table.name
+    if found is not None and keys.STATE_OF in found.properties:
+        problem = f"{name} is the state table of stream {found.properties[keys.STATE_OF]}"
+    elif state is not None and found is None and work.store.find(state.name) is not None:
+        problem = f"{state.name} exists, but its change table {name} does not"
+    else:
+        return
+    raise IncompatibleTableError(
+        f"stream {stream.stream}: table {problem}; nothing was written",
+        "give the stream a new table.name: a table keeps its mode",
+    )
 
 
 def require_matching_schema(stream: Stream, schema: Schema) -> None:
@@ -152,7 +173,7 @@ def _try_bootstrap(work: Workspace, topics: Sequence[TopicFacts], view: TableVie
 
 
 def require_sole_owner(work: Workspace, history: History | None) -> None:
-    """Raise if another stream fills the table of this stream, which has not begun (B6, B9).
+    """Raise if another stream fills the table of this stream, which has not begun.
 
     Otherwise every record would be in the table twice, and no recovery point would show it. Pass
     None if there is no table yet: then the stream of no other file has begun.
@@ -174,7 +195,7 @@ def require_sole_owner(work: Workspace, history: History | None) -> None:
         raise StreamFileError(
             f"stream {stream.stream} ({own}): table {stream.table.name} {filled} by stream {owner} "
             f"({place}{file}); "
-            f"{effect if shared else 'each would report the other as another writer'}",
+            f"{effect if shared else 'two streams must not write one table'}",
             next_step + f", or rename stream and file to {owner} if it is the same stream",
         )
     if files:
@@ -243,7 +264,7 @@ def require_retained_start(stream: Stream, topics: Sequence[TopicFacts]) -> None
         if partition >= len(topic.partitions):
             raise StreamFileError(
                 f"stream {stream.stream}: {field} names a partition that topic {topic.topic} does "
-                f"not have; it has {len(topic.partitions)}, from 0 on",
+                f"not have; its partitions are 0 to {len(topic.partitions) - 1}",
                 f"remove {field} from {stream.stream}.yaml",
             )
         kept = topic.partitions[partition]
@@ -273,8 +294,8 @@ def require_unchanged_route(table: Table, stream: Stream) -> None:
     change = f"route.tables no longer has {', '.join(removed)}"
     raise StreamFileError(
         f"stream {stream.stream}: {change if removed else 'route.field has changed'}, but earlier "
-        f"batches left records to the other streams of the route by field {stored['field']}: "
-        "records that those have not read yet would be in no table",
+        "batches skipped records that other streams of the route must ingest, by field "
+        f"{stored['field']}: records that those have not read yet would be in no table",
         f"restore route.field {stored['field']} and the values; to stop filling a table pause its "
         "DAGs, and to split the topic in another way give the stream file a new name",
     )

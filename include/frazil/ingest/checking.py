@@ -13,6 +13,7 @@ from frazil.ingest.error_budget import BadRecords, explain_excess
 from frazil.ingest.messages import BatchPlan, ExpectationOutcome, Staged, Verdict
 from frazil.ingest.staging import compile_checks
 from frazil.ledger.usage import read_and_reset_usage
+from frazil.messages import count_noun
 from frazil.quality.expectations import Expectation
 from frazil.quality.judge import judge_suite
 from frazil.schemas.inferred_columns import with_columns
@@ -66,7 +67,7 @@ def judge_batch(
 
 
 def require_conservation(plan: BatchPlan, staged: Staged) -> None:
-    """Require read = written + quarantined + skipped, in total and per partition (E3)."""
+    """Require read = written + quarantined + skipped, in total and per partition."""
     parts = staged.rows_written + staged.rows_quarantined + staged.rows_skipped
     by_partition = sum(p.rows_read for p in staged.partitions)
     good = sum(p.rows_good for p in staged.partitions)
@@ -77,15 +78,22 @@ def require_conservation(plan: BatchPlan, staged: Staged) -> None:
             f"batch {plan.batch_id}: read {staged.rows_read} records, written "
             f"{staged.rows_written}, quarantined {staged.rows_quarantined}, skipped "
             f"{staged.rows_skipped}; by partition {by_partition} read, {good} good",
-            "nothing is visible; run again, and report this if it comes back",
+            "nothing is visible; run again, and report this if it happens again",
         )
 
 
 def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
-    """Raise if the batch has more bad records than the stream allows (A11, E5)."""
-    bad = staged.rows_read - staged.rows_written - staged.rows_elsewhere
-    own = count_own_records(work.stream.route, staged.rows_read, staged.rows_elsewhere)
-    records = BadRecords(own, bad, staged.rows_invalid, staged.rows_put_aside)
+    """Raise if the batch has more bad records than the stream allows."""
+    if staged.truncates and plan.waived is None:
+        events = count_noun(staged.truncates, "event says", "events say")
+        raise BudgetExceededError(
+            f"stream {plan.stream}: batch {plan.batch_id}: {events} that the source table was "
+            "truncated, and value.truncate is refuse; nothing of the batch is visible",
+            _next_step(plan, "set `value: {truncate: apply}` to write them as rows with `_op` t"),
+        )
+    bad = staged.rows_read - staged.rows_written - staged.rows_routed_elsewhere
+    own = count_own_records(work.stream.route, staged.rows_read, staged.rows_routed_elsewhere)
+    records = BadRecords(own, bad, staged.rows_invalid, staged.rows_quarantined_by_review)
     excess = explain_excess(work.stream.errors, records)
     if excess is not None and plan.waived is None:
         raise BudgetExceededError(
@@ -123,9 +131,10 @@ def _quality_error(
     lines = "; ".join(result.line for result in failed[:5])
     more = f" (and {len(failed) - 5} more)" if len(failed) > 5 else ""  # noqa: PLR2004 - as above
     return QualityFailedError(
-        f"stream {plan.stream}: batch {plan.batch_id}: {len(failed)} expectations of suite "
-        f"{work.stream.quality.suite} failed: {lines}{more}; the {staged.rows_written} rows wait "
-        f"on branch {staged.attempt} of {plan.table}",
+        f"stream {plan.stream}: batch {plan.batch_id}: "
+        f"{count_noun(len(failed), 'expectation')} of suite {work.stream.quality.suite} failed: "
+        f"{lines}{more}; the {count_noun(staged.rows_written, 'row')} can be inspected on "
+        f"branch {staged.attempt} of {plan.table}",
         _next_step(plan, "change the suite"),
     )
 

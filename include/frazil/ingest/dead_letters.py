@@ -145,7 +145,7 @@ def _try_stage(
     if ref is None or snapshot is None:
         raise StageLostError(
             f"branch {attempt} of {name} is gone; the dead letters of this attempt are lost",
-            "run again: the next run plans and stages afresh",
+            "run again: the next run plans and stages the batch again",
         )
     written = commits.read_added_files(table, ref.snapshot_id)
     if {file.file_path for file in files} <= {file.file_path for file in written}:
@@ -185,7 +185,7 @@ def _try_publish(store: TableStore, name: str, plan: BatchPlan, staged: Staged) 
         raise StageLostError(
             f"batch {plan.batch_id}: branch {staged.attempt} of {name} is gone; the dead letters "
             "of this attempt are not in the table",
-            "run again: the next run plans and stages afresh",
+            "run again: the next run plans and stages the batch again",
         )
     files = commits.read_added_files(table, snapshot_id)
     summary = {
@@ -269,7 +269,7 @@ def resolve_dead_letters(
         is_last |= (indexes != UNCLAIMED) & (find_owners(offsets, own) == indexes)
     resolved_by_step = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
     for index, listed in sorted(resolved.items()):
-        known = [span for span in spans.every if span.index < listed.before]
+        known = [span for span in spans.all if span.index < listed.before]
         is_listed = (
             is_last & (find_owners(offsets, known) == indexes) & (resolved_by_step == UNCLAIMED)
         )

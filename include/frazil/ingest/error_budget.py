@@ -1,4 +1,4 @@
-"""The error budget of a batch, by the stream's `errors.tolerance` (features A11)."""
+"""The error budget of a batch, by the stream's `errors.tolerance`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -57,12 +57,12 @@ def dispose(errors: Errors, records: BadRecords) -> Disposal:
 
 def count_bad_records(stream: Stream, result: StageResult) -> BadRecords:
     """Return the counts that the error budget refers to."""
-    bad = result.rows_read - result.rows_good - result.rows_elsewhere
-    own = count_own_records(stream.route, result.rows_read, result.rows_elsewhere)
-    return BadRecords(own, bad, result.rows_invalid, result.rows_put_aside)
+    bad = result.rows_read - result.rows_good - result.rows_routed_elsewhere
+    own = count_own_records(stream.route, result.rows_read, result.rows_routed_elsewhere)
+    return BadRecords(own, bad, result.rows_invalid, result.rows_quarantined_by_review)
 
 
 def has_dead_letters(errors: Errors, records: BadRecords, *, waived: bool) -> bool:
-    """Return whether to write dead letters: only if the batch may pass its error budget (A11)."""
+    """Return whether to write dead letters: only if the batch may pass its error budget."""
     allowed = waived or explain_excess(errors, records) is None
     return allowed and dispose(errors, records).quarantined > 0

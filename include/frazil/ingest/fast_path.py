@@ -36,6 +36,7 @@ from pyiceberg.utils.properties import property_as_int
 
 from frazil.connections import read_limit
 from frazil.iceberg.catalog import HOT_DICTIONARY
+from frazil.iceberg.manifests import wrap_truncated
 from frazil.ingest.messages import BatchPlan, FastPathSpec, PartitionBy
 from frazil.ledger import keys
 from frazil.quality.preaggregation import find_cut_points
@@ -121,7 +122,7 @@ def plan_fast_path(
         return None
     properties = table.properties
     suite = None if suite_file is None else load_suite(suite_file)
-    schema = narrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=True))
+    schema = _choose_schema(table, stream)
     return FastPathSpec(
         folder=data_folder(table),
         schema_ipc=base64.b64encode(schema.serialize().to_pybytes()).decode(),
@@ -134,6 +135,13 @@ def plan_fast_path(
         partitions=partitions,
         max_partitions=most,
     )
+
+
+def _choose_schema(table: Table, stream: Stream) -> pa.Schema:
+    """Return the schema of the files; the stream may require what the table has as nullable."""
+    schema = narrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=True))
+    required = {column.name for column in stream.parsed_columns if column.required}
+    return pa.schema([f.with_nullable(f.nullable and f.name not in required) for f in schema])
 
 
 def choose_target_bytes(properties: dict[str, str]) -> int:
@@ -185,7 +193,7 @@ def _fits_values(stream: Stream, wire: WireFormat | None) -> bool:
     types = [column.type for column in stream.parsed_columns]
     if stream.value.convert in {"raw", "string"}:
         return True
-    if not stream.value.is_flat:
+    if not stream.value.is_flat or stream.value.change_events or stream.value.rest:
         return False
     if wire is None or wire.format == "json_schema":
         return all(map(is_exact_json_type, types))
@@ -312,7 +320,7 @@ def read_partition(table: Table, footer: FileMetaData, statistics: DataFileStati
         if held is None or held.current_min is None or not field.transform.preserves_order:
             continue
         bounds = DataFileStatistics.partition(statistics, PartitionSpec(field), schema)
-        if bounds[0] != value:
+        if wrap_truncated(bounds[0], schema.find_field(field.source_id).field_type) != value:
             message = f"its footer and its rows differ in partition field {field.name}"
             raise ValueError(message)
     return Record(*values)

@@ -21,15 +21,15 @@ from frazil.ingest.messages import BatchPlan
 
 def stage_fast_path_files(
     store: TableStore, plan: BatchPlan, branch: tuple[str, int], paths: tuple[str, ...]
-) -> None:
-    """Add the workers' files to the one staged snapshot of the branch.
+) -> Table:
+    """Add the workers' files to the branch's one staged snapshot; return the table after that.
 
     Raises:
         StageStaleError: the table's layout changed while the workers wrote.
         StageLostError: a file is not a Parquet file of the table.
         CommitContentionError, UnavailableError: nothing is visible; a later run stages again.
     """
-    retry_commit(
+    return retry_commit(
         f"staging {len(paths)} files on branch {branch[0]} of {plan.table}",
         lambda: _try_stage(store, plan, branch, paths),
     )
@@ -37,35 +37,35 @@ def stage_fast_path_files(
 
 def _try_stage(
     store: TableStore, plan: BatchPlan, branch: tuple[str, int], paths: tuple[str, ...]
-) -> None:
+) -> Table:
     attempt, base_head = branch
     table = store.load(plan.table)
     ref = table.metadata.refs.get(attempt)
     if ref is None:
-        return  # `find_staged_snapshot` raises for a branch that does not exist
+        return table  # `find_staged_snapshot` raises for a branch that does not exist
     _require_same_layout(table, plan)
     with translated_errors(f"reading branch {attempt} of {plan.table}"):
         is_begun = ref.snapshot_id != base_head
         written = commits.read_added_files(table, ref.snapshot_id) if is_begun else []
     if set(paths) <= {file.file_path for file in written}:
-        return  # an earlier attempt was committed, but its response was lost
+        return table  # an earlier attempt was committed, but its response was lost
     with translated_errors(f"describing the staged files of {table.name()}"):
         files = [*written, *[describe_file(table, path) for path in paths]]
         added = commits.build_append(reset_branch(table, attempt, base_head), {}, files, attempt)
     updates: list[TableUpdate] = [added, commits.set_branch(attempt, added.snapshot.snapshot_id)]
     if ref.snapshot_id != base_head:
         updates.append(RemoveSnapshotsUpdate(snapshot_ids=[ref.snapshot_id]))
-    commit_once(store, table, {attempt: ref.snapshot_id}, updates)
+    return commit_once(store, table, {attempt: ref.snapshot_id}, updates)
 
 
 def _require_same_layout(table: Table, plan: BatchPlan) -> None:
-    """Raise if the files were written for another schema or partition spec (E12)."""
+    """Raise if the files were written for another schema or partition spec."""
     now = table.metadata.current_schema_id, table.metadata.default_spec_id
     if now != (plan.schema_id, plan.spec_id):
         raise StageStaleError(
             f"batch {plan.batch_id}: {plan.table} has schema {now[0]} and spec {now[1]} now, the "
             f"rows were written for schema {plan.schema_id} and spec {plan.spec_id}",
-            "run again: the next run plans and stages afresh",
+            "run again: the next run plans and stages the batch again",
         )
 
 
@@ -85,7 +85,7 @@ def describe_file(table: Table, path: str) -> DataFile:
         raise StageLostError(
             f"{path} was written for {'.'.join(table.name())} and is not a Parquet file of one of "
             f"its partitions: {error}",
-            "run again: the next run plans and stages afresh",
+            "run again: the next run plans and stages the batch again",
         ).suspect_record(type(error).__name__) from error
     place = (table.metadata.default_spec_id, partition)
     return build_data_file((path, len(source)), place, statistics)

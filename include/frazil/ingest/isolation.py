@@ -1,6 +1,6 @@
 """ISOLATE: find the records that make a batch's job fail, so that the others can be published.
 
-Which parts are tested next is decided by `ledger/record_search.py`; here they run, within limits.
+Which parts are tested next is decided by `ledger/bisection.py`; here they run, within limits.
 """
 
 import fcntl
@@ -27,6 +27,14 @@ from frazil.ingest.error_budget import count_bad_records, has_dead_letters
 from frazil.ingest.messages import BatchPlan, StageRequest, StageResult
 from frazil.kafka.consumer import KafkaRecord, OffsetConsumer
 from frazil.kafka.record_batches import encode_records
+from frazil.ledger.bisection import (
+    EMPTY,
+    MAX_JOBS,
+    TESTS_PER_JOB,
+    Bisection,
+    begin_search,
+    note_outcomes,
+)
 from frazil.ledger.offsets import (
     OffsetRange,
     PlainRanges,
@@ -37,14 +45,6 @@ from frazil.ledger.offsets import (
     merge_offsets,
     slice_ranges,
     unpack_ranges,
-)
-from frazil.ledger.record_search import (
-    EMPTY,
-    MAX_JOBS,
-    TESTS_PER_JOB,
-    RecordSearch,
-    begin_search,
-    note_outcomes,
 )
 from frazil.messages import Message, count_noun
 from frazil.streams.routes import Route
@@ -59,7 +59,7 @@ RESTART_SECONDS = 180.0
 SHUTDOWN_SECONDS = 2.0
 """How long a server that ends still accepts connections."""
 PAUSES = 2
-"""How many times as long as the last job the pause after a restart is: other streams publish."""
+"""Pause after a restart, as a multiple of the last job's duration: other streams publish."""
 MAX_PAUSE_SECONDS = 30.0
 LOCK_SECONDS = 60.0
 """How long to wait for the search of another stream whose record ends the server."""
@@ -187,8 +187,8 @@ def search_failing_records(
 class ServerRestarts(ExitStack):
     """Restarts of the Spark server during a search, with pauses for the jobs of other streams.
 
-    A lock allows one search of this kind on a machine: meanwhile the jobs of other streams fail for
-    no fault of their records, which a search of theirs would blame.
+    A lock allows one search of this kind on a machine: during a restart jobs of other streams fail
+    without a bad record, and a search of theirs would find the wrong one.
     """
 
     def __init__(self, work: Workspace) -> None:
@@ -232,7 +232,7 @@ class ServerRestarts(ExitStack):
                 time.sleep(1)
 
 
-def _describe_progress(search: RecordSearch, seconds: float) -> str:
+def _describe_progress(search: Bisection, seconds: float) -> str:
     found = count_noun(len(search.found), "record")
     return (
         f"searching for records that make Spark fail: job {search.jobs + 1} of at most "
@@ -241,7 +241,7 @@ def _describe_progress(search: RecordSearch, seconds: float) -> str:
 
 
 def _explain_limit(
-    parts: JobParts, search: RecordSearch, failure: FrazilError, subject: str
+    parts: JobParts, search: Bisection, failure: FrazilError, subject: str
 ) -> RecordsNotIsolatedError:
     smallest = search.smallest_failing or search.next_spans[0]
     found = ", ".join(parts.job.describe(OffsetRange(p, p + 1)) for p in search.found[:10])
@@ -255,9 +255,7 @@ def _explain_limit(
     )
 
 
-def _explain_other_cause(
-    search: RecordSearch, failure: FrazilError, cause_type: str
-) -> FrazilError:
+def _explain_other_cause(search: Bisection, failure: FrazilError, cause_type: str) -> FrazilError:
     """Return the failure with the finding that no single record causes it; it may be retried."""
     parts = count_noun(len(search.failing), "part")
     finding = f"with every part ({parts})"
@@ -379,7 +377,7 @@ class Isolated:
             update={
                 "rows_read": result.rows_read + len(records),
                 "rows_invalid": result.rows_invalid + len(self.own),
-                "rows_elsewhere": result.rows_elsewhere + len(self.elsewhere),
+                "rows_routed_elsewhere": result.rows_routed_elsewhere + len(self.elsewhere),
                 "partitions": parts,
             }
         )
@@ -394,7 +392,8 @@ def select_own(parts: JobParts, found: Positions, route: Route | None) -> Positi
     """Return those failing records that no other stream of the route makes a dead letter.
 
     Records that do not decode belong to the route's fallback stream, so each one is decoded without
-    being written, as a record that is routed elsewhere. What fails even so fails there, too.
+    being written, as a record that is routed elsewhere. Records that still fail also fail in the
+    fallback stream.
     """
     if route is None or route.takes is None:
         return found
@@ -442,7 +441,7 @@ def read_isolated(
                 raise ConservationError(
                     f"{describe_range(topic, partition, offsets)} makes Spark fail, but Kafka "
                     "does not deliver it",
-                    "nothing is visible; run again, and report this if it comes back",
+                    "nothing is visible; run again, and report this if it happens again",
                 )
             target = isolated.own if own is None or span in own else isolated.elsewhere
             target.update(dict.fromkeys(records, cause))

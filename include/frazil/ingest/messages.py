@@ -2,12 +2,15 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from frazil.ledger.offsets import Ranges, Runs, unpack_ranges
 from frazil.ledger.state import StreamState
 from frazil.ledger.usage import Usage
 from frazil.messages import Message, MessagePart
 from frazil.quality.messages import CutPoints
 from frazil.schemas.wire_format import KeyDecode, Part, WireFormat
+from frazil.streams.change_events import ChangeEvents
 from frazil.streams.routes import Route
 from frazil.streams.sections import Convert
 
@@ -16,7 +19,7 @@ class BatchPlan(Message):
     """One planned batch: exact offset ranges on an exact base (protocol.md, PLAN).
 
     `left_out` are offsets of its ranges that were erased. Records whose schema requires one of the
-    columns `put_aside` become dead letters. `newest_timestamp_ms` is that of earlier batches;
+    `quarantined_columns` become dead letters. `newest_timestamp_ms` is that of earlier batches;
     `reads_all` is true if the batch reads everything that Kafka had when it was planned.
     """
 
@@ -37,7 +40,7 @@ class BatchPlan(Message):
     transform_version: str
     waived: str | None = None
     latest_schemas: dict[Part, int] = {}
-    put_aside: tuple[str, ...] = ()
+    quarantined_columns: tuple[str, ...] = Field((), alias="put_aside")
     left_out: Runs = {}
     other_writers: Literal["allow", "refuse"] = "allow"
     newest_timestamp_ms: int | None = None
@@ -72,7 +75,7 @@ class NothingToRead(Message):
     next_offsets: dict[str, tuple[int, ...]]
 
     @property
-    def is_last_word(self) -> bool:
+    def ends_run(self) -> bool:
         """Return true: no further step follows."""
         return True
 
@@ -86,7 +89,27 @@ class PartitionCount(MessagePart):
     rows_good: int
 
 
-class Staged(Message):
+class StageCounters(Message):
+    """What a stage counted in the records that it read."""
+
+    rows_read: int
+    rows_invalid: int = 0
+    rows_routed_elsewhere: int = Field(0, alias="rows_elsewhere")
+    rows_quarantined_by_review: int = Field(0, alias="rows_put_aside")
+    rows_late: int = 0
+    skipped: dict[str, int] = {}
+    """Change events that are no change of a row, by name; `rows_routed_elsewhere` counts them."""
+    truncates: int = 0
+    """Events of a truncated source table that are bad records."""
+    partitions: tuple[PartitionCount, ...] = ()
+    metrics: dict[str, float | int | str | None] = {}
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+    schema_ids: tuple[int, ...] = ()
+    unnamed_fields: tuple[str, ...] = ()
+
+
+class Staged(StageCounters):
     """The staged snapshot of a batch, and the counters of its stage."""
 
     stream: str
@@ -94,21 +117,10 @@ class Staged(Message):
     attempt: str
     snapshot_id: int | None
     base_head: int
-    rows_read: int
     rows_written: int
     rows_quarantined: int
     rows_skipped: int
-    rows_invalid: int = 0
-    rows_elsewhere: int = 0
-    rows_put_aside: int = 0
-    rows_late: int = 0
-    partitions: tuple[PartitionCount, ...] = ()
-    metrics: dict[str, float | int | str | None] = {}
-    min_timestamp_ms: int | None = None
-    max_timestamp_ms: int | None = None
     dead_letters_snapshot_id: int | None = None
-    schema_ids: tuple[int, ...] = ()
-    unnamed_fields: tuple[str, ...] = ()
     already_published: bool = False
     ended_at_ms: int | None = None
     used: Usage | None = None
@@ -140,7 +152,7 @@ class Verdict(Message):
 
 
 class Published(Message):
-    """The outcome of PUBLISH."""
+    """The outcome of PUBLISH; the warning does not concern rows or offsets of the table."""
 
     stream: str
     table: str
@@ -152,6 +164,12 @@ class Published(Message):
     rows_quarantined: int
     rows_skipped: int
     ranges: dict[str, dict[int, tuple[int, int]]]
+    warning: str | None = None
+
+    @property
+    def level(self) -> str:
+        """Return the level of the log line."""
+        return "warn" if self.warning else "info"
 
 
 class PartitionBy(MessagePart):
@@ -204,6 +222,7 @@ class StageRequest(Message):
     wire: WireFormat | None = None
     key: KeyDecode | None = None
     route: Route | None = None
+    events: ChangeEvents | None = None
     late_before_ms: int | None = None
     isolated: Runs = {}
     """Offsets that are not read, because their records make the job fail."""
@@ -213,25 +232,15 @@ class StageRequest(Message):
     """Offsets that Spark does not read from Kafka; `given_records` has their records."""
     given_records: str = ""
     """Records as `frazil.kafka.record_batches` encodes them."""
+    max_bytes_per_second: int | None = None
 
 
-class StageResult(Message):
+class StageResult(StageCounters):
     """The counters of the Spark job `stage_batch`."""
 
-    rows_read: int
     rows_good: int
-    rows_invalid: int = 0
-    rows_elsewhere: int = 0
-    rows_put_aside: int = 0
-    rows_late: int = 0
-    partitions: tuple[PartitionCount, ...]
-    metrics: dict[str, float | int | str | None]
-    min_timestamp_ms: int | None
-    max_timestamp_ms: int | None
     rows_dead: int = 0
     files: tuple[str, ...] = ()
-    schema_ids: tuple[int, ...] = ()
     value_schema_ids: tuple[int, ...] = ()
     unknown_ids: dict[Part, tuple[int, ...]] = {}
     unknown_first: str = ""
-    unnamed_fields: tuple[str, ...] = ()

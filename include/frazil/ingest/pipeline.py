@@ -3,7 +3,12 @@
 import time
 from collections.abc import Sequence
 
-from frazil.errors import CatalogUnavailableError, OffsetsWentBackError, SupersededError
+from frazil.errors import (
+    CatalogUnavailableError,
+    FrazilError,
+    OffsetsWentBackError,
+    SupersededError,
+)
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.branches import drop_staging_branch
 from frazil.iceberg.ledger_archive import archive_new_entries
@@ -34,10 +39,16 @@ from frazil.ingest.publishing import (
 )
 from frazil.ingest.snapshot_summaries import find_newest
 from frazil.kafka.cluster import TopicFacts
+from frazil.kafka.monitoring_group import commit_progress
 from frazil.ledger import keys
 from frazil.ledger.foreign_snapshots import require_sole_writer
 from frazil.ledger.offsets import parse_ranges, plain_ranges
-from frazil.ledger.recovery_point import History, PublishedBatch, RecoveryPoint
+from frazil.ledger.recovery_point import (
+    History,
+    PublishedBatch,
+    RecoveryPoint,
+    find_recovery_point,
+)
 from frazil.ledger.state import parse_state
 from frazil.ledger.usage import read_and_reset_usage
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
@@ -181,11 +192,26 @@ def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Ve
     _require_on_main(history, plan, landed)
     archive_new_entries(work.store, history)
     reach_failpoint("publish.after-archive")
-    return describe_published(plan, landed)
+    published = describe_published(plan, landed)
+    return published.model_copy(update={"warning": _show_progress(work, history)})
+
+
+def _show_progress(work: Workspace, history: History) -> str | None:
+    """Commit the table's offsets in the stream's monitoring group; return what prevents it."""
+    group, name = work.stream.source.monitoring_group, work.stream.stream
+    if group is None:
+        return None
+    try:
+        point = find_recovery_point(history, name)
+        if point is not None:
+            commit_progress(work.kafka, group, name, point.state.offsets)
+    except FrazilError as error:
+        return str(error)
+    return None
 
 
 def _require_on_main(history: History, plan: BatchPlan, landed: PublishedBatch) -> None:
-    """Require the batch on main: some catalogs let a later writer overwrite a commit (A13)."""
+    """Require the batch on main: some catalogs let a later writer overwrite a commit."""
     if find_published(history, plan) is None:
         raise CatalogUnavailableError(
             f"stream {plan.stream}: batch {plan.batch_id} was committed to {plan.table} as "

@@ -27,6 +27,7 @@ from frazil.ledger.offsets import (
     plain_ranges,
 )
 from frazil.ledger.state import StreamState
+from frazil.messages import count_noun
 from frazil.schemas.wire_format import Part
 from frazil.streams.models import Stream
 
@@ -123,7 +124,7 @@ def _build_plan(given: PlanInput, ranges: Ranges) -> BatchPlan:
         stream_hash=given.stream.content_hash,
         transform_version=transform,
         latest_schemas=dict(given.latest_schemas),
-        put_aside=tuple(given.quarantined_columns),
+        quarantined_columns=tuple(given.quarantined_columns),
         other_writers=given.stream.table.other_writers,
         newest_timestamp_ms=given.newest_ms,
         reads_all=count_offsets(ranges)
@@ -200,7 +201,8 @@ def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> Non
     known = state.offsets.get(topic.topic, ())
     if len(known) > len(topic.partitions):
         raise PartitionsShrankError(
-            f"stream {stream}: topic {topic.topic} has {len(topic.partitions)} partitions, "
+            f"stream {stream}: topic {topic.topic} has "
+            f"{count_noun(len(topic.partitions), 'partition')}, "
             f"earlier batches read {len(known)}",
             f"restore the topic, or `frazil accept-gap {stream} --by YOU --reason WHY "
             "--no-dry-run`",
@@ -238,7 +240,7 @@ def list_gaps(
 
 
 def share_fairly(starts: Sequence[int], ends: Sequence[int], limit: int) -> list[int]:
-    """Return end offsets that read at most `limit` offsets, evenly over the partitions (D20).
+    """Return end offsets that read at most `limit` offsets, evenly over the partitions.
 
     What a partition leaves of its share goes to the others.
     """
@@ -261,7 +263,8 @@ def batch_id(table_uuid: str, stream: str, base: StreamState, ranges: Ranges, ru
 
 def transform_version(stream: Stream) -> str:
     """Hash the decode settings and `TRANSFORM_CODE`; a new release alone changes nothing."""
-    settings = stream.model_dump(mode="json", include={"value", "key"})
+    left_out = {"value": stream.value.unused_newer_options}
+    settings = stream.model_dump(mode="json", include={"value", "key"}, exclude=left_out)
     parts: list[object] = [TRANSFORM_CODE, settings, stream.source.isolation]
     if stream.route is not None:
         parts.append([stream.route.takes, stream.route.model_dump(mode="json")])

@@ -59,6 +59,7 @@ from frazil.ledger.recovery_point import (
 )
 from frazil.ledger.state import StreamState, encode_state, hint_properties, parse_state
 from frazil.ledger.usage import add_publish_usage
+from frazil.messages import count_noun
 from frazil.workspace import Workspace
 
 
@@ -127,7 +128,7 @@ def _try_publish(
 
 
 def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) -> None:
-    """Require that all messages are of one attempt and that their rows were staged (I1, E3).
+    """Require that all messages are of one attempt and that their rows were staged (I1).
 
     Airflow's tasks can be cleared one by one, and a catalog can be restored between two of them.
 
@@ -135,7 +136,7 @@ def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) ->
         StageStaleError: the verdict belongs to another attempt.
         StageLostError: rows or dead letters are counted that no branch holds.
     """
-    again = "run again: the next run plans and stages afresh"
+    again = "run again: the next run plans and stages the batch again"
     batches = {plan.batch_id, staged.batch_id, verdict.batch_id}
     if len(batches) > 1 or verdict.attempt != staged.attempt:
         raise StageStaleError(
@@ -146,8 +147,8 @@ def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) ->
     rows_lost = staged.rows_written > 0 and staged.snapshot_id is None
     dead_letters_lost = staged.rows_quarantined > 0 and staged.dead_letters_snapshot_id is None
     if rows_lost or dead_letters_lost:
-        dead_letters = f"{staged.rows_quarantined} dead letters"
-        what = f"{staged.rows_written} rows" if rows_lost else dead_letters
+        dead_letters = count_noun(staged.rows_quarantined, "dead letter")
+        what = count_noun(staged.rows_written, "row") if rows_lost else dead_letters
         raise StageLostError(
             f"batch {plan.batch_id}: attempt {staged.attempt} counts {what} that no branch of "
             f"{plan.table} holds; nothing was published",
@@ -214,7 +215,7 @@ def _require_not_blocked(history: History, plan: BatchPlan) -> None:
 
 
 def require_staging_branch(table: Table, plan: BatchPlan, staged: Staged) -> None:
-    """Raise if the staged rows are gone or were written for another table layout (E12).
+    """Raise if the staged rows are gone or were written for another table layout.
 
     Raises:
         StageLostError: the staging branch is gone or was moved.
@@ -222,7 +223,7 @@ def require_staging_branch(table: Table, plan: BatchPlan, staged: Staged) -> Non
     """
     if staged.snapshot_id is None:
         return
-    again = "run again: the next run plans and stages afresh"
+    again = "run again: the next run plans and stages the batch again"
     branch = table.metadata.refs.get(staged.attempt)
     if branch is None or branch.snapshot_id != staged.snapshot_id:
         raise StageLostError(
@@ -304,7 +305,7 @@ class Choice:
 def record_decision(
     work: Workspace, kind: str, author: Author | None, decide: Callable[[History], Choice]
 ) -> Decision:
-    """Decide on a fresh load of the table and commit on exactly that head, with retries.
+    """Load the table, decide, and commit on the head that was loaded; retry after a conflict.
 
     If nothing is left to decide, return the same decision by the same author from main: the answer
     to its commit was lost, or it was submitted twice. Without an author nothing is written.

@@ -64,6 +64,8 @@ def summarize_staged(
     clock = {**clock, "staged": staged.ended_at_ms, "checked": verdict.at_ms}
     if known := {name: at for name, at in clock.items() if at is not None}:
         summary[keys.CLOCK] = json.dumps(known, separators=(",", ":"))
+    if staged.skipped:
+        summary[keys.SKIPPED] = json.dumps(staged.skipped)
     if staged.schema_ids:
         summary[keys.SCHEMA_IDS] = json.dumps(staged.schema_ids)
     if staged.unnamed_fields:

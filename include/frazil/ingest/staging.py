@@ -55,7 +55,7 @@ from frazil.ingest.isolation import (
     stage_isolated,
     suspected_records,
 )
-from frazil.ingest.messages import BatchPlan, Staged, StageRequest, StageResult
+from frazil.ingest.messages import BatchPlan, StageCounters, Staged, StageRequest, StageResult
 from frazil.ingest.planning import check_sources
 from frazil.ingest.publishing import check_base, find_published
 from frazil.ingest.snapshot_summaries import find_late_bound
@@ -153,8 +153,7 @@ def fill_branch(
     schemas = select_batch_schemas(work, plan, expected_ids)
     first = view or TableView(work.store, plan.table)
     is_repeated = has_earlier_attempt(first.table, plan.stream, plan.base_epoch, beside=beside)
-    views = iterate_views(first)
-    stage = StageInput(work, plan, require_source, beside, is_repeated, views)
+    stage = StageInput(work, plan, require_source, beside, is_repeated, iterate_views(first))
     try:
         return _fill(stage, schemas)
     except FrazilError as error:
@@ -177,12 +176,13 @@ def _fill(stage: StageInput, schemas: BatchSchemas, isolated: Isolated | None = 
     require_reviewed_schemas(work, plan, result.value_schema_ids)
     stage.require_source()
     with suspected_records(f"reading the staged rows of batch {plan.batch_id}"):
+        table = None
         if result.files:
             reach_failpoint("stage.before-files")
-            stage_fast_path_files(work.store, plan, (attempt, base_head), result.files)
-        if isolated is not None:
+            table = stage_fast_path_files(work.store, plan, (attempt, base_head), result.files)
+        if isolated is not None:  # its jobs use no fast path
             result = stage_isolated(work, plan, attempt, result, isolated)
-        staged = assemble_staged(work, plan, result, (attempt, base_head))
+        staged = assemble_staged(work, plan, result, (attempt, base_head), table)
         if stage.is_repeated or isolated is not None:
             require_publishable(work, plan, staged.snapshot_id)
     reach_failpoint("stage.before-return")
@@ -256,7 +256,7 @@ def _build_parts(stage: StageInput, known: list[BatchSchemas]) -> JobParts:
 
     def check(result: StageResult, branch: str, base_head: int) -> None:
         with suspected_records(f"reading staged rows of batch {plan.batch_id}"):
-            snapshot_id = find_staged_snapshot(work, plan, result, branch, base_head)
+            snapshot_id = find_staged_snapshot(work, plan, result, (branch, base_head))
             require_publishable(work, plan, snapshot_id)
 
     def learn(result: StageResult) -> None:
@@ -289,6 +289,7 @@ def build_request(
     schemas = select_batch_schemas(work, plan) if schemas is None else schemas
     metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
     table = (view or TableView(work.store, plan.table)).table
+    wire, suite = schemas.get("value"), work.suite_file
     return StageRequest(
         catalog=work.store.preset.name,
         table=plan.table,
@@ -307,14 +308,14 @@ def build_request(
         waived=plan.waived is not None,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
-        fast_path=plan_fast_path(
-            table, stream, plan, metrics, schemas.get("value"), work.suite_file
-        ),
+        fast_path=plan_fast_path(table, stream, plan, metrics, wire, suite),
         is_flat=stream.value.is_flat,
-        wire=schemas.get("value"),
+        wire=wire,
         key=describe_key(work, schemas),
         route=stream.route,
+        events=stream.value.change_events,
         late_before_ms=find_late_bound(stream, plan),
+        max_bytes_per_second=stream.batch.max_bytes_per_second,
     )
 
 
@@ -339,39 +340,40 @@ def compile_checks(work: Workspace) -> CompiledSuite:
 
 
 def assemble_staged(
-    work: Workspace, plan: BatchPlan, result: StageResult, attempt: tuple[str, int]
+    work: Workspace,
+    plan: BatchPlan,
+    result: StageResult,
+    attempt: tuple[str, int],
+    table: Table | None = None,
 ) -> Staged:
-    """Compare the branch with the counters, and build the message of the stage."""
+    """Compare the branch with the counters, and build the message of the stage.
+
+    `table` is the table as the last commit to the branch returned it; loaded here otherwise.
+    """
     branch, base_head = attempt
     disposal = dispose(work.stream.errors, count_bad_records(work.stream, result))
     return Staged(
         stream=plan.stream,
         batch_id=plan.batch_id,
         attempt=branch,
-        snapshot_id=find_staged_snapshot(work, plan, result, branch, base_head),
+        snapshot_id=find_staged_snapshot(work, plan, result, attempt, table),
         base_head=base_head,
-        rows_read=result.rows_read,
         rows_written=result.rows_good,
         rows_quarantined=disposal.quarantined,
-        rows_skipped=disposal.skipped + result.rows_elsewhere,
-        rows_invalid=result.rows_invalid,
-        rows_elsewhere=result.rows_elsewhere,
-        rows_put_aside=result.rows_put_aside,
-        rows_late=result.rows_late,
-        partitions=result.partitions,
-        metrics=result.metrics,
-        min_timestamp_ms=result.min_timestamp_ms,
-        max_timestamp_ms=result.max_timestamp_ms,
+        rows_skipped=disposal.skipped + result.rows_routed_elsewhere,
         dead_letters_snapshot_id=_dead_letters_snapshot(work, plan, result, branch),
         ended_at_ms=time.time_ns() // 1_000_000,
-        schema_ids=result.schema_ids,
-        unnamed_fields=result.unnamed_fields,
         used=read_and_reset_usage(),
+        **{name: getattr(result, name) for name in StageCounters.model_fields},
     )
 
 
 def find_staged_snapshot(
-    work: Workspace, plan: BatchPlan, result: StageResult, branch: str, base_head: int
+    work: Workspace,
+    plan: BatchPlan,
+    result: StageResult,
+    attempt: tuple[str, int],
+    table: Table | None = None,
 ) -> int | None:
     """Return the staged snapshot, the branch's only one; None if the batch has no good row.
 
@@ -379,12 +381,13 @@ def find_staged_snapshot(
         StageLostError: the branch is gone.
         ConservationError: it does not hold exactly the counted rows, each planned offset once.
     """
-    table = work.store.load(plan.table)
+    branch, base_head = attempt
+    table = table or work.store.load(plan.table)
     ref = table.metadata.refs.get(branch)
     if ref is None:
         raise StageLostError(
             f"batch {plan.batch_id}: branch {branch} of {plan.table} was removed while Spark wrote",
-            "run again: the next run plans and stages afresh",
+            "run again: the next run plans and stages the batch again",
         )
     if ref.snapshot_id == base_head and result.rows_good == 0:
         return None
@@ -396,7 +399,7 @@ def find_staged_snapshot(
             f"batch {plan.batch_id}: branch {branch} of {plan.table} should hold one snapshot with "
             f"{result.rows_good} rows on head {base_head}; it holds snapshot {ref.snapshot_id} "
             f"with {added} added rows on {parent}",
-            "nothing is visible; run again, and report this if it comes back",
+            "nothing is visible; run again, and report this if it happens again",
         )
     require_exact_offsets(table, ref.snapshot_id, plan)
     return ref.snapshot_id if result.rows_good else None
@@ -417,18 +420,18 @@ def _dead_letters_snapshot(
     ref = table.metadata.refs.get(branch)
     snapshot = table.snapshot_by_id(ref.snapshot_id) if ref else None
     added = int(snapshot_summary(snapshot.summary if snapshot else None).get("added-records", "0"))
-    expected = result.rows_read - result.rows_good - result.rows_elsewhere
+    expected = result.rows_read - result.rows_good - result.rows_routed_elsewhere
     if snapshot is None or added != expected or result.rows_dead != expected:
         raise ConservationError(
             f"batch {plan.batch_id}: {expected} bad records were counted, but {name} branch "
             f"{branch} holds {added} dead letters",
-            "nothing is visible; run again, and report this if it comes back",
+            "nothing is visible; run again, and report this if it happens again",
         )
     return snapshot.snapshot_id
 
 
 def require_unchanged_source(work: Workspace, plan: BatchPlan) -> None:
-    """Require after the read that topic, cluster and first offsets are those of the plan (D3)."""
+    """Require after the read that topic, cluster and first offsets are those of the plan."""
     for topic, ranges in plan.offset_ranges.items():
         facts = work.kafka.fetch_topic(topic, work.stream.source.isolation)
         starts = [0] * len(facts.partitions)
@@ -437,12 +440,9 @@ def require_unchanged_source(work: Workspace, plan: BatchPlan) -> None:
             known = plan.next_offsets[topic]
             after = known[partition] if partition < len(known) else 0
             starts[partition] = planned.start if planned else after
+        offsets = {topic: tuple(starts)}
         state = StreamState(
-            plan.base_epoch,
-            plan.base_batch,
-            {topic: tuple(starts)},
-            plan.topic_ids,
-            plan.cluster_id,
+            plan.base_epoch, plan.base_batch, offsets, plan.topic_ids, plan.cluster_id
         )
         check_sources(plan.stream, state, [facts])
 
@@ -496,5 +496,5 @@ def _flag(seen: Seen, plan: BatchPlan, key: tuple[str, int], offsets: NDArray[np
             f"batch {plan.batch_id}: planned range "
             f"{describe_range(topic, partition, planned)} holds offsets {offsets.min()} to "
             f"{offsets.max()}, {doubled} twice",
-            "nothing is visible; run again, and report this if it comes back",
+            "nothing is visible; run again, and report this if it happens again",
         )

@@ -14,6 +14,7 @@ from confluent_kafka import (
     OFFSET_END,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaException,
     TopicCollection,
@@ -67,6 +68,14 @@ class TopicFacts:
     topic_id: str
     cluster_id: str
     partitions: tuple[PartitionOffsets, ...]
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """Active members of a consumer group, and topic → partition → committed offset and metadata."""
+
+    members: int
+    committed: Mapping[str, Mapping[int, tuple[int, str]]]
 
 
 class KafkaLog:
@@ -152,6 +161,54 @@ class KafkaLog:
             spec = OffsetSpec.for_timestamp(timestamp_ms)
             found = self._list_offsets(topic, numbers, spec, isolation)
         return tuple(found[p] if found[p] >= 0 else ends[p] for p in numbers)
+
+    def fetch_group(self, group: str) -> GroupFacts:
+        """Fetch members and committed offsets of a consumer group; an unknown group has none."""
+        for attempt in stamina.retry_context(on=_is_moving_groups, attempts=12, timeout=15.0):
+            with attempt:
+                return self._fetch_group(group)
+        message = "stamina leaves its loop only by a result or an error"
+        raise AssertionError(message)
+
+    def _fetch_group(self, group: str) -> GroupFacts:
+        with self._translated(f"describing consumer group {group}"):
+            count_request("kafka", 2)
+            # One after the other: a failure must leave no request without a reader of its answer.
+            described = self._admin.describe_consumer_groups(
+                [group], request_timeout=TIMEOUT_SECONDS
+            )
+            members = 0
+            with suppress_unknown_group():
+                members = len(self._wait(described[group]).members)
+            wanted = [ConsumerGroupTopicPartitions(group)]
+            listed = self._admin.list_consumer_group_offsets(
+                wanted, request_timeout=TIMEOUT_SECONDS
+            )
+            found: dict[str, dict[int, tuple[int, str]]] = {}
+            for each in self._wait(listed[group]).topic_partitions or ():
+                if each.offset >= 0:
+                    found.setdefault(each.topic, {})[each.partition] = (
+                        each.offset,
+                        each.metadata or "",
+                    )
+        return GroupFacts(members, found)
+
+    def commit_group(self, group: str, offsets: Mapping[str, Sequence[int]], metadata: str) -> None:
+        """Commit offsets of a consumer group without members; brokers refuse others."""
+        with self._translated(f"committing offsets of consumer group {group}"):
+            count_request("kafka")
+            partitions = [
+                TopicPartition(topic, partition, offset, metadata)
+                for topic, parts in offsets.items()
+                for partition, offset in enumerate(parts)
+            ]
+            request = [ConsumerGroupTopicPartitions(group, partitions)]
+            futures = self._admin.alter_consumer_group_offsets(
+                request, request_timeout=TIMEOUT_SECONDS
+            )
+            for each in self._wait(futures[group]).topic_partitions or ():
+                if each.error is not None:
+                    raise KafkaException(each.error)
 
     def fetch_cluster_id(self) -> str:
         """Fetch the cluster's id.
@@ -311,12 +368,37 @@ class KafkaLog:
         )
 
 
+@contextmanager
+def suppress_unknown_group() -> Iterator[None]:
+    """Suppress a broker's answer that a group does not exist, which is none to older clients."""
+    try:
+        yield
+    except KafkaException as exception:
+        if exception.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+            raise
+
+
 def _is_electing_leader(error: Exception) -> bool:
     """Return whether a partition has no leader for a moment, as after creation or a failover."""
-    cause = error.__cause__
-    return isinstance(cause, KafkaException) and cause.args[0].code() in {
+    return _has_code(
+        error,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.FENCED_LEADER_EPOCH,
-    }
+    )
+
+
+def _is_moving_groups(error: Exception) -> bool:
+    """Return whether a group has no coordinator for a moment, as before the first group."""
+    return _has_code(
+        error,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    )
+
+
+def _has_code(error: Exception, *codes: int) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() in codes

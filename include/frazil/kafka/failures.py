@@ -1,26 +1,24 @@
-"""Why a client cannot use a broker: the cause in one sentence, and what to do next.
-
-librdkafka reports causes as events while a request waits, Java as a chain of exceptions. One table
-knows the texts of both, so that plan, run, status and doctor use the same sentences.
-"""
+"""Why a client cannot use a broker: librdkafka's events and Java's exceptions, and their cause."""
 
 import re
 import socket
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from frazil.causes import (
+    EXPIRED_CERTIFICATE,
+    NO_ROUTE,
+    OTHER_HOST_NAME,
+    OTHER_PROTOCOL,
+    REFUSED,
+    UNKNOWN_AUTHORITY,
+    UNKNOWN_HOST,
+    Cause,
+    Table,
+    find_cause,
+)
 
-@dataclass(frozen=True)
-class Cause:
-    """A cause as a sentence, its next step, and whether waiting longer cannot help."""
-
-    sentence: str
-    next_step: str
-    is_decisive: bool = True
-
-
-_CAUSES: tuple[tuple[str, Cause], ...] = (
+_CAUSES: Table = (
     (
         r"alert certificate expired|alert: certificate_expired",
         Cause(
@@ -29,17 +27,14 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
         ),
     ),
     (
-        (
-            r"certificate has expired|CertificateExpired|NotAfter|validity check failed|"
-            r"certificate is not yet valid|CertificateNotYetValid"
-        ),
+        EXPIRED_CERTIFICATE,
         Cause(
             "the broker's certificate has expired, or is not valid yet",
             "renew the broker's certificate, or correct this machine's clock",
         ),
     ),
     (
-        r"[Hh]ostname mismatch|IP address mismatch|No subject alternative|No name matching",
+        OTHER_HOST_NAME,
         Cause(
             "the broker's certificate is for another host name",
             "use the name of the certificate in `bootstrap.servers` and in the broker's "
@@ -47,10 +42,7 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
         ),
     ),
     (
-        (
-            r"PKIX path building failed|certificate verify failed|self.signed certificate|"
-            r"unable to get (local )?issuer"
-        ),
+        UNKNOWN_AUTHORITY,
         Cause(
             "the broker's certificate is not signed by the connection's authority",
             "set `ssl.ca.location` to the PEM file of the authority that signed it",
@@ -122,7 +114,8 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
     (
         (
             r"PLAINTEXT broker listener|incorrect security.protocol|Invalid response size|"
-            r"Unsupported or unrecognized SSL message|[Ww]rong version number"
+            r"IllegalSaslState|"
+            rf"{OTHER_PROTOCOL}"
         ),
         Cause(
             "the listener speaks another protocol than the connection's `security.protocol`",
@@ -130,7 +123,7 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
         ),
     ),
     (
-        r"Failed to resolve|No resolvable bootstrap urls|UnknownHostException",
+        UNKNOWN_HOST,
         Cause(
             "a host name of the brokers is unknown here",
             "correct `bootstrap.servers`, or the name service of this machine",
@@ -138,7 +131,7 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
         ),
     ),
     (
-        r"Connection refused",
+        REFUSED,
         Cause(
             "nothing listens at this address",
             "start the broker (`frazil stack up` if it is the embedded one), or correct "
@@ -147,7 +140,7 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
         ),
     ),
     (
-        r"setup timed out|No route to host|[Nn]etwork is unreachable|Host is unreachable",
+        NO_ROUTE,
         Cause(
             "no route to the broker: its host does not answer to connections",
             "check network, firewall and `bootstrap.servers`",
@@ -164,8 +157,6 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
         ),
     ),
 )
-"""Texts of both clients, and their cause; the first match counts."""
-
 _VERIFY_FAILED = "certificate verify failed"
 _PROBE_SECONDS = 3.0
 _JAVA_ERROR = re.compile(
@@ -178,8 +169,7 @@ _JAVA_ERROR = re.compile(
 
 def explain_events(texts: Iterable[str]) -> Cause | None:
     """Return the cause that librdkafka's events name; None if they name none."""
-    joined = "\n".join(texts)
-    return next((cause for signs, cause in _CAUSES if re.search(signs, joined)), None)
+    return find_cause(_CAUSES, "\n".join(texts))
 
 
 def explain_java(text: str) -> Cause | None:

@@ -13,10 +13,11 @@ from http import HTTPStatus
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
+import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
+from frazil.causes import Cause, explain_error, explain_text
 from frazil.errors import ConfigurationError, RegistryUnavailableError
 
 _PATIENCE = {"timeout": 10, "max.retries": 3, "retries.wait.ms": 200, "retries.max.wait.ms": 2000}
@@ -30,6 +31,11 @@ _SERIALIZED = "serialized"
 
 _UNKNOWN = frozenset({40401, 40402, 40403})
 """Error codes for an unknown subject, version or schema; any other 404 is a failed request."""
+
+_REFUSALS: Mapping[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "Unauthorized",
+    HTTPStatus.FORBIDDEN: "Forbidden",
+}
 
 _CONTEXT = re.compile(r":(\.[^:]*):")
 """The context in front of a subject; `:.:` is the default one."""
@@ -173,23 +179,27 @@ class SchemaRegistry:
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
         """Translate the client's errors into Frazil's, without credentials that they may quote."""
-        step = (
-            "run `frazil doctor`, or `frazil stack up --with registry` for the embedded registry; "
-            "nothing was staged, the next run tries the same range again"
-        )
         at = f"schema registry at {self._address}: {doing}"
         try:
             yield
         except SchemaRegistryError as error:
-            refused = error.http_status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-            if refused:
-                step = "correct login, password or token of the connection, then run again"
-            raise RegistryUnavailableError(
-                f"{at}: it answered {error.http_status_code}"
-                + ("" if refused else f": {error.error_message}"),
-                step,
-            ) from error
-        except (httpx.HTTPError, OAuthTokenError) as error:
-            raise RegistryUnavailableError(
-                f"{at}: {type(error).__name__}: {error}", step
-            ) from error
+            status = error.http_status_code
+            cause = explain_text("registry", _REFUSALS.get(status, error.error_message or ""))
+            raise self._unavailable(f"{at}: it answered {status}", cause, error) from error
+        except (httpx2.HTTPError, OAuthTokenError, ValueError) as error:
+            cause = explain_error("registry", error)
+            raise self._unavailable(at, cause, error) from error
+
+    @staticmethod
+    def _unavailable(at: str, cause: Cause | None, error: Exception) -> RegistryUnavailableError:
+        """Build the error; a refusal's text may quote credentials."""
+        again = "nothing was staged, the next run tries the same range again"
+        refused = isinstance(error, SchemaRegistryError) and error.http_status_code in _REFUSALS
+        text = error.error_message if isinstance(error, SchemaRegistryError) else error
+        detail = "" if refused else f" ({type(error).__name__}: {text})"
+        if cause is None:
+            step = "run `frazil doctor`, or `frazil stack up --with registry` for the embedded one"
+            return RegistryUnavailableError(f"{at}{detail}", f"{step}; {again}")
+        return RegistryUnavailableError(
+            f"{at}: {cause.sentence}{detail}", f"{cause.next_step}; {again}"
+        )

@@ -2,5 +2,5 @@
 
 Face: `OffsetRange`, `Ranges`, `StreamState`, `History`, `RecoveryPoint`, `find_recovery_point`,
 `walk_ancestors`, `trace_steps`, `Spans`.
-May import: `errors`.
+May import: nothing else of the library.
 """

@@ -20,7 +20,7 @@ class Author:
         if not self.by.strip() or not self.reason.strip():
             raise ConfigurationError(
                 "a decision needs a name and a reason",
-                "add --by YOU --reason WHY, or fill in By and Reason in the form",
+                "add --by YOU --reason WHY, or fill in Reason in the form",
             )
 
 

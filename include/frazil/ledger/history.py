@@ -80,7 +80,7 @@ class Spans:
     restarts: tuple[int, ...] = ()
 
     @property
-    def every(self) -> tuple[Span, ...]:
+    def all(self) -> tuple[Span, ...]:
         """Return all spans, oldest first."""
         return (*self.earlier, *self.current)
 
@@ -90,7 +90,7 @@ class Spans:
         bounds = (-1, *self.restarts)
         ends = (*self.restarts, None)
         return tuple(
-            tuple(s for s in self.every if s.index > low and (high is None or s.index <= high))
+            tuple(s for s in self.all if s.index > low and (high is None or s.index <= high))
             for low, high in zip(bounds, ends, strict=True)
         )
 
@@ -204,7 +204,7 @@ def _list_floors(step: Step) -> dict[Partition, int]:
     return floors
 
 
-def is_history_cut(steps: tuple[Step, ...]) -> bool:
+def is_history_truncated(steps: tuple[Step, ...]) -> bool:
     """Return whether the snapshots that began the stream are missing."""
     return bool(steps) and steps[0].kind not in _FIRST_KINDS
 
@@ -276,7 +276,7 @@ def find_deleted(
         offsets = np.unique(np.concatenate([rows, *dead]))
         later = [
             span
-            for span in spans.every
+            for span in spans.all
             if span.index > index
             and (step.kind == keys.EXPIRE_ROWS or steps[span.index].kind == keys.INGEST)
         ]

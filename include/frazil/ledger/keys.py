@@ -13,6 +13,7 @@ ROWS_READ = "frazil.rows-read"
 ROWS_WRITTEN = "frazil.rows-written"
 ROWS_QUARANTINED = "frazil.rows-quarantined"
 ROWS_SKIPPED = "frazil.rows-skipped"
+SKIPPED = "frazil.skipped"
 ROWS_DELETED = "frazil.rows-deleted"
 COUNTS = "frazil.counts"
 COORDINATES = "frazil.coordinates"
@@ -60,6 +61,7 @@ ADOPT = "adopt"
 MOVE = "move"
 ERASE = "erase"
 EXPIRE_ROWS = "expire-rows"
+MERGE = "merge"
 ROW_KINDS = frozenset({INGEST, REPLAY, BACKFILL})
 """Kinds of snapshots that publish the records of offset ranges."""
 CHANGE_KINDS = frozenset({REPLAY, BACKFILL, REDRIVE, ERASE, EXPIRE_ROWS})
@@ -67,6 +69,10 @@ CHANGE_KINDS = frozenset({REPLAY, BACKFILL, REDRIVE, ERASE, EXPIRE_ROWS})
 KAFKA_COLUMN = "_kafka"
 EVENT_TIME = f"{KAFKA_COLUMN}.timestamp"
 DEAD_LETTERS_SUFFIX = "__dead_letters"
+CHANGES_SUFFIX = "__changes"
+DELETES_SUFFIX = "__deletes"
+STATE_OF = "frazil.state-of"
+"""The table property of a state table: the stream whose changes it folds."""
 LEDGER_TABLE = "frazil.ledger"
 TIMELINE_TABLE = "frazil.timeline"
 DECODER_FAILED = "decoder_failed"
@@ -85,12 +91,16 @@ DEAD_LETTER_REASONS = (
     "malformed_protobuf",
     "other_message",
     "bad_key",
+    "not_an_envelope",
+    "key_missing",
+    "unknown_encoding",
+    "truncate",
     "unknown_route",
     DECODER_FAILED,
 )
 """All reasons of dead letters; a test compares them with the code that writes them."""
 PLAIN_LIMIT_BYTES = 4096
-"""Longer values are compressed (C15); shorter ones stay readable in any tool."""
+"""Longer values are compressed; shorter ones stay readable in any tool."""
 _COMPRESSED = "z:"
 
 
@@ -112,6 +122,11 @@ def blocked_key(stream: str) -> str:
 def waiver_key(stream: str) -> str:
     """Return the table property of a person's permission to publish a blocked batch."""
     return WAIVER_PREFIX + stream
+
+
+def merge_key(stream: str) -> str:
+    """Return the summary key of a state table that holds the stream's merge position."""
+    return f"frazil.merge.{stream}"
 
 
 def columns_key(stream: str) -> str:

@@ -121,7 +121,7 @@ def walk_ancestors(history: History, *, beyond_metadata: bool = True) -> Iterato
 
 
 def walk_ledger(history: History, stream: str) -> Iterator[LedgerEntry]:
-    """Yield main's ancestors, and behind their end the archived ones that a recovery resumed from.
+    """Yield main's ancestors, then the archived snapshots from before a replacement of the table.
 
     A table that another tool replaced, or whose snapshots it removed, has only new ancestors; the
     `rewind` that resolved the halt names the archived snapshot at which the history continues.
@@ -302,7 +302,7 @@ def find_hinted_state(history: History, stream: str) -> StreamState | None:
 
 
 def _require_recoverable_state(history: History, stream: str, hint: Hint | None) -> None:
-    """Check that the stream never had a state: starting over would double or lose rows (C1, C6)."""
+    """Check that the stream never had a state: starting over would double or lose rows."""
     archive = history.load_archive()
     key = keys.state_key(stream)
     if hint is not None or any(key in entry.summary for entry in archive.entries.values()):

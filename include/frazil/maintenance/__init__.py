@@ -2,5 +2,5 @@
 
 Face: `compact_table`, `expire_snapshots`, `remove_orphans`, `expire_rows`, `plan_erasure`, `erase`,
 `summarize_table`.
-May import: `ingest`, `events` and what `ingest` may.
+May import: `state_tables`, `events` and what `state_tables` may import.
 """

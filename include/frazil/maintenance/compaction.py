@@ -36,7 +36,7 @@ REWRITE_ATTEMPTS = 3
 def compact_table(
     work: Workspace, *, dry_run: bool = False, rewrite_all: bool = False
 ) -> CompactReport:
-    """Rewrite small files and many manifests of the table, its dead letters and the archive.
+    """Rewrite small files, files with many deletes and many manifests of the stream's tables.
 
     Spark is used only where there is something to rewrite. Batches may land meanwhile.
 
@@ -93,6 +93,7 @@ def _rewrite(work: Workspace, name: str, rewrite: Rewrite, *, rewrite_all: bool 
             "action": "manifests" if rewrite == "manifests" else "compact",
             "partial_progress": needs_partial_progress(layout, target_bytes(work)),
             "rewrite_all": rewrite_all,
+            "has_deletes": layout.delete_files > 0,
             "dry_run": False,
         }
     )
@@ -115,7 +116,7 @@ def _rewrite(work: Workspace, name: str, rewrite: Rewrite, *, rewrite_all: bool 
 
 
 def find_waiting_merge(table: Table, at_ms: int) -> str | None:
-    """Return the branch of a recently staged merge: it needs main to stay where it is."""
+    """Return the branch of recently staged rows that need main to stay where it is."""
     for name, ref in table.metadata.refs.items():
         branch = parse_branch(name, at_ms)
         snapshot = table.snapshot_by_id(ref.snapshot_id)
@@ -123,6 +124,6 @@ def find_waiting_merge(table: Table, at_ms: int) -> str | None:
             continue
         is_staged = snapshot.parent_snapshot_id == table.metadata.current_snapshot_id
         operation = snapshot_summary(snapshot.summary).get("operation")
-        if is_staged and operation in {"overwrite", "delete"}:
+        if is_staged and (operation in {"overwrite", "delete"} or branch.is_beside):
             return name
     return None

@@ -22,6 +22,9 @@ SMALL_RATIO = 0.75
 LARGE_RATIO = 1.8
 """A file above this share of the target is split; Iceberg's default."""
 
+DELETE_RATIO = 0.1
+"""A file with this share of rows hidden by delete files is rewritten, whatever its size."""
+
 MANIFEST_TARGET_BYTES = 8 * MEBIBYTE
 MAX_SPARE_MANIFESTS = 20
 """Tolerated manifests above the needed number: each commit adds one, each query reads all."""
@@ -34,18 +37,36 @@ Rewrite = Literal["files", "manifests"]
 
 @dataclass(frozen=True)
 class FileSize:
-    """Partition (as text) and size of one live data file."""
+    """Partition (as text), size and rows of one live data file; delete files hide some of them."""
 
     partition: str
     size_bytes: int
+    rows: int = 0
+    hidden_rows: int = 0
+
+    @property
+    def has_many_deletes(self) -> bool:
+        """Return whether readers skip so many rows that a rewrite pays."""
+        return self.hidden_rows > 0 and self.hidden_rows >= DELETE_RATIO * self.rows
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The live data files and the manifests that list them."""
+    """The live data files, the manifests that list them, and the number of delete files."""
 
     files: tuple[FileSize, ...]
     manifest_bytes: tuple[int, ...]
+    delete_files: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows that readers see, if no delete is by equality."""
+        return sum(file.rows for file in self.files) - self.hidden_rows
+
+    @property
+    def hidden_rows(self) -> int:
+        """Return the number of rows that delete files list by position: readers skip them."""
+        return sum(file.hidden_rows for file in self.files)
 
     @property
     def data_bytes(self) -> int:
@@ -62,12 +83,14 @@ def choose_inputs(files: Iterable[FileSize], target_bytes: int) -> list[FileSize
     """Return the files that a rewrite would read, in whole groups by partition."""
     groups: dict[str, list[FileSize]] = defaultdict(list)
     for file in files:
-        if not SMALL_RATIO * target_bytes <= file.size_bytes <= LARGE_RATIO * target_bytes:
+        fits = SMALL_RATIO * target_bytes <= file.size_bytes <= LARGE_RATIO * target_bytes
+        if not fits or file.has_many_deletes:
             groups[file.partition].append(file)
     return [
         file
         for group in groups.values()
-        if _is_worthwhile([file.size_bytes for file in group], target_bytes)
+        if any(file.has_many_deletes for file in group)
+        or _is_worthwhile([file.size_bytes for file in group], target_bytes)
         for file in group
     ]
 
@@ -91,7 +114,9 @@ def decide_rewrites(layout: TableLayout, target_bytes: int) -> tuple[Rewrite, ..
 
 
 def needs_partial_progress(layout: TableLayout, target_bytes: int) -> bool:
-    """Return whether a rewrite is large enough to commit in parts."""
+    """Return whether a rewrite commits in parts: it is large, or merges conflict with it."""
+    if layout.delete_files:
+        return True
     inputs = choose_inputs(layout.files, target_bytes)
     return sum(file.size_bytes for file in inputs) > PARTIAL_PROGRESS_BYTES
 

@@ -6,28 +6,22 @@ between (decision record 16).
 """
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import In
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.update import TableUpdate
 
 from frazil.errors import FrazilError
 from frazil.failpoints import reach_failpoint
-from frazil.iceberg import commits
 from frazil.iceberg.branches import PREFIX
-from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import (
-    Flags,
-    RetainedRows,
     RowsToDelete,
     collect_offsets,
     count_rows,
     find_rows,
-    require_current_spec,
     sort_offsets,
 )
 from frazil.ledger import keys
@@ -55,7 +49,8 @@ from frazil.maintenance.erasure_keys import (
     validate_no_key_in_text,
 )
 from frazil.maintenance.messages import Erased, ErasurePlan, ErasureRequest
-from frazil.maintenance.row_deletion import build_deletion, delete_rows
+from frazil.maintenance.row_deletion import delete_rows, remove_rows
+from frazil.maintenance.state_erasure import count_state_rows, erase_state, require_whole_keys
 from frazil.messages import count_noun
 from frazil.streams.models import Stream
 from frazil.streams.routes import derived_name
@@ -69,7 +64,7 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     Raises:
         ConfigurationError: no key, a key that does not fit the table, or no author.
         MissingTableError: the stream has not begun.
-        TargetError: a file with rows that stay has an older partition spec.
+        TargetError: a file that may hold the key is not a Parquet file.
         TableError, UnavailableError: the table cannot be read.
     """
     if not request.dry_run:
@@ -78,12 +73,14 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     validate_no_key_in_text(request, erased)
     table, history = load_with_history(work.store, work.stream.table.name)
     require_recovery_point(history, work.stream.stream)
-    affected = tuple(find_rows(table, select_rows_by_key(table, erased)))
-    require_current_spec(table, affected, work.stream.stream)
+    by_row = require_whole_keys(work.stream, erased)
+    affected = tuple(find_rows(table, select_rows_by_key(table, by_row)))
     deleted = sort_offsets(collect_offsets(affected))
     found = find_dead_letters(work.store.find(work.stream.dead_letters_table), erased, deleted)
     rows, dead_letters = count_rows(affected), _count_dead_letters(found)
     summary = f"{'would erase' if request.dry_run else 'erases'} {_describe(rows, dead_letters)}"
+    in_state = count_state_rows(work, by_row)
+    summary += f"; {in_state}" if in_state else ""
     return ErasurePlan(
         stream=work.stream.stream,
         table=work.stream.table.name,
@@ -91,7 +88,7 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
         reason=request.reason,
         dry_run=request.dry_run,
         rows=rows,
-        letters=dead_letters,
+        dead_letters=dead_letters,
         text=describe_erasure(work, summary, deleted, erased),
     )
 
@@ -101,7 +98,7 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
 
     Raises:
         ConfigurationError: the plan is a dry run.
-        TargetError: a file with rows that stay has an older partition spec.
+        TargetError: a file with the key is not a Parquet file.
         TableError, CommitContentionError, UnavailableError: run again; what landed is in the
             ledger.
     """
@@ -111,15 +108,23 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
     reach_failpoint("erase.before-letters")
     dead_letters = remove_erased_dead_letters(work, Author(plan.by, plan.reason))
     reach_failpoint("erase.after-letters")
+    removed = 0
+    if work.stream.table.state is not None:
+        by_row = require_whole_keys(work.stream, erased)
+        followed = [each.entry.snapshot_id for each in landed]
+        removed = erase_state(work, by_row, Author(plan.by, plan.reason), followed)
     rows = sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed)
+    summary = f"erased {_describe(rows, dead_letters)}"
+    if work.stream.table.state is not None:
+        summary += f"; {count_noun(removed, 'row')} of state table and delete memory"
     return Erased(
         stream=plan.stream,
         table=plan.table,
-        outcome="ERASED" if landed or dead_letters else "NOTHING",
+        outcome="ERASED" if landed or dead_letters or removed else "NOTHING",
         rows=rows,
-        letters=dead_letters,
+        dead_letters=dead_letters,
         snapshot_ids=tuple(each.entry.snapshot_id for each in landed),
-        text=describe_erasure(work, f"erased {_describe(rows, dead_letters)}", {}, erased),
+        text=describe_erasure(work, summary, {}, erased),
     )
 
 
@@ -135,7 +140,8 @@ def _erase_rows(
 
     author = {keys.BY: plan.by, keys.REASON: plan.reason}
     deletion = Deletion(keys.ERASE, plan.stream, work.run_id, author)
-    return delete_rows(work, select_rows_by_key(table, erased), deletion, find_unlisted)
+    by_row = require_whole_keys(work.stream, erased)
+    return delete_rows(work, select_rows_by_key(table, by_row), deletion, find_unlisted)
 
 
 def _list_erased_dead_letters(history: History) -> DeadLetterCoordinates:
@@ -170,43 +176,7 @@ def remove_erased_dead_letters(work: Workspace, author: Author) -> int:
     listed = _list_erased_dead_letters(history)
     if not listed or work.store.find(name) is None:
         return 0
-    total = 0
-    while True:
-        tried: list[int] = []
-        attempt = partial(_try_remove, work, select_dead_letters(listed), author, tried)
-        removed = retry_commit(f"erasing from {name}", attempt)
-        if not removed:
-            return total
-        total += removed
-
-
-def _try_remove(work: Workspace, listed: RowsToDelete, author: Author, tried: list[int]) -> int:
-    """Try one commit; return the number of dead letters that it removed.
-
-    Where none is left, an earlier attempt without an answer landed: its number is in `tried`.
-    """
-    table = work.store.load(work.stream.dead_letters_table)
-    affected = tuple(find_rows(table, listed))
-    if not affected:
-        return tried[-1] if tried else 0
-    rows = count_rows(affected)
-    tried.append(rows)
-    summary = {
-        keys.KIND: keys.ERASE,
-        keys.STREAM: work.stream.stream,
-        keys.ROWS_DELETED: str(rows),
-        keys.BY: author.by,
-        keys.REASON: author.reason,
-        keys.RUN_ID: work.run_id,
-    }
-    head = table.current_snapshot()
-    added = build_deletion(table, affected, summary, RetainedRows(work.stream.stream))
-    updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
-    ]
-    commit_once(work.store, table, {commits.MAIN: head.snapshot_id if head else None}, updates)
-    return rows
+    return remove_rows(work, name, select_dead_letters(listed), author)
 
 
 def select_dead_letters(listed: DeadLetterCoordinates) -> RowsToDelete:
@@ -225,7 +195,9 @@ def select_dead_letters(listed: DeadLetterCoordinates) -> RowsToDelete:
                 flags |= own & np.isin(offsets, erased)
         return flags
 
-    return RowsToDelete(In(term="attempt", literals=set(listed)), ("attempt",), flag)
+    return RowsToDelete(
+        In(term="attempt", literals=set(listed)), ("attempt",), flag, even_hidden=True
+    )
 
 
 def _describe(rows: int, dead_letters: int) -> str:
@@ -247,7 +219,9 @@ def _list_copies(work: Workspace) -> Iterator[str]:
     """List the snapshots, tags and staging branches that still hold erased rows."""
     window = retention_window(work)
     hours = max(window.expire_ms, window.rollback_ms) // HOUR_MS
-    for name in (work.stream.table.name, work.stream.dead_letters_table):
+    state = work.stream.table.state
+    of_state = (state.name, state.deletes_name) if state else ()
+    for name in (work.stream.table.name, work.stream.dead_letters_table, *of_state):
         table = work.store.find(name)
         if table is None:
             continue

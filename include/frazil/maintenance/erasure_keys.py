@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In, Or
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In, Or
 from pyiceberg.expressions.literals import AboveMax, BelowMin, Literal, literal
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -29,13 +29,14 @@ from pyiceberg.types import (
 
 from frazil.errors import ConfigurationError
 from frazil.iceberg.catalog import translated_errors
+from frazil.iceberg.data_files import read_column
+from frazil.iceberg.live_files import Flags
 from frazil.iceberg.manifests import can_skip_files
-from frazil.iceberg.row_changes import Flags, RowsToDelete
+from frazil.iceberg.row_changes import RowsToDelete
 from frazil.ingest.dead_letters import group_dead_letters, list_slices
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, DeadLetterCoordinates
 from frazil.maintenance.messages import ErasureRequest
-from frazil.maintenance.row_deletion import read_column
 from frazil.streams.models import Stream
 
 RAW_KEY = f"{keys.KAFKA_COLUMN}.key"
@@ -121,7 +122,7 @@ def select_rows_by_key(table: Table, erased: ErasedKeys) -> RowsToDelete:
     found = {c: _read_values(schema, c, values) for c, values in erased.by_column.items()}
     conditions: list[BooleanExpression] = [
         In(term=column, literals={value for _, value in values})
-        if can_skip_files(table, column)
+        if can_skip_files(table, column, [value.value for _, value in values])
         else AlwaysTrue()
         for column, values in found.items()
     ]
@@ -137,7 +138,27 @@ def select_rows_by_key(table: Table, erased: ErasedKeys) -> RowsToDelete:
         return is_wanted
 
     condition = conditions[0] if len(conditions) == 1 else Or(*conditions)
-    return RowsToDelete(condition, tuple(found), flag)
+    return RowsToDelete(condition, tuple(found), flag, even_hidden=True)
+
+
+def select_key(table: Table, values: Mapping[str, str]) -> RowsToDelete:
+    """Select the visible rows that have all of these values.
+
+    Raises:
+        ConfigurationError: as `select_rows_by_key`.
+    """
+    parts = [
+        select_rows_by_key(table, ErasedKeys({column: (value,)}, frozenset()))
+        for column, value in values.items()
+    ]
+
+    def flag(rows: pa.Table) -> Flags:
+        flags: Flags = np.logical_and.reduce([part.flag(rows) for part in parts])
+        return flags
+
+    conditions = [part.condition for part in parts if isinstance(part.condition, BooleanExpression)]
+    condition = And(*conditions) if len(conditions) > 1 else conditions[0]
+    return RowsToDelete(condition, tuple(values), flag)
 
 
 def _read_values(

@@ -33,7 +33,7 @@ class ExpiryPlan:
     carry: tuple[str, ...] = ()
 
 
-def _walk_as_far_as_needed(history: History) -> tuple[LedgerEntry, ...]:
+def _list_main_ancestors(history: History) -> tuple[LedgerEntry, ...]:
     """Return main's ancestry; the archive is read only if some snapshots are not on main."""
     in_metadata = tuple(walk_ancestors(history, beyond_metadata=False))
     is_complete = len(in_metadata) == len(history.entries)
@@ -53,7 +53,7 @@ def decide_expiry(
         TableError: a stream is halted; nothing may expire.
     """
     points = find_recovery_points(history)
-    lineage = _walk_as_far_as_needed(history)
+    lineage = _list_main_ancestors(history)
     main_ids = {entry.snapshot_id for entry in lineage}
     off_main = [entry for entry in history.entries.values() if entry.snapshot_id not in main_ids]
     cutoff_ms = window.abandoned_cutoff_ms(now_ms)
@@ -120,6 +120,16 @@ def _list_carried(
     return tuple(points) if is_missed else ()
 
 
+def find_expiring_value(history: History, expired: Collection[int], key: str) -> str | None:
+    """Return the newest value of a summary key on main if expiry would make it unreachable."""
+    is_cut = False
+    for entry in walk_ancestors(history, beyond_metadata=False):
+        is_cut = is_cut or entry.snapshot_id in expired
+        if key in entry.summary:
+            return entry.summary[key] if is_cut else None
+    return None
+
+
 def decide_branches(
     names: Iterable[str],
     now_ms: int,
@@ -153,7 +163,7 @@ def _is_abandoned(
 def require_kept_states(
     table: str, before: Mapping[str, RecoveryPoint], after: Mapping[str, RecoveryPoint]
 ) -> None:
-    """Check that no stream lost its recovery point or went back (I8, C1).
+    """Check that no stream lost its recovery point or went back (I8).
 
     Raises:
         HistoryCutError: a stream lost or changed its recovery point.

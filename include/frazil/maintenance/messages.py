@@ -19,6 +19,7 @@ class TableRequest(Message):
     target_bytes: int = 128 * 1024 * 1024
     partial_progress: bool = False
     rewrite_all: bool = False
+    has_deletes: bool = False
     prefix_listing: bool = False
     snapshot_ids: tuple[int, ...] = ()
     older_than_ms: int = 0
@@ -57,11 +58,11 @@ class ErasurePlan(Message):
     reason: str
     dry_run: bool
     rows: int
-    letters: int
+    dead_letters: int = Field(alias="letters")
     text: str
 
     @property
-    def is_last_word(self) -> bool:
+    def ends_run(self) -> bool:
         """Return whether this is a dry run: no task follows."""
         return self.dry_run
 
@@ -73,7 +74,7 @@ class Erased(Message):
     table: str
     outcome: Literal["ERASED", "NOTHING"]
     rows: int
-    letters: int
+    dead_letters: int = Field(alias="letters")
     snapshot_ids: tuple[int, ...]
     text: str
 
@@ -87,6 +88,8 @@ class TableReport(Report):
     files: int = 0
     bytes: int = 0
     small_files: int = Field(0, description="files below three quarters of the target size")
+    delete_files: int = 0
+    hidden_rows: int = Field(0, description="rows in data files that delete files hide")
     manifests: int = 0
     snapshots: int = Field(0, description="snapshots in the metadata, staged ones included")
     metadata_files: int = Field(0, description="the current one and those in the metadata log")
@@ -103,6 +106,7 @@ class TableReport(Report):
             count_noun(self.rows, "row"),
             f"{count_noun(self.files, 'file')} ({self.small_files:,} small)",
             format_bytes(self.bytes),
+            *self._describe_deletes(),
             count_noun(self.manifests, "manifest"),
             count_noun(self.snapshots, "snapshot"),
             count_noun(self.metadata_files, "metadata file"),
@@ -110,6 +114,12 @@ class TableReport(Report):
             count_noun(self.tags, "tag"),
         )
         return f"{self.table}: {', '.join(parts)}"
+
+    def _describe_deletes(self) -> tuple[str, ...]:
+        if not self.delete_files:
+            return ()
+        files = count_noun(self.delete_files, "delete file")
+        return (f"{files} hide {count_noun(self.hidden_rows, 'row')}",)
 
 
 class TableCompaction(Report):
@@ -141,10 +151,15 @@ class TableCompaction(Report):
             return f"{name}: would rewrite {' and '.join(self.rewritten)} ({size})"
         failed = count_noun(self.files_failed, "file")
         later = f", {failed} left for the next run" if self.files_failed else ""
+        deletes = ""
+        if self.before.delete_files or self.after.delete_files:
+            files = arrow(self.before.delete_files, self.after.delete_files)
+            hidden = arrow(self.before.hidden_rows, self.after.hidden_rows)
+            deletes = f", delete files {files} (hidden rows {hidden})"
         return (
             f"{name}: files {arrow(self.before.files, self.after.files)}, "
             f"{format_bytes(self.before.bytes)} → {format_bytes(self.after.bytes)}, "
-            f"manifests {arrow(self.before.manifests, self.after.manifests)}{later}"
+            f"manifests {arrow(self.before.manifests, self.after.manifests)}{deletes}{later}"
         )
 
 

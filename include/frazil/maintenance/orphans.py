@@ -1,4 +1,4 @@
-"""Orphan removal: delete old files that no table metadata references (F4, F5).
+"""Orphan removal: delete old files that no table metadata references.
 
 Spark lists the candidates; before any is deleted, PyIceberg's view of the metadata must agree
 that none is in use.

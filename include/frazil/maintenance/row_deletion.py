@@ -1,8 +1,8 @@
 """Delete rows by a condition, copy-on-write, in a snapshot that lists their coordinates.
 
-Each attempt searches the files of the head on which it commits, so batches and compactions go on
-meanwhile. A file with matching rows only is removed; any other is rewritten with the rows that
-stay (decision record 16).
+Each attempt searches the files that were added since the attempt before, so batches and
+compactions go on meanwhile. A file with matching rows only is removed; any other is rewritten with
+the rows that stay (decision records 16 and 33).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 
@@ -22,14 +20,14 @@ from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.iceberg.row_changes import (
     ChangedFile,
-    RetainedRows,
+    RowSearch,
     RowsToDelete,
     collect_offsets,
     count_rows,
-    find_rows,
     sort_offsets,
-    write_retained_rows,
 )
+from frazil.ledger import keys
+from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import Coordinates, DeadLetterCoordinates, count_runs
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import (
@@ -56,21 +54,18 @@ def delete_rows(
         The snapshots, none if no row matches.
 
     Raises:
-        TargetError: a file with rows that stay has an older partition spec.
+        TargetError: a file with rows to delete is not a Parquet file.
         TableError: the stream is halted; nothing was written.
         CommitContentionError, UnavailableError: run again; what landed is in the ledger.
     """
     landed: list[PublishedBatch] = []
+    search, doing = RowSearch(rows, MAX_RUNS), f"{deletion.kind} of stream {deletion.stream}"
     for number in count():
-        attempt = partial(
-            _try_delete,
-            work,
-            rows,
-            replace(deletion, portion=number),
-            find_dead_letters,
-            RetainedRows(deletion.stream),
-        )
-        published = retry_commit(f"{deletion.kind} of stream {deletion.stream}", attempt)
+        # Before the attempts, whose time is limited: a first search may take minutes.
+        retry_commit(doing, partial(_prepare, work, search))
+        portion = replace(deletion, portion=number)
+        attempt = partial(_try_delete, work, search, portion, find_dead_letters)
+        published = retry_commit(doing, attempt)
         if published is None:
             break
         landed.append(published)
@@ -80,6 +75,12 @@ def delete_rows(
     return tuple(landed)
 
 
+def _prepare(work: Workspace, search: RowSearch) -> None:
+    """Search the head and copy rows that stay, so that an attempt has little left to do."""
+    table = work.store.load(work.stream.table.name)
+    search.replace(table, limit_portion(search.find(table)))
+
+
 def find_no_dead_letters(_history: History, _deleted: Coordinates) -> DeadLetterCoordinates:
     """Return no dead letters: all of them stay."""
     return {}
@@ -87,10 +88,9 @@ def find_no_dead_letters(_history: History, _deleted: Coordinates) -> DeadLetter
 
 def _try_delete(
     work: Workspace,
-    rows: RowsToDelete,
+    search: RowSearch,
     deletion: Deletion,
     find_dead_letters: FindDeadLetters,
-    retained: RetainedRows,
 ) -> PublishedBatch | None:
     """Try one commit, unless the ledger shows that an earlier attempt landed; None for no rows."""
     name = work.stream.table.name
@@ -99,13 +99,13 @@ def _try_delete(
     if found is not None:
         return PublishedBatch(found, already_published=True)
     find_recovery_point(history, deletion.stream)
-    affected = tuple(limit_portion(find_rows(table, rows, MAX_RUNS)))
+    affected = tuple(limit_portion(search.find(table)))
     deleted = sort_offsets(collect_offsets(affected))
     dead_letters = find_dead_letters(history, deleted)
     if not affected and not dead_letters:
         return None
     summary = deletion.summarize(history.table_uuid, count_rows(affected), deleted, dead_letters)
-    added = build_deletion(table, affected, summary, retained)
+    added = build_deletion(table, affected, summary, search)
     updates: list[TableUpdate] = [
         added,
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
@@ -119,25 +119,62 @@ def _try_delete(
     return PublishedBatch(entry, already_published=False)
 
 
+def remove_rows(work: Workspace, name: str, rows: RowsToDelete, author: Author) -> int:
+    """Erase rows of a table that is not a ledger; return their number.
+
+    Raises:
+        TargetError, CommitContentionError, UnavailableError: run again.
+    """
+    total, search = 0, RowSearch(rows)
+    while True:
+        tried: list[int] = []
+        attempt = partial(_try_remove, work, name, search, author, tried)
+        removed = retry_commit(f"erasing from {name}", attempt)
+        if not removed:
+            return total
+        total += removed
+
+
+def _try_remove(
+    work: Workspace, name: str, search: RowSearch, author: Author, tried: list[int]
+) -> int:
+    """Try one commit; return the number of rows that it removed.
+
+    Where none is left, an earlier attempt without an answer landed: its number is in `tried`.
+    """
+    table = work.store.load(name)
+    affected = tuple(search.find(table))
+    if not affected:
+        return tried[-1] if tried else 0
+    rows = count_rows(affected)
+    tried.append(rows)
+    summary = {
+        keys.KIND: keys.ERASE,
+        keys.STREAM: work.stream.stream,
+        keys.ROWS_DELETED: str(rows),
+        keys.BY: author.by,
+        keys.REASON: author.reason,
+        keys.RUN_ID: work.run_id,
+    }
+    head = table.current_snapshot()
+    added = build_deletion(table, affected, summary, search)
+    updates: list[TableUpdate] = [
+        added,
+        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+    ]
+    commit_once(work.store, table, {commits.MAIN: head.snapshot_id if head else None}, updates)
+    return rows
+
+
 def build_deletion(
-    table: Table,
-    affected: tuple[ChangedFile, ...],
-    summary: Mapping[str, str],
-    retained: RetainedRows,
+    table: Table, affected: tuple[ChangedFile, ...], summary: Mapping[str, str], search: RowSearch
 ) -> AddSnapshotUpdate:
     """Write the retained rows and build the snapshot, an empty one where no row is deleted."""
-    files = list(write_retained_rows(table, affected, retained))
+    replaced = search.replace(table, affected)
     with translated_errors(f"writing the manifests of a deletion in {'.'.join(table.name())}"):
         if not affected:
             return commits.build_append(table, summary)
-        return commits.build_overwrite(table, summary, files, [file.task.file for file in affected])
-
-
-def read_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
-    """Return a column, or a struct's field by its dotted path, null where the struct is null."""
-    name, *fields = path.split(".")
-    column = rows[name]
-    return pc.struct_field(column, fields) if fields else column
+        return commits.build_overwrite(table, summary, replaced)
 
 
 def limit_portion(affected: Iterator[ChangedFile]) -> Iterator[ChangedFile]:

@@ -15,20 +15,16 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from frazil.errors import IncompatibleTableError
+from frazil.iceberg.data_files import read_column
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.iceberg.row_changes import (
-    Flags,
-    RowsToDelete,
-    count_rows,
-    find_rows,
-    require_current_spec,
-)
+from frazil.iceberg.live_files import Flags
+from frazil.iceberg.row_changes import RowsToDelete, count_rows, find_rows
 from frazil.ledger import keys
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.ledger.state import parse_state
 from frazil.maintenance.messages import RowExpiryReport
-from frazil.maintenance.row_deletion import delete_rows, find_no_dead_letters, read_column
+from frazil.maintenance.row_deletion import delete_rows, find_no_dead_letters
 from frazil.maintenance.tables import (
     note_maintenance,
     now_ms,
@@ -46,7 +42,7 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
     Raises:
         TableError: a stream on the table is halted.
         IncompatibleTableError: the column is not a date or timestamp.
-        TargetError: a file with rows that stay has an older partition spec.
+        TargetError: a file with expired rows is not a Parquet file.
         CommitContentionError, UnavailableError: run again.
     """
     stream, before = work.stream, summarize_table(work)
@@ -61,11 +57,8 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
     table, history = load_with_history(work.store, stream.table.name)
     own = list_own_topics(history, stream)
     expired = select_expired_rows(table.schema(), stream, rule, cutoff, own)
-    rows = 0
-    for affected in find_rows(table, expired):  # one file at a time, to bound memory
-        require_current_spec(table, [affected], stream.stream)
-        rows += count_rows([affected])
     if dry_run:
+        rows = count_rows(find_rows(table, expired))
         return empty.model_copy(update={**limits, "rows": rows})
     properties = {
         keys.TARGET: f"{rule.column} before {cutoff.isoformat()}",

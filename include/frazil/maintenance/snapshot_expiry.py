@@ -18,6 +18,7 @@ from frazil.maintenance.expiry_rules import (
     ExpiryPlan,
     decide_branches,
     decide_expiry,
+    find_expiring_value,
     require_kept_snapshots,
     require_kept_states,
     validate_table_retention,
@@ -56,6 +57,8 @@ class PreparedExpiry:
     history: History
     points: Mapping[str, RecoveryPoint]
     carried: tuple[str, ...] = ()
+    merge_position: str | None = None
+    """The merge position of a state table, if every snapshot that has it would expire."""
 
 
 def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
@@ -126,21 +129,26 @@ def _try_drop_branch(run: ExpiryRun, name: str, branch: str) -> None:
 def _try_prepare(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> PreparedExpiry:
     """Decide what expires; if a stream's newest state would, copy it to the head, decide again."""
     prepared = _decide(run, name, dropped)
-    carry = prepared.plan.carry
+    position, carry = prepared.merge_position, prepared.plan.carry
+    if position is not None:
+        carry = (run.work.stream.stream,)
     if not carry:
         return prepared
     if not run.dry_run:
+        extra = {keys.STREAM: carry[0]} if len(carry) == 1 else {}
+        if position is not None:
+            extra[keys.merge_key(carry[0])] = position
         marker = Marker(
             kind=keys.CARRY,
-            states={stream: prepared.points[stream].state for stream in carry},
+            states={stream: prepared.points[stream].state for stream in prepared.plan.carry},
             base_head=prepared.history.head,
             run_id=run.work.run_id,
-            extra={keys.STREAM: carry[0]} if len(carry) == 1 else {},
+            extra=extra,
         )
         publish_marker(run.work.store, prepared.table, marker)
         reach_failpoint("expire.after-carry")
         prepared = _decide(run, name, dropped)
-        if prepared.plan.carry:
+        if prepared.plan.carry or prepared.merge_position:
             raise CommitConflictError("main moved while a state was copied to its head")
     return replace(prepared, carried=carry)
 
@@ -153,7 +161,10 @@ def _decide(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> PreparedExpi
         if name not in dropped and not is_ref_expired(ref, history, run.at_ms)
     }
     plan = decide_expiry(history, refs, run.at_ms, run.window)
-    return PreparedExpiry(plan, table, history, find_recovery_points(history))
+    key = keys.merge_key(run.work.stream.stream)
+    position = find_expiring_value(history, plan.ancestor_ids, key)
+    points = find_recovery_points(history)
+    return PreparedExpiry(plan, table, history, points, merge_position=position)
 
 
 def is_ref_expired(ref: SnapshotRef, history: History, at_ms: int) -> bool:
@@ -168,8 +179,8 @@ def _expire_decided(run: ExpiryRun, prepared: PreparedExpiry, before: TableExpir
     """Archive the entries, expire those snapshots, and check the recovery points afterwards."""
     work, history = run.work, prepared.history
     expired = before.expired_ids
-    archived = 0
-    if before.table == work.stream.table.name:
+    archived, state = 0, work.stream.table.state
+    if before.table in {work.stream.table.name, state.name if state else None}:
         archived = archive_all_entries(work.store, history)
         in_archive = find_archived(work.store, history)
         expired = tuple(snapshot_id for snapshot_id in expired if snapshot_id in in_archive)

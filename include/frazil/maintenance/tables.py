@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 
 from frazil.errors import JobFailedError
 from frazil.events import Event, note_event
-from frazil.iceberg.catalog import dead_letters_name, snapshot_summary, translated_errors
+from frazil.iceberg.catalog import dead_letters_name, translated_errors
+from frazil.iceberg.live_files import FilePlanner, count_hidden_rows
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.bootstrap import require_sole_owner
 from frazil.ledger import keys
@@ -65,9 +67,11 @@ def read_base_table(work: Workspace) -> BaseTable | None:
 
 
 def list_maintained(work: Workspace) -> tuple[str, ...]:
-    """List the stream's table, dead letters, archive and timeline, as far as they have data."""
-    base = work.stream.table.name
-    names = (base, dead_letters_name(base), keys.LEDGER_TABLE, keys.TIMELINE_TABLE)
+    """List the stream's tables, the archive and the timeline, as far as they have data."""
+    base, state = work.stream.table.name, work.stream.table.state
+    of_state = (state.name, state.deletes_name) if state else ()
+    shared = (keys.LEDGER_TABLE, keys.TIMELINE_TABLE)
+    names = (base, dead_letters_name(base), *of_state, *shared)
     tables = ((name, work.store.find(name)) for name in names)
     return tuple(name for name, table in tables if table is not None and table.current_snapshot())
 
@@ -103,13 +107,13 @@ def target_bytes(work: Workspace) -> int:
 
 def describe_table(name: str, table: Table, layout: TableLayout, target: int) -> TableReport:
     """Build the report of a table's sizes and counts."""
-    head = table.current_snapshot()
-    summary = snapshot_summary(head.summary if head else None)
     kinds = [ref.snapshot_ref_type for ref in table.metadata.refs.values()]
     return TableReport(
         table=name,
-        rows=int(summary.get("total-records", "0")),
+        rows=layout.rows,
         files=len(layout.files),
+        delete_files=layout.delete_files,
+        hidden_rows=layout.hidden_rows,
         bytes=layout.data_bytes,
         small_files=count_small(layout.files, target),
         manifests=len(layout.manifest_bytes),
@@ -168,11 +172,22 @@ def read_layout(table: Table) -> TableLayout:
     if head is None:
         return TableLayout((), ())
     with translated_errors("reading the manifests of the table"):
-        manifests = [m for m in head.manifests(table.io) if lists_live_files(m)]
+        listed = head.manifests(table.io)
+        manifests = [m for m in listed if lists_live_files(m)]
+        delete_files = sum(map(_count_delete_files, listed))
+        planned = FilePlanner(AlwaysTrue()).plan(table) if delete_files else []
+        hidden = {live.file.file_path: count_hidden_rows(live) for live in planned}
         with ThreadPoolExecutor(READERS) as pool:
-            groups = list(pool.map(lambda m: list(_read_sizes(table, m)), manifests))
+            groups = list(pool.map(lambda m: list(_read_sizes(table, m, hidden)), manifests))
     files = tuple(size for group in groups for size in group)
-    return TableLayout(files, tuple(manifest.manifest_length for manifest in manifests))
+    sizes = tuple(manifest.manifest_length for manifest in manifests)
+    return TableLayout(files, sizes, delete_files)
+
+
+def _count_delete_files(manifest: ManifestFile) -> int:
+    if manifest.content != ManifestContent.DELETES:
+        return 0
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
 
 
 def lists_live_files(manifest: ManifestFile) -> bool:
@@ -181,12 +196,16 @@ def lists_live_files(manifest: ManifestFile) -> bool:
     return is_data and (manifest.has_added_files() or manifest.has_existing_files())
 
 
-def _read_sizes(table: Table, manifest: ManifestFile) -> Iterator[FileSize]:
+def _read_sizes(
+    table: Table, manifest: ManifestFile, hidden: Mapping[str, int]
+) -> Iterator[FileSize]:
     """Read file sizes; Spark rewrites files of older partition specs as one group, so they are."""
     is_current = manifest.partition_spec_id == table.metadata.default_spec_id
     for entry in manifest.fetch_manifest_entry(table.io):
         file = entry.data_file
-        yield FileSize(str(file.partition) if is_current else "", file.file_size_in_bytes)
+        partition = str(file.partition) if is_current else ""
+        hidden_rows = hidden.get(file.file_path, 0)
+        yield FileSize(partition, file.file_size_in_bytes, file.record_count, hidden_rows)
 
 
 def read_used_files(table: Table) -> Iterator[str]:

@@ -95,6 +95,11 @@ def adopt_table(
 
 
 def _validate_not_routed(work: Workspace) -> None:
+    work.stream.require_no_state_table(
+        "an adoption: rows of another writer are no changes of a key in order",
+        "give the stream a new table name and read the topic from its beginning; where Kafka does "
+        "not have it, let the source send its rows again",
+    )
     if work.stream.route is not None:
         raise NotAdoptableError(
             f"stream {work.stream.stream} belongs to a route: an offset without a row in "

@@ -152,7 +152,7 @@ def require_same_records(
     table_offsets: TableOffsets,
     delivered_ms: Mapping[int, int | None],
 ) -> None:
-    """Check that a topic was not created again and has since grown beyond the table (D5).
+    """Check that a topic was not created again and has since grown beyond the table.
 
     The record at a partition's highest offset in the table must have the same timestamp in Kafka.
     `delivered_ms` are Kafka's timestamps there, in milliseconds since 1970, where it has any.

@@ -46,6 +46,11 @@ def plan_move(work: Workspace, request: MoveRequest) -> MovePlan:
         NotMovableError: an offset cannot be translated, or a given one contradicts the records.
         PartitionsShrankError, ConfigurationError, TableError, UnavailableError: as elsewhere.
     """
+    work.stream.require_no_state_table(
+        "a move to another cluster, where offsets start over",
+        "give a new stream the new cluster and a table name of its own: it reads the topic from "
+        "its beginning, and readers change to its state table",
+    )
     _, history = load_with_history(work.store, work.stream.table.name)
     plan = MovePlan(
         stream=work.stream.stream, table=work.stream.table.name, request=request, text=""

@@ -43,7 +43,7 @@ class MovePlan(Message):
     text: str
 
     @property
-    def is_last_word(self) -> bool:
+    def ends_run(self) -> bool:
         """Return whether this is a dry run, after which no task has anything to do."""
         return self.request.dry_run
 

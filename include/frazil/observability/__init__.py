@@ -2,5 +2,5 @@
 
 Face: `read_status`, `list_snapshots`, `locate_offset`, `watch_stream`, `audit_stream`,
 `read_timeline`, `record_timeline`, `read_cost`, `check_readiness`, `report_dead_letters`.
-May import: `maintenance` (sizes of a table), `events`, `ingest` and what `ingest` may.
+May import: `maintenance` and what `maintenance` may import.
 """

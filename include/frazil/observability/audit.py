@@ -31,7 +31,7 @@ from frazil.ledger.history import (
     Step,
     count_adopted_rows,
     find_deleted,
-    is_history_cut,
+    is_history_truncated,
     list_adopted,
     list_attempts,
     list_spans,
@@ -67,6 +67,7 @@ from frazil.observability.audit_rules import (
     restore_dead_letters,
     restore_rows,
 )
+from frazil.state_tables.state_audit import audit_state
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
@@ -111,6 +112,8 @@ def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditRepor
         findings += judge_partition(view, tally)
     claims = [_read_claim(index, step) for index, step in enumerate(evidence.steps) if step.ranges]
     findings += judge_batches([claim for claim in claims if claim is not None], tally)
+    if stream.table.state is not None:
+        findings += [Finding(invariant=i, text=text) for i, text in audit_state(store, stream)]
     counts = _count(evidence, tally, dead_letters)
     return _build_report(stream, evidence, tuple(findings), counts)
 
@@ -330,7 +333,7 @@ def describe_audit(
     if counts.foreign_snapshots:
         snapshots = count_noun(counts.foreign_snapshots, "snapshot")
         text += f"; {snapshots} of other writers changed rows"
-    if is_history_cut(steps):
+    if is_history_truncated(steps):
         text += f"; the ledger begins at {steps[0]}, earlier history is lost"
     return text
 

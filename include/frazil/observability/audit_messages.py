@@ -9,7 +9,7 @@ from frazil.messages import Report
 
 Coordinate = tuple[str, int, int]
 """Topic, partition, offset."""
-Invariant = Literal["I1", "I2", "I3", "I4", "I10"]
+Invariant = Literal["I1", "I2", "I3", "I4", "I10", "M1", "M4"]
 
 
 class Finding(Report):

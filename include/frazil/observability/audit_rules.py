@@ -82,12 +82,12 @@ class Tally:
 def judge_partition(view: PartitionView, tally: Tally) -> Iterator[Finding]:
     """Compare a partition's rows and dead letters with the published ranges; count per batch."""
     spans = view.spans
-    _note_uncountable(spans.every, tally.uncountable)
+    _note_uncountable(spans.all, tally.uncountable)
     _note_pool(view, tally)
     _count_present(view, tally)
     present = np.concatenate([view.rows, view.dead_letters])
     unique, times = np.unique(present[present >= spans.floor], return_counts=True)
-    owners = find_owners(unique, spans.every)
+    owners = find_owners(unique, spans.all)
     outside = unique[owners == UNCLAIMED]
     if len(outside):
         yield _find(view, "in no published range", outside)
@@ -150,7 +150,7 @@ def _note_pool(view: PartitionView, tally: Tally) -> None:
     replayed: set[int] = set()
     for own in view.spans.incarnations:
         _note_uncountable(own, replayed)
-    batches = {span.index for span in view.spans.every}
+    batches = {span.index for span in view.spans.all}
     if view.spans.restarts and not (replayed or view.has_deleted or len(view.resolved)):
         tally.pools[view.partition] = batches
 
@@ -158,9 +158,9 @@ def _note_pool(view: PartitionView, tally: Tally) -> None:
 def _count_present(view: PartitionView, tally: Tally) -> None:
     rows = view.rows[~np.isin(view.rows, view.resolved)]
     dead_letters = np.sort(np.concatenate([view.dead_letters, view.resolved]))
-    for index, count in _count_values(find_owners(rows, view.spans.every)):
+    for index, count in _count_values(find_owners(rows, view.spans.all)):
         tally.rows[index][view.partition] += count
-    for index, count in _count_values(find_owners(dead_letters, view.spans.every)):
+    for index, count in _count_values(find_owners(dead_letters, view.spans.all)):
         tally.dead_letters[index][view.partition] += count
 
 
@@ -249,7 +249,7 @@ def _count_skipped(claim: BatchClaim, partition: Partition, tally: Tally) -> int
 
 
 def _list_miscounts(claim: BatchClaim, tally: Tally) -> Iterator[str]:
-    """Yield differences between a batch's summary and the counted records (B4)."""
+    """Yield differences between a batch's summary and the counted records."""
     parts = claim.rows_written + claim.rows_quarantined + claim.rows_skipped
     if claim.rows_read != parts:
         yield (

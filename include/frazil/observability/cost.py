@@ -64,6 +64,17 @@ class MaintenanceCost:
     cpu_ms: int
 
 
+@dataclass(frozen=True)
+class MergeCost:
+    """Cost of one merge into a state table; CPU in ms, including Spark's where it is known."""
+
+    at: datetime
+    cpu_ms: int
+    requests: int
+    bytes_written: int
+    files_written: int
+
+
 class Money(Report):
     """Money by resource."""
 
@@ -92,6 +103,11 @@ class DayCost(Report):
     bytes_by_others: int
     bytes_live: int
     files_live: int
+    merges: int = 0
+    merge_cpu_seconds: float = 0
+    merge_bytes_written: int = 0
+    merge_files_written: int = 0
+    merge_requests: int = 0
     money: Money | None = None
 
 
@@ -142,12 +158,14 @@ def sum_up_days(
     snapshots: Sequence[TableSizes],
     maintained: Sequence[MaintenanceCost],
     prices: Prices | None,
+    merges: Sequence[MergeCost] = (),
 ) -> list[DayCost]:
     """Sum up each day from the first snapshot to the last, including days without a batch."""
     if not snapshots:
         return []
     days = [_day(snapshot.at) for snapshot in snapshots]
-    days += [day for step in maintained if (day := _day(step.at)) > max(days)]
+    steps = [*(step.at for step in maintained), *(merge.at for merge in merges)]
+    days += [day for at in steps if (day := _day(at)) > max(days)]
     first, number = min(days), (max(days) - min(days)).days + 1
     found, newest = [], min(snapshots, key=lambda s: s.at)
     for day in (first + timedelta(days=index) for index in range(number)):
@@ -156,7 +174,9 @@ def sum_up_days(
         newest = max([newest, *seen], key=lambda s: s.at)
         maintained_ms = sum(step.cpu_ms for step in maintained if _day(step.at) == day)
         summed = _sum_up(day, own, seen, newest)
-        found.append(summed.model_copy(update={"maintenance_cpu_seconds": maintained_ms / 1000}))
+        merged = _sum_up_merges([merge for merge in merges if _day(merge.at) == day])
+        merged["maintenance_cpu_seconds"] = maintained_ms / 1000
+        found.append(summed.model_copy(update=merged))
     if prices is not None:
         return [day.model_copy(update={"money": price_day(day, prices)}) for day in found]
     return found
@@ -188,14 +208,25 @@ def _sum_up(
     )
 
 
+def _sum_up_merges(own: Sequence[MergeCost]) -> dict[str, float]:
+    return {
+        "merges": len(own),
+        "merge_cpu_seconds": sum(merge.cpu_ms for merge in own) / 1000,
+        "merge_bytes_written": sum(merge.bytes_written for merge in own),
+        "merge_files_written": sum(merge.files_written for merge in own),
+        "merge_requests": sum(merge.requests for merge in own),
+    }
+
+
 def price_day(day: DayCost, prices: Prices) -> Money:
     """Return the price of a day; each file that Spark wrote counts as one request."""
+    of_batches = day.cpu_seconds + day.spark_cpu_seconds
     return price(
         prices,
-        cpu_seconds=day.cpu_seconds + day.spark_cpu_seconds + day.maintenance_cpu_seconds,
+        cpu_seconds=of_batches + day.maintenance_cpu_seconds + day.merge_cpu_seconds,
         bytes_live=day.bytes_live,
-        bytes_written=day.bytes_written + day.bytes_by_others,
-        requests=day.requests + day.files_written,
+        bytes_written=day.bytes_written + day.bytes_by_others + day.merge_bytes_written,
+        requests=day.requests + day.files_written + day.merge_requests + day.merge_files_written,
     )
 
 

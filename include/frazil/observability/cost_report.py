@@ -16,6 +16,7 @@ from frazil.observability.cost import (
     Fit,
     FreshnessEstimate,
     MaintenanceCost,
+    MergeCost,
     Prices,
     TableSizes,
     average_day,
@@ -62,20 +63,15 @@ def read_cost(
     _, history = load_with_history(work.store, name)
     entries = list(_read_since(history, since))
     batches = [_describe_batch(entry) for entry in entries if _is_batch(entry, stream)]
+    sizes = [_describe(entry, stream) for entry in entries]
+    upkeep, merges = list(read_maintenance(work, since)), list(read_merges(work, since))
     report = CostReport(
         stream=stream,
         table=name,
         since=since,
         until=until,
         currency=prices.currency if prices else None,
-        days=tuple(
-            sum_up_days(
-                batches,
-                [_describe(entry, stream) for entry in entries],
-                list(read_maintenance(work, since)),
-                prices,
-            )
-        ),
+        days=tuple(sum_up_days(batches, sizes, upkeep, prices, merges)),
     )
     if not batches:
         return report
@@ -99,6 +95,28 @@ def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCo
         if event.kind == "maintenance" and event.stream == name and event.at >= since:
             used = (int(event.facts.get(key, 0)) for key in ("cpu_ms", "spark_cpu_ms"))
             yield MaintenanceCost(event.at, sum(used))
+
+
+def read_merges(work: Workspace, since: datetime) -> Iterator[MergeCost]:
+    """Read the cost of the merges from the state table's snapshots; none without a state table."""
+    state = work.stream.table.state
+    if state is None or work.store.find(state.name) is None:
+        return
+    _, history = load_with_history(work.store, state.name)
+    for entry in _read_since(history, since):
+        if entry.summary.get(keys.KIND) != keys.MERGE:
+            continue
+        steps = parse_usage(entry.summary).values()
+        # The rows came with the snapshot that Spark staged.
+        staged = history.entries.get(int(entry.summary.get(keys.SOURCE_SNAPSHOT_ID, "0")), entry)
+        yield MergeCost(
+            at=from_epoch_ms(entry.committed_at_ms),
+            cpu_ms=sum(used.cpu_ms + (used.spark_cpu_ms or 0) for used in steps),
+            requests=sum(used.kafka + used.catalog + used.files for used in steps),
+            bytes_written=_number(staged, "added-files-size"),
+            files_written=_number(staged, "added-data-files")
+            + _number(staged, "added-delete-files"),
+        )
 
 
 def describe_factor(estimate: FreshnessEstimate, currency: str | None) -> str:

@@ -1,6 +1,6 @@
 """Freshness of a stream: two clocks, the cause of a delay, and the time until records are lost.
 
-*Table clock*: the age of the newest ingest snapshot; maintenance does not reset it (F12).
+*Table clock*: the age of the newest ingest snapshot; maintenance does not reset it.
 *Stream clock*: how long the oldest record in Kafka that is not in the table has waited. Without
 such a record there is none: an idle stream is neither stale nor fresh.
 
@@ -193,7 +193,10 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
 
 @dataclass(frozen=True)
 class Clocks:
-    """The clocks at one moment, in seconds; `lost_first` is the partition that loses first."""
+    """The clocks at one moment, in seconds.
+
+    `lost_first` is the partition whose unread records Kafka deletes first.
+    """
 
     stream: float | None
     table: float | None

@@ -1,6 +1,6 @@
 """Readiness of a stream for production: a scorecard of checks with evidence and fixes.
 
-Checks are pure functions of `readiness_facts`; nothing is written (features B16).
+Checks are pure functions of `readiness_facts`; nothing is written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,8 @@ DEFAULT_OUTAGE_HOURS = 72
 """The longest outage that retention has to cover: a long weekend."""
 
 HOUR = 3600
+MANY_WAITING_BATCHES = 10
+"""From so many batches on that no merge has folded, something is wrong with the merges."""
 MANY_SMALL_FILES = 100
 _UNKNOWN = DOWN | {"source_error", "halted", "misconfigured", "not_started"}
 Mark = Literal["ok", "warn", "fail"]
@@ -93,6 +95,7 @@ def judge_readiness(facts: ReadinessFacts, outage_hours: int) -> Iterator[Readin
         is_good=not facts.unmapped_fields,
     )
     yield from _judge_table(facts)
+    yield from _judge_state_table(facts)
     yield _judge_drills(name, facts.drills)
     yield _line(
         "small files",
@@ -130,6 +133,17 @@ def _judge_table(facts: ReadinessFacts) -> Iterator[ReadinessCheck]:
         )
     if not facts.checks.layout:
         yield _line("layout", "as in the stream file", "", is_good=True)
+
+
+def _judge_state_table(facts: ReadinessFacts) -> Iterator[ReadinessCheck]:
+    status = facts.state_table
+    if status is not None:
+        yield _line(
+            "state table",
+            status.text,
+            f"`frazil merge {facts.stream.stream}` says why it does not follow its changes",
+            is_good=status.problem is None and status.waiting_batches < MANY_WAITING_BATCHES,
+        )
 
 
 def _judge_schema(facts: ReadinessFacts) -> ReadinessCheck:

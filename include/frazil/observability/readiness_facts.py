@@ -24,6 +24,7 @@ from frazil.observability.timeline_table import find_drills
 from frazil.observability.watch import gather_freshness_facts
 from frazil.schemas.inferred_columns import with_columns
 from frazil.schemas.partition_evolution import compare_partitions, describe_transform
+from frazil.state_tables.state_status import StateStatus, read_state_status
 from frazil.streams.models import Stream
 from frazil.streams.sections import BY_REGISTRY
 from frazil.streams.timestamps import HOUR_MS
@@ -78,6 +79,7 @@ class ReadinessFacts:
     pending_changes: tuple[str, ...] = ()
     unmapped_fields: tuple[str, ...] = ()
     watch_age_seconds: float | None = None
+    state_table: StateStatus | None = None
 
 
 def gather_readiness(work: Workspace) -> ReadinessFacts:
@@ -109,6 +111,7 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         pending_changes=facts.pending_changes,
         unmapped_fields=facts.unmapped_fields,
         watch_age_seconds=watched.age_seconds if (watched := read_watch()) else None,
+        state_table=read_state_status(work.store, work.stream) if work.stream.table.state else None,
     )
 
 

@@ -1,18 +1,20 @@
 """A stream's status, its snapshots, and the snapshot of an offset."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from frazil.errors import UnknownStateError
+from frazil.errors import ConfigurationError, FrazilError, UnknownStateError
 from frazil.events import find_paused
 from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.row_changes import collect_offsets, find_rows
+from frazil.kafka.monitoring_group import is_current, require_own_group
 from frazil.ledger import keys
 from frazil.ledger.authors import describe_decision
 from frazil.ledger.coordinates import NO_OFFSETS, find_runs, parse_coordinates
 from frazil.ledger.deletions import find_deletion, is_deletion
-from frazil.ledger.offsets import parse_ranges, plain_ranges
+from frazil.ledger.offsets import describe_offset, parse_ranges, plain_ranges
 from frazil.ledger.recovery_point import (
     History,
     LedgerEntry,
@@ -20,9 +22,11 @@ from frazil.ledger.recovery_point import (
     find_adopted,
     find_recovery_point,
     for_reading,
+    walk_ancestors,
     walk_ledger,
 )
 from frazil.ledger.state import parse_state
+from frazil.maintenance.erasure_keys import select_key
 from frazil.messages import Report, count_noun
 from frazil.observability.freshness import (
     DOWN,
@@ -35,6 +39,8 @@ from frazil.observability.freshness import (
     judge_freshness,
 )
 from frazil.observability.watch import gather_freshness_facts
+from frazil.state_tables.state_status import StateStatus, describe_merge, read_state_status
+from frazil.state_tables.tables import require_state
 from frazil.streams.timestamps import from_epoch_ms
 from frazil.workspace import Workspace
 
@@ -56,6 +62,8 @@ class SnapshotReport(Report):
     late_by_ms: int | None
     quality: str | None
     decision: str = ""
+    table: str = ""
+    merged: str = ""
     committed_at: datetime
 
 
@@ -68,6 +76,13 @@ class PartitionStatus(Report):
     next_offset: int
     end: int
     retention_covers_seconds: int | None = None
+
+
+class GroupStatus(Report):
+    """The stream's consumer group for monitoring, and why it does not show the table's offsets."""
+
+    group: str
+    problem: str | None = None
 
 
 class StreamStatus(Report):
@@ -85,8 +100,10 @@ class StreamStatus(Report):
     newest_redrive_at: datetime | None = None
     partitions: tuple[PartitionStatus, ...] = ()
     freshness: FreshnessReport
+    monitoring_group: GroupStatus | None = None
     problem: str | None = None
     next_step: str | None = None
+    state_table: StateStatus | None = None
 
 
 class OffsetStatus(Report):
@@ -103,17 +120,51 @@ class OffsetStatus(Report):
     reason: str = ""
 
 
+class KeyStatus(Report):
+    """The changes that made the row of a key, or that deleted it; none if neither is known."""
+
+    table: str
+    found: bool
+    changes: tuple[OffsetStatus, ...] = ()
+    waiting: str = ""
+
+    @property
+    def text(self) -> str:
+        """Describe where the key is, without its value."""
+        said = "a row, made by" if self.found else "no row; deleted by"
+        lines = [
+            f"{self.table}: {said} {describe_offset(c.topic, c.partition, c.offset)}, in "
+            + (f"snapshot {c.snapshot_id} ({c.kind})" if c.found else f"no snapshot: {c.reason}")
+            for c in self.changes
+        ]
+        lines = lines or [f"{self.table}: no row, and no remembered delete"]
+        return "\n".join([*lines, *([self.waiting] if self.waiting else [])])
+
+
 def list_snapshots(work: Workspace) -> tuple[SnapshotReport, ...]:
     """List main's snapshots, newest first, including expired ones from the archive."""
     _, history = load_with_history(work.store, work.stream.table.name)
-    reports: list[SnapshotReport] = []
+    return tuple(_list_reports(walk_ledger(history, work.stream.stream), history, work))
+
+
+def list_state_snapshots(work: Workspace) -> tuple[SnapshotReport, ...]:
+    """List the snapshots of the stream's state table, newest first; none if it has none."""
+    state = work.stream.table.state
+    if state is None or work.store.find(state.name) is None:
+        return ()
+    _, history = load_with_history(work.store, state.name)
+    return tuple(_list_reports(walk_ancestors(history), history, work))
+
+
+def _list_reports(
+    entries: Iterable[LedgerEntry], history: History, work: Workspace
+) -> Iterator[SnapshotReport]:
     source = None
-    for entry in walk_ledger(history, work.stream.stream):
-        report = _report(entry, work.stream.stream)
+    for entry in entries:
+        report = _report(entry, work.stream.stream).model_copy(update={"table": history.table})
         is_staged = str(entry.snapshot_id) == source and report.batch_id is None
-        reports.append(report.model_copy(update={"kind": "staged"}) if is_staged else report)
+        yield report.model_copy(update={"kind": "staged"}) if is_staged else report
         source = entry.summary.get(keys.SOURCE_SNAPSHOT_ID)
-    return tuple(reports)
 
 
 def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
@@ -135,6 +186,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
         late_by_ms=_number(summary.get(keys.LATE_BY_MS)),
         quality=summary.get(keys.QUALITY),
         decision=describe_decision(summary),
+        merged=describe_merge(summary, stream),
         committed_at=from_epoch_ms(entry.committed_at_ms),
     )
 
@@ -190,6 +242,34 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> O
     )
 
 
+def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
+    """Find the row of a key in the state table, or its remembered delete, and the change behind it.
+
+    Raises:
+        IncompatibleTableError: the stream has no state table.
+        ConfigurationError: the texts are not each column of the key once, as COLUMN=VALUE.
+    """
+    state, ids = require_state(work.stream), work.stream.table.id_columns
+    values = dict(text.split("=", 1) for text in texts if "=" in text)
+    if len(texts) != len(ids) or set(values) != set(ids):
+        raise ConfigurationError(
+            f"the key of {state.name} has the columns {', '.join(ids)}",
+            "name each once: " + " ".join(f"--key {name}=VALUE" for name in ids),
+        )
+    behind = read_state_status(work.store, work.stream)
+    waiting = "" if behind.behind_since is None else behind.text
+    for name, is_row in ((state.name, True), (state.deletes_name, False)):
+        table = work.store.find(name)
+        if table is None:
+            continue
+        held = collect_offsets(find_rows(table, select_key(table, values)))
+        places = [(t, p, int(offset)) for (t, p), offsets in held.items() for offset in offsets]
+        if places:
+            changes = tuple(locate_offset(work, *place) for place in sorted(places))
+            return KeyStatus(table=name, found=is_row, changes=changes, waiting=waiting)
+    return KeyStatus(table=state.name, found=False, waiting=waiting)
+
+
 def _explain_absence(point: RecoveryPoint | None, topic: str, partition: int, offset: int) -> str:
     """Return why no snapshot has an offset."""
     known = point.state.offsets.get(topic, ()) if point else ()
@@ -222,7 +302,8 @@ def _describe_skipped(report: SnapshotReport) -> str:
         return ""
     return (
         f"the batch skipped {count_noun(report.rows_skipped, 'record')} (routed to another table, "
-        "or dropped by errors.tolerance); the column _kafka shows which offsets have rows"
+        "no change of a row, or dropped by errors.tolerance); the column _kafka shows which "
+        "offsets have rows"
     )
 
 
@@ -270,8 +351,25 @@ def read_status(work: Workspace) -> StreamStatus:
             _report_partition(p, losses[p.topic, p.partition]) for p in facts.partitions
         ),
         freshness=freshness,
+        monitoring_group=_check_group(work, facts),
+        state_table=read_state_status(work.store, stream) if stream.table.state else None,
     )
     return _add_problem(status, obstacle) if obstacle else status
+
+
+def _check_group(work: Workspace, facts: FreshnessFacts) -> GroupStatus | None:
+    """Compare the monitoring group with the table; None without a group, or without its offsets."""
+    group, name = work.stream.source.monitoring_group, work.stream.stream
+    if group is None or facts.state is None or not facts.partitions:
+        return None
+    try:
+        found = work.kafka.fetch_group(group)
+        require_own_group(found, group, name)
+    except FrazilError as error:
+        return GroupStatus(group=group, problem=error.facts)
+    if is_current(found, facts.state.offsets):
+        return GroupStatus(group=group)
+    return GroupStatus(group=group, problem="it shows other offsets until the next batch")
 
 
 def _name_state(facts: FreshnessFacts, freshness: FreshnessReport) -> str:

@@ -16,6 +16,7 @@ from frazil.ledger.offsets import describe_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.messages import count_noun
 from frazil.observability.status import describe_foreign_snapshot
+from frazil.state_tables.state_status import describe_merge
 from frazil.streams.timestamps import describe_seconds, from_epoch_ms
 
 _COUNTS: Mapping[str, str] = {
@@ -60,6 +61,8 @@ def _describe_snapshot(history: History, entry: LedgerEntry, stream: str) -> Eve
     summary = entry.summary
     facts: dict[str, str | int] = {"snapshot_id": entry.snapshot_id}
     facts |= {name: int(summary[key]) for key, name in _GROWTH.items() if key in summary}
+    if summary.get("total-delete-files", "0") != "0":
+        facts.pop("rows_total", None)  # it counts rows that delete files hide
     facts |= _measure_phases(entry)
     if keys.BATCH_ID in summary:
         facts["batch_id"] = summary[keys.BATCH_ID]
@@ -69,7 +72,7 @@ def _describe_snapshot(history: History, entry: LedgerEntry, stream: str) -> Eve
         stream=summary.get(keys.STREAM, stream if keys.KIND in summary else ""),
         table=history.table,
         kind=summary.get(keys.KIND) or describe_foreign_snapshot(summary.get("operation", "")),
-        text=", ".join(_list_texts(summary)),
+        text=describe_merge(summary, stream) or ", ".join(_list_texts(summary)),
         run_id=summary.get(keys.RUN_ID),
         facts=facts,
     )

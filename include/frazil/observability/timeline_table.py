@@ -5,7 +5,7 @@ noted events and those of an earlier table of the same name.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -42,7 +42,7 @@ def read_timeline(work: Workspace, since: datetime) -> list[Event]:
     view = TableView(work.store, work.stream.table.name)
     derived: list[Event] = []
     if view.found is not None:
-        derived = list(derive_events(view.history, work.stream.stream))
+        derived = list(_derive_all(work, view))
     events = join_events(derived, read_recorded(work.store, since), read_notes())
     return [event for event in events if event.at >= since and _concerns(event, work)]
 
@@ -85,12 +85,21 @@ def record_timeline(work: Workspace) -> int:
     if view.found is None:
         return 0
     known = _read_known_ids(work)
-    events = join_events(derive_events(view.history, work.stream.stream), noted)
+    events = join_events(_derive_all(work, view), noted)
     events = [event for event in events if event.event_id not in known]
     if events:
         _append(work.store, events)
     close_notes(noted)
     return len(events)
+
+
+def _derive_all(work: Workspace, view: TableView) -> Iterator[Event]:
+    """Derive the events of the stream's table, and those of its state table."""
+    yield from derive_events(view.history, work.stream.stream)
+    state = work.stream.table.state
+    of_state = TableView(work.store, state.name) if state else None
+    if of_state is not None and of_state.found is not None:
+        yield from derive_events(of_state.history, work.stream.stream)
 
 
 def _own(work: Workspace) -> str:

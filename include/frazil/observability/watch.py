@@ -22,6 +22,7 @@ from frazil.errors import (
     TableError,
 )
 from frazil.iceberg.branches import parse_branch
+from frazil.iceberg.live_files import count_live_rows
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import (
     RulesFingerprint,
@@ -104,7 +105,7 @@ def gather_freshness_facts(work: Workspace) -> FreshnessFacts:
             newest_redrive_at=find_newest_redrive(history, stream.stream),
             unmapped_fields=list_unmapped_fields(history, stream.stream),
             read_all_at=clocks.read_all_at,
-            rows=_count_rows(history),
+            rows=_count_rows(table, history),
             snapshot_id=history.head,
         )
         point = _find_point(work, history)
@@ -135,8 +136,13 @@ def explain_obstacle(error: FrazilError) -> Obstacle:
     return Obstacle(cause, error.facts, error.next_step, error.code)
 
 
-def _count_rows(history: History) -> int | None:
+def _count_rows(table: Table, history: History) -> int | None:
+    """Count the rows of main's head; None if another engine deleted some by equality."""
     summary = history.entries[history.head].summary if history.head is not None else {}
+    if summary.get("total-equality-deletes", "0") != "0":
+        return None
+    if summary.get("total-position-deletes", "0") != "0":
+        return count_live_rows(table)
     return int(summary["total-records"]) if "total-records" in summary else None
 
 

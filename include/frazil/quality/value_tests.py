@@ -73,7 +73,7 @@ def _write_java(pattern: str) -> str | None:
 
 
 def write_doubt(expectation: Expectation, column: SqlColumn) -> str | None:
-    """Write the test that a value is in doubt, or return None where no value is.
+    """Write the SQL that finds values on which patterns of Java and Python may disagree, or None.
 
     Beyond ASCII, Java and Python differ in which characters are parts of words.
     """

@@ -194,7 +194,7 @@ def validate_one_selection(offsets: Sequence[str], since: str | None, until: str
     """
     if offsets and (since or until):
         raise ConfigurationError(
-            "a backfill needs offsets or instants; given: both",
+            "a backfill takes --offsets, or --since and --until, not both",
             "leave out --since and --until, or --offsets; without any of them the backfill reads "
             "all that Kafka has below the stream's beginning",
         )

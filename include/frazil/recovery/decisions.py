@@ -115,7 +115,7 @@ def decide_gap(
 ) -> tuple[tuple[int, ...], dict[int, OffsetRange]]:
     """Return the next offsets after a gap, and the lost range of each partition.
 
-    On the same topic only partitions with a gap move (D2), and a truncated log continues at its
+    On the same topic only partitions with a gap move, and a truncated log continues at its
     new end, since earlier records are in the table. A topic with another id starts over.
     """
     known = state.offsets.get(topic.topic, ())

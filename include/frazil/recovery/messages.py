@@ -32,7 +32,7 @@ Order = Literal["oldest", "newest"]
 
 
 class RecoverRequest(Message):
-    """A target or a halt's resolution, exactly one; author and reason unless it is a dry run."""
+    """Exactly one target or resolution of a halt; author and reason, unless it is a dry run."""
 
     stream: str
     to_snapshot: int | None = None
@@ -57,7 +57,7 @@ class RecoverRequest(Message):
 class RecoveryPlan(Message):
     """Preview of a recovery; `target_id` is None for the resolution of a halt.
 
-    `rows_going` and `snapshots_going` are removed from main. `again` is what each stream reads
+    `rows_removed` and `snapshots_removed` are removed from main. `again` is what each stream reads
     again, `lost` the part of it that Kafka no longer has, `windows_lost` the number of backfilled
     windows that cannot be filled again. `erased_rows` were erased after the target and come back.
     """
@@ -68,8 +68,8 @@ class RecoveryPlan(Message):
     head: int | None
     target_id: int | None = None
     target_at: str | None = None
-    rows_going: int | None = None
-    snapshots_going: tuple[str, ...] = ()
+    rows_removed: int | None = Field(None, alias="rows_going")
+    snapshots_removed: tuple[str, ...] = Field((), alias="snapshots_going")
     foreign_snapshots: int = 0
     erased_rows: int = 0
     again: dict[str, PlainRanges] = Field(default_factory=dict)
@@ -79,7 +79,7 @@ class RecoveryPlan(Message):
     text: str
 
     @property
-    def is_last_word(self) -> bool:
+    def ends_run(self) -> bool:
         """Return whether this is a dry run: no task follows."""
         return self.request.dry_run
 
@@ -91,7 +91,7 @@ class RecoveryPlan(Message):
         rows come back. What `skip` leaves out is lost too.
         """
         is_large = self.target_id is not None and (
-            self.rows_going is None or self.rows_going > self.approval_rows
+            self.rows_removed is None or self.rows_removed > self.approval_rows
         )
         undone = self.foreign_snapshots + self.erased_rows
         is_loss = bool(self.lost) or self.request.answer == "skip"
@@ -219,7 +219,7 @@ class ReplayPlan(Message):
     text: str
 
     @property
-    def is_last_word(self) -> bool:
+    def ends_run(self) -> bool:
         """Return whether this is a dry run: no task follows."""
         return self.dry_run
 
@@ -294,7 +294,7 @@ class BackfillPlan(Message):
     text: str
 
     @property
-    def is_last_word(self) -> bool:
+    def ends_run(self) -> bool:
         """Return whether no task follows: a dry run, or nothing to fill."""
         return self.dry_run or not self.windows
 
@@ -420,10 +420,10 @@ def parse_choice(given: Mapping[str, object]) -> DeadLetterChoice:
 class RedriveRequest(StageRequest):
     """Request of the Spark job `redrive_letters`: a stage that reads dead letters, not Kafka.
 
-    `letters` are their coordinates by attempt. A dry run decodes them and writes nothing.
+    `dead_letters` are their coordinates by attempt. A dry run decodes them and writes nothing.
     """
 
-    letters: dict[str, Runs]
+    dead_letters: dict[str, Runs]
     dry_run: bool = True
 
 
@@ -460,14 +460,14 @@ class Redriven(Message):
 class RedriveReport(Message):
     """Result of a replay of dead letters, or its preview.
 
-    Of `letters` chosen, `rows` decode with the present stream file; `failing` do not, by reason.
-    `marked` is how many were marked as resolved in the dead-letter table.
+    Of the chosen `dead_letters`, `rows` decode with the present stream file; `failing` do not, by
+    reason. `marked` is how many were marked as resolved in the dead-letter table.
     """
 
     stream: str
     table: str
     dry_run: bool
-    letters: int
+    dead_letters: int = Field(alias="letters")
     rows: int
     failing: dict[str, int] = Field(default_factory=dict)
     redrives: tuple[Redriven, ...] = ()
@@ -478,7 +478,7 @@ class RedriveReport(Message):
         """Describe the result in one line."""
         counts = ", ".join(f"{n:,} {reason}" for reason, n in sorted(self.failing.items()))
         failing = f"; still failing: {counts}" if counts else ""
-        total = count_noun(self.letters, "dead letter")
+        total = count_noun(self.dead_letters, "dead letter")
         if self.dry_run:
             return (
                 f"dry run: {self.rows:,} of {total} would be restored into {self.table}{failing}; "

@@ -3,11 +3,13 @@
 One commit replaces the rows of the ranges that are in the table (decision record 14).
 """
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
@@ -24,17 +26,15 @@ from frazil.iceberg import commits
 from frazil.iceberg.branches import drop_staging_branch
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.data_files import COORDINATE, iterate_coordinates, split_coordinates
+from frazil.iceberg.data_files import COORDINATE, read_coordinates
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import (
     ChangedFile,
-    Flags,
-    RetainedRows,
+    RowSearch,
     RowsToDelete,
     collect_offsets,
     count_rows,
-    find_rows,
-    write_retained_rows,
 )
 from frazil.iceberg.table_schema import list_schema_differences
 from frazil.ingest.batch_schemas import find_latest_schema_ids, read_seen_schema_ids
@@ -53,7 +53,7 @@ from frazil.ingest.staging import fill_branch
 from frazil.kafka.consumer import OffsetConsumer
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
-from frazil.ledger.history import Step, is_history_cut, trace_steps
+from frazil.ledger.history import Step, is_history_truncated, trace_steps
 from frazil.ledger.offsets import OffsetRange, Ranges, iterate_ranges, plain_offsets, plain_ranges
 from frazil.ledger.recovery_point import (
     History,
@@ -195,58 +195,103 @@ def publish_replacement(
     """Publish staged and checked ranges; a repetition finds them published.
 
     Raises:
-        TargetError: a range ends above the recovery point now, or a file has an older spec.
+        TargetError: a range ends above the recovery point now.
         NotReplayableError: rows would be deleted that Kafka no longer delivers.
         StageLostError, StageStaleError: nothing was written.
         TableError: the stream is halted.
     """
     summary = summarize_ranges(kind, plan, staged, verdict, work.run_id)
-    retained = RetainedRows(plan.stream)
-    return retry_commit(
-        f"publishing {kind} {plan.batch_id} of stream {plan.stream}",
-        lambda: _try_publish(work, plan, staged, summary, retained),
-    )
+    doing = f"publishing {kind} {plan.batch_id} of stream {plan.stream}"
+    overwrite = _Overwrite(work, plan, staged, summary)
+    # Before the attempts, whose time is limited: a first search may take minutes.
+    retry_commit(doing, overwrite.prepare)
+    return retry_commit(doing, overwrite.try_publish)
 
 
-def _try_publish(
-    work: Workspace,
-    plan: BatchPlan,
-    staged: Staged,
-    staged_summary: Mapping[str, str],
-    retained: RetainedRows,
-) -> PublishedBatch:
-    """Try one commit, unless the ledger shows that an earlier attempt landed."""
-    table, history = load_with_history(work.store, plan.table)
-    found = find_batch(history, plan.batch_id)
-    if found is not None:
-        return PublishedBatch(found, already_published=True)
-    _require_same_table(history, plan)
-    kind = staged_summary[keys.KIND]
-    steps = _require_current_stage(history, plan, kind)
-    require_staging_branch(table, plan, staged)
-    # A backfilled window has no rows yet by the ledger, unless a part of the ledger is lost.
-    has_no_rows = kind == keys.BACKFILL and not is_history_cut(steps)
-    affected = () if has_no_rows else tuple(find_rows(table, select_ranges(plan.offset_ranges)))
-    _require_delivered(work, plan, list_removed_offsets(table, staged, affected))
-    summary = {**staged_summary, keys.ROWS_DELETED: str(count_rows(affected))}
-    files = commits.read_added_files(table, staged.snapshot_id) if staged.snapshot_id else []
-    files += write_retained_rows(table, affected, retained)
-    doing = f"writing the manifests of replay {plan.batch_id}"
-    with suspected_records(doing, StageStaleError), translated_errors(doing):
-        removed = [file.task.file for file in affected]
-        added = commits.build_overwrite(table, summary, files, removed)
-    updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
-        *commits.drop_branch(staged.attempt, staged.snapshot_id),
-    ]
-    heads = {commits.MAIN: history.head, staged.attempt: staged.snapshot_id or staged.base_head}
-    reach_failpoint("replay.before-commit")
-    commit_once(work.store, table, heads, updates)
-    entry = LedgerEntry(
-        added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
-    )
-    return PublishedBatch(entry, already_published=False)
+@dataclass(frozen=True)
+class _Overwrite:
+    """The commit of a replay or backfill; further attempts reuse what earlier ones have read."""
+
+    work: Workspace
+    plan: BatchPlan
+    staged: Staged
+    summary: Mapping[str, str]
+
+    @cached_property
+    def search(self) -> RowSearch:
+        """Return the search for the rows to replace."""
+        return RowSearch(select_ranges(self.plan.offset_ranges))
+
+    @cached_property
+    def staged_files(self) -> list[DataFile]:
+        """Return the data files of the stage."""
+        if self.staged.snapshot_id is None:
+            return []
+        table = self.work.store.load(self.plan.table)
+        return commits.read_added_files(table, self.staged.snapshot_id)
+
+    @cached_property
+    def _known(self) -> dict[Partition, Offsets]:
+        """Return the offsets whose records Kafka delivers: staged, and those it was asked for."""
+        if self.staged.snapshot_id is None:
+            return {}
+        table = self.work.store.load(self.plan.table)
+        return {**read_coordinates(table, self.staged.snapshot_id)}
+
+    def prepare(self) -> None:
+        """Search the head and copy rows that stay, so that an attempt has little left to do."""
+        table, history = load_with_history(self.work.store, self.plan.table)
+        if find_batch(history, self.plan.batch_id) is None:
+            self.search.replace(table, self._find_rows(table, history))
+
+    def _find_rows(self, table: Table, history: History) -> tuple[ChangedFile, ...]:
+        """Return the files with rows of the ranges.
+
+        A backfilled window has no rows yet by the ledger, unless a part of the ledger is lost.
+        """
+        is_new = self.summary[keys.KIND] == keys.BACKFILL
+        if is_new and not is_history_truncated(trace_steps(history, self.plan.stream)):
+            return ()
+        return tuple(self.search.find(table))
+
+    def try_publish(self) -> PublishedBatch:
+        """Try one commit, unless the ledger shows that an earlier attempt landed."""
+        plan, staged = self.plan, self.staged
+        table, history = load_with_history(self.work.store, plan.table)
+        found = find_batch(history, plan.batch_id)
+        if found is not None:
+            return PublishedBatch(found, already_published=True)
+        _require_same_table(history, plan)
+        _require_current_stage(history, plan, self.summary[keys.KIND])
+        require_staging_branch(table, plan, staged)
+        affected = self._find_rows(table, history)
+        self._require_delivered(affected)
+        summary = {**self.summary, keys.ROWS_DELETED: str(count_rows(affected))}
+        replaced = self.search.replace(table, affected)
+        replaced = replace(replaced, added=[*self.staged_files, *replaced.added])
+        doing = f"writing the manifests of replay {plan.batch_id}"
+        with suspected_records(doing, StageStaleError), translated_errors(doing):
+            added = commits.build_overwrite(table, summary, replaced)
+        updates: list[TableUpdate] = [
+            added,
+            commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+            *commits.drop_branch(staged.attempt, staged.snapshot_id),
+        ]
+        heads = {commits.MAIN: history.head, staged.attempt: staged.snapshot_id or staged.base_head}
+        reach_failpoint("replay.before-commit")
+        commit_once(self.work.store, table, heads, updates)
+        snapshot = added.snapshot
+        entry = LedgerEntry(snapshot.snapshot_id, history.head, snapshot.timestamp_ms, summary)
+        return PublishedBatch(entry, already_published=False)
+
+    def _require_delivered(self, affected: tuple[ChangedFile, ...]) -> None:
+        """Check that Kafka delivers each record whose row is removed: it is bad now, not lost."""
+        for partition, offsets in collect_offsets(affected).items():
+            known = self._known.get(partition, NO_OFFSETS)
+            removed = np.setdiff1d(offsets, known)
+            if len(removed):
+                _require_delivered(self.work, self.plan, partition, removed)
+                self._known[partition] = np.union1d(known, removed)
 
 
 def _require_same_table(history: History, plan: BatchPlan) -> None:
@@ -272,39 +317,22 @@ def _require_current_stage(history: History, plan: BatchPlan, kind: str) -> tupl
     return steps
 
 
-def list_removed_offsets(
-    table: Table, staged: Staged, affected: Iterable[ChangedFile]
-) -> dict[Partition, Offsets]:
-    """Return the offsets that have a row in the table and none in the stage."""
-    staged_offsets: dict[Partition, list[Offsets]] = {}
-    if staged.snapshot_id is not None:
-        for coordinates in iterate_coordinates(table, staged.snapshot_id):
-            for topic, partition, offsets in split_coordinates(coordinates):
-                staged_offsets.setdefault((topic, partition), []).append(offsets)
-    removed = {
-        partition: np.setdiff1d(now, np.concatenate(staged_offsets.get(partition, [NO_OFFSETS])))
-        for partition, now in collect_offsets(affected).items()
-    }
-    return {partition: offsets for partition, offsets in removed.items() if len(offsets)}
-
-
 def _require_delivered(
-    work: Workspace, plan: BatchPlan, removed: Mapping[Partition, Offsets]
+    work: Workspace, plan: BatchPlan, partition: Partition, removed: Offsets
 ) -> None:
-    """Check that Kafka delivers each record whose row is removed: it is bad now, not lost."""
+    topic, number = partition
+    spans = {number: OffsetRange(int(removed.min()), int(removed.max()) + 1)}
     log = OffsetConsumer(work.kafka, work.kafka_config)
-    for (topic, partition), offsets in removed.items():
-        spans = {partition: OffsetRange(int(offsets.min()), int(offsets.max()) + 1)}
-        delivered = log.fetch_delivered(topic, spans, work.stream.source.isolation)[partition]
-        lost = np.setdiff1d(offsets, delivered)
-        if len(lost):
-            raise NotReplayableError(
-                f"stream {plan.stream}: {plan.table} has {count_noun(len(lost), 'row')} of "
-                f"{topic}-{partition} that Kafka no longer delivers, the first at offset "
-                f"{lost[0]}; a replay would delete them for good",
-                f"leave their offsets out: `frazil replay {plan.stream} --offsets …`; nothing was "
-                "written",
-            )
+    delivered = log.fetch_delivered(topic, spans, work.stream.source.isolation)[number]
+    lost = np.setdiff1d(removed, delivered)
+    if len(lost):
+        raise NotReplayableError(
+            f"stream {plan.stream}: {plan.table} has {count_noun(len(lost), 'row')} of "
+            f"{topic}-{number} that Kafka no longer delivers, the first at offset "
+            f"{lost[0]}; a replay would delete them for good",
+            f"leave their offsets out: `frazil replay {plan.stream} --offsets …`; nothing was "
+            "written",
+        )
 
 
 def select_ranges(ranges: Ranges) -> RowsToDelete:

@@ -139,7 +139,7 @@ def redrive_dead_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveRe
         stream=stream.stream,
         table=stream.table.name,
         dry_run=choice.dry_run,
-        letters=len(chosen),
+        dead_letters=len(chosen),
         rows=sum(portion.rows for portion in portions),
         failing=dict(failing),
         redrives=tuple(p.redriven for p in portions if p.redriven is not None),
@@ -182,7 +182,7 @@ def _build_parts(
 
     def check(result: StageResult, branch: str, base_head: int) -> None:
         with suspected_records("reading staged rows of a redrive"):
-            snapshot_id = find_staged_snapshot(work, batch, result, branch, base_head)
+            snapshot_id = find_staged_snapshot(work, batch, result, (branch, base_head))
             require_publishable(work, batch, snapshot_id)
 
     checked = check if writes else None
@@ -261,7 +261,7 @@ def _build_request(
     stage = build_request(work, plan.batch, branch, schemas)
     # The job reads no Kafka, and the fast path reads records of Kafka only.
     fields = stage.model_copy(update={"kafka_options": {}, "fast_path": None}).model_dump()
-    return RedriveRequest(**fields, letters=plan.runs, dry_run=dry_run)
+    return RedriveRequest(**fields, dead_letters=plan.runs, dry_run=dry_run)
 
 
 def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) -> RedriveResult:
@@ -289,7 +289,7 @@ def _stage_and_publish(
             "run again: it stages on the new head",
         )
     result = _run_job(work, plan, branch, dry_run=False)
-    snapshot_id = find_staged_snapshot(work, plan.batch, result, branch, base_head)
+    snapshot_id = find_staged_snapshot(work, plan.batch, result, (branch, base_head))
     if snapshot_id is None:
         return Portion(0, result.failing)
     coordinates = read_coordinates(work.store.load(plan.batch.table), snapshot_id)

@@ -41,7 +41,8 @@ def validate_one_selection(request: ReplayRequest) -> None:
     if by_time == bool(request.offsets):
         given = "both" if by_time else "neither"
         raise ConfigurationError(
-            f"replay of stream {request.stream} needs offsets or instants; given: {given}",
+            f"replay of stream {request.stream} needs either --offsets or --since and --until; "
+            f"given: {given}",
             f"`frazil replay {request.stream} --offsets topic:partition:start-end`, or --since and "
             f"--until; `frazil snapshots {request.stream}` lists what was published",
         )

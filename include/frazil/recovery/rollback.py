@@ -196,7 +196,7 @@ def _request_properties(request: RecoverRequest) -> dict[str, str]:
 
 
 def _find_published(history: History, request: RecoverRequest) -> LedgerEntry | None:
-    """Find this rollback on main; equal target, author and reason are one decision (C13)."""
+    """Find this rollback on main; equal target, author and reason are one decision."""
     wanted = _request_properties(request) | {keys.KIND: keys.REWIND}
     found = (entry for entry in walk_ancestors(history) if wanted.items() <= entry.summary.items())
     return next(found, None)

@@ -108,7 +108,7 @@ def choose_target(history: History, stream: str, request: RecoverRequest) -> Led
 
 
 def _find_rolled_back(history: History, stream: str, snapshot_id: int | None) -> LedgerEntry | None:
-    """Return the newest snapshot of the stream's hint if it is the one named and not on main."""
+    """Return the named snapshot if the hint has it as the newest and it is not on main."""
     hint = history.hint(stream)
     if hint is None or hint.newest_id != snapshot_id or is_on_main(history, snapshot_id):
         return None
@@ -287,8 +287,8 @@ def describe_rollback(
         update={
             "target_id": target.snapshot_id,
             "target_at": at,
-            "rows_going": removed,
-            "snapshots_going": tuple(str(entry.snapshot_id) for entry in rollback.removed),
+            "rows_removed": removed,
+            "snapshots_removed": tuple(str(entry.snapshot_id) for entry in rollback.removed),
             "foreign_snapshots": len(list_foreign_snapshots(rollback.removed)),
             "erased_rows": count_erased(rollback.removed),
             "again": {stream: plain_ranges(ranges) for stream, ranges in rollback.reread.items()},

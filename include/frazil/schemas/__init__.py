@@ -2,5 +2,5 @@
 
 Face: `list_payloads`, `select_schemas`, `with_columns`, `with_newest_columns`, `settle_schema`,
 `accept_schema`, `show_schema_review`, `open_with_settled_schema`.
-May import: `workspace`, `streams`, `ledger`, `kafka`, `iceberg`, `errors`.
+May import: `workspace`, `connections`, `streams`, `ledger`, `kafka`, `iceberg`.
 """

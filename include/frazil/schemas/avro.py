@@ -6,10 +6,9 @@ which is appended to the bytes: if the mark is read, the value was complete and 
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
-from types import MappingProxyType
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
@@ -24,7 +23,14 @@ from frazil.schemas.source_types import (
     Source,
     Unsupported,
 )
-from frazil.streams.column_types import MAX_DECIMAL_PRECISION, Primitive
+from frazil.streams.column_types import (
+    MAX_DECIMAL_PRECISION,
+    ColumnType,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+)
 
 MARK = b"\xf5frazil\xf5"
 VALUE_FIELD = "value"
@@ -68,8 +74,8 @@ class AvroSchema:
     reader: str
 
 
-def read_avro(registered: Registered) -> AvroSchema:
-    """Read a registered schema.
+def read_avro(registered: Registered, wanted: ColumnType | None = None) -> AvroSchema:
+    """Read a registered schema; decimals outside the `wanted` type are read as their bytes.
 
     Raises:
         NotConvertibleError: it is not a valid Avro schema, or Spark cannot read it.
@@ -77,12 +83,12 @@ def read_avro(registered: Registered) -> AvroSchema:
     try:
         named: dict[str, dict[str, Json]] = {}
         for _, text in registered.references:
-            parse_schema(json.loads(text), named_schemas=named)
-        parsed: Json = parse_schema(json.loads(registered.text), named_schemas=named)
+            _parse(text, named)
+        parsed = _parse(registered.text, named)
     except (ValueError, TypeError, KeyError, SchemaParseException, UnknownType) as error:
         message = f"is not a valid Avro schema: {type(error).__name__}: {error}"
         raise NotConvertibleError(message) from error
-    root, node = _Reader(named).read(parsed)
+    root, node = _Reader(named).read(parsed, wanted)
     mark: Json = {"type": "fixed", "name": _MARK_NAME, "size": len(MARK)}
     fields: list[Json] = [
         {"name": VALUE_FIELD, "type": node},
@@ -91,20 +97,58 @@ def read_avro(registered: Registered) -> AvroSchema:
     return AvroSchema(root, json.dumps({"type": "record", "name": _RECORD_NAME, "fields": fields}))
 
 
+def _parse(text: str, named: dict[str, dict[str, Json]]) -> Json:
+    """Parse a schema without the decimals that Avro ignores: fastavro refuses them."""
+    schema = _ignore_invalid_decimals(json.loads(text))
+    if not isinstance(schema, dict | list | str):
+        message = "is no object, array or name"
+        raise TypeError(message)
+    parsed: Json = parse_schema(schema, named_schemas=named)
+    return parsed
+
+
+def _ignore_invalid_decimals(node: Json) -> Json:
+    """Return a schema in which invalid decimals have no logical type."""
+    if isinstance(node, list):
+        return [_ignore_invalid_decimals(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    left_out = (
+        {"logicalType"} if node.get("logicalType") == "decimal" and _is_invalid(node) else set()
+    )
+    inside = ("type", "items", "values", "fields")
+    return {
+        name: _ignore_invalid_decimals(each) if name in inside else each
+        for name, each in node.items()
+        if name not in left_out
+    }
+
+
+def _is_invalid(node: dict[str, Json]) -> bool:
+    """Return whether Avro ignores a decimal: of no bytes, or of more digits than they hold."""
+    digits, size = _read_digits(node), node.get("size")
+    if node.get("type") == "fixed" and isinstance(size, int) and size > 0:
+        return digits is None or digits[0] > _count_digits(size)
+    return node.get("type") != "bytes" or digits is None
+
+
 @dataclass
 class _Reader:
-    """Walk a schema once; the first occurrence of a named type defines it, later ones refer to it.
+    """Walk a schema once and write it for Spark, where each named type has a name of its own.
 
-    `_written` has the types that are complete, `_open` the names of those being read, `_names` the
-    name of each in Spark's schema.
+    A type that a column asks for is written again each time, since columns differ in what they ask
+    for; otherwise the first occurrence defines it. `_open` has those being read, `_written` those
+    that are complete, `_taken` the names in Spark's schema in lower case.
     """
 
     named: Mapping[str, dict[str, Json]]
-    _written: dict[str, Source] = field(default_factory=dict)
-    _open: set[str] = field(default_factory=set)
-    _names: dict[str, str] = field(default_factory=dict)
+    _written: dict[str, tuple[Source, str]] = field(default_factory=dict)
+    _open: dict[str, str] = field(default_factory=dict)
+    _taken: set[str] = field(default_factory=lambda: {_RECORD_NAME, _MARK_NAME})
 
-    def read(self, node: Json) -> tuple[Source, Json]:  # noqa: PLR0911 - one return for each kind
+    def read(  # noqa: PLR0911 - one return for each kind
+        self, node: Json, wanted: ColumnType | None
+    ) -> tuple[Source, Json]:
         """Return a node's type, and the node for Spark's schema."""
         match node:
             case str(kind) if kind in _PRIMITIVES:
@@ -112,69 +156,86 @@ class _Reader:
             case "null":
                 return Unsupported("is always null"), "null"
             case str(name):
-                return self._read_named(name)
+                return self._read_named(name, self.named[name], wanted)
             case list(branches):
-                return self._read_union(branches)
+                return self._read_union(branches, wanted)
             case {"type": "array", "items": items}:
-                source, inner = self.read(items)
+                element = wanted.element if isinstance(wanted, ListType) else None
+                source, inner = self.read(items, element)
                 return Sequence(source), {"type": "array", "items": inner}
             case {"type": "map", "values": values}:
-                source, inner = self.read(values)
+                value = wanted.value if isinstance(wanted, MapType) else None
+                source, inner = self.read(values, value)
                 key = Scalar(Primitive("string"))
                 return Dictionary(key, source), {"type": "map", "values": inner}
             case dict():
-                return self._read_typed(node)
+                return self._read_typed(node, wanted)
         message = f"has an invalid part: {json.dumps(node)[:100]}"
         raise NotConvertibleError(message)
 
-    def _read_typed(self, node: dict[str, Json]) -> tuple[Source, Json]:
+    def _read_typed(self, node: dict[str, Json], wanted: ColumnType | None) -> tuple[Source, Json]:
         kind = node.get("type")
         if kind in ("record", "error", "enum", "fixed"):
-            return self._write(str(node["name"]), node)
+            return self._read_named(str(node["name"]), node, wanted)
         if isinstance(kind, str) and kind in _PRIMITIVES:
-            return _read_logical(kind, node)
-        return self.read(kind)
+            return _read_logical(kind, node, is_wanted=wanted is not None)
+        return self.read(kind, wanted)
 
-    def _read_named(self, name: str) -> tuple[Source, Json]:
+    def _read_named(
+        self, name: str, node: dict[str, Json], wanted: ColumnType | None
+    ) -> tuple[Source, Json]:
         if name in self._open:
-            return Unsupported("is recursive"), self._names[name]
-        if name in self._written:
-            return self._written[name], self._names[name]
-        return self._write(name, self.named[name])
+            return Unsupported("is recursive"), self._open[name]
+        if wanted is None and name in self._written:
+            return self._written[name]
+        return self._write(name, node, wanted)
 
-    def _write(self, name: str, node: dict[str, Json]) -> tuple[Source, Json]:
+    def _write(
+        self, name: str, node: dict[str, Json], wanted: ColumnType | None
+    ) -> tuple[Source, Json]:
         """Return a named type, with its namespace in the name: Spark's schema has none."""
-        kinds: Mapping[str, Callable[[dict[str, Json]], tuple[Source, dict[str, Json]]]] = {
-            "enum": _read_enum,
-            "fixed": _read_fixed,
-        }
-        taken = {_RECORD_NAME, _MARK_NAME, *map(str.lower, self._names.values())}
         flat = _flatten_name(name)
         numbered = (f"{flat}_{number}" for number in count(2))
-        candidates = (each for each in chain([flat], numbered) if each.lower() not in taken)
-        self._names[name] = next(candidates)
-        self._open.add(name)
-        source, written = kinds.get(str(node["type"]), self._read_record)(node)
-        self._open.discard(name)
-        self._written[name] = source
-        return source, {**written, "name": self._names[name]}
+        own = next(each for each in chain([flat], numbered) if each.lower() not in self._taken)
+        self._taken.add(own.lower())
+        self._open[name] = own
+        match node["type"]:
+            case "enum":
+                source, written = _read_enum(node)
+            case "fixed":
+                source, written = _read_fixed(node, is_wanted=wanted is not None)
+            case _:
+                source, written = self._read_record(node, wanted)
+        del self._open[name]
+        if wanted is None:
+            self._written[name] = (source, own)
+        return source, {**written, "name": own}
 
-    def _read_record(self, node: dict[str, Json]) -> tuple[Source, dict[str, Json]]:
+    def _read_record(
+        self, node: dict[str, Json], wanted: ColumnType | None
+    ) -> tuple[Source, dict[str, Json]]:
         children = _children(node["fields"])
-        read = [(str(each["name"]), *self.read(each["type"])) for each in children]
-        source = Record(tuple((name, inner) for name, inner, _ in read))
+        names = [str(each["name"]) for each in children]
+        read = [
+            self.read(each["type"], _find_wanted(wanted, name))
+            for name, each in zip(names, children, strict=True)
+        ]
+        source = Record(tuple((name, inner) for name, (inner, _) in zip(names, read, strict=True)))
         written: list[Json] = [
             {"name": name, "type": inner}
-            for name, (_, _, inner) in zip(source.decoded_names, read, strict=True)
+            for name, (_, inner) in zip(source.decoded_names, read, strict=True)
         ]
         return source, {"type": "record", "fields": written}
 
-    def _read_union(self, branches: list[Json]) -> tuple[Source, Json]:
+    def _read_union(self, branches: list[Json], wanted: ColumnType | None) -> tuple[Source, Json]:
         """Read a union of null and one type, of two widths of a number, or of several types.
 
         Several types become a record with one field per type, of which one is set, as in Spark.
         """
-        read = [self.read(branch) for branch in branches]
+        names = [_member(branch) for branch in branches if branch != "null"]
+        asked = [wanted] if len(names) == 1 else [_find_wanted(wanted, name) for name in names]
+        each_asked = iter(asked)
+        read = [self.read(b, None if b == "null" else next(each_asked)) for b in branches]
         written: Json = [inner for _, inner in read]
         members = [(s, i) for s, i in read if i != "null"]
         if len(members) == 1:
@@ -190,34 +251,36 @@ class _Reader:
                 return Scalar(Primitive(wide)), written
         if not members:
             return Unsupported("is always null"), written
-        decoded = tuple(_member(inner) for _, inner in members)
-        full_names = {written: name for name, written in self._names.items()}
-        names = [_member(inner, full_names) for _, inner in members]
         if len({*names}) < len(names):
             reason = "has a union of types whose names differ only in case or dots"
             return Unsupported(reason), written
         sources = [source for source, _ in members]
+        decoded = tuple(_member(inner) for _, inner in members)
         return Record(tuple(zip(names, sources, strict=True)), decoded), written
 
 
-def _member(node: Json, full_names: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return the field name of a union's type, as Spark's option for stable names forms it.
+def _find_wanted(wanted: ColumnType | None, name: str) -> ColumnType | None:
+    """Return the type that a column asks for in a field of a record."""
+    fields = wanted.fields if isinstance(wanted, StructType) else ()
+    return next((each.type for each in fields if each.field == name), None)
 
-    With `full_names` it follows from the schema's own name, whatever other names there are.
-    """
+
+def _member(node: Json) -> str:
+    """Return the field name of a union's type, as Spark's option for stable names forms it."""
     kind = node
-    if isinstance(node, dict):
-        kind = node["name"] if "name" in node else node["type"]
-    return f"member_{_flatten_name(full_names.get(str(kind), str(kind))).lower()}"
+    while isinstance(kind, dict):
+        kind = kind["name"] if "name" in kind else kind["type"]
+    return f"member_{_flatten_name(str(kind)).lower()}"
 
 
-def _read_logical(kind: str, node: dict[str, Json]) -> tuple[Source, Json]:
+def _read_logical(kind: str, node: dict[str, Json], *, is_wanted: bool) -> tuple[Source, Json]:
     logical = str(node.get("logicalType", ""))
     if (kind, logical) in _LOGICAL:
         scalar, is_kept = _LOGICAL[kind, logical]
         return scalar, ({"type": kind, "logicalType": logical} if is_kept else kind)
     if (kind, logical) == ("bytes", "decimal") and (digits := _read_digits(node)):
-        return _read_decimal(digits, {"type": kind}, MAX_DECIMAL_PRECISION)
+        source, written = _read_decimal(digits, {"type": kind}, MAX_DECIMAL_PRECISION)
+        return source, written if is_wanted else kind
     return Scalar(Primitive(_PRIMITIVES[kind])), kind
 
 
@@ -225,17 +288,21 @@ def _read_enum(node: dict[str, Json]) -> tuple[Source, dict[str, Json]]:
     return Scalar(Primitive("string")), {"type": "enum", "symbols": node["symbols"]}
 
 
-def _read_fixed(node: dict[str, Json]) -> tuple[Source, dict[str, Json]]:
+def _read_fixed(node: dict[str, Json], *, is_wanted: bool) -> tuple[Source, dict[str, Json]]:
     size, logical = int(str(node["size"])), node.get("logicalType")
     written: dict[str, Json] = {"type": "fixed", "size": size}
     if logical == "uuid" and size == _UUID_BYTES:
         return Scalar(Primitive("uuid"), "uuid-bytes"), written
     if logical == "decimal" and (digits := _read_digits(node)):
-        most = min(len(str(2 ** (8 * size - 1) - 1)) - 1, MAX_DECIMAL_PRECISION)
-        # Avro ignores a decimal with more digits than its bytes can hold.
-        if digits[0] <= most or digits[0] > MAX_DECIMAL_PRECISION:
-            return _read_decimal(digits, written, most)
+        most = min(_count_digits(size), MAX_DECIMAL_PRECISION)
+        source, as_decimal = _read_decimal(digits, written, most)
+        return source, as_decimal if is_wanted else written
     return Scalar(Primitive("fixed", (size,))), written
+
+
+def _count_digits(size: int) -> int:
+    """Return the number of digits of which bytes hold every number."""
+    return len(str(2 ** (8 * size - 1) - 1)) - 1
 
 
 def _read_digits(node: dict[str, Json]) -> tuple[int, int] | None:
@@ -251,7 +318,8 @@ def _read_decimal(
 ) -> tuple[Source, dict[str, Json]]:
     """Read a decimal; Spark decodes it with all digits the bytes can hold, `most`.
 
-    With 18 digits or fewer Spark would truncate the value to 64 bits.
+    With 18 digits or fewer Spark would truncate the value to 64 bits. Where it has more digits than
+    `most`, Spark reads nothing of the record, so that only what a column asks for is decoded.
     """
     if digits[0] > MAX_DECIMAL_PRECISION:
         return Unsupported(f"has {digits[0]} digits, more than {MAX_DECIMAL_PRECISION}"), node

@@ -24,7 +24,7 @@ from frazil.schemas.source_types import (
     to_arrow_type,
 )
 from frazil.schemas.wire_format import UNDECIDED, Part, SchemaDecode, WireFormat
-from frazil.streams.column_types import Column, parse_column
+from frazil.streams.column_types import Column, StructType, parse_column
 from frazil.streams.models import Stream
 from frazil.streams.schema_changes import SchemaChange, compare_columns, follow_columns
 from frazil.streams.sections import BY_REGISTRY, VALUE_COLUMN, Key, Value
@@ -258,7 +258,11 @@ def _explain_quarantine(payload: Payload, schema: Registered) -> str:
 
 
 def _describe_avro(payload: Payload, schema: Registered) -> SchemaDecode:
-    avro = read_avro(schema)
+    named = {column.field: column.type for column in payload.columns}
+    single = named.get(payload.single_column)
+    avro = read_avro(schema, StructType(payload.columns) if payload.is_flat else single)
+    if payload.is_flat and not isinstance(avro.root, Record):
+        avro = read_avro(schema, single)
     decode = SchemaDecode(
         schema_id=schema.id,
         reader=avro.reader,

@@ -22,7 +22,7 @@ from urllib.parse import urlparse
 
 import psutil  # type: ignore[import-untyped]
 
-from frazil.connections import fork_server_address
+from frazil.connections import fork_server_address, shipped_path
 from frazil.errors import FrazilError, JobFailedError, SparkUnavailableError, hide_literals
 from frazil.ledger.usage import count_job
 from frazil.messages import Message
@@ -32,7 +32,7 @@ from frazil.spark.messages import PartsRequest, PartsResult
 
 log = logging.getLogger(__name__)
 
-JOBS_DIR = Path(__file__).parents[3] / "spark_jobs"
+JOBS_DIR = shipped_path("spark_jobs")
 CONNECT_TIMEOUT_SECONDS = 3.0
 _TAIL_LINES = 15
 _POLL_SECONDS = 0.5
@@ -121,6 +121,19 @@ class Engine(ABC):
                     raise
             time.sleep(_POLL_SECONDS)
 
+    def probe(self) -> str:
+        """Check that jobs can be started, and describe where they run, without secrets.
+
+        Raises:
+            SparkUnavailableError, ConfigurationError: they cannot.
+        """
+        self._require_reachable()
+        return self._describe()
+
+    @abstractmethod
+    def _describe(self) -> str:
+        """Describe where jobs run."""
+
     @abstractmethod
     def _require_reachable(self) -> None:
         """Check that Spark's port is open, because a client would retry for minutes."""
@@ -147,6 +160,14 @@ class SparkEngine(Engine):
         )
         count_job(ended.cpu_ms, clock.read_ms())
         return write_output(ended)
+
+    def _describe(self) -> str:
+        plain, _, parameters = self.remote.partition(";")
+        names = {pair.partition("=")[0] for pair in parameters.split(";")}
+        is_secure = "use_ssl=true" in parameters or (
+            "token" in names and urlparse(plain).hostname != "localhost"
+        )
+        return f"{plain.rstrip('/')}{' with a token' * ('token' in names)}{', by TLS' * is_secure}"
 
     def _require_reachable(self) -> None:
         """Check that the port is open: the Connect client would retry for minutes."""

@@ -1,12 +1,14 @@
 """The errors of Spark jobs: written by the job as JSON, translated into Frazil's errors here.
 
 A message of Spark, Java or Python may quote a value of a record, and an error is stored where an
-erasure does not reach: the timeline, XCom, logs. So only parts that no record fills are shown.
+erasure does not reach: the timeline, XCom, logs. So only parts that
+cannot contain values of records are shown.
 """
 
 import json
 import re
 
+from frazil.causes import explain_java
 from frazil.errors import (
     CatalogUnavailableError,
     CommitContentionError,
@@ -18,7 +20,7 @@ from frazil.errors import (
     StorageError,
     hide_literals,
 )
-from frazil.kafka.failures import explain_java
+from frazil.kafka import failures
 
 _CONFLICT_SIGNS = ("CommitFailedException", "ValidationException", "CommitStateUnknown", "BUSY")
 
@@ -93,11 +95,18 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
 def encode_job_error(error: BaseException) -> str:
     """Encode an exception as the job's result: its text's beginning, and all causes below it."""
     condition = getattr(error, "getCondition", lambda: None)()
-    head, rest = str(error)[:_MOST_TEXT], str(error)[_MOST_TEXT:]
+    head, rest = _cut(str(error))
     causes = [line for line in rest.splitlines() if line.startswith("Caused by: ")]
     text = "\n".join([head, *(cause[:_MOST_CAUSE] for cause in causes[:_MOST_CAUSES])])
     names = {"error": type(error).__name__, "condition": condition or ""}
     return json.dumps({**names, "text": text})
+
+
+def _cut(text: str) -> tuple[str, str]:
+    """Cut a text at the end of a line, so that no cause loses its message; long lines are cut."""
+    end = text.rfind("\n", 0, _MOST_TEXT) if len(text) > _MOST_TEXT else -1
+    end = end if end > 0 else _MOST_TEXT
+    return text[:end], text[end:]
 
 
 def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilError | None:
@@ -129,6 +138,8 @@ def _may_be_caused_by_record(error: FrazilError, kind: str, detail: str) -> bool
     """Return whether the job failed for an unknown reason, or the server ended meanwhile."""
     if isinstance(error, JobFailedError):
         return kind not in _DEFINITE and NO_COUNTERS not in detail
+    if not isinstance(error, SparkUnavailableError):
+        return False
     return any(sign in detail for sign in (*_SERVER_GONE_SIGNS, *_CONTEXT_ENDED_SIGNS))
 
 
@@ -144,10 +155,18 @@ def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
             f"{facts}\nKafka deleted records between plan and read; nothing was published",
             f"`{command}` shows the gap by partition",
         )
-    cause = explain_java(detail)
-    if cause is not None:
+    of_kafka = failures.explain_java(detail)
+    if of_kafka is not None:
         return KafkaUnavailableError(
-            f"{facts}\nKafka, asked by Spark's Java client: {cause.sentence}",
+            f"{facts}\nKafka, asked by Spark's Java client: {of_kafka.sentence}",
+            f"{of_kafka.next_step}; `frazil doctor --connections` asks it by each client; {_AGAIN}",
+        )
+    found = None if _is_conflict(detail) else explain_java(detail)
+    if found is not None:
+        server, cause = found
+        error = StorageError if server == "storage" else CatalogUnavailableError
+        return error(
+            f"{facts}\nthe {server}, asked by Spark: {cause.sentence}",
             f"{cause.next_step}; `frazil doctor --connections` asks it by each client; {_AGAIN}",
         )
     for signs, kind, step in _KNOWN:
@@ -158,6 +177,10 @@ def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
         "see the stack trace in the Spark server's log, or run `frazil doctor`; the next run tries "
         "the same range again",
     )
+
+
+def _is_conflict(detail: str) -> bool:
+    return any(sign in detail for sign in _CONFLICT_SIGNS)
 
 
 _DEFINITE = frozenset({"AnalysisException", "ParseException"})

@@ -11,11 +11,12 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlparse
 
-from frazil.connections import CatalogPreset, Connection, home_dir
+from frazil.connections import CatalogPreset, Connection, home_dir, python_path
 from frazil.errors import ConfigurationError, SparkUnavailableError
 from frazil.ledger.usage import count_job
-from frazil.spark.engine import JOBS_DIR, Engine, JobExit, check_listens, run_process, write_output
+from frazil.spark.engine import Engine, JobExit, check_listens, run_process, write_output
 from frazil.spark.redaction import REDACTION
 
 SPARK_CONNECTION = "spark_default"
@@ -28,6 +29,9 @@ _OF_CONNECT = frozenset({"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MO
 """PySpark sets these variables in a process that used Spark Connect."""
 _STANDALONE = "spark://"
 _STANDALONE_PORT = 7077
+_KUBERNETES = "k8s://"
+_YARN = "yarn"
+_YARN_FOLDERS = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR"})
 _KNOWN_EXTRA = ("deploy-mode", "executor-wait-seconds", "namespace", "queue", "spark-binary")
 _DEFAULTS: Mapping[str, str] = {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -78,33 +82,51 @@ class SubmitEngine(Engine):
     def _build_environment(self) -> dict[str, str]:
         """Return an environment in which the driver uses this interpreter and Frazil's modules."""
         given = {k: v for k, v in os.environ.items() if k not in _OF_CONNECT}
-        modules = [str(JOBS_DIR), str(JOBS_DIR.parent / "include"), given.get("PYTHONPATH", "")]
         own = {
             "PATH": f"{Path(sys.executable).parent}:{given.get('PATH', os.defpath)}",
-            "PYTHONPATH": ":".join(filter(None, modules)),
+            "PYTHONPATH": ":".join(filter(None, (python_path(), given.get("PYTHONPATH")))),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
         wait = self._connection.extra.get("executor-wait-seconds")
         return {**given, **own, **({WAIT_VARIABLE: wait} if wait else {}), **self._environment}
 
+    def _describe(self) -> str:
+        return f"{self.master} by {find_binary(self._connection)}"
+
     def _require_reachable(self) -> None:
-        """Check that a standalone master's port is open: its client would retry for a minute."""
-        if not self.master.startswith(_STANDALONE):
-            return
+        """Check that a master's port is open: its client would retry for a minute or more."""
+        if self.master == _YARN and not _YARN_FOLDERS & {*os.environ, *self._environment}:
+            raise ConfigurationError(
+                f"connection {self._connection.id!r}: YARN's address is in none of "
+                f"{', '.join(sorted(_YARN_FOLDERS))}",
+                "set HADOOP_CONF_DIR, for all Airflow workers, to the folder with yarn-site.xml",
+            )
         reasons = []
-        for address in self.master.removeprefix(_STANDALONE).split(","):
-            host, _, port = address.partition(":")
+        for host, port in list_masters(self.master):
             try:
-                check_listens(host, int(port or _STANDALONE_PORT))
+                check_listens(host, port)
             except OSError as error:
-                reasons.append(f"{address}: {error}")
+                reasons.append(f"{host}:{port}: {error}")
             else:
                 return
-        raise SparkUnavailableError(
-            f"Spark master of connection {SPARK_CONNECTION}: {'; '.join(reasons)}",
-            "start the master, or correct the connection's host and port; nothing was staged, the "
-            "next run tries the same range again",
-        )
+        if reasons:
+            raise SparkUnavailableError(
+                f"Spark master of connection {self._connection.id}: {'; '.join(reasons)}",
+                "start the master, or correct the connection's host and port; nothing was staged, "
+                "the next run tries the same range again",
+            )
+
+
+def list_masters(master: str) -> list[tuple[str, int]]:
+    """List host and port of standalone masters or of a Kubernetes API server; empty for others."""
+    if master.startswith(_STANDALONE):
+        addresses = [address.partition(":") for address in master[len(_STANDALONE) :].split(",")]
+        return [(host, int(port or _STANDALONE_PORT)) for host, _, port in addresses]
+    if not master.startswith(_KUBERNETES):
+        return []
+    address = master.removeprefix(_KUBERNETES)
+    parsed = urlparse(address if "://" in address else f"https://{address}")
+    return [(parsed.hostname or "", parsed.port or (80 if parsed.scheme == "http" else 443))]
 
 
 def run_guarded(command: list[str], environment: Mapping[str, str]) -> JobExit:

@@ -320,7 +320,7 @@ def _suggest_source(name: str) -> str:
 
 
 def validate_distinct_names(columns: tuple[Column, ...]) -> None:
-    """Refuse names that differ only in case, which Spark confuses (E11)."""
+    """Refuse names that differ only in case, which Spark confuses."""
     seen: dict[str, str] = {}
     for column in columns:
         lowered = column.name.lower()

@@ -27,7 +27,7 @@ def load_readable_streams(
     """Load all valid streams; return them with the errors of the invalid files.
 
     Streams that fill the same table are returned, each such pair with an error: the table's
-    history, which is not read here, shows which of them is its owner (B9).
+    history, which is not read here, shows which of them is its owner.
 
     Raises:
         StreamFileError: the folder does not exist.
@@ -67,7 +67,7 @@ def _require_folder(directory: Path) -> None:
     if not directory.is_dir():
         raise StreamFileError(
             f"{directory}: no such folder of stream files",
-            "set FRAZIL_STREAMS to the folder, or create include/streams/",
+            "set FRAZIL_STREAMS to the folder of stream files, or create it",
         )
 
 
@@ -146,10 +146,11 @@ def load_streams_of(path: Path) -> tuple[Stream, ...]:
         raise StreamFileError(f"{path}: not valid YAML: {error}", _FIX) from error
     if not isinstance(content, dict):
         raise StreamFileError(f"{path}: a stream file must be a mapping of keys", _FIX)
-    given = content.get("route")
-    if isinstance(given, dict) and "takes" in given:
-        line = _line_of(root, ["route", "takes"])
-        raise StreamFileError(f"{path}:{line}: route.takes: unknown key", _FIX)
+    for section, key in (("route", "takes"), ("table", "state")):  # set when the file is loaded
+        given = content.get(section)
+        if isinstance(given, dict) and given.get(key) is not None:
+            line = _line_of(root, [section, key])
+            raise StreamFileError(f"{path}:{line}: {section}.{key}: unknown key", _FIX)
     try:
         stream = Stream.model_validate(content)
         derived = _derive(stream, content)
@@ -238,7 +239,7 @@ def _describe(path: Path, root: yaml.Node | None, detail: ErrorDetails) -> str:
 
 def _is_label(part: int | str) -> bool:
     """Return whether pydantic added this part of a location; it is not a key of the file."""
-    return isinstance(part, str) and part.startswith(("literal[", "StartAt", "[key]"))
+    return isinstance(part, str) and part.startswith(("literal[", "StartAt", "SequenceBy", "[key]"))
 
 
 def _line_of(node: yaml.Node | None, location: list[int | str]) -> int:
@@ -280,7 +281,7 @@ def _find_repeated_names(loaded: Sequence[tuple[Path, Stream]]) -> dict[str, Str
 
 
 def _find_shared_tables(loaded: Sequence[tuple[Path, Stream]]) -> Iterator[StreamFileError]:
-    """Yield an error for each table that several streams fill; its owner goes on (B9)."""
+    """Yield an error for each table that several streams fill; its owner goes on."""
     owners: dict[str, dict[str, Path]] = {}
     for path, stream in loaded:
         owners.setdefault(stream.table.name, {})[stream.stream] = path

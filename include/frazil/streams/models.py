@@ -24,11 +24,21 @@ from frazil.streams.column_types import (
 from frazil.streams.partitioning import PartitionField, parse_partition_field
 from frazil.streams.routes import Route, TableName
 from frazil.streams.schedules import CONTINUOUS, parse_batch_schedule, parse_schedule
-from frazil.streams.sections import BY_REGISTRY, Key, Section, Source, Value
+from frazil.streams.sections import BY_REGISTRY, Key, Section, Source, Value, list_chosen
+from frazil.streams.state_sections import (
+    Merge,
+    SequenceBy,
+    StateTable,
+    split_state_table,
+    validate_name,
+    validate_state_columns,
+)
 from frazil.streams.table_properties import validate_property
 from frazil.streams.timestamps import DAY_MS
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
+
+_STATE_OPTIONS = ("id_columns", "cdc_field", "deletes", "state")
 
 Policy = Literal["auto", "review", "quarantine", "fail"]
 
@@ -40,7 +50,24 @@ class Table(Section):
 
     connection: str = Field("iceberg_default", description="Airflow connection of the catalog")
     name: TableName = Field(description="`namespace.table`, lower case")
-    mode: Literal["append"] = Field("append", description="how records are written: one row each")
+    mode: Literal["append", "upsert"] = Field(
+        "append",
+        description="`append` writes one row for each record; `upsert` keeps one row for each key, "
+        "see [state tables](state-tables.md)",
+    )
+    id_columns: tuple[str, ...] = Field(
+        (), description="with `upsert`: the required columns that are the key"
+    )
+    cdc_field: str | None = Field(
+        None,
+        description="with `upsert`: the column that says what happened to the key: `c`, `r`, `u`, "
+        "`insert` or `update`, and `d` or `delete`; default: every record is an upsert",
+    )
+    deletes: Literal["remove", "mark"] = Field(
+        "remove",
+        description="with `upsert`: a delete removes the row, or keeps it ([how](state-tables.md)) "
+        "with the time of the delete in `_deleted_at`",
+    )
     partition_by: tuple[str, ...] = Field(
         (), description="partition transforms, see [below](#partition-transforms)"
     )
@@ -59,6 +86,25 @@ class Table(Section):
         description="row changes by other writers: `allow` reports them in the audit, `refuse` "
         "halts the stream",
     )
+    state: StateTable | None = None
+    """The state table of `mode: upsert`; the section then describes its change table."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_state(cls, given: object) -> object:
+        return split_state_table(given)
+
+    @model_validator(mode="after")
+    def _state_options_fit(self) -> "Table":
+        validate_name(self.state.name if self.state else self.name)
+        if self.state is not None and not self.id_columns:
+            raise FieldError(
+                ("id_columns",), "required with `mode: upsert`: name the key's columns"
+            )
+        for name in ("id_columns", "cdc_field", "deletes"):
+            if self.state is None and name in list_chosen(self):
+                raise FieldError((name,), "only with `mode: upsert`")
+        return self
 
     @field_validator("properties")
     @classmethod
@@ -82,6 +128,13 @@ class Batch(Section):
         ge=1,
         description="most offsets in one batch while more than `max_records` are unread; default: "
         "`max_records`",
+    )
+    max_bytes_per_second: int | None = Field(
+        None,
+        ge=10_000,
+        description="most bytes of keys and values that a job reads from Kafka in a second, for "
+        "batches, replays, backfills and audits of values alike; a batch must still end within two "
+        "hours; default: no limit",
     )
     engine: Literal["connect", "submit"] = Field(
         "connect",
@@ -117,7 +170,10 @@ class Errors(Section):
         "other bad record; `all` skips them",
     )
     max_bad_ratio: float = Field(
-        0.05, ge=0, le=1, description="bad ÷ read records above which the batch is blocked"
+        0.05,
+        ge=0,
+        le=1,
+        description="share of bad records (0 to 1) above which the batch is blocked",
     )
     max_bad_records: int | None = Field(
         None, ge=0, description="number of bad records above which the batch is blocked"
@@ -140,8 +196,16 @@ class Quality(Section):
 class Freshness(Section):
     """How far a stream may lag behind its topic."""
 
-    warn_seconds: int = Field(180, ge=1, description="age of unread records that is a warning")
-    fail_seconds: int = Field(600, ge=1, description="age of unread records that is a failure")
+    warn_seconds: int = Field(
+        180,
+        ge=1,
+        description="age in seconds of the oldest unread record from which the level is `warn`",
+    )
+    fail_seconds: int = Field(
+        600,
+        ge=1,
+        description="age in seconds of the oldest unread record from which the level is `fail`",
+    )
 
     @model_validator(mode="after")
     def _warn_comes_first(self) -> "Freshness":
@@ -200,6 +264,12 @@ class Stream(Section):
     key: Key = Key()
     table: Table
     route: Route | None = Field(None, description="writes one topic to several tables")
+    order: Literal["kafka"] | SequenceBy = Field(
+        "kafka",
+        description="which change of a key is the newest, with `mode: upsert`: the one with the "
+        "largest offset in its partition (`kafka`), or the one with the largest sequence",
+    )
+    merge: Merge = Merge()
     batch: Batch = Batch()
     errors: Errors = Errors()
     schema_policy: SchemaPolicy = Field(SchemaPolicy(), alias="schema")
@@ -217,10 +287,11 @@ class Stream(Section):
         for part in ("value", "key"):
             self._refuse_ambiguous_subject(part)
         self._refuse_unfit_route()
+        self._refuse_unfit_state(columns)
         if self.needs_columns:
             return self
         before: list[PartitionField] = []
-        for index, text in enumerate(self.table.partition_by):
+        for index, text in enumerate((self.table.state or self.table).partition_by):
             try:
                 before.append(parse_partition_field(text, columns, before))
             except ValueError as error:
@@ -237,6 +308,12 @@ class Stream(Section):
     def _refuse_unfit_route(self) -> None:
         if self.route is None:
             return
+        if self.source.monitoring_group is not None:
+            reason = "its streams read the topic independently, and a group has one position"
+            raise FieldError(("source", "monitoring_group"), f"not with `route`: {reason}")
+        if self.value.change_events is not None:
+            reason = "not with `transform: flatten_debezium`: a delete has only its key's columns"
+            raise FieldError(("route",), reason)
         if self.source.start == "latest":
             reason = "its streams start at different times, so records in between would be lost"
             raise FieldError(("source", "start"), f"not with `route`: {reason}")
@@ -248,10 +325,46 @@ class Stream(Section):
             reason = f"{self.route.field!r} is not a string column of the value; those are: {known}"
             raise FieldError(("route", "field"), reason)
 
+    def _refuse_unfit_state(self, columns: tuple[Column, ...]) -> None:
+        """Check the options of a state table, and what does not know state tables yet."""
+        table, order = self.table, None if self.order == "kafka" else self.order
+        if table.state is None:
+            for name, chosen in (
+                ("order", order is not None),
+                ("merge", bool(list_chosen(self.merge))),
+            ):
+                if chosen:
+                    raise FieldError((name,), "only with `mode: upsert`")
+            return
+        refused = {
+            ("route",): self.route is not None,
+            ("maintenance", "expire_rows"): self.maintenance.expire_rows is not None,
+            ("errors", "tolerance"): self.errors.tolerance in {"all", "invalid_data"},
+        }
+        for place, is_set in refused.items():
+            if is_set:
+                raise FieldError(place, "not with `mode: upsert`: keys would get older rows")
+        if order is None and len(self.source.names) > 1:
+            reason = "offsets of several topics have no order: use `{sequence_by: [column]}`"
+            raise FieldError(("order",), reason)
+        if self.needs_columns:
+            raise FieldError(("value", "columns"), "required with `mode: upsert`: list the columns")
+        if self.value.change_events is not None:
+            self._refuse_unfit_events()
+        validate_state_columns(columns, table.id_columns, order, table.cdc_field)
+
+    def _refuse_unfit_events(self) -> None:
+        if self.table.cdc_field is not None:
+            reason = "not with `transform: flatten_debezium`: the event says what happened"
+            raise FieldError(("table", "cdc_field"), reason)
+        if self.value.truncate == "apply":
+            reason = "not with `mode: upsert`: it would have to delete every key"
+            raise FieldError(("value", "truncate"), reason)
+
     def _refuse_unsortable(self, columns: tuple[Column, ...]) -> None:
         """Check that each column of the sort order exists and has values that Iceberg can sort."""
         types = {column.name: column.type for column in columns}
-        for index, name in enumerate(self.table.sort_by):
+        for index, name in enumerate((self.table.state or self.table).sort_by):
             place = ("table", "sort_by", index)
             if name not in types:
                 known = ", ".join(sorted(types))
@@ -281,6 +394,11 @@ class Stream(Section):
         return tuple(
             parse_partition_field(text, self.parsed_columns) for text in self.table.partition_by
         )
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """Return the columns that order the changes of a state table; none for Kafka's offsets."""
+        return () if self.order == "kafka" else self.order.sequence_by
 
     @property
     def needs_columns(self) -> bool:
@@ -314,6 +432,19 @@ class Stream(Section):
             else "define a stream for each topic",
         )
 
+    def require_no_state_table(self, action: str, instead: str) -> None:
+        """Raise if the stream has a state table, for an action whose changes have no order there.
+
+        Raises:
+            ConfigurationError: nothing was written; the next step is what to do `instead`.
+        """
+        if self.table.state is not None:
+            raise ConfigurationError(
+                f"stream {self.stream} keeps state table {self.table.state.name}, which cannot "
+                f"follow {action}; nothing was written",
+                instead,
+            )
+
     @property
     def dead_letters_table(self) -> str:
         """Return the name of the table of dead letters."""
@@ -323,8 +454,14 @@ class Stream(Section):
     def content_hash(self) -> str:
         """Return a hash of the options that determine rows, without schedules and freshness."""
         deciding = {"stream", "source", "value", "key", "table", "errors", "quality", "route"}
+        of_state = () if self.table.state else _STATE_OPTIONS
+        excluded = {
+            "table": {"other_writers", *of_state},
+            "source": {"monitoring_group"},
+            "value": self.value.unused_newer_options,
+        }
         parts: Mapping[str, object] = self.model_dump(
-            mode="json", include=deciding, exclude={"table": {"other_writers"}}
+            mode="json", include=deciding, exclude=excluded
         )
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

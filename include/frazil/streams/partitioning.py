@@ -74,7 +74,7 @@ def parse_partition_field(
 
     Raises:
         ValueError: a syntax error, an unknown column, a transform that does not support the
-            column's type (E16), or a field name that another field or column has, which Spark
+            column's type, or a field name that another field or column has, which Spark
             cannot load.
     """
     match = _CALL.match(text)
@@ -97,24 +97,44 @@ def parse_partition_field(
         message = f"{text!r}: the width must be above 0 and at most {_MAX_WIDTH}"
         raise ValueError(message)
     column_type = _find_type(field.column, columns)
-    type_name = column_type.name
-    if type_name not in ALLOWED_TYPES[field.transform]:
+    name = column_type.name
+    if name not in ALLOWED_TYPES[field.transform]:
         fitting = ", ".join(sorted(ALLOWED_TYPES[field.transform]))
-        message = f"{text!r}: {field.column} is {type_name}; {field.transform} supports {fitting}"
+        message = f"{text!r}: {field.column} is {name}; {field.transform} supports {fitting}"
         raise ValueError(message)
     _validate_field_name(field, columns, before)
-    if column_type.name == "decimal":
-        _refuse_same_decimal(field, column_type, columns, before)
+    if name in {"decimal", "uuid"}:
+        _refuse_same_type(field, column_type, columns, before)
+    _refuse_nullable_struct(field, columns)
     return field
 
 
-def _refuse_same_decimal(
+def _refuse_nullable_struct(field: PartitionField, columns: tuple[Column, ...]) -> None:
+    """Check that the field of the partition is in no struct that may be null."""
+    if field.transform == "identity" and _is_in_nullable_struct(field.column, columns):
+        message = (
+            f"{field.text!r}: Spark would read a null struct as one of nulls, and compaction would "
+            "write it; use another transform, or require the struct with `!`"
+        )
+        raise ValueError(message)
+
+
+def _is_in_nullable_struct(path: str, columns: tuple[Column, ...]) -> bool:
+    """Return whether a field is inside a struct that may be null."""
+    head, _, rest = path.partition(".")
+    column = next(each for each in columns if each.name == head)
+    if not rest or not isinstance(column.type, StructType):
+        return False
+    return not column.required or _is_in_nullable_struct(rest, column.type.fields)
+
+
+def _refuse_same_type(
     field: PartitionField,
     column_type: Primitive,
     columns: tuple[Column, ...],
     before: Sequence[PartitionField],
 ) -> None:
-    """Check that no earlier field has partition values of the same decimal type.
+    """Check that no earlier field has partition values of the same decimal type, or uuids.
 
     Avro, the format of manifests, defines a named type once; PyIceberg defines it for each field,
     which Java refuses, and cannot read Java's reference to the first.

@@ -109,6 +109,10 @@ _TRANSFORMS = """\
 
 * `identity` does not support `fixed`: what Iceberg's Java library writes for such partitions, other
   libraries cannot read. Use `bucket`, or a column of type `binary`.
+* `identity` does not support a field of a struct that may be null: Spark would read a null struct
+  as one of nulls, and compaction would write it. Use another transform, or require the struct.
+* `identity` of two uuids, and `identity` or `truncate` of two columns of one decimal type, are
+  refused: Java and Python write such manifests differently.
 * Where a value could be too long for the name of a folder (255 bytes; URL-encoded, a Chinese
   character has 9), paths of data files contain no partition values: Frazil sets
   `write.object-storage.enabled` and `write.object-storage.partitioned-paths=false`. This applies to

@@ -1,4 +1,4 @@
-"""Routes: one topic to several tables by a field of the value (features A10, issue 5).
+"""Routes: one topic to several tables by a field of the value.
 
 A stream file with a route defines several streams, each with its own table, ledger and DAGs. Each
 of them reads the whole topic:

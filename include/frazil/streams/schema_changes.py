@@ -44,8 +44,8 @@ EFFECTS: Mapping[Kind, str] = {
     "drop": "the column stays with its values, new rows have null",
     "narrow": "the old column is renamed and keeps its values, a new column is added",
     "change_type": "the old column is renamed and keeps its values, a new column is added",
-    "repartition": "new files have the new partitions; erasing or replaying rows of older files "
-    "first needs `frazil maintain` with --only compact --rewrite-all",
+    "repartition": "new files have the new partitions, older files keep theirs until a compaction "
+    "rewrites them (`frazil maintain` with --only compact --rewrite-all)",
 }
 """The effect of an accepted change on the table; values are never lost."""
 
@@ -135,7 +135,7 @@ def _compare_fields(
 def _pair_renames(
     dropped: Sequence[Column], added: Sequence[Column], absent: Sequence[Column]
 ) -> dict[str, Column]:
-    """Return new name → old column of renames (E11).
+    """Return new name → old column of renames.
 
     A rename is a pair of names that differ only in case, or a single dropped and a single added
     column of the same type.

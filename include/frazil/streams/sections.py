@@ -16,6 +16,14 @@ from pydantic import (
     model_validator,
 )
 
+from frazil.streams.change_events import (
+    EVENT_COLUMNS,
+    OP,
+    REST_TYPE,
+    ChangeEvents,
+    Decimals,
+    Truncate,
+)
 from frazil.streams.column_types import (
     Column,
     FieldError,
@@ -35,6 +43,19 @@ _WHOLE = {"string": "string", "raw": "binary"}
 """The conversions that keep a payload in one column → the type of that column."""
 
 _REGISTRY = "schema_registry_default"
+
+RegistryConnection = Annotated[str, Field(description="Airflow connection of the schema registry")]
+MessageName = Annotated[
+    str | None,
+    Field(min_length=1, description="Protobuf message; default: the first of the schema"),
+]
+UnknownId = Annotated[
+    Literal["wait", "quarantine"],
+    Field(
+        description="for a schema id that the registry does not know: the batch waits, or the "
+        "records become dead letters"
+    ),
+]
 
 
 class Section(BaseModel):
@@ -80,26 +101,43 @@ class Value(Section):
         "name; `!` means required. `string` and `raw` have one column, `value`. With a registry, "
         "default: the columns of the registered schema",
     )
-    transform: Literal["none", "flatten"] | None = Field(
+    transform: Literal["none", "flatten", "flatten_debezium"] | None = Field(
         None,
         description="`flatten` writes each field to a column, `none` writes the whole value to the "
-        "column `value`; default: `none` for `string` and `raw`, else `flatten`",
+        "column `value`, `flatten_debezium` writes each change of a source table as a row "
+        "([how](cdc.md)); default: `none` for `string` and `raw`, else `flatten`",
     )
-    registry: str = Field(_REGISTRY, description="Airflow connection of the schema registry")
+    truncate: Truncate = Field(
+        "refuse",
+        description="with `flatten_debezium`, an event that the source table was truncated: "
+        "`refuse` blocks the batch, `apply` writes a row with `_op` t",
+    )
+    decimals: Decimals = Field(
+        "precise",
+        description="`decimal.handling.mode` of the connector, for messages without a schema: "
+        "a text in a decimal column is a dead letter with `precise`, a decimal with `string`",
+    )
+    rest: str | None = Field(
+        None,
+        description="of JSON, the name of a further column of type string that keeps the fields "
+        "without a column, as a JSON object ([how](formats.md#the-rest))",
+    )
+    registry: RegistryConnection = _REGISTRY
     subject: str | None = Field(
         None,
         min_length=1,
         description="subject in the registry, with its context if it has one (`:.shop:orders-value`"
         "); default: `<topic>-value`",
     )
-    message: str | None = Field(
-        None, min_length=1, description="Protobuf message; default: the first of the schema"
-    )
-    unknown_id: Literal["wait", "quarantine"] = Field(
-        "wait",
-        description="for a schema id that the registry does not know: the batch waits, or the "
-        "records become dead letters",
-    )
+    message: MessageName = None
+    unknown_id: UnknownId = "wait"
+
+    @field_validator("rest")
+    @classmethod
+    def _rest_can_be_a_column(cls, rest: str | None) -> str | None:
+        if rest is not None:
+            validate_column_name(rest)
+        return rest
 
     @field_validator("columns")
     @classmethod
@@ -140,9 +178,52 @@ class Value(Section):
         return self
 
     @model_validator(mode="after")
+    def _events_fit_convert(self) -> "Value":
+        if self.transform != "flatten_debezium":
+            for name in ("truncate", "decimals"):
+                if name in list_chosen(self):
+                    raise FieldError((name,), "only with `transform: flatten_debezium`")
+            return self
+        if self.convert != "json":
+            message = f"flatten_debezium needs convert: json, not {self.convert}"
+            raise FieldError(("transform",), message)
+        for name in self.columns:
+            if name.lower() in EVENT_COLUMNS:
+                message = f"{name} is added by flatten_debezium; give the field another name"
+                raise FieldError(("columns", name), message)
+        required = [column.name for column in self.parsed_columns if column.required]
+        if self.truncate == "apply" and required != [OP]:
+            message = f"a truncate has no key: remove `!` from {', '.join(required[:-1])}"
+            raise FieldError(("truncate",), message)
+        return self
+
+    @model_validator(mode="after")
+    def _rest_is_a_further_column(self) -> "Value":
+        if self.rest is None:
+            return self
+        if self.convert != "json" or not self.is_flat:
+            raise FieldError(("rest",), "only with `convert: json` and a column for each field")
+        taken = {*self.columns, *(EVENT_COLUMNS if self.change_events is not None else ())}
+        if self.rest.lower() in map(str.lower, taken):
+            raise FieldError(("rest",), f"{self.rest} is a column of its own; choose another name")
+        return self
+
+    @model_validator(mode="after")
     def _registry_fits_convert(self) -> "Value":
         _validate_used_options(self, self.convert)
         return self
+
+    @property
+    def unused_newer_options(self) -> set[str]:
+        """Return the options that release 0.1 lacks and the file leaves out: no hash has them."""
+        return {"truncate", "decimals", "rest"} - list_chosen(self)
+
+    @property
+    def change_events(self) -> ChangeEvents | None:
+        """Return how change events become rows; None if values are no change events."""
+        if self.transform != "flatten_debezium":
+            return None
+        return ChangeEvents(truncate=self.truncate, decimals=self.decimals)
 
     @property
     def is_flat(self) -> bool:
@@ -156,10 +237,11 @@ class Value(Section):
 
     @property
     def typed_columns(self) -> dict[str, str]:
-        """Return name → type, including the only column of `string` and `raw`."""
-        return self.columns or (
-            {VALUE_COLUMN: _WHOLE[self.convert]} if self.convert in _WHOLE else {}
-        )
+        """Return name → type, with the only column of `string` and `raw` and those of events."""
+        if self.convert in _WHOLE:
+            return self.columns or {VALUE_COLUMN: _WHOLE[self.convert]}
+        rest = {} if self.rest is None else {self.rest: REST_TYPE}
+        return self.columns | rest | ({} if self.change_events is None else EVENT_COLUMNS)
 
     @cached_property
     def parsed_columns(self) -> tuple[Column, ...]:
@@ -180,21 +262,15 @@ class Key(Section):
         description="type of the column, for example `struct<id: long!>`; default: `string` for "
         "`string`, `binary` for `raw`, with a registry the type of the registered schema",
     )
-    registry: str = Field(_REGISTRY, description="Airflow connection of the schema registry")
+    registry: RegistryConnection = _REGISTRY
     subject: str | None = Field(
         None,
         min_length=1,
         description="subject in the registry, with its context if it has one (`:.shop:orders-key`"
         "); default: `<topic>-key`",
     )
-    message: str | None = Field(
-        None, min_length=1, description="Protobuf message; default: the first of the schema"
-    )
-    unknown_id: Literal["wait", "quarantine"] = Field(
-        "wait",
-        description="for a schema id that the registry does not know: the batch waits, or the "
-        "records become dead letters",
-    )
+    message: MessageName = None
+    unknown_id: UnknownId = "wait"
 
     @model_validator(mode="after")
     def _type_fits_convert(self) -> "Key":
@@ -309,6 +385,13 @@ class Source(Section):
     )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         "read_committed", description="Kafka isolation level"
+    )
+    monitoring_group: str | None = Field(
+        None,
+        min_length=1,
+        max_length=249,
+        description="consumer group in which the next offsets are committed after each batch, for "
+        "lag monitors only: they are never read back; one of its own for each stream",
     )
 
     @model_validator(mode="after")

@@ -1,5 +1,4 @@
 """The plugin's web pages: one for all streams, one for each stream; HTML is in `templates/`.
 
-May import: `frazil_airflow`, and of the library `observability`, `ingest`, `streams`, `ledger`,
-`workspace`.
+Of the library it may import: `observability`, `ingest`, `streams`, `ledger`, `workspace`.
 """

@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,10 +13,17 @@ import psutil  # type: ignore[import-untyped]
 import typer
 
 from frazil.connections import (
+    CONNECT_CONNECTION,
+    DEFAULT_POOL,
+    choose_pool,
     find_catalog,
+    find_connection,
     find_kafka_config,
     find_registry_config,
+    find_spark_remote,
     is_in_environment,
+    is_wheel,
+    shipped_path,
 )
 from frazil.errors import FrazilError, StreamFileError
 from frazil.streams.loading import load_readable_streams
@@ -32,6 +39,7 @@ from frazil_stack.supervisor import ServiceInfo, connect_supervisor
 
 if TYPE_CHECKING:
     from frazil.iceberg.catalog import TableStore
+    from frazil.streams.models import Stream
 
 NEEDED_DISK_GB = 5
 NEEDED_MEMORY_GB = 5
@@ -57,15 +65,15 @@ def examine(settings: StackSettings) -> tuple[Check, ...]:
     return (
         _check_python(),
         _check_java(),
-        _check_make(),
         _check_disk(settings.home),
         _check_memory(settings.home),
-        _check_packages(settings.project / "requirements.txt"),
+        *([] if is_wheel() else [_check_make(), _check_packages()]),
         _check_spark_versions(),
         _check_jars(settings),
         *_check_ports(settings, ports),
         _check_streams(settings.streams),
         *_check_connections(settings.streams),
+        *check_pools(settings),
         *_check_running(settings, ports),
     )
 
@@ -119,9 +127,9 @@ def _check_memory(home: Path) -> Check:
     )
 
 
-def _check_packages(requirements: Path) -> Check:
+def _check_packages() -> Check:
     """Check that the installed packages have the pinned versions."""
-    pins = dict(_PIN.findall(requirements.read_text())) if requirements.is_file() else {}
+    pins = dict(_PIN.findall(shipped_path("requirements.txt").read_text()))
     found = {name: _installed(name) for name in pins}
     wrong = [
         f"{n} {found[n] or 'missing'}, pinned {pin}" for n, pin in pins.items() if found[n] != pin
@@ -131,11 +139,11 @@ def _check_packages(requirements: Path) -> Check:
 
 
 def _check_spark_versions() -> Check:
-    """Check that Spark's client and server have the same version."""
+    """Check that Spark's client and server have the same version, where both are installed."""
     server, client = _installed("pyspark"), _installed("pyspark-client")
     return Check(
         "Spark client",
-        server is not None and server == client,
+        server == client or (is_wheel() and server is None),
         f"pyspark {server or 'missing'}, pyspark-client {client or 'missing'}",
         "pin both to the same version in requirements.txt, then `make setup`",
     )
@@ -223,9 +231,55 @@ def _check_connections(streams: Path) -> Iterator[Check]:
         names = {each.table.name for each in good if each.table.connection == connection_id}
         if answer.is_good:
             yield from _check_tables(TableStore(find_catalog(connection_id)), sorted(names))
+    yield from _check_spark(good)
     registries = {p.options.registry for stream in good for p in list_payloads(stream)}
     for connection_id in sorted(filter(is_in_environment, registries)):
         yield _probe_connection(connection_id, probe_registry)
+
+
+def check_pools(settings: StackSettings) -> Iterator[Check]:
+    """Check the pools of the streams' tables, where `FRAZIL_TABLE_POOLS` names them."""
+    from frazil_cli.checks.pools import find_missing_pools
+
+    try:
+        good, _ = load_readable_streams(settings.streams)
+    except StreamFileError:
+        return
+    pools = {choose_pool(stream.table.name) for stream in good} - {DEFAULT_POOL}
+    if not pools:
+        return
+    try:
+        missing = find_missing_pools(settings, pools)
+    except FrazilError as error:
+        yield Check("Pools", is_good=False, detail=error.facts, fix=error.next_step)
+        return
+    detail = f"missing in Airflow: {', '.join(missing)}; their tasks would wait for ever"
+    yield Check(
+        "Pools",
+        not missing,
+        detail if missing else f"{len(pools)} in Airflow",
+        "; ".join(f'`airflow pools set {name} 1 "one writer"`' for name in missing),
+    )
+
+
+def _check_spark(streams: Sequence["Stream"]) -> Iterator[Check]:
+    """Probe the Spark connections of the streams' engines: Connect servers, masters, programs."""
+    from frazil.spark.engine import SparkEngine
+    from frazil.spark.submit import SPARK_CONNECTION, SubmitEngine
+
+    def probe_connect(connection_id: str) -> str:
+        return SparkEngine(find_spark_remote(connection_id)).probe()
+
+    def probe_submit(connection_id: str) -> str:
+        catalog = find_catalog(catalogs[0])
+        return SubmitEngine(find_connection(connection_id), catalog).probe()
+
+    submitted = [stream for stream in streams if stream.batch.engine == "submit"]
+    catalogs = [stream.table.connection for stream in submitted]
+    if len(submitted) < len(streams) and is_in_environment(CONNECT_CONNECTION):
+        yield _probe_connection(CONNECT_CONNECTION, probe_connect)
+    if submitted and is_in_environment(SPARK_CONNECTION):
+        yield _probe_connection(SPARK_CONNECTION, probe_submit)
 
 
 def _check_tables(store: "TableStore", names: Iterable[str]) -> Iterator[Check]:

@@ -1,5 +1,5 @@
 """Drills: inject a failure into a scratch stream and check its recovery.
 
-May import: `frazil_stack`, and of the library `kafka`, `iceberg`, `ledger`, `workspace`, `events`,
-`messages`.
+Of the library it may import: `kafka`, `iceberg`, `ledger`, `workspace`, `events`, `connections`,
+`catalog_settings`.
 """

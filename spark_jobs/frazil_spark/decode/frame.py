@@ -1,7 +1,7 @@
 """A decoded frame, as every format returns it to counters, table and dead letters."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.ingest.messages import StageRequest
 from frazil.schemas.column_decoding import value_path
 from frazil.schemas.wire_format import KeyDecode, Part, WireFormat
+from frazil.streams.change_events import REST_TYPE, ChangeEvents
 from frazil.streams.column_types import Column
 from frazil.streams.routes import Route
 from frazil_spark.decode.wire_format import WireFrame
@@ -35,7 +36,11 @@ class Decoded:
     unmapped_fields: str = ""
     """SQL of a record's unmapped fields as an array; empty for formats without field names."""
     routed_elsewhere: str = "false"
-    """Condition of the records that other streams of the same route store."""
+    """Condition of records that are skipped: another stream of the route stores them, or none."""
+    skips: Mapping[str, str] = field(default_factory=dict)
+    """Name → condition of records that are skipped, to count them by name."""
+    truncates: str = ""
+    """Condition of the events of a truncated source table; empty without change events."""
 
     @property
     def bad(self) -> str:
@@ -57,6 +62,18 @@ class DecodeOptions:
     key: KeyDecode | None = None
     part: Part = "value"
     route: Route | None = None
+    events: ChangeEvents | None = None
+    has_rest: bool = False
+
+    @property
+    def has_payload(self) -> bool:
+        """Return whether the text that is decoded is another one than the record's value."""
+        return self.wire is not None or self.is_flattened
+
+    @property
+    def is_flattened(self) -> bool:
+        """Return whether Python workers write the text that is decoded."""
+        return self.events is not None or self.has_rest
 
 
 DEFAULT_OPTIONS = DecodeOptions()
@@ -64,7 +81,14 @@ DEFAULT_OPTIONS = DecodeOptions()
 
 def read_decode_options(request: StageRequest) -> DecodeOptions:
     """Return the decode options of a request."""
-    return DecodeOptions(request.is_flat, request.wire, request.key, route=request.route)
+    return DecodeOptions(
+        request.is_flat,
+        request.wire,
+        request.key,
+        route=request.route,
+        events=request.events,
+        has_rest=REST_TYPE in request.columns.values(),
+    )
 
 
 def join_any(conditions: Sequence[str | None]) -> str:

@@ -34,6 +34,10 @@ DEAD_LETTER_KEY = ("attempt", "topic", "partition", "offset")
 """Columns that identify a dead letter."""
 DEAD_LETTERS_PER_TASK = 25_000
 """Dead letters that one task decodes."""
+BYTES_PER_TASK = 8_388_608
+"""Bytes that one task of a throttled read gets in a second: less than a core decodes."""
+SLEEPS_PER_SECOND = 100
+"""How often a task of a throttled read sleeps, if its records are small."""
 _RUNS = pa.schema(
     [
         ("mark", pa.string()),
@@ -63,11 +67,35 @@ def read_ranges(spark: SparkSession, request: StageRequest) -> DataFrame:
         given = select_in_ranges(records, request)
         rows = spark.createDataFrame(given, from_arrow_schema(given.schema))
         reads.append(rows.select(*reads[0].columns))
-    records = fail_at_named_records(reduce(DataFrame.unionAll, reads))
+    records = throttle(reduce(DataFrame.unionAll, reads), request)
+    records = fail_at_named_records(records)
     if not request.left_out:
         return records
     erased = select_record_keys(spark, {"": {"": request.left_out}}).select(*_OFFSET_KEY)
     return records.join(F.broadcast(erased), list(_OFFSET_KEY), "left_anti")
+
+
+def throttle(records: DataFrame, request: StageRequest) -> DataFrame:
+    """Read at most `max_bytes_per_second` of keys and values, by tasks that sleep.
+
+    Neither Kafka's clients nor Spark's batch reader limit bytes in time. A task polls Kafka only
+    when it needs records, so a task that sleeps reads less. A fixed number of tasks shares the
+    limit, which holds however many cores there are. Small records would sleep too short to be
+    exact: one of `n`, chosen by a hash, sleeps for `n` records of its size.
+    """
+    limit = request.max_bytes_per_second
+    if limit is None:
+        return records
+    partitions = sum(len(parts) for parts in request.ranges.values())
+    tasks = min(-(-limit // BYTES_PER_TASK), partitions)
+    rate = limit // tasks
+    size = "(coalesce(length(key), 0) + coalesce(length(value), 0) + 1)"
+    count = f"greatest({rate // SLEEPS_PER_SECOND} div {size}, 1)"
+    milliseconds = f"{count} * {size} * 1000 div {rate}"
+    # A condition that is always true, which the optimizer cannot know.
+    sleep = f"length(coalesce(reflect('java.lang.Thread', 'sleep', {milliseconds}), '')) >= 0"
+    chosen = f"pmod(xxhash64(partition, offset), {count}) = 0"
+    return records.coalesce(tasks).where(f"CASE WHEN {chosen} THEN {sleep} ELSE true END")
 
 
 def select_in_ranges(given: pa.Table, request: StageRequest) -> pa.Table:
@@ -130,7 +158,7 @@ def fail_at_named_records(records: DataFrame) -> DataFrame:
 
 
 def kafka_struct(schema_id: Column | None = None) -> Column:
-    """Build the `_kafka` column (features A3).
+    """Build the `_kafka` column.
 
     The timestamp is null where the producer sent none, which Kafka stores as -1 whatever its type,
     and before 1582 or after 9999: Spark's source changes the former, Python cannot read the latter.
@@ -164,9 +192,9 @@ def read_dead_letters(spark: SparkSession, request: RedriveRequest) -> DataFrame
         F.col("_kafka.timestamp_type").alias("timestampType"),
         F.col("_kafka.headers").alias("headers"),
     )
-    wanted = select_record_keys(spark, {"": request.letters}).drop("mark")
+    wanted = select_record_keys(spark, {"": request.dead_letters}).drop("mark")
     # Small files are read together: without this, one core would decode all of them.
-    tasks = max(-(-count_records(request.letters) // DEAD_LETTERS_PER_TASK), 1)
+    tasks = max(-(-count_records(request.dead_letters) // DEAD_LETTERS_PER_TASK), 1)
     selected = dead_letters.join(F.broadcast(wanted), list(DEAD_LETTER_KEY), "left_semi")
     return fail_at_named_records(selected).repartition(tasks)
 

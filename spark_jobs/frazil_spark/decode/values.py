@@ -30,6 +30,13 @@ from frazil.streams.column_types import (
     to_spark_ddl,
 )
 from frazil_spark.decode.decimals import find_misread_decimals
+from frazil_spark.decode.flat_values import (
+    FAULT,
+    FLATTENED,
+    SKIP,
+    add_flat_payload,
+    leave_out_skipped,
+)
 from frazil_spark.decode.frame import (
     DEFAULT_OPTIONS,
     GOOD,
@@ -141,6 +148,10 @@ def _decode_value(
         if options.wire.format != "json_schema":
             return decode_registered(records, frame, columns, carried)
         return _decode_json(add_payload(records, frame), columns, carried, options)
+    if convert == "json" and options.is_flattened:
+        flat = add_flat_payload(records, options, columns)
+        decoded = _decode_json(flat, columns, carried, options)
+        return leave_out_skipped(decoded) if options.events else decoded
     if convert == "json":
         return _decode_json(records, columns, carried, options)
     return _decode_whole(records, columns, carried)
@@ -152,15 +163,19 @@ def _decode_json(
     missing = [missing_condition(c, value_path(c)) for c in columns]
     mismatches = [mismatch_condition(c.type, decoded_path(c), value_path(c)) for c in columns]
     wire = None if options.wire is None else WireFrame(options.part, options.wire)
-    payload = PAYLOAD if wire else VALUE
-    kept = [wire.id_column, PAYLOAD] if wire else []
+    payload = PAYLOAD if options.has_payload else VALUE
+    kept = [wire.id_column] if wire else []
+    kept += [PAYLOAD] if options.has_payload else []
+    kept += [FLATTENED, SKIP] if options.is_flattened else []
     frame = _parse_records(records, columns, [*carried, *kept], options)
     frame = frame.withColumn(
         INVALID, F.expr(f"NOT {VALID_UTF8} OR NOT {WHOLE} OR {join_any(mismatches)}")
     )
     header = wire.header_reason_sql() if wire else ""
+    header += f"WHEN {FAULT} IS NOT NULL THEN {FAULT} " if options.events else ""
     detail = _json_detail(columns, missing, mismatches)
     fields = columns if options.is_flat else _fields_of(columns[0])
+    sent = payload if wire or options.events else VALUE
     return Decoded(
         frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({join_any(missing)})")),
         columns=columns,
@@ -168,7 +183,7 @@ def _decode_json(
         reason=_write_json_reason(payload, header),
         detail=wire.header_detail_sql(detail) if wire else detail,
         wires=(wire,) if wire else (),
-        unmapped_fields=write_unmapped_fields(payload, fields) if fields else "",
+        unmapped_fields=write_unmapped_fields(sent, fields) if fields else "",
     )
 
 
@@ -181,7 +196,7 @@ def _parse_records(
     first element of a top-level array as the record. Inside an array any further text is one
     element too many, or an error. `_closes` finds text that closes the added array itself.
     """
-    payload, kept = ("value", VALUE) if options.wire is None else (PAYLOAD, PAYLOAD)
+    payload, kept = (PAYLOAD, PAYLOAD) if options.has_payload else ("value", VALUE)
     fields = StructType(columns if options.is_flat else _fields_of(columns[0]))
     kind = decoded_ddl(fields, by_field=True)
     wrapped = _wrap(f"CAST({payload} AS STRING)", fields.fields)
@@ -191,9 +206,8 @@ def _parse_records(
     first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {index})" for index in (1, 2))
     whole = f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2"
     whole += f" AND {first} IS NOT NULL AND {second} IS NULL AND NOT {_closes(kept)}"
-    schema_id = None
-    if options.wire is not None:
-        schema_id = F.col(WireFrame(options.part, options.wire).id_column)
+    whole += f" AND NOT {_has_raw_control(kept)}" if "BINARY" in kind else ""
+    schema_id = F.col(WireFrame(options.part, options.wire).id_column) if options.wire else None
     parsed = records.select(
         decoded.alias(_DECODED),
         kafka_struct(schema_id).alias(KAFKA),
@@ -239,6 +253,17 @@ def _is_more(text: str) -> str:
     Behind the added array it would continue inside an object; in the array here it is an error.
     """
     return f"coalesce(json_array_length(concat('[[', {text}, '],0]')), 0) != 2"
+
+
+def _has_raw_control(payload: str) -> str:
+    """Write the SQL that finds a raw control character in a text.
+
+    The parser refuses one everywhere but in Base64, which it reads as bytes. Here it reads texts.
+    """
+    text = f"CAST({payload} AS STRING)"
+    options = ", ".join(f"'{name}', '{value}'" for name, value in _PARSER_OPTIONS.items())
+    texts = f"from_json(concat('[', {text}, ']'), 'ARRAY<STRING>', map({options}))"
+    return f"coalesce({text} RLIKE r'[\\x00-\\x1f]' AND {texts} IS NULL, false)"
 
 
 def _convert(columns: tuple[Column, ...]) -> list[SparkColumn]:

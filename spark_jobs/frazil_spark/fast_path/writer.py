@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.ingest.messages import StageRequest
 from frazil.schemas.column_decoding import RECORD, convert_sql, converted_name, decoded_ddl
-from frazil.schemas.wire_format import SchemaDecode
+from frazil.schemas.wire_format import SchemaDecode, WireFormat
 from frazil.streams.column_types import Column, parse_column, to_spark_ddl
 from frazil_spark.decode.frame import GOOD, INVALID, Decoded
 from frazil_spark.decode.wire_format import write_header
@@ -142,6 +142,11 @@ def build_value_spec(request: StageRequest) -> ValueSpec:
     fields = tuple((column.name, column.source) for column in columns if column.source)
     if wire is None:
         return ValueSpec("json" if request.convert == "json" else "whole", fields=fields)
+    return build_registered_spec(wire, fields)
+
+
+def build_registered_spec(wire: WireFormat, fields: tuple[tuple[str, str], ...] = ()) -> ValueSpec:
+    """Describe how workers read payloads of registered schemas."""
     schemas = [
         SchemaSpec(
             schema_id=schema.schema_id,

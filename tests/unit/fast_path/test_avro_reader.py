@@ -17,7 +17,7 @@ from frazil.ingest.fast_path import narrow_schema
 from frazil.kafka.schema_registry import Registered
 from frazil.schemas.avro import read_avro
 from frazil.schemas.fast_path_layouts import lay_out_avro
-from frazil.streams.column_types import parse_column
+from frazil.streams.column_types import StructType, parse_column
 from frazil_spark.fast_path.json_reader import FastPathRows
 from frazil_spark.fast_path.readers import SchemaSpec, ValueSpec, open_reader
 
@@ -28,7 +28,8 @@ HEADER = b"\x00\x00\x00\x00\x07"
 
 def lay_out(schema: object, columns: dict[str, str]) -> str:
     parsed = tuple(parse_column(*pair) for pair in columns.items())
-    return lay_out_avro(read_avro(Registered(7, "AVRO", json.dumps(schema))), parsed)
+    registered = Registered(7, "AVRO", json.dumps(schema))
+    return lay_out_avro(read_avro(registered, StructType(parsed)), parsed)
 
 
 def read(schema: object, columns: dict[str, str], *payloads: bytes | None) -> FastPathRows:

@@ -179,7 +179,7 @@ def test_what_only_spark_can_place_is_left_to_spark(
     partition_by: list[str], found: tuple[PartitionBy, ...] | None
 ) -> None:
     columns = {"id": "long!", "name": "string", "at": "timestamp", "price": "decimal(9,2)"}
-    columns["place"] = "struct<country: string>"
+    columns["place"] = "struct<country: string>!"
     table = {"name": "demo.orders", "partition_by": partition_by}
 
     new = new_table(make_stream(value={"columns": columns}, table=table))

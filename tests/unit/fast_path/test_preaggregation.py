@@ -288,20 +288,21 @@ def test_what_no_pass_counts_needs_no_cut_points() -> None:
     assert find_cut_points(None, COLUMNS) == CutPoints()
 
 
-def test_workers_show_spark_one_row_of_those_that_are_alike(tmp_path: Path) -> None:
-    count = 5000
-    text = [b'{"n":%d,"s":"%s"}' % (n, b"ab"[n % 2 : n % 2 + 1]) for n in range(count)]
-    kafka = pa.struct(
-        {
-            "topic": pa.string(),
-            "partition": pa.int32(),
-            "offset": pa.int64(),
-            "timestamp": pa.timestamp("us", "UTC"),
-        }.items()
-    )
-    schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("_kafka", kafka)])
-    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    records = pa.RecordBatch.from_pydict(
+KAFKA = pa.struct(
+    {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }.items()
+)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def records_of(text: list[bytes]) -> pa.RecordBatch:
+    """Return Kafka records of one partition as Spark passes them to a worker."""
+    count = len(text)
+    return pa.RecordBatch.from_pydict(
         {
             "key": pa.nulls(count, pa.binary()),
             "value": pa.array(text, pa.binary()),
@@ -310,10 +311,18 @@ def test_workers_show_spark_one_row_of_those_that_are_alike(tmp_path: Path) -> N
             "offset": pa.array(np.arange(count)),
             "timestamp": pa.array(range(count), pa.timestamp("us", "UTC")),
             "timestampType": pa.array([0] * count, pa.int32()),
-            "headers": pa.nulls(count, headers),
+            "headers": pa.nulls(count, HEADERS),
             TOO_BIG: pa.array([False] * count),
         }
     )
+
+
+def test_workers_show_spark_one_row_of_those_that_are_alike(tmp_path: Path) -> None:
+    count = 5000
+    records = records_of(
+        [b'{"n":%d,"s":"%s"}' % (n, b"ab"[n % 2 : n % 2 + 1]) for n in range(count)]
+    )
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("_kafka", KAFKA)])
     cut_points = find((IN_SET, {"column": "s", "value_set": ["a"]}), *EXTREMES[:1])
     order = FileSpec(
         ValueSpec("json"),
@@ -332,7 +341,7 @@ def test_workers_show_spark_one_row_of_those_that_are_alike(tmp_path: Path) -> N
 
     assert shown.num_rows <= 5
     assert sum(shown[WEIGHT].to_pylist()) == count
-    # Zero stands at a landmark, the others above it.
+    # Zero is a cut point, the others are above it.
     assert sorted(w for w in shown[WEIGHT].to_pylist() if w) == [1, count // 2 - 1, count // 2]
     assert max(shown["_frazil_counted_n"].to_pylist()) == count - 1
     assert [bool(path) for path in shown[FILE].to_pylist()] == [True] + [False] * (

@@ -15,7 +15,9 @@ from support.lake import Lake, make_stream
 from frazil.iceberg import commits
 from frazil.iceberg.manifests import can_skip_files
 from frazil.iceberg.parquet_files import build_data_file, read_statistics
-from frazil.iceberg.row_changes import find_rows
+from frazil.iceberg.row_changes import RowSearch, find_rows
+from frazil.ingest.fast_path import narrow_schema
+from frazil.ingest.fast_path_files import describe_file
 from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
 
 LOW, HIGH = "7f9c3e09-677c-4bbd-a479-3f349cb785e7", "809c3e09-677c-4bbd-a479-3f349cb785e7"
@@ -95,8 +97,9 @@ def test_a_uuid_is_found_and_its_file_removed_where_uuids_are_partitions(tmp_pat
     table = lake.table
     assert table.scan(EqualTo("uid", LOW)).to_arrow().num_rows == 0  # PyIceberg's own search
 
-    (found,) = find_rows(table, select_rows_by_key(table, ErasedKeys({"uid": (LOW,)}, frozenset())))
-    added = commits.build_overwrite(table, {}, [], [found.task.file])
+    rows = select_rows_by_key(table, ErasedKeys({"uid": (LOW,)}, frozenset()))
+    (found,) = find_rows(table, rows)
+    added = commits.build_overwrite(table, {}, RowSearch(rows).replace(table, [found]))
 
     assert found.offsets == {("orders", 0): [0]}
     assert added.snapshot.summary is not None
@@ -114,7 +117,10 @@ def test_a_file_of_javas_bounds_is_removed(tmp_path: Path, monkeypatch: pytest.M
     assert (summary.lower_bound, summary.upper_bound) == (UUID(HIGH).bytes, UUID(LOW).bytes)
     (task, _) = lake.table.scan().plan_files()
 
-    added = commits.build_overwrite(lake.table, {}, [], [task.file])
+    manifests = frozenset(manifest.manifest_path for manifest in read_manifests(lake))
+    replaced = commits.Replacement([task.file], manifests)
+
+    added = commits.build_overwrite(lake.table, {}, replaced)
 
     assert added.snapshot.summary is not None
     assert added.snapshot.summary["deleted-records"] == "1"
@@ -123,5 +129,35 @@ def test_a_file_of_javas_bounds_is_removed(tmp_path: Path, monkeypatch: pytest.M
 def test_files_are_skipped_by_other_columns_and_by_buckets_of_uuids(tmp_path: Path) -> None:
     lake = open_lake(tmp_path, ["bucket(uid, 4)", "a"])
 
-    assert can_skip_files(lake.table, "uid")
-    assert can_skip_files(lake.table, "a")
+    assert can_skip_files(lake.table, "uid", [])
+    assert can_skip_files(lake.table, "a", [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "smallest", "partition"),
+    [("int", -(2**31), 2**31 - 2), ("long", -(2**63), 2**63 - 2)],
+)
+def test_the_smallest_number_is_found_where_its_truncated_value_wraps(
+    tmp_path: Path, kind: str, smallest: int, partition: int
+) -> None:
+    layout = {"name": "demo.orders", "partition_by": ["truncate(n, 10)"]}
+    columns = {"id": "long!", "n": kind}
+    lake = Lake(tmp_path, make_stream(value={"columns": columns}, table=layout))
+    lake.begin()
+    row = {"id": 1, "n": smallest, "_kafka": {"topic": "orders", "partition": 0, "offset": 0}}
+    rows = pa.Table.from_pylist([row], narrow_schema(lake.table.schema().as_arrow()))
+    path, place = tmp_path / "a.parquet", {"frazil.partition": f"[{partition}]"}
+    with pq.ParquetWriter(path, rows.schema) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata(place)
+    table, file = lake.table, describe_file(lake.table, f"file://{path}")
+    added = commits.build_append(table, {}, [file])
+    main = commits.set_branch(commits.MAIN, added.snapshot.snapshot_id)
+    commits.commit(lake.catalog, table, [], [added, main])
+    assert lake.table.scan(EqualTo("n", smallest)).to_arrow().num_rows == 0  # PyIceberg's own
+
+    wanted = select_rows_by_key(lake.table, ErasedKeys({"n": (str(smallest),)}, frozenset()))
+
+    (found,) = find_rows(lake.table, wanted)
+    assert found.offsets == {("orders", 0): [0]}
+    assert can_skip_files(lake.table, "n", [smallest + 10, 7])

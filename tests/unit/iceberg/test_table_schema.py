@@ -18,7 +18,7 @@ COLUMNS = tuple(
         "blob": "binary",
         "price": "decimal(38,10)",
         "at": "timestamptz",
-        "who": "struct<uid: uuid, name: string>",
+        "who": "struct<uid: uuid, name: string>!",
         "uid": "uuid",
         "n" * 250: "int",
     }.items()

@@ -17,6 +17,7 @@ from support.lake import Lake, make_stream
 from support.scripted_catalog import ScriptedCatalog
 from support.staged_offsets import Topic, stage_offsets
 
+from frazil.iceberg import commits
 from frazil.iceberg.catalog import dead_letters_name
 from frazil.ingest.checking import check_batch
 from frazil.ingest.messages import BatchPlan, StageRequest, StageResult
@@ -119,13 +120,28 @@ class PyIcebergEngine:
     lake: Lake
     loads: Loads
     bad: int = 0
+    has_files: bool = False
+    """Leave the rows in a data file, as Spark's Python workers do on the fast path."""
 
     def run_job(self, job: str, request: StageRequest, result: type[StageResult]) -> StageResult:
         assert (job, result) == ("stage_batch", StageResult)
         before = Counter(self.loads.by_table)
         counted = stage_offsets(self.lake, request, self.bad)
+        if self.has_files:
+            counted = self.leave_files(request, counted)
         self.loads.by_table = before
         return counted
+
+    def leave_files(self, request: StageRequest, counted: StageResult) -> StageResult:
+        """Empty the branch again; its files stay."""
+        table = self.lake.table
+        snapshot = table.snapshot_by_id(table.metadata.refs[request.branch].snapshot_id)
+        assert snapshot is not None
+        assert snapshot.parent_snapshot_id is not None
+        files = commits.read_added_files(table, snapshot.snapshot_id)
+        back = commits.set_branch(request.branch, snapshot.parent_snapshot_id)
+        commits.commit(self.lake.catalog, table, commits.require_uuid(table), [back])
+        return counted.model_copy(update={"files": tuple(file.file_path for file in files)})
 
 
 def from_file(tolerance: str = "none") -> Stream:
@@ -163,13 +179,13 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
     """Give a stream that has published one batch, and records for the next one."""
-    stream, bad = cast("tuple[Stream, int]", request.param)
+    stream, bad, *files = cast("tuple[Stream, int]", request.param)
     extra = {"extra": dict(lake.store.preset.properties)}
     monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(extra))
     kafka = {"extra": {"bootstrap.servers": "127.0.0.1:1"}}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
     topic = Topic()
-    run = Run(lake, stream, topic, PyIcebergEngine(lake, loads, bad))
+    run = Run(lake, stream, topic, PyIcebergEngine(lake, loads, bad, bool(files)))
     plan = cast("BatchPlan", plan_next_batch(run.open()))
     staged = stage_batch(run.open(), plan)
     publish_staged(run.open(), plan, staged, check_batch(run.open(), plan, staged))
@@ -205,6 +221,11 @@ def test_a_quiet_table_is_loaded_once_and_again_after_each_commit_of_the_step(ru
         "check": {},
         "publish": {TABLE: 2, LEDGER: 1},
     }
+
+
+@pytest.mark.parametrize("run", [(from_file(), 0, "files")], indirect=True)
+def test_files_of_the_fast_path_cost_no_other_load(run: Run) -> None:
+    assert count_steps(run)["stage"] == {TABLE: BRANCH + WRITTEN}
 
 
 @pytest.mark.parametrize("run", [(from_registry(), 0)], indirect=True)

@@ -1,8 +1,10 @@
 """Files of Python workers join the attempt's one staged snapshot, once."""
 
+import base64
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException, ServerError
@@ -224,6 +226,20 @@ def test_the_order_names_the_columns_that_metrics_read(
     assert direct.counted_columns == ("name",)
     assert direct.folder.startswith("file:///")
     assert direct.parquet["dictionary_pagesize_limit"] == 32768
+
+
+def test_a_column_that_the_file_requires_is_required_also_where_the_table_has_nulls(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_DIRECT_MIN_RECORDS", "0")
+    stream = make_stream(value={"columns": {"id": "long", "name": "string!"}})
+
+    direct = plan_fast_path(lake.table, stream, lake.plan(1, 1), {})
+
+    assert direct is not None
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(direct.schema_ipc)))
+    assert lake.table.schema().find_field("name").optional
+    assert {f.name for f in schema if not f.nullable} >= {"name"}
 
 
 def test_bounds_that_one_row_group_lacks_are_bounds_of_nothing(lake: Lake) -> None:

@@ -41,8 +41,8 @@ from frazil.ingest.staging import stage_batch
 from frazil.kafka.cluster import KafkaLog
 from frazil.kafka.consumer import KafkaRecord, OffsetConsumer
 from frazil.ledger.authors import Author
+from frazil.ledger.bisection import MAX_JOBS
 from frazil.ledger.offsets import OffsetRange
-from frazil.ledger.record_search import MAX_JOBS
 from frazil.messages import Message
 from frazil.recovery.decisions import waive_batch
 from frazil.spark.engine import Engine, ResultMessage
@@ -109,6 +109,9 @@ class JobAtOffsets(Engine):
             if start <= offset < end and not any(low <= offset < high for low, high in runs):
                 return encode_job_error(error)
         return stage_offsets(self.lake, request, self.bad).encode()
+
+    def _describe(self) -> str:
+        return "this process"
 
     def _require_reachable(self) -> None:
         pass
@@ -402,7 +405,7 @@ def test_the_error_budget_counts_records_that_fail(run: Run) -> None:
 def test_a_search_at_its_limit_blocks_the_stream_and_names_the_smallest_range(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.ledger.record_search.MAX_JOBS", 4)
+    monkeypatch.setattr("frazil.ledger.bisection.MAX_JOBS", 4)
     run.engine.failing = {(0, 7): THROWN}
 
     error = run.fail(RecordsNotIsolatedError)

@@ -143,7 +143,7 @@ def test_a_plan_says_whether_more_waits_behind_it() -> None:
         ({"cluster_id": "other"}, errors.ClusterChangedError, "cluster other"),
         ({"topic": "other"}, errors.TopicChangedError, "the table was filled from orders"),
         ({"topic_id": "other"}, errors.TopicRecreatedError, "deleted and created again"),
-        ({"partitions": (PartitionOffsets(0, 8),)}, errors.PartitionsShrankError, "1 partitions"),
+        ({"partitions": (PartitionOffsets(0, 8),)}, errors.PartitionsShrankError, "1 partition,"),
         (
             {"partitions": (PartitionOffsets(0, 8), PartitionOffsets(0, 4))},
             errors.OffsetsWentBackError,
@@ -248,7 +248,7 @@ def test_a_batch_that_puts_records_aside_is_another_batch_and_says_so() -> None:
     assert isinstance(plain, BatchPlan)
     assert isinstance(aside, BatchPlan)
     assert aside.batch_id != plain.batch_id
-    assert (plain.put_aside, aside.put_aside) == ((), ("city",))
+    assert (plain.quarantined_columns, aside.quarantined_columns) == ((), ("city",))
 
 
 @pytest.mark.parametrize(

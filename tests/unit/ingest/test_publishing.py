@@ -4,25 +4,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    CommitStateUnknownException,
-    ForbiddenError,
-    ServerError,
-    ServiceUnavailableError,
-    ValidationException,
-)
 from pyiceberg.types import StringType
-from requests.exceptions import ConnectionError as NoConnectionError
-from requests.exceptions import ReadTimeout
 from support.lake import Lake, append, make_state, make_stream, rows_of
-from support.scripted_catalog import Answer, delayed, honest, landed_then, overtaken_by, refused
+from support.publish_steps import FIVE, empty_stage, roll_back
+from support.scripted_catalog import overtaken_by
 
 from frazil.errors import (
-    BatchBlockedError,
-    CommitContentionError,
     ForeignRollbackError,
-    FrazilError,
     StageLostError,
     StageStaleError,
     SupersededError,
@@ -34,52 +22,13 @@ from frazil.iceberg.branches import (
     drop_staging_branch,
     name_branch,
 )
-from frazil.iceberg.commit_retry import MAX_ATTEMPTS, CommitConflictError
+from frazil.iceberg.commit_retry import CommitConflictError
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.ingest.blocked_batches import BlockedBatch, Waiver, encode_blocked, encode_waiver
 from frazil.ingest.bootstrap import new_table
-from frazil.ingest.messages import BatchPlan, Staged
 from frazil.ledger.recovery_point import keys
 from frazil.ledger.state import parse_hint
 
-RACE = CommitFailedException("Requirement failed: branch main has changed")
 FAR_FUTURE = datetime(2999, 1, 1, tzinfo=UTC)
-FIVE = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
-
-
-def put(lake: Lake, properties: dict[str, str]) -> None:
-    """Set table properties through a transaction of its own, as a person would."""
-    with lake.table.transaction() as transaction:
-        transaction.set_properties(properties)
-
-
-def block(lake: Lake, plan: BatchPlan, waiver: Waiver | None = None) -> None:
-    """Record that a plan failed its check."""
-    blocked = BlockedBatch(
-        plan=plan, error="e", failures=("f",), branch="b", blocked_at="2026-01-31", waiver=waiver
-    )
-    put(lake, encode_blocked(blocked))
-
-
-def empty_stage(plan: BatchPlan, branch: str, head: int) -> Staged:
-    """Stage a batch of offsets that hold no record."""
-    return Staged(
-        stream=plan.stream,
-        batch_id=plan.batch_id,
-        attempt=branch,
-        snapshot_id=None,
-        base_head=head,
-        rows_read=0,
-        rows_written=0,
-        rows_quarantined=0,
-        rows_skipped=0,
-        partitions=(),
-    )
-
-
-def roll_back(lake: Lake, snapshot_id: int | None) -> None:
-    """Move main back, as somebody with another tool would."""
-    lake.table.manage_snapshots().rollback_to_snapshot(snapshot_id or 0).commit()
 
 
 def test_rows_and_offsets_become_visible_in_one_snapshot(lake: Lake) -> None:  # I4
@@ -230,147 +179,6 @@ def test_an_empty_batch_moves_the_offsets_and_takes_its_branch(lake: Lake, kind:
     assert lake.point.state.offsets == {"orders": (3, 2)}
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RACE,
-        CommitStateUnknownException("500 Internal Server Error"),
-        ServerError("500 Internal Server Error"),
-        ServiceUnavailableError("503"),
-        ReadTimeout("no answer"),
-        NoConnectionError("connection reset"),
-    ],
-    ids=["409", "500 unknown", "500", "503", "timeout", "reset"],
-)
-def test_a_commit_that_landed_without_an_answer_is_found(lake: Lake, error: Exception) -> None:
-    plan = lake.plan(3, 2)  # A2, A3
-    staged = lake.stage(plan)
-    lake.catalog.script = [landed_then(error)]
-
-    landed = lake.publish(plan, staged)
-
-    assert landed.already_published
-    assert lake.coordinates() == FIVE
-    assert len(lake.table.metadata.snapshots) == 2, "the bootstrap and one batch"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        RACE,
-        ServerError("500"),
-        ReadTimeout("no answer"),
-        ValueError("Cannot add snapshot with sequence number 3"),
-        ValidationException("Cannot find starting snapshot"),
-        KeyError("frazil_orders_0_x"),
-    ],
-    ids=["409", "500", "timeout", "sequence number", "starting snapshot", "branch gone"],
-)
-def test_a4_a_commit_that_did_not_land_is_tried_again(lake: Lake, error: Exception) -> None:  # A4
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    lake.catalog.script = [refused(error), refused(error), honest]
-
-    landed = lake.publish(plan, staged)
-
-    assert not landed.already_published
-    assert lake.coordinates() == FIVE
-
-
-def test_a_commit_that_lands_after_the_next_turn_looked_counts_once(lake: Lake) -> None:  # A5
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    lake.catalog.script = list(delayed())
-
-    landed = lake.publish(plan, staged)
-
-    assert landed.already_published
-    assert lake.coordinates() == FIVE
-    assert len(lake.table.metadata.snapshots) == 2
-
-
-@pytest.mark.parametrize("first", [landed_then(ReadTimeout("?")), refused(ReadTimeout("?"))])
-def test_an_unknown_outcome_is_not_forgotten_behind_a_conflict(  # A10
-    lake: Lake, first: Answer
-) -> None:
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    lake.catalog.script = [first, refused(RACE), refused(ServerError("500"))]
-
-    lake.publish(plan, staged)
-
-    assert lake.coordinates() == FIVE
-
-
-def test_the_commit_of_another_writer_between_two_turns_survives(lake: Lake) -> None:  # A12, F2
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    lake.catalog.script = [overtaken_by(lambda: lake.append_foreign(100, 101))]
-
-    landed = lake.publish(plan, staged)
-
-    assert not landed.already_published
-    assert lake.coordinates() == FIVE
-    assert sorted(lake.table.scan().to_arrow()["id"].to_pylist()) == [0, 0, 1, 1, 2, 100, 101]
-
-
-def test_a_writer_that_overtakes_again_and_again_does_not_starve_the_batch(lake: Lake) -> None:
-    plan = lake.plan(3, 2)  # A8
-    staged = lake.stage(plan)
-    lake.catalog.script = [overtaken_by(lambda: lake.append_foreign(7))] * 5
-
-    lake.publish(plan, staged)
-
-    assert lake.coordinates() == FIVE
-
-
-def test_a_rival_that_lands_between_look_and_commit_supersedes(lake: Lake) -> None:  # B8
-    slow, fast = lake.plan(3, 2), lake.plan(5, 2)
-    staged, rival = lake.stage(slow), lake.stage(fast)
-    lake.catalog.script = [overtaken_by(lambda: lake.publish(fast, rival))]
-
-    with pytest.raises(SupersededError):
-        lake.publish(slow, staged)
-
-    assert lake.coordinates() == [(0, n) for n in range(5)] + [(1, 0), (1, 1)]
-
-
-def test_a_rollback_between_look_and_commit_is_not_undone(lake: Lake) -> None:  # I5
-    first = lake.history.head
-    lake.ingest(3, 2)
-    plan = lake.plan(4, 2)
-    staged = lake.stage(plan)
-    lake.catalog.script = [overtaken_by(lambda: roll_back(lake, first))]
-
-    with pytest.raises(ForeignRollbackError):
-        lake.publish(plan, staged)
-
-    assert lake.history.head == first
-
-
-def test_losing_every_turn_ends_with_the_stage_intact(lake: Lake) -> None:
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    lake.catalog.script = [refused(RACE)] * MAX_ATTEMPTS
-
-    with pytest.raises(CommitContentionError, match=r"publishing batch .* branch main has changed"):
-        lake.publish(plan, staged)
-
-    assert lake.coordinates() == []
-    assert lake.publish(plan, staged).already_published is False
-
-
-def test_a_forbidden_commit_writes_nothing_and_names_the_reason(lake: Lake) -> None:  # J2
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    lake.catalog.script = [refused(ForbiddenError("no WRITE on demo.orders"))] * MAX_ATTEMPTS
-
-    with pytest.raises(FrazilError, match="no WRITE"):
-        lake.publish(plan, staged)
-
-    assert lake.coordinates() == []
-
-
 def test_a_lost_branch_is_told_and_nothing_is_written(lake: Lake) -> None:
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
@@ -447,65 +255,6 @@ def test_a_layout_that_changes_between_look_and_commit_is_noticed(lake: Lake) ->
 
     with pytest.raises(StageStaleError):
         lake.publish(plan, staged)
-
-
-def test_a_blocked_batch_is_not_published(lake: Lake) -> None:
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    block(lake, plan)
-
-    with pytest.raises(BatchBlockedError):
-        lake.publish(plan, staged)
-
-    assert lake.coordinates() == []
-
-
-def test_a_longer_batch_cannot_pass_in_place_of_the_blocked_one(lake: Lake) -> None:
-    longer = lake.plan(30, 2)
-    staged = lake.stage(longer)
-    block(lake, lake.plan(3, 2))
-
-    with pytest.raises(BatchBlockedError):
-        lake.publish(longer, staged)
-
-
-def test_a_block_counts_only_for_batches_that_put_the_same_aside(lake: Lake) -> None:
-    blocked, longer, other = (
-        lake.plan(*ends).model_copy(update={"put_aside": columns})
-        for ends, columns in (((3, 2), ("city",)), ((30, 2), ("city",)), ((3, 2), ()))
-    )
-    block(lake, blocked)
-
-    with pytest.raises(BatchBlockedError):
-        lake.publish(longer, lake.stage(longer))
-    lake.publish(other, lake.stage(other))
-
-    assert lake.coordinates() == FIVE
-
-
-WAIVER = Waiver(by="jane", reason="known", at="2026-01-31T00:00:00+00:00")
-
-
-def test_a_waived_batch_is_published_and_its_record_removed(lake: Lake) -> None:
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    block(lake, plan)
-    put(lake, encode_waiver(plan, WAIVER))
-
-    lake.publish(plan, staged)
-
-    assert lake.coordinates() == FIVE
-    left = {keys.blocked_key("orders"), keys.waiver_key("orders")} & {*lake.table.properties}
-    assert left == set()
-
-
-def test_a_waiver_lets_only_its_own_batch_pass(lake: Lake) -> None:
-    longer = lake.plan(30, 2)
-    staged = lake.stage(longer)
-    block(lake, lake.plan(3, 2), WAIVER)
-
-    with pytest.raises(BatchBlockedError):
-        lake.publish(longer, staged)
 
 
 def test_a_foreign_rollback_stops_a_publish(lake: Lake) -> None:  # HALT writes nothing

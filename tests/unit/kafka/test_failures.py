@@ -110,6 +110,13 @@ def test_both_clients_have_the_same_sentence(sentence: str, native: str, java: s
     assert len(set(causes)) == 1
 
 
+def test_java_says_that_a_listener_without_login_is_asked_for_one() -> None:
+    cause = explain_java(f"{EXCEPTION}IllegalSaslStateException: Unexpected handshake request")
+
+    assert cause is not None
+    assert "speaks another protocol" in cause.sentence
+
+
 @pytest.mark.parametrize(
     "text",
     [

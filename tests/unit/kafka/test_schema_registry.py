@@ -87,7 +87,7 @@ def test_a_registry_that_refuses_is_named_and_nothing_secret_is_said(
 
     assert "wr0ng" not in str(refusal.value)
     assert "s3cret" not in str(refusal.value)
-    assert "login, password or token" in refusal.value.next_step
+    assert "refuses the login, the password" in refusal.value.facts
     assert len(seen) == 1
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException, ServerError
+from pyiceberg.table import FileScanTask
 from requests.exceptions import ReadTimeout
 from support.lake import Lake, Molds, make_stream
 from support.log_lake import LogInMemory, Pipeline, Records
@@ -18,7 +19,7 @@ from support.scripted_catalog import (
     refused,
 )
 
-from frazil.errors import ConfigurationError, TargetError
+from frazil.errors import ConfigurationError
 from frazil.ingest.dead_letters import ensure_dead_letters_table, read_dead_letter_index
 from frazil.ledger.history import trace_steps
 from frazil.ledger.recovery_point import keys
@@ -76,7 +77,7 @@ def test_rows_with_the_key_go_and_the_ledger_lists_them(
     done = run(work, "id=3", "id=9")
 
     summary = pipeline.lake.history.entries[done.snapshot_ids[0]].summary
-    assert (done.outcome, done.rows, done.letters) == ("ERASED", 3, 0)
+    assert (done.outcome, done.rows, done.dead_letters) == ("ERASED", 3, 0)
     assert summary[keys.KIND] == "erase"
     assert summary[keys.COORDINATES] == '{"orders":{"0":[3,9],"1":[3]}}'
     assert (summary[keys.BY], summary[keys.REASON]) == ("jane@example.org", "request 12")
@@ -181,8 +182,8 @@ def test_letters_of_the_raw_key_and_of_erased_rows_go_too(
     by_row = run(work, "id=3")
     by_key = run(work, "customer=alice", run_id="run-2")
 
-    assert (by_row.rows, by_row.letters) == (2, 1)
-    assert (by_key.rows, by_key.letters) == (0, 1)
+    assert (by_row.rows, by_row.dead_letters) == (2, 1)
+    assert (by_key.rows, by_key.dead_letters) == (0, 1)
     assert count_letters(lake) == 1
     assert pipeline.audit().findings == ()
 
@@ -198,7 +199,7 @@ def test_a_letter_that_counts_may_go_and_its_batch_still_adds_up(
 
     done = run(work, "_kafka.key=alice")
 
-    assert (done.rows, done.letters, count_letters(lake)) == (0, 2, 0)
+    assert (done.rows, done.dead_letters, count_letters(lake)) == (0, 2, 0)
     answer = pipeline.audit()
     assert (answer.findings, answer.counts.dead_letters) == ((), 0)
 
@@ -220,7 +221,7 @@ def test_letters_whose_commit_got_no_answer_are_counted_once(
     done = erase(work, planned, request)
 
     assert catalog.script == []
-    assert (done.letters, count_letters(pipeline.lake)) == (1, 1)
+    assert (done.dead_letters, count_letters(pipeline.lake)) == (1, 1)
     assert pipeline.audit().findings == ()
 
 
@@ -247,7 +248,7 @@ class Interrupted(Pipeline):
     def append_letters(self, records: Records, attempt: str) -> None:
         for _, offset in records:
             append_letter(self.lake, attempt, offset, b"alice")
-        assert run(self.work, "_kafka.key=alice").letters == 1
+        assert run(self.work, "_kafka.key=alice").dead_letters == 1
 
 
 def test_letters_that_go_before_their_batch_is_published_are_not_missed(
@@ -339,21 +340,30 @@ def test_a_dry_run_counts_and_writes_nothing(pipeline: Pipeline, work: Workspace
 
     planned = plan_erasure(work, ErasureRequest(stream="orders", keys=("id=3",)))
 
-    assert (planned.rows, planned.letters, planned.is_last_word) == (2, 0, True)
+    assert (planned.rows, planned.dead_letters, planned.ends_run) == (2, 0, True)
     assert "in 72 h at the earliest" in planned.text
     assert pipeline.lake.table.metadata_location == before
     with pytest.raises(ConfigurationError, match="dry run"):
         erase(work, planned, ErasureRequest(stream="orders", keys=("id=3",)))
 
 
-def test_a_look_refuses_a_file_of_an_older_partition_spec_as_the_erasure_would(
+def test_an_erasure_keeps_files_of_an_older_partition_spec_in_their_partitions(
     pipeline: Pipeline, work: Workspace
 ) -> None:
     with pipeline.lake.table.update_spec() as update:
         update.remove_field("name")
+    before = {(task.file.spec_id, task.file.partition) for task in plan_files(pipeline)}
 
-    with pytest.raises(TargetError, match="frazil maintain orders --only compact --rewrite-all"):
-        plan_erasure(work, ErasureRequest(stream="orders", keys=("id=3",)))
+    done = run(work, "id=3")
+
+    assert done.rows == 2
+    assert {(task.file.spec_id, task.file.partition) for task in plan_files(pipeline)} <= before
+    assert pipeline.lake.table.scan("id = 3").to_arrow().num_rows == 0
+    assert pipeline.audit().findings == ()
+
+
+def plan_files(pipeline: Pipeline) -> list[FileScanTask]:
+    return list(pipeline.lake.table.scan().plan_files())
 
 
 @pytest.mark.usefixtures("pipeline")

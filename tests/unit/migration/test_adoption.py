@@ -23,7 +23,7 @@ from frazil.errors import (
     TargetError,
     WriterActiveError,
 )
-from frazil.iceberg.row_changes import RetainedRows, find_rows, write_retained_rows
+from frazil.iceberg.row_changes import RowSearch
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import Offsets
@@ -371,10 +371,11 @@ def test_a_replay_finds_its_rows_in_a_file_with_rows_that_came(
     own.ingest(9, 9)
     own.table.overwrite(own.table.scan().to_arrow())
 
-    (affected,) = find_rows(own.table, select_ranges({"orders": {0: OffsetRange(5, 7)}}))
+    search = RowSearch(select_ranges({"orders": {0: OffsetRange(5, 7)}}))
+    (affected,) = search.find(own.table)
 
     assert affected.offsets["orders", 0].tolist() == [5, 6]
     assert affected.offsets["orders", 0].dtype == np.int64
     assert int(affected.is_removed.sum()) == 2
-    rest = write_retained_rows(own.table, [affected], RetainedRows("orders"))
+    rest = search.replace(own.table, [affected]).added
     assert sum(file.record_count for file in rest) == 16

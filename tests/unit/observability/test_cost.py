@@ -16,6 +16,7 @@ from frazil.observability.cost import (
     BatchCost,
     Fit,
     MaintenanceCost,
+    MergeCost,
     Prices,
     Rates,
     TableSizes,
@@ -63,6 +64,18 @@ def test_each_day_counts_its_own_batches_and_a_day_without_any_keeps_what_is_liv
     assert (wednesday.batches, wednesday.commits, wednesday.bytes_live) == (0, 1, 60)
     assert (monday.maintenance_cpu_seconds, thursday.maintenance_cpu_seconds) == (0.4, 0.9)
     assert (thursday.commits, thursday.bytes_live) == (0, 60)
+
+
+def test_merges_count_in_their_day_and_are_paid_for() -> None:
+    merges = [MergeCost(MONDAY + timedelta(minutes=n), 500, 7, 2 * 10**9, 3) for n in (0, 1, 20)]
+    prices = Prices(written_gb=1.0)
+
+    monday, tuesday = sum_up_days([], [snapshot(0, 10)], [], prices, merges)
+
+    assert (monday.merges, monday.merge_cpu_seconds, monday.merge_requests) == (2, 1.0, 14)
+    assert (tuesday.merges, tuesday.merge_files_written) == (1, 3)
+    assert monday.money is not None
+    assert monday.money.written == 4.0
 
 
 def test_what_others_wrote_is_told_apart_and_paid_for() -> None:

@@ -1,11 +1,9 @@
 """Freshness: which clock shows what, what causes a delay, when somebody is called."""
 
-import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.lake import Lake, make_stream
+from support.freshness import ago, ago_ms, behind, caught_up, facts_of, judge
 
 from frazil.errors import (
     CatalogUnavailableError,
@@ -19,66 +17,23 @@ from frazil.errors import (
     StorageError,
     UnknownTopicError,
 )
-from frazil.iceberg.branches import name_branch, parse_branch
 from frazil.kafka.cluster import PartitionOffsets, TopicFacts
-from frazil.ledger.offsets import OffsetRange, encode_ranges
-from frazil.ledger.recovery_point import Archive, History, LedgerEntry, RecoveryPoint, keys
-from frazil.ledger.state import StreamState, encode_state
+from frazil.ledger.recovery_point import RecoveryPoint
+from frazil.ledger.state import StreamState
 from frazil.observability.freshness import (
     FreshnessFacts,
-    FreshnessReport,
     Obstacle,
     PartitionFacts,
     Retention,
-    judge_freshness,
 )
 from frazil.observability.watch import (
     explain_obstacle,
-    list_attempts,
     list_partitions,
     parse_retention,
-    read_ledger_clocks,
-    watch_stream,
 )
-from frazil.streams.models import Freshness
 from frazil.streams.timestamps import describe_seconds
-from frazil.workspace import Workspace
 
-NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-LIMITS = Freshness(warn_seconds=180, fail_seconds=600)
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 31_536_000
-
-
-def ago(seconds: float) -> datetime:
-    return NOW - timedelta(seconds=seconds)
-
-
-def ago_ms(seconds: float) -> int:
-    return int(ago(seconds).timestamp() * 1000)
-
-
-def caught_up(partition: int = 0) -> PartitionFacts:
-    return PartitionFacts("orders", partition, 0, 50, 50, 50)
-
-
-def behind(record_age: float | None, partition: int = 0) -> PartitionFacts:
-    """Ten offsets wait, the first stamped so many seconds ago."""
-    stamped = ago_ms(record_age) if record_age is not None else None
-    return PartitionFacts("orders", partition, 0, 40, 50, 50, first_unread_ms=stamped)
-
-
-def facts_of(
-    *partitions: PartitionFacts, ingest: float | None = 60, read_all: float | None = None
-) -> FreshnessFacts:
-    """Make facts; the newest ingest took everything unless `read_all` says otherwise."""
-    newest = ago(ingest) if ingest is not None else None
-    complete = read_all if read_all is not None else ingest
-    read_all_at = ago(complete) if complete is not None else None
-    return FreshnessFacts("orders", "demo.orders", partitions, newest, read_all_at)
-
-
-def judge(facts: FreshnessFacts) -> FreshnessReport:
-    return judge_freshness(facts, LIMITS, NOW)
 
 
 @pytest.mark.parametrize(
@@ -346,154 +301,6 @@ def test_repeated_attempts_are_named() -> None:
 )
 def test_spans_of_time_read_as_people_say_them(seconds: float, text: str) -> None:
     assert describe_seconds(seconds) == text
-
-
-def state_text(epoch: int) -> str:
-    return encode_state(StreamState(epoch, f"batch-{epoch}", {"orders": (0,)}, {}, "cluster"))
-
-
-def entry_of(number: int, age: float, kind: str, width: int = 0, **more: str) -> LedgerEntry:
-    """Make an entry of the stream; compaction has neither kind nor stream."""
-    summary = {
-        keys.KIND: kind,
-        keys.STREAM: "orders",
-        keys.state_key("orders"): state_text(number),
-        keys.RANGES: encode_ranges({"orders": {0: OffsetRange(0, width)}}),
-        **more,
-    }
-    parent = number - 1 if number > 1 else None
-    return LedgerEntry(number, parent, ago_ms(age), summary if kind else {"operation": "replace"})
-
-
-def history_of(*entries: LedgerEntry, archived: tuple[LedgerEntry, ...] = ()) -> History:
-    return History(
-        "demo.orders",
-        "uuid",
-        entries[-1].snapshot_id,
-        {entry.snapshot_id: entry for entry in entries},
-        {},
-        lambda: Archive({entry.snapshot_id: entry for entry in archived}),
-    )
-
-
-BEGIN = entry_of(1, 9000, keys.BOOTSTRAP)
-PAYMENTS = LedgerEntry(3, 2, ago_ms(50), {keys.KIND: keys.INGEST, keys.STREAM: "payments"})
-ATTEMPT = f"frazil_orders_3_{ago_ms(400):011x}deadbeef"
-
-
-@pytest.mark.parametrize(
-    ("history", "newest", "read_all"),
-    [
-        pytest.param(history_of(BEGIN), None, 9000, id="a stream that has just begun"),
-        pytest.param(
-            history_of(BEGIN, entry_of(2, 500, keys.INGEST, 70)), 500, 500, id="one small batch"
-        ),
-        pytest.param(
-            history_of(BEGIN, entry_of(2, 500, keys.INGEST, 70), entry_of(3, 20, "")),
-            500,
-            500,
-            id="compaction is no ingest",
-        ),
-        pytest.param(
-            history_of(BEGIN, entry_of(2, 500, keys.INGEST, 70), entry_of(3, 50, keys.INGEST, 100)),
-            50,
-            500,
-            id="a full batch may have left records",
-        ),
-        pytest.param(
-            history_of(BEGIN, entry_of(2, 300, keys.INGEST, 70, **{keys.ATTEMPT: ATTEMPT})),
-            300,
-            400,
-            id="everything was read when the batch was planned",
-        ),
-        pytest.param(
-            history_of(entry_of(3, 20, keys.CARRY), archived=(BEGIN, entry_of(2, 90, "ingest", 7))),
-            90,
-            90,
-            id="an expired batch still tells the time",
-        ),
-        pytest.param(
-            history_of(BEGIN, entry_of(2, 500, keys.INGEST, 70), PAYMENTS),
-            500,
-            500,
-            id="another stream's batch is not this one's",
-        ),
-    ],
-)
-def test_f12_clocks_are_read_from_ingest_snapshots_alone(
-    history: History, newest: float | None, read_all: float
-) -> None:
-    clocks = read_ledger_clocks(history, "orders", max_records=100)
-
-    assert clocks.newest_ingest_at == (ago(newest) if newest is not None else None)
-    assert clocks.read_all_at == ago(read_all)
-
-
-def connect(monkeypatch: pytest.MonkeyPatch, lake: Lake, **extra: str) -> Workspace:
-    """Open the lake's stream through a connection, as any caller does; there is no Kafka."""
-    connection = {"conn_type": "generic", "extra": {**lake.store.preset.properties, **extra}}
-    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(connection))
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka"}))
-    return Workspace(lake.stream, lake.folder, "test")
-
-
-def test_a_halted_ledger_fails_the_watch_and_keeps_the_table_clock(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.ingest(3, 2)
-    first = lake.table.current_snapshot()
-    lake.ingest(5, 5)
-    assert first is not None
-    lake.table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
-
-    report = watch_stream(connect(monkeypatch, lake))
-
-    assert (report.cause, report.level) == ("halted", "fail")
-    assert report.table_clock_seconds is not None
-    assert "frazil recover orders" in (report.next_step or "")
-
-
-def test_a_connection_without_brokers_fails_the_watch_by_name(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = watch_stream(connect(monkeypatch, lake))
-
-    assert (report.cause, report.level) == ("misconfigured", "fail")
-    assert "bootstrap.servers" in report.text
-
-
-def test_a_catalog_that_does_not_answer_fails_the_watch_by_name(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nowhere = f"sqlite:///{lake.folder}/no/such/folder/catalog.db"
-
-    report = watch_stream(connect(monkeypatch, lake, uri=nowhere))
-
-    assert (report.cause, report.level) == ("catalog_down", "fail")
-
-
-def test_a_stream_without_a_table_has_not_started(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work = connect(monkeypatch, lake)
-    other = make_stream(table={"name": "demo.nothing_yet"})
-
-    report = watch_stream(replace(work, stream=other))
-
-    assert (report.cause, report.level) == ("not_started", "warn")
-    assert "frazil run" in (report.next_step or "")
-
-
-def test_only_branches_of_the_next_batch_are_attempts_at_it() -> None:
-    born = f"{ago_ms(30):011x}deadbeef"
-    names = ["main", f"frazil_orders_4_{born}", f"frazil_orders_3_{born}"]
-    names += [f"frazil_orders_4_9_{born}", f"frazil_orders_2_4_{born}", "frazil_orders_4_mine"]
-    names.append(name_branch("orders", 4, beside=True))
-
-    attempts = list_attempts(dict.fromkeys(names), "orders", 4)
-
-    assert attempts == (ago(30),)
-    assert parse_branch(names[-1], 0) is not None
 
 
 def test_each_partition_has_its_own_time_and_the_text_names_the_one_that_loses_first() -> None:

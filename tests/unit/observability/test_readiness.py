@@ -21,6 +21,7 @@ from frazil.observability.readiness_facts import (
     describe_registry,
     find_kept_hours,
 )
+from frazil.state_tables.state_status import StateStatus
 
 WEEK = 7 * 24 * 3600
 FRESH = FreshnessReport(
@@ -242,3 +243,16 @@ def test_who_asks_is_known_where_the_connection_says_so(
 ) -> None:
     assert access.identifies_client == is_known
     assert is_known == ("no authentication" not in access.text)
+
+
+def test_a_state_table_that_does_not_follow_its_changes_is_named() -> None:
+    behind = StateStatus(table="shop.orders", rows=3, waiting_batches=10)
+    halted = StateStatus(table="shop.orders", problem="order changed since the last merge")
+    following = StateStatus(table="shop.orders", rows=3, waiting_batches=1)
+
+    states = (behind, halted, following)
+    found = [judge(replace(GOOD, state_table=each))["state table"] for each in states]
+
+    assert [line.mark for line in found] == ["warn", "warn", "ok"]
+    assert "frazil merge orders" in str(found[0].fix)
+    assert "state table" not in judge(GOOD)

@@ -203,15 +203,17 @@ def test_a_replay_whose_branch_is_gone_is_refused(lake: Lake, work: Workspace) -
         publish_replacement(work, plan, staged, passed(plan, staged))
 
 
-def test_a_shared_file_of_an_older_partition_spec_is_refused(lake: Lake, work: Workspace) -> None:
+def test_a_replay_keeps_the_other_rows_of_a_file_of_an_older_partition_spec(
+    lake: Lake, work: Workspace
+) -> None:
     lake.ingest(6, 0)
     with lake.table.update_spec() as update:
         update.remove_field("name")
-    before = lake.history.head
 
-    with pytest.raises(TargetError, match=r"(?s)partition spec 0.*`frazil maintain orders "):
-        replay(lake, work, plan_replay(lake, 1, 5))
-    assert lake.history.head == before
+    replay(lake, work, plan_replay(lake, 1, 5))
+
+    assert lake.coordinates() == [(0, offset) for offset in range(6)]
+    assert {task.file.spec_id for task in lake.table.scan().plan_files()} == {0, 1}
 
 
 def test_a_range_of_another_streams_topic_is_refused_by_that_reason(lake: Lake) -> None:

@@ -15,6 +15,9 @@ class ReadingEngine(Engine):
     def _require_reachable(self) -> None:
         """Need no server."""
 
+    def _describe(self) -> str:
+        return "nowhere"
+
     def _run(self, command: list[str]) -> tuple[int, str]:
         request, result = Path(command[2]), Path(command[3])
         self.modes = tuple(stat.filemode(p.stat().st_mode) for p in (request.parent, request))

@@ -59,6 +59,38 @@ def test_a_login_that_java_fails_is_no_failed_job(cause: str, sentence: str) -> 
     assert "`frazil doctor --connections`" in found.next_step
 
 
+@pytest.mark.parametrize(
+    ("first", "cause", "kind", "sentence"),
+    [
+        (
+            "(org.apache.iceberg.jdbc.UncheckedSQLException) Failed to connect: jdbc:postgresql://h",
+            "org.postgresql.util.PSQLException: FATAL: password authentication failed for user",
+            errors.CatalogUnavailableError,
+            "the catalog, asked by Spark: the catalog refuses the login",
+        ),
+        (
+            "(software.amazon.awssdk.core.exception.SdkClientException) Unable to execute request",
+            "java.net.ConnectException: Connection refused",
+            errors.StorageError,
+            "the storage, asked by Spark: nothing listens",
+        ),
+    ],
+)
+def test_a_catalog_or_storage_that_java_cannot_use_is_no_failed_job(
+    first: str, cause: str, kind: type[errors.FrazilError], sentence: str
+) -> None:
+    trace = TRACE.replace("kafka", "iceberg")
+    for start in (4000 - len(cause) // 2, 0):  # once the text is cut within the cause
+        beginning = f"{first}\n\nJVM stacktrace:{trace}"[: start or 9000].rstrip()
+        text = f"{beginning}\nCaused by: {cause}{trace}"
+
+        found = parse_job_error("stage_batch", encode_job_error(RuntimeError(text)), "orders")
+
+        assert type(found) is kind
+        assert sentence in found.facts
+        assert not found.is_record_suspected
+
+
 def test_a_record_that_quotes_an_exception_is_no_failed_login() -> None:
     text = 'bad value "org.apache.kafka.common.errors.SaslAuthenticationException: x" at 7'
 

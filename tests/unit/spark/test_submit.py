@@ -1,9 +1,11 @@
 """The connection of a cluster: what is understood, what is refused, and what Spark is told."""
 
+import itertools
 import json
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from frazil.spark.job_errors import encode_job_error, parse_job_error
 from frazil.spark.submit import (
     SubmitEngine,
     choose_settings,
+    list_masters,
     resolve_master,
     run_guarded,
     write_properties,
@@ -86,6 +89,97 @@ def test_a_silent_master_is_named_before_anything_starts() -> None:
 
     assert "127.0.0.1:1: " in refused.value.facts
     assert "127.0.0.1:2: " in refused.value.facts
+
+
+KUBERNETES = {"spark.kubernetes.container.image": "spark:4.1.3"}
+
+
+@pytest.mark.parametrize(
+    ("connection", "options"),
+    [
+        (connect("spark://127.0.0.1", None), ["--master", "spark://127.0.0.1"]),
+        (
+            connect("k8s://https://127.0.0.1", 6443, namespace="ingest", **KUBERNETES),
+            [
+                *("--master", "k8s://https://127.0.0.1:6443"),
+                *("--conf", "spark.kubernetes.namespace=ingest"),
+            ],
+        ),
+        (connect("yarn", None, queue="night"), ["--master", "yarn", "--queue", "night"]),
+    ],
+    ids=["standalone", "Kubernetes", "YARN"],
+)
+def test_the_command_of_each_kind_of_cluster(
+    connection: Connection,
+    options: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = tmp_path / "told"
+    fake = tmp_path / "spark-submit"
+    fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {told}\necho "{{}}" > $(tail -n 1 {told})\n')
+    fake.chmod(0o755)
+    monkeypatch.setattr("frazil.spark.submit.find_binary", lambda _: str(fake))
+    monkeypatch.setattr("frazil.spark.submit.check_listens", lambda *_: None)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+
+    SubmitEngine(connection, CATALOG).run_job("stage_batch", Message(), Message)
+
+    words = told.read_text().splitlines()
+    pairs = list(itertools.pairwise(words))
+    assert [
+        pair for pair in zip(options[::2], options[1::2], strict=True) if pair not in pairs
+    ] == []
+    assert words[words.index("--deploy-mode") + 1] == "client"
+    assert Path(words[-3]).name == "stage_batch.py"
+    settings = choose_settings(connection, CATALOG)
+    assert {k: v for k, v in connection.extra.items() if k.startswith("spark.")}.items() <= (
+        settings.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("master", "addresses"),
+    [
+        ("spark://a:7077,b", [("a", 7077), ("b", 7077)]),
+        ("k8s://https://k:6443", [("k", 6443)]),
+        ("k8s://k", [("k", 443)]),
+        ("k8s://http://k", [("k", 80)]),
+        ("yarn", []),
+        ("local[2]", []),
+    ],
+)
+def test_a_master_is_asked_at_its_address(master: str, addresses: list[tuple[str, int]]) -> None:
+    assert list_masters(master) == addresses
+
+
+def test_yarn_without_its_settings_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+
+    with pytest.raises(ConfigurationError, match="HADOOP_CONF_DIR, YARN_CONF_DIR"):
+        SubmitEngine(connect("yarn", None), CATALOG).probe()
+
+
+@pytest.mark.parametrize(
+    ("remote", "described"),
+    [
+        ("", ""),
+        ("/;token=s3cret", " with a token, by TLS"),
+        ("/;use_ssl=true;token=s3cret", " with a token, by TLS"),
+        ("/;use_ssl=true", ", by TLS"),
+    ],
+    ids=["plain", "token", "both", "TLS"],
+)
+def test_a_connect_server_is_described_without_its_token(remote: str, described: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"sc://127.0.0.1:{server.getsockname()[1]}"
+
+        text = SparkEngine(address + remote).probe()
+
+    assert text == address + described
 
 
 def test_a_program_that_is_no_spark_submit_is_refused() -> None:

@@ -1,7 +1,8 @@
 """The rules of state tables hold in random histories, and each of them is needed."""
 
 import pytest
-from support.state_model import RULES, run_history
+from support.change_model import RULES
+from support.state_model import run_history
 
 STEPS = 60
 

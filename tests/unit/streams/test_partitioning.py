@@ -50,22 +50,51 @@ def test_a_transform_fits_a_type_exactly_where_iceberg_says_so(transform: str, n
         (("a", "truncate(b, 10)"), True),
         (("a", "bucket(b, 4)"), False),
         (("a", "c"), False),
+        (("u", "v"), True),
+        (("u", "bucket(v, 4)"), False),
     ],
 )
-def test_two_partitions_of_one_decimal_type_are_refused(
+def test_two_partitions_of_one_named_type_are_refused(
     texts: tuple[str, str],
     *,
     is_refused: bool,
 ) -> None:
-    types = {"a": "decimal(9,2)", "b": "decimal(9,2)", "c": "decimal(9,3)"}
+    types = {
+        "a": "decimal(9,2)",
+        "b": "decimal(9,2)",
+        "c": "decimal(9,3)",
+        "u": "uuid",
+        "v": "uuid",
+    }
     columns = tuple(parse_column(name, text) for name, text in types.items())
     first = parse_partition_field(texts[0], columns)
 
     if is_refused:
-        with pytest.raises(ValueError, match=r"'a' have the same type decimal\(9,2\)"):
+        with pytest.raises(ValueError, match=r"'[au]' have the same type (decimal|uuid)"):
             parse_partition_field(texts[1], columns, [first])
     else:
         assert parse_partition_field(texts[1], columns, [first])
+
+
+@pytest.mark.parametrize(
+    ("struct", "is_refused"),
+    [
+        ("struct<in: struct<a: int>!>", True),
+        ("struct<in: struct<a: int>>!", True),
+        ("struct<in: struct<a: int>!>!", False),
+    ],
+)
+def test_identity_of_a_field_in_a_struct_that_may_be_null_is_refused(
+    struct: str, *, is_refused: bool
+) -> None:
+    columns = (parse_column("s", struct),)
+
+    assert parse_partition_field("bucket(s.in.a, 2)", columns)
+    if is_refused:
+        with pytest.raises(ValueError, match="would read a null struct as one of nulls"):
+            parse_partition_field("s.in.a", columns)
+    else:
+        assert parse_partition_field("s.in.a", columns)
 
 
 def test_a_partition_field_becomes_one_of_the_tables_spec() -> None:

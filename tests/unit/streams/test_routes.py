@@ -90,6 +90,11 @@ def test_each_stream_of_a_route_is_found_by_its_name(tmp_path: Path) -> None:
             5,
             "start at different times",
         ),
+        (
+            swapped("  topic: events", "  topic: events\n  monitoring_group: lag"),
+            5,
+            "a group has one position",
+        ),
     ],
     ids=[
         "a number",
@@ -101,6 +106,7 @@ def test_each_stream_of_a_route_is_found_by_its_name(tmp_path: Path) -> None:
         "takes",
         "long",
         "latest",
+        "a group",
     ],
 )
 def test_a_route_that_cannot_work_names_file_line_and_field(

@@ -1,4 +1,4 @@
-"""Search by halves for the records that make a job fail (ARCHITECTURE.md, a record's way).
+"""Find the records that make a job fail, by bisection (ARCHITECTURE.md, a record's way).
 
 The input of a job is a sequence of positions, from 0 up. Each test runs the job for a span of
 positions; a failing span is halved until single records are left. One run of a job tests several
@@ -25,7 +25,7 @@ EMPTY = OffsetRange(0, 0)
 
 
 @dataclass(frozen=True)
-class RecordSearch:
+class Bisection:
     """What the tests so far have shown.
 
     `untested` are the next spans; `failing` are spans that failed, `failures` how often a single
@@ -88,10 +88,10 @@ class RecordSearch:
         return tuple(sorted(positions)) + tuple(span for span in self.untested if span.width)
 
 
-def begin_search(count: int) -> RecordSearch:
+def begin_search(count: int) -> Bisection:
     """Begin a search in `count` positions whose whole failed; the empty span is tested first."""
     whole = OffsetRange(0, count)
-    return RecordSearch(count, (EMPTY, *(halve(whole) if count > 1 else (whole,))))
+    return Bisection(count, (EMPTY, *(halve(whole) if count > 1 else (whole,))))
 
 
 def halve(span: OffsetRange) -> tuple[OffsetRange, OffsetRange]:
@@ -100,7 +100,7 @@ def halve(span: OffsetRange) -> tuple[OffsetRange, OffsetRange]:
     return OffsetRange(span.start, middle), OffsetRange(middle, span.end)
 
 
-def note_outcomes(search: RecordSearch, outcomes: Sequence[bool]) -> RecordSearch:
+def note_outcomes(search: Bisection, outcomes: Sequence[bool]) -> Bisection:
     """Return the search after a run whose first tests ended so; true means passed.
 
     A run that ends early tests the remaining spans again in the next run.
@@ -117,7 +117,7 @@ def note_outcomes(search: RecordSearch, outcomes: Sequence[bool]) -> RecordSearc
     return after
 
 
-def _note_failure(search: RecordSearch, span: OffsetRange) -> RecordSearch:
+def _note_failure(search: Bisection, span: OffsetRange) -> Bisection:
     if not span.width:
         return replace(search, is_empty_failing=True)
     failing = search.failing if span in search.failing else (*search.failing, span)

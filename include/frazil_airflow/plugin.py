@@ -1,6 +1,7 @@
-"""Frazil's pages in Airflow's navigation; their code is in `include/frazil_airflow/ui/`.
+"""Frazil's pages in Airflow's navigation; their code is in `ui/`.
 
-Airflow loads plugins in every process, also in each task, so nothing heavy is imported here.
+Airflow finds the plugin by the package's entry point `airflow.plugins`. Every process loads it,
+also each task, so nothing heavy is imported here.
 """
 
 from airflow.plugins_manager import AirflowPlugin

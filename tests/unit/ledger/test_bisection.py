@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.ledger.offsets import OffsetRange
-from frazil.ledger.record_search import (
+from frazil.ledger.bisection import (
     EMPTY,
     MAX_JOBS,
-    RecordSearch,
+    Bisection,
     begin_search,
     note_outcomes,
 )
+from frazil.ledger.offsets import OffsetRange
 
 BATCH = 1_000_000
 """The largest batch of a stream file without `max_records`."""
@@ -25,7 +25,7 @@ def passes_without(failing: frozenset[int]) -> Passes:
     return lambda span: not any(span.holds(position) for position in failing)
 
 
-def search(count: int, passes: Passes, *, ends_at_failure: bool = False) -> RecordSearch:
+def search(count: int, passes: Passes, *, ends_at_failure: bool = False) -> Bisection:
     """Run jobs until the search knows enough; a server that ends tests no further part."""
     found = begin_search(count)
     while found.untested and not found.has_other_cause and not found.is_exhausted:

@@ -1,0 +1,138 @@
+"""ERASE in a state table and its delete memory: every version of a row that a data file holds.
+
+Merges leave replaced rows in data files and hide them, so files are searched without their delete
+files. The snapshot that removes rows names the erasures of the change table that it has followed:
+the next merge then need not fold all changes again.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+
+from pyiceberg.table.update import TableUpdate
+
+from frazil.errors import ConfigurationError
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg import commits
+from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.row_changes import RowSearch, count_rows, find_rows
+from frazil.iceberg.table_view import TableView
+from frazil.ledger import keys
+from frazil.ledger.authors import Author
+from frazil.ledger.deletions import Deletion
+from frazil.ledger.recovery_point import find_batch
+from frazil.maintenance.erasure_keys import RAW_KEY, ErasedKeys, select_rows_by_key
+from frazil.maintenance.row_deletion import build_deletion, remove_rows
+from frazil.messages import count_noun
+from frazil.state_tables.merge_rules import find_position
+from frazil.state_tables.tables import require_own_state, require_state
+from frazil.streams.models import Stream
+from frazil.workspace import Workspace
+
+
+def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
+    """Return the keys by which rows are selected: with a state table those of its key columns.
+
+    Any other condition would leave changes of a key behind, of which a merge makes a row again.
+
+    Raises:
+        ConfigurationError: there is no key column, or another column.
+    """
+    if stream.table.state is None:
+        return erased
+    ids = stream.table.id_columns
+    by_id = {column: values for column, values in erased.by_column.items() if column in ids}
+    others = sorted(erased.by_column.keys() - by_id.keys() - {RAW_KEY})
+    if others or not by_id:
+        raise ConfigurationError(
+            f"stream {stream.stream} has a state table: erase by its key columns, "
+            f"{', '.join(ids)}; {', '.join(others) or RAW_KEY} is not one of them",
+            f"give --key for {', '.join(ids)}; {RAW_KEY}=VALUE additionally selects dead letters",
+        )
+    return ErasedKeys(by_id, erased.raw)
+
+
+def count_state_rows(work: Workspace, erased: ErasedKeys) -> str:
+    """Describe how many rows, replaced ones included, and remembered deletes have the keys."""
+    state = work.stream.table.state
+    found = []
+    for name in (state.name, state.deletes_name) if state else ():
+        table = work.store.find(name)
+        if table is not None:
+            rows = count_rows(find_rows(table, select_rows_by_key(table, erased)))
+            found.append(f"{name}: {count_noun(rows, 'row')} in data files")
+    return "; ".join(found)
+
+
+def erase_state(
+    work: Workspace, erased: ErasedKeys, author: Author, followed: Iterable[int]
+) -> int:
+    """Erase the keys from state table and delete memory; return the number of rows removed.
+
+    `followed` are the snapshots of the change table that erased the changes. The memory is
+    searched again at the end: a merge that ran meanwhile may have remembered a delete.
+
+    Raises:
+        TargetError: a file with the key is not a Parquet file.
+        CommitContentionError, UnavailableError: run again.
+    """
+    state = require_state(work.stream)
+    remembered = _erase_deletes(work, erased, author)
+    view = TableView(work.store, state.name)
+    if view.found is None:
+        return remembered
+    require_own_state(work.stream, view.table)
+    search = RowSearch(select_rows_by_key(view.table, erased))
+    deletion = Deletion(
+        keys.ERASE,
+        work.stream.stream,
+        work.run_id,
+        {keys.BY: author.by, keys.REASON: author.reason},
+    )
+    attempt = partial(_try_erase, work, search, deletion, frozenset(followed))
+    rows = retry_commit(f"erasing from {state.name}", attempt)
+    reach_failpoint("erase.after-state")
+    return remembered + rows + _erase_deletes(work, erased, author)
+
+
+def _erase_deletes(work: Workspace, erased: ErasedKeys, author: Author) -> int:
+    name = require_state(work.stream).deletes_name
+    table = work.store.find(name)
+    if table is None:
+        return 0
+    return remove_rows(work, name, select_rows_by_key(table, erased), author)
+
+
+def _try_erase(
+    work: Workspace, search: RowSearch, deletion: Deletion, followed: frozenset[int]
+) -> int:
+    """Try one commit; return the number of rows that this erasure removed."""
+    view = TableView(work.store, require_state(work.stream).name)
+    history, table = view.history, view.table
+    batch_id = deletion.name(history.table_uuid)
+    landed = find_batch(history, batch_id)
+    if landed is not None:
+        return int(landed.summary[keys.ROWS_DELETED])
+    affected = tuple(search.find(table))
+    position = find_position(history, deletion.stream)
+    if not affected and not followed:
+        return 0
+    rows = count_rows(affected)
+    summary = {
+        **deletion.words,
+        keys.KIND: keys.ERASE,
+        keys.STREAM: deletion.stream,
+        keys.BATCH_ID: batch_id,
+        keys.ROWS_DELETED: str(rows),
+        keys.RUN_ID: work.run_id,
+    }
+    if position is not None:
+        known = tuple(sorted({*position.erased, *followed}))
+        moved = position.model_copy(update={"erased": known})
+        summary[keys.merge_key(deletion.stream)] = moved.encode()
+    added = build_deletion(table, affected, summary, search)
+    updates: list[TableUpdate] = [
+        added,
+        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+    ]
+    commit_once(work.store, table, {commits.MAIN: history.head}, updates)
+    return rows

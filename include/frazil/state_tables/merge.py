@@ -1,0 +1,273 @@
+"""MERGE: bring a state table to the newest changes, in one commit of rows and merge position.
+
+Deletes enter the delete memory first, then the rows are staged on a branch, then main moves to it
+if it is still where the merge began. A kill in between leaves what the next merge does again.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from frazil import __version__
+from frazil.errors import ConservationError, StageStaleError
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg.branches import (
+    create_branch,
+    drop_abandoned_branch,
+    drop_branches,
+    name_branch,
+    parse_branch,
+)
+from frazil.iceberg.catalog import snapshot_summary
+from frazil.iceberg.commit_retry import CommitConflictError
+from frazil.iceberg.fast_forward import FastForward, fast_forward_main
+from frazil.iceberg.table_view import TableView
+from frazil.ingest.publishing import Marker, publish_marker
+from frazil.ledger import keys
+from frazil.ledger.recovery_point import History, require_recovery_point
+from frazil.ledger.usage import encode_usage, read_and_reset_usage
+from frazil.state_tables.merge_rules import (
+    BY_REQUEST,
+    CAME_LATE,
+    DELETED_AT,
+    MergePlan,
+    describe_disagreement,
+    find_operation,
+    find_position,
+    hash_rules,
+    merge_waiting,
+    plan_merge,
+    require_mergeable,
+)
+from frazil.state_tables.messages import Merged, MergePosition, MergeRequest, MergeResult
+from frazil.state_tables.tables import ensure_state_table, require_own_state, require_state
+from frazil.streams.timestamps import DAY_MS
+from frazil.workspace import Workspace
+
+STAGE_ATTEMPTS = 3
+"""How often a merge is staged if another writer commits first."""
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One staging of a merge: the plan, the position before, the branch and its base."""
+
+    plan: MergePlan
+    before: MergePosition | None
+    merge_id: str
+    branch: str
+    base_head: int
+
+    @property
+    def memory(self) -> str:
+        """Return the memory of the deletes that count: a rebuild begins a new one."""
+        return self.before.memory if self.before and self.plan.added is not None else self.merge_id
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Return the deletes that rows wait for; a rebuild finds those that are there by now."""
+        return self.before.waiting if self.before and self.plan.added is not None else ()
+
+
+class _LateChangeError(Exception):
+    """A change event may have changed what older merges filled: all changes have to be folded."""
+
+
+def merge_changes(work: Workspace, *, rebuild: bool = False) -> Merged:
+    """Fold the changes above the merge position into the state table; repeating it does nothing.
+
+    With `rebuild` all changes are folded and replace the state.
+
+    Raises:
+        IncompatibleTableError: the stream has no state table, or another table has its name.
+        MissingTableError: the stream has not begun.
+        TableError: the stream is halted, or the state cannot follow its changes.
+        ConservationError: the counts of fold and table disagree; nothing was published.
+        StageStaleError: another writer committed first in every attempt; run again.
+        JobFailedError, UnavailableError: run again.
+    """
+    reason, stale = BY_REQUEST if rebuild else "", 0
+    while True:
+        try:
+            return _try_merge(work, reason)
+        except _LateChangeError:
+            reason = CAME_LATE
+        except StageStaleError:
+            stale += 1
+            if stale == STAGE_ATTEMPTS:
+                raise
+
+
+def _try_merge(work: Workspace, rebuild: str) -> Merged:
+    stream, state = work.stream, require_state(work.stream)
+    changes = TableView(work.store, stream.table.name)
+    point = require_recovery_point(changes.history, stream.stream)
+    before = _read_position(work)
+    plan = plan_merge(changes.history, stream, before, rebuild=rebuild)
+    nothing = Merged(stream=stream.stream, table=state.name, outcome="NOTHING")
+    if plan is None:
+        return nothing
+    schema = _find_schema(changes.table, plan.head)
+    reason = ensure_state_table(work, schema)
+    if reason and plan.added is not None:
+        plan = MergePlan(plan.head, None, f"columns changed: {reason}")
+    _drop_old_branches(work, state.name)
+    view = TableView(work.store, state.name)
+    if _read_position(work) != before:
+        return nothing  # another merge was faster; the next one sees its position
+    branch = name_branch(stream.stream, point.state.epoch, beside=True)
+    merge_id = plan.identify(view.history.table_uuid, before, hash_rules(stream))
+    base_head = create_branch(work.store, state.name, branch)
+    attempt = _Attempt(plan, before, merge_id, branch, base_head)
+    reach_failpoint("merge.after-branch")
+    try:
+        return _stage_and_publish(work, attempt, view, schema)
+    except (StageStaleError, _LateChangeError):
+        drop_abandoned_branch(work.store, state.name, branch)
+        raise
+
+
+def _read_position(work: Workspace) -> MergePosition | None:
+    """Read the merge position; None if there is no state table yet."""
+    view = TableView(work.store, require_state(work.stream).name)
+    if view.found is None:
+        return None
+    require_own_state(work.stream, view.table)
+    return find_position(view.history, work.stream.stream)
+
+
+def _find_schema(changes: Table, snapshot_id: int) -> Schema:
+    """Return the schema with which Spark reads a snapshot of the change table."""
+    snapshot = changes.snapshot_by_id(snapshot_id)
+    found = snapshot.schema_id if snapshot is not None else None
+    return changes.schema() if found is None else changes.schemas()[found]
+
+
+def _drop_old_branches(work: Workspace, state: str) -> None:
+    """Drop the branches that killed merges left a day ago or longer."""
+    now_ms = time.time_ns() // 1_000_000
+    found = (parse_branch(name, now_ms) for name in work.store.load(state).metadata.refs)
+    old = [each.name for each in found if each is not None and each.age_ms > DAY_MS]
+    if old:
+        drop_branches(work.store, state, old)
+
+
+def _stage_and_publish(
+    work: Workspace, attempt: _Attempt, view: TableView, changes: Schema
+) -> Merged:
+    stream, state = work.stream, require_state(work.stream)
+    if attempt.base_head != view.history.head:
+        raise StageStaleError(
+            f"merge of {state.name}: main moved from {view.history.head} to {attempt.base_head} "
+            "before the stage; nothing was written",
+            "run again: it stages on the new head",
+        )
+    request = _build_request(work, attempt, view, changes)
+    result = work.engine.run_job("merge_changes", request, MergeResult)
+    if result.fault == "late":
+        raise _LateChangeError
+    require_mergeable(stream.stream, result)
+    reach_failpoint("merge.after-stage")
+    staged_id = work.store.load(state.name).metadata.refs[attempt.branch].snapshot_id
+    summary = _summarize(work, attempt, result)
+    if staged_id == attempt.base_head:
+        snapshot_id = _publish_position(work, attempt, summary)
+    else:
+        _require_agreement(work, attempt, result, staged_id)
+        forward = FastForward(state.name, attempt.branch, staged_id, summary)
+        landed = fast_forward_main(work.store, forward, _accept)
+        snapshot_id = landed.entry.snapshot_id
+    return Merged(
+        stream=stream.stream,
+        table=state.name,
+        outcome="MERGED",
+        snapshot_id=snapshot_id,
+        change_snapshot=attempt.plan.head,
+        counts=result.counts,
+        rebuilt=attempt.plan.reason,
+    )
+
+
+def _accept(_table: Table, _history: History) -> None:
+    """Accept any table: the fast-forward itself requires the head that was staged on."""
+
+
+def _build_request(
+    work: Workspace, attempt: _Attempt, view: TableView, changes: Schema
+) -> MergeRequest:
+    stream, state = work.stream, require_state(work.stream)
+    names = [field.name for field in view.reload().table.schema().fields]
+    return MergeRequest(
+        catalog=work.store.preset.name,
+        changes=stream.table.name,
+        change_snapshot=attempt.plan.head,
+        state=state.name,
+        branch=attempt.branch,
+        deletes=state.deletes_name,
+        memory=attempt.memory,
+        added=attempt.plan.added,
+        columns=tuple(name for name in names if name != DELETED_AT),
+        id_columns=stream.table.id_columns,
+        sequence=stream.sequence,
+        operation=find_operation(stream, [field.name for field in changes.fields]),
+        marks=stream.table.deletes == "mark",
+        has_events=stream.value.change_events is not None,
+        waiting=attempt.waiting,
+        session_conf=work.store.preset.spark_conf(),
+    )
+
+
+def _summarize(work: Workspace, attempt: _Attempt, result: MergeResult) -> Mapping[str, str]:
+    """Return the summary of the snapshot that moves the merge position."""
+    stream, store = work.stream, work.store
+    position = MergePosition(
+        snapshot_id=attempt.plan.head,
+        table_uuid=str(store.load(stream.table.name).metadata.table_uuid),
+        rules=hash_rules(stream),
+        id_columns=stream.table.id_columns,
+        memory=attempt.memory,
+        counts=result.counts,
+        rebuilt=attempt.plan.reason,
+        waiting=merge_waiting(attempt.waiting, result.waiting),
+    )
+    return {
+        keys.KIND: keys.MERGE,
+        keys.STREAM: stream.stream,
+        keys.BATCH_ID: attempt.merge_id,
+        keys.merge_key(stream.stream): position.encode(),
+        keys.RUN_ID: work.run_id,
+        keys.USAGE: encode_usage({"merge": read_and_reset_usage()}),
+        keys.VERSION: __version__,
+    }
+
+
+def _publish_position(work: Workspace, attempt: _Attempt, summary: Mapping[str, str]) -> int:
+    """Move the merge position alone: no change was applied."""
+    state = require_state(work.stream).name
+    marker = Marker(keys.MERGE, {}, attempt.base_head, work.run_id, summary)
+    try:
+        snapshot_id = publish_marker(work.store, work.store.load(state), marker)
+    except CommitConflictError as error:
+        raise StageStaleError(
+            f"merge of {state}: another writer committed first: {error}", "run again"
+        ) from error
+    drop_abandoned_branch(work.store, state, attempt.branch)
+    return snapshot_id
+
+
+def _require_agreement(
+    work: Workspace, attempt: _Attempt, result: MergeResult, staged_id: int
+) -> None:
+    state = require_state(work.stream).name
+    staged = work.store.load(state).snapshot_by_id(staged_id)
+    summary = snapshot_summary(staged.summary) if staged is not None else {}
+    wrong = describe_disagreement(result.counts, summary, marks=work.stream.table.deletes == "mark")
+    if wrong:
+        raise ConservationError(
+            f"merge of {state}: {wrong}; nothing was published, the rows are on branch "
+            f"{attempt.branch}",
+            "run again, and report this if it happens again",
+        )

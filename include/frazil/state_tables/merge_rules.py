@@ -1,0 +1,242 @@
+"""Which changes a merge has to fold, and what makes it rebuild or halt; pure functions.
+
+The fold of a key is its newest change: a merge may fold the added changes alone where nothing but
+additions happened to the change table since the merge position. After anything else (a rollback, a
+replay, another writer) all changes are folded again, which is right whatever happened.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from frazil.errors import MergeHaltedError
+from frazil.ledger import keys
+from frazil.ledger.coordinates import parse_coordinates, plain_runs
+from frazil.ledger.history import list_restarts, trace_steps
+from frazil.ledger.offsets import Runs, iterate_ranges, parse_ranges
+from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+from frazil.state_tables.messages import MergeCounts, MergePosition, MergeResult
+from frazil.streams.models import Stream
+
+FOLD_CODE = 1
+"""Increase it when the same changes would become other rows."""
+BY_REQUEST = "by request"
+CAME_LATE = "a change came after newer ones of its key"
+MOST_WAITING = 1_000
+"""A snapshot's summary names so many deletes that are not there yet; a rebuild finds them all."""
+MOST_RUNS = 1_000
+"""With more runs of offsets a filter costs more than reading all changes."""
+FLATTENED_OPERATION = "_op"
+UNAVAILABLE = "_unavailable"
+DELETED_AT = "_deleted_at"
+_QUIET = frozenset({keys.BOOTSTRAP, keys.CARRY})
+"""Kinds of snapshots that add and remove no rows."""
+_SPARK_COUNTS = "spark.merge-into.num-target-rows-"
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """The offsets to fold, or all changes and the reason for it."""
+
+    head: int
+    added: Runs | None
+    reason: str = ""
+
+    def identify(self, state_uuid: str, before: MergePosition | None, rules: str) -> str:
+        """Return an id that is equal for a repetition of the same merge."""
+        position = before.snapshot_id if before else None
+        parts = [state_uuid, position, self.head, rules, self.added is None]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def hash_rules(stream: Stream) -> str:
+    """Hash what decides about the rows of a state table, given its changes."""
+    table = stream.table
+    parts = [FOLD_CODE, table.id_columns, table.cdc_field, table.deletes, stream.sequence]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def find_operation(stream: Stream, names: Iterable[str]) -> str | None:
+    """Return the column of a change table that says what happened to the key; None for none."""
+    if stream.table.cdc_field is not None:
+        return stream.table.cdc_field
+    return FLATTENED_OPERATION if FLATTENED_OPERATION in names else None
+
+
+def find_position(state: History, stream: str) -> MergePosition | None:
+    """Return the merge position of the newest state snapshot that has one; None for none.
+
+    Raises:
+        MergeHaltedError: this release cannot read the position.
+    """
+    for entry in walk_ancestors(state, beyond_metadata=False):
+        text = entry.summary.get(keys.merge_key(stream))
+        if text is not None:
+            try:
+                return MergePosition.model_validate_json(text)
+            except ValidationError as error:
+                raise MergeHaltedError(
+                    f"state table {state.table}: snapshot {entry.snapshot_id} has a merge position "
+                    "that this release cannot read; nothing was written",
+                    "use the newest release that wrote this table, or "
+                    f"`frazil merge {stream} --rebuild`",
+                ) from error
+    return None
+
+
+def plan_merge(
+    changes: History, stream: Stream, before: MergePosition | None, *, rebuild: str = ""
+) -> MergePlan | None:
+    """Decide what to fold; None if the state has folded all changes.
+
+    `rebuild` is the reason to fold all of them.
+
+    Raises:
+        MergeHaltedError: the change table or the rules are not those of the merge position.
+    """
+    name, head = stream.stream, changes.head
+    if head is None:
+        return None
+    _require_same_key(changes, stream, before)
+    reason = rebuild or "first merge"
+    if before is not None and not rebuild:
+        _require_same_rules(changes, stream, before)
+        since = _list_since(changes, before.snapshot_id)
+        if since is None:
+            reason = f"snapshot {before.snapshot_id} is no longer on main of {changes.table}"
+        else:
+            new = [entry for entry in since if entry.snapshot_id not in before.erased]
+            added, obstacle = _collect_added(new)
+            if not obstacle:
+                return MergePlan(head, added) if added else None
+            reason = obstacle
+    restarts = [step for step in trace_steps(changes, name) if list_restarts(step)]
+    if restarts:
+        raise MergeHaltedError(
+            f"stream {name}: the offsets of {changes.table} started over ({restarts[0]}): changes "
+            "of both logs cannot be ordered by offset; nothing was written",
+            "give the stream a new name and table, which reads the new topic from its beginning",
+        )
+    return MergePlan(head, None, reason)
+
+
+def _require_same_key(changes: History, stream: Stream, before: MergePosition | None) -> None:
+    if before is not None and before.id_columns != stream.table.id_columns:
+        raise MergeHaltedError(
+            f"stream {stream.stream}: the key of its state table is "
+            f"{', '.join(before.id_columns)}, that of the stream file is "
+            f"{', '.join(stream.table.id_columns)}; nothing was written",
+            "restore table.id_columns, or give the stream a new name and table",
+        )
+    if before is not None and before.table_uuid != changes.table_uuid:
+        raise MergeHaltedError(
+            f"stream {stream.stream}: change table {changes.table} has uuid {changes.table_uuid}, "
+            f"but the state was folded from {before.table_uuid}: it was dropped and created again",
+            "restore the old change table, or give the stream a new name and table",
+        )
+
+
+def _require_same_rules(changes: History, stream: Stream, before: MergePosition) -> None:
+    if before.rules != hash_rules(stream):
+        raise MergeHaltedError(
+            f"stream {stream.stream}: order, cdc_field or deletes changed since the last merge of "
+            f"{changes.table}; nothing was written",
+            f"restore them, or fold all changes by the new rules: `frazil merge {stream.stream} "
+            "--rebuild`",
+        )
+
+
+def _list_since(changes: History, position: int) -> list[LedgerEntry] | None:
+    """List the snapshots above the position, newest first; None if it is not on main."""
+    since: list[LedgerEntry] = []
+    for entry in walk_ancestors(changes):
+        if entry.snapshot_id == position:
+            return since
+        since.append(entry)
+    return None
+
+
+def _collect_added(since: list[LedgerEntry]) -> tuple[Runs, str]:
+    """Return the offsets that these snapshots added, or the first that did more than add."""
+    staged = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in since}
+    runs: dict[str, dict[int, list[tuple[int, int]]]] = {}
+    for entry in since:
+        summary, kind = entry.summary, entry.summary.get(keys.KIND, "")
+        if kind == keys.INGEST and keys.RANGES in summary:
+            for topic, number, span in iterate_ranges(parse_ranges(summary[keys.RANGES])):
+                runs.setdefault(topic, {}).setdefault(number, []).append((span.start, span.end))
+        elif kind == keys.REDRIVE and keys.COORDINATES in summary:
+            for topic, by_partition in plain_runs(
+                parse_coordinates(summary[keys.COORDINATES])
+            ).items():
+                for number, found in by_partition.items():
+                    runs.setdefault(topic, {}).setdefault(number, []).extend(found)
+        elif not _is_quiet(entry, staged):
+            what = kind or summary.get("operation", "")
+            return {}, f"{what} snapshot {entry.snapshot_id} of the change table"
+    joined = {t: {p: _join_runs(found) for p, found in parts.items()} for t, parts in runs.items()}
+    if sum(len(found) for parts in joined.values() for found in parts.values()) > MOST_RUNS:
+        return {}, f"more than {MOST_RUNS} separate runs of offsets were added"
+    return joined, ""
+
+
+def _is_quiet(entry: LedgerEntry, staged: set[str | None]) -> bool:
+    """Return whether a snapshot changes no rows, or was staged for one that is on main."""
+    kind = entry.summary.get(keys.KIND, "")
+    is_staged = not kind and str(entry.snapshot_id) in staged
+    return kind in _QUIET or is_staged or entry.summary.get("operation") == "replace"
+
+
+def _join_runs(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join runs that touch or overlap."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(runs):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def merge_waiting(before: Iterable[int], found: Iterable[int]) -> tuple[int, ...]:
+    """Return the deletes to wait for; of too many, the newest."""
+    return tuple(sorted({*before, *found}, reverse=True)[:MOST_WAITING])
+
+
+def require_mergeable(stream: str, result: MergeResult) -> None:
+    """Raise if the job found changes that it cannot fold.
+
+    Raises:
+        MergeHaltedError: with their number and the coordinates of one of them.
+    """
+    if result.fault == "operation":
+        raise MergeHaltedError(
+            f"stream {stream}: {result.faulty:,} changes have an operation that is neither an "
+            f"upsert nor a delete, for example {result.example}; nothing was written",
+            "name the column by table.cdc_field whose values are c, r, u, insert, update, d or "
+            "delete",
+        )
+    if result.fault == "partition":
+        raise MergeHaltedError(
+            f"stream {stream}: {result.faulty:,} keys have changes in two partitions, for example "
+            f"{result.example}: their offsets have no order; nothing was written",
+            "order the changes by a column of their own: `order: {sequence_by: [column]}`, then "
+            f"`frazil merge {stream} --rebuild`",
+        )
+
+
+def describe_disagreement(counts: MergeCounts, summary: Mapping[str, str], *, marks: bool) -> str:
+    """Describe how Spark's counts of a merge differ from the fold's; empty if they agree."""
+    if not counts.is_balanced:
+        return f"the counts do not add up: {counts.text}"
+    names = {"inserted": counts.inserted, "matched-updated": counts.updated}
+    if not marks:
+        names["matched-deleted"] = counts.deleted
+    found = {n: summary.get(_SPARK_COUNTS + n) for n in names if not marks}
+    wrong = [
+        f"{n} {found[n]}, not {names[n]}" for n in found if found[n] not in {None, str(names[n])}
+    ]
+    return f"Spark counted {', '.join(wrong)}" if wrong else ""

@@ -1,0 +1,98 @@
+"""How far a state table has folded its changes, for people."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from frazil.errors import FrazilError
+from frazil.iceberg.catalog import TableStore
+from frazil.iceberg.live_files import count_live_rows
+from frazil.iceberg.table_view import TableView
+from frazil.ledger import keys
+from frazil.ledger.recovery_point import History, LedgerEntry, for_reading, walk_ancestors
+from frazil.messages import Report, count_noun
+from frazil.state_tables.merge_rules import find_position, plan_merge
+from frazil.state_tables.messages import MergePosition
+from frazil.state_tables.tables import require_state
+from frazil.streams.models import Stream
+from frazil.streams.timestamps import from_epoch_ms
+
+
+class StateStatus(Report):
+    """The state table of a stream: its merge position, and the batches that are not merged."""
+
+    table: str
+    rows: int | None = None
+    snapshot_id: int | None = None
+    waiting_batches: int = 0
+    waiting_changes: int = 0
+    behind_since: datetime | None = None
+    problem: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the status on one line."""
+        if self.problem is not None:
+            return f"state table {self.table}: {self.problem}"
+        rows = "not created yet" if self.rows is None else count_noun(self.rows, "row")
+        return f"state table {self.table}: {rows}; {self._describe_waiting()}"
+
+    def _describe_waiting(self) -> str:
+        if self.behind_since is None:
+            return "up to date"
+        batches = count_noun(self.waiting_batches, "batch", "batches")
+        changes = count_noun(self.waiting_changes, "change")
+        since = f"{self.behind_since:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{batches} not merged ({changes}), behind since {since}"
+
+
+def read_state_status(store: TableStore, stream: Stream) -> StateStatus:
+    """Compare a state table with its change table; problems are part of the result."""
+    name = require_state(stream).name
+    try:
+        return _read(store, stream, name)
+    except FrazilError as error:
+        return StateStatus(table=name, problem=error.facts)
+
+
+def _read(store: TableStore, stream: Stream, name: str) -> StateStatus:
+    changes, state = TableView(store, stream.table.name), TableView(store, name)
+    if changes.found is None:
+        return StateStatus(table=name)
+    position = None
+    if state.found is not None:
+        position = find_position(for_reading(state.history), stream.stream)
+    plan = plan_merge(changes.history, stream, position)
+    waiting = list(_list_waiting(changes.history, position)) if plan is not None else []
+    batches = [entry for entry in waiting if entry.summary.get(keys.KIND) in keys.ROW_KINDS]
+    return StateStatus(
+        table=name,
+        rows=None if state.found is None else count_live_rows(state.found),
+        snapshot_id=position.snapshot_id if position else None,
+        waiting_batches=len(batches),
+        waiting_changes=sum(int(each.summary.get(keys.ROWS_WRITTEN, "0")) for each in batches),
+        behind_since=from_epoch_ms(waiting[-1].committed_at_ms) if waiting else None,
+    )
+
+
+def _list_waiting(changes: History, position: MergePosition | None) -> Iterator[LedgerEntry]:
+    """Yield the snapshots of the change table that the state has not folded, newest first."""
+    for entry in walk_ancestors(changes):
+        if position is not None and entry.snapshot_id == position.snapshot_id:
+            return
+        if entry.summary.get(keys.KIND) != keys.BOOTSTRAP:
+            yield entry
+
+
+def describe_merge(summary: Mapping[str, str], stream: str) -> str:
+    """Describe what a merge did by the summary of its snapshot; empty for another snapshot."""
+    text = summary.get(keys.merge_key(stream))
+    if text is None or summary.get(keys.KIND) != keys.MERGE:
+        return ""
+    try:
+        position = MergePosition.model_validate_json(text)
+    except ValidationError:
+        return "by a newer release"
+    why = f"; rebuilt: {position.rebuilt}" if position.rebuilt else ""
+    return f"{position.counts.text}{why}"

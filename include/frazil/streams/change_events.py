@@ -1,0 +1,36 @@
+"""Change events of Debezium: the columns that they add, and how their values are read.
+
+docs/cdc.md explains them.
+"""
+
+from typing import Literal
+
+from frazil.messages import MessagePart
+
+OP = "_op"
+UNAVAILABLE = "_unavailable"
+SOURCE = "_source"
+FIELD_PREFIX = "_frazil"
+"""Prefix of the fields of a flattened value that no record sent."""
+SOURCE_TYPE = (
+    "struct<ts_ms: long, lsn: long, tx_id: string, db: string, schema: string, table: string, "
+    "snapshot: string>"
+)
+EVENT_COLUMNS = {
+    OP: f'string! from "{FIELD_PREFIX}{OP}"',
+    UNAVAILABLE: f'list<string> from "{FIELD_PREFIX}{UNAVAILABLE}"',
+    SOURCE: f'{SOURCE_TYPE} from "{FIELD_PREFIX}{SOURCE}"',
+}
+"""Column → type of the columns that a stream of change events has beside its own."""
+REST_TYPE = f'string from "{FIELD_PREFIX}_rest"'
+"""The type of the column that keeps fields without a column."""
+
+Truncate = Literal["refuse", "apply"]
+Decimals = Literal["precise", "string"]
+
+
+class ChangeEvents(MessagePart):
+    """How change events become rows; the fields are options of a stream file's `value`."""
+
+    truncate: Truncate = "refuse"
+    decimals: Decimals = "precise"

@@ -1,0 +1,116 @@
+"""State tables in stream files: how changes are ordered and merged, and the names of the tables.
+
+A stream with `mode: upsert` fills the change table `<table>__changes` as any stream fills its
+table. Its state table has one row per key, folded from the change table.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from frazil.ledger.keys import CHANGES_SUFFIX, DELETES_SUFFIX, EVENT_TIME
+from frazil.streams.change_events import OP
+from frazil.streams.column_types import Column, FieldError, Primitive, format_type
+from frazil.streams.sections import Section
+
+_KEYS = frozenset(
+    {"boolean", "int", "long", "decimal", "date", "timestamp", "timestamptz", "string", "uuid"}
+)
+_SEQUENCES = frozenset({"int", "long", "decimal", "date", "timestamp", "timestamptz"})
+_OWN_COLUMNS = frozenset({"_deleted_at", "_sequence"})
+
+
+class SequenceBy(Section):
+    """Order changes by their own columns."""
+
+    sequence_by: tuple[str, ...] = Field(
+        min_length=1,
+        description="required columns, the first decides; `_kafka.timestamp` is allowed",
+    )
+
+
+class Merge(Section):
+    """When the state table of `mode: upsert` is brought to the newest changes."""
+
+    schedule: Literal["each_batch", "manual"] = Field(
+        "each_batch",
+        description="`each_batch` merges behind every batch, `manual` only by `frazil merge`",
+    )
+
+
+class StateTable(Section):
+    """The state table; not an option, set when the file is loaded."""
+
+    name: str
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+
+    @property
+    def deletes_name(self) -> str:
+        """Return the name of the delete memory."""
+        return self.name + DELETES_SUFFIX
+
+
+def split_state_table(given: object) -> object:
+    """Return the section `table` so that it describes the change table, with `state` beside it."""
+    if not isinstance(given, Mapping) or given.get("mode") != "upsert" or given.get("state"):
+        return given
+    if not isinstance(given.get("name"), str):
+        return given
+    state = {key: given[key] for key in ("name", "partition_by", "sort_by") if key in given}
+    kept = {key: value for key, value in given.items() if key not in state}
+    return {**kept, "name": given["name"] + CHANGES_SUFFIX, "state": state}
+
+
+def validate_name(name: str) -> None:
+    """Check that a table's name in a stream file is not that of a part of a state table.
+
+    Raises:
+        FieldError: the name ends like that of a change table or a delete memory.
+    """
+    for suffix in (CHANGES_SUFFIX, DELETES_SUFFIX):
+        if name.endswith(suffix):
+            raise FieldError(("name",), f"names ending in {suffix} belong to state tables")
+
+
+def validate_state_columns(
+    columns: Sequence[Column], id_columns: Sequence[str], order: SequenceBy | None, cdc: str | None
+) -> None:
+    """Check keys, sequence and operation of a state table against the stream's columns.
+
+    Raises:
+        FieldError: a column does not exist, or its type or `!` does not fit.
+    """
+    known = {column.name: column for column in columns}
+    own = sorted(_OWN_COLUMNS & known.keys())
+    if own:
+        raise FieldError(("value", "columns", own[0]), "a column of this name is a state table's")
+    for index, name in enumerate(id_columns):
+        _validate_column(("table", "id_columns", index), name, known, _KEYS)
+    sequence = order.sequence_by if order else ()
+    for index, name in enumerate(sequence):
+        if name != EVENT_TIME:
+            _validate_column(("order", "sequence_by", index), name, known, _SEQUENCES)
+    if cdc is not None and (cdc not in known or known[cdc].type != Primitive("string")):
+        raise FieldError(("table", "cdc_field"), f"{cdc!r} is not a string column")
+    if cdc in {*id_columns, *sequence}:
+        raise FieldError(("table", "cdc_field"), "must not be a key or a sequence")
+    for column in columns:
+        if column.required and column.name not in {*id_columns, *sequence, cdc, OP}:
+            reason = "must be optional, since a delete may carry only its key: remove `!`"
+            raise FieldError(("value", "columns", column.name), reason)
+
+
+def _validate_column(
+    place: tuple[str | int, ...], name: str, known: Mapping[str, Column], fitting: frozenset[str]
+) -> None:
+    column = known.get(name)
+    if column is None:
+        raise FieldError(place, f"column {name!r} is not among {', '.join(sorted(known))}")
+    if not isinstance(column.type, Primitive) or column.type.name not in fitting:
+        types = ", ".join(sorted(fitting))
+        reason = f"{name} is {format_type(column.type)}; these types fit here: {types}"
+        raise FieldError(place, reason)
+    if not column.required:
+        raise FieldError(place, f"column {name} must be required: add `!` to its type")

@@ -1,0 +1,455 @@
+"""Debezium's change events, and objects with fields without a column, as flat JSON objects.
+
+This code travels to Spark's Python workers by value: it imports PyArrow and the standard library
+only. Numbers and texts are copied as they were sent; only values that need a schema to be read are
+written again, in the forms of docs/types.md.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import NamedTuple, NoReturn, TypeAlias
+
+import pyarrow as pa
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | bool | None"
+"""A JSON value; a number is a `_Number`, which is its text."""
+
+FLAT = pa.struct(
+    [
+        pa.field("payload", pa.binary()),
+        pa.field("skip", pa.string()),
+        pa.field("fault", pa.string()),
+        pa.field("detail", pa.string()),
+    ]
+)
+SKIPS = ("tombstone", "message", "transaction")
+"""Events that are no change of a row; they are counted and skipped."""
+TRUNCATE = "truncate"
+NO_ENVELOPE, NO_KEY, UNKNOWN_ENCODING = "not_an_envelope", "key_missing", "unknown_encoding"
+PLACEHOLDER = "__debezium_unavailable_value"
+_BYTES = PLACEHOLDER.encode()
+_NUMBERS = [str(byte) for byte in _BYTES]
+_BASE64 = base64.b64encode(_BYTES).decode()
+_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+"""Java's `UUID.nameUUIDFromBytes` of the placeholder."""
+_SCALARS = frozenset({PLACEHOLDER, _BASE64})
+_ELEMENTS = _SCALARS | {_UUID}
+_WITH_AFTER = frozenset("cru")
+_SOURCE = {
+    "db": "db",
+    "schema": "schema",
+    "table": "table",
+    "snapshot": "snapshot",
+    "tx_id": "txId",
+}
+_LONG = re.compile(r"-?[0-9]{1,18}\Z")
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_TIMES = frozenset({"date", "timestamp", "timestamptz"})
+_INTEGERS = frozenset({"int", "long"})
+
+
+@dataclass(frozen=True)
+class Target:
+    """A column or a part of one: the field that it reads, and its type.
+
+    `kind` is the name of a primitive type, `list`, `struct` or `other`; `inner` has the element of
+    a list, or the fields of a struct.
+    """
+
+    field: str
+    kind: str
+    inner: "tuple[Target, ...]" = ()
+    column: str = ""
+
+
+@dataclass(frozen=True)
+class FlatSpec:
+    """What a worker needs: the columns by field, and the options of a stream file's `value`."""
+
+    targets: Mapping[str, Target]
+    has_events: bool
+    has_rest: bool
+    applies_truncate: bool
+    has_text_decimals: bool
+    prefix: str
+
+
+class Flat(NamedTuple):
+    """A flat object; or none, and why: it is skipped, or a dead letter."""
+
+    payload: bytes | None
+    skip: str | None = None
+    fault: str | None = None
+    detail: str | None = None
+
+
+class Part(NamedTuple):
+    """A field of an object: its text as it was sent, and its value."""
+
+    text: str
+    value: Json
+
+
+_ABSENT = Part("", None)
+Fields: TypeAlias = dict[str, Part]
+Node: TypeAlias = dict[str, Json]
+"""The schema of a field, as Kafka Connect's JSON converter writes it."""
+Nodes: TypeAlias = Mapping[str, Json] | None
+Writer: TypeAlias = Callable[[Json, Node, str], str]
+"""Writes a value, by its schema, for a column of a type; empty if it stays as it is."""
+
+
+class UnknownEncodingError(ValueError):
+    """A value cannot be read without a schema."""
+
+
+class _Number(str):
+    """The text of a number."""
+
+    __slots__ = ()
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+class _ExactDecoder(json.JSONDecoder):
+    """A parser that keeps the texts of numbers; it is made anew in each worker."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_float=_Number, parse_int=_Number, parse_constant=_refuse)
+
+    def __reduce__(self) -> "tuple[type[_ExactDecoder], tuple[()]]":
+        return _ExactDecoder, ()
+
+
+_DECODER = _ExactDecoder()
+
+
+def read_values(spec: FlatSpec, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+    """Flatten batches of keys and values."""
+    for keys, values in batches:
+        pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
+        flatten = flatten_event if spec.has_events else flatten_object
+        rows = [flatten(spec, key, value)._asdict() for key, value in pairs]
+        yield pa.array(rows, FLAT)
+
+
+def flatten_object(spec: FlatSpec, _: bytes | None, value: bytes | None) -> Flat:
+    """Move the fields without a column to the rest; what is no object is returned as it is."""
+    try:
+        written = _write_fields(spec, split_object((value or b"").decode()), {})[0]
+    except (ValueError, RecursionError):
+        return Flat(value)
+    return Flat(f"{{{','.join(written)}}}".encode())
+
+
+def flatten_event(spec: FlatSpec, key: bytes | None, value: bytes | None) -> Flat:
+    """Flatten one change event; what is no JSON object is returned as it is, for SQL to judge."""
+    if value is None:
+        return Flat(None)
+    try:
+        schema, envelope = _unwrap(split_object(value.decode()))
+    except (ValueError, RecursionError):
+        return Flat(value)
+    try:
+        return _classify(envelope, spec) or _flatten_change(spec, key, (schema, envelope))
+    except (TypeError, AttributeError, KeyError):
+        return Flat(None, fault=NO_ENVELOPE, detail="its schema is none of Kafka Connect")
+
+
+def _classify(envelope: Fields, spec: FlatSpec) -> Flat | None:
+    """Return why a record is no row; None if it is one."""
+    op = envelope.get("op", _ABSENT).value
+    if op is None and envelope.get("status", _ABSENT).value in ("BEGIN", "END"):
+        return Flat(None, skip="transaction")
+    if op not in ("c", "r", "u", "d", "t", "m") or not isinstance(
+        envelope.get("source", _ABSENT).value, dict
+    ):
+        return Flat(None, fault=NO_ENVELOPE, detail="no op and source of a change event")
+    if op == "m":
+        return Flat(None, skip="message")
+    if op == "t" and not spec.applies_truncate:
+        text = "the source table was truncated; value.truncate is refuse"
+        return Flat(None, fault=TRUNCATE, detail=text)
+    return None
+
+
+def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields]) -> Flat:
+    """Write the row of a change: the columns of `after`, or those of the key of a delete."""
+    schema, envelope = event
+    op = str(envelope["op"].value)
+    fields: Iterable[tuple[str, Part]] = ()
+    nodes: Nodes = {}
+    if op in _WITH_AFTER:
+        after = envelope.get("after", _ABSENT)
+        if not isinstance(after.value, dict):
+            return Flat(None, fault=NO_ENVELOPE, detail=f"op {op} without after")
+        fields, nodes = (
+            split_object(after.text),
+            _fields_of((_fields_of(schema) or {}).get("after")),
+        )
+    elif op == "d":
+        try:
+            schema, members = _unwrap(split_object(_without_header(key or b"").decode()))
+        except (ValueError, RecursionError):
+            return Flat(None, fault=NO_KEY, detail="a delete whose key is no JSON object")
+        fields, nodes = members.items(), _fields_of(schema)
+    written, unavailable, unknown = _write_fields(spec, fields, nodes)
+    if unknown:
+        detail = ", ".join(f"{name} cannot be read without a schema" for name in unknown)
+        return Flat(None, fault=UNKNOWN_ENCODING, detail=detail)
+    source = _write_source(envelope["source"].value)
+    for name, text in (("_op", f'"{op}"'), ("_unavailable", unavailable), ("_source", source)):
+        written.append(f'"{spec.prefix}{name}":{text}')
+    return Flat(f"{{{','.join(written)}}}".encode())
+
+
+def _write_fields(
+    spec: FlatSpec, fields: Iterable[tuple[str, Part]], nodes: Nodes
+) -> tuple[list[str], str, list[str]]:
+    """Write fields; return also the columns without an available value, and the unreadable ones."""
+    written, unavailable, unknown = [], [], []
+    given = list(fields)
+    for name, part in given:
+        target = spec.targets.get(name)
+        if target is None:
+            if not spec.has_rest and not name.startswith(spec.prefix):
+                written.append(f"{json.dumps(name)}:{part.text}")
+        elif spec.has_events and _is_unavailable(part.value):
+            unavailable.append(target.column)
+        else:
+            try:
+                node = None if nodes is None else nodes.get(name, {})
+                written.append(f"{json.dumps(name)}:{_convert(part, node, target, spec)}")
+            except UnknownEncodingError:
+                unknown.append(target.column)
+    rest = _collect_rest(given, spec.targets) if spec.has_rest else []
+    if rest:
+        written.append(f'"{spec.prefix}_rest":{json.dumps("{" + ",".join(rest) + "}")}')
+    return written, json.dumps(unavailable), unknown
+
+
+def _collect_rest(fields: Iterable[tuple[str, Part]], targets: Mapping[str, Target]) -> list[str]:
+    """Return the texts of fields without a column, also of those in structs."""
+    found = []
+    for name, part in fields:
+        target = targets.get(name)
+        if target is None:
+            found.append(f"{json.dumps(name)}:{part.text}")
+        elif target.kind == "struct" and isinstance(part.value, dict):
+            named = {each.field: each for each in target.inner}
+            if inner := _collect_rest(split_object(part.text), named):
+                found.append(f"{json.dumps(name)}:{{{','.join(inner)}}}")
+    return found
+
+
+def split_object(text: str) -> list[tuple[str, Part]]:
+    """Split a JSON object into its fields, in order and with repeated names.
+
+    Raises:
+        ValueError: the text is no JSON object.
+        RecursionError: it is nested too deeply.
+    """
+    parts: list[tuple[str, Part]] = []
+    position = _skip_sign(text, 0, "{")
+    if text[position : position + 1] == "}":
+        position += 1
+    else:
+        while True:
+            name, end = _DECODER.raw_decode(text, position)
+            if type(name) is not str:
+                raise ValueError(text[position:end])
+            start = _skip_sign(text, _skip_blanks(text, end), ":")
+            value, end = _DECODER.raw_decode(text, start)
+            parts.append((name, Part(text[start:end], value)))
+            position = _skip_blanks(text, end)
+            if text[position : position + 1] == "}":
+                position += 1
+                break
+            position = _skip_sign(text, position, ",")
+    if _skip_blanks(text, position) != len(text):
+        raise ValueError(position)
+    return parts
+
+
+def _skip_blanks(text: str, position: int) -> int:
+    found = _BLANKS.match(text, position)
+    return found.end() if found else position
+
+
+def _skip_sign(text: str, position: int, sign: str) -> int:
+    """Return the position behind a sign and the blanks around it."""
+    position = _skip_blanks(text, position)
+    if text[position : position + 1] != sign:
+        raise ValueError(position)
+    return _skip_blanks(text, position + 1)
+
+
+def _unwrap(parts: list[tuple[str, Part]]) -> tuple[Json, Fields]:
+    """Return the schema of a message, None if it has none, and the fields of its payload."""
+    fields = dict(parts)
+    if fields.keys() != {"schema", "payload"}:
+        return None, fields
+    return fields["schema"].value, dict(split_object(fields["payload"].text))
+
+
+def _fields_of(schema: Json) -> Nodes:
+    """Return the schemas of a struct's fields by name; None without a schema."""
+    if not isinstance(schema, dict):
+        return None
+    fields = schema["fields"]
+    each_field = fields if isinstance(fields, list) else []
+    return {str(each["field"]): each for each in each_field if isinstance(each, dict)}
+
+
+def _without_header(key: bytes) -> bytes:
+    """Return a key without the five bytes of a schema registry."""
+    return key[5:] if key[:1] == b"\0" else key
+
+
+def _is_unavailable(value: Json) -> bool:
+    """Recognise a value that PostgreSQL did not send, by the placeholder for its type."""
+    if isinstance(value, str):
+        return value in _SCALARS
+    if isinstance(value, list):
+        return value == _NUMBERS or (len(value) == 1 and any(value[0] == e for e in _ELEMENTS))
+    return isinstance(value, dict) and value == {PLACEHOLDER: PLACEHOLDER}
+
+
+def _write_source(source: Json) -> str:
+    """Write the position of a change in its source; absent parts are null."""
+    if not isinstance(source, dict):
+        return "null"
+    texts = {name: _to_text(source.get(field)) for name, field in _SOURCE.items()}
+    written = [f'"{name}":{json.dumps(text)}' for name, text in texts.items()]
+    for name in ("ts_ms", "lsn"):
+        value = source.get(name)
+        is_long = isinstance(value, _Number) and _LONG.match(value)
+        written.append(f'"{name}":{value if is_long else "null"}')
+    return f"{{{','.join(written)}}}"
+
+
+def _to_text(value: Json) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, str) else None
+
+
+def _convert(part: Part, node: Json, target: Target, spec: FlatSpec) -> str:
+    """Return the JSON text of a field's value as its column's type is read.
+
+    Raises:
+        UnknownEncodingError: the message has no schema, and the value could mean several things.
+    """
+    if part.value is None:
+        return "null"
+    if node is None:
+        _require_readable(part.value, target, spec)
+        return part.text
+    if not isinstance(node, dict):
+        return part.text
+    items = node.get("items")
+    if isinstance(items, dict) and str(items.get("name")) in _LOGICAL and target.kind == "list":
+        values = part.value if isinstance(part.value, list) else []
+        each = (_convert(Part(_write(v), v), items, target.inner[0], spec) for v in values)
+        return f"[{','.join(each)}]"
+    convert = _LOGICAL.get(str(node.get("name")), _keep)
+    try:
+        return convert(part.value, node, target.kind) or part.text
+    except (ValueError, OverflowError, KeyError, TypeError):
+        return part.text  # which has no form of the column's type
+
+
+def _require_readable(value: Json, target: Target, spec: FlatSpec) -> None:
+    """Require a value that means the same with and without a schema."""
+    is_number = isinstance(value, _Number)
+    is_text = isinstance(value, str) and not is_number
+    if is_number and target.kind in _TIMES:
+        raise UnknownEncodingError
+    if is_text and target.kind == "decimal" and not spec.has_text_decimals:
+        raise UnknownEncodingError
+    if target.kind == "list" and isinstance(value, list):
+        for each in value:
+            _require_readable(each, target.inner[0], spec)
+    if target.kind == "struct" and isinstance(value, dict):
+        for field in target.inner:
+            _require_readable(value.get(field.field), field, spec)
+
+
+def _write(value: Json) -> str:
+    return str(value) if isinstance(value, _Number) else json.dumps(value)
+
+
+def _keep(_: Json, __: Node, ___: str) -> str:
+    return ""
+
+
+def _write_decimal(value: Json, node: Node, kind: str) -> str:
+    """Write a decimal: as text for a column that holds it exactly, else as a number."""
+    given = value if isinstance(value, dict) else {**_as_node(node["parameters"]), "value": value}
+    scale = int(str(given["scale"]))
+    unscaled = base64.b64decode(str(given["value"]), validate=True)
+    number = int.from_bytes(unscaled, "big", signed=True)
+    digits = str(abs(number) * 10 ** max(-scale, 0)).zfill(scale + 1)
+    text = "-" * (number < 0) + (f"{digits[:-scale]}.{digits[-scale:]}" if scale > 0 else digits)
+    return f'"{text}"' if kind in {"decimal", "string"} else text
+
+
+def _as_node(given: Json) -> Node:
+    return given if isinstance(given, dict) else {}
+
+
+def _write_date(value: Json, _: Node, kind: str) -> str:
+    return "" if kind in _INTEGERS else f'"{date.fromordinal(_EPOCH_DAY + int(str(value)))}"'
+
+
+def _write_timestamp(nanos: int) -> Writer:
+    """Return a function that writes a timestamp without a zone; `nanos` has one unit of it."""
+
+    def write(value: Json, _: Node, kind: str) -> str:
+        if kind in _INTEGERS:
+            return ""
+        micros, rest = divmod(int(str(value)) * nanos, 1000)
+        text = (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
+        return f'"{text}{f"{rest:03d}" if rest else ""}"'
+
+    return write
+
+
+def _write_time(nanos: int) -> Writer:
+    """Return a function that writes a time of day: microseconds for an integer, else a text."""
+
+    def write(value: Json, _: Node, kind: str) -> str:
+        micros, rest = divmod(int(str(value)) * nanos, 1000)
+        fraction = f"{rest:03d}" if rest else ""
+        if kind in _INTEGERS:
+            return f"{micros}.{fraction}" if rest else str(micros)
+        text = (_EPOCH + timedelta(microseconds=micros)).time().isoformat(timespec="microseconds")
+        return f'"{text}{fraction}"'
+
+    return write
+
+
+_CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
+_LOGICAL: Mapping[str, Writer] = {
+    f"{_CONNECT}.Decimal": _write_decimal,
+    "io.debezium.data.VariableScaleDecimal": _write_decimal,
+    f"{_CONNECT}.Date": _write_date,
+    f"{_TIME}.Date": _write_date,
+    f"{_CONNECT}.Timestamp": _write_timestamp(1_000_000),
+    f"{_TIME}.Timestamp": _write_timestamp(1_000_000),
+    f"{_TIME}.MicroTimestamp": _write_timestamp(1_000),
+    f"{_TIME}.NanoTimestamp": _write_timestamp(1),
+    f"{_CONNECT}.Time": _write_time(1_000_000),
+    f"{_TIME}.Time": _write_time(1_000_000),
+    f"{_TIME}.MicroTime": _write_time(1_000),
+    f"{_TIME}.NanoTime": _write_time(1),
+}
+"""Kafka Connect's names of types whose JSON needs the schema; others are texts already."""

@@ -1,0 +1,159 @@
+"""Values that change events did not carry: the newest older value of the same row fills them.
+
+A life of a key begins at its first change, after a delete, or where a row got this key instead of
+another one; in the last case it continues a life of that other key. The delete of the old key and
+the creation of the new one have the same position (LSN) in the source's log.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from frazil.quality.sql import write_text
+from frazil.streams.column_types import quote_name
+
+ORDER = "_frazil_order"
+DELETES = "_frazil_deletes"
+ROW = "_frazil_row"
+LACKS = "_frazil_lacks"
+MOVED = "_frazil_moved"
+LSN = "_frazil_lsn"
+IS_LAST = "_frazil_is_last"
+BEGIN = "_frazil_begin"
+KEEPS = "_frazil_keeps"
+UNFILLED = "_frazil_unfilled"
+_HAS_OLD_KEY = "coalesce(exists(_kafka.headers, h -> h.key = '__debezium.oldkey'), false)"
+EVENT_PATHS = (
+    f"coalesce(_unavailable, array()) AS {LACKS}",
+    f"_source.lsn AS {LSN}",
+    f"lower(_op) = 'c' AND {_HAS_OLD_KEY} AS {MOVED}",
+    f"false AS {IS_LAST}",
+)
+"""What the fold needs to know of a change event, as SQL of the change table."""
+
+
+class Lives(NamedTuple):
+    """The values of other keys' lives by the LSN at which they ended; and LSNs without a delete."""
+
+    values: DataFrame
+    waiting: list[int]
+
+
+def list_lacking(changes: DataFrame, columns: Sequence[str], *, marks: bool) -> list[str]:
+    """List the columns that a change may lack; deletes that become rows lack all of them."""
+    if marks:
+        return [*columns]
+    found = changes.select(F.explode(LACKS).alias("name")).distinct().collect()
+    return [name for name in columns if name in {row["name"] for row in found}]
+
+
+def write_lack(name: str, path: str = LACKS) -> str:
+    """Write the condition that a change lacks a column."""
+    return f"array_contains({path}, {write_text(name)})"
+
+
+def aggregate_life(names: Sequence[str]) -> list[Column]:
+    """Return the aggregates of a key's changes: the begin of its life, the newest values.
+
+    The last change itself, where a delete becomes a row, ends no life of that row.
+    """
+    begin = f"named_struct('at', {ORDER}, 'lsn', CASE WHEN {MOVED} THEN {LSN} END)"
+    ends = f"({DELETES} AND NOT {IS_LAST} OR {MOVED})"
+    values = [
+        f"max_by(named_struct('at', {ORDER}, 'value', {ROW}.{quote_name(name)}), {ORDER})"
+        f" FILTER (WHERE NOT {DELETES} AND NOT {write_lack(name)})"
+        for name in names
+    ]
+    return [
+        F.expr(f"max({begin}) FILTER (WHERE {ends})").alias(BEGIN),
+        *(F.expr(text).alias(f"_frazil_value_{n}") for n, text in enumerate(values)),
+    ]
+
+
+def is_in_life(index: int) -> str:
+    """Write the condition that the newest value of a column belongs to the last life."""
+    at = f"_frazil_value_{index}.at"
+    return f"coalesce({at} >= {BEGIN}.at, {at} IS NOT NULL)"
+
+
+def fill_rows(folded: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Fill what the newest changes lack; name what stays as the row has it, and what is unknown."""
+    row, known = F.col(ROW), []
+    for index, name in enumerate(names):
+        value = F.expr(f"CASE WHEN {is_in_life(index)} THEN _frazil_value_{index}.value END")
+        row = row.withField(
+            quote_name(name), F.when(F.expr(write_lack(name)), value).otherwise(F.col(ROW)[name])
+        )
+        known.append(f"CASE WHEN {is_in_life(index)} THEN {write_text(name)} END")
+    unknown = f"array_except({LACKS}, array({', '.join(known)}))"
+    keeps = f"CASE WHEN live AND {BEGIN} IS NULL THEN {unknown} ELSE array() END"
+    filled = folded.withColumn(KEEPS, F.expr(keeps)).withColumn(UNFILLED, F.expr(unknown))
+    filled = filled.withColumn(UNFILLED, F.array_except(UNFILLED, KEEPS)).withColumn(ROW, row)
+    return filled.drop(*(f"_frazil_value_{index}" for index in range(len(names))))
+
+
+def fill_from_other_keys(
+    filled: DataFrame, history: DataFrame, ids: Sequence[str], names: Sequence[str]
+) -> tuple[DataFrame, list[int]]:
+    """Fill rows that got another key from the row of their old key; list the LSNs to wait for."""
+    moved = filled.where(f"size({UNFILLED}) > 0 AND {BEGIN}.lsn IS NOT NULL")
+    roots = moved.selectExpr(f"{BEGIN}.lsn AS root", f"{BEGIN}.lsn AS lsn").distinct()
+    if roots.isEmpty():
+        return filled, []
+    lives = trace_lives(history, roots.localCheckpoint(), ids, names)
+    joined = filled.join(lives.values, F.col(f"{BEGIN}.lsn") == F.col("root"), "left")
+    row, found = F.col(ROW), []
+    for index, name in enumerate(names):
+        value = f"_frazil_value_{index}"
+        asked = F.expr(f"{write_lack(name, UNFILLED)} AND {value} IS NOT NULL")
+        row = row.withField(
+            quote_name(name), F.when(asked, F.col(f"{value}.value")).otherwise(F.col(ROW)[name])
+        )
+        found.append(f"CASE WHEN {value} IS NOT NULL THEN {write_text(name)} END")
+    rest = f"array_except({UNFILLED}, array({', '.join(found)}))"
+    columns = [each for each in filled.columns if each not in {ROW, UNFILLED}]
+    done = joined.select(*columns, row.alias(ROW), F.expr(rest).alias(UNFILLED))
+    return done.localCheckpoint(), lives.waiting
+
+
+def trace_lives(
+    history: DataFrame, roots: DataFrame, ids: Sequence[str], names: Sequence[str]
+) -> Lives:
+    """For each LSN, find the last known values of the row deleted there; follow key changes back.
+
+    Of a delete that came twice, since a connector started over, the first one counts.
+    """
+    values = [f"_frazil_value_{index}" for index in range(len(names))]
+    deletes = history.where(F.expr(f"{DELETES} AND {LSN} IS NOT NULL")).select(*ids, ORDER, LSN)
+    level, found, waiting = roots, list[DataFrame](), set[int]()
+    while not level.isEmpty():
+        same = deletes.join(level, F.col(LSN) == F.col("lsn"))
+        ends = same.groupBy("root", "lsn").agg(
+            F.min_by(F.struct(*ids), ORDER).alias("key"),
+            F.min(ORDER).alias("end"),
+            F.count_distinct(*ids).alias("keys"),
+        )
+        ends = ends.localCheckpoint()
+        waiting |= {row["lsn"] for row in level.join(ends, "lsn", "left_anti").collect()}
+        of_one = ends.where("keys = 1").select("root", "lsn", "end", "key.*")
+        older = history.join(of_one, [*ids]).where(F.col(ORDER) < F.col("end"))
+        lives = older.groupBy("root", "lsn").agg(*aggregate_life(names))
+        for index, value in enumerate(values):
+            own = f"CASE WHEN {is_in_life(index)} THEN {value} END"
+            lives = lives.withColumn(value, F.expr(own))
+        lives = lives.withColumn("depth", F.lit(len(found))).localCheckpoint()
+        found.append(lives)
+        missing = " OR ".join(f"{value} IS NULL" for value in values)
+        # An older life ended before: positions of a log that repeat make no circle.
+        level = lives.where(f"({missing}) AND {BEGIN}.lsn < lsn").selectExpr(
+            "root", f"{BEGIN}.lsn AS lsn"
+        )
+    every = reduce(DataFrame.unionByName, found)
+    nearest = [
+        F.expr(f"min_by({value}, depth) FILTER (WHERE {value} IS NOT NULL)").alias(value)
+        for value in values
+    ]
+    return Lives(every.groupBy("root").agg(*nearest), sorted(waiting))

@@ -1,0 +1,324 @@
+"""Fold changes into a state table: one row per key, staged on a branch.
+
+spark-submit spark_jobs/merge_changes.py request.json result.json
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from frazil.failpoints import reach_failpoint
+from frazil.ledger.offsets import Runs
+from frazil.quality.sql import write_text
+from frazil.state_tables.merge_rules import DELETED_AT
+from frazil.state_tables.messages import MergeCounts, MergeRequest, MergeResult
+from frazil.streams.column_types import quote_name
+from frazil_spark.job import run_job
+from frazil_spark.session_settings import apply_settings
+from frazil_spark.unavailable_values import (
+    DELETES,
+    EVENT_PATHS,
+    IS_LAST,
+    KEEPS,
+    LACKS,
+    LSN,
+    ORDER,
+    ROW,
+    UNFILLED,
+    aggregate_life,
+    fill_from_other_keys,
+    fill_rows,
+    list_lacking,
+    write_lack,
+)
+
+WINNER = "_frazil_winner"
+HELD = "_frazil_held"
+OUTCOME = "_frazil_outcome"
+PARTITION = "struct(_kafka.topic, _kafka.partition)"
+_DELETE = "('d', 'delete')"
+_WRITTEN = "('inserted', 'updated')"
+_UPSERT = "('c', 'r', 'u', 'insert', 'update')"
+
+
+def merge_changes(spark: SparkSession, request: MergeRequest) -> MergeResult:
+    """Fold the changes, remember deletes, and write the rows that change to the branch."""
+    apply_settings(spark, request.session_conf)
+    changes = read_changes(spark, request, request.added)
+    held = read_held(spark, request, changes)
+    names = list_fillable(changes, request)
+    # Materialised once: MERGE reads its source several times.
+    folded = fold(changes, held, request, names).localCheckpoint()
+    result = count_outcomes(spark, folded, request)
+    if not result.fault and request.has_events and came_late(changes, result, request):
+        result = result.model_copy(update={"fault": "late"})
+    if result.fault:
+        return result
+    if names:
+        history = read_changes(spark, request, None)
+        folded, waiting = fill_from_other_keys(folded, history, request.id_columns, names)
+        result = count_unfilled(folded, result, waiting)
+    if result.counts.deleted + result.counts.absent and not request.marks:
+        remember_deletes(folded, request)
+    reach_failpoint("merge.after-memory")
+    write_state(spark, folded, request, result.counts)
+    reach_failpoint("merge.after-write")
+    return result
+
+
+def write_order(request: MergeRequest, sequence: Sequence[str]) -> str:
+    """Write the SQL of a change's place in the order of its key's changes."""
+    parts = [f"'s{index}', {path}" for index, path in enumerate(sequence)]
+    last = ["topic", "partition", "offset"] if request.sequence else ["offset", "partition"]
+    parts += [f"'{name}', _kafka.{name}" for name in last]
+    return f"named_struct({', '.join(parts)}) AS {ORDER}"
+
+
+def write_sequence(request: MergeRequest) -> list[str]:
+    """Write the SQL paths of the sequence in changes and state rows."""
+    return [".".join(map(quote_name, path.split("."))) for path in request.sequence]
+
+
+def write_runs(added: Runs) -> str:
+    """Write the condition of the rows with these offsets."""
+    parts = [
+        f"(_kafka.topic = {write_text(topic)} AND _kafka.partition = {number}"
+        f" AND _kafka.offset >= {start} AND _kafka.offset < {end})"
+        for topic, by_partition in added.items()
+        for number, runs in by_partition.items()
+        for start, end in runs
+    ]
+    return " OR ".join(parts)
+
+
+def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None) -> DataFrame:
+    """Read changes: key, order, whether it deletes (null: unknown), and the row.
+
+    Change events have further columns, by which the fold fills what they did not carry.
+    """
+    pinned = spark.read.option("versionAsOf", request.change_snapshot)
+    frame = pinned.table(f"{request.catalog}.{request.changes}")
+    if added is not None:
+        frame = frame.where(write_runs(added))
+    deletes = "false"
+    if request.operation is not None:
+        said = f"lower({quote_name(request.operation)})"
+        deletes = f"CASE WHEN {said} IN {_DELETE} THEN true WHEN {said} IN {_UPSERT} THEN false END"
+    known = set(frame.columns)
+    columns = [quote_name(n) if n in known else f"NULL AS {n}" for n in request.columns]
+    if request.marks:
+        columns.append(f"CASE WHEN {deletes} THEN _kafka.timestamp END AS {DELETED_AT}")
+    return frame.selectExpr(
+        *map(quote_name, request.id_columns),
+        write_order(request, write_sequence(request)),
+        f"{PARTITION} AS _frazil_partition",
+        f"{deletes} AS {DELETES}",
+        f"struct({', '.join(columns)}) AS {ROW}",
+        *(EVENT_PATHS if request.has_events else ()),
+    )
+
+
+def list_fillable(changes: DataFrame, request: MergeRequest) -> list[str]:
+    """List the columns that the newest changes may lack; none if the stream has no events."""
+    if not request.has_events:
+        return []
+    own = {*request.id_columns, "_kafka", "_source"}
+    columns = [name for name in request.columns if name not in own]
+    return list_lacking(changes, columns, marks=request.marks)
+
+
+def read_held(spark: SparkSession, request: MergeRequest, changes: DataFrame) -> DataFrame:
+    """Read what is known of the changes' keys: order and presence of the row, remembered deletes.
+
+    A rebuild folds every change, so it reads only whether each row exists, for its counts.
+    """
+    keys = [*map(quote_name, request.id_columns)]
+    live = f"{DELETED_AT} IS NULL" if request.marks else "true"
+    order = write_order(request, write_sequence(request))
+    state = f"{request.catalog}.{request.state}.branch_{request.branch}"
+    held = spark.table(state).selectExpr(
+        *keys, order, f"{PARTITION} AS _frazil_partition", "true AS present", f"{live} AS live"
+    )
+    if request.added is None:
+        held = held.withColumn(ORDER, F.expr(f"if(false, {ORDER}, NULL)"))
+    else:
+        sequence = [f"_sequence.s{index}" for index in range(len(request.sequence))]
+        memory = spark.table(f"{request.catalog}.{request.deletes}").selectExpr(
+            *keys,
+            write_order(request, sequence),
+            f"{PARTITION} AS _frazil_partition",
+            "false AS present",
+            "false AS live",
+            "memory",
+        )
+        of_this = memory.where(F.col("memory") == request.memory).drop("memory")
+        held = held.unionByName(of_this)
+    touched = changes.select(*request.id_columns).distinct()
+    found = held.join(touched, [*request.id_columns], "left_semi")
+    return found.groupBy(*request.id_columns).agg(
+        F.max(ORDER).alias(HELD),
+        F.bool_or("present").alias("present"),
+        F.bool_or("live").alias("live"),
+        F.min("_frazil_partition").alias("held_first"),
+        F.max("_frazil_partition").alias("held_last"),
+    )
+
+
+def fold(
+    changes: DataFrame, held: DataFrame, request: MergeRequest, names: Sequence[str]
+) -> DataFrame:
+    """Return one row per key: its newest change, what became of it, and how many lost."""
+    newest = [F.col(ORDER), F.col(DELETES), F.col(ROW)]
+    if names:
+        changes = _mark_last(changes, request, names)
+        newest.append(F.col(LACKS))
+    joined = changes.join(held, [*request.id_columns], "left")
+    is_stale = F.expr(f"coalesce({HELD} > {ORDER}, false)")
+    folded = joined.groupBy(*request.id_columns).agg(
+        F.count(F.lit(1)).alias("changes"),
+        F.count_if(is_stale).alias("stale"),
+        F.count_if(F.col(DELETES).isNull()).alias("unknown"),
+        F.expr(f"min(CASE WHEN {DELETES} IS NULL THEN {ORDER} END)").alias("first_unknown"),
+        F.max_by(F.struct(*newest), ORDER).alias(WINNER),
+        F.max(HELD).alias(HELD),
+        F.coalesce(F.bool_or("present"), F.lit(False)).alias("present"),  # noqa: FBT003
+        F.coalesce(F.bool_or("live"), F.lit(False)).alias("live"),  # noqa: FBT003
+        F.expr("min(least(_frazil_partition, coalesce(held_first, _frazil_partition)))").alias(
+            "first"
+        ),
+        F.expr("max(greatest(_frazil_partition, coalesce(held_last, _frazil_partition)))").alias(
+            "last"
+        ),
+        *(aggregate_life(names) if names else ()),
+    )
+    outcome = f"""CASE WHEN coalesce({HELD} > {ORDER}, false) THEN 'stale'
+        WHEN {DELETES} AND live THEN 'deleted' WHEN {DELETES} THEN 'absent'
+        WHEN present THEN 'updated' ELSE 'inserted' END"""
+    folded = folded.select("*", f"{WINNER}.*").drop(WINNER).withColumn(OUTCOME, F.expr(outcome))
+    return fill_rows(folded, names) if names else folded
+
+
+def _mark_last(changes: DataFrame, request: MergeRequest, names: Sequence[str]) -> DataFrame:
+    """Say which change is its key's newest, where a delete becomes a row that lacks all columns."""
+    if not request.marks:
+        return changes
+    newest = F.max(ORDER).over(Window.partitionBy(*request.id_columns))
+    every = F.array(*map(F.lit, names))
+    return changes.withColumn(IS_LAST, F.col(ORDER) == newest).withColumn(
+        LACKS, F.when(F.col(DELETES), every).otherwise(F.col(LACKS))
+    )
+
+
+def came_late(changes: DataFrame, result: MergeResult, request: MergeRequest) -> bool:
+    """Return whether a change could fill, or delete, what older changes have filled already."""
+    if request.added is None:
+        return False
+    if result.counts.stale:
+        return True
+    if not request.waiting:
+        return False
+    waited = F.col(LSN).isin([*request.waiting])
+    return not changes.where(F.col(DELETES) & waited).isEmpty()
+
+
+def count_unfilled(folded: DataFrame, result: MergeResult, waiting: Sequence[int]) -> MergeResult:
+    """Count rows with a value that no change carried."""
+    unfilled = folded.where(f"size({UNFILLED}) > 0 AND {OUTCOME} IN {_WRITTEN}").count()
+    counts = result.counts.model_copy(update={"unfilled": unfilled})
+    return result.model_copy(update={"counts": counts, "waiting": tuple(waiting)})
+
+
+def count_outcomes(spark: SparkSession, folded: DataFrame, request: MergeRequest) -> MergeResult:
+    """Count what became of the changes, and keys whose changes have no order."""
+    names = ("inserted", "updated", "deleted", "absent")
+    found = folded.selectExpr(
+        "coalesce(sum(changes), 0) AS changes",
+        "coalesce(sum(stale), 0) AS stale",
+        *(f"count_if({OUTCOME} = '{name}') AS {name}" for name in names),
+        "count_if(present) AS present",
+        "coalesce(sum(unknown), 0) AS unknown",
+        "count_if(first <> last) AS moved",
+        "min(first_unknown) AS first_unknown",
+        f"min(CASE WHEN first <> last THEN {ROW}._kafka.offset END) AS example",
+        f"min_by(last, {ROW}._kafka.offset) FILTER (WHERE first <> last) AS place",
+    ).first()
+    assert found is not None  # noqa: S101 - an aggregate without groups has one row
+    removed = 0
+    if request.added is None:
+        state = f"{request.catalog}.{request.state}.branch_{request.branch}"
+        removed = spark.table(state).count() - found["present"]
+    applied = sum(found[name] for name in names)
+    counts = MergeCounts(
+        changes=found["changes"],
+        superseded=found["changes"] - found["stale"] - applied,
+        stale=found["stale"],
+        removed=removed,
+        **{name: found[name] for name in names},
+    )
+    if found["unknown"]:
+        at = found["first_unknown"]
+        example = f"partition {at['partition']}, offset {at['offset']}"
+        return MergeResult(
+            counts=counts, fault="operation", faulty=found["unknown"], example=example
+        )
+    if found["moved"] and not request.sequence:
+        topic, partition = found["place"]
+        example = f"the key of {topic}-{partition} near offset {found['example']}"
+        return MergeResult(counts=counts, fault="partition", faulty=found["moved"], example=example)
+    return MergeResult(counts=counts)
+
+
+def remember_deletes(folded: DataFrame, request: MergeRequest) -> None:
+    """Append the deletes that won to the delete memory; a repetition does no harm."""
+    at = f"{ROW}._kafka"
+    columns = [*map(quote_name, request.id_columns)]
+    if request.sequence:
+        parts = [f"'s{n}', {ORDER}.s{n}" for n in range(len(request.sequence))]
+        columns.append(f"named_struct({', '.join(parts)}) AS _sequence")
+    place = ", ".join(f"'{name}', {at}.{name}" for name in ("topic", "partition", "offset"))
+    columns.append(f"named_struct({place}) AS _kafka")
+    columns.append(f"{write_text(request.memory)} AS memory")
+    deletes = folded.where(f"{OUTCOME} IN ('deleted', 'absent')").selectExpr(*columns)
+    deletes.writeTo(f"{request.catalog}.{request.deletes}").append()
+
+
+def write_state(
+    spark: SparkSession, folded: DataFrame, request: MergeRequest, counts: MergeCounts
+) -> None:
+    """Write the rows to the branch: those that change, or in a rebuild all of them."""
+    table = f"{request.catalog}.{request.state}.branch_{request.branch}"
+    written = "('inserted', 'updated', 'deleted', 'absent')" if request.marks else _WRITTEN
+    if request.added is None:
+        rows = folded.where(f"{OUTCOME} IN {written}").select(f"{ROW}.*")
+        rows.writeTo(table).overwrite(F.lit(True))  # noqa: FBT003
+        return
+    moved = counts.inserted + counts.updated + counts.deleted
+    if moved + (counts.absent if request.marks else 0) == 0:
+        return
+    removes = "false" if request.marks else f"{OUTCOME} = 'deleted'"
+    moving = folded.where(f"{OUTCOME} IN {written} OR {removes}")
+    keeps = [KEEPS] if KEEPS in folded.columns else []
+    source = moving.selectExpr(f"{ROW}.*", f"{removes} AS {DELETES}", *keeps)
+    source.createOrReplaceTempView("folded_changes")
+    columns = source.columns[: -1 - len(keeps)]
+    updates = ", ".join(map(write_update, columns)) if keeps else "*"
+    same = " AND ".join(f"held.{q} = change.{q}" for q in map(quote_name, request.id_columns))
+    spark.sql(
+        f"""
+        MERGE INTO {table} AS held USING folded_changes AS change ON {same}
+        WHEN MATCHED AND change.{DELETES} THEN DELETE
+        WHEN MATCHED THEN UPDATE SET {updates}
+        WHEN NOT MATCHED AND NOT change.{DELETES} THEN INSERT *
+        """
+    )
+
+
+def write_update(name: str) -> str:
+    """Write how MERGE sets a column: to the change's value, unless the row keeps its own."""
+    quoted, keeps = quote_name(name), write_lack(name, f"change.{KEEPS}")
+    return f"{quoted} = CASE WHEN {keeps} THEN held.{quoted} ELSE change.{quoted} END"
+
+
+if __name__ == "__main__":
+    run_job(merge_changes, MergeRequest)

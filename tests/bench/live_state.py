@@ -1,0 +1,263 @@
+"""PostgreSQL 15 and Debezium 3.6, live: after kills the state table equals the source table.
+
+    PYTHONPATH=tests python tests/bench/live_state.py HOME
+
+HOME is the folder of a running stack (`frazil stack up --only kafka,spark`). pgbench changes rows
+for MINUTES (5) while `frazil run` publishes and merges; SEED (random, printed) decides when a run,
+the connector and the Spark server are killed. At the end Spark, PyIceberg and, where the packages
+`duckdb`, `duckdb-ext-avro` and `duckdb-ext-iceberg` are installed, DuckDB read the state.
+"""
+
+import hashlib
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.live_cdc import (
+    COLUMNS,
+    POSTGRES,
+    TABLE,
+    Database,
+    compare,
+    start_debezium,
+    start_postgres,
+    wait_for_key,
+)
+from conftest import FRAZIL, Lab, Stack
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+
+MINUTES = float(os.environ.get("MINUTES", "5"))
+SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 10**6)
+RATE = os.environ.get("RATE", "100")
+"""Transactions of pgbench per second."""
+LAST_KEY = 7_777_777
+CHANGES = {
+    "UPDATE customers SET name = 'x' || :new, bal = bal + 0.01 WHERE id % 500 = :key % 500;": 10,
+    "UPDATE customers SET doc = NULL, nums = '{}', mood = 'sad' WHERE id = :key;": 3,
+    "INSERT INTO customers SELECT * FROM filled WHERE id = :key ON CONFLICT DO NOTHING;": 4,
+    "DELETE FROM customers WHERE id = :key;": 2,
+    "UPDATE customers SET id = :new WHERE id = :key;": 1,
+}
+"""What pgbench does, and how often: most updates leave the large values unchanged."""
+
+
+@dataclass
+class Live:
+    """One run: the stream, and what was killed."""
+
+    lab: Lab
+    database: Database
+    topic: str
+    folder: Path
+    dice: random.Random
+    kills: Counter[str] = field(default_factory=Counter)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def change_rows(self) -> None:
+        """Let pgbench change rows until the time is over."""
+        files = []
+        for number, (statement, weight) in enumerate(CHANGES.items()):
+            path = self.folder / f"{number}.sql"
+            path.write_text(
+                f"\\set key random(1, 2000)\n\\set new random(10000, 1000000000)\n{statement}\n"
+            )
+            files += ["-f", f"{path}@{weight}"]
+        login = ["-h", "127.0.0.1", "-p", str(self.database.port), "-U", "frazil"]
+        load = ["-n", "-c", "2", "-R", RATE, "-T", str(round(MINUTES * 60)), "--max-tries=20"]
+        command = [str(POSTGRES / "pgbench"), *login, *load, *files, "postgres"]
+        try:
+            subprocess.run(command, check=True, stdout=sys.stderr, stderr=sys.stderr)
+        finally:
+            self.over.set()
+
+    def run_and_kill(self) -> None:
+        """Run batches and merges until the time is over; kill some of the runs."""
+        while not self.over.is_set():
+            with subprocess.Popen(
+                [str(FRAZIL), "run", self.lab.stream],
+                env=self.lab.environment(),
+                stdout=subprocess.DEVNULL,
+                stderr=(self.folder / "run.log").open("a"),
+                start_new_session=True,
+            ) as process:
+                if self.dice.random() < 0.4:
+                    self._kill_run(process)
+                else:
+                    self.kills["runs that ended"] += process.wait() == 0
+
+    def _kill_run(self, process: "subprocess.Popen[bytes]") -> None:
+        try:
+            process.wait(self.dice.uniform(2, 14))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            self.kills["run"] += 1
+
+    def kill_spark(self) -> None:
+        """Kill the Spark server twice; its supervisor starts it again."""
+        for _ in range(2):
+            if self.over.wait(MINUTES * 60 / 3):
+                return
+            status = self.lab.frazil("stack", "status", "--json").json
+            assert isinstance(status, dict)
+            os.kill(status["parts"]["spark_connect"]["pid"], signal.SIGKILL)
+            self.kills["spark"] += 1
+
+    def capture_changes(self, prefix: str) -> None:
+        """Run the connector, kill it three times, and wait for the last change."""
+        wait = MINUTES * 60 / 4
+        for _ in range(3):
+            with start_debezium(self.lab.stack, self.database, prefix, self.folder) as worker:
+                self.over.wait(wait)
+                assert worker.poll() is None, "the connector ended by itself"
+                worker.kill()
+                self.kills["connector"] += 1
+        with start_debezium(self.lab.stack, self.database, prefix, self.folder):
+            self.over.wait()
+            self.database.ask(f"INSERT INTO customers (id) VALUES ({LAST_KEY})")  # noqa: S608
+            wait_for_key(self.lab.stack, self.topic, LAST_KEY)
+
+    def read_rest(self) -> None:
+        """Run until nothing is new and all is merged; a run may take long on a busy machine."""
+        while True:
+            run = self.lab.frazil("run", self.lab.stream, "--json", timeout=1800)
+            assert run.code == 0, run.out + run.err
+            if "next_offsets" in run.out:
+                return
+
+    def read_state(self) -> list[dict[str, object]]:
+        """Read the state table by PyIceberg."""
+        catalog = load_catalog("lake", **self.lab.stack.catalog_properties)
+        rows = catalog.load_table(self.lab.table).scan().to_arrow().to_pylist()
+        catalog.close()
+        return [{name: row[name] for name in COLUMNS} for row in rows]
+
+
+def checksum(rows: Iterable[tuple[object, ...]]) -> tuple[int, str]:
+    """Return the count of rows and a hash of their sorted texts."""
+    texts = sorted(json.dumps([str(value) for value in row]) for row in rows)
+    return len(texts), hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def ask_readers(live: Live) -> dict[str, tuple[int, str]]:
+    """Read three columns of the state by each reader; return count and checksum of each."""
+    found = {"PyIceberg": checksum((r["id"], r["name"], r["bal"]) for r in live.read_state())}
+    remote = str(live.lab.stack.facts["spark_connect"]["url"])
+    spark = SparkSession.builder.remote(remote).create()
+    query = f"SELECT id, name, bal FROM lake.{live.lab.table}"  # noqa: S608 - our own name
+    found["Spark"] = checksum(tuple(row) for row in spark.sql(query).collect())
+    spark.stop()
+    try:
+        import duckdb  # noqa: PLC0415 - it need not be there
+        import duckdb_ext  # noqa: PLC0415
+    except ImportError:
+        return found
+    catalog = load_catalog("lake", **live.lab.stack.catalog_properties)
+    location = catalog.load_table(live.lab.table).metadata_location.removeprefix("file://")
+    catalog.close()
+    with duckdb.connect() as connection:
+        extensions = str(Path(next(iter(duckdb_ext.__path__)), "extensions"))
+        connection.execute("SET extension_directory = ?", [extensions])
+        connection.execute("LOAD avro; LOAD iceberg")
+        query = "SELECT id, name, bal FROM iceberg_scan(?)"
+        found["DuckDB"] = checksum(connection.execute(query, [location]).fetchall())
+    return found
+
+
+def make_live(stack: Stack, database: Database, prefix: str, folder: Path) -> Live:
+    """Write the stream file of a state table."""
+    lab = Lab(stack, folder, prefix)
+    topic = f"{prefix}.public.customers"
+    lab.write_stream(
+        stream=prefix,
+        owner="bench@example.org",
+        source={"topic": topic},
+        value={"transform": "flatten_debezium", "columns": COLUMNS},
+        table={"name": lab.table, "mode": "upsert", "id_columns": ["id"]},
+        batch={"max_records": 5000},
+    )
+    return Live(lab, database, topic, folder, random.Random(SEED))
+
+
+def storm(live: Live, prefix: str) -> None:
+    """Change, capture, run and kill, all at the same time, until the last change is in Kafka."""
+    with ExitStack() as threads:
+        failed: list[BaseException] = []
+
+        def guard(*work: object) -> None:
+            try:
+                work[0](*work[1:])  # type: ignore[operator]
+            except BaseException as error:  # noqa: BLE001 - told by the main thread
+                failed.append(error)
+                live.over.set()
+
+        for work in ((live.change_rows,), (live.kill_spark,), (live.run_and_kill,)):
+            thread = threading.Thread(target=guard, args=work)
+            thread.start()
+            threads.callback(thread.join)
+        guard(live.capture_changes, prefix)
+    if failed:
+        raise failed[0]
+
+
+def main(home: Path) -> int:
+    """Run it once; return the exit code."""
+    if not (POSTGRES / "pgbench").exists():
+        print("PostgreSQL 15 is not installed: apt-get install postgresql-15")
+        return 0
+    stack, prefix = Stack.read(home), f"c{secrets.token_hex(4)}"
+    print(f"SEED={SEED}", file=sys.stderr)
+    with start_postgres() as database, tempfile.TemporaryDirectory() as name:
+        live = make_live(stack, database, prefix, Path(name))
+        database.ask(TABLE)
+        database.ask("INSERT INTO customers SELECT * FROM filled WHERE id <= 1000")
+        with start_debezium(stack, database, prefix, live.folder):
+            wait_for_key(stack, live.topic, 1000)
+        storm(live, prefix)
+        started = time.monotonic()
+        live.read_rest()
+        last_seconds = round(time.monotonic() - started, 1)
+        state = {row["id"]: row for row in live.read_state()}
+        differences = compare(database, state)
+        readers = ask_readers(live)
+        audit = live.lab.frazil("audit", prefix, timeout=600)
+        figures = {
+            "seed": SEED,
+            "minutes": MINUTES,
+            "killed": dict(live.kills),
+            "changes": status_of(live),
+            "rows_of_source": len(state),
+            "differences": len(differences),
+            "first": differences[:5],
+            "readers": readers,
+            "audit": audit.code,
+            "seconds_of_last_runs": last_seconds,
+        }
+        if audit.code:
+            print(audit.out, audit.err, file=sys.stderr)
+    print(json.dumps(figures))
+    return 1 if differences or audit.code or len({*readers.values()}) > 1 else 0
+
+
+def status_of(live: Live) -> int:
+    """Count the rows of the change table."""
+    catalog = load_catalog("lake", **live.lab.stack.catalog_properties)
+    count = catalog.load_table(f"{live.lab.table}__changes").scan().count()
+    catalog.close()
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

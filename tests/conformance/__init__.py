@@ -1,0 +1,1 @@
+"""One scenario on many brokers, catalogs, stores and engines: `make conformance`."""

@@ -1,0 +1,194 @@
+"""The scenario that every cell plays: a stream's life, by the commands of its user."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlparse
+
+from conftest import Lab
+from faults.auditor import audit_table
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+from support.stack_lake import set_back
+
+from frazil.connections import find_catalog
+
+COLUMNS = {
+    "id": "long!",
+    "amount": "double",
+    "level": "int",
+    "customer": "struct<name: string, address: struct<city: string, zip: string>>",
+    "lines": "list<struct<sku: string!, price: decimal(9,2)>>",
+    "tags": "map<string, string>",
+}
+SUITE = {
+    "name": "amounts",
+    "expectations": [
+        {
+            "type": "expect_column_values_to_be_between",
+            "kwargs": {"column": "amount", "min_value": 0},
+            "severity": "critical",
+        }
+    ],
+}
+DECIDED = ("--by", "jane@example.org", "--reason", "conformance", "--no-dry-run")
+LAST_BATCH = 10
+"""The first offset of partition 0 in the batch that is rolled back."""
+PATIENCE = 1200.0
+"""Seconds for a command, on a busy machine."""
+DAYS = 5
+"""Files and snapshots are made this old before they are expired."""
+
+
+def play(lab: Lab, data: Path | None) -> None:
+    """Play the whole scenario; `data` is the folder that holds the warehouse's files, if any."""
+    _write(lab)
+    lab.create_topic()
+    _ingest(lab)
+    _block(lab)
+    _read_again(lab)
+    _erase_and_recover(lab)
+    _maintain(lab, data)
+    _audit(lab)
+
+
+def _write(lab: Lab) -> None:
+    folder = lab.folder / "expectations"
+    folder.mkdir(exist_ok=True)
+    (folder / "amounts.json").write_text(json.dumps(SUITE))
+    lab.write_stream(
+        value={"convert": "json", "columns": COLUMNS},
+        quality={"suite": "amounts"},
+        maintenance={"expire_hours": 1, "rollback_hours": 0, "orphan_days": 1},
+    )
+
+
+def make_values(count: int, start: int = 0, **changes: object) -> list[bytes | None]:
+    """Make records with nested values."""
+    return [
+        json.dumps(
+            {
+                "id": i,
+                "amount": i + 0.25,
+                "level": i,
+                "customer": {"name": f"n{i}", "address": {"city": "Ürümqi", "zip": None}},
+                "lines": [{"sku": f"s{i}", "price": "12.50"}, {"sku": "x", "price": None}],
+                "tags": {"a": str(i)},
+                **changes,
+            }
+        ).encode()
+        for i in range(start, start + count)
+    ]
+
+
+def _ingest(lab: Lab) -> None:
+    """Publish rows with nested columns; three records become dead letters."""
+    bad = [b"no json", *make_values(1, 900, level=3_000_000_000), *make_values(1, 3, level="x")]
+    lab.produce([*make_values(12), *bad])
+    published = run(lab, "run")
+    assert (published["rows_written"], published["rows_quarantined"]) == (12, 3), published
+    assert read_ids(lab) == list(range(12))
+
+
+def _block(lab: Lab) -> None:
+    """See that a failed check blocks the batch until a person decides."""
+    lab.produce(make_values(2, 12, amount=-1))
+    blocked = lab.frazil("run", lab.stream, "--json")
+    found = re.search(r"--batch (\w{32})", blocked.out)
+    assert blocked.code == 1, blocked.out
+    assert found is not None, blocked.out
+    assert read_ids(lab) == list(range(12))
+    run(lab, "waive", "--batch", found[1], *DECIDED)
+    run(lab, "run")
+    assert read_ids(lab) == list(range(14))
+
+
+def _read_again(lab: Lab) -> None:
+    """Replay a range, and redrive a dead letter under a wider type."""
+    run(lab, "replay", "--offsets", f"{lab.topic}:0:0-4", "--no-dry-run")
+    assert read_ids(lab) == list(range(14))
+    lab.write_stream(value={"convert": "json", "columns": {**COLUMNS, "level": "long"}})
+    lab.produce(make_values(2, 14))
+    run(lab, "run")  # the table follows its stream file
+    run(lab, "replay-dead-letters", "--no-dry-run")
+    assert read_ids(lab) == [*range(16), 900]
+
+
+def _erase_and_recover(lab: Lab) -> None:
+    """Erase a row and a dead letter of one key; roll a later batch back and read it again."""
+    run(lab, "erase", "--key", "id=3", *DECIDED)
+    kept = [n for n in range(16) if n != 3]
+    assert read_ids(lab) == [*kept, 900]
+    lab.produce(make_values(4, 16))
+    run(lab, "run")
+    run(lab, "recover", "--to-offset", f"{lab.topic}:0:{LAST_BATCH}", *DECIDED)
+    assert read_ids(lab) == [*kept, 900]
+    run(lab, "run")
+    assert read_ids(lab) == [*kept, 16, 17, 18, 19, 900]
+
+
+def _maintain(lab: Lab, data: Path | None) -> None:
+    """Compact; then let days pass, expire snapshots and remove a file that nothing refers to."""
+    before = read_ids(lab)
+    compacted = run(lab, "maintain", "--only", "compact", "--rewrite-all", "--no-dry-run")
+    assert compacted["compact"]["tables"][0]["rewritten"], compacted
+    stray = _let_days_pass(lab, data)
+    expired = run(lab, "maintain", "--only", "expire_snapshots", "--no-dry-run")
+    assert expired["expire_snapshots"]["tables"][0]["expired_ids"], expired
+    removed = run(lab, "maintain", "--only", "remove_orphans", "--no-dry-run")
+    assert stray is None or not stray.exists(), removed
+    assert read_ids(lab) == before
+
+
+def _let_days_pass(lab: Lab, data: Path | None) -> Path | None:
+    """Make the table and its files old; return a file among them that nothing refers to."""
+    table = open_table(lab)
+    content = json.loads(table.io.new_input(table.metadata_location).open().read())
+    location = table.metadata_location.replace(".metadata.json", "-aged.metadata.json")
+    with table.io.new_output(location).create() as file:
+        file.write(json.dumps(set_back(content, DAYS)).encode())
+    table.catalog.drop_table(lab.table)
+    table.catalog.register_table(lab.table, location)
+    if data is None:
+        return None
+    address = urlparse(table.location())
+    inside = f"{address.netloc}/{address.path.strip('/')}"
+    folder = Path(address.path) if address.scheme == "file" else data / inside
+    stray = folder / "data" / "stray.parquet"
+    stray.parent.mkdir(parents=True, exist_ok=True)
+    stray.write_bytes(b"stray")
+    then = time.time() - DAYS * 86_400
+    for path in folder.rglob("*"):
+        os.utime(path, (then, then))
+    return stray
+
+
+def open_table(lab: Lab) -> Table:
+    """Load the table by PyIceberg, with the connection's settings."""
+    preset = find_catalog("iceberg_default")
+    return load_catalog(preset.name, **preset.properties).load_table(lab.table)
+
+
+def read_ids(lab: Lab) -> list[int]:
+    """List the ids of all rows that anybody can see."""
+    return sorted(open_table(lab).scan(selected_fields=("id",)).to_arrow()["id"].to_pylist())
+
+
+def _audit(lab: Lab) -> None:
+    """Let the product's audits and the independent auditor judge the table."""
+    run(lab, "audit", "--values")
+    preset = find_catalog("iceberg_default")
+    report = audit_table(preset.properties, preset.name, lab.table, lab.stack.bootstrap, lab.stream)
+    assert not report.findings, report.findings
+
+
+def run(lab: Lab, command: str, *arguments: str) -> dict[str, Any]:
+    """Run a command that must succeed; return its answer."""
+    ended = lab.frazil(command, lab.stream, *arguments, "--json", timeout=PATIENCE)
+    with (lab.folder / "output.log").open("a") as log:
+        log.write(f"# frazil {command}\n{ended.out}{ended.err}\n")
+    assert ended.code == 0, f"frazil {command}: exit {ended.code}\n{ended.out}\n{ended.err[-3000:]}"
+    return cast("dict[str, Any]", ended.json)

@@ -1,0 +1,287 @@
+"""The servers of the cells, each started when the first cell asks for it."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from faults.rest_catalog import find_free_port, run_rest_catalog
+from pyarrow.fs import S3FileSystem
+from support.certificates import Identity, issue, make_authority
+from support.connect_server import ConnectServer, run_connect_server
+from support.ivy_jars import ensure_jars
+from support.secure_broker import SecureBroker, run_secure_broker
+
+from conformance.gateway import add_tls, guard_by_oauth
+from conformance.packages import MOTO, ensure_packages
+from frazil.spark.redaction import REDACTION
+from frazil_stack.services import CLIENT_LIBRARIES
+from frazil_stack.settings import load_settings
+
+IVY_FILE = Path(__file__).with_name("ivy.xml")
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+REGION = "us-east-1"
+S3_KEY, S3_SECRET = "conformance", "planted-s3-secret"
+DATABASE_USER, DATABASE_PASSWORD = "frazil", "planted-database-password"
+SPARK_TOKEN = "planted-spark-token"  # noqa: S105 - of a test
+_START_SECONDS = 240
+
+
+class MissingPartError(Exception):
+    """A program of a cell is not on this machine."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """An S3 server; `data` is the folder that holds its objects as plain files, if it has one."""
+
+    endpoint: str
+    data: Path | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Return what a connection says about it."""
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.region": REGION,
+            "s3.access-key-id": S3_KEY,
+            "s3.secret-access-key": S3_SECRET,
+        }
+
+    def create_bucket(self, name: str) -> None:
+        files = S3FileSystem(
+            access_key=S3_KEY,
+            secret_key=S3_SECRET,
+            endpoint_override=self.endpoint,
+            region=REGION,
+            allow_bucket_creation=True,
+        )
+        files.create_dir(name)
+
+
+@dataclass(frozen=True)
+class Database:
+    """A PostgreSQL server that accepts one user by password over TLS."""
+
+    port: int
+    authority: Path
+
+    def uri(self, name: str) -> str:
+        """Return the address of a database, without user and password."""
+        tls = f"sslmode=verify-full&sslrootcert={self.authority}"
+        return f"postgresql+psycopg2://localhost:{self.port}/{name}?{tls}"
+
+
+@dataclass
+class Servers:
+    """All servers of a run; each property starts one."""
+
+    folder: Path
+    stack: ExitStack
+    authority: Identity = field(default_factory=make_authority)
+    traces: list[ConnectServer] = field(default_factory=list)
+    """Servers of Spark, whose logs and pages are searched for secrets."""
+    has_only_moto: bool = False
+    """Store objects in moto: versitygw must be built first."""
+
+    @cached_property
+    def broker(self) -> SecureBroker:
+        return self.stack.enter_context(run_secure_broker(self.folder / "broker"))
+
+    @cached_property
+    def spark(self) -> ConnectServer:
+        """Start a Connect server that lets everybody in."""
+        return self._start_spark("spark", {})
+
+    @cached_property
+    def guarded_spark(self) -> tuple[int, Path]:
+        """Start a Connect server that asks for a token, behind TLS; return port and authority."""
+        token = {"spark.connect.authenticate.token": SPARK_TOKEN}
+        server = self._start_spark("guarded", token)
+        port = int(server.remote.rpartition(":")[2])
+        identity = issue(self.authority, "spark")
+        folder = self.folder / "guarded"
+        (folder / "ca.pem").write_text(self.authority.pem)
+        return self.stack.enter_context(add_tls(port, identity, folder)), folder / "ca.pem"
+
+    def _start_spark(self, name: str, more: Mapping[str, str]) -> ConnectServer:
+        jars = [load_settings().jars / "spark", ensure_jars(IVY_FILE, "clouds")]
+        settings = {
+            **REDACTION,
+            "spark.driver.extraClassPath": ":".join(f"{folder}/*" for folder in jars),
+            "spark.python.daemon.module": "frazil_spark.worker_daemon",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "2",
+            **more,
+        }
+        server = self.stack.enter_context(run_connect_server(self.folder / name, settings))
+        self.traces.append(server)
+        return server
+
+    @cached_property
+    def clients(self) -> Path:
+        """Start the fork server of Spark's clients, as the embedded stack does."""
+        return self.stack.enter_context(_run_fork_server())
+
+    @cached_property
+    def s3(self) -> Store:
+        if self.has_only_moto:
+            return Store(self.moto)
+        return self.stack.enter_context(_run_s3(self.folder / "s3"))
+
+    @cached_property
+    def moto(self) -> str:
+        """Start moto, which imitates Amazon's services in memory; return its address."""
+        return self.stack.enter_context(_run_moto(self.folder))
+
+    @cached_property
+    def database(self) -> Database:
+        return self.stack.enter_context(_run_postgres(self.authority))
+
+    def guard(self, upstream: str) -> str:
+        """Put OAuth 2 before a REST catalog; return the new address."""
+        return self.stack.enter_context(guard_by_oauth(upstream))
+
+    def rest(self, folder: Path, settings: Mapping[str, str]) -> str:
+        """Start a REST catalog of a cell's own; return its address."""
+        folder.mkdir(parents=True, exist_ok=True)
+        more = [ensure_jars(IVY_FILE, "rest-s3")] if "s3" in str(settings) else []
+        given = self.stack.enter_context(run_rest_catalog(folder, settings, more))
+        return given["uri"]
+
+
+@contextmanager
+def _run_fork_server() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="frazil-clients-") as folder:
+        socket = Path(folder) / "clients.sock"
+        command = [sys.executable, "-m", "frazil.spark.fork_server", str(socket)]
+        with _run([*command, *CLIENT_LIBRARIES], Path(folder) / "log"):
+            _wait_for(socket.is_socket, "the fork server")
+            yield socket
+
+
+@contextmanager
+def _run(
+    command: list[str],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    user: str | None = None,
+) -> Iterator["subprocess.Popen[bytes]"]:
+    with log.open("wb") as output:
+        surroundings = {**os.environ, **(environment or {})}
+        process = subprocess.Popen(
+            command, env=surroundings, stdout=output, stderr=output, user=user, group=user
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)  # PostgreSQL would wait for clients after SIGTERM
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(is_up: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not is_up():
+        assert time.monotonic() < deadline, f"{what} does not start"
+        time.sleep(0.1)
+
+
+@contextmanager
+def _run_s3(folder: Path) -> Iterator[Store]:
+    data, port = folder / "data", find_free_port()
+    data.mkdir(parents=True)
+    keys = {"ROOT_ACCESS_KEY_ID": S3_KEY, "ROOT_SECRET_ACCESS_KEY": S3_SECRET}
+    command = [str(_find_versitygw()), "--port", f"127.0.0.1:{port}", "--region", REGION]
+    with _run([*command, "posix", str(data)], folder / "log", keys) as process:
+        store = Store(f"http://127.0.0.1:{port}", data)
+        _wait_for(lambda: _listens(port, process), "versitygw")
+        yield store
+
+
+@contextmanager
+def _run_moto(folder: Path) -> Iterator[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    port, packages = find_free_port(), {"PYTHONPATH": str(ensure_packages("moto", MOTO))}
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with _run(command, folder / "moto.log", packages) as process:
+        _wait_for(lambda: _listens(port, process), "moto")
+        yield f"http://127.0.0.1:{port}"
+
+
+def _listens(port: int, process: "subprocess.Popen[bytes]") -> bool:
+    assert process.poll() is None, f"exit {process.returncode}"
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _find_versitygw() -> Path:
+    """Return the S3 server beside the jars; Go builds it once.
+
+    Raises:
+        MissingPartError: there is no Go.
+    """
+    folder = load_settings().jars / "versitygw"
+    program = folder / "versitygw"
+    if program.is_file():
+        return program
+    go = shutil.which("go")
+    if go is None:
+        raise MissingPartError("no Go to build versitygw, the S3 server")
+    subprocess.run([go, "install", VERSITYGW], env={**os.environ, "GOBIN": str(folder)}, check=True)
+    return program
+
+
+@contextmanager
+def _run_postgres(authority: Identity) -> Iterator[Database]:
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not programs:
+        raise MissingPartError("no PostgreSQL in /usr/lib/postgresql")
+    binaries, port = programs[-1].parent, find_free_port()
+    with tempfile.TemporaryDirectory(prefix="frazil-postgres-") as name:
+        folder = Path(name)
+        user = "postgres" if os.getuid() == 0 else None  # PostgreSQL refuses to run as root
+        identity = issue(authority, "database")
+        for file, text in (
+            ("ca.pem", authority.pem),
+            ("server.pem", identity.pem),
+            ("server.key", identity.key()),
+            ("password", DATABASE_PASSWORD),
+        ):
+            (folder / file).write_text(text)
+            (folder / file).chmod(0o600)
+        (folder / "ca.pem").chmod(0o644)
+        if user:
+            for each in (folder, *folder.iterdir()):
+                shutil.chown(each, user, user)
+        folder.chmod(0o755)
+        create = [str(binaries / "initdb"), "-D", f"{folder}/data", "-U", DATABASE_USER]
+        create += ["--auth=scram-sha-256", f"--pwfile={folder}/password", "--no-sync"]
+        quiet = {"cwd": folder, "stdout": subprocess.DEVNULL, "user": user, "group": user}
+        subprocess.run(create, check=True, **quiet)
+        options = {
+            "port": port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": folder,
+            "fsync": "off",
+            "ssl": "on",
+            "ssl_cert_file": folder / "server.pem",
+            "ssl_key_file": folder / "server.key",
+        }
+        words = [w for k, v in options.items() for w in ("-c", f"{k}={v}")]
+        server = [str(binaries / "postgres"), "-D", f"{folder}/data", *words]
+        with _run(server, folder / "log", user=user) as process:
+            _wait_for(lambda: _listens(port, process), "PostgreSQL")
+            yield Database(port, folder / "ca.pem")

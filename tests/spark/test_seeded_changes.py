@@ -1,0 +1,99 @@
+"""A thousand seeded change logs through Kafka, `frazil run` and its merge; a dictionary folds them.
+
+Each log has keys of its own, so that a batch has changes of all logs.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from conftest import Lab
+from faults.state_auditor import StateRules, audit_state_table
+from pyiceberg.catalog import load_catalog
+from support.change_events import Message, send
+
+pytestmark = [pytest.mark.stack, pytest.mark.long]
+LOGS, MERGES = 500, 20
+SAMPLED_LOGS, SAMPLED_MERGES = 10, 2
+KEYS = 6
+OPERATIONS = ("c", "r", "u", "u", "UPDATE", "d", "delete")
+Place = tuple[int, ...]
+
+
+@dataclass
+class Topic:
+    """What was sent, and the newest change of each key, folded by a dictionary."""
+
+    by_sequence: bool
+    ends: list[int] = field(default_factory=lambda: [0, 0])
+    newest: dict[int, tuple[Place, str | None, str]] = field(default_factory=dict)
+
+    def send(self, key: int, operation: str, at: int, name: str | None, partition: int) -> Message:
+        """Note a change; return its message."""
+        offset = self.ends[partition]
+        self.ends[partition] += 1
+        place = (at, partition, offset) if self.by_sequence else (offset,)
+        if key not in self.newest or place > self.newest[key][0]:
+            self.newest[key] = (place, name, operation)
+        value = {"id": key, "op": operation, "at": at, "name": name}
+        return str(key).encode(), json.dumps(value).encode()
+
+    @property
+    def rows(self) -> dict[int, str | None]:
+        """Return the name of each key that is not deleted."""
+        return {
+            key: name
+            for key, (_, name, operation) in self.newest.items()
+            if operation.lower() not in {"d", "delete"}
+        }
+
+
+def draw(topic: Topic, dice: random.Random, log: int, turn: int) -> Iterator[tuple[int, Message]]:
+    """Yield the partition and message of a log's next changes: late ones, ties, lost keys."""
+    for index in range(dice.randrange(6)):
+        key = log * KEYS + dice.randrange(KEYS)
+        at = max(0, 10 * turn + index - dice.choice((0, 0, 1, 15)))
+        partition = dice.randrange(2) if topic.by_sequence else key % 2
+        operation = dice.choice(OPERATIONS)
+        is_delete = operation in {"d", "delete"}
+        name = None if is_delete or dice.random() < 0.1 else f"{key}/{turn}/{index}"
+        yield partition, topic.send(key, operation, at, name, partition)
+
+
+@pytest.mark.storm(1)
+@pytest.mark.parametrize("by", ["sequence", "offset"])
+def test_the_state_is_the_fold_of_every_log(lab: Lab, by: str, *, sampled: bool) -> None:
+    logs, merges = (SAMPLED_LOGS, SAMPLED_MERGES) if sampled else (LOGS, MERGES)
+    first = random.randrange(10**6)
+    dices = [random.Random(first + log) for log in range(logs)]
+    topic = Topic(by == "sequence")
+    order = {"sequence_by": ["at"]} if topic.by_sequence else "kafka"
+    at = "long!" if topic.by_sequence else "long"
+    table = {"name": lab.table, "mode": "upsert", "id_columns": ["id"], "cdc_field": "op"}
+    columns = {"id": "long!", "op": "string", "at": at, "name": "string"}
+    lab.write_stream(
+        value={"convert": "json", "columns": columns},
+        table={**table, "partition_by": ["bucket(id, 4)"]},
+        order=order,
+        batch={"max_records": 100_000},
+    )
+    lab.create_topic()
+    sequence = ("at",) if topic.by_sequence else ()
+    rules = StateRules(lab.stream, lab.table, ("id",), sequence, "op")
+
+    for turn in range(merges):
+        drawn = [each for log, dice in enumerate(dices) for each in draw(topic, dice, log, turn)]
+        for partition in (0, 1):
+            mine = [message for number, message in drawn if number == partition]
+            send(lab.stack.bootstrap, lab.topic, mine, partition)
+        run = lab.frazil("run", lab.stream, "--json", timeout=500)
+        assert run.code == 0, run.out + run.err
+        catalog = load_catalog("lake", **lab.stack.catalog_properties)
+        found = catalog.load_table(lab.table).scan().to_arrow().to_pylist()
+        rows = {row["id"]: row["name"] for row in found}
+        assert (len(found), rows) == (len(rows), topic.rows), f"first seed {first}, merge {turn}"
+        findings = audit_state_table(catalog, rules) if turn == merges - 1 else []
+        catalog.close()
+    assert findings == [], f"first seed {first}"

@@ -1,0 +1,254 @@
+"""Maintenance of a state table and its delete memory: the merges go on, no deleted key returns."""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlparse
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+from conftest import Stack
+from pyiceberg.table import Table
+from support.forked import run_frazil
+from support.lake import append
+from support.stack_lake import let_days_pass
+from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
+
+from frazil.iceberg.table_view import TableView
+from frazil.ingest.dead_letters import ensure_dead_letters_table
+from frazil.ledger import keys
+from frazil.maintenance.compaction import compact_table
+from frazil.maintenance.erasure import erase, plan_erasure
+from frazil.maintenance.messages import ErasureRequest, TableResult
+from frazil.maintenance.orphans import remove_orphans
+from frazil.maintenance.snapshot_expiry import expire_snapshots
+from frazil.maintenance.tables import new_request
+from frazil.messages import Message
+from frazil.observability.timeline_table import record_timeline
+from frazil.state_tables.merge import merge_changes as run_merge
+from frazil.state_tables.merge_rules import find_position
+from frazil.state_tables.state_audit import audit_state
+from frazil.streams.timestamps import DAY_MS
+from frazil.workspace import Workspace
+
+Result = TypeVar("Result", bound=Message)
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+
+@pytest.fixture
+def lake(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackStateLake:
+    monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
+    return make_state_lake(StackStateLake, tmp_path, f"m{secrets.token_hex(4)}")
+
+
+def merge_changes(lake: StackStateLake, *changes: Change) -> None:
+    """Produce changes of keys that stay in their partitions, publish and merge them."""
+    for change in changes:
+        lake.produce(change.id % 2, change)
+    lake.ingest_all()
+    lake.merge()
+
+
+def load(lake: StackStateLake, suffix: str = "") -> Table:
+    return lake.store.load(lake.state_name + suffix)
+
+
+def age(lake: StackStateLake, days: float) -> None:
+    """Set back the instants of all tables."""
+    names = (lake.state_name, f"{lake.state_name}__deletes", lake.stream.table.name)
+    letters = lake.stream.dead_letters_table
+    for name in (*names, *([letters] if lake.store.find(letters) else [])):
+        named = lake.stream.table.model_copy(update={"name": name})
+        stream = lake.stream.model_copy(update={"table": named})
+        let_days_pass(replace(lake, stream=stream), days)
+
+
+@pytest.mark.core
+def test_all_three_tables_are_compacted_and_expired_and_the_next_merge_is_incremental(
+    lake: StackStateLake,
+) -> None:
+    for turn in range(3):
+        merge_changes(
+            lake, *(Change(n, "u", turn, f"{n}/{turn}") for n in range(6)), Change(9, "d", turn)
+        )
+    before = {
+        table.before.table: table.before for table in compact_table(lake.work, dry_run=True).tables
+    }
+    compacted = {table.before.table: table for table in compact_table(lake.work).tables}
+    age(lake, 10)
+    expired = {table.table: table for table in expire_snapshots(lake.work).tables}
+
+    state = lake.state_name
+    assert (before[state].rows, before[state].hidden_rows) == (6, 12)
+    assert compacted[state].rewritten == ("files",)
+    assert (compacted[state].after.rows, compacted[state].after.hidden_rows) == (6, 0)
+    assert compacted[state].after.delete_files == 0
+    assert f"{state}__deletes" in compacted
+    assert expired[state].carried_streams == (lake.stream.stream,)
+    assert len(load(lake).metadata.snapshots) == 2  # the carry and the head of the cutoff
+    assert len(load(lake, "__deletes").metadata.snapshots) == 1
+    position = find_position(TableView(lake.store, state).history, lake.stream.stream)
+    assert position is not None
+
+    lake.produce(1, Change(9, "c", 1, "late"), Change(1, "d", 9))
+    lake.ingest_all()
+    assert lake.merge().rebuilt == ""
+    assert lake.rows() == lake.expected(by_sequence)
+    assert [*audit_state(lake.store, lake.stream)] == []
+
+
+def test_a_merge_that_a_compaction_overtakes_is_staged_again(lake: StackStateLake) -> None:
+    merge_changes(lake, Change(1, "c", 1, "one"), Change(2, "c", 1, "two"))
+    lake.produce(1, Change(1, "d", 2))
+    lake.ingest_all()
+    work = lake.work
+    overtaking = Overtaking(work)
+    vars(work)["engine"] = overtaking
+
+    merged = run_merge(work)
+
+    assert overtaking.staged == 2
+    assert merged.counts is not None
+    assert merged.counts.deleted == 1
+    assert lake.rows() == {2: ("two", 0, 0)}
+    assert [*audit_state(lake.store, lake.stream)] == []
+
+
+class Overtaking:
+    """The engine of a workspace; a compaction lands behind the first stage of a merge."""
+
+    def __init__(self, work: Workspace) -> None:
+        """Begin with nothing staged."""
+        self._work, self._engine, self.staged = work, work.engine, 0
+
+    def run_job(self, name: str, request: Message, result: type[Result]) -> Result:
+        answer = self._engine.run_job(name, request, result)
+        self.staged += 1
+        if self.staged == 1:
+            state = self._work.stream.table.state
+            assert state is not None
+            wanted = new_request(self._work, state.name)
+            wanted = wanted.model_copy(update={"rewrite_all": True, "dry_run": False})
+            self._engine.run_job("compact_table", wanted, TableResult)
+        return answer
+
+
+PLANTED, NAME = 7_070_707_070_707, "planted-9f3c71"
+
+
+def test_after_expiry_and_orphan_removal_no_byte_holds_an_erased_key(lake: StackStateLake) -> None:
+    merge_changes(lake, Change(PLANTED, "c", 1, NAME), Change(1, "c", 1, "one"))
+    merge_changes(lake, Change(PLANTED, "d", 2, NAME), Change(1, "u", 2, "two"))
+    merge_changes(lake, Change(PLANTED, "u", 3, NAME), Change(2, "c", 1, "three"))
+    append_letter(lake, PLANTED, NAME)
+    names = (lake.stream.table.name, lake.state_name, f"{lake.state_name}__deletes")
+    names += (lake.stream.dead_letters_table,)
+    assert [bool([*find_planted(lake, name)]) for name in names] == [True] * 4
+    wanted = ErasureRequest(
+        stream=lake.stream.stream,
+        keys=(f"id={PLANTED}",),
+        by="jane@example.org",
+        reason="request 12",
+        dry_run=False,
+    )
+
+    done = erase(lake.work, plan_erasure(lake.work, wanted), wanted)
+    # The next commit to each table drops the manifest that lists what the erasure deleted.
+    merge_changes(lake, Change(1, "d", 9))
+    append_letter(lake, 1, "one")
+    record_timeline(lake.work)
+    age(lake, 10)
+    expire_snapshots(lake.work)
+    for name in names:
+        make_files_old(folder_of(lake, name))
+    remove_orphans(lake.work)
+
+    assert (done.outcome, done.rows, done.dead_letters) == ("ERASED", 3, 1)
+    everywhere = (*names, keys.LEDGER_TABLE, keys.TIMELINE_TABLE)
+    assert [path for name in everywhere for path in find_planted(lake, name)] == []
+    assert lake.rows() == {2: ("three", 0, 0)}
+    assert [*audit_state(lake.store, lake.stream)] == []
+
+
+def append_letter(lake: StackStateLake, key: int, name: str) -> None:
+    """Append a dead letter of a key's change, as an abandoned attempt leaves it."""
+    ensure_dead_letters_table(lake.store, lake.stream.table.name)
+    kafka = {"topic": "orders", "partition": key % 2, "offset": 0, "key": str(key).encode()}
+    row = {"attempt": "abandoned", "value": name.encode(), "_kafka": kafka}
+    append(lake.catalog, lake.store.load(lake.stream.dead_letters_table), [row])
+
+
+def folder_of(lake: StackStateLake, name: str) -> Path:
+    return Path(urlparse(lake.store.load(name).location()).path)
+
+
+def make_files_old(folder: Path) -> None:
+    """Make every file look five days old."""
+    then = time.time() - 5 * DAY_MS / 1000
+    for path in folder.rglob("*"):
+        os.utime(path, (then, then))
+
+
+def find_planted(lake: StackStateLake, name: str) -> Iterator[Path]:
+    """Yield the files of a table's folder whose name or decoded content has the key or the name."""
+    wanted = (str(PLANTED).encode(), NAME.encode(), PLANTED.to_bytes(8, "little"))
+    for path in folder_of(lake, name).rglob("*"):
+        if path.is_file() and any(each in decode(path) for each in wanted):
+            yield path
+
+
+def decode(path: Path) -> bytes:
+    """Return a file's name and bytes, and of Parquet and Avro all values and bounds."""
+    content = str(path).encode() + path.read_bytes()
+    if path.suffix == ".parquet":
+        file = pq.ParquetFile(path)
+        return content + repr(file.read().to_pylist()).encode()
+    if path.suffix == ".avro":
+        with path.open("rb") as stream:
+            bounds = [*list_bytes([*fastavro.reader(stream)])]
+        return content + b"".join(bounds)
+    return content
+
+
+def list_bytes(value: object) -> Iterator[bytes]:
+    """Yield all bytes in a decoded record, and the text of anything else."""
+    match value:
+        case dict():
+            yield from (found for each in value.values() for found in list_bytes(each))
+        case list():
+            yield from (found for each in value for found in list_bytes(each))
+        case bytes():
+            yield value
+        case _:
+            yield str(value).encode()
+
+
+@pytest.mark.parametrize("failpoint", ["erase.before-letters", "erase.after-state"])
+def test_a_killed_erasure_leaves_the_state_to_the_next_merge_and_the_next_erasure(
+    stack: Stack, lake: StackStateLake, failpoint: str
+) -> None:
+    merge_changes(lake, Change(PLANTED, "c", 1, NAME), Change(1, "c", 1, "one"))
+    merge_changes(lake, Change(PLANTED, "d", 2, NAME))
+    who = ("--by", "jane@example.org", "--reason", "request 12", "--no-dry-run")
+    command = ("erase", lake.stream.stream, "--key", f"id={PLANTED}", *who)
+    environment = {**os.environ, "FRAZIL_HOME": str(stack.home)}
+    environment |= {"FRAZIL_STREAMS": str(lake.folder)}
+
+    killed = run_frazil(command, {**environment, "FRAZIL_FAILPOINT": failpoint}, 240)
+    assert killed.code == -9, killed.out + killed.err
+    merged = lake.merge()
+    finished = run_frazil(command, environment, 240)
+
+    assert (merged.rebuilt != "") == (failpoint == "erase.before-letters")
+    assert finished.code == 0, finished.out + finished.err
+    assert lake.rows() == {1: ("one", 1, 1)}
+    for name in (lake.stream.table.name, lake.state_name, f"{lake.state_name}__deletes"):
+        ids = [row["id"] for row in lake.store.load(name).scan().to_arrow().to_pylist()]
+        assert PLANTED not in ids
+    assert [*audit_state(lake.store, lake.stream)] == []

@@ -1,0 +1,183 @@
+"""State tables through Spark: whatever the changes were, the state is what a dictionary holds."""
+
+import os
+import random
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from conftest import Stack
+from support.forked import run_frazil
+from support.lake import append
+from support.state_lake import Change, StackStateLake, by_offset, by_sequence, make_state_lake
+
+from frazil.errors import MergeHaltedError
+from frazil.failpoints import FAILPOINTS
+from frazil.observability.cost_report import read_cost
+from frazil.state_tables.messages import MergeCounts
+from frazil.state_tables.state_audit import audit_state
+
+pytestmark = pytest.mark.spark
+NONE = dict.fromkeys(MergeCounts.model_fields, 0)
+KAFKA = {"topic": "orders", "partition": 0, "offset": 99}
+BY_OFFSET = {
+    "order": "kafka",
+    "value": {"columns": {"id": "long!", "op": "string", "at": "long", "name": "string"}},
+}
+
+
+@pytest.fixture
+def name(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
+    return f"u{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def lake(name: str, tmp_path: Path) -> StackStateLake:
+    """Begin a stream whose changes have a sequence."""
+    return make_state_lake(StackStateLake, tmp_path, name)
+
+
+def produce_randomly(lake: StackStateLake, rnd: random.Random, *, keeps_partition: bool) -> None:
+    """Produce changes of few keys: late ones, equal sequences, deletes of keys never seen."""
+    for _ in range(rnd.randrange(1, 25)):
+        key = rnd.randrange(12)
+        clock = sum(map(len, lake.log))
+        operation = rnd.choice(("c", "r", "u", "UPDATE", "d", "D", "delete"))
+        change = Change(key, operation, clock - rnd.choice((0, 0, 1, 9)), f"{key}/{clock}")
+        lake.produce(key % 2 if keeps_partition else rnd.randrange(2), change)
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("by", ["sequence", "offset"])
+def test_the_state_is_the_fold_of_random_changes(name: str, tmp_path: Path, by: str) -> None:
+    seed = random.randrange(10**6)
+    rnd = random.Random(seed)
+    is_offset = by == "offset"
+    lake = make_state_lake(StackStateLake, tmp_path, name, **(BY_OFFSET if is_offset else {}))
+
+    for merge in range(3):
+        produce_randomly(lake, rnd, keeps_partition=is_offset)
+        lake.ingest_all()
+        merged = lake.merge()
+
+        order = by_offset if is_offset else by_sequence
+        assert lake.rows() == lake.expected(order), f"seed {seed}, merge {merge}"
+        assert merged.counts is not None
+        assert merged.counts.is_balanced
+        assert merged.rebuilt == ("" if merge else "first merge")
+    assert lake.merge().outcome == "NOTHING"
+    assert [*audit_state(lake.store, lake.stream)] == []
+    now = datetime.now(UTC)
+    days = read_cost(lake.work, now - timedelta(hours=1), now, None).days
+    assert sum(day.merges for day in days) == 3
+    assert sum(day.merge_cpu_seconds for day in days) > 0
+    assert sum(day.merge_bytes_written for day in days) > 0
+
+
+def test_a_key_that_moves_between_partitions_is_refused_by_offsets(
+    name: str, tmp_path: Path
+) -> None:
+    lake = make_state_lake(StackStateLake, tmp_path, name, **BY_OFFSET)
+    lake.produce(0, Change(1, "c", 0, "one"))
+    lake.ingest_all()
+    lake.merge()
+    lake.produce(1, Change(1, "u", 1, "two"))
+    lake.ingest_all()
+
+    with pytest.raises(MergeHaltedError, match="changes in two partitions"):
+        lake.merge()
+    assert lake.rows() == {1: ("one", 0, 0)}
+
+
+def test_a_delete_that_came_first_keeps_its_key_away(lake: StackStateLake) -> None:
+    lake.produce(0, Change(1, "d", 5), Change(2, "c", 1, "two"))
+    lake.ingest_all()
+    first = lake.merge()
+    lake.produce(1, Change(1, "c", 4, "older"), Change(2, "d", 2))
+    lake.ingest_all()
+    second = lake.merge()
+
+    assert lake.rows() == {}
+    assert (first.counts, second.counts) == (
+        MergeCounts(**NONE | {"changes": 2, "inserted": 1, "absent": 1}),
+        MergeCounts(**NONE | {"changes": 2, "deleted": 1, "stale": 1}),
+    )
+
+
+def test_a_rebuild_replaces_the_rows_and_begins_a_new_delete_memory(
+    name: str, tmp_path: Path
+) -> None:
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"], "cdc_field": "op"}
+    lake = make_state_lake(StackStateLake, tmp_path, name, table=table)
+    lake.produce(0, Change(1, "c", 1, "one"), Change(2, "d", 2))
+    lake.ingest_all()
+    lake.merge()
+    row = {"id": 9, "at": 1, "name": "planted", "_kafka": KAFKA}
+    append(lake.catalog, lake.store.load(lake.state_name), [row])
+    assert [invariant for invariant, _ in audit_state(lake.store, lake.stream)] == ["M1"]
+
+    merged = lake.merge(rebuild=True)
+    lake.produce(0, Change(2, "c", 1, "older"))
+    lake.ingest_all()
+    later = lake.merge()
+
+    assert (merged.rebuilt, later.rebuilt) == ("by request", "")
+    assert merged.counts == MergeCounts(
+        **NONE | {"changes": 2, "updated": 1, "absent": 1, "removed": 1}
+    )
+    assert lake.rows() == {1: ("one", 0, 0)}
+
+
+def test_of_two_merges_at_once_one_lands_and_the_other_finds_it(lake: StackStateLake) -> None:
+    lake.produce(0, Change(1, "c", 1, "one"))
+    lake.ingest_all()
+    lake.merge()
+    lake.produce(0, Change(1, "d", 2), Change(2, "c", 2, "two"))
+    lake.ingest_all()
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = [future.result() for future in [pool.submit(merge_apart, lake) for _ in "ab"]]
+
+    assert sorted(outcomes) in (["MERGED", "NOTHING"], ["MERGED", "MERGED"])
+    assert lake.rows() == {2: ("two", 0, 2)}
+    assert [*audit_state(lake.store, lake.stream)] == []
+
+
+def merge_apart(lake: StackStateLake) -> str:
+    return type(lake)(lake.folder, lake.stream, lake.log).merge().outcome
+
+
+def test_an_unknown_operation_stops_the_merge(lake: StackStateLake) -> None:
+    lake.produce(0, Change(1, "c", 1, "one"), Change(2, "truncate", 2))
+    lake.ingest_all()
+
+    with pytest.raises(MergeHaltedError, match=r"1 changes have an operation .* offset 1"):
+        lake.merge()
+
+
+@pytest.mark.storm(1)
+@pytest.mark.parametrize(
+    "failpoint", [*(n for n in FAILPOINTS if n.startswith(("merge.", "seal.")))]
+)
+def test_a_killed_merge_changes_nothing_twice(
+    stack: Stack, lake: StackStateLake, failpoint: str
+) -> None:
+    lake.produce(0, Change(1, "c", 1, "one"), Change(2, "c", 1, "two"))
+    lake.ingest_all()
+    lake.merge()
+    lake.produce(1, Change(1, "d", 2), Change(2, "u", 2, "new"), Change(3, "d", 9))
+    lake.ingest_all()
+    environment = {**os.environ, "FRAZIL_HOME": str(stack.home)}
+    environment |= {"FRAZIL_STREAMS": str(lake.folder), "FRAZIL_FAILPOINT": failpoint}
+    killed = run_frazil(("merge", lake.stream.stream), environment, 240)
+    assert killed.code == -9 or "SIGKILL" in killed.err, killed.out + killed.err
+
+    lake.merge()
+    lake.produce(0, Change(1, "u", 1, "late"), Change(3, "c", 3, "late"))
+    lake.ingest_all()
+    lake.merge()
+
+    assert lake.rows() == lake.expected(by_sequence) == {2: ("new", 1, 1)}
+    assert [*audit_state(lake.store, lake.stream)] == []

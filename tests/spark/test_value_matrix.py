@@ -1,0 +1,320 @@
+"""Each type in each place, with each partition transform, after each operation, read three ways.
+
+A part of `make matrix` alone, which prints figures.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import Lab, Stack
+from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import EqualTo
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyspark.sql import SparkSession
+from support.figures import PROPERTY
+from support.matrix import (
+    COLUMNS,
+    MENDED,
+    VALUES,
+    WORKER_COLUMNS,
+    Sent,
+    Transform,
+    as_uuid,
+    choose_keys,
+    is_held,
+    keep_for_workers,
+    make_layouts,
+    make_sent,
+    path_of,
+    plain,
+    write_columns,
+    write_literal,
+)
+
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+WHO = ("--by", "jane@example.org", "--reason", "request 12", "--no-dry-run")
+LAYOUTS = make_layouts()
+DECODERS: Mapping[str, tuple[str, Mapping[str, tuple[str, str]]]] = {
+    "workers": ("0", WORKER_COLUMNS),
+    "spark": ("1000000000", COLUMNS),
+}
+"""Decoder → the smallest batch of workers, and the columns that it writes."""
+EXPIRED = {"column": "top_date", "keep_days": 30}
+
+EMPTY_LISTS = "PyIceberg reads a null list of structs as an empty one"
+NO_UUID = "PyIceberg finds no uuid where uuids are partitions"
+WRAPPED = "PyIceberg finds no number whose truncated value is below its type"
+KNOWN = frozenset({EMPTY_LISTS, NO_UUID, WRAPPED})
+"""Differences of other programs' readers; `make matrix` counts them."""
+
+
+@pytest.fixture(scope="module")
+def spark(stack: Stack) -> Iterator[SparkSession]:
+    """Open a session of this module."""
+    url = str(stack.facts["spark_connect"]["url"])
+    session: SparkSession = SparkSession.builder.remote(url).create()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    yield session
+    session.stop()
+
+
+@dataclass
+class Cells:
+    """The comparisons of one table with what was sent."""
+
+    lab: Lab
+    spark: SparkSession
+    columns: Mapping[str, tuple[str, str]]
+    layout: Sequence[Transform] = ()
+    rows: dict[int, Mapping[str, object]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def table(self) -> Table:
+        """Load the table afresh."""
+        catalog = load_catalog("lake", **self.lab.stack.catalog_properties)
+        return catalog.load_table(self.lab.table)
+
+    def do(self, *arguments: str, **environment: str) -> None:
+        """Run a command, then compare what anybody can read."""
+        done = self.lab.frazil(*arguments, "--json", **environment)
+        self.counts["operations"] += 1
+        if done.code != 0:
+            self.faults.append(f"{arguments[0]}: {(done.out + done.err)[-600:]}")
+        else:
+            self.compare(arguments[0])
+
+    def compare(self, operation: str) -> None:
+        """Read the whole table three ways, and by filters on its columns."""
+        readers: Mapping[str, Callable[[], list[pa.Table]]] = {
+            "Parquet": lambda: [pq.read_table(path) for path in list_files(self.table)],
+            "PyIceberg": lambda: [self.table.scan().to_arrow()],
+            "Spark": lambda: [self.spark.table(f"lake.{self.lab.table}").toArrow()],
+        }
+        for reader, read in readers.items():
+            found = {row["id"]: row for table in read() for row in table.to_pylist()}
+            if found.keys() != self.rows.keys():
+                self.faults.append(f"{operation}, {reader}: rows {sorted(found)}")
+            for number, row in self.rows.items():
+                for name in self.columns if number in found else ():
+                    where = f"{operation}, {reader}, row {number}"
+                    self.judge(where, name, found[number][name], row[name])
+        self.compare_filters(operation)
+
+    def judge(self, where: str, name: str, found: object, told: object) -> None:
+        """Compare one cell."""
+        self.counts["cells"] += 1
+        kind, place = self.columns[name]
+        if plain(as_uuid(found) if kind == "uuid" else found) == plain(told):
+            return
+        if "PyIceberg" in where and place == "deep" and told is None and found == []:
+            self.counts[EMPTY_LISTS] += 1
+        else:
+            self.faults.append(f"{where}, {name}: {found!r}, not {told!r}")
+
+    def compare_filters(self, operation: str) -> None:
+        """Find rows by Spark and by PyIceberg: by each value of partitions, by one of others."""
+        turn = self.counts["operations"]
+        partitions = {each.column for each in self.layout}
+        asked = [
+            (name, value)
+            for name, (kind, place) in self.columns.items()
+            if place == "top" or name in partitions
+            for index, value in enumerate(VALUES[kind])
+            if name in partitions or index == turn % len(VALUES[kind])
+        ]
+        queries = [
+            f"SELECT {index} AS q, id FROM lake.{self.lab.table} "  # noqa: S608 - own names
+            f"WHERE {path_of(name)} = {write_literal(self.columns[name][0], value)}"
+            for index, (name, value) in enumerate(asked)
+        ]
+        by_spark = {
+            (row["q"], row["id"])
+            for row in self.spark.sql(" UNION ALL ".join(queries)).toArrow().to_pylist()
+        }
+        table = self.table
+        for index, (name, value) in enumerate(asked):
+            told = {n for n, row in self.rows.items() if is_held(row[name], value)}
+            found = {number for query, number in by_spark if query == index}
+            self.counts["filters"] += 2
+            if found != told:
+                self.faults.append(f"{operation}, Spark, {name} = {value!r}: {found}, not {told}")
+            given = value.bytes if isinstance(value, UUID) else value
+            scan = table.scan(EqualTo(path_of(name), given), selected_fields=("id",))
+            found = set(scan.to_arrow()["id"].to_pylist())
+            if found != told:
+                self.note_filter(operation, name, value, found, told)
+
+    def note_filter(
+        self, operation: str, name: str, value: object, found: set[int], told: set[int]
+    ) -> None:
+        """Count a difference of PyIceberg that is known, or add a fault."""
+        kinds = {each.kind for each in self.layout if each.column == name}
+        kind = self.columns[name][0]
+        if kind == "uuid" and "identity" in kinds and not found:
+            self.counts[NO_UUID] += 1
+        elif kind in {"int", "long"} and "truncate" in kinds and not found:
+            self.counts[WRAPPED] += 1
+        else:
+            self.faults.append(f"{operation}, PyIceberg, {name} = {value!r}: {found}, not {told}")
+
+    def write_stream(self, **changes: object) -> None:
+        """Write the stream file."""
+        columns = write_columns(self.columns)
+        self.lab.write_stream(
+            owner="tests@example.org",
+            value={"convert": "json", "columns": columns},
+            errors={"max_bad_ratio": 1.0},
+            **changes,
+        )
+
+    def require(self, kind: str) -> None:
+        """Change the type of the column whose values come by a redrive."""
+        value = {"convert": "json", "columns": write_columns(self.columns) | {MENDED: kind}}
+        self.lab.write_stream(value=value)
+
+
+def list_files(table: Table) -> list[str]:
+    """List the table's data files, none of which has deleted rows beside it."""
+    tasks = list(table.scan().plan_files())
+    assert not any(task.delete_files for task in tasks)
+    # PyArrow would take `file:/a%3Ab`, as Spark writes it, for the file `/a:b`.
+    return [task.file.file_path.removeprefix("file:").replace("///", "/") for task in tasks]
+
+
+def fill(cells: Cells, sent: Sequence[Sent], workers_from: str) -> None:
+    """Read half of the records by a run; where one column is missing they are dead letters."""
+    lab, half = cells.lab, len(sent) // 2
+    cells.write_stream(
+        stream=lab.stream,
+        source={"topic": lab.stream, "start": "latest"},
+        table={"name": lab.table, "partition_by": [each.text for each in cells.layout]},
+        maintenance={"expire_rows": EXPIRED},
+    )
+    lab.create_topic(partitions=1)
+    lab.produce([each.record for each in sent[:half]], partitions=1)
+    begun = lab.frazil("run", lab.stream)
+    assert begun.code == 0, begun.out + begun.err
+    cells.require("string!")
+    lab.produce([each.record for each in sent[half:]], partitions=1)
+    cells.rows = {n: sent[n].row for n in range(half, len(sent)) if not sent[n].is_letter}
+    cells.do("run", lab.stream, **{MIN_RECORDS_VARIABLE: workers_from})
+    written = {
+        str(pq.read_metadata(path).created_by).split()[0] for path in list_files(cells.table)
+    }
+    cells.counts["tables"] += 1
+    if (workers_from == "0") != ("parquet-cpp-arrow" in written):
+        cells.faults.append(f"run: files were written by {written}")
+
+
+def change(cells: Cells, sent: Sequence[Sent], workers_from: str) -> None:
+    """Bring the other rows, replay and rewrite them, then remove some."""
+    lab, half = cells.lab, len(sent) // 2
+    direct = {MIN_RECORDS_VARIABLE: workers_from}
+    cells.require("string")
+    cells.rows = {n: sent[n].row for n in range(half, len(sent))}
+    cells.do("replay-dead-letters", lab.stream, "--no-dry-run", **direct)
+    cells.rows = {n: each.row for n, each in enumerate(sent)}
+    cells.do("backfill", lab.stream, "--no-dry-run", **direct)
+    everything = f"{lab.topic}:0:0-{len(sent)}"
+    cells.do("replay", lab.stream, "--offsets", everything, "--no-dry-run", **direct)
+    cells.do("maintain", lab.stream, "--only", "compact", "--rewrite-all", "--no-dry-run")
+    options = list[str]()
+    for number, name in enumerate(choose_keys(cells.layout, cells.columns), start=1):
+        value = sent[number].row[name]
+        options += ["--key", f"{name}={value}"]
+        cells.rows = {n: row for n, row in cells.rows.items() if row[name] != value}
+    cells.do("erase", lab.stream, *options, *WHO)
+    today = VALUES["date"][1]
+    cells.rows = {n: r for n, r in cells.rows.items() if r["top_date"] in {None, today}}
+    cells.do("expire-rows", lab.stream, "--no-dry-run")
+    audit = lab.frazil("audit", lab.stream, "--values")
+    if audit.code != 0:
+        cells.faults.append(f"audit: {(audit.out + audit.err)[-600:]}")
+
+
+@pytest.mark.storm(0)
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("number", range(len(LAYOUTS)))
+def test_a_table_holds_each_value_after_each_operation(
+    lab: Lab,
+    spark: SparkSession,
+    number: int,
+    decoder: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    workers_from, columns = DECODERS[decoder]
+    layout = LAYOUTS[number] if decoder == "spark" else keep_for_workers(LAYOUTS[number])
+    own = Lab(lab.stack, lab.folder, f"x{secrets.token_hex(4)}")
+    cells, sent = Cells(own, spark, columns, layout), make_sent(columns)
+
+    fill(cells, sent, workers_from)
+    change(cells, sent, workers_from)
+
+    record_property(PROPERTY, {**cells.counts, "failures": len(cells.faults)})
+    assert cells.faults == []
+
+
+def adopt(cells: Cells, source: Cells) -> None:
+    """Let another writer copy a table, with its own columns of offsets, and take it over."""
+    catalog = load_catalog("lake", **cells.lab.stack.catalog_properties)
+    read = pa.concat_tables(map(pq.read_table, list_files(source.table)))
+    kafka = read["_kafka"].combine_chunks()
+    own = [f for f in source.table.schema().fields if f.name != "_kafka"]
+    places = {"topic": StringType(), "partition": IntegerType(), "offset": LongType()}
+    added = [NestedField(9000 + n, *each, required=False) for n, each in enumerate(places.items())]
+    table = catalog.create_table(cells.lab.table, Schema(*own, *added))
+    schema = table.schema().as_arrow()
+    arrays = [
+        kafka.field(name) if name in places else read[name].combine_chunks()
+        for name in schema.names
+    ]
+    table.append(
+        pa.table([a.cast(t) for a, t in zip(arrays, schema.types, strict=True)], schema=schema)
+    )
+    cells.do("adopt", cells.lab.stream, *WHO)
+
+
+@pytest.mark.storm(0)
+def test_an_adopted_table_holds_each_value(
+    lab: Lab, spark: SparkSession, record_property: Callable[[str, object], None]
+) -> None:
+    sent = make_sent(COLUMNS)
+    half = len(sent) // 2
+    own, twin = (Lab(lab.stack, lab.folder, f"{w}{secrets.token_hex(4)}") for w in "xy")
+    first, second = Cells(own, spark, COLUMNS), Cells(twin, spark, COLUMNS)
+    for cells in (first, second):
+        source = {"topic": own.topic, "start": "earliest"}
+        cells.write_stream(stream=cells.lab.stream, source=source, table={"name": cells.lab.table})
+    own.create_topic(partitions=1)
+    own.produce([each.record for each in sent[:half]], partitions=1)
+    first.rows = second.rows = {n: each.row for n, each in enumerate(sent[:half])}
+    first.do("run", own.stream)
+    adopt(second, first)
+    own.produce([each.record for each in sent[half:]], partitions=1)
+    first.rows = second.rows = {n: each.row for n, each in enumerate(sent)}
+    for cells in (first, second):
+        cells.do("run", cells.lab.stream)
+    compared = own.frazil("compare", own.stream, twin.stream, "--rows-only")
+    second.do("maintain", twin.stream, "--only", "compact", "--rewrite-all", "--no-dry-run")
+    options = ("--offsets", f"{own.topic}:0:{half}-{len(sent)}", "--no-dry-run")
+    second.do("replay", twin.stream, *options)
+
+    counts = first.counts + second.counts
+    faults = [*first.faults, *second.faults]
+    if compared.code != 0:
+        faults.append(f"compare: {(compared.out + compared.err)[-600:]}")
+    record_property(PROPERTY, {**counts, "failures": len(faults)})
+    assert faults == []

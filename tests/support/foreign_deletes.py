@@ -1,0 +1,121 @@
+"""Delete files as other engines write them; PyIceberg writes none."""
+
+import time
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+    write_manifest_list,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+)
+from pyiceberg.typedef import Record
+from support.lake import Lake
+
+
+class DeleteManifestWriter(ManifestWriterV2):
+    """Writes a manifest of delete files."""
+
+    def content(self) -> ManifestContent:
+        """Return the content of the manifest."""
+        return ManifestContent.DELETES
+
+
+def delete_by_position(lake: Lake, path: str, positions: list[int]) -> None:
+    """Hide rows of a data file by their positions."""
+    ids = {"file_path": b"2147483546", "pos": b"2147483545"}
+    columns = pa.table({"file_path": [path] * len(positions), "pos": pa.array(positions)})
+    _commit(lake, _name_ids(columns, ids), DataFileContent.POSITION_DELETES, None)
+
+
+def delete_by_value(lake: Lake, column: str, values: list[object]) -> None:
+    """Hide all rows so far with these values of a column."""
+    field = lake.table.schema().find_field(column)
+    kind = lake.table.schema().as_arrow().field(column).type
+    columns = pa.table({column: pa.array(values, kind)})
+    ids = {column: str(field.field_id).encode()}
+    _commit(lake, _name_ids(columns, ids), DataFileContent.EQUALITY_DELETES, [field.field_id])
+
+
+def _name_ids(columns: pa.Table, ids: dict[str, bytes]) -> pa.Table:
+    fields = [
+        field.with_nullable(nullable=False).with_metadata({b"PARQUET:field_id": ids[field.name]})
+        for field in columns.schema
+    ]
+    return pa.table(columns.columns, schema=pa.schema(fields))
+
+
+def _commit(
+    lake: Lake, rows: pa.Table, content: DataFileContent, equality_ids: list[int] | None
+) -> None:
+    table = lake.table
+    folder = f"{table.location()}/foreign"
+    path = f"{folder}/{uuid4()}.parquet"
+    with table.io.new_output(path).create() as sink:
+        pq.write_table(rows, sink)
+    file = DataFile.from_args(
+        content=content,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=len(rows),
+        file_size_in_bytes=len(table.io.new_input(path)),
+        equality_ids=equality_ids,
+    )
+    head = table.current_snapshot()
+    assert head is not None
+    snapshot_id = head.snapshot_id + 1
+    number = table.metadata.last_sequence_number + 1
+    manifest = _write_manifest(table, file, snapshot_id, f"{folder}/{uuid4()}.avro")
+    manifests = f"{folder}/{uuid4()}-list.avro"
+    with write_manifest_list(
+        2, table.io.new_output(manifests), snapshot_id, head.snapshot_id, number, "deflate"
+    ) as writer:
+        writer.add_manifests([*head.manifests(table.io), manifest])
+    snapshot = Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=head.snapshot_id,
+        sequence_number=number,
+        timestamp_ms=max(int(time.time() * 1000), head.timestamp_ms + 1),
+        manifest_list=manifests,
+        summary=Summary(Operation.DELETE),
+        schema_id=table.metadata.current_schema_id,
+    )
+    lake.catalog.commit_table(
+        table,
+        (AssertRefSnapshotId(ref="main", snapshot_id=head.snapshot_id),),
+        (
+            AddSnapshotUpdate(snapshot=snapshot),
+            SetSnapshotRefUpdate(
+                ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=snapshot_id
+            ),
+        ),
+    )
+
+
+def _write_manifest(table: Table, file: DataFile, snapshot_id: int, path: str) -> ManifestFile:
+    output = table.io.new_output(path)
+    with DeleteManifestWriter(
+        table.spec(), table.schema(), output, snapshot_id, "deflate"
+    ) as writer:
+        writer.add(
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file
+            )
+        )
+    return writer.to_manifest_file()

@@ -1,0 +1,227 @@
+"""Change events as flat objects: texts stay as sent, values with a schema are written by types."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from support.change_events import event
+
+from frazil.streams.column_types import parse_column
+from frazil_spark.decode.change_events import (
+    PLACEHOLDER,
+    TRUNCATE,
+    FlatSpec,
+    flatten_event,
+    flatten_object,
+    split_object,
+)
+from frazil_spark.decode.flat_values import describe_columns
+
+JAVA_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+CONNECT = "org.apache.kafka.connect.data"
+DEBEZIUM = "io.debezium"
+
+
+def make_spec(columns: Mapping[str, str], *, events: bool = True, rest: bool = False) -> FlatSpec:
+    parsed = [parse_column(name, text) for name, text in columns.items()]
+    return FlatSpec(
+        targets=describe_columns(parsed),
+        has_events=events,
+        has_rest=rest,
+        applies_truncate=False,
+        has_text_decimals=False,
+        prefix="_frazil",
+    )
+
+
+def flatten(columns: Mapping[str, str], after: str) -> dict[str, str]:
+    """Flatten a created row; give the text of each field."""
+    flat = flatten_event(make_spec(columns), *event("c", after))
+    assert flat.payload is not None, flat
+    return {name: part.text for name, part in split_object(flat.payload.decode())}
+
+
+def flatten_by_schema(kind: str, schema: Mapping[str, object], value: object) -> str:
+    """Flatten one field of a type of Kafka Connect for a column of a type; give its text."""
+    field = {"field": "x", **schema}
+    envelope = {"type": "struct", "fields": [{"field": "after", "fields": [field]}]}
+    payload = json.loads(event("c", json.dumps({"x": value}))[1] or b"")
+    message = json.dumps({"schema": envelope, "payload": payload}).encode()
+    flat = flatten_event(make_spec({"x": kind}), b"{}", message)
+    assert flat.payload is not None, flat
+    return dict(split_object(flat.payload.decode()))["x"].text
+
+
+def test_numbers_and_texts_are_copied_as_they_were_sent() -> None:
+    after = '{"a":1.10,"b":123456789012345678901234567890.5, "c":"\\u00e9\\ud83d\\ude00","d":1e400}'
+
+    found = flatten({"a": "double"}, after)
+
+    assert found["a"] == "1.10"
+    assert found["b"] == "123456789012345678901234567890.5"
+    assert (found["c"], found["d"]) == (r'"\u00e9\ud83d\ude00"', "1e400")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("string", PLACEHOLDER),
+        ("binary", base64.b64encode(PLACEHOLDER.encode()).decode()),
+        ("list<string>", [PLACEHOLDER]),
+        ("list<binary>", [base64.b64encode(PLACEHOLDER.encode()).decode()]),
+        ("list<long>", list(PLACEHOLDER.encode())),
+        ("list<uuid>", [JAVA_UUID]),
+        ("map<string,string>", {PLACEHOLDER: PLACEHOLDER}),
+    ],
+    ids=["text", "bytes", "texts", "arrays of bytes", "numbers", "uuids", "hstore"],
+)
+def test_a_value_that_was_not_sent_is_absent_and_named(kind: str, value: object) -> None:
+    found = flatten({"doc": f"{kind} from x", "other": "string"}, json.dumps({"x": value}))
+
+    assert "x" not in found
+    assert found["_frazil_unavailable"] == '["doc"]'
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "text"),
+    [
+        ("date", f"{DEBEZIUM}.time.Date", 20454, '"2026-01-01"'),
+        ("date", f"{CONNECT}.Date", -719162, '"0001-01-01"'),
+        ("date", f"{DEBEZIUM}.time.Date", -719163, "-719163"),
+        ("int", f"{DEBEZIUM}.time.Date", 20454, "20454"),
+        ("timestamp", f"{DEBEZIUM}.time.Timestamp", -1, '"1969-12-31T23:59:59.999000"'),
+        ("timestamp", f"{DEBEZIUM}.time.MicroTimestamp", 1, '"1970-01-01T00:00:00.000001"'),
+        ("timestamp", f"{DEBEZIUM}.time.NanoTimestamp", 1001, '"1970-01-01T00:00:00.000001001"'),
+        ("timestamp", f"{DEBEZIUM}.time.MicroTimestamp", 2**63 - 1, "9223372036854775807"),
+        ("long", f"{DEBEZIUM}.time.MicroTimestamp", 1, "1"),
+        ("long", f"{DEBEZIUM}.time.Time", 1500, "1500000"),
+        ("long", f"{DEBEZIUM}.time.NanoTime", 1001, "1.001"),
+        ("string", f"{DEBEZIUM}.time.MicroTime", 61_000_001, '"00:01:01.000001"'),
+        ("timestamptz", f"{DEBEZIUM}.time.ZonedTimestamp", "2026-01-01T00:00:00Z", None),
+        ("uuid", f"{DEBEZIUM}.data.Uuid", JAVA_UUID, None),
+        ("string", f"{DEBEZIUM}.data.Json", '{"a": 1.10}', None),
+        ("string", f"{DEBEZIUM}.data.Enum", "blue", None),
+    ],
+)
+def test_a_value_with_a_schema_has_the_form_of_its_column(
+    kind: str, name: str, value: object, text: str | None
+) -> None:
+    expected = json.dumps(value) if text is None else text
+
+    assert flatten_by_schema(kind, {"name": name}, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("unscaled", "scale", "kind", "text"),
+    [
+        (110, 2, "decimal(9,2)", '"1.10"'),
+        (-1, 2, "decimal(9,2)", '"-0.01"'),
+        (0, 0, "decimal(9,2)", '"0"'),
+        (5, -3, "decimal(9,2)", '"5000"'),
+        (10**37 + 1, 10, "decimal(38,10)", '"1000000000000000000000000000.0000000001"'),
+        (110, 2, "string", '"1.10"'),
+        (110, 2, "double", "1.10"),
+    ],
+)
+@pytest.mark.parametrize("is_variable", [False, True], ids=["fixed", "variable"])
+def test_a_decimal_has_all_its_digits(
+    unscaled: int, scale: int, kind: str, text: str, *, is_variable: bool
+) -> None:
+    sent = unscaled.to_bytes((unscaled.bit_length() + 8) // 8, "big", signed=True)
+    encoded = base64.b64encode(sent).decode()
+    if is_variable:
+        schema: dict[str, object] = {"name": f"{DEBEZIUM}.data.VariableScaleDecimal"}
+        assert flatten_by_schema(kind, schema, {"scale": scale, "value": encoded}) == text
+        return
+    schema = {"name": f"{CONNECT}.Decimal", "parameters": {"scale": str(scale)}}
+    assert flatten_by_schema(kind, schema, encoded) == text
+    assert (
+        flatten_by_schema(f"list<{kind}>", {"items": schema}, [encoded, None]) == f"[{text},null]"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "{}}", "{} {}", "[1]", "1", '{"a"}', '{"a":}', '{"a":1,}', "{1:2}", "{a:1}"),
+        *('{"a":NaN}', '{"a":1 "b":2}', '{"a":01}', '{"a":"\n"}', "\ufeff{}"),
+    ],
+)
+def test_what_is_no_object_is_left_to_sql(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        split_object(text)
+
+    assert flatten_event(make_spec({"a": "int"}), b"{}", text.encode()).payload == text.encode()
+
+
+def test_too_deep_an_object_is_left_to_sql() -> None:
+    deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+
+    assert flatten_event(make_spec({"a": "int"}), b"{}", deep).payload == deep
+
+
+def test_a_truncate_is_a_row_without_a_key_where_the_stream_says_so() -> None:
+    spec = replace(make_spec({"id": "long"}), applies_truncate=True)
+
+    flat = flatten_event(spec, *event("t", key=None))
+
+    assert json.loads(flat.payload or b"")["_frazil_op"] == "t"
+    assert flatten_event(make_spec({"id": "long"}), *event("t", key=None)).fault == TRUNCATE
+
+
+def test_fields_of_the_record_cannot_take_the_place_of_ours() -> None:
+    found = flatten({"a": "int"}, '{"a":1,"_frazil_op":"d","_op":"x"}')
+
+    assert (found["_frazil_op"], found["_op"]) == ('"c"', '"x"')
+
+
+def test_the_key_of_a_registry_has_a_header() -> None:
+    flat = flatten_event(make_spec({"id": "int"}), b'\0\0\0\0\1{"id":7}', event("d")[1])
+
+    assert flat.payload is not None
+    assert flat.payload.startswith(b'{"id":7,')
+
+
+def keep_rest(columns: Mapping[str, str], value: str) -> str | None:
+    """Flatten an object; give the text that its rest becomes."""
+    flat = flatten_object(make_spec(columns, events=False, rest=True), None, value.encode())
+    assert flat.payload is not None
+    rest = json.loads(flat.payload).get("_frazil_rest")
+    assert rest is None or isinstance(rest, str)
+    return rest
+
+
+@pytest.mark.parametrize(
+    ("value", "rest"),
+    [
+        ('{"a": 1}', None),
+        ("{}", None),
+        (
+            '{"b":1.10,"a":1,"c":123456789012345678901234567890}',
+            '{"b":1.10,"c":123456789012345678901234567890}',
+        ),
+        ('{ "b" : [1, 2e400] , "a":1}', '{"b":[1, 2e400]}'),
+        ('{"b":1,"b":2}', '{"b":1,"b":2}'),
+        (r'{"b":"\u00e9\ud800\"","é":"ü"}', r'{"b":"\u00e9\ud800\"","\u00e9":"ü"}'),
+        ('{"s":{"x":1,"y":{"z":2.50}}}', '{"s":{"y":{"z":2.50}}}'),
+        ('{"s":7,"b":null}', '{"b":null}'),
+        ('{"_frazil_rest":"x"}', '{"_frazil_rest":"x"}'),
+    ],
+)
+def test_the_rest_has_the_fields_without_a_column_as_they_were_sent(
+    value: str, rest: str | None
+) -> None:
+    assert keep_rest({"a": "int", "s": "struct<x: int>"}, value) == rest
+
+
+def test_the_rest_of_a_change_event_is_that_of_its_after() -> None:
+    spec = make_spec({"id": "int"}, rest=True)
+
+    flat = flatten_event(spec, *event("c", '{"id":1,"n":1.10,"t":"__debezium_unavailable_value"}'))
+
+    assert flat.payload is not None
+    assert json.loads(flat.payload)["_frazil_rest"] == (
+        '{"n":1.10,"t":"__debezium_unavailable_value"}'
+    )

@@ -1,0 +1,168 @@
+"""An erasure takes all changes of a key, its row with replaced versions, and remembered deletes."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from support.foreign_deletes import delete_by_position
+from support.lake import append
+from support.state_lake import Change, StateLake, make_state_lake
+
+from frazil.errors import ConfigurationError
+from frazil.iceberg.table_view import TableView
+from frazil.ingest.dead_letters import ensure_dead_letters_table
+from frazil.ledger import keys
+from frazil.maintenance.erasure import erase, plan_erasure
+from frazil.maintenance.messages import Erased, ErasureRequest
+from frazil.state_tables.merge_rules import find_position, plan_merge
+from frazil.state_tables.messages import MergeCounts
+from frazil.state_tables.state_audit import audit_state
+from frazil.workspace import Workspace
+
+COUNTS = MergeCounts(changes=4, inserted=2, updated=0, deleted=0, absent=1, superseded=1, stale=0)
+
+
+PLANTED, NAME = 7_070_707_070_707, "planted-9f3c71"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> StateLake:
+    """Merge two versions of key 1, of which one is hidden, a row of key 3 and a delete of key 2."""
+    lake = make_state_lake(StateLake, tmp_path, "orders")
+    ensure_dead_letters_table(lake.store, lake.stream.table.name)
+    lake.produce(0, Change(1, "c", 1, "first"), Change(1, "u", 5, "last"), Change(2, "d", 2))
+    lake.produce(1, Change(3, "c", 1, "three"))
+    lake.ingest_all()
+    rows = [row for row in lake.table.scan().to_arrow().to_pylist() if row["id"] != 2]
+    rows.sort(key=lambda row: (row["id"], row["at"]))
+    lake.put_state(
+        [{n: v for n, v in row.items() if n != "op"} for row in rows], lake.position(COUNTS)
+    )
+    named = lake.stream.table.model_copy(update={"name": lake.state_name})
+    state = replace(lake, stream=lake.stream.model_copy(update={"table": named}))
+    (task,) = state.table.scan().plan_files()
+    delete_by_position(state, task.file.file_path, [0])
+    remember(lake, 2, offset=2)
+    assert [*audit_state(lake.store, lake.stream)] == []
+    return lake
+
+
+def remember(lake: StateLake, key: int, offset: int) -> None:
+    place = {"topic": "orders", "partition": 0, "offset": offset}
+    row = {"id": key, "_sequence": {"s0": 2}, "_kafka": place, "memory": "m"}
+    append(lake.catalog, lake.store.load(f"{lake.state_name}__deletes"), [row])
+
+
+def request(*texts: str, dry_run: bool = False) -> ErasureRequest:
+    who = {"by": "jane@example.org", "reason": "request 12"}
+    return ErasureRequest(stream="orders", keys=texts, dry_run=dry_run, **who)
+
+
+def run(lake: StateLake, *texts: str) -> Erased:
+    work = Workspace(lake.stream, lake.folder, f"run-of-{len(texts)}-keys")
+    vars(work)["store"] = lake.store
+    return erase(work, plan_erasure(work, request(*texts)), request(*texts))
+
+
+def stored_ids(lake: StateLake) -> Iterator[set[int]]:
+    """Give the ids in the data files of the three heads, hidden rows included."""
+    for name in (lake.stream.table.name, lake.state_name, f"{lake.state_name}__deletes"):
+        table, found = lake.store.load(name), set()
+        for task in table.scan().plan_files():
+            with table.io.new_input(task.file.file_path).open() as stream:
+                found |= set(pq.ParquetFile(stream).read(["id"])["id"].to_pylist())
+        yield found
+
+
+def test_a_preview_counts_rows_that_readers_do_not_see(lake: StateLake) -> None:
+    work = Workspace(lake.stream, lake.folder, "look")
+    vars(work)["store"] = lake.store
+
+    planned = plan_erasure(work, request("id=1", dry_run=True))
+
+    assert planned.rows == 2
+    assert f"{lake.state_name}: 2 rows in data files" in planned.text
+    assert [*stored_ids(lake)] == [{1, 2, 3}, {1, 3}, {2}]
+
+
+def test_no_data_file_keeps_the_key(lake: StateLake) -> None:
+    done = run(lake, "id=1", "id=2")
+
+    assert (done.outcome, done.rows) == ("ERASED", 3)
+    assert "3 rows of state table and delete memory" in done.text
+    assert [*stored_ids(lake)] == [{3}, {3}, set()]
+    assert [*audit_state(lake.store, lake.stream)] == []
+    assert run(lake, "id=1", "id=2").outcome == "ERASED"  # the same run again finds its commit
+    assert run(lake, "id=1").outcome == "NOTHING"
+
+
+def test_the_next_merge_folds_only_what_was_added(lake: StateLake) -> None:
+    lake.produce(1, Change(3, "u", 4, "new"), Change(1, "u", 2, "older"))
+    lake.ingest_all()
+    run(lake, "id=1")
+    state = TableView(lake.store, lake.state_name)
+    position = find_position(state.history, "orders")
+
+    plan = plan_merge(lake.history, lake.stream, position)
+
+    assert position is not None
+    assert len(position.erased) == 1
+    assert plan is not None
+    assert (plan.reason, plan.added) == ("", {"orders": {1: [(1, 3)]}})
+    assert [*audit_state(lake.store, lake.stream)] == []
+
+
+def test_an_erasure_that_the_state_has_not_followed_folds_all_changes(lake: StateLake) -> None:
+    before = find_position(TableView(lake.store, lake.state_name).history, "orders")
+    run(lake, "id=1")
+
+    plan = plan_merge(lake.history, lake.stream, before)
+
+    assert plan is not None
+    assert plan.added is None
+    assert plan.reason.startswith(keys.ERASE)
+
+
+@pytest.mark.parametrize("texts", [("name=last",), ("id=1", "at=5"), ("_kafka.key=1",)])
+def test_a_condition_that_is_no_key_is_refused(lake: StateLake, texts: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigurationError, match="erase by its key columns") as refused:
+        run(lake, *texts)
+
+    assert "give --key for id" in str(refused.value)
+    assert [*stored_ids(lake)] == [{1, 2, 3}, {1, 3}, {2}]
+
+
+def test_no_file_of_the_heads_has_the_key_in_values_bounds_or_statistics(lake: StateLake) -> None:
+    lake.produce(1, Change(PLANTED, "c", 1, NAME), Change(4, "c", 1, "four"))
+    lake.ingest_all()
+    changes = [row for row in lake.table.scan().to_arrow().to_pylist() if row["id"] >= 4]
+    rows = [{name: value for name, value in row.items() if name != "op"} for row in changes]
+    lake.put_state(rows, lake.position(COUNTS))
+    remember(lake, PLANTED, offset=9)
+    names = (lake.stream.table.name, lake.state_name, f"{lake.state_name}__deletes")
+    assert all(has_planted(lake, name) for name in names)
+
+    run(lake, f"id={PLANTED}")
+
+    assert not any(has_planted(lake, name) for name in names)
+
+
+def has_planted(lake: StateLake, name: str) -> bool:
+    """Search the metadata and everything that main's head refers to, decoded."""
+    table = lake.store.load(name)
+    head = table.current_snapshot()
+    assert head is not None
+    found = [table.metadata.model_dump_json().encode()]
+    for manifest in head.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io):
+            file = entry.data_file
+            found += [repr(file.file_path).encode(), *(file.lower_bounds or {}).values()]
+            found += (file.upper_bounds or {}).values()
+            with table.io.new_input(file.file_path).open() as stream:
+                parquet = pq.ParquetFile(stream)
+                found += [repr(parquet.read().to_pylist()).encode()]
+                found += [str(parquet.metadata.row_group(0).to_dict()).encode()]
+    wanted = (str(PLANTED).encode(), NAME.encode(), PLANTED.to_bytes(8, "little"))
+    return any(each in part for each in wanted for part in found)

@@ -1,0 +1,100 @@
+"""Every command on a stream with a state table: the state follows, it is told, or it is refused."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import typer
+from support.state_lake import Change, StateLake, make_state_lake
+
+from frazil.errors import ConfigurationError
+from frazil.ledger import keys
+from frazil.ledger.authors import Author
+from frazil.ledger.coordinates import encode_coordinates
+from frazil.ledger.recovery_point import History, LedgerEntry
+from frazil.migration.adoption import adopt_table
+from frazil.migration.cluster_move import plan_move
+from frazil.migration.messages import MoveRequest
+from frazil.state_tables.merge_rules import hash_rules, plan_merge
+from frazil.state_tables.messages import MergeCounts, MergePosition
+from frazil.workspace import Workspace
+from frazil_cli.main import app
+
+REPLACED = {"operation": "replace"}
+ADDED = {keys.COORDINATES: encode_coordinates({}), keys.KIND: keys.REDRIVE}
+AFTER: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "run": ({keys.KIND: keys.INGEST, keys.RANGES: '{"orders":{"0":[0,1]}}'}, "added"),
+    "replay-dead-letters": (ADDED, "added"),
+    "maintain": (REPLACED, "nothing"),
+    "replay": ({keys.KIND: keys.REPLAY}, "all"),
+    "backfill": ({keys.KIND: keys.BACKFILL}, "all"),
+    "recover": ({keys.KIND: keys.REWIND}, "all"),
+    "accept-gap": ({keys.KIND: keys.GAP}, "all"),
+    "erase": ({keys.KIND: keys.ERASE}, "all"),
+}
+"""Command → the snapshot that it leaves in the change table, and what the next merge folds."""
+REFUSED = {"adopt", "move-cluster", "expire-rows"}
+MERGES = {"merge"}
+TOLD = {"status", "snapshots", "where", "audit", "timeline", "streams", "cost"}
+"""They tell of the state table."""
+OF_CHANGES = {"plan", "waive", "review-schema", "dead-letters", "compare", "readiness"}
+"""They concern the change table alone."""
+OF_NO_TABLE = {"doctor", "drill", "airflow", "stack"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> StateLake:
+    lake = make_state_lake(StateLake, tmp_path, "orders")
+    lake.produce(0, Change(1, "c", 1, "one"))
+    lake.ingest_all()
+    return lake
+
+
+def test_every_command_is_in_the_matrix() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    listed = (AFTER.keys(), REFUSED, MERGES, TOLD, OF_CHANGES, OF_NO_TABLE)
+
+    assert sorted(commands) == sorted(name for names in listed for name in names)
+
+
+@pytest.mark.parametrize("command", AFTER)
+def test_the_next_merge_follows(lake: StateLake, command: str) -> None:
+    summary, expected = AFTER[command]
+    known = lake.history
+    assert known.head is not None
+    position = MergePosition(
+        snapshot_id=known.head,
+        table_uuid=known.table_uuid,
+        rules=hash_rules(lake.stream),
+        id_columns=("id",),
+        memory="m",
+        counts=MergeCounts.model_validate(dict.fromkeys(MergeCounts.model_fields, 0)),
+    )
+    added = LedgerEntry(1, known.head, 10**13, summary)
+    after = History(known.table, known.table_uuid, 1, {**known.entries, 1: added}, known.properties)
+
+    plan = plan_merge(after, lake.stream, position)
+
+    if command == "replay-dead-letters":
+        assert plan is None  # no dead letter was restored
+    elif expected == "nothing":
+        assert plan is None
+    else:
+        assert plan is not None
+        assert (plan.added is None) == (expected == "all")
+
+
+def test_an_adoption_is_refused_with_what_to_do_instead(lake: StateLake) -> None:
+    work = Workspace(lake.stream, lake.folder, "test")
+
+    with pytest.raises(ConfigurationError, match="new table name") as refused:
+        adopt_table(work, Author("jane@example.org", "request 12"))
+    assert "cannot follow an adoption" in refused.value.facts
+
+
+def test_a_move_is_refused_with_what_to_do_instead(lake: StateLake) -> None:
+    work = Workspace(lake.stream, lake.folder, "test")
+
+    with pytest.raises(ConfigurationError, match="a table name of its own") as refused:
+        plan_move(work, MoveRequest(stream="orders"))
+    assert "offsets start over" in refused.value.facts

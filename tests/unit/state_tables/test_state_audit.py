@@ -1,0 +1,125 @@
+"""Both audits of a state table, the product's and the independent one, find every planted fault."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from faults.state_auditor import StateRules, audit_state_table
+from support.lake import Lake, append
+from support.state_lake import Change, StateLake, make_state_lake
+
+from frazil.state_tables.messages import MergeCounts
+from frazil.state_tables.state_audit import audit_state
+
+COUNTS = MergeCounts(changes=6, inserted=2, updated=0, deleted=0, absent=1, superseded=3, stale=0)
+Row = dict[str, object]
+Rows = list[Row]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> StateLake:
+    """Publish changes whose fold is keys 1 and 3."""
+    lake = make_state_lake(StateLake, tmp_path, "orders")
+    lake.produce(0, Change(1, "c", 1, "first"), Change(1, "u", 5, "last"), Change(2, "c", 2, "x"))
+    lake.produce(1, Change(1, "u", 3, "late"), Change(2, "d", 4), Change(3, "c", 1, "three"))
+    lake.ingest_all()
+    return lake
+
+
+def right_rows(lake: StateLake) -> Rows:
+    """Copy the winners' rows from the change table."""
+    found = lake.table.scan().to_arrow().to_pylist()
+    places = {(0, 1), (1, 2)}
+    rows = [r for r in found if (r["_kafka"]["partition"], r["_kafka"]["offset"]) in places]
+    return [{name: value for name, value in row.items() if name != "op"} for row in rows]
+
+
+def remember(lake: StateLake) -> None:
+    """Remember the delete of key 2, as a merge does before it writes rows."""
+    place = {"topic": "orders", "partition": 1, "offset": 1}
+    row = {"id": 2, "_sequence": {"s0": 4}, "_kafka": place, "memory": "m"}
+    append(lake.catalog, lake.store.load(f"{lake.state_name}__deletes"), [row])
+
+
+def audit(lake: Lake) -> list[tuple[str, str]]:
+    """Let both look; give what the product says."""
+    findings = [*audit_state(lake.store, lake.stream)]
+    rules = StateRules("orders", "states.orders", ("id",), ("at",), "op")
+    independent = audit_state_table(lake.store.catalog, rules)
+    assert {invariant for invariant, _ in independent} == {invariant for invariant, _ in findings}
+    return findings
+
+
+def row_of(lake: StateLake, offset: tuple[int, int]) -> Row:
+    found = lake.table.scan().to_arrow().to_pylist()
+    row = next(r for r in found if (r["_kafka"]["partition"], r["_kafka"]["offset"]) == offset)
+    return {name: value for name, value in row.items() if name != "op"}
+
+
+def test_a_right_state_holds_also_with_batches_behind_it(lake: StateLake) -> None:
+    lake.put_state(right_rows(lake), lake.position(COUNTS))
+    remember(lake)
+    assert audit(lake) == []
+
+    lake.produce(0, Change(3, "d", 9))
+    lake.ingest_all()
+
+    assert audit(lake) == []
+
+
+FAULTS: dict[str, tuple[Callable[[StateLake, Rows], Rows], str]] = {
+    "a revived key": (lambda lake, rows: [*rows, row_of(lake, (0, 2))], "deleted or unknown"),
+    "a doubled key": (lambda _, rows: [*rows, rows[0]], "with the key of another row"),
+    "a lost key": (lambda _, rows: rows[:1], "1 key without a row"),
+    "a row that is stale after its key moved to another partition": (
+        lambda lake, rows: [row_of(lake, (1, 0)), *(r for r in rows if r["id"] != 1)],
+        "not like the newest change: orders-0 offset 1",
+    ),
+    "a changed value": (
+        lambda _, rows: [{**row, "name": "planted"} for row in rows],
+        "2 rows not like the newest change",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(lake: StateLake, fault: str) -> None:
+    plant, says = FAULTS[fault]
+
+    lake.put_state(plant(lake, right_rows(lake)), lake.position(COUNTS))
+    remember(lake)
+
+    findings = audit(lake)
+    assert [invariant for invariant, _ in findings] == ["M1"]
+    assert says in findings[0][1]
+    assert "planted" not in findings[0][1]
+
+
+def test_a_state_one_merge_behind_its_position_is_found(lake: StateLake) -> None:
+    rows = right_rows(lake)
+    lake.produce(0, Change(3, "d", 9), Change(4, "c", 9))
+    lake.ingest_all()
+
+    lake.put_state(rows, lake.position(COUNTS))
+    remember(lake)
+
+    assert sorted(text.split(":")[0] for _, text in audit(lake)) == [
+        "1 key without a row",
+        "1 row whose key is deleted or unknown",
+        f"{lake.state_name}__deletes lacks 1 delete",
+    ]
+
+
+def test_counts_that_do_not_add_up_are_found(lake: StateLake) -> None:
+    wrong = COUNTS.model_copy(update={"stale": 1})
+
+    lake.put_state(right_rows(lake), lake.position(wrong))
+    remember(lake)
+
+    assert [invariant for invariant, _ in audit(lake)] == ["M4"]
+
+
+def test_a_forgotten_delete_is_found(lake: StateLake) -> None:
+    lake.put_state(right_rows(lake), lake.position(COUNTS))
+
+    assert audit(lake) == [("M1", f"{lake.state_name}__deletes lacks 1 delete: orders-1 offset 1")]

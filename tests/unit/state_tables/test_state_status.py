@@ -1,0 +1,82 @@
+"""What operators are told: the rows of a state table, its lag, and the change behind a key."""
+
+from pathlib import Path
+
+import pytest
+from support.lake import append
+from support.state_lake import Change, StateLake, make_state_lake
+
+from frazil.errors import ConfigurationError
+from frazil.iceberg.table_view import TableView
+from frazil.observability.status import list_state_snapshots, locate_key
+from frazil.observability.timeline import derive_events
+from frazil.state_tables.messages import MergeCounts
+from frazil.state_tables.state_status import read_state_status
+from frazil.workspace import Workspace
+
+COUNTS = MergeCounts(changes=3, inserted=1, updated=0, deleted=0, absent=1, superseded=1, stale=0)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> StateLake:
+    """Merge a row of key 1 and a delete of key 2; a batch of two changes waits."""
+    lake = make_state_lake(StateLake, tmp_path, "orders")
+    lake.produce(0, Change(1, "c", 1, "first"), Change(1, "u", 5, "last"), Change(2, "d", 2))
+    lake.ingest_all()
+    position = lake.position(COUNTS)
+    (row,) = (row for row in lake.table.scan().to_arrow().to_pylist() if row["at"] == 5)
+    lake.put_state([{name: value for name, value in row.items() if name != "op"}], position)
+    deletes = lake.store.load(f"{lake.state_name}__deletes")
+    place = {"topic": "orders", "partition": 0, "offset": 2}
+    append(
+        lake.catalog, deletes, [{"id": 2, "_sequence": {"s0": 2}, "_kafka": place, "memory": "m"}]
+    )
+    lake.produce(1, Change(3, "c", 1, "new"), Change(4, "c", 1, "new"))
+    lake.ingest_all()
+    return lake
+
+
+@pytest.fixture
+def work(lake: StateLake) -> Workspace:
+    work = Workspace(lake.stream, lake.folder, "test")
+    vars(work)["store"] = lake.store
+    return work
+
+
+def test_status_counts_rows_and_what_is_not_merged(lake: StateLake) -> None:
+    status = read_state_status(lake.store, lake.stream)
+
+    assert (status.rows, status.waiting_batches, status.waiting_changes) == (1, 1, 2)
+    assert "1 row; 1 batch not merged (2 changes), behind since 2" in status.text
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome", "text"),
+    [
+        ("id=1", "found", "a row, made by orders:0:1, in snapshot"),
+        ("id=2", "lost", "no row; deleted by orders:0:2, in snapshot"),
+        ("id=3", "lost", "no row, and no remembered delete\nstate table"),
+    ],
+)
+def test_where_finds_the_change_behind_a_key(
+    work: Workspace, key: str, outcome: str, text: str
+) -> None:
+    held = locate_key(work, [key])
+
+    assert held.found == (outcome == "found")
+    assert text in held.text
+
+
+@pytest.mark.parametrize("texts", [["name=last"], ["id=1", "id=2"], ["1"]])
+def test_where_needs_each_column_of_the_key_once(work: Workspace, texts: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"the key of states\.orders has the columns id"):
+        locate_key(work, texts)
+
+
+def test_snapshots_and_timeline_tell_what_a_merge_did(lake: StateLake, work: Workspace) -> None:
+    newest = list_state_snapshots(work)[0]
+    events = derive_events(TableView(lake.store, lake.state_name).history, "orders")
+
+    assert (newest.kind, newest.table) == ("merge", lake.state_name)
+    assert newest.merged == COUNTS.text == "3 changes: 1 inserted, 1 absent, 1 superseded"
+    assert [event.text for event in events if event.kind == "merge"] == [COUNTS.text]

@@ -1,0 +1,94 @@
+"""Traps in which a merge has to stop before it reads a change."""
+
+from pathlib import Path
+
+import pytest
+from faults.imagined_kafka import ImaginedLog
+from support.state_lake import Change, StateLake, make_state_lake
+
+from frazil.errors import ForeignRollbackError, FrazilError, MergeHaltedError
+from frazil.iceberg.table_view import TableView
+from frazil.ledger import keys
+from frazil.ledger.state import StreamState
+from frazil.recovery.messages import RecoverRequest
+from frazil.recovery.rollback import plan_recovery, recover
+from frazil.state_tables.merge import merge_changes
+from frazil.state_tables.merge_rules import find_position, plan_merge
+from frazil.state_tables.messages import MergeCounts
+from frazil.workspace import Workspace
+
+COUNTS = MergeCounts(changes=1, inserted=1, updated=0, deleted=0, absent=0, superseded=0, stale=0)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> StateLake:
+    """Merge one change, and publish another one."""
+    lake = make_state_lake(StateLake, tmp_path, "orders")
+    lake.produce(0, Change(1, "c", 1, "one"))
+    lake.ingest_all()
+    rows = lake.table.scan().to_arrow().drop_columns("op").to_pylist()
+    lake.put_state(rows, lake.position(COUNTS))
+    lake.produce(0, Change(1, "d", 2))
+    lake.ingest_all()
+    return lake
+
+
+def require_halt(lake: StateLake, error: type[FrazilError], says: str) -> None:
+    """Merge twice: each time nothing is written."""
+    work = Workspace(lake.stream, lake.folder, "test")
+    vars(work)["store"] = lake.store
+    before = lake.store.load(lake.state_name).metadata
+    for _ in range(2):
+        with pytest.raises(error, match=says):
+            merge_changes(work)
+    assert lake.store.load(lake.state_name).metadata == before
+    assert lake.rows() == {1: ("one", 0, 0)}
+
+
+def test_a_change_table_that_others_rolled_back_halts_the_merge(lake: StateLake) -> None:
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.parent_snapshot_id is not None
+    lake.table.manage_snapshots().rollback_to_snapshot(snapshot.parent_snapshot_id).commit()
+
+    require_halt(lake, ForeignRollbackError, "rolled the table back")
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic_id", "cluster"),
+    [(keys.GAP, "topic-id-2", "cluster-1"), (keys.MOVE, "topic-id-2", "cluster-2")],
+    ids=["recreated topic", "moved cluster"],
+)
+def test_a_log_whose_offsets_start_over_halts_the_merge(
+    lake: StateLake, kind: str, topic_id: str, cluster: str
+) -> None:
+    point = lake.point
+    assert point is not None
+    epoch = point.state.epoch + 1
+    over = StreamState(epoch, "over", {"orders": (0, 0)}, {"orders": topic_id}, cluster)
+    lake.mark(kind, {"orders": over}, lake.table, lake.history)
+
+    require_halt(lake, MergeHaltedError, "started over")
+
+
+def test_a_recovery_past_the_oldest_snapshot_of_the_state_folds_all_changes(
+    lake: StateLake,
+) -> None:
+    lake.put_state([], lake.position(COUNTS))
+    state = lake.store.load(lake.state_name)
+    old = [each.snapshot_id for each in state.snapshots()][:-1]
+    state.maintenance.expire_snapshots().by_ids(old).commit()
+    target = lake.history.entries[lake.history.head or 0].parent_id
+    work = Workspace(lake.stream, lake.folder, "test")
+    vars(work).update(store=lake.store, kafka=ImaginedLog((2, 0)))
+    request = RecoverRequest(
+        stream="orders", to_snapshot=target, by="ann", reason="a test", dry_run=False
+    )
+
+    recover(work, plan_recovery(work, request))
+
+    position = find_position(TableView(lake.store, lake.state_name).history, "orders")
+    plan = plan_merge(lake.history, lake.stream, position)
+    assert position is not None
+    assert plan is not None
+    assert (plan.added, "no longer on main" in plan.reason) == (None, True)
