@@ -81,8 +81,8 @@ test: $(STAMP) ## tests without a stack, core tests on one, a sample of the othe
 	if test "$${free:-0}" -ge 8388608; then \
 		TMPDIR="$$(mktemp -d /dev/shm/frazil-test-XXXXXX)"; export TMPDIR; trap 'rm -rf "$$TMPDIR"' EXIT; \
 	fi; \
-	$(BIN)/python -m pytest $(SHARED) $(SAMPLE) --randomly-seed=$(TEST_SEED) \
-		--durations=60 --durations-min=2
+	seed=$(TEST_SEED); $(BIN)/python -m pytest $(SHARED) $(SAMPLE) \
+		--randomly-seed=$$seed --hypothesis-seed=$$seed --durations=60 --durations-min=2
 
 test-all: SAMPLE := --sample --all-stacks
 test-all: test ## all tests but most instances of storms (`make faults` runs these)
