@@ -108,6 +108,13 @@ def log_in(environment: Mapping[str, str]) -> AirflowApi:
     return AirflowApi(url, "admin", home / "password")
 
 
+def name_executor(environment: Mapping[str, str]) -> str:
+    """Ask Airflow which executor it has."""
+    asked = [AIRFLOW, "config", "get-value", "core", "executor"]
+    told = subprocess.run(asked, env=environment, check=True, capture_output=True, text=True)
+    return told.stdout.split()[-1]
+
+
 @contextmanager
 def start_airflow(stack: Stack, streams: Path, home: Path) -> Iterator[Airflow]:
     """Start three parts of Airflow, each in a process group of its own, and end them."""
@@ -115,6 +122,7 @@ def start_airflow(stack: Stack, streams: Path, home: Path) -> Iterator[Airflow]:
     home.mkdir()
     migrate = [AIRFLOW, "db", "migrate"]
     subprocess.run(migrate, env=environment, cwd=home, check=True, capture_output=True)
+    assert name_executor(environment) == "LocalExecutor"
     with ExitStack() as parts:
         for words in PARTS:
             parts.enter_context(start_part(words, environment))

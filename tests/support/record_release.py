@@ -1,6 +1,6 @@
 """Record what a release leaves behind: a catalog, messages between tasks, and waiting triggers.
 
-`tests/unit/state/releases/0.1.tar.gz` was recorded at commit 0204679, the last one of 0.1.0.
+`tests/unit/releases/0.1.tar.gz` was recorded at commit 0204679, the last one of 0.1.0.
 
 Run it in a checkout of the release, with that release's tests on the path:
 
