@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Stack
+from pyiceberg.catalog.sql import SqlCatalog
+from support.catalog_loads import count_loads
 from support.forked import run_frazil
 from support.lake import append
 from support.state_lake import Change, StackStateLake, by_offset, by_sequence, make_state_lake
@@ -75,6 +77,21 @@ def test_the_state_is_the_fold_of_random_changes(name: str, tmp_path: Path, by: 
     assert sum(day.merges for day in days) == 3
     assert sum(day.merge_cpu_seconds for day in days) > 0
     assert sum(day.merge_bytes_written for day in days) > 0
+
+
+def test_a_merge_loads_each_table_once_and_the_state_again_after_its_commits(
+    lake: StackStateLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = count_loads(monkeypatch, SqlCatalog)
+    for clock in range(2):
+        lake.produce(0, Change(1, "c", clock, "one"), Change(2, "d", clock))
+        lake.ingest_all()
+        loads.take()
+        assert lake.merge().outcome == "MERGED"
+
+    changes, state = lake.stream.table.name, lake.state_name
+    # The plan; what Spark staged; before and after the commit that publishes it.
+    assert loads.take() == {changes: 1, state: 4, f"{state}__deletes": 1}
 
 
 def test_a_key_that_moves_between_partitions_is_refused_by_offsets(

@@ -14,6 +14,7 @@ from support.stack_lake import StackLake
 
 from frazil.iceberg.branches import create_branch, name_branch
 from frazil.iceberg.commits import MAIN, build_append, commit, require_head, set_branch
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.messages import BatchPlan, PartitionCount, Staged
 from frazil.ledger import keys
 from frazil.ledger.offsets import iterate_ranges
@@ -153,7 +154,7 @@ class StateLake(Lake):
         """Add rows to the state by PyIceberg, as if a merge had written them."""
         work = Workspace(self.stream, self.folder, "test")
         vars(work)["store"] = self.store
-        ensure_state_table(work, self.table.schema())
+        ensure_state_table(work, TableView(work.store, self.state_name), self.table.schema())
         table = self.store.load(self.state_name)
         arrow = pa.Table.from_pylist(rows, schema=table.schema().as_arrow())
         files = list(_dataframe_to_data_files(table.metadata, arrow, table.io)) if rows else []

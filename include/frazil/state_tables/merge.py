@@ -15,7 +15,7 @@ from frazil import __version__
 from frazil.errors import ConservationError, StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.branches import (
-    create_branch,
+    create_branch_on,
     drop_abandoned_branch,
     drop_branches,
     name_branch,
@@ -23,6 +23,7 @@ from frazil.iceberg.branches import (
 )
 from frazil.iceberg.catalog import snapshot_summary
 from frazil.iceberg.commit_retry import CommitConflictError
+from frazil.iceberg.commits import MAIN
 from frazil.iceberg.fast_forward import FastForward, fast_forward_main
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.publishing import Marker, publish_marker
@@ -44,6 +45,7 @@ from frazil.state_tables.merge_rules import (
 )
 from frazil.state_tables.messages import Merged, MergePosition, MergeRequest, MergeResult
 from frazil.state_tables.tables import ensure_state_table, require_own_state, require_state
+from frazil.streams.models import Stream
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace
 
@@ -59,7 +61,7 @@ class _Attempt:
     before: MergePosition | None
     merge_id: str
     branch: str
-    base_head: int
+    base_head: int | None
 
     @property
     def memory(self) -> str:
@@ -105,38 +107,31 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
     stream, state = work.stream, require_state(work.stream)
     changes = TableView(work.store, stream.table.name)
     point = require_recovery_point(changes.history, stream.stream)
-    before = _read_position(work)
+    view = TableView(work.store, state.name)
+    before = _find_position(stream, view)
     plan = plan_merge(changes.history, stream, before, rebuild=rebuild)
-    nothing = Merged(stream=stream.stream, table=state.name, outcome="NOTHING")
     if plan is None:
-        return nothing
-    schema = _find_schema(changes.table, plan.head)
-    reason = ensure_state_table(work, schema)
+        return Merged(stream=stream.stream, table=state.name, outcome="NOTHING")
+    view, reason = ensure_state_table(work, view, _find_schema(changes.table, plan.head))
     if reason and plan.added is not None:
         plan = MergePlan(plan.head, None, f"columns changed: {reason}")
-    _drop_old_branches(work, state.name)
-    view = TableView(work.store, state.name)
-    if _read_position(work) != before:
-        return nothing  # another merge was faster; the next one sees its position
+    _drop_old_branches(view)
     branch = name_branch(stream.stream, point.state.epoch, beside=True)
     merge_id = plan.identify(view.history.table_uuid, before, hash_rules(stream))
-    base_head = create_branch(work.store, state.name, branch)
-    attempt = _Attempt(plan, before, merge_id, branch, base_head)
-    reach_failpoint("merge.after-branch")
+    attempt = _Attempt(plan, before, merge_id, branch, view.history.head)
     try:
-        return _stage_and_publish(work, attempt, view, schema)
+        return _stage_and_publish(work, attempt, changes, view)
     except (StageStaleError, _LateChangeError):
         drop_abandoned_branch(work.store, state.name, branch)
         raise
 
 
-def _read_position(work: Workspace) -> MergePosition | None:
-    """Read the merge position; None if there is no state table yet."""
-    view = TableView(work.store, require_state(work.stream).name)
-    if view.found is None:
+def _find_position(stream: Stream, state: TableView) -> MergePosition | None:
+    """Return the merge position; None if there is no state table yet."""
+    if state.found is None:
         return None
-    require_own_state(work.stream, view.table)
-    return find_position(view.history, work.stream.stream)
+    require_own_state(stream, state.table)
+    return find_position(state.history, stream.stream)
 
 
 def _find_schema(changes: Table, snapshot_id: int) -> Schema:
@@ -146,37 +141,46 @@ def _find_schema(changes: Table, snapshot_id: int) -> Schema:
     return changes.schema() if found is None else changes.schemas()[found]
 
 
-def _drop_old_branches(work: Workspace, state: str) -> None:
+def _drop_old_branches(state: TableView) -> None:
     """Drop the branches that killed merges left a day ago or longer."""
     now_ms = time.time_ns() // 1_000_000
-    found = (parse_branch(name, now_ms) for name in work.store.load(state).metadata.refs)
+    found = (parse_branch(name, now_ms) for name in state.table.metadata.refs)
     old = [each.name for each in found if each is not None and each.age_ms > DAY_MS]
     if old:
-        drop_branches(work.store, state, old)
+        drop_branches(state.store, state.name, old)
+
+
+def _create_branch(state: TableView, attempt: _Attempt) -> None:
+    """Create the branch at the head for which the merge was planned."""
+    refs = create_branch_on(state, attempt.branch).table.metadata.refs
+    heads = {refs[name].snapshot_id for name in (attempt.branch, MAIN)}
+    if heads != {attempt.base_head}:
+        raise StageStaleError(
+            f"merge of {state.name}: another writer committed on {attempt.base_head} before the "
+            "stage; nothing was written",
+            "run again: it stages on the new head",
+        )
+    reach_failpoint("merge.after-branch")
 
 
 def _stage_and_publish(
-    work: Workspace, attempt: _Attempt, view: TableView, changes: Schema
+    work: Workspace, attempt: _Attempt, changes: TableView, view: TableView
 ) -> Merged:
     stream, state = work.stream, require_state(work.stream)
-    if attempt.base_head != view.history.head:
-        raise StageStaleError(
-            f"merge of {state.name}: main moved from {view.history.head} to {attempt.base_head} "
-            "before the stage; nothing was written",
-            "run again: it stages on the new head",
-        )
-    request = _build_request(work, attempt, view, changes)
+    _create_branch(view, attempt)
+    request = _build_request(work, attempt, changes.table, view.table)
     result = work.engine.run_job("merge_changes", request, MergeResult)
     if result.fault == "late":
         raise _LateChangeError
     require_mergeable(stream.stream, result)
     reach_failpoint("merge.after-stage")
-    staged_id = work.store.load(state.name).metadata.refs[attempt.branch].snapshot_id
-    summary = _summarize(work, attempt, result)
+    staged = work.store.load(state.name)
+    staged_id = staged.metadata.refs[attempt.branch].snapshot_id
+    summary = _summarize(work, attempt, str(changes.table.metadata.table_uuid), result)
     if staged_id == attempt.base_head:
-        snapshot_id = _publish_position(work, attempt, summary)
+        snapshot_id = _publish_position(work, attempt, staged, summary)
     else:
-        _require_agreement(work, attempt, result, staged_id)
+        _require_agreement(work, attempt, result, staged)
         forward = FastForward(state.name, attempt.branch, staged_id, summary)
         landed = fast_forward_main(work.store, forward, _accept)
         snapshot_id = landed.entry.snapshot_id
@@ -196,10 +200,11 @@ def _accept(_table: Table, _history: History) -> None:
 
 
 def _build_request(
-    work: Workspace, attempt: _Attempt, view: TableView, changes: Schema
+    work: Workspace, attempt: _Attempt, changes: Table, table: Table
 ) -> MergeRequest:
     stream, state = work.stream, require_state(work.stream)
-    names = [field.name for field in view.reload().table.schema().fields]
+    names = [field.name for field in table.schema().fields]
+    of_changes = [field.name for field in _find_schema(changes, attempt.plan.head).fields]
     return MergeRequest(
         catalog=work.store.preset.name,
         changes=stream.table.name,
@@ -212,7 +217,7 @@ def _build_request(
         columns=tuple(name for name in names if name != DELETED_AT),
         id_columns=stream.table.id_columns,
         sequence=stream.sequence,
-        operation=find_operation(stream, [field.name for field in changes.fields]),
+        operation=find_operation(stream, of_changes),
         marks=stream.table.deletes == "mark",
         has_events=stream.value.change_events is not None,
         waiting=attempt.waiting,
@@ -220,12 +225,14 @@ def _build_request(
     )
 
 
-def _summarize(work: Workspace, attempt: _Attempt, result: MergeResult) -> Mapping[str, str]:
+def _summarize(
+    work: Workspace, attempt: _Attempt, changes_uuid: str, result: MergeResult
+) -> Mapping[str, str]:
     """Return the summary of the snapshot that moves the merge position."""
-    stream, store = work.stream, work.store
+    stream = work.stream
     position = MergePosition(
         snapshot_id=attempt.plan.head,
-        table_uuid=str(store.load(stream.table.name).metadata.table_uuid),
+        table_uuid=changes_uuid,
         rules=hash_rules(stream),
         id_columns=stream.table.id_columns,
         memory=attempt.memory,
@@ -244,12 +251,14 @@ def _summarize(work: Workspace, attempt: _Attempt, result: MergeResult) -> Mappi
     }
 
 
-def _publish_position(work: Workspace, attempt: _Attempt, summary: Mapping[str, str]) -> int:
+def _publish_position(
+    work: Workspace, attempt: _Attempt, table: Table, summary: Mapping[str, str]
+) -> int:
     """Move the merge position alone: no change was applied."""
     state = require_state(work.stream).name
     marker = Marker(keys.MERGE, {}, attempt.base_head, work.run_id, summary)
     try:
-        snapshot_id = publish_marker(work.store, work.store.load(state), marker)
+        snapshot_id = publish_marker(work.store, table, marker)
     except CommitConflictError as error:
         raise StageStaleError(
             f"merge of {state}: another writer committed first: {error}", "run again"
@@ -259,10 +268,10 @@ def _publish_position(work: Workspace, attempt: _Attempt, summary: Mapping[str, 
 
 
 def _require_agreement(
-    work: Workspace, attempt: _Attempt, result: MergeResult, staged_id: int
+    work: Workspace, attempt: _Attempt, result: MergeResult, table: Table
 ) -> None:
     state = require_state(work.stream).name
-    staged = work.store.load(state).snapshot_by_id(staged_id)
+    staged = table.snapshot_by_name(attempt.branch)
     summary = snapshot_summary(staged.summary) if staged is not None else {}
     wrong = describe_disagreement(result.counts, summary, marks=work.stream.table.deletes == "mark")
     if wrong:

@@ -9,7 +9,7 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, Tabl
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
 from frazil.errors import IncompatibleTableError
-from frazil.iceberg.catalog import NewTable, TableStore
+from frazil.iceberg.catalog import NewTable
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.table_schema import (
     build_partition_spec,
@@ -19,6 +19,7 @@ from frazil.iceberg.table_schema import (
     to_columns,
     to_iceberg_type,
 )
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
 from frazil.schemas.merge import merge_schema
@@ -59,23 +60,30 @@ def list_state_columns(stream: Stream, changes: Schema) -> tuple[Column, ...]:
     return columns
 
 
-def ensure_state_table(work: Workspace, changes: Schema) -> str:
-    """Create or extend the state table and the delete memory; return why a rebuild is needed.
+def ensure_state_table(work: Workspace, state: TableView, changes: Schema) -> tuple[TableView, str]:
+    """Create or extend the state table and the delete memory.
+
+    Returns:
+        The view of the state table after that, and why all changes have to be folded again, or "".
 
     Raises:
         IncompatibleTableError: a table of the state's name is no state table of this stream.
     """
     stream, store = work.stream, work.store
-    state = require_state(stream)
     columns = list_state_columns(stream, changes)
-    table = store.find(state.name) or store.create(state.name, _new_state(stream, columns))
-    require_own_state(stream, table)
-    retry_commit(f"beginning state table {state.name}", lambda: _begin(work, state.name))
-    store.find(state.deletes_name) or store.create(
-        state.deletes_name, NewTable(schema=_build_memory_schema(stream, columns))
+    if state.found is None:
+        state = state.with_table(store.create(state.name, _new_state(stream, columns)))
+    require_own_state(stream, state.table)
+    if state.table.current_snapshot() is None:
+        retry_commit(f"beginning state table {state.name}", lambda: _begin(work, state.name))
+        state = state.reload()
+    memory = require_state(stream).deletes_name
+    store.find(memory) or store.create(
+        memory, NewTable(schema=_build_memory_schema(stream, columns))
     )
+    views = iterate_views(state)
     return retry_commit(
-        f"extending state table {state.name}", lambda: _extend(store, state.name, columns)
+        f"extending state table {state.name}", lambda: _extend(next(views), columns)
     )
 
 
@@ -144,14 +152,14 @@ def _begin(work: Workspace, name: str) -> None:
         publish_marker(work.store, table, Marker(keys.BOOTSTRAP, {}, None, work.run_id, extra))
 
 
-def _extend(store: TableStore, name: str, columns: tuple[Column, ...]) -> str:
+def _extend(state: TableView, columns: tuple[Column, ...]) -> tuple[TableView, str]:
     """Add and widen columns; return other changes, by which all rows have to be folded again."""
-    table = store.load(name)
+    table = state.table
     schema = table.schema()
     have = to_columns(field for field in schema.fields if field.name != keys.KAFKA_COLUMN)
     changes = compare_columns(have, columns, frozenset())
     if not changes:
-        return ""
+        return state, ""
     merged = merge_schema(schema, table.metadata.last_column_id, columns, changes)
     newest = max(each.schema_id for each in table.metadata.schemas)
     merged = merged.model_copy(update={"schema_id": newest + 1})
@@ -159,5 +167,5 @@ def _extend(store: TableStore, name: str, columns: tuple[Column, ...]) -> str:
         AddSchemaUpdate(schema_=merged),
         SetCurrentSchemaUpdate(schema_id=-1),
     ]
-    commit_once(store, table, {}, updates)
-    return "; ".join(change.text for change in changes if change.kind not in _SIMPLE)
+    extended = state.with_table(commit_once(state.store, table, {}, updates))
+    return extended, "; ".join(change.text for change in changes if change.kind not in _SIMPLE)

@@ -4,15 +4,12 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
 import pytest
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import Identifier
+from support.catalog_loads import Loads, count_loads
 from support.lake import Lake, make_stream
 from support.scripted_catalog import ScriptedCatalog
 from support.staged_offsets import Topic, stage_offsets
@@ -38,45 +35,10 @@ SCHEMA = {
 }
 
 
-@dataclass
-class Loads:
-    """Loads of tables by name; what a catalog loads inside of its own commit is not counted."""
-
-    by_table: Counter[str] = field(default_factory=Counter)
-    is_paused: bool = False
-
-    def take(self) -> dict[str, int]:
-        """Return what was counted and start again at zero."""
-        counted, self.by_table = dict(self.by_table), Counter()
-        return counted
-
-
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> Loads:
     """Count the loads of every catalog that a step opens."""
-    counted = Loads()
-    load, commit = ScriptedCatalog.load_table, ScriptedCatalog.commit_table
-
-    def load_table(self: ScriptedCatalog, identifier: str | Identifier) -> Table:
-        if not counted.is_paused:
-            counted.by_table[".".join(Catalog.identifier_to_tuple(identifier))] += 1
-        return load(self, identifier)
-
-    def commit_table(
-        self: ScriptedCatalog,
-        table: Table,
-        requirements: tuple[TableRequirement, ...],
-        updates: tuple[TableUpdate, ...],
-    ) -> CommitTableResponse:
-        counted.is_paused = True
-        try:
-            return commit(self, table, requirements, updates)
-        finally:
-            counted.is_paused = False
-
-    monkeypatch.setattr(ScriptedCatalog, "load_table", load_table)
-    monkeypatch.setattr(ScriptedCatalog, "commit_table", commit_table)
-    return counted
+    return count_loads(monkeypatch, ScriptedCatalog)
 
 
 @pytest.fixture
