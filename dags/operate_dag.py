@@ -21,7 +21,7 @@ import json
 from collections.abc import Mapping
 from datetime import timedelta
 
-from airflow.sdk import Context, Param, dag
+from airflow.sdk import Context, Param
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.keys import DEAD_LETTER_REASONS
@@ -31,6 +31,7 @@ from frazil.recovery.messages import RecoveryPlan
 from frazil.streams.models import Stream
 from frazil_airflow.approval import Approval, ApproveLargeRecovery
 from frazil_airflow.dag_loading import load_function, load_operated_streams
+from frazil_airflow.manual_dag import manual_dag
 from frazil_airflow.params import (
     Params,
     choose_fields,
@@ -186,14 +187,10 @@ def plan_of(context: Context) -> RecoveryPlan | None:
 def operate_dag(stream: Stream) -> None:
     """Define `operate__<stream>`."""
 
-    @dag(
-        dag_id=f"operate__{stream.stream}",
-        description=f"Decisions and repairs of {stream.stream}; a dry run by default",
-        doc_md=__doc__,
-        schedule=None,
-        catchup=False,
-        max_active_runs=1,
-        is_paused_upon_creation=False,
+    @manual_dag(
+        f"operate__{stream.stream}",
+        f"Decisions and repairs of {stream.stream}; a dry run by default",
+        changes_tables=False,
         dagrun_timeout=timedelta(days=7),
         default_args=task_defaults(stream.owner),
         tags=dag_tags(stream),
@@ -209,7 +206,7 @@ def operate_dag(stream: Stream) -> None:
         begun >> approve >> finish(name, begun, approve.output)
 
     # Added last, as in the DAGs of maintenance: otherwise each task copies the form.
-    operate().params.update(FORM)
+    operate.params.update(FORM)
 
 
 for each in load_operated_streams():

@@ -28,12 +28,13 @@ from datetime import timedelta
 from typing import TypedDict
 
 from airflow.providers.standard.operators.hitl import HITLOperator
-from airflow.sdk import Context, Param, dag
+from airflow.sdk import Context, Param
 from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil_airflow.dag_runs import REVIEW_DAG
+from frazil_airflow.manual_dag import manual_dag
 from frazil_airflow.params import Params, ReviewForm, read_form, stream_param, text_param
-from frazil_airflow.tasks import frazil_task, task_defaults
+from frazil_airflow.tasks import frazil_task
 
 ACCEPT, QUARANTINE, STOP = "Accept", "Quarantine", "Stop"
 
@@ -105,21 +106,18 @@ def decide(shown: dict[str, str], answer: Answer, params: Params, run_id: str) -
     return f"{decision.kind}: {decision.text}"
 
 
-@dag(
-    dag_id=REVIEW_DAG,
-    description="Accept, quarantine or stop a schema change of a table",
-    doc_md=__doc__,
-    schedule=None,
-    catchup=False,
-    max_active_runs=64,
-    is_paused_upon_creation=False,
-    default_args=task_defaults("frazil"),
-    params={
+@manual_dag(
+    REVIEW_DAG,
+    "Accept, quarantine or stop a schema change of a table",
+    {
         "stream": stream_param(),
         "review": text_param(
             "Review", "Review id, as `frazil review-schema` shows it; empty: the pending one."
         ),
     },
+    changes_tables=False,
+    max_active_runs=64,
+    dagrun_timeout=None,  # the question waits up to 30 days
     tags=["frazil", "decision"],
 )
 def review_schema() -> None:
@@ -143,6 +141,3 @@ def review_schema() -> None:
     )
     shown >> ask
     decide(shown, ask.output)
-
-
-review_schema()
