@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Server = Literal["catalog", "storage", "registry"]
+Server = Literal["catalog", "storage", "registry", "database"]
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ _SERVERS: Table = (
     ),
     (
         r"database \S+ does not exist|Unknown database",
-        Cause("the database does not exist", "create it, or correct `uri` of the connection"),
+        Cause("the database does not exist", "create it, or correct {address} of the connection"),
     ),
     (
         r"unable to open database file|SQLITE_CANTOPEN",
@@ -216,6 +216,13 @@ _WORDS: dict[Server, dict[str, str]] = {
         "region": "region",
         "rights": "grant it the right to read the stream's subjects",
     },
+    "database": {
+        "authority": "set `sslrootcert` in the extra to the PEM file of the authority that signed "
+        "it",
+        "region": "region",
+        "rights": "grant it the right to read the source table",
+        "address": "`schema` (the database)",
+    },
 }
 
 
@@ -229,7 +236,7 @@ def explain_text(server: Server, text: str) -> Cause | None:
     cause = find_cause(_SERVERS, text)
     if cause is None:
         return None
-    words = {"server": server, **_WORDS[server]}
+    words = {"server": server, "address": "`uri`", **_WORDS[server]}
     return replace(
         cause,
         sentence=cause.sentence.format(**words),

@@ -53,6 +53,7 @@ class Connection:
     password: str | None = field(default=None, repr=False)
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)
     conn_type: str | None = None
+    schema: str | None = None
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
         ) from error
     texts = {
         name: str(content[name])  # YAML and shells write a password of digits as a number
-        for name in ("host", "login", "password", "conn_type")
+        for name in ("host", "login", "password", "conn_type", "schema")
         if content.get(name) is not None
     }
     return Connection(

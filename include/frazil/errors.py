@@ -15,6 +15,7 @@ FrazilError
 │   ├── SparkUnavailableError
 │   ├── StorageError             the warehouse refused a write (full, forbidden)
 │   ├── RegistryUnavailableError
+│   ├── DatabaseUnavailableError
 │   └── UnknownSchemaIdError     the schema registry does not know it yet
 ├── SourceError                  Kafka and the table disagree; the operator decides
 │   ├── UnknownTopicError
@@ -153,6 +154,10 @@ class StorageError(UnavailableError):
 
 class RegistryUnavailableError(UnavailableError):
     """The schema registry did not answer, or denied access."""
+
+
+class DatabaseUnavailableError(UnavailableError):
+    """The source's database did not answer, or refused the login."""
 
 
 class UnknownSchemaIdError(UnavailableError):

@@ -25,4 +25,5 @@ def find_airflow_connection(connection_id: str) -> Connection | None:
         password=found.password,
         extra=read_extra(connection_id, found.extra_dejson),
         conn_type=found.conn_type,
+        schema=found.schema,
     )

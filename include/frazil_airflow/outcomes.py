@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from frazil.migration.messages import Comparison
     from frazil.observability.freshness import FreshnessReport
     from frazil.observability.readiness import Scorecard
+    from frazil.state_tables.messages import SourceCheck
     from frazil_stack.drills.catalogue import DrillReport
 
 
@@ -83,6 +84,17 @@ def require_equal(compared: "Comparison") -> str:
     if compared.verdict != "equal":
         raise AirflowFailException(text)
     return text
+
+
+def require_same_rows(checked: "SourceCheck") -> str:
+    """Return the text of a comparison that found no key different from its source.
+
+    Raises:
+        AirflowFailException: keys are different, or changes have not arrived.
+    """
+    if checked.verdict != "equal":
+        raise AirflowFailException(f"{checked.text}\nNext: {checked.next_step}")
+    return checked.text
 
 
 def describe_decision(decision: "Decision", *, dry_run: bool) -> str:

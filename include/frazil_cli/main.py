@@ -24,7 +24,7 @@ from frazil_cli.recovery import accept_gap, recover, waive
 from frazil_cli.replay import backfill, replay
 from frazil_cli.schema import review_schema
 from frazil_cli.stack import stack_app
-from frazil_cli.status import audit, snapshots, status, streams, where
+from frazil_cli.status import audit, snapshots, status, streams, verify_source, where
 from frazil_cli.steps import merge, plan, run
 from frazil_cli.timeline import timeline
 
@@ -63,6 +63,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "snapshots": snapshots,
     "where": where,
     "audit": audit,
+    "verify-source": verify_source,
     "waive": waive,
     "accept-gap": accept_gap,
     "recover": recover,

@@ -1,5 +1,6 @@
-"""`streams`, `status`, `snapshots`, `where`, `audit`: read-only commands."""
+"""`streams`, `status`, `snapshots`, `where`, `audit`, `verify-source`: read-only commands."""
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from frazil_cli.output import (
     print_result,
     print_table,
     read_in_parallel,
+    report_progress,
 )
 
 if TYPE_CHECKING:
@@ -264,3 +266,42 @@ def audit(stream: StreamName, values: Values = False, as_json: Json = False) -> 
         if compared is not None:
             console.print(compared.text, markup=False)
     raise typer.Exit(1 if report.findings or not (compared is None or compared.holds) else 0)
+
+
+def verify_source(
+    stream: StreamName,
+    connection: Annotated[str, typer.Option(help="Connection of the source's PostgreSQL.")],
+    table: Annotated[
+        str | None, typer.Option(help="Source table, SCHEMA.NAME; default: as the rows say.")
+    ] = None,
+    wait: Annotated[
+        int,
+        typer.Option(min=0, max=86_400, help="Seconds to look again at keys that differ."),
+    ] = 60,
+    show_keys: Annotated[
+        bool, typer.Option("--show-keys", help="Show up to 20 keys of each finding.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare a state table with its source table in PostgreSQL, also while that is written.
+
+    Exit 1 unless they are equal.
+
+    Example: frazil verify-source customers --connection shop_db
+    """
+    from frazil.state_tables.messages import SourceCheckRequest
+    from frazil.state_tables.source_check import verify_source as compare_with_source
+    from frazil.workspace import open_workspace
+
+    started = time.monotonic()
+    request = SourceCheckRequest(
+        stream=stream, connection=connection, table=table, wait_seconds=wait
+    )
+    work = open_workspace(stream, cli_run_id())
+    check = compare_with_source(
+        work, request, lambda text: report_progress(text, started), shows_keys=show_keys
+    )
+    print_result(check, check.text, as_json=as_json)
+    if check.verdict != "equal" and not as_json:
+        console.print(f"Next: {check.next_step}", markup=False)
+    raise typer.Exit(0 if check.verdict == "equal" else 1)

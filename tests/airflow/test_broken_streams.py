@@ -23,6 +23,7 @@ FIXED = {
     "replay",
     "replay_dead_letters",
     "review_schema",
+    "verify_source",
     "waive",
     "watch",
 }

@@ -55,6 +55,7 @@ def test_every_stream_has_its_three_dags_and_the_fleet_a_watch_and_a_review(dags
         "waive": {"waive"},
         "adopt": {"adopt"},
         "compare": {"compare", "judge"},
+        "verify_source": {"verify", "judge"},
         "watch": {"watch_fleet", "watch_stream"},
         "readiness": {"judge_stream"},
         "drill": {"run_drill"},
@@ -154,6 +155,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "waive": "None",
         "adopt": "None",
         "compare": "None",
+        "verify_source": "None",
         "watch": "* * * * *",
         "readiness": "@daily",
         "drill": "None",
@@ -261,7 +263,7 @@ def test_one_window_of_a_backfill_is_filled_at_a_time_over_all_runs(dags: Dags) 
     assert dags["backfill"].get_task("fill").partial_kwargs["max_active_tis_per_dag"] == 1
 
 
-WRITE_NOTHING = {"compare", "drill", "readiness"}
+WRITE_NOTHING = {"compare", "drill", "readiness", "verify_source"}
 """Forms of what changes no table; a drill has a table of its own."""
 
 

@@ -9,26 +9,22 @@ Debian's package postgresql-15, Debezium from Maven Central; without the former 
 import json
 import random
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg2
 from bench.jvm_peers import run_jvm
 from confluent_kafka import Consumer
-from conftest import Lab, Stack
+from conftest import REPO, Lab, Stack
 from faults.rest_catalog import find_free_port
 from pyiceberg.catalog import load_catalog
 from support.ivy_jars import ensure_jars
+from support.postgres import MISSING, PASSWORD, PROGRAMS, USER, Database, start_postgres
 
-HERE = Path(__file__).parent
-POSTGRES = Path("/usr/lib/postgresql/15/bin")
 COLUMNS = {
     "id": "long!",
     "name": "string",
@@ -58,46 +54,6 @@ CREATE VIEW filled AS SELECT i AS id, 'n' || i AS name, repeat(md5(i::text), 200
   FROM generate_series(1, 2000) AS i;"""
 
 
-@dataclass(frozen=True)
-class Database:
-    """A running PostgreSQL."""
-
-    port: int
-
-    def ask(self, text: str, *arguments: object) -> list[tuple[object, ...]]:
-        """Run one statement in a transaction of its own; give its rows."""
-        connection = psycopg2.connect(
-            host="127.0.0.1", port=self.port, user="frazil", dbname="postgres"
-        )
-        with connection, connection.cursor() as cursor:
-            cursor.execute(text, arguments or None)
-            found = cursor.fetchall() if cursor.description else []
-        connection.close()
-        return found
-
-
-@contextmanager
-def start_postgres() -> Iterator[Database]:
-    """Start a PostgreSQL with logical decoding, as the user postgres: it refuses root."""
-    folder = Path(tempfile.mkdtemp(prefix="cdc-", dir="/tmp"))
-    shutil.chown(folder, "postgres")
-    port = find_free_port()
-    as_postgres = ["runuser", "-u", "postgres", "--"]
-    initdb = [str(POSTGRES / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "frazil"]
-    subprocess.run([*as_postgres, *initdb], check=True, stdout=subprocess.DEVNULL)
-    options = f"-p {port} -h 127.0.0.1 -k {folder} -c wal_level=logical -c fsync=off"
-    control = [*as_postgres, str(POSTGRES / "pg_ctl"), "-D", str(folder / "data"), "-w"]
-    log = str(folder / "log")
-    subprocess.run(
-        [*control, "-l", log, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL
-    )
-    try:
-        yield Database(port)
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], check=True, stdout=subprocess.DEVNULL)
-        shutil.rmtree(folder)
-
-
 @contextmanager
 def start_debezium(
     stack: Stack, database: Database, prefix: str, folder: Path
@@ -106,7 +62,7 @@ def start_debezium(
 
     A worker that starts again with the same folder goes on at the offsets that it has there.
     """
-    jars = ensure_jars(HERE / "ivy-debezium.xml", "debezium")
+    jars = ensure_jars(REPO / "include" / "stack" / "ivy-debezium.xml", "debezium")
     worker = {
         "bootstrap.servers": stack.bootstrap,
         "listeners": f"http://127.0.0.1:{find_free_port()}",
@@ -121,8 +77,8 @@ def start_debezium(
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "database.hostname": "127.0.0.1",
         "database.port": str(database.port),
-        "database.user": "frazil",
-        "database.password": "none",
+        "database.user": USER,
+        "database.password": PASSWORD,
         "database.dbname": "postgres",
         "plugin.name": "pgoutput",
         "topic.prefix": prefix,
@@ -224,8 +180,8 @@ def compare(database: Database, state: dict[object, dict[str, object]]) -> list[
 
 def main(home: Path) -> int:
     """Run it once; return the exit code."""
-    if not (POSTGRES / "postgres").exists():
-        print("PostgreSQL 15 is not installed: apt-get install postgresql-15")
+    if not PROGRAMS:
+        print(MISSING)
         return 0
     stack, prefix = Stack.read(home), f"c{secrets.token_hex(4)}"
     topic = f"{prefix}.public.customers"

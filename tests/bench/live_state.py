@@ -24,20 +24,28 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.live_cdc import (
     COLUMNS,
-    POSTGRES,
     TABLE,
-    Database,
     compare,
     start_debezium,
-    start_postgres,
     wait_for_key,
 )
 from conftest import FRAZIL, Lab, Stack
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
+from support.postgres import (
+    DATABASE,
+    MISSING,
+    PASSWORD,
+    PROGRAMS,
+    USER,
+    Database,
+    find_programs,
+    start_postgres,
+)
 
 MINUTES = float(os.environ.get("MINUTES", "5"))
 SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 10**6)
@@ -64,6 +72,9 @@ class Live:
     folder: Path
     dice: random.Random
     kills: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    moving: int = 0
+    """Keys that `frazil verify-source` found in motion, over all its runs."""
     over: threading.Event = field(default_factory=threading.Event)
 
     def change_rows(self) -> None:
@@ -75,11 +86,12 @@ class Live:
                 f"\\set key random(1, 2000)\n\\set new random(10000, 1000000000)\n{statement}\n"
             )
             files += ["-f", f"{path}@{weight}"]
-        login = ["-h", "127.0.0.1", "-p", str(self.database.port), "-U", "frazil"]
+        login = ["-h", "127.0.0.1", "-p", str(self.database.port), "-U", USER]
         load = ["-n", "-c", "2", "-R", RATE, "-T", str(round(MINUTES * 60)), "--max-tries=20"]
-        command = [str(POSTGRES / "pgbench"), *login, *load, *files, "postgres"]
+        command = [str(find_programs() / "pgbench"), *login, *load, *files, DATABASE]
+        given = {**os.environ, "PGPASSWORD": PASSWORD}
         try:
-            subprocess.run(command, check=True, stdout=sys.stderr, stderr=sys.stderr)
+            subprocess.run(command, check=True, env=given, stdout=sys.stderr, stderr=sys.stderr)
         finally:
             self.over.set()
 
@@ -128,6 +140,20 @@ class Live:
             self.over.wait()
             self.database.ask(f"INSERT INTO customers (id) VALUES ({LAST_KEY})")  # noqa: S608
             wait_for_key(self.lab.stack, self.topic, LAST_KEY)
+
+    def verify_source(self) -> None:
+        """Compare with the source again and again, until the time is over."""
+        while not self.over.is_set():
+            found = self.compare_with_source(wait=20)
+            self.verdicts[str(found.get("verdict", found))] += 1
+            self.moving += found.get("counts", {}).get("in_motion", 0)
+
+    def compare_with_source(self, wait: int) -> Any:
+        """Run `frazil verify-source`; give its JSON."""
+        command = ("verify-source", self.lab.stream, "--connection", "shop_db", "--json")
+        shop = json.dumps(self.database.connection())
+        run = self.lab.frazil(*command, f"--wait={wait}", timeout=900, AIRFLOW_CONN_SHOP_DB=shop)
+        return json.loads(run.out)
 
     def read_rest(self) -> None:
         """Run until nothing is new and all is merged; a run may take long on a busy machine."""
@@ -203,8 +229,8 @@ def storm(live: Live, prefix: str) -> None:
                 failed.append(error)
                 live.over.set()
 
-        for work in ((live.change_rows,), (live.kill_spark,), (live.run_and_kill,)):
-            thread = threading.Thread(target=guard, args=work)
+        for work in (live.change_rows, live.kill_spark, live.run_and_kill, live.verify_source):
+            thread = threading.Thread(target=guard, args=(work,))
             thread.start()
             threads.callback(thread.join)
         guard(live.capture_changes, prefix)
@@ -214,8 +240,8 @@ def storm(live: Live, prefix: str) -> None:
 
 def main(home: Path) -> int:
     """Run it once; return the exit code."""
-    if not (POSTGRES / "pgbench").exists():
-        print("PostgreSQL 15 is not installed: apt-get install postgresql-15")
+    if not PROGRAMS:
+        print(MISSING)
         return 0
     stack, prefix = Stack.read(home), f"c{secrets.token_hex(4)}"
     print(f"SEED={SEED}", file=sys.stderr)
@@ -233,6 +259,7 @@ def main(home: Path) -> int:
         differences = compare(database, state)
         readers = ask_readers(live)
         audit = live.lab.frazil("audit", prefix, timeout=600)
+        verified = live.compare_with_source(wait=0)
         figures = {
             "seed": SEED,
             "minutes": MINUTES,
@@ -243,12 +270,16 @@ def main(home: Path) -> int:
             "first": differences[:5],
             "readers": readers,
             "audit": audit.code,
+            "verified_while_written": dict(live.verdicts),
+            "keys_in_motion": live.moving,
+            "verified_at_the_end": verified,
             "seconds_of_last_runs": last_seconds,
         }
         if audit.code:
             print(audit.out, audit.err, file=sys.stderr)
     print(json.dumps(figures))
-    return 1 if differences or audit.code or len({*readers.values()}) > 1 else 0
+    is_wrong = "different" in live.verdicts or verified["verdict"] != "equal"
+    return 1 if differences or audit.code or is_wrong or len({*readers.values()}) > 1 else 0
 
 
 def status_of(live: Live) -> int:

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from frazil.ledger.offsets import Runs
 from frazil.messages import Message, MessagePart, Report, count_noun
 
@@ -115,3 +117,100 @@ class Merged(Report):
             return f"{self.table}: nothing to merge"
         why = f"; rebuilt from all changes: {self.rebuilt}" if self.rebuilt else ""
         return f"{self.table}: snapshot {self.snapshot_id}: {self.counts.text}{why}"
+
+
+class SourceCheckRequest(Message):
+    """A comparison of a state table with its source.
+
+    `table` is the source's, as `schema.name`; by default the rows name it. Keys that differ are
+    looked at again for `wait_seconds`.
+    """
+
+    stream: str
+    connection: str
+    table: str | None = None
+    wait_seconds: int = Field(default=60, ge=0, le=86_400)
+
+
+class KeyCounts(MessagePart):
+    """How many keys are equal, and what the others are.
+
+    `duplicate` rows of the state have the key of another row. Keys `in_motion` changed between two
+    looks, those `behind` wait for changes that have not arrived. `unchecked` keys differed at the
+    first look and were too many to look at again.
+    """
+
+    equal: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    duplicate: int = 0
+    in_motion: int = 0
+    behind: int = 0
+    unchecked: int = 0
+
+    @property
+    def is_wrong(self) -> bool:
+        """Return whether the state differs from its source."""
+        return any((self.missing, self.extra, self.different, self.duplicate))
+
+    @property
+    def text(self) -> str:
+        """Return the counts that are not zero on one line."""
+        found = [(n.replace("_", " "), getattr(self, n)) for n in type(self).model_fields]
+        return ", ".join(f"{count:,} {name}" for name, count in found if count) or "no keys"
+
+
+class SourceCheck(Report):
+    """A state table compared with its source; `columns` counts the differing values of each.
+
+    `lsn` is the source's at the last look, `position` that which the state had reached, if known.
+    `keys` has examples of each kind of finding and is only filled on request.
+    """
+
+    stream: str
+    table: str
+    source: str
+    verdict: Literal["equal", "different", "behind"]
+    source_rows: int
+    state_rows: int
+    counts: KeyCounts
+    looks: int
+    lsn: str
+    position: str | None = None
+    compared: tuple[str, ...] = ()
+    not_compared: dict[str, str] = {}
+    columns: dict[str, int] = {}
+    waiting: tuple[str, ...] = ()
+    keys: dict[str, tuple[dict[str, str], ...]] = {}
+
+    @property
+    def text(self) -> str:
+        """Describe the comparison, without values of rows."""
+        rows = f"{count_noun(self.source_rows, 'source row')}, {self.state_rows:,} in the state"
+        lines = [
+            f"{self.table} and {self.source}: {self.verdict}: {rows}; {self.counts.text}",
+            f"source read at LSN {self.lsn}, state at {self.position or 'an unknown LSN'}",
+            f"compared: {', '.join(self.compared)}",
+        ]
+        lines += [f"not compared: {name}: {why}" for name, why in self.not_compared.items()]
+        if self.columns:
+            differing = ", ".join(f"{name} {count:,}" for name, count in self.columns.items())
+            lines.append(f"different values: {differing}")
+        lines += [f"waiting: {text}" for text in self.waiting]
+        for kind, found in self.keys.items():
+            shown = ", ".join(" ".join(f"{n}={v}" for n, v in key.items()) for key in found)
+            lines.append(f"{kind.replace('_', ' ')}: {shown}")
+        return "\n".join(lines)
+
+    @property
+    def next_step(self) -> str:
+        """Return what to do about a state that is not equal."""
+        if self.verdict == "behind":
+            return f"`frazil run {self.stream}`, see that the connector runs, and compare again"
+        return (
+            f"`frazil audit {self.stream}` tells whether the state is the fold of its changes: if "
+            f"not, `frazil merge {self.stream} --rebuild`; if it is, changes were lost before "
+            f"Kafka or are dead letters (`frazil dead-letters {self.stream}`): let the connector "
+            "take a snapshot of the table again"
+        )

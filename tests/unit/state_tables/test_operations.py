@@ -35,7 +35,7 @@ AFTER: Mapping[str, tuple[Mapping[str, str], str]] = {
 """Command → the snapshot that it leaves in the change table, and what the next merge folds."""
 REFUSED = {"adopt", "move-cluster", "expire-rows"}
 MERGES = {"merge"}
-TOLD = {"status", "snapshots", "where", "audit", "timeline", "streams", "cost"}
+TOLD = {"status", "snapshots", "where", "audit", "verify-source", "timeline", "streams", "cost"}
 """They tell of the state table."""
 OF_CHANGES = {"plan", "waive", "review-schema", "dead-letters", "compare", "readiness"}
 """They concern the change table alone."""

@@ -1,0 +1,102 @@
+"""The rows of a state table at one snapshot, file by file, and where in the source they end."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import Table
+
+from frazil.errors import IncompatibleTableError
+from frazil.iceberg.catalog import translated_errors
+from frazil.ledger.keys import KAFKA_COLUMN
+from frazil.state_tables.merge_rules import DELETED_AT
+from frazil.state_tables.source_table import Keyed, digest_rows
+from frazil.state_tables.source_values import Pairings, read_state
+from frazil.streams.change_events import SOURCE
+
+_ROWS = 20_000
+_OFFSET_BITS = 48
+_TABLE = ("db", "schema", "table")
+SourceName = tuple[str | None, ...]
+
+
+@dataclass
+class StateRows:
+    """One read of a state table: its rows, and what their sources say.
+
+    `newest` has, for each Kafka partition, the largest LSN of a change that was no row of a
+    connector's snapshot; `sources` are the database, schema and table of the rows.
+    """
+
+    table: Table
+    pairings: Pairings
+    newest: dict[int, int | None] = field(default_factory=dict)
+    sources: set[SourceName] = field(default_factory=set)
+
+    def read(self, *, has_parts: bool = False) -> Iterator[list[Keyed]]:
+        """Yield batches of rows, without those of deleted keys."""
+        names = [each.name for each in self.pairings.all]
+        own = {field.name for field in self.table.schema().fields} & {DELETED_AT}
+        for batch in read_batches(self.table, (*names, SOURCE, KAFKA_COLUMN, *own)):
+            self._note(batch)
+            rows = batch.filter(pc.is_null(batch[DELETED_AT])) if own else batch
+            if rows.num_rows:
+                texts = [read_state(each, rows[each.name]) for each in self.pairings.all]
+                versions = _read_versions(rows)
+                yield digest_rows(texts, versions, len(self.pairings.keys), has_parts=has_parts)
+
+    def _note(self, batch: pa.RecordBatch) -> None:
+        source, numbers = batch[SOURCE], pc.struct_field(batch[KAFKA_COLUMN], "partition")
+        parts = [pc.struct_field(source, name) for name in _TABLE]
+        names = pa.table(dict(zip(_TABLE, parts, strict=True))).group_by([*_TABLE]).aggregate([])
+        self.sources |= {tuple(row[name] for name in _TABLE) for row in names.to_pylist()}
+        snapshot = pc.fill_null(pc.struct_field(source, "snapshot"), "false")
+        lsn = pc.struct_field(source, "lsn")
+        streamed = pc.if_else(pc.equal(snapshot, "false"), lsn, pa.scalar(None, lsn.type))
+        grouped = pa.table({"number": numbers, "lsn": streamed}).group_by("number")
+        for row in grouped.aggregate([("lsn", "max")]).to_pylist():
+            known, found = self.newest.get(row["number"]), row["lsn_max"]
+            both = [each for each in (known, found) if each is not None]
+            self.newest[row["number"]] = max(both, default=None)
+
+
+def _read_versions(rows: pa.RecordBatch) -> list[int]:
+    """Return a number for the coordinate of each row, which no other change of its key has."""
+    kafka = rows[KAFKA_COLUMN]
+    numbers, offsets = (pc.struct_field(kafka, name) for name in ("partition", "offset"))
+    shifted = pc.shift_left(numbers.cast(pa.int64()), pa.scalar(_OFFSET_BITS, pa.int64()))
+    found: list[int] = pc.bit_wise_xor(shifted, offsets).to_pylist()
+    return found
+
+
+def read_batches(table: Table, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Read columns of the current snapshot; one data file at a time is held in memory."""
+    scan = ArrowScan(table.metadata, table.io, table.schema().select(*names), AlwaysTrue())
+    with translated_errors(f"reading {'.'.join(table.name())}"):
+        for task in table.scan().plan_files():
+            for batch in scan.to_record_batches([task]):
+                for start in range(0, batch.num_rows, _ROWS):
+                    yield batch.slice(start, _ROWS)
+
+
+def find_source(table: Table, stream: str) -> SourceName | None:
+    """Return the database, schema and table that the first row comes from; None without a row.
+
+    Raises:
+        IncompatibleTableError: the row has no LSN, so it is not from PostgreSQL.
+    """
+    for batch in read_batches(table, (SOURCE,)):
+        if batch.num_rows:
+            found = batch[SOURCE][0].as_py() or {}
+            if found.get("lsn") is None:
+                raise IncompatibleTableError(
+                    f"stream {stream}: rows of {'.'.join(table.name())} have no _source.lsn: their "
+                    "source is not PostgreSQL",
+                    "only tables of PostgreSQL can be compared; `frazil audit` compares any state "
+                    "table with its changes",
+                )
+            return tuple(found.get(name) for name in _TABLE)
+    return None

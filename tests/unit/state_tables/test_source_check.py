@@ -1,0 +1,264 @@
+"""`verify-source` against a real PostgreSQL: equal, planted differences, motion, refusals."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from support.postgres import MISSING, PASSWORD, PROGRAMS, Database, start_postgres
+from support.source_lab import CONNECTION, SENTINEL, SourceLab
+
+from frazil.errors import (
+    ConfigurationError,
+    ConnectionMissingError,
+    DatabaseUnavailableError,
+    FrazilError,
+    IncompatibleTableError,
+    TargetError,
+)
+from frazil.state_tables import source_check
+from frazil.state_tables.messages import KeyCounts
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PROGRAMS, reason=MISSING)]
+COLUMNS = {"id": "long!", "name": "string", "doc": "string"}
+TYPES = {
+    "id": ("uuid PRIMARY KEY DEFAULT gen_random_uuid()", "uuid!"),
+    "name": ("char(9)", "string"),
+    "b": ("bool", "boolean"),
+    "bal": ("numeric(12,2)", "decimal(12,2)"),
+    "free": ("numeric", "decimal(38,10)"),
+    "real4": ("real", "double"),
+    "real8": ("double precision", "double"),
+    "d": ("date", "date"),
+    "ts": ("timestamp", "timestamp"),
+    "tz": ("timestamptz", "timestamptz"),
+    "words": ("text[]", "list<string>"),
+    "nums": ("numeric[]", "list<decimal(9,3)>"),
+    "days": ("date[]", "list<date>"),
+    "raw": ("bytea", "binary"),
+    "mood": ("mood", "string"),
+    "ip": ("inet", "string"),
+    "n": ("positive", "long"),
+}
+FILL = """INSERT INTO types (name, b, bal, free, real4, real8, d, ts, tz, words, nums, days, raw,
+  mood, ip, n) SELECT 'n' || i, i % 2 = 0, i * 1.25, i / 8.0, i / 8.0, i / 3.0,
+  DATE '2026-01-01' - i * 400,
+  TIMESTAMP '2026-01-01 01:02:03.456789' - i * INTERVAL '401 days 1 s',
+  TIMESTAMPTZ '2026-01-01 01:02:03.4+02' - i * INTERVAL '300 days', ARRAY['a,b', NULL, '"', ''],
+  ARRAY[i / 8.0, NULL], ARRAY[DATE '1969-12-31'], decode('00ff', 'hex'), 'sad', '10.0.0.1', i
+  FROM generate_series(1, 300) AS i"""
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    with start_postgres() as database:
+        database.ask("CREATE TYPE mood AS ENUM ('sad', 'happy')")
+        database.ask("CREATE DOMAIN positive AS bigint CHECK (VALUE > 0)")
+        yield database
+
+
+@pytest.fixture(autouse=True)
+def connect(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that defines the connection, and no other server."""
+    monkeypatch.setattr(source_check, "_SHORTEST_PAUSE", 0.05)
+    monkeypatch.setattr("frazil.kafka.cluster.TIMEOUT_SECONDS", 0.2)
+    kafka = json.dumps({"extra": {"bootstrap.servers": "127.0.0.1:1"}})
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", kafka)
+
+    def define(**changes: object) -> None:
+        text = json.dumps(database.connection(**changes))
+        monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", text)
+
+    define()
+    return define
+
+
+@pytest.fixture
+def lab(database: Database, tmp_path: Path) -> Iterator[SourceLab]:
+    """Give ten rows on both sides."""
+    database.ask("CREATE TABLE items (id bigint PRIMARY KEY, name text, doc text)")
+    database.ask("INSERT INTO items SELECT i, 'n' || i, NULL FROM generate_series(1, 10) AS i")
+    lab = SourceLab.make(database, tmp_path, "items", COLUMNS)
+    lab.put(lab.read_source())
+    yield lab
+    database.ask("DROP TABLE items")
+
+
+def test_equal_tables_are_equal_at_the_first_look(lab: SourceLab) -> None:
+    check = lab.verify()
+
+    assert check.verdict == "equal"
+    assert check.counts == KeyCounts(equal=10)
+    assert (check.source_rows, check.state_rows, check.looks) == (10, 10, 1)
+    assert check.compared == ("id", "name", "doc")
+    assert check.source == "public.items of connection shop_db"
+
+
+def test_values_of_every_type_are_compared(database: Database, tmp_path: Path) -> None:
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
+    database.ask(f"CREATE TABLE types ({columns})")
+    database.ask(FILL)
+    database.ask("INSERT INTO types (name) VALUES (NULL)")
+    own = {name: kind for name, (_, kind) in TYPES.items()}
+    lab = SourceLab.make(database, tmp_path, "types", own)
+    rows = lab.read_source()
+    lab.put([{**row, "days": row["days"]} for row in rows])
+
+    check = lab.verify(wait=0)
+
+    assert check.not_compared == {}
+    assert check.counts == KeyCounts(equal=301)
+
+
+def test_each_kind_of_planted_difference_is_found(lab: SourceLab) -> None:
+    """A row changed by another writer, one that is missing, one too many, and one twice."""
+    rows = {int(str(row["id"])): row for row in lab.read_source()}
+    lab.database.ask("UPDATE items SET doc = 'x' WHERE id = 3")
+    lab.database.ask("INSERT INTO items VALUES (11, 'n11', NULL)")
+    lab.database.ask("DELETE FROM items WHERE id = 5")
+    lab.put([rows[7]])
+
+    check = lab.verify()
+
+    assert check.verdict == "different"
+    wrong = KeyCounts(equal=8, different=1, missing=1, extra=1, duplicate=1)
+    assert check.counts == wrong
+    assert check.columns == {"doc": 1}
+    assert check.keys == {
+        "different": ({"id": "3"},),
+        "missing": ({"id": "11"},),
+        "extra": ({"id": "5"},),
+    }
+    assert check.looks > 1
+    assert check.next_step.startswith("`frazil audit items`")
+
+
+def test_without_proof_and_with_changes_on_their_way_nothing_is_called_different(
+    lab: SourceLab,
+) -> None:
+    lab.database.ask("UPDATE items SET name = 'y' WHERE id = 3")
+
+    check = lab.verify(wait=0)
+
+    assert check.verdict == "behind"
+    assert check.counts == KeyCounts(equal=9, behind=1)
+    assert any("no logical replication slot" in text for text in check.waiting)
+    assert any("Kafka" in text or "broker" in text for text in check.waiting)
+
+
+def test_keys_that_are_written_during_the_check_are_in_motion(
+    lab: SourceLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source is written before each look; the state follows other keys and passes its LSN."""
+
+    def write(text: str) -> None:
+        lab.told.append(text)
+        if "waiting up to" in text:
+            turn = len(lab.told)
+            lab.database.ask("UPDATE items SET name = %s WHERE id <= 2", f"t{turn}")
+            lab.database.ask(f"INSERT INTO items (id) VALUES ({SENTINEL + turn})")  # noqa: S608
+            lab.put([{"id": SENTINEL + turn, "name": None, "doc": None}])
+
+    monkeypatch.setattr(lab, "tell", write)
+    lab.database.ask("UPDATE items SET name = 'before' WHERE id <= 2")
+
+    check = lab.verify(wait=2)
+
+    assert check.counts == KeyCounts(equal=8, in_motion=2)
+    assert check.verdict == "equal"
+    assert check.looks > 4
+
+
+def test_a_change_that_arrives_during_the_wait_makes_the_key_equal(
+    lab: SourceLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.database.ask("INSERT INTO items VALUES (11, 'late', NULL)")
+
+    def arrive(text: str) -> None:
+        if "waiting up to" in text:
+            lab.put([{"id": 11, "name": "late", "doc": None}])
+
+    monkeypatch.setattr(lab, "tell", arrive)
+
+    assert lab.verify().counts == KeyCounts(equal=11)
+
+
+def test_rows_of_deleted_keys_that_are_marked_are_no_rows(
+    database: Database, tmp_path: Path
+) -> None:
+    database.ask("CREATE TABLE marked (id bigint PRIMARY KEY, name text, doc text)")
+    lab = SourceLab.make(database, tmp_path, "marked", COLUMNS, deletes="mark")
+    lab.put([{"id": 1, "name": "x", "doc": None, "_deleted_at": datetime(2026, 1, 1, tzinfo=UTC)}])
+
+    assert lab.verify(wait=0).counts == KeyCounts()
+
+
+def test_what_cannot_be_compared_is_refused_with_the_next_step(
+    lab: SourceLab, connect: Callable[..., None], subtests: pytest.Subtests
+) -> None:
+    lab.database.ask("CREATE VIEW seen AS SELECT * FROM items")
+    lab.database.ask("CREATE TABLE keyless (name text)")
+    lab.database.ask("CREATE ROLE reader LOGIN PASSWORD 'r'")
+    refused: list[tuple[dict[str, object], str | None, type[FrazilError], str]] = [
+        ({"password": "wrong"}, None, DatabaseUnavailableError, "refuses the login"),
+        ({"port": 1}, None, DatabaseUnavailableError, "nothing listens"),
+        ({"schema": "nope"}, None, DatabaseUnavailableError, "the database does not exist"),
+        ({"schema": "template1"}, None, ConfigurationError, "leads to database template1"),
+        ({"conn_type": "mysql"}, None, ConfigurationError, "not postgres"),
+        ({"extra": {"cursor": "x"}}, None, ConfigurationError, "unknown settings: cursor"),
+        ({"schema": None}, None, ConnectionMissingError, "has no database"),
+        ({"login": "reader", "password": "r"}, None, ConfigurationError, "may not read it"),
+        ({}, "public.nope", TargetError, "public.nope in database postgres does not exist"),
+        ({}, "public.seen", TargetError, "not a table"),
+        ({}, "items", ConfigurationError, "not SCHEMA.NAME"),
+        ({}, "public.keyless", IncompatibleTableError, "column id of the key"),
+    ]
+    for changes, table, kind, text in refused:
+        with subtests.test(text):
+            connect(**changes)
+
+            with pytest.raises(kind, match=text) as refusal:
+                lab.verify(table=table)
+
+            assert refusal.value.next_step
+            assert PASSWORD not in str(refusal.value)
+    lab.database.ask("DROP VIEW seen; DROP TABLE keyless; DROP ROLE reader")
+
+
+def test_columns_that_the_source_lacks_are_named(lab: SourceLab) -> None:
+    lab.database.ask("ALTER TABLE items DROP doc")
+
+    check = lab.verify()
+
+    assert check.counts == KeyCounts(equal=10)
+    assert check.not_compared == {"doc": "the source table has no column doc"}
+
+
+def test_rows_that_row_security_hides_are_not_called_extra(
+    lab: SourceLab, connect: Callable[..., None]
+) -> None:
+    lab.database.ask("CREATE ROLE tenant LOGIN PASSWORD 't'; GRANT SELECT ON items TO tenant")
+    lab.database.ask("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
+    connect(login="tenant", password="t")  # noqa: S106 - of a role that this test drops
+
+    with pytest.raises(ConfigurationError, match="row-level security"):
+        lab.verify()
+    lab.database.ask("DROP OWNED BY tenant; DROP ROLE tenant")
+
+
+def test_rows_of_two_source_tables_or_of_none_are_refused(lab: SourceLab) -> None:
+    lab.put([{"id": 12, "name": None, "doc": None}], table="others")
+
+    with pytest.raises(IncompatibleTableError, match=r"public\.items, public\.others"):
+        lab.verify(table="public.items")
+
+
+def test_a_source_that_has_no_lsn_is_refused(lab: SourceLab, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    foreign = SourceLab.make(lab.database, other, "items", COLUMNS)
+    foreign.put(foreign.read_source(), lsn=None)
+
+    with pytest.raises(IncompatibleTableError, match="not PostgreSQL"):
+        foreign.verify()
