@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 export FRAZIL_HOME ?= $(CURDIR)/.frazil
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo up down clean test test-all test-fast check format faults matrix conformance chaos recovery bench bench-steps bench-peers docs
+.PHONY: help setup demo demo-cdc up down clean test test-all test-fast check format faults matrix conformance chaos recovery bench bench-steps bench-peers docs
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ FLIGHTS ?= 336776
 
 demo: $(STAMP) ## start the stack, ingest 336,776 real flights, show the table (FLIGHTS=…)
 	@$(BIN)/python -m frazil_demo --flights $(FLIGHTS)
+
+demo-cdc: $(STAMP) ## capture a table of PostgreSQL by Debezium, merge its changes, compare (needs PostgreSQL)
+	@$(BIN)/python -m frazil_demo.cdc
 
 up: $(STAMP) ## start the embedded stack
 	@$(BIN)/frazil stack up

@@ -22,6 +22,7 @@ _STAMP = "fetched.json"
 _TIMEOUT_SECONDS = 1800
 REGISTRY_VERSION = "3.0.9"
 _ARCHIVE = "apicurio-registry-app"
+_CONNECTOR = "debezium"
 _PROGRAM = f"{_ARCHIVE}-{REGISTRY_VERSION}-runner.jar"
 
 
@@ -215,6 +216,31 @@ def _download_registry(settings: StackSettings, java: Java) -> None:
     shutil.rmtree(registry_program(settings).parent, ignore_errors=True)
     unpacked.rename(registry_program(settings).parent)
     shutil.rmtree(incoming, ignore_errors=True)
+
+
+def ensure_connector(settings: StackSettings, java: Java, report: Callable[[str], None]) -> Path:
+    """Download Kafka Connect with Debezium's connector unless it is there; return its folder.
+
+    Raises:
+        StackError: Ivy failed, or the folder cannot be written.
+    """
+    wanted, folder = settings.templates / "ivy-debezium.xml", settings.jars / _CONNECTOR
+    stamp = folder.with_suffix(".xml")
+    with hold_jars(settings):
+        if stamp.is_file() and stamp.read_text() == wanted.read_text():
+            return folder
+        report("connector: downloading about 41 MB for Kafka Connect and Debezium, once")
+        incoming = settings.jars / f"incoming-{_CONNECTOR}"
+        shutil.rmtree(incoming, ignore_errors=True)
+        start = ivy_start(settings, java, settings.ivy_settings)
+        names = f"{incoming}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
+        what = ["-ivy", str(wanted), "-confs", _CONNECTOR, "-types", "jar", "bundle"]
+        run_ivy(settings, [*start, *what, "-retrieve", names])
+        shutil.rmtree(folder, ignore_errors=True)
+        (incoming / _CONNECTOR).rename(folder)
+        shutil.rmtree(incoming)
+        shutil.copyfile(wanted, stamp)
+    return folder
 
 
 def _ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
