@@ -257,7 +257,7 @@ IMPOSSIBLE: list[tuple[dict[str, object], type[Exception], str]] = [
     (
         {"offsets": ("{topic}:0:0-5",), "since": "2026-01-31T00:00:00Z"},
         ConfigurationError,
-        "given: both.*leave out --since and --until, or --offsets",
+        "not both.*leave out --since and --until, or --offsets",
     ),
     ({"offsets": ("{topic}:0:5-5",)}, ConfigurationError, "empty range.*{topic}:0:5-6"),
     ({"offsets": ("{topic}:0:5-21",)}, TargetError, "reaches into.*`frazil replay"),

@@ -28,6 +28,10 @@ class Topic:
         """Describe each topic."""
         return tuple(self.fetch_topic(topic, isolation) for topic in topics)
 
+    def fetch_topic_settings(self, _topic: str) -> dict[str, str]:
+        """Return no setting: each has Kafka's default."""
+        return {}
+
 
 def stage_offsets(lake: Lake, request: StageRequest, bad: int = 0) -> StageResult:
     """Stage a row for each requested offset; the first ones become dead letters instead."""

@@ -62,12 +62,12 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
     """
     validate_one_selection(request.offsets, request.since, request.until)
     work = open_with_settled_schema(work)
-    history, point = open_ledger(work)
+    view, point = open_ledger(work)
     stream = work.stream.stream
-    begins = find_beginnings(steps := trace_steps(history, stream))
+    begins = find_beginnings(steps := trace_steps(view.history, stream))
     ranges = _choose_ranges(work, request, begins)
     require_below_beginning(stream, ranges, begins)
-    require_not_adopted(stream, ranges, find_adopted(history, stream))
+    require_not_adopted(stream, ranges, find_adopted(view.history, stream))
     require_one_incarnation(stream, ranges, steps)
     require_retained_ranges(work, ranges, point, compacted=True)
     missing = list_missing(ranges, list_spans(steps))
@@ -150,9 +150,9 @@ def fill_window(work: Workspace, window: Window) -> Filled:
         CommitContentionError, JobFailedError, UnavailableError: run again.
     """
     work = with_columns(work)
-    history, point = open_ledger(work)
+    view, point = open_ledger(work)
     ranges = unpack_ranges(window.ranges)
-    steps = trace_steps(history, window.stream)
+    steps = trace_steps(view.history, window.stream)
     require_below_beginning(window.stream, ranges, find_beginnings(steps))
     result = Filled(
         stream=window.stream,
@@ -167,8 +167,8 @@ def fill_window(work: Workspace, window: Window) -> Filled:
         return result
     require_not_filled(window.stream, ranges, steps)
     # The kind instead of the run in its id: a window has the same id in every run.
-    batch = plan_ranges(work, history, point, ranges, keys.BACKFILL)
-    landed = overwrite_ranges(work, batch, point, keys.BACKFILL, _FAILED_STEP)
+    batch = plan_ranges(work, view, point, ranges, keys.BACKFILL)
+    landed = overwrite_ranges(work, view, batch, point, keys.BACKFILL, _FAILED_STEP)
     summary = landed.entry.summary
     return result.model_copy(
         update={

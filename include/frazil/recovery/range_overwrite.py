@@ -27,7 +27,7 @@ from frazil.iceberg.branches import drop_staging_branch
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.data_files import COORDINATE, read_coordinates
-from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.ledger_archive import archive_new_entries
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import (
     ChangedFile,
@@ -37,6 +37,7 @@ from frazil.iceberg.row_changes import (
     count_rows,
 )
 from frazil.iceberg.table_schema import list_schema_differences
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.batch_schemas import find_latest_schema_ids, read_seen_schema_ids
 from frazil.ingest.blocked_batches import read_rules_fingerprint
 from frazil.ingest.checking import judge_batch
@@ -79,31 +80,31 @@ from frazil.recovery.replay_rules import (
 from frazil.workspace import Workspace
 
 
-def open_ledger(work: Workspace) -> tuple[History, RecoveryPoint]:
-    """Load the ledger of a stream that has begun and whose file fits the table.
+def open_ledger(work: Workspace) -> tuple[TableView, RecoveryPoint]:
+    """Load the table of a stream that has begun and whose file fits the table.
 
     Raises:
         MissingTableError: the stream has not begun.
         IncompatibleTableError: the stream file does not fit the table.
     """
     name = work.stream.stream
-    table, history = load_with_history(work.store, work.stream.table.name)
-    point = require_recovery_point(history, name)
-    differences = list_schema_differences(table.schema(), work.stream.parsed_columns)
+    view = TableView(work.store, work.stream.table.name)
+    point = require_recovery_point(view.history, name)
+    differences = list_schema_differences(view.table.schema(), work.stream.parsed_columns)
     if differences:
         raise IncompatibleTableError(
             f"stream {name}: table {work.stream.table.name} does not fit the stream file: "
             f"{'; '.join(differences)}",
             "change value.columns in the stream file",
         )
-    return history, point
+    return view, point
 
 
 def plan_ranges(
-    work: Workspace, history: History, point: RecoveryPoint, ranges: Ranges, run_id: str
+    work: Workspace, view: TableView, point: RecoveryPoint, ranges: Ranges, run_id: str
 ) -> BatchPlan:
     """Return the plan of given ranges; `run_id` makes plans of the same ranges distinct."""
-    table, rules = work.store.load(work.stream.table.name), read_rules_fingerprint(work)
+    table, history, rules = view.table, view.history, read_rules_fingerprint(work)
     state, latest = point.state, find_latest_schema_ids(work)
     return BatchPlan(
         stream=work.stream.stream,
@@ -149,9 +150,16 @@ def require_retained_ranges(
 
 
 def overwrite_ranges(
-    work: Workspace, batch: BatchPlan, point: RecoveryPoint, kind: str, next_step: str
+    work: Workspace,
+    view: TableView,
+    batch: BatchPlan,
+    point: RecoveryPoint,
+    kind: str,
+    next_step: str,
 ) -> PublishedBatch:
     """Stage, check and publish given ranges; a repetition finds them published.
+
+    `view` is the table for which the batch was planned.
 
     Raises:
         BudgetExceededError, QualityFailedError: nothing was written, and no stream is blocked;
@@ -159,40 +167,51 @@ def overwrite_ranges(
         StageStaleError, StageLostError, NotReplayableError, TableError: nothing was written.
         CommitContentionError, JobFailedError, UnavailableError: run again.
     """
-
-    def require_source() -> None:
-        is_new = kind == keys.BACKFILL
-        require_retained_ranges(work, batch.offset_ranges, point, compacted=is_new)
-
-    _, history = load_with_history(work.store, batch.table)
-    found = find_batch(history, batch.batch_id)
+    found = find_batch(view.history, batch.batch_id)
     if found is not None:
         return PublishedBatch(found, already_published=True)
+    is_new = kind == keys.BACKFILL
+    require_source = partial(
+        require_retained_ranges, work, batch.offset_ranges, point, compacted=is_new
+    )
     require_source()
     if work.stream.errors.tolerance == "quarantine":
         ensure_dead_letters_table(work.store, batch.table)
-    seen = read_seen_schema_ids(history, batch.stream)
-    staged = fill_branch(work, batch, require_source, seen, beside=True)
+    seen = read_seen_schema_ids(view.history, batch.stream)
+    staged = fill_branch(work, batch, require_source, seen, beside=True, view=view)
     reach_failpoint("replay.after-stage")
+    verdict = _judge(work, batch, staged, next_step)
+    view = view.reload()
+    require_nothing_erased_since(trace_steps(view.history, batch.stream), batch)
+    publish_dead_letters(work.store, batch, staged)
+    landed = publish_replacement(work, batch, staged, verdict, kind, view)
+    reach_failpoint("replay.after-commit")
+    archive_new_entries(work.store, view.reload().history)
+    return landed
+
+
+def _judge(work: Workspace, batch: BatchPlan, staged: Staged, next_step: str) -> Verdict:
+    """Check a stage; one that fails is dropped, and its error has the next step of a replay."""
     try:
         verdict = judge_batch(work, batch, staged)
     except (BudgetExceededError, QualityFailedError) as error:
         drop_staging_branch(work.store, batch.table, staged.attempt)
         raise type(error)(error.facts, next_step) from error
     require_complete_stage(batch, staged, verdict)
-    _, history = load_with_history(work.store, batch.table)
-    require_nothing_erased_since(trace_steps(history, batch.stream), batch)
-    publish_dead_letters(work.store, batch, staged)
-    landed = publish_replacement(work, batch, staged, verdict, kind)
-    reach_failpoint("replay.after-commit")
-    archive_new_entries(work.store, load_with_history(work.store, batch.table)[1])
-    return landed
+    return verdict
 
 
 def publish_replacement(
-    work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict, kind: str = keys.REPLAY
+    work: Workspace,
+    plan: BatchPlan,
+    staged: Staged,
+    verdict: Verdict,
+    kind: str = keys.REPLAY,
+    view: TableView | None = None,
 ) -> PublishedBatch:
     """Publish staged and checked ranges; a repetition finds them published.
+
+    `view` is the table after the stage; it is loaded here otherwise.
 
     Raises:
         TargetError: a range ends above the recovery point now.
@@ -202,10 +221,12 @@ def publish_replacement(
     """
     summary = summarize_ranges(kind, plan, staged, verdict, work.run_id)
     doing = f"publishing {kind} {plan.batch_id} of stream {plan.stream}"
-    overwrite = _Overwrite(work, plan, staged, summary)
+    first = view or TableView(work.store, plan.table)
+    overwrite = _Overwrite(work, plan, staged, summary, first)
     # Before the attempts, whose time is limited: a first search may take minutes.
     retry_commit(doing, overwrite.prepare)
-    return retry_commit(doing, overwrite.try_publish)
+    views = iterate_views(first)
+    return retry_commit(doing, lambda: overwrite.try_publish(next(views)))
 
 
 @dataclass(frozen=True)
@@ -216,6 +237,8 @@ class _Overwrite:
     plan: BatchPlan
     staged: Staged
     summary: Mapping[str, str]
+    first: TableView
+    """The table after the stage."""
 
     @cached_property
     def search(self) -> RowSearch:
@@ -227,20 +250,18 @@ class _Overwrite:
         """Return the data files of the stage."""
         if self.staged.snapshot_id is None:
             return []
-        table = self.work.store.load(self.plan.table)
-        return commits.read_added_files(table, self.staged.snapshot_id)
+        return commits.read_added_files(self.first.table, self.staged.snapshot_id)
 
     @cached_property
     def _known(self) -> dict[Partition, Offsets]:
         """Return the offsets whose records Kafka delivers: staged, and those it was asked for."""
         if self.staged.snapshot_id is None:
             return {}
-        table = self.work.store.load(self.plan.table)
-        return {**read_coordinates(table, self.staged.snapshot_id)}
+        return {**read_coordinates(self.first.table, self.staged.snapshot_id)}
 
     def prepare(self) -> None:
         """Search the head and copy rows that stay, so that an attempt has little left to do."""
-        table, history = load_with_history(self.work.store, self.plan.table)
+        table, history = self.first.table, self.first.history
         if find_batch(history, self.plan.batch_id) is None:
             self.search.replace(table, self._find_rows(table, history))
 
@@ -254,10 +275,10 @@ class _Overwrite:
             return ()
         return tuple(self.search.find(table))
 
-    def try_publish(self) -> PublishedBatch:
+    def try_publish(self, view: TableView) -> PublishedBatch:
         """Try one commit, unless the ledger shows that an earlier attempt landed."""
         plan, staged = self.plan, self.staged
-        table, history = load_with_history(self.work.store, plan.table)
+        table, history = view.table, view.history
         found = find_batch(history, plan.batch_id)
         if found is not None:
             return PublishedBatch(found, already_published=True)

@@ -86,17 +86,17 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
     """
     validate_one_selection(request)
     work = open_with_settled_schema(work)
-    history, point = open_ledger(work)
+    view, point = open_ledger(work)
     name = work.stream.stream
-    steps = trace_steps(history, name)
+    steps = trace_steps(view.history, name)
     ranges = _choose_ranges(work, request, point, find_first_published(steps))
     require_below_recovery_point(name, ranges, point.state)
-    require_not_adopted(name, ranges, find_adopted(history, name))
+    require_not_adopted(name, ranges, find_adopted(view.history, name))
     require_one_incarnation(name, ranges, steps)
     require_at_or_above_beginning(name, ranges, steps)
     require_retained_ranges(work, ranges, point)
-    batch = plan_ranges(work, history, point, ranges, work.run_id)
-    return _compare(work, history, batch, dry_run=request.dry_run)
+    batch = plan_ranges(work, view, point, ranges, work.run_id)
+    return _compare(work, view.history, batch, dry_run=request.dry_run)
 
 
 def _choose_ranges(
@@ -196,14 +196,14 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
     """
     require_not_dry_run(plan.stream, dry_run=plan.dry_run)
     work, batch = with_columns(work), plan.batch
-    history, point = open_ledger(work)
-    found = find_batch(history, batch.batch_id)
+    view, point = open_ledger(work)
+    found = find_batch(view.history, batch.batch_id)
     if found is not None:
         return _describe(batch, PublishedBatch(found, already_published=True))
     require_same_rules(work, batch)
-    left_out = list_erased_offsets(trace_steps(history, batch.stream), batch.offset_ranges)
+    left_out = list_erased_offsets(trace_steps(view.history, batch.stream), batch.offset_ranges)
     batch = batch.model_copy(update={"left_out": left_out})
-    return _describe(batch, overwrite_ranges(work, batch, point, keys.REPLAY, _FAILED_STEP))
+    return _describe(batch, overwrite_ranges(work, view, batch, point, keys.REPLAY, _FAILED_STEP))
 
 
 def _describe(batch: BatchPlan, landed: PublishedBatch) -> Replayed:

@@ -37,8 +37,8 @@ def audit_values(work: Workspace, window: int = WINDOW) -> ValueAudit:
         SourceError, UnavailableError: Kafka, the registry or Spark cannot be used.
     """
     work = with_columns(work)
-    history, point = open_ledger(work)
-    spans = list_spans(steps := trace_steps(history, work.stream.stream))
+    view, point = open_ledger(work)
+    spans = list_spans(steps := trace_steps(view.history, work.stream.stream))
     first = {**list_adopted(steps), **list_moved(steps)}
     kept: dict[Partition, list[OffsetRange]] = {}
     for topic in work.stream.source.names:
@@ -48,8 +48,8 @@ def audit_values(work: Workspace, window: int = WINDOW) -> ValueAudit:
     differing: list[tuple[str, int, int]] = []
     columns: dict[str, None] = {}
     for ranges in cut_windows(kept, window):
-        batch = plan_ranges(work, history, point, ranges, work.run_id)
-        found = compare_ranges(work, history, batch, SHOWN_COORDINATES)
+        batch = plan_ranges(work, view, point, ranges, work.run_id)
+        found = compare_ranges(work, view.history, batch, SHOWN_COORDINATES)
         counts.update({name: getattr(found, name) for name in _COUNTS})
         differing += found.differing
         columns |= dict.fromkeys(found.columns)

@@ -22,6 +22,8 @@ from frazil.ingest.pipeline import plan_next_batch, publish_staged
 from frazil.ingest.staging import stage_batch
 from frazil.kafka.cluster import KafkaLog
 from frazil.ledger import keys
+from frazil.ledger.offsets import OffsetRange
+from frazil.recovery.range_overwrite import open_ledger, overwrite_ranges, plan_ranges
 from frazil.spark.engine import Engine
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
@@ -208,6 +210,19 @@ def test_dead_letters_cost_no_other_load_of_the_table(run: Run) -> None:
         "check": {},
         "publish": {TABLE: 2, LETTERS: 1, LEDGER: 1},
     }
+
+
+@pytest.mark.parametrize("run", [(from_file(), 0)], indirect=True)
+def test_a_replay_loads_the_table_once_and_again_after_each_commit_of_its_own(run: Run) -> None:
+    work = run.open()
+    view, point = open_ledger(work)
+    batch = plan_ranges(work, view, point, {"orders": {0: OffsetRange(0, 2)}}, "run")
+
+    landed = overwrite_ranges(work, view, batch, point, keys.REPLAY, "")
+
+    assert landed.entry.summary[keys.ROWS_DELETED] == "2"
+    published = 2  # before the first attempt, and for the ledger's archive
+    assert run.engine.loads.take() == {TABLE: BRANCH + WRITTEN + published, LEDGER: 1}
 
 
 @pytest.mark.parametrize("run", [(from_registry(), 0)], indirect=True)
