@@ -1,5 +1,5 @@
 """Clients of Kafka and of the schema registry: topics, offsets and schemas. No policy.
 
-Face: `KafkaLog`, `TopicFacts`, `OffsetConsumer`, `SchemaRegistry`, `Registered`.
+See `KafkaLog`, `TopicFacts`, `OffsetConsumer`, `SchemaRegistry`, `Registered`.
 May import: `connections`, `ledger`.
 """

@@ -1,6 +1,6 @@
 """The ledger: offsets and state in snapshot summaries, as pure values and functions without I/O.
 
-Face: `OffsetRange`, `Ranges`, `StreamState`, `History`, `RecoveryPoint`, `find_recovery_point`,
+See `OffsetRange`, `Ranges`, `StreamState`, `History`, `RecoveryPoint`, `find_recovery_point`,
 `walk_ancestors`, `trace_steps`, `Spans`.
 May import: nothing else of the library.
 """

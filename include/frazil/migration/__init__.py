@@ -1,5 +1,5 @@
 """Moving to Frazil from another writer, or to another Kafka cluster.
 
-Face: `adopt_table`, `compare_tables`, `plan_move`, `move_cluster`.
+See `adopt_table`, `compare_tables`, `plan_move`, `move_cluster`.
 May import: `ingest`, `spark` and what `ingest` may import.
 """

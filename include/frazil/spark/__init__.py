@@ -1,5 +1,5 @@
 """Spark jobs as processes: how they start, where they run, and which errors they return.
 
-Face: `Engine`, `SparkEngine`, `SubmitEngine`, `encode_job_error`.
+See `Engine`, `SparkEngine`, `SubmitEngine`, `encode_job_error`.
 May import: `connections`, `kafka`, `ledger`.
 """
