@@ -60,6 +60,7 @@ FAILPOINTS: tuple[str, ...] = (
     "delete.after-commit",
     "erase.before-letters",
     "erase.after-letters",
+    "erase.before-manifests",
     "erase.after-state",
     "expire.after-carry",
     "expire.before-job",

@@ -10,6 +10,7 @@ import pytest
 from conftest import Lab, good_values
 from pyiceberg.table import Table
 from support.broker_lake import BrokerLake
+from support.planted_values import lists_removed_files
 from support.stack_lake import let_days_pass
 
 from faults.auditor import audit_table
@@ -74,7 +75,10 @@ def count_rows(table: Table) -> int:
 @pytest.mark.storm(1)
 @pytest.mark.parametrize(
     "failpoint",
-    ["delete.before-commit", "delete.after-commit", "erase.before-letters", "erase.after-letters"],
+    [
+        *("delete.before-commit", "delete.after-commit"),
+        *("erase.before-letters", "erase.after-letters", "erase.before-manifests"),
+    ],
 )
 def test_a_kill_anywhere_is_finished_by_the_next_erasure(batches: Batches, failpoint: str) -> None:
     lab = batches.lab
@@ -89,6 +93,8 @@ def test_a_kill_anywhere_is_finished_by_the_next_erasure(batches: Batches, failp
     work = batches.open()
     letters = work.store.load(work.stream.dead_letters_table)
     assert (count_rows(batches.table), count_rows(letters)) == (23, 5)
+    assert not lists_removed_files(batches.table)
+    assert not lists_removed_files(letters)
     audit_both(work)
     lab.produce(good_values(4))
     batches.publish()

@@ -36,11 +36,11 @@ class DeleteManifestWriter(ManifestWriterV2):
         return ManifestContent.DELETES
 
 
-def delete_by_position(lake: Lake, path: str, positions: list[int]) -> None:
-    """Hide rows of a data file by their positions."""
+def delete_by_position(lake: Lake, path: str, positions: list[int], *partition: str) -> None:
+    """Hide rows of a data file by their positions; `partition` has the values of the file."""
     ids = {"file_path": b"2147483546", "pos": b"2147483545"}
     columns = pa.table({"file_path": [path] * len(positions), "pos": pa.array(positions)})
-    _commit(lake, _name_ids(columns, ids), DataFileContent.POSITION_DELETES, None)
+    _commit(lake, _name_ids(columns, ids), DataFileContent.POSITION_DELETES, None, partition)
 
 
 def delete_by_value(lake: Lake, column: str, values: list[object]) -> None:
@@ -61,7 +61,11 @@ def _name_ids(columns: pa.Table, ids: dict[str, bytes]) -> pa.Table:
 
 
 def _commit(
-    lake: Lake, rows: pa.Table, content: DataFileContent, equality_ids: list[int] | None
+    lake: Lake,
+    rows: pa.Table,
+    content: DataFileContent,
+    equality_ids: list[int] | None,
+    partition: tuple[str, ...] = (),
 ) -> None:
     table = lake.table
     folder = f"{table.location()}/foreign"
@@ -72,28 +76,57 @@ def _commit(
         content=content,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=Record(*partition),
         record_count=len(rows),
         file_size_in_bytes=len(table.io.new_input(path)),
         equality_ids=equality_ids,
     )
     head = table.current_snapshot()
     assert head is not None
+    manifest = _write_manifest(table, file, head.snapshot_id + 1, f"{folder}/{uuid4()}.avro")
+    _commit_manifests(lake, [*head.manifests(table.io), manifest], Operation.DELETE)
+
+
+def remove_as_java(lake: Lake, *paths: str) -> None:
+    """Remove files from main's head as Iceberg's Java library does.
+
+    It writes their entries into the manifest of those that stay.
+    """
+    table = lake.table
+    head = table.current_snapshot()
+    assert head is not None
+    manifests = []
+    for manifest in head.manifests(table.io):
+        is_data = manifest.content == ManifestContent.DATA
+        make = ManifestWriterV2 if is_data else DeleteManifestWriter
+        output = table.io.new_output(f"{table.location()}/metadata/{uuid4()}.avro")
+        spec = table.specs()[manifest.partition_spec_id]
+        with make(spec, table.schema(), output, head.snapshot_id + 1, "deflate") as writer:
+            for entry in manifest.fetch_manifest_entry(table.io):
+                is_removed = entry.data_file.file_path in paths
+                (writer.delete if is_removed else writer.existing)(entry)
+        manifests.append(writer.to_manifest_file())
+    _commit_manifests(lake, manifests, Operation.DELETE)
+
+
+def _commit_manifests(lake: Lake, manifests: list[ManifestFile], operation: Operation) -> None:
+    table = lake.table
+    head = table.current_snapshot()
+    assert head is not None
     snapshot_id = head.snapshot_id + 1
     number = table.metadata.last_sequence_number + 1
-    manifest = _write_manifest(table, file, snapshot_id, f"{folder}/{uuid4()}.avro")
-    manifests = f"{folder}/{uuid4()}-list.avro"
+    path = f"{table.location()}/metadata/{uuid4()}-list.avro"
     with write_manifest_list(
-        2, table.io.new_output(manifests), snapshot_id, head.snapshot_id, number, "deflate"
+        2, table.io.new_output(path), snapshot_id, head.snapshot_id, number, "deflate"
     ) as writer:
-        writer.add_manifests([*head.manifests(table.io), manifest])
+        writer.add_manifests(manifests)
     snapshot = Snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=head.snapshot_id,
         sequence_number=number,
         timestamp_ms=max(int(time.time() * 1000), head.timestamp_ms + 1),
-        manifest_list=manifests,
-        summary=Summary(Operation.DELETE),
+        manifest_list=path,
+        summary=Summary(operation),
         schema_id=table.metadata.current_schema_id,
     )
     lake.catalog.commit_table(

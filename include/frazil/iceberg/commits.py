@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    ManifestWriterV2,
+)
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
@@ -154,6 +162,60 @@ def build_overwrite(
         ValidationException: a file to remove is not in the given manifests of the table.
     """
     return _build(table, _ReplaceFiles(table, summary, replaced))
+
+
+class _DeleteManifestWriter(ManifestWriterV2):
+    """A writer of a manifest of delete files; PyIceberg has none."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _DropRemovedFiles(_FastAppendFiles):
+    """An append of nothing that rewrites each manifest which lists removed files without them."""
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [*map(self._rewrite, super()._existing_manifests())]  # those with live files
+
+    def _rewrite(self, manifest: ManifestFile) -> ManifestFile:
+        if not lists_removed_files(manifest):
+            return manifest
+        with self._open(manifest) as writer:
+            for entry in manifest.fetch_manifest_entry(self._io):
+                writer.existing(entry)
+        return writer.to_manifest_file()
+
+    def _open(self, manifest: ManifestFile) -> ManifestWriter:
+        spec = self.spec(manifest.partition_spec_id)
+        if manifest.content == ManifestContent.DATA:
+            return self.new_manifest_writer(spec)
+        output = self.new_manifest_output()
+        schema, snapshot_id = self.schema(), self._snapshot_id
+        return _DeleteManifestWriter(spec, schema, output, snapshot_id, self._compression)
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        summary = super()._summary(snapshot_properties)
+        return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
+def lists_removed_files(manifest: ManifestFile) -> bool:
+    """Return whether a manifest lists files that were removed, with their bounds and partitions."""
+    return manifest.deleted_files_count != 0
+
+
+def build_manifest_rewrite(table: Table, summary: Mapping[str, str]) -> AddSnapshotUpdate:
+    """Build a snapshot on main's head with the same files, without the removed ones' entries.
+
+    As Iceberg's `rewrite_manifests` writes one: operation `replace`, no row is changed. Do not
+    commit.
+    """
+    transaction = _NothingStaged(table)
+    producer = _DropRemovedFiles(Operation.APPEND, transaction, table.io, None, dict(summary), MAIN)
+    return _build(table, producer)
 
 
 def append_rows(

@@ -49,6 +49,7 @@ from frazil.maintenance.erasure_keys import (
     validate_no_key_in_text,
 )
 from frazil.maintenance.messages import Erased, ErasurePlan, ErasureRequest
+from frazil.maintenance.removed_files import forget_removed_files
 from frazil.maintenance.row_deletion import delete_rows, remove_rows
 from frazil.maintenance.state_erasure import count_state_rows, erase_state, require_whole_keys
 from frazil.messages import count_noun
@@ -113,6 +114,8 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
         by_row = require_whole_keys(work.stream, erased)
         followed = [each.entry.snapshot_id for each in landed]
         removed = erase_state(work, by_row, Author(plan.by, plan.reason), followed)
+    for name in list_erased_tables(work):
+        forget_removed_files(work, name)
     rows = sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed)
     summary = f"erased {_describe(rows, dead_letters)}"
     if work.stream.table.state is not None:
@@ -215,13 +218,18 @@ def describe_erasure(
     return "\n".join([summary, *lines])
 
 
+def list_erased_tables(work: Workspace) -> tuple[str, ...]:
+    """Return the names of all tables that an erasure of the stream's records changes."""
+    state = work.stream.table.state
+    of_state = (state.name, state.deletes_name) if state else ()
+    return (work.stream.table.name, work.stream.dead_letters_table, *of_state)
+
+
 def _list_copies(work: Workspace) -> Iterator[str]:
     """List the snapshots, tags and staging branches that still hold erased rows."""
     window = retention_window(work)
     hours = max(window.expire_ms, window.rollback_ms) // HOUR_MS
-    state = work.stream.table.state
-    of_state = (state.name, state.deletes_name) if state else ()
-    for name in (work.stream.table.name, work.stream.dead_letters_table, *of_state):
+    for name in list_erased_tables(work):
         table = work.store.find(name)
         if table is None:
             continue
@@ -231,8 +239,9 @@ def _list_copies(work: Workspace) -> Iterator[str]:
         snapshots = count_noun(len(table.metadata.snapshots), "existing snapshot")
         held = f"; tags {', '.join(tags)}: until their maximum age" if tags else ""
         yield (
-            f"{name}: {snapshots} may still hold erased records until expire_snapshots removes "
-            f"them, in {hours} h at the earliest{held}"
+            f"{name}: {snapshots} may still hold erased records, in rows or in the bounds and "
+            f"partitions of files, until expire_snapshots removes them, in {hours} h at the "
+            f"earliest{held}"
         )
         if staged:
             branches = count_noun(len(staged), "staging branch", "staging branches")
