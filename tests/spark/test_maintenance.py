@@ -4,17 +4,23 @@ import secrets
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlparse
 
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
+from support.foreign_deletes import delete_by_value
 from support.lake import make_stream
+from support.planted_values import lists_removed_files
 from support.stack_lake import StackLake, ingest_up_to, let_days_pass, rows_up_to
 
+from frazil.iceberg.live_files import list_equality_deletes
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.recovery_point import keys, walk_ancestors
 from frazil.maintenance.compaction import compact_table
-from frazil.maintenance.messages import TableExpiry
+from frazil.maintenance.erasure import erase, plan_erasure
+from frazil.maintenance.messages import ErasureRequest, TableExpiry
 from frazil.maintenance.snapshot_expiry import expire_snapshots
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace
@@ -215,3 +221,31 @@ def name_old_branch(stream: str, epoch: int) -> str:
     """Name a branch as it would have been named ten days ago."""
     born_ms = int(time.time() * 1000) - 10 * DAY_MS
     return f"frazil_{stream}_{epoch}_{born_ms:011x}{secrets.token_hex(4)}"
+
+
+def run_erase(lake: StackLake, run_id: str) -> str:
+    """Erase the rows of id 2 in a run of its own; return the report."""
+    work = Workspace(lake.stream, lake.folder, run_id)
+    name = lake.stream.stream
+    wanted = ErasureRequest(stream=name, keys=("id=2",), by="jane", reason="r", dry_run=False)
+    return erase(work, plan_erasure(work, wanted), wanted).text
+
+
+def test_equality_deletes_that_an_erasure_names_are_removed_by_the_command_that_it_names(
+    lake: StackLake,
+) -> None:
+    ingest_up_to(lake, 4, 8)
+    delete_by_value(lake, "id", [2, 5])
+    (deletes,) = list_equality_deletes(lake.table)
+
+    before = run_erase(lake, "run-1")
+    compact_table(lake.work, rewrite_all=True)
+    after = run_erase(lake, "run-2")
+    lake.ingest(1, 1)
+    let_days_pass(lake, 10)
+    expire_snapshots(lake.work)
+
+    assert ("--rewrite-all" in before, "equality delete" in after) == (True, False)
+    assert not lists_removed_files(lake.table)
+    assert not Path(urlparse(deletes.file_path).path).exists()
+    assert lake.coordinates() == [(p, o) for p, o in rows_up_to(9) if o not in {2, 5}]

@@ -40,6 +40,7 @@ from frazil.ledger.recovery_point import (
     require_recovery_point,
     walk_ancestors,
 )
+from frazil.maintenance.equality_deletes import describe_equality_deletes
 from frazil.maintenance.erasure_keys import (
     RAW_KEY,
     ErasedKeys,
@@ -211,7 +212,7 @@ def describe_erasure(
     work: Workspace, summary: str, deleted: Coordinates, erased: ErasedKeys
 ) -> str:
     """Describe what is erased, and where it can still be read or come back from, line by line."""
-    lines = [*_list_copies(work), *_list_kafka(work, deleted), *_list_unsearched(erased)]
+    lines = [*_list_copies(work, erased), *_list_kafka(work, deleted), *_list_unsearched(erased)]
     others = sorted(set(list_route_streams(work.stream)) - {work.stream.stream})
     if others:
         lines.append(f"other streams of the route may hold the key too: {', '.join(others)}")
@@ -225,8 +226,8 @@ def list_erased_tables(work: Workspace) -> tuple[str, ...]:
     return (work.stream.table.name, work.stream.dead_letters_table, *of_state)
 
 
-def _list_copies(work: Workspace) -> Iterator[str]:
-    """List the snapshots, tags and staging branches that still hold erased rows."""
+def _list_copies(work: Workspace, erased: ErasedKeys) -> Iterator[str]:
+    """List what still holds a key: snapshots, tags, staging branches, other engines' deletes."""
     window = retention_window(work)
     hours = max(window.expire_ms, window.rollback_ms) // HOUR_MS
     for name in list_erased_tables(work):
@@ -243,6 +244,7 @@ def _list_copies(work: Workspace) -> Iterator[str]:
             f"partitions of files, until expire_snapshots removes them, in {hours} h at the "
             f"earliest{held}"
         )
+        yield from describe_equality_deletes(table, erased, work.stream.stream)
         if staged:
             branches = count_noun(len(staged), "staging branch", "staging branches")
             yield (

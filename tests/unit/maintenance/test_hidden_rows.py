@@ -8,7 +8,7 @@ from support.foreign_deletes import delete_by_position, delete_by_value
 from support.lake import Lake, Molds, make_stream
 
 from frazil.maintenance.erasure import erase, plan_erasure
-from frazil.maintenance.messages import ErasureRequest
+from frazil.maintenance.messages import Erased, ErasureRequest
 from frazil.workspace import Workspace
 
 Delete = Callable[[Lake], None]
@@ -31,10 +31,14 @@ def by_value(lake: Lake) -> None:
 
 
 def run(lake: Lake, key: str) -> int:
+    return erase_key(lake, key).rows
+
+
+def erase_key(lake: Lake, key: str) -> Erased:
     work = Workspace(lake.stream, lake.folder, f"erase-{key}")
     work.__dict__["store"] = lake.store
     wanted = ErasureRequest(stream="orders", keys=(key,), dry_run=False, by="a", reason="b")
-    return erase(work, plan_erasure(work, wanted), wanted).rows
+    return erase(work, plan_erasure(work, wanted), wanted)
 
 
 def read_stored_ids(lake: Lake) -> set[int]:
@@ -77,3 +81,21 @@ def test_rows_that_came_after_an_equality_delete_stay(lake: Lake) -> None:
     run(lake, "id=3")
 
     assert 2 in read_stored_ids(lake)
+
+
+def test_an_equality_delete_file_that_holds_the_key_is_named_with_what_removes_it(
+    lake: Lake,
+) -> None:
+    by_value(lake)
+    delete_by_value(lake, "name", ["x-2"])
+
+    told = {key: erase_key(lake, key).text for key in ("id=2", "id=3", "name=x-2")}
+
+    named = {
+        key: [line for line in text.splitlines() if "equality delete" in line]
+        for key, text in told.items()
+    }
+    assert [len(lines) for lines in named.values()] == [1, 0, 1]
+    assert named["id=2"][0].startswith("demo.orders: 1 equality delete file of another engine")
+    assert "--rewrite-all" in named["id=2"][0]
+    assert "x-2" not in told["name=x-2"]
