@@ -3,13 +3,14 @@
 spark-submit spark_jobs/compare_range.py request.json result.json
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.ingest.messages import StageRequest
+from frazil.ledger.offsets import Runs
 from frazil.recovery.messages import CompareRequest, Differences
 from frazil.schemas.column_decoding import value_path
 from frazil.streams.column_types import ColumnType, ListType, MapType, Primitive, StructType
@@ -45,11 +46,41 @@ def compare_range(spark: SparkSession, request: CompareRequest) -> Differences:
     )
     rows = table.select(*select_coordinate(), select_comparable(kinds, names).alias("stored"))
     joined = records.join(rows, list(COORDINATE), "full_outer")
+    types = {column.name: column.type for column in decoded.columns}
+    joined = allow_older_rows(joined, types, request)
     found = count_differences(joined, request)
     if not request.samples or not found.changed + found.now_bad:
         return found
     columns = [*(column.name for column in decoded.columns), *(f"{KAFKA}.{n}" for n in kept)]
     return found.model_copy(update=list_differing(joined, columns, request.samples))
+
+
+def allow_older_rows(
+    joined: DataFrame, kinds: Mapping[str, ColumnType], request: CompareRequest
+) -> DataFrame:
+    """Expect null in columns of rows that are null and were written before the column existed."""
+    numbers = {name: number for number, name in enumerate(kinds)}
+    decoded = F.col("decoded")
+    for path, runs in request.older.items():
+        name, *fields = path.split(".")
+        place = find_place(f"c{numbers[name]}", kinds[name], fields) if name in kinds else None
+        if place:
+            is_older = are_in_runs(runs) & F.col(f"stored.{place}").isNull()
+            decoded = decoded.withField(place, F.when(~is_older, F.col(f"decoded.{place}")))
+    return joined.withColumn("decoded", decoded)
+
+
+def find_place(place: str, kind: ColumnType, fields: Sequence[str]) -> str | None:
+    """Return the path of a struct's field in what `write_comparable` makes; None for no field."""
+    if not fields:
+        return place
+    parts = kind.fields if isinstance(kind, StructType) else ()
+    number = next((n for n, each in enumerate(parts) if each.name == fields[0]), None)
+    if number is None:
+        return None
+    inner = fields[0] if write_comparable(kind, "x") == "x" else f"c{number}"
+    below = find_place(inner, parts[number].type, fields[1:])
+    return below and f"{place}.{below}"
 
 
 def list_differing(
@@ -131,18 +162,23 @@ def are_offsets_between(prefix: str, topic: str, partition: int, pair: tuple[int
     )
 
 
+def are_in_runs(runs: Runs) -> Column:
+    """Return the condition that a row has one of these offsets."""
+    each = [
+        are_offsets_between("", topic, partition, pair)
+        for topic, parts in runs.items()
+        for partition, pairs in parts.items()
+        for pair in pairs
+    ]
+    return reduce(Column.__or__, each, F.expr("false"))
+
+
 def count_differences(joined: DataFrame, request: StageRequest) -> Differences:
     """Count all kinds of records in one aggregation.
 
     Isolated records, which are not read, count as bad ones.
     """
-    isolated = [
-        are_offsets_between("", topic, partition, pair)
-        for topic, parts in request.isolated.items()
-        for partition, pairs in parts.items()
-        for pair in pairs
-    ]
-    joined = joined.withColumn(_ISOLATED, reduce(Column.__or__, isolated, F.expr("false")))
+    joined = joined.withColumn(_ISOLATED, are_in_runs(request.isolated))
     read, good, stored = (
         f"({GOOD} IS NOT NULL OR {_ISOLATED})",
         f"coalesce({GOOD}, false)",

@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 from conftest import Lab
 from faults.auditor import audit_table
@@ -60,6 +61,31 @@ def test_new_wider_and_optional_columns_come_by_themselves(begun: Lab) -> None:
         (2**40, None, {"x": 2**40, "y": "there"}, "Bern"),
         (None, "no id", None, None),
     ]
+
+
+def test_an_audit_of_values_expects_null_in_rows_older_than_a_column(begun: Lab) -> None:
+    send(begun, {"id": 2, "at": {"x": 2, "y": "unread"}, "city": "Thun"})
+    run(begun)
+    columns = {"id": "int!", "name": "string", "at": "struct<x:int,y:string>", "city": "string"}
+    begun.write_stream(value={"columns": columns})
+    send(begun, {"id": 3, "at": {"x": 3, "y": "there"}, "city": "Bern"})
+    run(begun)
+
+    assert compare_values(begun) == (3, 3, [])
+
+    rows = load(begun).scan().to_arrow()
+    place, texts = rows.schema.get_field_index("city"), rows["city"].to_pylist()
+    for cities, same in (([None] * 3, 2), ([city or "Rome" for city in texts], 1)):
+        load(begun).overwrite(rows.set_column(place, "city", pa.array(cities, rows["city"].type)))
+        assert compare_values(begun) == (3, same, ["city"])
+
+
+def compare_values(lab: Lab) -> tuple[int, int, list[str]]:
+    """Return how many rows the audit compared and found equal, and the columns that differ."""
+    report = lab.frazil("audit", lab.stream, "--values", "--json").json
+    assert isinstance(report, dict), report
+    found = report["values"]
+    return found["rows"], found["same"], found["columns"]
 
 
 def test_a_change_of_type_waits_is_accepted_and_reads_on_where_it_stood(begun: Lab) -> None:

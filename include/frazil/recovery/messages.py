@@ -153,9 +153,12 @@ class CompareRequest(StageRequest):
     """The request of the Spark job `compare_range`.
 
     With `samples` the fields of `_kafka` are compared too, and so many rows that differ are listed.
+    `older` are the offsets whose rows were written before a column existed, by its path: null is
+    right there, too.
     """
 
     samples: int = 0
+    older: dict[str, Runs] = {}
 
 
 class Differences(Message):

@@ -28,6 +28,7 @@ from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import (
     OffsetRange,
     Ranges,
+    Runs,
     count_offsets,
     describe_ranges,
     parse_offset_ranges,
@@ -120,12 +121,19 @@ def _choose_ranges(
 
 
 def compare_ranges(
-    work: Workspace, history: History, batch: BatchPlan, samples: int = 0
+    work: Workspace,
+    history: History,
+    batch: BatchPlan,
+    samples: int = 0,
+    older: Mapping[str, Runs] | None = None,
 ) -> Differences:
-    """Compare rows with Kafka's records decoded today; list so many rows that differ."""
+    """Compare rows with Kafka's records decoded today; list so many rows that differ.
+
+    `older` are the offsets whose rows were written before a column existed, by column.
+    """
     schemas = select_batch_schemas(work, batch, read_seen_schema_ids(history, batch.stream))
     staging = build_request(work, batch, "", schemas).model_copy(update={"fast_path": None})
-    request = CompareRequest(**staging.model_dump(), samples=samples)
+    request = CompareRequest(**staging.model_dump(), samples=samples, older=dict(older or {}))
     try:
         return work.engine.run_job("compare_range", request, Differences)
     except FrazilError as error:

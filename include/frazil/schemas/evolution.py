@@ -246,7 +246,7 @@ def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, Sc
     return table, review
 
 
-def _list_schema_changes(properties: Mapping[str, str]) -> list[tuple[int, str]]:
+def list_schema_changes(properties: Mapping[str, str]) -> list[tuple[int, str]]:
     """Return the recorded decisions as (number, JSON text), in order."""
     prefix = keys.SCHEMA_CHANGE_PREFIX
     found = [
@@ -259,7 +259,7 @@ def _list_schema_changes(properties: Mapping[str, str]) -> list[tuple[int, str]]
 
 def _is_recorded(work: Workspace, author: Author) -> bool:
     """Return whether the newest recorded decision is this author's acceptance."""
-    changes = _list_schema_changes(work.store.load(work.stream.table.name).properties)
+    changes = list_schema_changes(work.store.load(work.stream.table.name).properties)
     newest = json.loads(changes[-1][1]) if changes else {}
     found = (newest.get("by"), newest.get("reason"), newest.get("answer"))
     return found == (author.by, author.reason, "accept")
@@ -319,7 +319,7 @@ def _describe_decision(
         "answer": kind,
         "changes": [change.text for change in review.changes],
     }
-    number = max((number for number, _ in _list_schema_changes(table.properties)), default=0) + 1
+    number = max((number for number, _ in list_schema_changes(table.properties)), default=0) + 1
     if kind != "accept":
         # The commit does not compare properties: two streams could use the same number at once.
         number = max(number, time.time_ns() // 1_000_000)
