@@ -5,13 +5,15 @@ killed run can be repeated: restored dead letters are no longer open.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
+from pyiceberg.table.update import TableUpdate
 
 from frazil.errors import (
     CommitContentionError,
@@ -22,9 +24,11 @@ from frazil.errors import (
     StageStaleError,
 )
 from frazil.failpoints import reach_failpoint
+from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branch, drop_abandoned_branch, name_branch
+from frazil.iceberg.catalog import TableStore, translated_errors
+from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.data_files import read_coordinates
-from frazil.iceberg.fast_forward import FastForward, fast_forward_main
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
 from frazil.ingest.batch_schemas import find_latest_schema_ids, select_dead_letter_schemas
 from frazil.ingest.blocked_batches import read_rules_fingerprint, require_same_rules
@@ -45,7 +49,7 @@ from frazil.ingest.isolation import (
     search_failing_records,
     suspected_records,
 )
-from frazil.ingest.messages import Staged, StageResult, Verdict
+from frazil.ingest.messages import BatchPlan, Staged, StageResult, Verdict
 from frazil.ingest.planning import PlanInput, TableFacts
 from frazil.ingest.publishing import require_staging_branch
 from frazil.ingest.staging import build_request, find_staged_snapshot
@@ -53,7 +57,14 @@ from frazil.ledger import keys
 from frazil.ledger.coordinates import covering_ranges, plain_runs
 from frazil.ledger.history import UNCLAIMED, Step, trace_steps
 from frazil.ledger.offsets import OffsetRange, Runs, describe_ranges
-from frazil.ledger.recovery_point import History, RecoveryPoint, require_recovery_point
+from frazil.ledger.recovery_point import (
+    History,
+    LedgerEntry,
+    PublishedBatch,
+    RecoveryPoint,
+    find_batch,
+    require_recovery_point,
+)
 from frazil.messages import count_noun
 from frazil.recovery.messages import (
     DeadLetterChoice,
@@ -81,7 +92,7 @@ from frazil.workspace import Workspace
 Process = Callable[[Workspace, DeadLetterIndex, Indexes], "Portion"]
 
 STAGE_ATTEMPTS = 3
-"""How often a portion is staged if another writer commits first."""
+"""How often a portion is staged if another writer changes its dead letters first."""
 
 MARK_ATTEMPTS = 3
 """How often the marks are written if a batch commits dead letters at the same time."""
@@ -95,6 +106,32 @@ class RedriveView:
     history: History
     point: RecoveryPoint
     steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The dead letters of one redrive, all of the topic incarnation that ended at `end`."""
+
+    index: DeadLetterIndex
+    positions: Indexes
+    end: int | None
+
+    def require_open(self, batch: BatchPlan, steps: tuple[Step, ...]) -> None:
+        """Require that other commits since the stage left all of them open.
+
+        Raises:
+            StageStaleError: a replay, redrive, erasure or rollback resolved one or lost its batch.
+        """
+        resolution = self.index.with_steps(steps).resolution
+        is_open = resolution.is_open[self.positions]
+        ends = resolution.incarnation_ends[self.positions]
+        if is_open.all() and find_incarnation_end(steps, ends) == self.end:
+            return
+        raise StageStaleError(
+            f"redrive {batch.batch_id}: {count_noun(int((~is_open).sum()), 'dead letter')} of "
+            f"{batch.table} that it staged changed meanwhile: another writer was faster",
+            "run again, which stages what is open then",
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +152,8 @@ def redrive_dead_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveRe
         ConfigurationError: the stream merges by key, or never read what the choice names.
         SchemaChangeError: a pending schema change must be applied first.
         IncompatibleTableError: the stream file does not fit the table.
-        StageStaleError: another writer committed first in every attempt; run again.
+        StageStaleError: another writer changed the dead letters in every attempt; run again.
+        CommitContentionError: every commit met a conflict; run again.
         QualityFailedError: the suite rejects the rows; they stay on their staging branch.
         ConservationError: the staged rows are not the planned dead letters.
         JobFailedError, UnavailableError: run again.
@@ -210,7 +248,7 @@ def _preview(work: Workspace, index: DeadLetterIndex, positions: Indexes) -> Por
 
 
 def _restore(work: Workspace, index: DeadLetterIndex, positions: Indexes) -> Portion:
-    """Restore one portion; if main moved meanwhile, stage again on the new head."""
+    """Restore one portion; if its dead letters changed meanwhile, stage those that are open."""
     for _ in range(STAGE_ATTEMPTS - 1):
         try:
             return _try_restore(work, index, positions)
@@ -232,8 +270,9 @@ def _try_restore(work: Workspace, index: DeadLetterIndex, positions: Indexes) ->
     branch = name_branch(plan.batch.stream, plan.batch.base_epoch, beside=True)
     base_head = create_branch(work.store, plan.batch.table, branch)
     reach_failpoint("redrive.after-branch")
+    chosen = _Chosen(index, positions, end)
     try:
-        portion = _stage_and_publish(work, view, plan, (branch, base_head))
+        portion = _stage_and_publish(work, plan, (branch, base_head), chosen)
     except StageStaleError:
         drop_abandoned_branch(work.store, plan.batch.table, branch)
         raise
@@ -278,33 +317,23 @@ def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) 
 
 
 def _stage_and_publish(
-    work: Workspace, view: RedriveView, plan: RedrivePlan, attempt: tuple[str, int]
+    work: Workspace, plan: RedrivePlan, attempt: tuple[str, int], chosen: _Chosen
 ) -> Portion:
-    """Stage, check and publish on the head on which the dead letters are open."""
-    branch, base_head = attempt
-    if base_head != view.history.head:
-        raise StageStaleError(
-            f"redrive {plan.batch.batch_id}: main of {plan.batch.table} moved from "
-            f"{view.history.head} to {base_head} before the stage",
-            "run again: it stages on the new head",
-        )
+    """Stage, check and publish on a head on which the dead letters are open."""
+    branch, _ = attempt
     result = _run_job(work, plan, branch, dry_run=False)
-    snapshot_id = find_staged_snapshot(work, plan.batch, result, (branch, base_head))
+    snapshot_id = find_staged_snapshot(work, plan.batch, result, attempt)
     if snapshot_id is None:
         return Portion(0, result.failing)
     coordinates = read_coordinates(work.store.load(plan.batch.table), snapshot_id)
     require_planned_dead_letters(plan, coordinates)
     staged = _describe_staged(plan, result, attempt, snapshot_id)
     verdict = judge_redrive(work, plan, staged)
-    reach_failpoint("redrive.before-fast-forward")
     summary = summarize_redrive(staged, verdict, coordinates, plan.before_snapshot_id, work.run_id)
-    fast_forward = FastForward(plan.batch.table, branch, snapshot_id, summary)
-
-    def require_current(table: Table, history: History) -> None:
-        require_recovery_point(history, plan.batch.stream)
-        require_staging_branch(table, plan.batch, staged)
-
-    landed = fast_forward_main(work.store, fast_forward, require_current)
+    landed = retry_commit(
+        f"publishing redrive {plan.batch.batch_id} on {plan.batch.table}",
+        partial(_try_publish, work.store, plan, staged, summary, chosen),
+    )
     _, history = load_with_history(work.store, plan.batch.table)
     archive_new_entries(work.store, history)
     redriven = Redriven(
@@ -314,6 +343,41 @@ def _stage_and_publish(
         rows_written=int(landed.entry.summary[keys.ROWS_WRITTEN]),
     )
     return Portion(redriven.rows_written, result.failing, redriven)
+
+
+def _try_publish(
+    store: TableStore,
+    plan: RedrivePlan,
+    staged: Staged,
+    summary: Mapping[str, str],
+    chosen: _Chosen,
+) -> PublishedBatch:
+    """Append the staged files to main as it is now, unless a dead letter is no longer open."""
+    batch = plan.batch
+    table, history = load_with_history(store, batch.table)
+    found = find_batch(history, batch.batch_id)
+    if found is not None:
+        return PublishedBatch(found, already_published=True)
+    require_recovery_point(history, batch.stream)
+    require_staging_branch(table, batch, staged)
+    chosen.require_open(batch, trace_steps(history, batch.stream))
+    reach_failpoint("redrive.before-commit")
+    summary = {**summary, keys.SOURCE_SNAPSHOT_ID: str(staged.snapshot_id)}
+    files = commits.read_added_files(table, staged.snapshot_id or 0)
+    doing = f"writing the manifest of redrive {batch.batch_id}"
+    with suspected_records(doing, StageStaleError), translated_errors(doing):
+        added = commits.build_append(table, summary, files)
+    updates: list[TableUpdate] = [
+        added,
+        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+        *commits.drop_branch(staged.attempt, staged.snapshot_id),
+    ]
+    heads = {commits.MAIN: history.head, staged.attempt: staged.snapshot_id}
+    commit_once(store, table, heads, updates)
+    reach_failpoint("redrive.after-commit")
+    snapshot = added.snapshot
+    entry = LedgerEntry(snapshot.snapshot_id, history.head, snapshot.timestamp_ms, summary)
+    return PublishedBatch(entry, already_published=False)
 
 
 def _describe_staged(
