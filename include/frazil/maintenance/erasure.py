@@ -43,8 +43,8 @@ from frazil.ledger.recovery_point import (
 from frazil.maintenance.equality_deletes import describe_equality_deletes
 from frazil.maintenance.erasure_keys import (
     RAW_KEY,
+    DeadLetterSearch,
     ErasedKeys,
-    find_dead_letters,
     load_keys,
     select_rows_by_key,
     validate_no_key_in_text,
@@ -78,7 +78,8 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     by_row = require_whole_keys(work.stream, erased)
     affected = tuple(find_rows(table, select_rows_by_key(table, by_row)))
     deleted = sort_offsets(collect_offsets(affected))
-    found = find_dead_letters(work.store.find(work.stream.dead_letters_table), erased, deleted)
+    search = DeadLetterSearch(erased)
+    found = search.find(work.store.find(work.stream.dead_letters_table), deleted)
     rows, dead_letters = count_rows(affected), _count_dead_letters(found)
     summary = f"{'would erase' if request.dry_run else 'erases'} {_describe(rows, dead_letters)}"
     in_state = count_state_rows(work, by_row)
@@ -138,8 +139,10 @@ def _erase_rows(
     table, history = load_with_history(work.store, plan.table)
     require_recovery_point(history, work.stream.stream)
 
+    search = DeadLetterSearch(erased)
+
     def find_unlisted(seen: History, deleted: Coordinates) -> DeadLetterCoordinates:
-        found = find_dead_letters(work.store.find(work.stream.dead_letters_table), erased, deleted)
+        found = search.find(work.store.find(work.stream.dead_letters_table), deleted)
         return _drop_listed(found, _list_erased_dead_letters(seen))
 
     author = {keys.BY: plan.by, keys.REASON: plan.reason}
