@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
+    DataFileContent,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -175,17 +177,62 @@ class _DeleteManifestWriter(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
+_Numbers = dict[tuple[int, str], int]
+"""Sequence numbers by partition spec and partition."""
+
+
+def _find_oldest_numbers(manifests: Sequence[ManifestFile], io: FileIO) -> _Numbers:
+    """Return the smallest sequence number of each partition's rows; empty without delete files."""
+    oldest: _Numbers = {}
+    if all(manifest.content == ManifestContent.DATA for manifest in manifests):
+        return oldest
+    for manifest in manifests:
+        if manifest.content == ManifestContent.DATA:
+            for entry in manifest.fetch_manifest_entry(io):
+                place, number = _place(entry), entry.sequence_number or 0
+                oldest[place] = min(number, oldest.get(place, number))
+    return oldest
+
+
+def _place(entry: ManifestEntry) -> tuple[int, str]:
+    return entry.data_file.spec_id, str(entry.data_file.partition)
+
+
+def _may_apply(entry: ManifestEntry, oldest: _Numbers) -> bool:
+    """Return whether a file is not one of position deletes of younger rows only, or of none."""
+    if entry.data_file.content != DataFileContent.POSITION_DELETES:
+        return True
+    number = oldest.get(_place(entry))
+    return number is not None and number <= (entry.sequence_number or 0)
+
+
 class _DropRemovedFiles(_FastAppendFiles):
-    """An append of nothing that rewrites each manifest which lists removed files without them."""
+    """An append of nothing that rewrites each manifest which lists removed files without them.
+
+    Position deletes of partitions where they hide no row are dropped too: with the partition's last
+    rows its value goes.
+    """
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        return [*map(self._rewrite, super()._existing_manifests())]  # those with live files
+        manifests = super()._existing_manifests()  # those with live files
+        oldest = _find_oldest_numbers(manifests, self._io)
+        rewritten = (self._rewrite(manifest, oldest) for manifest in manifests)
+        return [manifest for manifest in rewritten if manifest is not None]
 
-    def _rewrite(self, manifest: ManifestFile) -> ManifestFile:
-        if not lists_removed_files(manifest):
+    def _rewrite(self, manifest: ManifestFile, oldest: _Numbers) -> ManifestFile | None:
+        if manifest.content == ManifestContent.DATA and not lists_removed_files(manifest):
             return manifest
+        entries = manifest.fetch_manifest_entry(self._io)
+        kept = [entry for entry in entries if _may_apply(entry, oldest)]
+        self._deleted_data_files |= {entry.data_file for entry in entries} - {
+            entry.data_file for entry in kept
+        }
+        if len(kept) == len(entries) and not lists_removed_files(manifest):
+            return manifest
+        if not kept:
+            return None
         with self._open(manifest) as writer:
-            for entry in manifest.fetch_manifest_entry(self._io):
+            for entry in kept:
                 writer.existing(entry)
         return writer.to_manifest_file()
 

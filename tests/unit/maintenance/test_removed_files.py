@@ -82,6 +82,21 @@ def test_the_head_has_no_bounds_and_no_partition_of_what_was_erased(lake: Lake, 
     assert run(lake, key).outcome == "ERASED"  # the same run again finds its commit
 
 
+def test_position_deletes_leave_with_the_last_rows_of_their_partition(lake: Lake) -> None:
+    plant(lake)
+    plant(lake, 1, "one")
+    for name in (NAME, "one"):
+        (task,) = lake.table.scan(row_filter=f"name = '{name}'").plan_files()
+        delete_by_position(lake, task.file.file_path, [0], name)
+
+    run(lake, f"name={NAME}")
+
+    assert find_planted(lake) == []
+    left = [each for each in list_live(lake) if each[1] == "POSITION_DELETES"]
+    assert [each[2] for each in left] == ["Record[one]"]
+    assert lake.table.scan().to_arrow().num_rows == 6
+
+
 def test_what_a_rewrite_left_beside_files_that_stay_is_forgotten_too(lake: Lake) -> None:
     plant(lake)
     plant(lake, 1, "one")
