@@ -6,13 +6,14 @@ parent id in the table before the other row was written.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import CHANGED_PARTITION_PREFIX, PARTITION_SUMMARY_PROP
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from frazil.iceberg.catalog import NewTable, TableStore, read_history, translated_errors
@@ -129,7 +130,7 @@ def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry])
             "snapshot_id": entry.snapshot_id,
             "parent_id": entry.parent_id,
             "committed_at": from_epoch_ms(entry.committed_at_ms),
-            "summary": json.dumps(dict(entry.summary), separators=(",", ":")),
+            "summary": json.dumps(_omit_partitions(entry.summary), separators=(",", ":")),
         }
         for entry in entries
     ]
@@ -142,6 +143,18 @@ def _append(store: TableStore, history: History, entries: Iterable[LedgerEntry])
 
     with translated_errors(f"archiving the ledger of {history.table}"):
         retry_commit(f"archiving {history.table}", lambda: raise_on_conflict(append))
+
+
+def _omit_partitions(summary: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what `write.summary.partition-limit` adds: the archive must hold no value of a row.
+
+    The archive is never erased or expired.
+    """
+    return {
+        key: text
+        for key, text in summary.items()
+        if not key.startswith(CHANGED_PARTITION_PREFIX) and key != PARTITION_SUMMARY_PROP
+    }
 
 
 def _ledger_table(store: TableStore) -> Table:

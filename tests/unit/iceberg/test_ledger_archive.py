@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import time_machine
-from support.lake import Lake
+from support.lake import Lake, make_stream
 
 from frazil.errors import HistoryCutError, TableRecreatedError
 from frazil.iceberg import ledger_archive
@@ -43,6 +44,23 @@ def test_an_archived_entry_is_what_the_snapshot_said(lake: Lake) -> None:
 
     rows = read_archive(lake.store, "demo.orders", lake.history.table_uuid).entries
     assert rows[landed.entry.snapshot_id] == lake.history.entries[landed.entry.snapshot_id]
+
+
+def test_the_archive_holds_no_values_of_partitions(tmp_path: Path) -> None:
+    stream = make_stream(table={"name": "demo.orders", "partition_by": ["name"]})
+    lake = Lake(tmp_path, stream)
+    lake.begin()
+    with lake.table.transaction() as changed:
+        changed.set_properties({"write.summary.partition-limit": "10"})
+    landed = lake.ingest(3, 2)
+
+    archive_new_entries(lake.store, lake.history)
+
+    summary = lake.history.entries[landed.entry.snapshot_id].summary
+    rows = read_archive(lake.store, "demo.orders", lake.history.table_uuid).entries
+    assert "partitions.name=x" in summary
+    kept = {key: text for key, text in summary.items() if not key.startswith("partition")}
+    assert rows[landed.entry.snapshot_id].summary == kept
 
 
 def test_archiving_again_changes_what_is_read_not_at_all(lake: Lake) -> None:
