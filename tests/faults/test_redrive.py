@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 from conftest import Lab, good_values
 from support.forked import Run
 
 from faults.auditor import audit_table, fingerprint
-from faults.batches import Batches, EventfulEngine
+from faults.batches import Batches, EventfulEngine, ResultMessage
 from frazil.errors import ForeignRollbackError, QualityFailedError, StageStaleError
 from frazil.failpoints import FAILPOINTS
 from frazil.iceberg.ledger_archive import load_with_history
@@ -16,6 +17,7 @@ from frazil.ingest.dead_letters import read_dead_letter_index
 from frazil.ledger.authors import Author
 from frazil.ledger.recovery_point import keys, walk_ancestors
 from frazil.maintenance.compaction import compact_table
+from frazil.messages import Message
 from frazil.observability.dead_letter_report import report_dead_letters
 from frazil.recovery.decisions import accept_gap
 from frazil.recovery.halt_resolution import reingest
@@ -220,21 +222,34 @@ def test_a_kill_leaves_no_record_twice_and_the_next_run_ends_the_work(
     assert_exactly_once(lab)
 
 
+@dataclass
+class CountingEngine(EventfulEngine):
+    """An engine that knows which jobs it ran."""
+
+    jobs: list[str] = field(default_factory=list)
+
+    def run_job(self, job: str, request: Message, result: type[ResultMessage]) -> ResultMessage:
+        self.jobs.append(job)
+        return super().run_job(job, request, result)
+
+
 def eventful(
-    batches: Batches, event: Callable[[], object], times: int = 1, stages: list[int] | None = None
-) -> Workspace:
-    """Let something happen each time that the letters were staged, this many times."""
+    batches: Batches, event: Callable[[], object], times: int = 1
+) -> tuple[Workspace, list[str]]:
+    """Let something happen each time that the letters were staged, this many times.
+
+    Return the workspace and the names of the jobs that it runs.
+    """
     work = batches.open()
     left = [event] * times
 
     def happen() -> None:
-        if stages is not None:
-            stages.append(len(left))
         if left:
             left.pop()()
 
-    work.__dict__["engine"] = EventfulEngine(work.engine.remote, after=happen)
-    return work
+    engine = CountingEngine(work.engine.remote, after=happen)
+    work.__dict__["engine"] = engine
+    return work, engine.jobs
 
 
 def land_batch(batches: Batches) -> Callable[[], object]:
@@ -264,11 +279,11 @@ def test_what_lands_between_stage_and_commit_stays_and_only_changed_letters_are_
         "compaction": lambda: compact_table(batches.open()),
         "redrive": lambda: redrive(batches.open(), offsets=first_four),
     }
-    staged: list[int] = []
+    work, jobs = eventful(batches, events[rival])
 
-    redrive(eventful(batches, events[rival], stages=staged))
+    redrive(work)
 
-    assert len(staged) == stages
+    assert jobs.count("redrive_letters") == stages
     assert count_rows(batches) == 38 + (rival == "batch")
     assert count_marked(batches) == 12
     assert list(batches.table.metadata.refs) == ["main"]
@@ -288,7 +303,7 @@ def test_a_redrive_whose_letters_are_taken_each_time_says_so_and_leaves_no_branc
             pass
 
     with pytest.raises(StageStaleError, match="another writer was faster"):
-        redrive(eventful(batches, take_one, times=3))
+        redrive(eventful(batches, take_one, times=3)[0])
 
     assert list(batches.table.metadata.refs) == ["main"]
     assert redrive(batches.open()).rows == 9
