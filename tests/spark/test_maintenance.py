@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
-from support.foreign_deletes import delete_by_value
+from support.foreign_deletes import delete_by_value, remove_as_java
 from support.lake import make_stream
 from support.planted_values import lists_removed_files
 from support.stack_lake import StackLake, ingest_up_to, let_days_pass, rows_up_to
@@ -237,6 +237,10 @@ def test_equality_deletes_that_an_erasure_names_are_removed_by_the_command_that_
     ingest_up_to(lake, 4, 8)
     delete_by_value(lake, "id", [2, 5])
     (deletes,) = list_equality_deletes(lake.table)
+    delete_by_value(lake, "id", [777])
+    remove_as_java(
+        lake, *{each.file_path for each in list_equality_deletes(lake.table)} - {deletes.file_path}
+    )
 
     before = run_erase(lake, "run-1")
     compact_table(lake.work, rewrite_all=True)

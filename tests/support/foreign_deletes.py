@@ -27,13 +27,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 from support.lake import Lake
 
-
-class DeleteManifestWriter(ManifestWriterV2):
-    """Writes a manifest of delete files."""
-
-    def content(self) -> ManifestContent:
-        """Return the content of the manifest."""
-        return ManifestContent.DELETES
+from frazil.iceberg.commits import DeleteManifestWriter
 
 
 def delete_by_position(lake: Lake, path: str, positions: list[int], *partition: str) -> None:
@@ -43,13 +37,15 @@ def delete_by_position(lake: Lake, path: str, positions: list[int], *partition: 
     _commit(lake, _name_ids(columns, ids), DataFileContent.POSITION_DELETES, None, partition)
 
 
-def delete_by_value(lake: Lake, column: str, values: list[object]) -> None:
-    """Hide all rows so far with these values of a column."""
+def delete_by_value(lake: Lake, column: str, values: list[object], *partition: str) -> None:
+    """Hide all rows so far with these values of a column, in the partition if one is given."""
     field = lake.table.schema().find_field(column)
     kind = lake.table.schema().as_arrow().field(column).type
     columns = pa.table({column: pa.array(values, kind)})
     ids = {column: str(field.field_id).encode()}
-    _commit(lake, _name_ids(columns, ids), DataFileContent.EQUALITY_DELETES, [field.field_id])
+    _commit(
+        lake, _name_ids(columns, ids), DataFileContent.EQUALITY_DELETES, [field.field_id], partition
+    )
 
 
 def _name_ids(columns: pa.Table, ids: dict[str, bytes]) -> pa.Table:

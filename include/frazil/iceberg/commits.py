@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
@@ -23,6 +23,7 @@ from pyiceberg.manifest import (
     ManifestWriter,
     ManifestWriterV2,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
@@ -45,7 +46,8 @@ from pyiceberg.table.update.snapshot import (
     _FastAppendFiles,
     _OverwriteFiles,
 )
-from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.typedef import EMPTY_DICT, TableVersion
+from pyiceberg.types import IntegerType, ListType, StructType
 
 from frazil.errors import ClockBehindError
 from frazil.iceberg.manifests import find_uuid_fields, omit_bounds
@@ -166,15 +168,31 @@ def build_overwrite(
     return _build(table, _ReplaceFiles(table, summary, replaced))
 
 
-class _DeleteManifestWriter(ManifestWriterV2):
-    """A writer of a manifest of delete files; PyIceberg has none."""
+class DeleteManifestWriter(ManifestWriterV2):
+    """A writer of a manifest of delete files; PyIceberg has none.
+
+    The ids of equality deletes are ints, as the specification says; PyIceberg's schema has longs,
+    with which Java cannot read the manifest.
+    """
 
     def content(self) -> ManifestContent:
+        """Return the content of the manifest."""
         return ManifestContent.DELETES
 
     @property
     def _meta(self) -> dict[str, str]:
         return {**super()._meta, "content": "deletes"}
+
+    def _with_partition(self, format_version: TableVersion) -> Schema:
+        entry = super()._with_partition(format_version)
+        file = entry.find_field("data_file")
+        ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
+        parts = [
+            each.model_copy(update={"field_type": ids}) if each.name == "equality_ids" else each
+            for each in cast("StructType", file.field_type).fields
+        ]
+        mended = file.model_copy(update={"field_type": StructType(*parts)})
+        return Schema(*(mended if each.name == "data_file" else each for each in entry.fields))
 
 
 _Numbers = dict[tuple[int, str], int]
@@ -242,7 +260,7 @@ class _DropRemovedFiles(_FastAppendFiles):
             return self.new_manifest_writer(spec)
         output = self.new_manifest_output()
         schema, snapshot_id = self.schema(), self._snapshot_id
-        return _DeleteManifestWriter(spec, schema, output, snapshot_id, self._compression)
+        return DeleteManifestWriter(spec, schema, output, snapshot_id, self._compression)
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         summary = super()._summary(snapshot_properties)

@@ -1,13 +1,16 @@
 """After an erasure no manifest of main's head lists a removed file, with bounds and partition."""
 
+import io
 from collections.abc import Iterator
 
+import fastavro
 import pytest
 from pyiceberg.manifest import DataFile
-from support.foreign_deletes import delete_by_position, remove_as_java
+from support.foreign_deletes import delete_by_position, delete_by_value, remove_as_java
 from support.lake import Lake, Molds, append, make_stream
 from support.planted_values import find_in_files, list_head_files
 
+from frazil.iceberg.live_files import list_equality_deletes
 from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.messages import Erased, ErasureRequest
 from frazil.maintenance.removed_files import forget_removed_files
@@ -127,3 +130,23 @@ def test_delete_files_that_stay_hide_the_same_rows(lake: Lake) -> None:
     forget_removed_files(open_work(lake), lake.stream.table.name)
 
     assert list_live(lake) == expected
+
+
+def test_java_reads_the_ids_of_equality_deletes(lake: Lake) -> None:
+    for number in (1, 2):
+        delete_by_value(lake, "id", [number], "x")
+    first, second = list_equality_deletes(lake.table)
+    remove_as_java(lake, first.file_path)
+
+    forget_removed_files(open_work(lake), lake.stream.table.name)
+
+    assert [each.equality_ids for each in list_equality_deletes(lake.table)] == [[1]]
+    assert list_equality_deletes(lake.table)[0].file_path == second.file_path
+    head = lake.table.current_snapshot()
+    assert head is not None
+    (manifest,) = (each for each in head.manifests(lake.table.io) if each.content.value == 1)
+    with lake.table.io.new_input(manifest.manifest_path).open() as stream:
+        schema = fastavro.reader(io.BytesIO(stream.read())).writer_schema
+    files = next(each["type"] for each in schema["fields"] if each["name"] == "data_file")
+    ids = next(each["type"] for each in files["fields"] if each["name"] == "equality_ids")
+    assert ids[1]["items"] == "int"  # PyIceberg's own schema has longs, which Java cannot read
