@@ -245,7 +245,7 @@ def test_equality_deletes_that_an_erasure_names_are_removed_by_the_command_that_
     before = run_erase(lake, "run-1")
     compact_table(lake.work, rewrite_all=True)
     after = run_erase(lake, "run-2")
-    lake.ingest(1, 1)
+    lake.ingest(9, 9)
     let_days_pass(lake, 10)
     expire_snapshots(lake.work)
 
