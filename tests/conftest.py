@@ -22,7 +22,7 @@ from support.figures import PROPERTY as FIGURES
 from support.figures import summarize as summarize_figures
 from support.forked import Run, run_frazil
 from support.lake import Lake, Molds, make_stream
-from support.storms import choose_left_out, choose_stack_tests
+from support.storms import STACK_SHARE, choose_left_out, choose_stack_tests
 from xdist.scheduler import LoadFileScheduling
 
 from frazil.workspace import Workspace
@@ -48,8 +48,6 @@ FREE_PORTS = {
 
 
 LONGEST = "test_kill_points.py"
-STACK_SHARE = 16
-"""Of how many tests on a stack, not marked `core`, a sample keeps one."""
 
 
 def needs_stack(item: pytest.Item) -> bool:
@@ -63,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--sample",
         action="store_true",
         help="run a few instances of each storm, and of the tests on a stack those marked `core` "
-        "and one in sixteen others; the random seed chooses",
+        f"and one in {STACK_SHARE} others; the random seed chooses",
     )
     parser.addoption(
         "--all-stacks", action="store_true", help="with --sample: run all tests on a stack"

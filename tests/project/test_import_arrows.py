@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,8 @@ ARROWS = {
     "include/frazil_airflow": {"pyspark", *NEIGHBOURS} - {"frazil_airflow", "frazil_stack"},
     "include/frazil_demo": {"airflow", "frazil_airflow", "frazil_spark"},
     "spark_jobs": {"airflow", *NEIGHBOURS} - {"frazil_spark"},
+    "spark_jobs/frazil_spark/decode": {"frazil_spark.fast_path", "frazil_spark.metrics"},
+    "spark_jobs/frazil_spark/fast_path": {"frazil_spark.metrics"},
     "dags": {"pyspark", *NEIGHBOURS} - {"frazil_airflow", "frazil_stack"},
 }
 """Folder → what nothing in it may import, at any depth."""
@@ -153,7 +156,7 @@ def test_no_import_points_the_wrong_way(folder: str) -> None:
         for path in files_of(folder)
         for node in ast.walk(ast.parse(path.read_text()))
         for name in imports_of(node)
-        if name.partition(".")[0] in ARROWS[folder]
+        if any(f"{name}.".startswith(f"{other}.") for other in ARROWS[folder])
     ]
 
     assert files_of(folder), f"{folder} holds no Python file"
@@ -237,6 +240,16 @@ def project_imports(path: Path) -> set[Path]:
     nodes = ast.walk(ast.parse(path.read_text()))
     found = {find_module(name) for node in nodes for name in imports_of(node)}
     return {target for target in found if target and target.name != "__init__.py"}
+
+
+def test_what_travels_to_spark_workers_imports_only_itself_numpy_and_pyarrow() -> None:
+    files = files_of("spark_jobs/frazil_spark/fast_path")
+    travelling = {path for path in files if path.stem not in {"__init__", "writer"}}
+    nodes = [node for path in travelling for node in ast.walk(ast.parse(path.read_text()))]
+    packages = {name.partition(".")[0] for node in nodes for name in imports_of(node)}
+
+    assert set().union(*map(project_imports, travelling)) <= travelling
+    assert packages - sys.stdlib_module_names == {"frazil_spark", "numpy", "pyarrow"}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

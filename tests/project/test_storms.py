@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from support.storms import choose_left_out, choose_stack_tests
+from support.storms import STACK_SHARE, choose_left_out, choose_stack_tests
 
 PROJECT = Path(__file__).parents[2]
 KEPT = 3
@@ -25,15 +25,15 @@ def test_the_seed_alone_decides_and_every_instance_has_its_turn() -> None:
     assert set().union(*map(sample, range(40))) == {*STORM}
 
 
-def test_one_in_eight_of_the_tests_on_a_stack_is_kept_and_each_has_its_turn() -> None:
+def test_a_share_of_the_tests_on_a_stack_is_kept_and_each_has_its_turn() -> None:
     tests = {f"a.py::test_{number}" for number in range(41)}
 
-    kept = [tests - choose_stack_tests(tests, 8, seed) for seed in range(100)]
+    kept = [tests - choose_stack_tests(tests, STACK_SHARE, seed) for seed in range(100)]
 
-    assert {len(found) for found in kept} == {6}
+    assert {len(found) for found in kept} == {3}
     assert set().union(*kept) == tests
-    assert choose_stack_tests(tests, 8, 7) == choose_stack_tests(tests, 8, 7)
-    assert choose_stack_tests(set(), 8, 1) == set()
+    assert choose_stack_tests(tests, STACK_SHARE, 7) == choose_stack_tests(tests, STACK_SHARE, 7)
+    assert choose_stack_tests(set(), STACK_SHARE, 1) == set()
 
 
 def test_all_storms_are_part_of_make_faults_or_make_matrix() -> None:

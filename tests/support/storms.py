@@ -4,6 +4,9 @@ import random
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
+STACK_SHARE = 16
+"""Of how many tests on a stack, not marked `core`, a sample keeps one."""
+
 
 def choose_left_out(storms: Mapping[str, int], seed: int) -> set[str]:
     """Return the instances of storms that a sample leaves out; the seed decides.
