@@ -129,7 +129,7 @@ def list_fillable(changes: DataFrame, request: MergeRequest) -> list[str]:
 
 
 def read_held(spark: SparkSession, request: MergeRequest, changes: DataFrame) -> DataFrame:
-    """Read what is known of the changes' keys: order and presence of the row, remembered deletes.
+    """Read what is known of the changes' keys: order and presence of the row, recorded deletes.
 
     A rebuild folds every change, so it reads only whether each row exists, for its counts.
     """

@@ -171,7 +171,7 @@ class _Translation:
             "hive": lambda: None,
         }
         if self.kind not in rules:
-            raise self._refuse(
+            raise self._make_error(
                 f"its catalog type {self.kind!r} is not supported", f"use one of {', '.join(TYPES)}"
             )
         rules[self.kind]()
@@ -186,7 +186,7 @@ class _Translation:
             elif key in _SAME[self.kind] or key in _SAME_STORAGE or key == "warehouse":
                 self._spark[key] = self._left.pop(key)
         if self._left:
-            raise self._refuse(
+            raise self._make_error(
                 f"settings that Spark would not get: {', '.join(sorted(self._left))}",
                 "correct their names, or write `pyiceberg.NAME` for PyIceberg alone and "
                 "`spark.NAME` for Spark's catalog alone (docs/connections.md)",
@@ -208,7 +208,7 @@ class _Translation:
             "mysql": (_MYSQL_OPTIONS, _CHARSETS),
         }
         if dialect not in options:
-            raise self._refuse(
+            raise self._make_error(
                 f"its `uri` names the database {dialect!r}, for which Spark has no catalog",
                 "use sqlite, postgresql or mysql, such as postgresql+psycopg2://user@host:5432/db",
             )
@@ -216,7 +216,7 @@ class _Translation:
         query = dict(parse_qsl(parsed.query, keep_blank_values=True))
         unknown = sorted(query.keys() - names.keys())
         if unknown:
-            raise self._refuse(
+            raise self._make_error(
                 f"options of its `uri` that Spark's driver would not get: {', '.join(unknown)}",
                 f"use only {', '.join(names)}" if names else "remove them",
             )
@@ -256,7 +256,7 @@ class _Translation:
         """Refuse keys of Glue alone: the Java library takes them from the environment."""
         own = self._left.keys() & _GLUE_KEYS
         if own:
-            raise self._refuse(
+            raise self._make_error(
                 f"settings that Spark would not get: {', '.join(sorted(own))}",
                 "give Spark's machines a role or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and "
                 "write these as `pyiceberg.NAME`",
@@ -268,7 +268,7 @@ class _Translation:
             if key in self._left:
                 value = self._left.pop(key)
                 if self._spark.setdefault(name, value) != value:
-                    raise self._refuse(
+                    raise self._make_error(
                         f"`{key}` and another setting both give Spark's `{name}`, with different "
                         "values",
                         "remove one of them",
@@ -298,5 +298,5 @@ class _Translation:
         if self.kind != "rest" and scheme in _FILE_IO:
             self._spark["io-impl"] = _FILE_IO[scheme]
 
-    def _refuse(self, facts: str, next_step: str) -> ConfigurationError:
+    def _make_error(self, facts: str, next_step: str) -> ConfigurationError:
         return ConfigurationError(f"{self._connection}: {facts}", next_step)

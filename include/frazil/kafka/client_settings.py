@@ -199,7 +199,7 @@ class _Translation:
             self._java["security.protocol"] = self.protocol
             del self._left["security.protocol"]
         if self.protocol not in _PROTOCOLS:
-            raise self._refuse(
+            raise self._make_error(
                 f"security.protocol {self.protocol!r} is unknown",
                 f"use one of {', '.join(sorted(_PROTOCOLS))}",
             )
@@ -207,7 +207,7 @@ class _Translation:
             self._translate_login()
         if self.protocol.endswith("SSL"):
             self._translate_tls()
-        self._refuse_rest()
+        self._validate_rest()
         return self._java
 
     def _translate_login(self) -> None:
@@ -225,7 +225,7 @@ class _Translation:
             MSK_IAM: self._translate_iam,
         }
         if self.mechanism not in rules:
-            raise self._refuse(
+            raise self._make_error(
                 f"sasl.mechanism {self.mechanism!r} is not supported",
                 f"use one of {', '.join(rules)}",
             )
@@ -243,10 +243,10 @@ class _Translation:
         if method == "oidc":
             self._translate_oidc()
         elif self._left.pop(_UNSECURED, "false").lower() == "true":
-            claims = _read_claims(self._left.pop(_OAUTH_CONFIG, ""), self._refuse)
+            claims = _read_claims(self._left.pop(_OAUTH_CONFIG, ""), self._make_error)
             self._set_jaas(f"{_OAUTH}.OAuthBearerLoginModule", claims)
         else:
-            raise self._refuse(
+            raise self._make_error(
                 "sasl.mechanism OAUTHBEARER names no source of tokens",
                 "set `sasl.oauthbearer.method` to `oidc` with `sasl.oauthbearer.client.id`, "
                 "`.client.secret` and `.token.endpoint.url`",
@@ -314,7 +314,7 @@ class _Translation:
             none = algorithm.lower() == "none"
             self._java["ssl.endpoint.identification.algorithm"] = "" if none else algorithm
         if self._left.get("enable.ssl.certificate.verification", "true").lower() != "true":
-            raise self._refuse(
+            raise self._make_error(
                 "enable.ssl.certificate.verification is off, which Spark's Java client cannot do",
                 "remove it, and set `ssl.ca.location` to the authority of the brokers' "
                 "certificates",
@@ -329,12 +329,12 @@ class _Translation:
         value = self._left.pop(key, "")
         if value:
             return value
-        raise self._refuse(
+        raise self._make_error(
             f"sasl.mechanism {self.mechanism} needs `{key}`",
             f"set it in the connection's extra {otherwise}".rstrip(),
         )
 
-    def _refuse_rest(self) -> None:
+    def _validate_rest(self) -> None:
         """Raise if a setting is left: the error names all of them."""
         if not self._left:
             return
@@ -350,9 +350,9 @@ class _Translation:
             facts.append(f"with {how} these settings have no effect: {', '.join(idle)}")
         if unknown:
             facts.append(f"unknown settings: {', '.join(unknown)}")
-        raise self._refuse("; ".join(facts), _next_step(idle, unknown, sorted(known)))
+        raise self._make_error("; ".join(facts), _next_step(idle, unknown, sorted(known)))
 
-    def _refuse(self, facts: str, next_step: str) -> ConfigurationError:
+    def _make_error(self, facts: str, next_step: str) -> ConfigurationError:
         return ConfigurationError(f"{self._at}: {facts}", next_step)
 
 
@@ -394,7 +394,7 @@ def _escape(text: str) -> str:
     return text
 
 
-def _read_claims(text: str, refuse: Callable[[str, str], ConfigurationError]) -> dict[str, str]:
+def _read_claims(text: str, make_error: Callable[[str, str], ConfigurationError]) -> dict[str, str]:
     """Translate `sasl.oauthbearer.config` of an unsecured token, as for tests, to JAAS options."""
     words = dict(word.partition("=")[::2] for word in text.split())
     claim, scope_claim = (
@@ -412,7 +412,7 @@ def _read_claims(text: str, refuse: Callable[[str, str], ConfigurationError]) ->
     for name in [name for name in words if name.startswith("extension_")]:
         options[f"unsecuredLoginExtension_{name.removeprefix('extension_')}"] = words.pop(name)
     if words:
-        raise refuse(
+        raise make_error(
             f"`{_OAUTH_CONFIG}` has unknown words: {', '.join(sorted(words))}",
             "use principal, principalClaimName, scope, scopeClaimName, lifeSeconds, extension_NAME",
         )

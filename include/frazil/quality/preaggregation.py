@@ -18,7 +18,7 @@ from frazil.quality.expectations import Bound, Expectation, Json, Suite
 from frazil.quality.messages import CutPoints, Point
 from frazil.quality.regex import to_re2_regex
 from frazil.quality.row_conditions import (
-    Comparison,
+    ColumnComparison,
     Condition,
     Group,
     Membership,
@@ -92,7 +92,7 @@ def _is_decided_by_cut_points(rule: Rule, columns: Mapping[str, SqlColumn]) -> b
     if any(
         isinstance(c.value, str) and c.operator not in ("=", "!=")
         for c in _list_leaves(_read_condition(expectation))
-        if isinstance(c, Comparison)
+        if isinstance(c, ColumnComparison)
     ):
         return False
     match rule:
@@ -115,7 +115,7 @@ def _list_constants(expectation: Expectation) -> Iterator[tuple[str, Constant]]:
         yield from ((expectation.text("column"), member) for member in members)
     for leaf in _list_leaves(_read_condition(expectation)):
         match leaf:
-            case Comparison(column, _, value):
+            case ColumnComparison(column, _, value):
                 yield column, value
             case Membership(column, values, _):
                 yield from ((column, value) for value in values)

@@ -32,7 +32,7 @@ _EXAMPLE_TEXT = re.compile(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ColumnComparison:
     """A column compared with one constant."""
 
     column: str
@@ -65,7 +65,7 @@ class Group:
     parts: tuple["Condition", ...]
 
 
-Condition: TypeAlias = Comparison | Membership | Nullity | Group
+Condition: TypeAlias = ColumnComparison | Membership | Nullity | Group
 
 
 def parse_row_condition(condition: Json) -> Condition:
@@ -134,7 +134,7 @@ def _parse_comparison(name: str, operator: str, parameter: Json) -> Condition:
     if operator not in _OPERATORS:
         message = f"operator {operator!r} is none of {', '.join([*_OPERATORS, 'IN', 'NOT_IN'])}"
         raise ValueError(message)
-    return Comparison(name, _OPERATORS[operator], _check_constant(parameter))
+    return ColumnComparison(name, _OPERATORS[operator], _check_constant(parameter))
 
 
 def _check_constant(value: Json) -> Scalar:
@@ -162,7 +162,9 @@ def write_condition(condition: Condition, columns: Mapping[str, SqlColumn]) -> s
     return _write_leaf(condition, column)
 
 
-def _write_leaf(condition: Comparison | Membership | Nullity, column: SqlColumn) -> str | None:
+def _write_leaf(
+    condition: ColumnComparison | Membership | Nullity, column: SqlColumn
+) -> str | None:
     if isinstance(condition, Nullity):
         return column.is_null if condition.is_null else f"(NOT {column.is_null})"
     if column.kind not in ("string", "int", "long", "float", "double", "decimal"):

@@ -285,9 +285,9 @@ class Stream(Section):
         except FieldError as error:
             raise FieldError(("key", "column"), str(error)) from error
         for part in ("value", "key"):
-            self._refuse_ambiguous_subject(part)
-        self._refuse_unfit_route()
-        self._refuse_unfit_state(columns)
+            self._validate_subject(part)
+        self._validate_route()
+        self._validate_state_table(columns)
         if self.needs_columns:
             return self
         before: list[PartitionField] = []
@@ -296,16 +296,16 @@ class Stream(Section):
                 before.append(parse_partition_field(text, columns, before))
             except ValueError as error:
                 raise FieldError(("table", "partition_by", index), str(error)) from error
-        self._refuse_timeless(columns)
-        self._refuse_unsortable(columns)
+        self._validate_row_expiry(columns)
+        self._validate_sort_order(columns)
         return self
 
-    def _refuse_ambiguous_subject(self, part: Literal["value", "key"]) -> None:
+    def _validate_subject(self, part: Literal["value", "key"]) -> None:
         payload = self.value if part == "value" else self.key
         if payload.convert in BY_REGISTRY and not payload.subject and len(self.source.names) > 1:
             raise FieldError((part, "subject"), "required because the stream has several topics")
 
-    def _refuse_unfit_route(self) -> None:
+    def _validate_route(self) -> None:
         if self.route is None:
             return
         if self.source.monitoring_group is not None:
@@ -325,7 +325,7 @@ class Stream(Section):
             reason = f"{self.route.field!r} is not a string column of the value; those are: {known}"
             raise FieldError(("route", "field"), reason)
 
-    def _refuse_unfit_state(self, columns: tuple[Column, ...]) -> None:
+    def _validate_state_table(self, columns: tuple[Column, ...]) -> None:
         """Check the options of a state table, and what does not know state tables yet."""
         table, order = self.table, None if self.order == "kafka" else self.order
         if table.state is None:
@@ -350,10 +350,10 @@ class Stream(Section):
         if self.needs_columns:
             raise FieldError(("value", "columns"), "required with `mode: upsert`: list the columns")
         if self.value.change_events is not None:
-            self._refuse_unfit_events()
+            self._validate_state_events()
         validate_state_columns(columns, table.id_columns, order, table.cdc_field)
 
-    def _refuse_unfit_events(self) -> None:
+    def _validate_state_events(self) -> None:
         if self.table.cdc_field is not None:
             reason = "not with `transform: flatten_debezium`: the event says what happened"
             raise FieldError(("table", "cdc_field"), reason)
@@ -361,7 +361,7 @@ class Stream(Section):
             reason = "not with `mode: upsert`: it would have to delete every key"
             raise FieldError(("value", "truncate"), reason)
 
-    def _refuse_unsortable(self, columns: tuple[Column, ...]) -> None:
+    def _validate_sort_order(self, columns: tuple[Column, ...]) -> None:
         """Check that each column of the sort order exists and has values that Iceberg can sort."""
         types = {column.name: column.type for column in columns}
         for index, name in enumerate((self.table.state or self.table).sort_by):
@@ -380,7 +380,7 @@ class Stream(Section):
                 )
                 raise FieldError(place, reason)
 
-    def _refuse_timeless(self, columns: tuple[Column, ...]) -> None:
+    def _validate_row_expiry(self, columns: tuple[Column, ...]) -> None:
         """Check that the column of row expiry exists and is a time."""
         rule = self.maintenance.expire_rows
         fitting = [EVENT_TIME, *(column.name for column in columns if is_time(column.type))]

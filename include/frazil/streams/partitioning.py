@@ -104,12 +104,12 @@ def parse_partition_field(
         raise ValueError(message)
     _validate_field_name(field, columns, before)
     if name in {"decimal", "uuid"}:
-        _refuse_same_type(field, column_type, columns, before)
-    _refuse_nullable_struct(field, columns)
+        _validate_distinct_types(field, column_type, columns, before)
+    _validate_parents(field, columns)
     return field
 
 
-def _refuse_nullable_struct(field: PartitionField, columns: tuple[Column, ...]) -> None:
+def _validate_parents(field: PartitionField, columns: tuple[Column, ...]) -> None:
     """Check that the field of the partition is in no struct that may be null."""
     if field.transform == "identity" and _is_in_nullable_struct(field.column, columns):
         message = (
@@ -128,7 +128,7 @@ def _is_in_nullable_struct(path: str, columns: tuple[Column, ...]) -> bool:
     return not column.required or _is_in_nullable_struct(rest, column.type.fields)
 
 
-def _refuse_same_type(
+def _validate_distinct_types(
     field: PartitionField,
     column_type: Primitive,
     columns: tuple[Column, ...],

@@ -188,17 +188,17 @@ def _lose_answer(scratch: Scratch) -> float:
 def _lose_catalog(scratch: Scratch) -> float:
     scratch.produce(50)
     address = unreachable_catalog({"uri": DEAD_ADDRESS})
-    _refuse_run(scratch, {_name_connection(scratch): address}, "CatalogUnavailable")
+    _expect_failure(scratch, {_name_connection(scratch): address}, "CatalogUnavailable")
     return _recovered(scratch, 150)
 
 
 def _forbid_commits(scratch: Scratch) -> float:
     scratch.produce(50)
-    _refuse_run(scratch, _wrap_catalog(scratch, forbid_commits), FORBIDDEN)
+    _expect_failure(scratch, _wrap_catalog(scratch, forbid_commits), FORBIDDEN)
     return _recovered(scratch, 150)
 
 
-def _refuse_run(scratch: Scratch, environment: dict[str, str], cause: str) -> None:
+def _expect_failure(scratch: Scratch, environment: dict[str, str], cause: str) -> None:
     """Check that a run fails by the injected failure, with a next step and no new row."""
     run = scratch.run_command("run", **environment)
     scratch.expect("the run failed", run.code, 1)

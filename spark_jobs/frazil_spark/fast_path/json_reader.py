@@ -141,7 +141,7 @@ class JsonReader:
                 misspelt = _find_misspelt(values, field.type)
                 values, doubtful = pc.if_else(misspelt, None, values), pc.or_(doubtful, misspelt)
             for chunk in values.chunks:
-                _refuse_doubtful_doubles(chunk)
+                _validate_doubles(chunk)
             columns.append(values.cast(field.type))
         return pa.table([*columns, doubtful], schema=self._read)
 
@@ -201,7 +201,7 @@ def _find_misspelt(values: pa.ChunkedArray, column: pa.DataType) -> pa.ChunkedAr
     return pc.fill_null(misspelt, False)  # noqa: FBT003 - PyArrow's own
 
 
-def _refuse_doubtful_doubles(values: pa.Array) -> None:
+def _validate_doubles(values: pa.Array) -> None:
     """Refuse infinity, which 400 digits become, and negative zero: Spark reads `-0` without sign.
 
     Raises:
@@ -215,7 +215,7 @@ def _refuse_doubtful_doubles(values: pa.Array) -> None:
     if pa.types.is_struct(values.type) or pa.types.is_list(values.type):
         inner = values.flatten()
         for array in inner if isinstance(inner, list) else [inner]:
-            _refuse_doubtful_doubles(array)
+            _validate_doubles(array)
 
 
 def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
