@@ -8,6 +8,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from frazil.messages import count_noun
 from frazil.recovery.messages import RecoveryPlan
 from frazil_airflow.tasks import run_as_task
 
@@ -39,12 +40,10 @@ class ApproveLargeRecovery(ApprovalOperator):
         with run_as_task(context, {}):
             plan = self.plan(context)
         if plan is None or not plan.needs_approval:
-            going = plan.rows_removed if plan else 0
-            self.log.info("no approval needed: %s rows would be removed", going)
+            self.log.info("no approval needed: %s", _describe_rows(plan) if plan else "no rollback")
             return None
         author = f"{plan.request.by}: {plan.request.reason}"
-        rows = "1 row" if plan.rows_removed == 1 else f"{plan.rows_removed} rows"
-        self.subject = f"Roll back {plan.table} and remove {rows}? ({author})"
+        self.subject = f"Roll back {plan.table} and {_describe_rows(plan)}? ({author})"
         self.body = f"```\n{plan.text}\n```"
         return super().execute(context)
 
@@ -104,3 +103,9 @@ def require_approval(plan: RecoveryPlan, answer: Approval | None) -> str:
 
 def _name_of(user: dict[str, str] | None) -> str:
     return (user.get("name") or user.get("id") or "") if user else ""
+
+
+def _describe_rows(plan: RecoveryPlan) -> str:
+    if plan.rows_removed is None:
+        return "remove an unknown number of rows"
+    return f"remove {count_noun(plan.rows_removed, 'row')}"

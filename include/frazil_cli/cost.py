@@ -85,7 +85,7 @@ def _print_report(report: "CostReport") -> None:
     for scenario in report.what_if:
         console.print(describe_factor(scenario, report.currency), markup=False)
     if report.fit is not None and not report.fit.reliable:
-        console.print(f"Not reliable: {report.fit.why}", markup=False)
+        console.print(f"Rough estimate: {report.fit.why}", markup=False)
     for cost_item in report.not_counted:
         console.print(f"Not counted: {cost_item}", markup=False)
 

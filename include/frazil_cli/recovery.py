@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 Reingest = Annotated[
     bool,
-    typer.Option("--reingest", help="After a rollback by another tool: read its records again."),
+    typer.Option(
+        "--reingest", help="After a rollback by another tool: read the rolled-back records again."
+    ),
 ]
 Skip = Annotated[
     bool,
-    typer.Option("--skip", help="After a rollback by another tool: record its records as a gap."),
+    typer.Option(
+        "--skip", help="After a rollback by another tool: record the rolled-back offsets as a gap."
+    ),
 ]
 NewTable = Annotated[
     bool, typer.Option("--new-table", help="The table was created again: start over in it.")

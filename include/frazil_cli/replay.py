@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from frazil.messages import count_noun
 from frazil_cli.output import (
     ADD_NO_DRY_RUN,
     DryRun,
@@ -124,6 +125,6 @@ def _fill(work: "Workspace", planned: "BackfillPlan", *, as_json: bool) -> None:
         print_json({"plan": planned, "filled": filled})
         return
     rows = sum(each.rows_written for each in filled)
-    windows = "1 window" if len(filled) == 1 else f"{len(filled)} windows"
-    text = f"{rows} rows in {windows}; {planned.left} offsets left"
+    done_text = f"{count_noun(rows, 'row')} in {count_noun(len(filled), 'window')}"
+    text = f"{done_text}; {count_noun(planned.left, 'offset')} left"
     console.print(f"{planned.stream}: {text}", markup=False)

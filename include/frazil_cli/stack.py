@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from frazil.messages import count_noun
 from frazil_cli.output import Json, console, print_json, print_table
 from frazil_stack.control import start_stack, stop_stack
 from frazil_stack.ports import Ports, load_ports
@@ -65,7 +66,7 @@ def down(as_json: Json = False) -> None:
     if as_json:
         print_json({"stopped_processes": stopped})
     else:
-        processes = "1 process" if stopped == 1 else f"{stopped} processes"
+        processes = count_noun(stopped, "process", "processes")
         _print(
             f"The stack is down; {processes} stopped." if stopped else "The stack was not running."
         )

@@ -239,7 +239,7 @@ Values = Annotated[
     bool,
     typer.Option(
         "--values",
-        help="Decode Kafka's records again, by Spark, and compare their values with the rows.",
+        help="Decode Kafka's records again with Spark and compare the values with the rows.",
     ),
 ]
 

@@ -42,6 +42,8 @@ def plan(stream: StreamName, as_json: Json = False) -> None:
 def run(stream: StreamName, as_json: Json = False) -> None:
     """Ingest one batch without Airflow: plan, stage, check, publish.
 
+    Then merge, if the stream has a state table.
+
     Example: frazil run flights
     """
     batch = run_one_batch(stream)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.errors import ConfigurationError, FrazilError
+from frazil.messages import count_noun
 from frazil_cli.output import (
     Json,
     open_streams,
@@ -54,7 +55,7 @@ def timeline(
     events = join_events(*groups)
     if record:
         progress_console.print(
-            f"{added} {'event' if added == 1 else 'events'} stored in frazil.timeline", markup=False
+            f"{count_noun(added, 'event')} stored in frazil.timeline", markup=False
         )
     for each in errors:
         print_error(each)

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from frazil.connections import find_kafka_config
 from frazil.errors import FrazilError
+from frazil.messages import count_noun
 from frazil_demo.topic import ensure_topic, finish
 
 
@@ -33,7 +34,7 @@ def main() -> None:
         finish(producer, topic)
     except FrazilError as error:
         sys.exit(f"{error.code}: {error}")
-    sys.stdout.write(f"{topic}: {sent} records sent\n")
+    sys.stdout.write(f"{topic}: {count_noun(sent, 'record')} sent\n")
 
 
 if __name__ == "__main__":

@@ -319,7 +319,7 @@ def test_a_rollback_by_others_halts_and_takes_rows_and_list_back_together(
     redrive(batches.open())
 
     batches.table.manage_snapshots().rollback_to_snapshot(head or 0).commit()
-    with pytest.raises(ForeignRollbackError, match="restored dead letters are open"):
+    with pytest.raises(ForeignRollbackError, match="restored dead letters are open again"):
         redrive(batches.open())
     reingest(batches.open(), Author("tests@example.org", "the rollback was intended"))
     assert count_rows(batches) == 20

@@ -219,11 +219,15 @@ UNCLEAR: list[tuple[dict[str, object], Refused, str]] = [
         ConfigurationError,
         "{topic}-0 is named twice.*one range for each",
     ),
-    ({"offsets": ("{topic}:0:5-11",)}, TargetError, "ends above.*`frazil snapshots"),
+    (
+        {"offsets": ("{topic}:0:5-11",)},
+        TargetError,
+        "ends above.*continues at {topic}:0:.*`frazil snapshots",
+    ),
     ({"offsets": ("{topic}:7:0-1",)}, TargetError, "{topic}:7.*`frazil snapshots"),
     ({"offsets": ("nobody:0:0-1",)}, (TargetError, SourceError), "nobody.*`frazil"),
     ({"since": "yesterday"}, ConfigurationError, "--since: .*yesterday.*date, time and zone"),
-    ({"since": "2100-01-01T00:00:00Z"}, TargetError, "no offset in this time.*`frazil snap"),
+    ({"since": "2100-01-01T00:00:00Z"}, TargetError, "no record in this time range.*`frazil snap"),
 ]
 
 

@@ -224,14 +224,14 @@ def test_a_wrong_command_is_noticed(text: str) -> None:
 QUESTIONS = {
     "What is the recovery point when topic and table disagree?": "recovery point when topic",
     "Which offsets are in this snapshot, which snapshot holds this offset?": "Which offsets are",
-    "Which schema change passes, which waits, who decides?": "Which schema change passes",
+    "Which schema changes are automatic, and who decides the others?": "Which schema changes are",
     "How far behind may the table be before someone is called?": "How far behind may",
     "Can these offsets be replayed without duplicates?": "be replayed without duplicates",
     "Who owns schema, namespace, catalog permission, retention?": "Who owns schema",
     "What happens to partial and orphan files?": "partial and orphan files",
     "How do I roll back and keep the audit?": "roll back and keep the audit",
     "Does Kafka's retention cover a weekend's outage?": "cover a weekend's outage",
-    "What did this incident look like on one line of time?": "one line of time",
+    "What happened, in order of time?": "in order of time",
     "What does it cost per stream per day, and what would twice the freshness cost?": (
         "cost per stream per day, and what would twice the freshness cost"
     ),

@@ -93,7 +93,7 @@ def test_a_tables_budget_is_told_of_its_own_records(lab: Lab) -> None:
     run = routed(lab, "rare").frazil("run", f"{lab.stream}__rare")
 
     assert run.code == 1
-    assert "1 of 2 records are bad" in run.err + run.out
+    assert "1 of 2 records is bad" in run.err + run.out
 
 
 def test_a_replay_of_a_route_changes_nothing_of_the_others(lab: Lab) -> None:

@@ -170,7 +170,7 @@ def test_an_unknown_operation_stops_the_merge(lake: StackStateLake) -> None:
     lake.produce(0, Change(1, "c", 1, "one"), Change(2, "truncate", 2))
     lake.ingest_all()
 
-    with pytest.raises(MergeHaltedError, match=r"1 changes have an operation .* offset 1"):
+    with pytest.raises(MergeHaltedError, match=r"1 change with an operation .* offset 1"):
         lake.merge()
 
 

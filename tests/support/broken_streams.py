@@ -311,7 +311,7 @@ BROKEN_STATE = [
         "    _deleted_at: string",
         8,
         "value.columns._deleted_at",
-        "a state table's",
+        "reserved for state tables",
     ),
     ("  mode: upsert", "  mode: upsert\n  state: {name: a.b}", 13, "table.state", "unknown key"),
     ("merge:", "errors: {tolerance: all}\nmerge:", 19, "errors.tolerance", "older rows"),

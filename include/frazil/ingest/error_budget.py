@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frazil.ingest.messages import StageResult
+from frazil.messages import count_noun
 from frazil.streams.models import Errors, Stream
 from frazil.streams.routes import count_own_records
 
@@ -32,15 +33,15 @@ def explain_excess(errors: Errors, records: BadRecords) -> str | None:
     """Return why the bad records stop the batch; None if they do not."""
     # Records that schema review quarantined are not errors.
     bad, read = records.bad - records.quarantined, records.read - records.quarantined
-    share = f"{bad} of {read} records are bad"
+    share = f"{bad:,} of {count_noun(read, 'record')} {'is' if bad == 1 else 'are'} bad"
     if bad == 0 or errors.tolerance == "all":
         return None
     if errors.tolerance == "none":
         return f"{share}; errors.tolerance is none"
     if errors.tolerance == "invalid_data":
         rest = bad - records.invalid
-        decoded = f"{rest} records decode and are bad for another reason"
-        return f"{decoded}; tolerance is invalid_data" if rest else None
+        other = f"{count_noun(rest, 'record')} {'is' if rest == 1 else 'are'} bad for other reasons"
+        return f"{other}; errors.tolerance is invalid_data" if rest else None
     if errors.max_bad_records is not None and bad > errors.max_bad_records:
         return f"{share}; errors.max_bad_records is {errors.max_bad_records}"
     if bad > errors.max_bad_ratio * read:

@@ -222,7 +222,7 @@ def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> Non
         lost = describe_ranges({topic.topic: gaps})
         raise RetentionGapError(
             f"stream {stream}: Kafka has deleted records that the table does not have: {lost}, "
-            f"{sum(r.width for r in gaps.values())} offsets",
+            f"{count_noun(sum(r.width for r in gaps.values()), 'offset')}",
             f"`frazil accept-gap {stream}` shows the gap; with --by YOU --reason WHY "
             "--no-dry-run it is recorded and reading continues at the earliest offsets",
         )

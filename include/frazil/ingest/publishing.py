@@ -43,10 +43,10 @@ from frazil.ledger.keys import pack
 from frazil.ledger.offsets import (
     Ranges,
     count_offsets,
+    describe_next_offsets,
     describe_ranges,
     encode_ranges,
     parse_ranges,
-    plain_offsets,
 )
 from frazil.ledger.recovery_point import (
     History,
@@ -150,8 +150,8 @@ def require_complete_stage(plan: BatchPlan, staged: Staged, verdict: Verdict) ->
         dead_letters = count_noun(staged.rows_quarantined, "dead letter")
         what = count_noun(staged.rows_written, "row") if rows_lost else dead_letters
         raise StageLostError(
-            f"batch {plan.batch_id}: attempt {staged.attempt} counts {what} that no branch of "
-            f"{plan.table} holds; nothing was published",
+            f"batch {plan.batch_id}: attempt {staged.attempt} reported {what}, but no branch "
+            f"of {plan.table} has them; nothing was published",
             again,
         )
 
@@ -357,8 +357,9 @@ def _build_marker(
 
 def _describe(state: StreamState, lost: Ranges | None) -> str:
     ranges = describe_ranges(lost or {})
-    text = f"lost for good: {ranges}, {count_offsets(lost or {})} offsets; " if ranges else ""
-    return f"{text}epoch {state.epoch}; reading continues at {plain_offsets(state.offsets)}"
+    count = count_noun(count_offsets(lost or {}), "offset")
+    text = f"lost for good: {ranges}, {count}; " if ranges else ""
+    return f"{text}epoch {state.epoch}; reading continues at {describe_next_offsets(state.offsets)}"
 
 
 def _find_decision(history: History, stream: str, kind: str, author: Author) -> LedgerEntry | None:

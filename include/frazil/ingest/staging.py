@@ -495,6 +495,6 @@ def _flag(seen: Seen, plan: BatchPlan, key: tuple[str, int], offsets: NDArray[np
         raise ConservationError(
             f"batch {plan.batch_id}: planned range "
             f"{describe_range(topic, partition, planned)} holds offsets {offsets.min()} to "
-            f"{offsets.max()}, {doubled} twice",
+            f"{offsets.max()}; duplicates: {doubled}",
             "nothing is visible; run again, and report this if it happens again",
         )

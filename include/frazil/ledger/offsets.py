@@ -97,6 +97,15 @@ def describe_offset(topic: str, partition: int, offset: int) -> str:
     return f"{topic}:{partition}:{offset}"
 
 
+def describe_next_offsets(offsets: NextOffsets) -> str:
+    """Describe the next offset of each partition: `flights:0:100, flights:1:50`."""
+    return ", ".join(
+        describe_offset(topic, partition, offset)
+        for topic, parts in sorted(offsets.items())
+        for partition, offset in enumerate(parts)
+    )
+
+
 def count_offsets(ranges: Ranges) -> int:
     """Count the offsets in all ranges; Kafka delivers fewer records where there are holes."""
     return sum(r.width for _, _, r in iterate_ranges(ranges))

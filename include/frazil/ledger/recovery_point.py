@@ -259,11 +259,11 @@ def list_lost_changes(history: History, stream: str) -> tuple[LedgerEntry, ...]:
 
 
 _REPEAT = {
-    keys.ERASE: "erased rows are back: erase the keys again",
-    keys.EXPIRE_ROWS: "expired rows are back until rows expire again",
-    keys.REPLAY: "replayed ranges have their old rows: replay them again",
-    keys.BACKFILL: "backfilled windows are gone: backfill them again",
-    keys.REDRIVE: "restored dead letters are open: restore them again",
+    keys.ERASE: "the erased rows are visible again: erase the keys again",
+    keys.EXPIRE_ROWS: "the expired rows are visible again until the next row expiry",
+    keys.REPLAY: "the replayed ranges have their old rows: replay them again",
+    keys.BACKFILL: "the backfilled rows are missing: backfill the windows again",
+    keys.REDRIVE: "the restored dead letters are open again: restore them again",
 }
 
 
@@ -273,7 +273,9 @@ def describe_lost_changes(history: History, stream: str) -> str:
     for entry in list_lost_changes(history, stream):
         found.setdefault(entry.summary[keys.KIND], []).append(str(entry.snapshot_id))
     return "; ".join(
-        f"without {kind} {', '.join(ids)} {_REPEAT[kind]}" for kind, ids in sorted(found.items())
+        f"{kind} {', '.join(ids)} {'was' if len(ids) == 1 else 'were'} rolled back, so "
+        f"{_REPEAT[kind]}"
+        for kind, ids in sorted(found.items())
     )
 
 

@@ -52,7 +52,7 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
 
 
 def count_state_rows(work: Workspace, erased: ErasedKeys) -> str:
-    """Describe how many rows, replaced ones included, and remembered deletes have the keys."""
+    """Describe how many rows, replaced ones included, and recorded deletes have the keys."""
     state = work.stream.table.state
     found = []
     for name in (state.name, state.deletes_name) if state else ():

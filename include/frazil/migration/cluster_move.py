@@ -27,6 +27,7 @@ from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import parse_offset_location
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
 from frazil.ledger.state import StreamState
+from frazil.messages import count_noun
 from frazil.migration.messages import Moved, MovedPartition, MovePlan, MoveRequest
 from frazil.migration.offset_translation import (
     KnownRecords,
@@ -244,8 +245,9 @@ def _require_movable(
     for topic in topics:
         if len(topic.partitions) < len(state.offsets[topic.topic]):
             raise PartitionsShrankError(
-                f"stream {stream}: topic {topic.topic} has {len(topic.partitions)} partitions on "
-                f"cluster {topic.cluster_id}, the ledger has {len(state.offsets[topic.topic])}",
+                f"stream {stream}: topic {topic.topic} has "
+                f"{count_noun(len(topic.partitions), 'partition')} on cluster "
+                f"{topic.cluster_id}, the ledger has {len(state.offsets[topic.topic])}",
                 "copy the topic with the same number of partitions and each record into its own "
                 "partition",
             )

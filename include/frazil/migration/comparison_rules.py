@@ -11,6 +11,7 @@ from frazil.errors import ConfigurationError
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.ledger.history import Span
 from frazil.ledger.offsets import OffsetRange, Ranges, describe_range, iterate_ranges
+from frazil.messages import count_noun
 from frazil.migration.messages import PartitionExtent, PartitionReport, Verdict
 
 
@@ -128,15 +129,17 @@ def describe_comparison(
     counts = {
         "missing on the right": sum(report.missing for report in judged),
         "only on the right": sum(report.extra for report in judged),
-        "doubled on the left": sum(report.doubled_left for report in judged),
-        "doubled on the right": sum(report.doubled_right for report in judged),
+        "duplicated on the left": sum(report.doubled_left for report in judged),
+        "duplicated on the right": sum(report.doubled_right for report in judged),
         "with other values": sum(report.changed for report in judged),
         "without a coordinate": unplaced,
-        "differences of columns and partitioning": len(layout),
     }
     matched = sum(report.matched for report in judged)
-    differences = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    found = [f"{count:,} {words}" for words, count in counts.items() if count]
+    if layout:
+        where = "of columns or partitioning"
+        found.append(count_noun(len(layout), f"difference {where}", f"differences {where}"))
     of_ranges = f" of the offsets {', '.join(chosen)}" if chosen else ""
-    records = f"{matched} {'record' if matched == 1 else 'records'}{of_ranges}"
-    partitions = f"{len(judged)} {'partition' if len(judged) == 1 else 'partitions'}"
-    return f"{records} once on both sides in {partitions}; {differences or 'no difference'}"
+    records = f"{count_noun(matched, 'record')}{of_ranges}"
+    partitions = count_noun(len(judged), "partition")
+    return f"{records} once on both sides in {partitions}; {', '.join(found) or 'no difference'}"

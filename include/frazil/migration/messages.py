@@ -245,10 +245,15 @@ class Comparison(Report):
     def findings(self) -> tuple[str, ...]:
         """List the differences: at most twenty offsets of each kind, then the layout."""
         offsets = (
-            f"{report.topic}-{report.partition}: {kind.replace('_', ' on the ')}: "
+            f"{report.topic}-{report.partition}: {_name_kind(kind)}: "
             + ", ".join(str(offset) for offset in found)
             for report in self.partitions
             for kind, found in report.samples
             if found
         )
         return (*offsets, *self.layout)
+
+
+def _name_kind(kind: str) -> str:
+    """Name a kind of samples: `missing`, `duplicates on the left`."""
+    return kind.replace("_", " on the ").replace("doubled", "duplicates")

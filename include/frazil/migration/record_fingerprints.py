@@ -164,7 +164,7 @@ def _flatten(rows: pa.Table) -> pa.Table:
 
 
 def _is_enough(parts: list[pa.Table]) -> bool:
-    """Return whether these are enough records, with more than one timestamp."""
+    """Return whether the records locate the offset: enough of them, with several timestamps."""
     if sum(map(len, parts)) < WANTED_RECORDS:
         return False
     return len(pc.unique(pa.concat_tables(parts)["timestamp"])) > 1

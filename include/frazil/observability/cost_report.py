@@ -127,7 +127,8 @@ def describe_factor(estimate: FreshnessEstimate, currency: str | None) -> str:
     low, high = estimate.cpu_seconds_range
     text = (
         f"{name}{every}: {estimate.cpu_seconds:.1f} CPU s a day ({low:.1f} to {high:.1f}), "
-        f"{estimate.files_written:.0f} files, {estimate.requests:.0f} requests"
+        f"{count_noun(round(estimate.files_written), 'file')}, "
+        f"{count_noun(round(estimate.requests), 'request')}"
     )
     if estimate.money is None or estimate.money_range is None:
         return text

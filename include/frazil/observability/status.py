@@ -131,13 +131,13 @@ class KeyStatus(Report):
     @property
     def text(self) -> str:
         """Describe where the key is, without its value."""
-        said = "a row, made by" if self.found else "no row; deleted by"
+        said = "row last changed by" if self.found else "deleted by"
         lines = [
             f"{self.table}: {said} {describe_offset(c.topic, c.partition, c.offset)}, in "
             + (f"snapshot {c.snapshot_id} ({c.kind})" if c.found else f"no snapshot: {c.reason}")
             for c in self.changes
         ]
-        lines = lines or [f"{self.table}: no row, and no remembered delete"]
+        lines = lines or [f"{self.table}: no row and no recorded delete"]
         return "\n".join([*lines, *([self.waiting] if self.waiting else [])])
 
 
@@ -243,7 +243,7 @@ def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> O
 
 
 def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
-    """Find the row of a key in the state table, or its remembered delete, and the change behind it.
+    """Find the row of a key in the state table, or its recorded delete, and the change behind it.
 
     Raises:
         IncompatibleTableError: the stream has no state table.

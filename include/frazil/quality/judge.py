@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from frazil.errors import ConservationError
+from frazil.messages import count_noun
 from frazil.quality.expectations import Expectation
 from frazil.quality.great_expectations import run_great_expectations
 from frazil.quality.rules import (
@@ -64,7 +65,8 @@ def judge(
     missing = [metric.name for metric in compiled.metrics if metric.name not in metric_values]
     if missing and row_count > 0:
         raise ConservationError(
-            f"{row_count} rows were staged without the suite's metrics: {', '.join(missing)}",
+            f"{count_noun(row_count, 'row')} staged without the suite's metrics: "
+            f"{', '.join(missing)}",
             "nothing is visible; run the batch again, so that it is staged with the current suite",
         )
     values = _Values(metric_values, row_count)
@@ -107,7 +109,7 @@ def _judge_figure(
             return values.count(rule.complies) == 1, observed
         case RowsRule():
             rows = values.count(rule.rows)
-            return _is_expected_count(rule.expectation, rows), f"{rows} rows"
+            return _is_expected_count(rule.expectation, rows), count_noun(rows, "row")
         case ShareRule():
             rows = values.count(rule.rows)
             share = (rows - values.count(rule.missing)) / rows if rows else 0.0

@@ -69,7 +69,7 @@ def _resume(work: Workspace, history: History, *, is_preview: bool) -> Choice:
     found = find_resumption(work, history)
     if found is None:
         raise ConfigurationError(
-            f"stream {stream}: main has no state to read again from",
+            f"stream {stream}: main and the archive have no state from which ingest could continue",
             f"`frazil recover {stream} --new-table` starts over from source.start",
         )
     if not is_preview:

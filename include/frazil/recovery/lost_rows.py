@@ -112,7 +112,7 @@ def _find_newest(history: History, stream: str) -> LedgerEntry | None:
         raise HistoryCutError(
             f"stream {stream}: main of {history.table} has lost its history, and the archive ends "
             f"at epoch {epoch} although epoch {hint.epoch} was published: its rows may be in "
-            "the table, and reading them again would double them",
+            "the table, and would be duplicated if they were read again",
             "restore the table's metadata from before the other writer's expiry, or give the "
             "stream a new name and table",
         )
@@ -121,7 +121,7 @@ def _find_newest(history: History, stream: str) -> LedgerEntry | None:
 
 @dataclass(frozen=True)
 class _Present:
-    """Offsets by partition: of main's rows, and of all records that are there or were deleted."""
+    """Offsets by partition: those with a row, and those with a row, dead letter or deletion."""
 
     rows: Mapping[Partition, Offsets]
     records: Mapping[Partition, Offsets]

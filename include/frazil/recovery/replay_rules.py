@@ -21,6 +21,7 @@ from frazil.ledger.offsets import (
     OffsetRange,
     Ranges,
     Runs,
+    describe_offset,
     describe_range,
     describe_ranges,
     encode_ranges,
@@ -112,11 +113,12 @@ def require_below_recovery_point(stream: str, ranges: Ranges, state: StreamState
             "`frazil streams` lists the topics of all streams",
         )
     if found or not ranges:
-        what = describe_ranges(found) if found else "no offset in this time"
+        what = "no record in this time range was read before"
+        if found:
+            what = f"{describe_ranges(found)} ends above the recovery point"
+            what += f" (reading continues at {_describe_next(found, state.offsets)})"
         raise TargetError(
-            f"stream {stream}: {what} {'ends above' if found else 'lies below'} the recovery point "
-            f"{ {t: list(v) for t, v in state.offsets.items()} }; a replay reads only offsets that "
-            "were read before",
+            f"stream {stream}: {what}; a replay reads only offsets that were read before",
             f"`frazil snapshots {stream}` lists what was published; `frazil run {stream}` reads "
             "new records",
         )
@@ -134,10 +136,11 @@ def require_not_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> No
         if (below := {p: s for p, s in parts.items() if s.start < _next(adopted, topic, p)})
     }
     if found:
-        begins = {topic: list(offsets) for topic, offsets in adopted.items()}
+        begins = _describe_next(found, adopted)
         raise TargetError(
             f"stream {stream}: {describe_ranges(found)} begins below the offsets at which the "
-            f"table was adopted, {begins}: adopted rows have no coordinates and would double",
+            f"table was adopted ({begins}): adopted rows have no coordinates and would be "
+            "duplicated",
             f"choose offsets read since then; `frazil snapshots {stream}` lists them",
         )
 
@@ -201,7 +204,7 @@ def require_same_topics(plan: BatchPlan, state: StreamState) -> None:
             raise StageStaleError(
                 f"stream {plan.stream}: the rows were staged from topic {topic} with id {planned}, "
                 f"the ledger now has id {known}, of cluster {state.cluster_id}",
-                "run again: these offsets are other records now",
+                "run again: these offsets now belong to other records",
             )
 
 
@@ -225,6 +228,14 @@ def _next(offsets: NextOffsets, topic: str, partition: int) -> int:
     return known[partition] if partition < len(known) else 0
 
 
+def _describe_next(ranges: Ranges, offsets: NextOffsets) -> str:
+    """Describe the next offsets of the partitions of ranges: `flights:0:100, flights:1:50`."""
+    return ", ".join(
+        describe_offset(topic, number, _next(offsets, topic, number))
+        for topic, number, _ in iterate_ranges(ranges)
+    )
+
+
 def require_retained(
     stream: str, ranges: Ranges, topic: TopicFacts, state: StreamState, cleanup_policy: str
 ) -> None:
@@ -238,7 +249,7 @@ def require_retained(
     if known_id and known_id != topic.topic_id:
         raise TopicRecreatedError(
             f"stream {stream}: topic {topic.topic} has id {topic.topic_id}, the ledger has id "
-            f"{known_id}: the topic was created again, these offsets are other records now",
+            f"{known_id}: the topic was created again, these offsets now belong to other records",
             "records of the earlier topic can no longer be read; `frazil status "
             f"{stream}` shows what the stream needs",
         )

@@ -140,14 +140,14 @@ def _find_before(history: History, stream: str, location: OffsetLocation) -> Led
     """Find the newest ancestor whose state has not read the offset yet.
 
     Raises:
-        TargetError: the ledger does not know the partition.
+        TargetError: the ledger does not have the partition.
         NothingToDecideError: the offset was never read.
     """
     traced = list(reversed(list(trace_stream_states(history))))
     now = _next_offset(traced[0][1].get(stream), location) if traced else None
     if now is None:
         raise TargetError(
-            f"stream {stream}: the ledger of {history.table} knows no partition "
+            f"stream {stream}: the ledger of {history.table} has no partition "
             f"{location.topic}-{location.partition}",
             f"`frazil status {stream}` lists the partitions and their offsets",
         )

@@ -71,7 +71,7 @@ def convert_columns(
 def _convert(
     source: Source | None, target: ColumnType, path: str, name: str, depth: int = 0
 ) -> Conversion:
-    """Write the SQL from a decoded value, or from none, to a value of the column's type.
+    """Write SQL that converts a decoded value, or NULL, to the column's type.
 
     Raises:
         NotConvertibleError: the column's type cannot hold the value exactly.

@@ -17,7 +17,7 @@ from frazil.errors import SchemaRefusedError, SchemaReviewError
 from frazil.iceberg.table_schema import to_columns
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
-from frazil.ledger.offsets import plain_offsets
+from frazil.ledger.offsets import describe_next_offsets, plain_offsets
 from frazil.messages import MessagePart
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
 from frazil.schemas.merge import merge_schema
@@ -281,7 +281,7 @@ def show_schema_review(work: Workspace) -> ShownReview:
         lines.append(f"  decision: {decision.kind} by {decision.by}: {decision.reason}")
     if review.no_quarantine:
         lines.append(f"  Quarantine is unavailable: {review.no_quarantine}.")
-    lines.append(f"  next offsets to read: {offsets}")
+    lines.append(f"  next offsets to read: {describe_next_offsets(offsets) or 'by source.start'}")
     facts = {
         "table": review.table,
         "review": review.review_id,

@@ -158,16 +158,17 @@ def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
     of_kafka = failures.explain_java(detail)
     if of_kafka is not None:
         return KafkaUnavailableError(
-            f"{facts}\nKafka, asked by Spark's Java client: {of_kafka.sentence}",
-            f"{of_kafka.next_step}; `frazil doctor --connections` asks it by each client; {_AGAIN}",
+            f"{facts}\nSpark's Java client cannot use Kafka: {of_kafka.sentence}",
+            f"{of_kafka.next_step}; `frazil doctor --connections` tests it with each client; "
+            f"{_AGAIN}",
         )
     found = None if _is_conflict(detail) else explain_java(detail)
     if found is not None:
         server, cause = found
         error = StorageError if server == "storage" else CatalogUnavailableError
         return error(
-            f"{facts}\nthe {server}, asked by Spark: {cause.sentence}",
-            f"{cause.next_step}; `frazil doctor --connections` asks it by each client; {_AGAIN}",
+            f"{facts}\nSpark cannot use the {server}: {cause.sentence}",
+            f"{cause.next_step}; `frazil doctor --connections` tests it with each client; {_AGAIN}",
         )
     for signs, kind, step in _KNOWN:
         if any(sign in detail for sign in signs):

@@ -18,6 +18,7 @@ from frazil.ledger.coordinates import parse_coordinates, plain_runs
 from frazil.ledger.history import list_restarts, trace_steps
 from frazil.ledger.offsets import Runs, iterate_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+from frazil.messages import count_noun
 from frazil.state_tables.messages import MergeCounts, MergePosition, MergeResult
 from frazil.streams.models import Stream
 
@@ -214,15 +215,15 @@ def require_mergeable(stream: str, result: MergeResult) -> None:
     """
     if result.fault == "operation":
         raise MergeHaltedError(
-            f"stream {stream}: {result.faulty:,} changes have an operation that is neither an "
-            f"upsert nor a delete, for example {result.example}; nothing was written",
+            f"stream {stream}: {count_noun(result.faulty, 'change')} with an operation that is "
+            f"neither an upsert nor a delete, for example {result.example}; nothing was written",
             "name the column by table.cdc_field whose values are c, r, u, insert, update, d or "
             "delete",
         )
     if result.fault == "partition":
         raise MergeHaltedError(
-            f"stream {stream}: {result.faulty:,} keys have changes in two partitions, for example "
-            f"{result.example}: their offsets have no order; nothing was written",
+            f"stream {stream}: {count_noun(result.faulty, 'key')} with changes in two partitions, "
+            f"for example {result.example}: their offsets have no order; nothing was written",
             "order the changes by a column of their own: `order: {sequence_by: [column]}`, then "
             f"`frazil merge {stream} --rebuild`",
         )

@@ -12,7 +12,7 @@ class MergeCounts(MessagePart):
     """What became of the changes that a merge read.
 
     `absent` deletes met no row. `superseded` changes lost against another change of the merge,
-    `stale` ones against the state or a remembered delete. `removed` rows had no change at all: a
+    `stale` ones against the state or a recorded delete. `removed` rows had no change at all: a
     rebuild took them away. `unfilled` rows lack a value that no change event carried.
     """
 
@@ -43,7 +43,7 @@ class MergeCounts(MessagePart):
 class MergePosition(Message):
     """Up to which snapshot of the change table a state snapshot has folded, and by which rules.
 
-    Only remembered deletes with this `memory` id are used; a rebuild starts a new id.
+    Only recorded deletes with this `memory` id are used; a rebuild starts a new id.
     `erased` are later snapshots of the change table whose erasures the state has followed already.
     `waiting` are positions in the source's log of deletes that are not there yet: rows that got
     another key lack values of the rows that had the key before.

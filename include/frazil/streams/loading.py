@@ -281,7 +281,7 @@ def _find_repeated_names(loaded: Sequence[tuple[Path, Stream]]) -> dict[str, Str
 
 
 def _find_shared_tables(loaded: Sequence[tuple[Path, Stream]]) -> Iterator[StreamFileError]:
-    """Yield an error for each table that several streams fill; its owner goes on."""
+    """Yield an error for each table that several streams fill; its owner continues."""
     owners: dict[str, dict[str, Path]] = {}
     for path, stream in loaded:
         owners.setdefault(stream.table.name, {})[stream.stream] = path
@@ -291,6 +291,6 @@ def _find_shared_tables(loaded: Sequence[tuple[Path, Stream]]) -> Iterator[Strea
             verb = "both fill" if len(found) == 2 else "fill"  # noqa: PLR2004 - a pair
             yield StreamFileError(
                 f"streams {names} {verb} {table} ({', '.join(map(str, found.values()))}); only the "
-                "stream that the table's history records goes on",
+                "stream recorded in the table's history continues",
                 "change table.name in the other file, or delete it",
             )

@@ -85,7 +85,9 @@ def validate_state_columns(
     known = {column.name: column for column in columns}
     own = sorted(_OWN_COLUMNS & known.keys())
     if own:
-        raise FieldError(("value", "columns", own[0]), "a column of this name is a state table's")
+        raise FieldError(
+            ("value", "columns", own[0]), "this column name is reserved for state tables"
+        )
     for index, name in enumerate(id_columns):
         _validate_column(("table", "id_columns", index), name, known, _KEYS)
     sequence = order.sequence_by if order else ()

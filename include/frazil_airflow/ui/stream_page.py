@@ -183,7 +183,7 @@ def read_days(work: "Workspace", begin: datetime, now: datetime) -> PageSection:
     ]
     notes = [describe_factor(scenario, report.currency) for scenario in report.what_if]
     if report.fit is not None and not report.fit.reliable:
-        notes.append(f"Not reliable: {report.fit.why}")
+        notes.append(f"Rough estimate: {report.fit.why}")
     notes += [f"Not counted: {cost}" for cost in report.not_counted]
     columns = ("Day", "Batches", "Records", "CPU s (Spark)", "Maintenance CPU s")
     files = ("Written MB (files)", "Live MB (files)")

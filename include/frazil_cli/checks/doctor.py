@@ -337,7 +337,7 @@ def _check_part(part: PartName, ports: Ports, infos: dict[str, ServiceInfo]) -> 
 
 
 def _try_connections(streams: Path) -> Iterator[Check]:
-    """Try each connection by each client that uses it."""
+    """Test each connection with each client that uses it."""
     from frazil.workspace import Workspace
     from frazil_cli.checks.connections import check_connections
 
@@ -355,8 +355,9 @@ Connections = Annotated[
     bool,
     typer.Option(
         "--connections",
-        help="Also try each connection of the streams by each client (librdkafka, Spark, "
-        "PyIceberg): what it may do. Creates a scratch table beside each table and drops it.",
+        help="Also test each connection of the streams with each client (librdkafka, Spark, "
+        "PyIceberg) and list its permissions. "
+        "Creates a scratch table beside each table and drops it.",
     ),
 ]
 

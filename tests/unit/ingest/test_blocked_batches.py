@@ -124,8 +124,8 @@ def test_a_verdict_on_another_attempt_publishes_nothing(lake: Lake, work: Worksp
 @pytest.mark.parametrize(
     ("changes", "lost"),
     [
-        ({"snapshot_id": None}, "counts 5 rows that no branch"),
-        ({"rows_written": 3, "rows_quarantined": 2}, "counts 2 dead letters that no branch"),
+        ({"snapshot_id": None}, "reported 5 rows, but no branch"),
+        ({"rows_written": 3, "rows_quarantined": 2}, "reported 2 dead letters, but no branch"),
     ],
     ids=["rows", "dead letters"],
 )

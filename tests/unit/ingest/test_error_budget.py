@@ -24,7 +24,11 @@ def records(draw: st.DrawFn) -> BadRecords:
         (Errors(tolerance="none"), BadRecords(100, 0, 0), None),
         (Errors(tolerance="none"), BadRecords(100, 1, 0), "tolerance is none"),
         (Errors(tolerance="invalid_data"), BadRecords(100, 100, 100), None),
-        (Errors(tolerance="invalid_data"), BadRecords(100, 3, 2), "1 records decode and are bad"),
+        (
+            Errors(tolerance="invalid_data"),
+            BadRecords(100, 3, 2),
+            "1 record is bad for other reasons",
+        ),
         (Errors(tolerance="all"), BadRecords(100, 100, 0), None),
         (Errors(max_bad_ratio=0.05), BadRecords(100, 5, 0), None),
         (Errors(max_bad_ratio=0.05), BadRecords(100, 6, 0), "6 of 100 records are bad; errors."),

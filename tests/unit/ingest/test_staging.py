@@ -78,7 +78,7 @@ def test_an_offset_in_two_files_of_one_snapshot_is_found(lake: Lake) -> None:
     added = build_append(lake.table, {}, files)
     commit(lake.catalog, lake.table, [], [added, set_branch("both", added.snapshot.snapshot_id)])
 
-    with pytest.raises(ConservationError, match="offsets 2 to 2, 1 twice"):
+    with pytest.raises(ConservationError, match="offsets 2 to 2; duplicates: 1"):
         require_exact_offsets(lake.table, added.snapshot.snapshot_id, plan)
 
 

@@ -1,4 +1,4 @@
-"""An erasure takes all changes of a key, its row with replaced versions, and remembered deletes."""
+"""An erasure takes all changes of a key, its row with replaced versions, and recorded deletes."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -125,7 +125,7 @@ def test_a_dry_run_writes_nothing(taken: Workspace) -> None:
     assert taken.store.load("legacy.orders").metadata_location == before
     assert "9 rows of orders" in decision.text
     assert "9 offsets to read in Kafka" in decision.text
-    assert "{'orders': (5, 4)}" in decision.text
+    assert "reading continues at orders:0:5, orders:1:4" in decision.text
 
 
 def test_the_next_rows_are_published_beside_those_that_came(taken: Workspace, lake: Lake) -> None:
@@ -177,7 +177,7 @@ def test_a_writer_that_commits_in_the_same_moment_is_found(taken: Workspace, lak
 
     assert lake_of(taken, lake).point is None
     assert "_kafka" not in other.table.schema().column_names
-    assert adopt_table(open_legacy(taken), JANE).text.endswith("{'orders': (6, 4)}")
+    assert adopt_table(open_legacy(taken), JANE).text.endswith("orders:0:6, orders:1:4")
 
 
 def test_a_writer_that_commits_while_its_rows_are_read_is_found(

@@ -63,5 +63,5 @@ def test_the_page_shows_verdict_ranges_and_samples() -> None:
     assert '<p class="verdict different">different</p>' in page
     assert "orders:3:0-5" in page
     assert "over the offsets that were requested" in page
-    assert "doubled right" in page
+    assert "duplicates right" in page
     assert "17" in page

@@ -75,7 +75,7 @@ def test_main_may_go_on_without_the_change_and_the_preview_names_it(
     changed_id = change(lake, kind)
     roll_back(lake, state_id)
 
-    assert f"without {kind} {changed_id}" in reingest(work, None).text
+    assert f"{kind} {changed_id} was rolled back" in reingest(work, None).text
     reingest(work, JANE)
 
     lake.ingest(5, 5)
@@ -104,7 +104,7 @@ def test_what_is_committed_on_a_change_does_not_hide_a_rollback_over_it(
     assert lake.point is not None
     roll_back(lake, state_id)
 
-    with pytest.raises(ForeignRollbackError, match=f"without erase {changed_id} erased rows are"):
+    with pytest.raises(ForeignRollbackError, match=f"erase {changed_id} was rolled back, so the"):
         lake.plan(12, 12)
 
 

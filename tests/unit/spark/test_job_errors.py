@@ -54,7 +54,7 @@ def test_a_login_that_java_fails_is_no_failed_job(cause: str, sentence: str) -> 
     found = parse_job_error("stage_batch", encode_job_error(RuntimeError(text)), "orders")
 
     assert type(found) is errors.KafkaUnavailableError
-    assert "Kafka, asked by Spark's Java client: the broker" in found.facts
+    assert "Spark's Java client cannot use Kafka: the broker" in found.facts
     assert sentence in found.facts
     assert "`frazil doctor --connections`" in found.next_step
 
@@ -66,13 +66,13 @@ def test_a_login_that_java_fails_is_no_failed_job(cause: str, sentence: str) -> 
             "(org.apache.iceberg.jdbc.UncheckedSQLException) Failed to connect: jdbc:postgresql://h",
             "org.postgresql.util.PSQLException: FATAL: password authentication failed for user",
             errors.CatalogUnavailableError,
-            "the catalog, asked by Spark: the catalog refuses the login",
+            "Spark cannot use the catalog: the catalog refuses the login",
         ),
         (
             "(software.amazon.awssdk.core.exception.SdkClientException) Unable to execute request",
             "java.net.ConnectException: Connection refused",
             errors.StorageError,
-            "the storage, asked by Spark: nothing listens",
+            "Spark cannot use the storage: nothing listens",
         ),
     ],
 )

@@ -53,9 +53,9 @@ def test_status_counts_rows_and_what_is_not_merged(lake: StateLake) -> None:
 @pytest.mark.parametrize(
     ("key", "outcome", "text"),
     [
-        ("id=1", "found", "a row, made by orders:0:1, in snapshot"),
-        ("id=2", "lost", "no row; deleted by orders:0:2, in snapshot"),
-        ("id=3", "lost", "no row, and no remembered delete\nstate table"),
+        ("id=1", "found", "row last changed by orders:0:1, in snapshot"),
+        ("id=2", "lost", "deleted by orders:0:2, in snapshot"),
+        ("id=3", "lost", "no row and no recorded delete\nstate table"),
     ],
 )
 def test_where_finds_the_change_behind_a_key(
