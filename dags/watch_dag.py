@@ -4,13 +4,14 @@
 published record and determines the cause of a delay. Its log has a line for each stream, a warning
 for a delay above `warn_seconds`. A stream whose delay is above `fail_seconds`, or whose stream file
 is broken, gets a task instance of its own, named after it, which fails: so every failing stream is
-visible. If none fails, `watch_stream` is skipped.
+visible. If none fails, `watch_stream` is skipped. Before, the topics of stream files with a
+`topic_pattern` are refreshed: a new topic is a new stream, and gets its DAGs with the next parse.
 
 **When.** Every minute, apart from the ingest DAGs, so that it also reports when those do not run.
 
 **Inputs.** Offsets and timestamps from Kafka, snapshots from the tables, and from Airflow whether
-the stream's ingest DAG is paused. It writes only a note of its last run, for `frazil status` and
-`frazil readiness` on the same machine.
+the stream's ingest DAG is paused. It writes only the lists of topics, and a note of its last run
+for `frazil status` and `frazil readiness`, both for this machine.
 
 **What a retry does.** Checks again. There is one, ten seconds later, after a broker or catalog did
 not answer; too long a delay fails at once, and the next run checks again.
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 @frazil_task
 def watch_fleet(run_id: str) -> list[str]:
     """Check the freshness of all streams; return the names of those that fail."""
-    from frazil_airflow.freshness_watch import find_failing
+    from frazil_airflow.freshness_watch import find_failing, refresh_topic_lists
 
+    refresh_topic_lists()
     return find_failing(list_stream_names(), run_id)
 
 

@@ -1,7 +1,11 @@
-"""The workspace of a stream: its file, catalog, Kafka cluster, Spark engine and registries."""
+"""The workspace of a stream: its file, catalog, Kafka cluster, Spark engine and registries.
+
+Also the topics of a stream file with a pattern, which Kafka and the catalog know.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -15,13 +19,25 @@ from frazil.connections import (
     find_spark_remote,
     streams_dir,
 )
+from frazil.errors import FrazilError, StreamFileError, UnavailableError, UnknownStreamError
 from frazil.iceberg.catalog import TableStore
+from frazil.iceberg.table_view import TableView
 from frazil.kafka.cluster import KafkaLog
+from frazil.ledger import keys
+from frazil.ledger.recovery_point import list_recorded_streams
 from frazil.spark.engine import Engine, SparkEngine
 from frazil.spark.submit import SPARK_CONNECTION, SubmitEngine
-from frazil.streams.loading import load_readable_streams, load_stream
+from frazil.streams.loading import (
+    list_pattern_files,
+    load_pattern,
+    load_readable_streams,
+    load_stream,
+)
 from frazil.streams.models import Maintenance, RetentionWindow, Stream, suite_path
+from frazil.streams.routes import SEPARATOR
 from frazil.streams.timestamps import HOUR_MS
+from frazil.streams.topic_lists import KnownTopic, TopicList, read_topics, write_topics
+from frazil.streams.topic_patterns import TopicRule, TopicStream
 
 if TYPE_CHECKING:
     from frazil.kafka.schema_registry import SchemaRegistry
@@ -104,6 +120,97 @@ def open_workspace(stream: str, run_id: str) -> Workspace:
     """
     directory = streams_dir()
     return Workspace(load_stream(directory, stream), directory, run_id)
+
+
+def open_or_find_workspace(stream: str, run_id: str) -> Workspace:
+    """Load a stream by name; if it is none of a pattern's known topics, refresh them first.
+
+    Raises:
+        UnknownStreamError, StreamFileError: as in `open_workspace`.
+        UnavailableError: Kafka or the catalog did not answer.
+    """
+    try:
+        return open_workspace(stream, run_id)
+    except (UnknownStreamError, StreamFileError):
+        paths = list_pattern_files(streams_dir())
+        own = [path for path in paths if stream.startswith(path.stem + SEPARATOR)]
+        if not own:
+            raise
+    for path in own:
+        refresh_topics(path)
+    return open_workspace(stream, run_id)
+
+
+def refresh_topics(path: Path) -> TopicList | None:
+    """Ask Kafka and the catalog for the topics of a stream file, and write their list.
+
+    Topics that are in Kafka, and those that a table records, are listed: so the list is the same on
+    every machine, and a deleted topic with a table keeps its stream. None if the file, which may
+    only mention a pattern, has none.
+
+    Raises:
+        StreamFileError: the file is invalid.
+        UnavailableError: Kafka or the catalog did not answer; the list stays as it was.
+    """
+    loaded = load_pattern(path)
+    if loaded is None:
+        return None
+    declared, rule = loaded
+    kafka = KafkaLog(find_kafka_config(declared.source.connection))
+    listed = rule.select(kafka.fetch_topic_names())
+    store = TableStore(find_catalog(declared.table.connection))
+    recorded = find_recorded_topics(store, rule, listed, read_topics(rule.stream))
+    known = {
+        topic: KnownTopic(table=recorded.get(topic), in_kafka=topic in listed)
+        for topic in sorted(listed | recorded.keys())
+    }
+    found = TopicList(stream=rule.stream, refreshed_at=datetime.now(UTC), topics=known)
+    write_topics(found)
+    return found
+
+
+def find_recorded_topics(
+    store: TableStore, rule: TopicRule, listed: frozenset[str], before: TopicList | None
+) -> dict[str, str]:
+    """Return topic → table for each selected topic whose stream the table's history records.
+
+    `listed` are the selected topics of Kafka. What the list before says is true as long as the
+    table exists. Without such a list every table that may belong to the pattern is loaded.
+
+    Raises:
+        UnavailableError: the catalog did not answer.
+    """
+    known = before.tables if before else {}
+    named = list(rule.name_all(rule.select(listed | known.keys())))
+    recorded = {each.topic: each.table for each in named if known.get(each.topic) == each.table}
+    unsure = {rule.ledger_table(e.table) for e in named if e.topic not in recorded}
+    if before and not unsure and recorded.keys() <= listed:
+        return recorded
+    tables = store.list_tables(rule.ledger_tables)
+    for name in sorted(tables & unsure if before else tables):
+        recorded |= {each.topic: each.table for each in _read_recorded(store, rule, name)}
+    return {t: name for t, name in recorded.items() if rule.ledger_table(name) in tables}
+
+
+def _read_recorded(store: TableStore, rule: TopicRule, name: str) -> list[TopicStream]:
+    """Return the topic of the pattern that a table's newest state records; a broken one has none.
+
+    Raises:
+        UnavailableError: the catalog did not answer.
+    """
+    prefix = rule.stream + SEPARATOR
+    try:
+        view = TableView(store, name)
+        if not any(key.startswith(keys.hint_key(prefix)) for key in view.table.properties):
+            return []
+        states = list_recorded_streams(view.history)
+        stream, topics = next(((s, t) for s, t, _ in states if s.startswith(prefix)), ("", set()))
+    except UnavailableError:
+        raise
+    except FrazilError:  # the run of its stream says why
+        return []
+    named = rule.name_all(rule.select(topics))
+    return [n for n in named if n.stream == stream and rule.ledger_table(n.table) == name]
 
 
 def retention_window(work: Workspace) -> RetentionWindow:

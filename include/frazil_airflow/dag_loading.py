@@ -4,7 +4,6 @@ Airflow runs no DAG of a file with an import error. So the files that define DAG
 files, and `check_streams_dag.py`, which defines none, raises the error.
 """
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -17,10 +16,10 @@ from airflow.sdk import get_parsing_context
 from frazil.connections import shipped_path, streams_dir
 from frazil.errors import StreamFileError
 from frazil.streams.loading import (
+    list_names_of,
     list_stream_files,
     load_readable_streams,
     load_stream,
-    load_streams_of,
 )
 from frazil.streams.models import Stream
 
@@ -84,19 +83,9 @@ def load_streams_to_parse(kind: str) -> tuple[Stream, ...]:
 
 
 def list_stream_names() -> list[str]:
-    """Return the names of all streams, of broken files and of routes too.
-
-    Only files that may contain a route are loaded, because several DAG files call this at parse.
-    """
+    """Return the names of all streams, of broken files, of routes and of topic patterns too."""
     files = list_stream_files(streams_dir())
-    return sorted({name for path in files for name in _list_names(path)})
-
-
-def _list_names(path: Path) -> list[str]:
-    with contextlib.suppress(OSError, StreamFileError):
-        if b"route" in path.read_bytes():
-            return [stream.stream for stream in load_streams_of(path)]
-    return [path.stem]
+    return sorted({name for path in files for name in list_names_of(path)})
 
 
 def validate_stream_files() -> None:

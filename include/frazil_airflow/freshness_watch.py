@@ -8,9 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
+from frazil.connections import streams_dir
+from frazil.errors import FrazilError
 from frazil.events import note_watch
 from frazil.observability.watch import watch_stream
-from frazil.workspace import open_workspace
+from frazil.streams.loading import list_pattern_files
+from frazil.workspace import open_workspace, refresh_topics
 from frazil_airflow.dag_runs import is_paused
 from frazil_airflow.metrics import send_gauges
 from frazil_airflow.outcomes import choose_log_level
@@ -25,6 +28,20 @@ FAILURES_OF_ONE_PART = 2
 """After so many streams found a broker or catalog down, further streams do not try it."""
 
 log = logging.getLogger(__name__)
+
+
+def refresh_topic_lists() -> None:
+    """Refresh the topics of each stream file with a pattern; a failure is logged.
+
+    Without a broker or a catalog the streams of the list before fail by themselves.
+    """
+    for path in list_pattern_files(streams_dir()):
+        try:
+            found = refresh_topics(path)
+        except FrazilError as error:
+            log.warning("topics of %s were not refreshed: %s", path.stem, error)
+        else:
+            log.info("%s", found.text if found else f"{path.stem} has no pattern")
 
 
 def find_failing(streams: Sequence[str], run_id: str) -> list[str]:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from frazil.connections import streams_dir
 from frazil.errors import FrazilError, UnavailableError
-from frazil.streams.loading import load_readable_streams
+from frazil.streams.loading import load_named_streams, load_readable_streams
 
 if TYPE_CHECKING:
     from frazil.workspace import Workspace
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StreamName = Annotated[str, typer.Argument(help="Name of the stream.", metavar="STREAM")]
 AnyStream = Annotated[
-    str | None, typer.Argument(help="Name of one stream; default: all.", metavar="STREAM")
+    str | None,
+    typer.Argument(
+        help="One stream, or a file with a topic pattern; default: all.", metavar="STREAM"
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run/--no-dry-run", help="Preview only; nothing is changed.")
@@ -130,16 +133,20 @@ def format_ranges(ranges: dict[str, dict[int, tuple[int, int]]]) -> str:
 
 
 def open_streams(stream: str | None) -> "tuple[list[Workspace], list[FrazilError]]":
-    """Open the named stream, or all streams; return the errors of unreadable files beside them.
+    """Open the named stream, all of a file with a topic pattern, or all streams.
+
+    Return the errors of unreadable files, or of topics without a stream, beside them.
 
     Raises:
         ConfigurationError: the named stream has no file, or its file is invalid.
     """
-    from frazil.workspace import Workspace, open_workspace
+    from frazil.workspace import Workspace
 
-    if stream is not None:
-        return [open_workspace(stream, cli_run_id())], []
-    found, broken = load_readable_streams(streams_dir())
+    found, broken = (
+        load_readable_streams(streams_dir())
+        if stream is None
+        else load_named_streams(streams_dir(), stream)
+    )
     return [Workspace(each, streams_dir(), cli_run_id()) for each in found], list(broken)
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.connections import streams_dir
-from frazil.streams.loading import load_readable_streams
+from frazil.errors import FrazilError, StreamFileError
+from frazil.streams.loading import list_pattern_files, load_readable_streams
 from frazil_cli.output import (
     AnyStream,
     Json,
@@ -20,6 +21,7 @@ from frazil_cli.output import (
     print_json,
     print_result,
     print_table,
+    progress_console,
     read_in_parallel,
     report_progress,
 )
@@ -30,12 +32,22 @@ if TYPE_CHECKING:
 SHOWN_PARTITIONS = 10
 
 
-def streams(as_json: Json = False) -> None:
+def streams(
+    refresh: Annotated[
+        bool,
+        typer.Option(
+            "--refresh", help="Ask Kafka and the catalog first which topics a pattern selects."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Check every stream file and list the streams; exit 1 if a file is invalid.
 
     Example: frazil streams
     """
-    found, errors = load_readable_streams(streams_dir())
+    failures = _refresh_topics() if refresh else []
+    found, invalid = load_readable_streams(streams_dir())
+    errors = [*failures, *invalid]
     if as_json:
         print_json(
             {
@@ -53,6 +65,24 @@ def streams(as_json: Json = False) -> None:
             print_error(error)
     if errors:
         raise typer.Exit(1)
+
+
+def _refresh_topics() -> list[FrazilError]:
+    """Refresh the topics of each file with a pattern; return the errors."""
+    from frazil.workspace import refresh_topics
+
+    errors: list[FrazilError] = []
+    for path in list_pattern_files(streams_dir()):
+        try:
+            found = refresh_topics(path)
+        except StreamFileError:
+            continue  # found again, and shown, when the file is loaded
+        except FrazilError as error:
+            errors.append(error)
+            continue
+        if found is not None:
+            progress_console.print(found.text, markup=False)
+    return errors
 
 
 def status(

@@ -94,10 +94,10 @@ def run_one_batch(stream: str) -> Published | NothingToRead:
     from frazil.ingest.checking import check_batch
     from frazil.ingest.pipeline import plan_next_batch, publish_staged
     from frazil.ingest.staging import stage_batch
-    from frazil.workspace import open_workspace
+    from frazil.workspace import open_or_find_workspace
 
     started = time.monotonic()
-    work = open_workspace(stream, cli_run_id())
+    work = open_or_find_workspace(stream, cli_run_id())
     with noted_failures(work):
         planned = plan_next_batch(work)
         if isinstance(planned, NothingToRead):

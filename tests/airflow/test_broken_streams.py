@@ -1,11 +1,14 @@
 """A stream file that is broken shows itself, and takes no other stream's DAGs away."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.bases.decorator import DecoratedMappedOperator
+
+from frazil.streams.topic_lists import KnownTopic, TopicList, write_topics
 
 pytestmark = pytest.mark.airflow
 
@@ -145,3 +148,45 @@ def test_every_stream_of_a_route_has_its_dags_and_is_judged(
     mapped = bag.dags["readiness"].get_task("judge_stream")
     assert isinstance(mapped, DecoratedMappedOperator)
     assert mapped.op_kwargs_expand_input.value["stream"] == streams
+
+
+PATTERN = """\
+stream: shop
+owner: shop@example.org
+source: {topic_pattern: 'shop\\.(?P<t>.+)'}
+value: {convert: json, columns: {id: long!}}
+table: {name: "shop.{t}"}
+"""
+
+
+def test_each_listed_topic_of_a_pattern_has_its_dags_without_kafka_or_a_catalog(
+    write_stream: WriteStream, parse: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stream("shop").write_text(PATTERN)
+    for connection in ("KAFKA_DEFAULT", "ICEBERG_DEFAULT"):  # asking either would fail
+        monkeypatch.setenv(f"AIRFLOW_CONN_{connection}", "no connection")
+    known = {f"shop.{name}": KnownTopic() for name in ("a", "b")}
+    write_topics(TopicList(stream="shop", refreshed_at=datetime.now(UTC), topics=known))
+
+    bag = parse()
+
+    assert bag.import_errors == {}
+    streams = ["shop__a", "shop__b"]
+    kinds = ("ingest", "maintain", "operate")
+    assert set(bag.dags) == {f"{kind}__{s}" for kind in kinds for s in streams} | FIXED
+    mapped = bag.dags["readiness"].get_task("judge_stream")
+    assert isinstance(mapped, DecoratedMappedOperator)
+    assert mapped.op_kwargs_expand_input.value["stream"] == streams
+
+
+def test_a_pattern_without_a_list_of_topics_is_an_import_error_with_the_next_step(
+    write_stream: WriteStream, parse: Parse
+) -> None:
+    write_stream("orders")
+    write_stream("shop").write_text(PATTERN)
+
+    bag = parse()
+
+    assert "no topics are known" in find_error(bag)
+    assert "frazil streams --refresh" in find_error(bag)
+    assert set(bag.dags) == {"ingest__orders", "maintain__orders", "operate__orders", *FIXED}

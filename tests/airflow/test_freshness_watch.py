@@ -90,3 +90,25 @@ def test_a_watch_of_no_streams_finds_none() -> None:
     from frazil_airflow.freshness_watch import find_failing  # noqa: PLC0415 - see above
 
     assert find_failing([], "test") == []
+
+
+def test_a_broker_that_is_down_leaves_the_list_of_topics_and_is_a_warning(
+    write_stream: WriteStream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from frazil.streams.topic_lists import (  # noqa: PLC0415 - Airflow is imported late
+        topic_list_path,
+    )
+    from frazil_airflow.freshness_watch import refresh_topic_lists  # noqa: PLC0415
+
+    connect(monkeypatch)
+    text = write_stream("orders").read_text()
+    pattern = text.replace("orders", "shop").replace("topic: shop", "topic_pattern: 'a.*'")
+    write_stream("shop").write_text(pattern.replace("shop.shop", "shop.{topic}"))
+    write_stream("broken").write_text("topic_pattern: [")
+
+    with caplog.at_level(logging.INFO):
+        refresh_topic_lists()
+
+    told = list_told(caplog)
+    assert [line.partition(" were")[0] for line in told] == ["topics of broken", "topics of shop"]
+    assert not topic_list_path("shop").exists()

@@ -1,6 +1,8 @@
 """Measure how long Airflow needs to parse the DAG files of many streams.
 
-    python tests/bench/parse_dags.py --streams 100
+    python tests/bench/parse_dags.py --streams 100 [--one-file]
+
+With `--one-file` the streams are the topics of one file's `topic_pattern`, with the same options.
 
 Prints JSON: seconds of processor time per DAG file (the first one pays for Frazil's own imports),
 their sum, and the seconds of one task's own parse. Processor time, because what else the machine
@@ -40,12 +42,15 @@ maintenance: {{schedule: "{minute} * * * *", compact_target_mb: 128, expire_hour
 """
 
 
-def measure(streams: int, folder: Path) -> dict[str, object]:
+def measure(streams: int, folder: Path, *, is_one_file: bool = False) -> dict[str, object]:
     """Parse every DAG file once in this process, as the DAG processor would."""
-    for number in range(streams):
+    os.environ |= {"FRAZIL_STREAMS": str(folder), "AIRFLOW_HOME": str(folder / "airflow")}
+    os.environ["FRAZIL_HOME"] = str(folder / "home")
+    if is_one_file:
+        write_pattern(streams, folder)
+    for number in () if is_one_file else range(streams):
         text = STREAM.format(number=number, minute=number % 60)
         (folder / f"s{number:03}.yaml").write_text(text)
-    os.environ |= {"FRAZIL_STREAMS": str(folder), "AIRFLOW_HOME": str(folder / "airflow")}
     os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
     from airflow.dag_processing.dagbag import DagBag  # noqa: PLC0415 - after its environment
 
@@ -55,12 +60,13 @@ def measure(streams: int, folder: Path) -> dict[str, object]:
     started = time.monotonic()
     seconds = {path.name: parse(bag, path) for path in names}
     clock = time.monotonic() - started
-    os.environ[CONTEXT] = "ingest__s000"
+    os.environ[CONTEXT] = "ingest__s__t000" if is_one_file else "ingest__s000"
     one_task = parse(bag, PROJECT / "dags" / FACTORIES[0])
     total = sum(seconds.values())
     limit = next(limit for most, limit in LIMITS_SECONDS.items() if streams <= most)
     return {
         "streams": streams,
+        "one_file": is_one_file,
         "dags": len(bag.dags),
         "import_errors": len(bag.import_errors),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
@@ -70,6 +76,19 @@ def measure(streams: int, folder: Path) -> dict[str, object]:
         "limit_seconds": limit,
         "is_within_limit": total <= limit,
     }
+
+
+def write_pattern(streams: int, folder: Path) -> None:
+    """Write one file with a topic pattern, and the list of its topics."""
+    text = STREAM.format(number=0, minute=0).replace("s000", "s", 1)
+    text = text.replace("topic: t000", "topic_pattern: 't.*'").replace(
+        "bench.s000", '"bench.{topic}"'
+    )
+    (folder / "s.yaml").write_text(text)
+    topics = {f"t{number:03}": {} for number in range(streams)}
+    (folder / "home" / "topics").mkdir(parents=True)
+    listed = {"stream": "s", "refreshed_at": "2026-01-01T00:00:00Z", "topics": topics}
+    (folder / "home" / "topics" / "s.json").write_text(json.dumps(listed))
 
 
 def parse(bag: "DagBag", path: Path) -> float:
@@ -83,9 +102,10 @@ def main() -> int:
     """Measure, print, compare with the limit."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--streams", type=int, default=100, help="at most 1000")
+    arguments.add_argument("--one-file", action="store_true", help="one file with a topic pattern")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="frazil-parse-") as folder:
-        answer = measure(given.streams, Path(folder))
+        answer = measure(given.streams, Path(folder), is_one_file=given.one_file)
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     return 0 if answer["is_within_limit"] else 1
 

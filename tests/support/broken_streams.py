@@ -131,6 +131,8 @@ BROKEN = [
     ("owner: data-platform@example.org", "", 1, "owner", "Field required"),
     ("  topic: orders", "  topic: ''", 4, "source.topic", "at least 1 character"),
     ("  topic: orders", "  tpoic: orders", 4, "source.tpoic", "unknown key (found 'orders')"),
+    ("  topic: orders", "  topic_pattern: '('", 4, "source.topic_pattern", "not a regular express"),
+    ("  start: earliest", "  exclude_topics: [a]", 5, "source.exclude_topics", "only with `topic"),
     ("  start: earliest", "  start: soon", 5, "source.start", "'earliest' or 'latest'"),
     ("  start: earliest", "  start: {offsets: {0: -1}}", 5, "source.start.offsets.0", "greater"),
     ("  start: earliest", "  start: {offsets: {-1: 5}}", 5, "source.start.offsets.-1", "to 0"),

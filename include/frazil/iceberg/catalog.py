@@ -1,7 +1,8 @@
 """Iceberg tables through PyIceberg: load, create, read their history, translate its errors."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from traceback import walk_tb
@@ -22,6 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.typedef import Identifier
 
 from frazil.causes import explain_error
 from frazil.connections import CatalogPreset
@@ -140,6 +142,36 @@ class TableStore:
                 if reason is not None:
                     raise storage_error(doing, reason) from error
             raise
+
+    def list_tables(self, parts: Sequence[re.Pattern[str]]) -> frozenset[str]:
+        """List the tables whose namespaces and name match these patterns, part by part.
+
+        Raises:
+            CatalogUnavailableError: the catalog did not answer.
+        """
+        *levels, table = parts
+        namespaces: list[Identifier] = [()]
+        found: list[Identifier] = []
+        with self._translated(f"listing the tables of catalog {self.preset.name}"):
+            for level in levels:
+                namespaces = [
+                    child
+                    for parent in namespaces
+                    for child in self._list_children(parent, level.pattern)
+                    if level.fullmatch(child[-1])
+                ]
+            for namespace in namespaces:
+                count_request("catalog")
+                with suppress(NoSuchNamespaceError):
+                    found += self.catalog.list_tables(namespace)
+        return frozenset(".".join(name) for name in found if table.fullmatch(name[-1]))
+
+    def _list_children(self, parent: Identifier, name: str) -> list[Identifier]:
+        """List the namespaces below another one; a plain name needs no request."""
+        if name.isidentifier():
+            return [(*parent, name)]
+        count_request("catalog")
+        return list(self.catalog.list_namespaces(parent))
 
     def load(self, name: str) -> Table:
         """Load a table.

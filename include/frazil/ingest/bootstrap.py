@@ -1,7 +1,7 @@
 """BOOTSTRAP: create the table and record the start offsets, once, by compare-and-swap."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,8 +27,8 @@ from frazil.ingest.planning import marker_batch_id
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger import keys
-from frazil.ledger.recovery_point import History, RecoveryPoint, walk_ancestors
-from frazil.ledger.state import StreamState, parse_state
+from frazil.ledger.recovery_point import History, RecoveryPoint, list_recorded_streams
+from frazil.ledger.state import StreamState
 from frazil.schemas.evolution import settle_schema
 from frazil.schemas.review import file_properties, has_begun
 from frazil.streams.loading import find_files_of_table
@@ -185,7 +185,7 @@ def require_sole_owner(work: Workspace, history: History | None) -> None:
     files = find_files_of_table(work.directory, stream.table.name)
     own = files.pop(stream.stream, Path(f"{stream.stream}.yaml")).name
     next_step = f"give the stream a table of its own: change table.name in {own}"
-    for owner, topics, place in _list_recorded_streams(history) if history else ():
+    for owner, topics, place in list_recorded_streams(history) if history else ():
         shared = ", ".join(sorted(topics & set(stream.source.names)))
         if not shared and owner not in files:
             continue
@@ -205,15 +205,6 @@ def require_sole_owner(work: Workspace, history: History | None) -> None:
             "history records none of them; nothing was written",
             next_step + ", or in the other file",
         )
-
-
-def _list_recorded_streams(history: History) -> Iterator[tuple[str, set[str], str]]:
-    """Yield name, topics and snapshot of every state in the table's history, newest first."""
-    for entry in walk_ancestors(history):
-        for key, text in entry.summary.items():
-            if key.startswith(keys.STATE_PREFIX):
-                topics = set(parse_state(text).offsets)
-                yield key.removeprefix(keys.STATE_PREFIX), topics, f"snapshot {entry.snapshot_id}"
 
 
 def initial_state(stream: Stream, topics: Sequence[TopicFacts], kafka: KafkaLog) -> StreamState:

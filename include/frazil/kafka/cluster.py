@@ -220,6 +220,16 @@ class KafkaLog:
             cluster = self._admin.describe_cluster(request_timeout=PROBE_TIMEOUT_SECONDS)
             return str(self._wait(cluster, PROBE_TIMEOUT_SECONDS).cluster_id)
 
+    def fetch_topic_names(self) -> frozenset[str]:
+        """Fetch the names of all topics that this user may describe.
+
+        Raises:
+            KafkaUnavailableError: the cluster did not answer in time.
+        """
+        with self._translated("listing the topics"):
+            count_request("kafka")
+            return frozenset(self._admin.list_topics(timeout=PROBE_TIMEOUT_SECONDS).topics)
+
     def fetch_topic_settings(self, topic: str) -> Mapping[str, str]:
         """Fetch the topic's effective configuration."""
         with self._translated(f"reading the configuration of {topic}"):

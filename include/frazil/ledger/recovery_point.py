@@ -120,6 +120,15 @@ def walk_ancestors(history: History, *, beyond_metadata: bool = True) -> Iterato
         current = entry.parent_id
 
 
+def list_recorded_streams(history: History) -> Iterator[tuple[str, set[str], str]]:
+    """Yield name, topics and snapshot of every state in the table's history, newest first."""
+    for entry in walk_ancestors(history):
+        for key, text in entry.summary.items():
+            if key.startswith(keys.STATE_PREFIX):
+                topics = set(parse_state(text).offsets)
+                yield key.removeprefix(keys.STATE_PREFIX), topics, f"snapshot {entry.snapshot_id}"
+
+
 def walk_ledger(history: History, stream: str) -> Iterator[LedgerEntry]:
     """Yield main's ancestors, then the archived snapshots from before a replacement of the table.
 

@@ -2,23 +2,61 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from frazil.errors import StreamFileError, UnknownStreamError
+from frazil.errors import FrazilError, StreamFileError, UnknownStreamError
 from frazil.streams.column_types import FieldError
 from frazil.streams.models import Stream
 from frazil.streams.routes import SEPARATOR, derived_name
+from frazil.streams.topic_lists import read_topics, topic_list_path
+from frazil.streams.topic_patterns import (
+    Expansion,
+    TopicRule,
+    expand_topics,
+    fill_content,
+    find_rule,
+    without_placeholders,
+)
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SUFFIXES = frozenset({".yaml", ".yml"})
 _BOOLEAN = "tag:yaml.org,2002:bool"
 _FIX = "fix the stream file, then run `frazil streams`; docs/streams.md lists every option"
+_REFRESH = "run `frazil streams --refresh` on this machine: it asks Kafka and the catalog"
+_EXCLUDE = (
+    "exclude topics by `source.exclude_topics`, or change `topic_pattern` or `table.name` so that "
+    "the names are valid and differ"
+)
+_PATTERN_KEY = b"topic_pattern"
+
+
+@dataclass(frozen=True)
+class StreamFile:
+    """The streams of one file: one, several by a route, or one for each topic of a pattern."""
+
+    path: Path
+    streams: tuple[Stream, ...]
+    refused: Mapping[str, StreamFileError] = field(default_factory=dict)
+    """Name of a stream that a topic would have, or the file's own name → why there is none."""
+    begun: frozenset[str] = frozenset()
+    """The streams of a pattern whose tables record them."""
+    has_pattern: bool = False
+
+    @property
+    def errors(self) -> tuple[StreamFileError, ...]:
+        """Return each error once."""
+        return tuple(dict.fromkeys(self.refused.values()))
+
+
+Repeated: TypeAlias = Mapping[str, tuple[StreamFile | None, StreamFileError]]
+"""Name of a stream that several files define → the file whose stream goes on, and the error."""
 
 
 def load_readable_streams(
@@ -33,18 +71,40 @@ def load_readable_streams(
         StreamFileError: the folder does not exist.
     """
     _require_folder(directory)
-    loaded: list[tuple[Path, Stream]] = []
+    files: list[StreamFile] = []
     errors: list[StreamFileError] = []
     for stem, paths in _group_by_stem(directory).items():
         try:
-            path = _choose_file(stem, paths)
-            loaded += [(path, stream) for stream in load_streams_of(path)]
+            files.append(load_file(_choose_file(stem, paths)))
         except StreamFileError as error:
             errors.append(error)
-    repeated = _find_repeated_names(loaded)
-    errors += repeated.values()
-    errors += _find_shared_tables(loaded)
-    return tuple(stream for _, stream in loaded if stream.stream not in repeated), tuple(errors)
+    errors += [error for file in files for error in file.errors]
+    repeated = _find_repeated_names(files)
+    errors += [error for _, error in repeated.values()]
+    errors += _find_shared_tables([(file.path, s) for file in files for s in file.streams])
+    kept = [s for file in files for s in file.streams if _keeps(file, s.stream, repeated)]
+    return tuple(kept), tuple(errors)
+
+
+def _keeps(file: StreamFile, name: str, repeated: Repeated) -> bool:
+    return name not in repeated or repeated[name][0] is file
+
+
+def load_named_streams(
+    directory: Path, name: str
+) -> tuple[tuple[Stream, ...], tuple[StreamFileError, ...]]:
+    """Load one stream, or all of a file with a topic pattern by the file's name.
+
+    Raises:
+        UnknownStreamError, StreamFileError: as in `load_stream`.
+    """
+    paths = [path for path in list_stream_files(directory) if path.stem == name]
+    file = load_file(_choose_file(name, paths)) if paths else None
+    if file is None or not file.has_pattern:
+        return (load_stream(directory, name),), ()
+    streams, _ = load_readable_streams(directory)
+    own = {stream.stream for stream in file.streams}
+    return tuple(stream for stream in streams if stream.stream in own), file.errors
 
 
 def list_stream_files(directory: Path) -> list[Path]:
@@ -52,6 +112,37 @@ def list_stream_files(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
     return sorted(path for path in directory.iterdir() if path.suffix.lower() in _SUFFIXES)
+
+
+def list_pattern_files(directory: Path) -> list[Path]:
+    """List the stream files with a topic pattern, broken ones too."""
+    return [p for p in list_stream_files(directory) if _PATTERN_KEY in _read_bytes(p)]
+
+
+def list_names_of(path: Path) -> list[str]:
+    """List the names of a file's streams, quickly; its own where it, or a topic of it, is broken.
+
+    Only a file that may contain a route is validated. Several DAG files call this at each parse.
+    """
+    text = _read_bytes(path)
+    with contextlib.suppress(StreamFileError, ValueError):
+        if _PATTERN_KEY in text:
+            _, content = _read_mapping(path)
+            rule = find_rule(path.stem, content)
+            if rule is not None:
+                found = _expand(rule)
+                named = [each.stream for each in found.streams] if found else []
+                return named if named and found and not found.refusals else [path.stem, *named]
+        if b"route" in text:
+            return [stream.stream for stream in load_streams_of(path)]
+    return [path.stem]
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def find_files_of_table(directory: Path, table: str) -> dict[str, Path]:
@@ -98,28 +189,44 @@ def load_stream(directory: Path, name: str) -> Stream:
 
     Raises:
         UnknownStreamError: there is no such stream; the error lists those that exist.
-        StreamFileError: its file is invalid, or several files define it.
+        StreamFileError: its file is invalid, several files define it, or its topic is refused.
     """
     files = _group_by_stem(directory)
-    stems = [name[: separator.start()] for separator in re.finditer(SEPARATOR, name)]
-    routed: list[tuple[Path, Stream]] = []
-    for stem in (stem for stem in stems if stem in files):
+    stems = [name[: separator.start()] for separator in re.finditer(f"(?={SEPARATOR})", name)]
+    found: list[StreamFile] = []
+    refused: list[StreamFileError] = []
+    for stem in (stem for stem in [name, *stems] if stem in files):
         try:
-            path = _choose_file(stem, files[stem])
-            routed += [(path, each) for each in load_streams_of(path) if each.stream == name]
+            file = load_file(_choose_file(stem, files[stem]), only=name)
         except StreamFileError:
-            if name not in files:
+            if stem == name or name not in files:
                 raise
-    if name in files:
-        path = _choose_file(name, [*files[name], *(path for path, _ in routed)])
-        return load_stream_file(path)
-    if routed:
-        _choose_file(name, [path for path, _ in routed])
-        return routed[0][1]
+            continue
+        refused += [file.refused[key] for key in (name, stem) if key in file.refused]
+        found += [file] if file.streams else []
+    if len(found) > 1:
+        owner, error = _choose_owner(name, found)
+        if owner is None:
+            raise error
+        found = [owner]
+    if found:
+        return found[0].streams[0]
+    raise refused[0] if refused else _unknown(directory, name, files)
+
+
+def _unknown(directory: Path, name: str, files: Mapping[str, Sequence[Path]]) -> FrazilError:
+    """Return the error for a name that is no stream's."""
+    patterns = [path.stem for path in list_pattern_files(directory)]
     known = ", ".join(sorted(files)) or "none"
-    raise UnknownStreamError(
+    if name in patterns:
+        return UnknownStreamError(
+            f"{name} is a file with a topic pattern; each of its topics has a stream of its own",
+            "`frazil streams` lists them; give the name of one",
+        )
+    new = "; if its topic is new, run `frazil streams --refresh`" if patterns else ""
+    return UnknownStreamError(
         f"no stream {name!r} in {directory}; known: {known}",
-        f"check the spelling, or create {directory / name}.yaml",
+        f"check the spelling, or create {directory / name}.yaml{new}",
     )
 
 
@@ -138,6 +245,55 @@ def load_streams_of(path: Path) -> tuple[Stream, ...]:
     Raises:
         StreamFileError: the file cannot be read, or is not a valid stream file.
     """
+    return load_file(path).streams
+
+
+def load_file(path: Path, only: str | None = None) -> StreamFile:
+    """Load one file; with `only`, the stream of this name alone, if the file has it.
+
+    A file with a pattern has the streams of the topics that are listed on this machine.
+
+    Raises:
+        StreamFileError: the file cannot be read, or is not a valid stream file.
+    """
+    root, content = _read_mapping(path)
+    try:
+        declared = Stream.model_validate(without_placeholders(content))
+        rule = find_rule(path.stem, content)
+        _require_own_name(path, declared)
+        if rule is not None:
+            line = _line_of(root, ["source", "topic_pattern"])
+            return _load_topics(f"{path}:{line}: source.topic_pattern", path, content, rule, only)
+        derived = _derive(declared, content) or (declared,)
+    except ValidationError as error:
+        lines = "\n".join(_describe(path, root, detail) for detail in error.errors())
+        raise StreamFileError(lines, _FIX) from error
+    except FieldError as error:
+        line = _line_of(root, list(error.path))
+        raise StreamFileError(f"{path}:{line}: {_name_field(error.path)}: {error}", _FIX) from error
+    return StreamFile(path, tuple(s for s in derived if only in {None, s.stream}))
+
+
+def load_pattern(path: Path) -> tuple[Stream, TopicRule] | None:
+    """Load what a file with a topic pattern declares for all topics; None if it has no pattern.
+
+    The stream has the file's connections and options; it is none that could run.
+
+    Raises:
+        StreamFileError: the file cannot be read, or is not a valid stream file.
+    """
+    load_file(path, only="")
+    _, content = _read_mapping(path)
+    rule = find_rule(path.stem, content)
+    return None if rule is None else (Stream.model_validate(without_placeholders(content)), rule)
+
+
+def _read_mapping(path: Path) -> tuple[yaml.Node | None, dict[str, Any]]:
+    """Return the root node and the content of a file, without options that no file may set.
+
+    Raises:
+        StreamFileError: it cannot be read, or is no mapping.
+    """
     try:
         root, content = _read_yaml(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -151,18 +307,41 @@ def load_streams_of(path: Path) -> tuple[Stream, ...]:
         if isinstance(given, dict) and given.get(key) is not None:
             line = _line_of(root, [section, key])
             raise StreamFileError(f"{path}:{line}: {section}.{key}: unknown key", _FIX)
-    try:
-        stream = Stream.model_validate(content)
-        derived = _derive(stream, content)
-    except ValidationError as error:
-        lines = "\n".join(_describe(path, root, detail) for detail in error.errors())
-        raise StreamFileError(lines, _FIX) from error
+    return root, content
+
+
+def _require_own_name(path: Path, stream: Stream) -> None:
     if stream.stream != path.stem:
         raise StreamFileError(
             f"{path}: stream: {stream.stream!r} must be the name of the file",
             f"rename the file to {stream.stream}{path.suffix} or the stream to {path.stem}",
         )
-    return derived or (stream,)
+
+
+def _expand(rule: TopicRule) -> Expansion | None:
+    """Return the streams of the topics that are listed on this machine; None without a list."""
+    known = read_topics(rule.stream)
+    return None if known is None else expand_topics(rule, known.tables)
+
+
+def _load_topics(
+    place: str, path: Path, content: dict[str, Any], rule: TopicRule, only: str | None
+) -> StreamFile:
+    """Return a stream for each topic; topics without one are errors, as is a missing list."""
+    found = _expand(rule)
+    if found is None or not (found.streams or found.refusals):
+        listed = topic_list_path(rule.stream)
+        facts = f"{listed} lists none" if found else f"there is no readable {listed}"
+        error = StreamFileError(f"{place}: no topics are known: {facts}", _REFRESH)
+        return StreamFile(path, (), {path.stem: error}, has_pattern=True)
+    refused: dict[str, StreamFileError] = {}
+    for each in found.refusals:
+        error = StreamFileError(f"{place}: {each.reason}", _EXCLUDE)
+        refused |= dict.fromkeys([path.stem, *each.topics, *each.streams], error)
+    named = [each for each in found.streams if only in {None, each.stream}]
+    streams = tuple(Stream.model_validate(fill_content(content, each)) for each in named)
+    begun = frozenset(each.stream for each in named if each.has_begun)
+    return StreamFile(path, streams, refused, begun, has_pattern=True)
 
 
 def _derive(stream: Stream, content: dict[str, Any]) -> tuple[Stream, ...]:
@@ -264,20 +443,33 @@ def _children(node: yaml.Node | None) -> Iterator[tuple[int | str, int, yaml.Nod
             yield index, value.start_mark.line + 1, value
 
 
-def _find_repeated_names(loaded: Sequence[tuple[Path, Stream]]) -> dict[str, StreamFileError]:
-    """Return an error for each stream name that two files define, one of them by a route."""
-    paths: dict[str, list[Path]] = {}
-    for path, stream in loaded:
-        paths.setdefault(stream.stream, []).append(path)
-    return {
-        name: StreamFileError(
-            f"two streams are named {name!r}, by {' and by '.join(map(str, found))}; none of them "
-            "is used",
-            "rename the file, or the value in `route.tables`",
-        )
-        for name, found in paths.items()
-        if len(found) > 1
-    }
+def _find_repeated_names(files: Sequence[StreamFile]) -> Repeated:
+    """Return the owner, if there is one, and an error for each name that two files define."""
+    definers: dict[str, list[StreamFile]] = {}
+    for file in files:
+        for stream in file.streams:
+            definers.setdefault(stream.stream, []).append(file)
+    return {name: _choose_owner(name, found) for name, found in definers.items() if len(found) > 1}
+
+
+def _choose_owner(
+    name: str, files: Sequence[StreamFile]
+) -> tuple[StreamFile | None, StreamFileError]:
+    """Return the file whose stream of this name goes on, and the error that names all files.
+
+    A topic must stop no running stream: it goes on if its table records it, else the other file.
+    """
+    begun = [file for file in files if name in file.begun]
+    chosen = begun or [file for file in files if not file.has_pattern]
+    has_owner = len(chosen) == 1 and any(file.has_pattern for file in files)
+    owner = chosen[0] if has_owner else None
+    paths = " and by ".join(str(file.path) for file in files)
+    outcome = f"only that of {owner.path} is used" if owner else "none of them is used"
+    topics = " or exclude the topic by `source.exclude_topics`" if has_owner else ""
+    return owner, StreamFileError(
+        f"two streams are named {name!r}, by {paths}; {outcome}",
+        f"rename the file, or the value in `route.tables`{topics and ','}{topics}",
+    )
 
 
 def _find_shared_tables(loaded: Sequence[tuple[Path, Stream]]) -> Iterator[StreamFileError]:

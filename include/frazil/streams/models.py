@@ -308,6 +308,8 @@ class Stream(Section):
     def _validate_route(self) -> None:
         if self.route is None:
             return
+        if self.source.topic_pattern is not None:
+            raise FieldError(("route",), "not with `topic_pattern`: each topic has one table")
         if self.source.monitoring_group is not None:
             reason = "its streams read the topic independently, and a group has one position"
             raise FieldError(("source", "monitoring_group"), f"not with `route`: {reason}")
@@ -457,7 +459,7 @@ class Stream(Section):
         of_state = () if self.table.state else _STATE_OPTIONS
         excluded = {
             "table": {"other_writers", *of_state},
-            "source": {"monitoring_group"},
+            "source": {"monitoring_group", "topic_pattern", "exclude_topics"},
             "value": self.value.unused_newer_options,
         }
         parts: Mapping[str, object] = self.model_dump(

@@ -48,6 +48,48 @@ _NOTES = {
 }
 """Section → further explanation."""
 
+_PATTERNS = """\
+## Many tables from one file
+
+```yaml
+stream: shop
+owner: data-platform@example.org
+source: {topic_pattern: 'shop\\.public\\.(?P<topic_table>.+)'}
+value: {transform: flatten_debezium, columns: {id: long!, name: string}}
+table: {name: "cdc.{topic_table}"}
+```
+
+Each topic whose whole name matches has a stream of its own: `shop.public.orders` is read by the
+stream `shop__orders` into the table `cdc.orders`. Every command and DAG takes such a stream as if
+it had a file; `frazil status`, `readiness`, `cost` and `timeline` take `shop` too, for all.
+Topics whose names begin with `__` are Kafka's own and never match.
+
+* **Placeholders** of `table.name` are the named groups of the pattern, in the syntax of Python's
+  `re`, and `{topic}`. At least one is needed: several topics for one table are `topics`.
+* **Names.** Each value in lower case, with `_` for each character other than a letter, digit or
+  `_`. The stream is `<file>__<values of the named groups>`, joined by `_`; without named groups the
+  value is the whole topic.
+* **A topic without a stream.** A name that is not valid (a table's begins with a letter or `_`, a
+  stream's has at most 63 characters) is an error of this topic; the others go on. Of several topics
+  with one stream name or table the one that the table's history records goes on; if there is none,
+  none of them begins. The error names all of them. `exclude_topics` leaves topics out.
+* **The list of topics** is the file `FRAZIL_HOME/topics/shop.json`, so that DAG files are parsed
+  without Kafka. `frazil streams --refresh` writes it, as do the DAG `watch` each minute and
+  `frazil run` of a stream that is not in it. It has all topics of Kafka that match and all that a
+  table records, so it may be deleted and is the same on every machine. Without it there are no DAGs
+  of the file, and `frazil status` says so. With several machines refresh it on
+  [each of them](airflow.md#topic-patterns).
+* **A deleted topic** with a table keeps its stream, whose runs fail. To remove the stream add the
+  topic to `exclude_topics`, or drop the table.
+* **Columns** are those of the file for all topics, or with a registry those of each topic's schema.
+  Frazil infers none from records. State tables need columns in the file.
+* Not with `topic_pattern`: `route`, `monitoring_group`, `start: latest` and start offsets.
+
+With `source: {topic: …}` in a file of its own a topic is read twice, into two tables, unless
+`exclude_topics` has it. A changed pattern or `table.name` gives streams other names or tables,
+which begin at `source.start`.
+"""
+
 _COLUMNS = """\
 ## Column types
 
@@ -144,7 +186,15 @@ def write_reference() -> str:
     columns = _COLUMNS.replace("{metadata}", metadata) + types + _NESTED
     properties = "".join(f"| `{key}` | {reason} |\n" for key, (_, reason) in ALLOWED.items())
     return "\n".join(
-        [_INTRO, sections, named, columns, _TRANSFORMS + transforms, _PROPERTIES + properties]
+        [
+            _INTRO,
+            sections,
+            named,
+            _PATTERNS,
+            columns,
+            _TRANSFORMS + transforms,
+            _PROPERTIES + properties,
+        ]
     )
 
 

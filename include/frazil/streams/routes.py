@@ -24,7 +24,12 @@ SEPARATOR = "__"
 _TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)+\Z")
 
 
-def _parse_table_name(name: str) -> str:
+def parse_table_name(name: str) -> str:
+    """Return a valid name of a table.
+
+    Raises:
+        ValueError: it is not `namespace.table`, or belongs to a table of Frazil.
+    """
     if not _TABLE_NAME.match(name):
         message = f"{name!r} is not `namespace.table` in lower case"
         raise ValueError(message)
@@ -37,7 +42,7 @@ def _parse_table_name(name: str) -> str:
     return name
 
 
-TableName = Annotated[str, AfterValidator(_parse_table_name)]
+TableName = Annotated[str, AfterValidator(parse_table_name)]
 
 
 class Route(Section):

@@ -1,6 +1,7 @@
 """The sections source, value and key of a stream file: what is read, and how it is decoded."""
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Literal
@@ -38,6 +39,9 @@ Convert = Literal["json", "string", "raw", "by_schema_id", "by_latest_schema"]
 BY_REGISTRY = frozenset({"by_schema_id", "by_latest_schema"})
 
 VALUE_COLUMN = "value"
+
+TOPIC = "topic"
+"""The placeholder of the whole topic in names of tables."""
 
 _WHOLE = {"string": "string", "raw": "binary"}
 """The conversions that keep a payload in one column → the type of that column."""
@@ -374,11 +378,22 @@ class Source(Section):
     """The topics that are read, and where to start."""
 
     connection: str = Field("kafka_default", description="Airflow connection of the Kafka cluster")
-    topic: TopicName | None = Field(None, description="topic to read; set this or `topics`")
+    topic: TopicName | None = Field(
+        None, description="topic to read; set this, `topics` or `topic_pattern`"
+    )
     topics: tuple[TopicName, ...] = Field(
         (),
         description="several topics for one table; a topic that is added later is read from its "
         "first offset",
+    )
+    topic_pattern: str | None = Field(
+        None,
+        min_length=1,
+        description="regular expression; each topic whose whole name matches has a stream and a "
+        "table of its own, see [below](#many-tables-from-one-file)",
+    )
+    exclude_topics: tuple[TopicName, ...] = Field(
+        (), description="with `topic_pattern`: topics that have no stream although they match"
     )
     start: Annotated[Start, Discriminator(_kind_of_start)] = Field(
         "earliest", description="where the first batch starts; later ones continue from the ledger"
@@ -394,10 +409,49 @@ class Source(Section):
         "lag monitors only: they are never read back; one of its own for each stream",
     )
 
+    @field_validator("topic_pattern")
+    @classmethod
+    def _pattern_compiles(cls, pattern: str | None) -> str | None:
+        if pattern is None:
+            return None
+        try:
+            groups = re.compile(pattern).groupindex
+        except re.error as error:
+            hint = "; a named group is `(?P<name>…)`" if "extension ?<" in str(error) else ""
+            message = f"not a regular expression: {error}{hint}"
+            raise ValueError(message) from error
+        if TOPIC in groups:
+            message = f"give group {TOPIC!r} another name: {{{TOPIC}}} is the whole topic"
+            raise ValueError(message)
+        return pattern
+
+    @model_validator(mode="after")
+    def _pattern_fits(self) -> "Source":
+        if self.topic_pattern is None:
+            if self.exclude_topics:
+                raise FieldError(("exclude_topics",), "only with `topic_pattern`")
+            return self
+        refused = {
+            ("monitoring_group",): (self.monitoring_group, "a group belongs to one stream"),
+            ("start", "offsets"): (
+                isinstance(self.start, StartAtOffsets),
+                "each topic has offsets of its own",
+            ),
+            ("start",): (
+                self.start == "latest",
+                "records of a new topic before its first batch would be lost",
+            ),
+        }
+        for place, (is_set, reason) in refused.items():
+            if is_set:
+                raise FieldError(place, f"not with `topic_pattern`: {reason}")
+        return self
+
     @model_validator(mode="after")
     def _topics_are_named_once(self) -> "Source":
-        if (self.topic is None) == (not self.topics):
-            raise FieldError(("topic",), "name one `topic`, or several under `topics`")
+        if [self.topic is None, not self.topics, self.topic_pattern is None].count(False) != 1:
+            reason = "name one `topic`, several under `topics`, or a `topic_pattern`"
+            raise FieldError(("topic",), reason)
         if len(set(self.topics)) < len(self.topics):
             raise FieldError(("topics",), "a topic is listed twice")
         if len(self.topics) > 1 and isinstance(self.start, StartAtOffsets):
@@ -406,5 +460,5 @@ class Source(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return all topics, sorted."""
+        """Return all topics, sorted; none of a pattern, whose topics have streams of their own."""
         return (self.topic,) if self.topic is not None else tuple(sorted(self.topics))
