@@ -109,7 +109,7 @@ def test_each_tolerance_keeps_the_good_records_and_accounts_for_the_others(
     ("errors", "bad", "says"),
     [
         ({"tolerance": "none"}, UNREADABLE[:1], "tolerance is none"),
-        ({"tolerance": "invalid_data"}, INCOMPLETE[:1], "bad for another reason"),
+        ({"tolerance": "invalid_data"}, INCOMPLETE[:1], "bad for other reasons"),
         ({"max_bad_records": 1}, UNREADABLE, "max_bad_records is 1"),
         ({"max_bad_ratio": 0.1}, UNREADABLE[:1], "max_bad_ratio is 0.1"),
     ],
