@@ -84,17 +84,18 @@ def parse_since(text: str, now: datetime) -> datetime:
     Raises:
         ConfigurationError: the text is neither, or lies in the future.
     """
-    if match := re.fullmatch(r"(\d{1,4})([mhd])", text):
+    if match := re.fullmatch(r"([0-9]{1,4})([mhd])", text):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
     try:
         instant = datetime.fromisoformat(text)
-    except ValueError:
+        instant = instant.astimezone(UTC) if instant.tzinfo is not None else None
+    except (ValueError, OverflowError):  # a zone may carry an instant out of the years 1 to 9999
         instant = None
-    if instant is not None and instant.tzinfo is not None and instant > now:
+    if instant is not None and instant > now:
         raise ConfigurationError(f"--since {text} is in the future", "use an instant in the past")
-    if instant is None or instant.tzinfo is None:
+    if instant is None:
         raise ConfigurationError(
             f"--since {text!r} is neither an age nor an ISO 8601 instant with a time zone",
             "write it as 30m, 24h, 7d or 2026-01-31T00:00:00Z",
         )
-    return instant.astimezone(UTC)
+    return instant

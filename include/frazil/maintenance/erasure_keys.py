@@ -3,6 +3,7 @@
 Errors never repeat a value, since logs must not hold what is to be erased.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,6 +50,15 @@ MIN_CHECKED_CHARACTERS = 4
 """Shorter key values may occur in a name or reason by chance, so they are not checked."""
 
 _KEY_TYPES = (BinaryType, DateType, DecimalType, IntegerType, LongType, StringType, UUIDType)
+_FORMS: Mapping[type[IcebergType], str] = {
+    IntegerType: r"[+-]?[0-9]+",
+    LongType: r"[+-]?[0-9]+",
+    DecimalType: r"[+-]?[0-9]+([.][0-9]+)?",
+    DateType: r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    UUIDType: "-".join(f"[0-9A-Fa-f]{{{n}}}" for n in (8, 4, 4, 4, 12)),
+}
+"""How values are written. PyIceberg would also take `4711.9` for 4711, and erase another key."""
+
 _EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's raw key"
 
 
@@ -179,9 +189,10 @@ def _read_values(
 
 
 def _read_value(kind: IcebergType, column: str, text: str) -> KeyValue:
+    form = _FORMS.get(type(kind), ".*")
     try:
         given = literal(text.encode()) if isinstance(kind, BinaryType) else literal(text)
-        value = given.to(kind)
+        value = given.to(kind) if re.fullmatch(form, text, re.DOTALL) else None
     except (ValueError, TypeError, ArithmeticError):
         value = None
     if value is None or isinstance(value, AboveMax | BelowMin):

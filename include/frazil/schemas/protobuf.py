@@ -166,8 +166,11 @@ def _compile(texts: dict[str, str]) -> FileDescriptorSet:
             path = Path(folder, name)
             if not path.resolve().is_relative_to(Path(folder).resolve()):
                 raise ValueError(f"a reference has the name {name}, which is outside the schema")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            except OSError as error:
+                raise ValueError(f"a reference's name is no file name: {error.strerror}") from error
         output, standard = Path(folder, "compiled.bin"), Path(folder, "standard.bin")
         standard.write_bytes(_list_standard(texts).SerializeToString())
         command = ["protoc", f"-I{folder}", f"--descriptor_set_in={standard}", "--include_imports"]

@@ -271,6 +271,8 @@ def load_file(path: Path, only: str | None = None) -> StreamFile:
     except FieldError as error:
         line = _line_of(root, list(error.path))
         raise StreamFileError(f"{path}:{line}: {_name_field(error.path)}: {error}", _FIX) from error
+    except RecursionError:
+        raise StreamFileError(f"{path}: a type is nested too deeply", _FIX) from None
     return StreamFile(path, tuple(s for s in derived if only in {None, s.stream}))
 
 
@@ -298,6 +300,8 @@ def _read_mapping(path: Path) -> tuple[yaml.Node | None, dict[str, Any]]:
         root, content = _read_yaml(path)
     except (OSError, UnicodeDecodeError) as error:
         raise StreamFileError(f"{path}: cannot be read: {error}", _FIX) from error
+    except RecursionError:
+        raise StreamFileError(f"{path}: nested too deeply", _FIX) from None
     except yaml.YAMLError as error:
         raise StreamFileError(f"{path}: not valid YAML: {error}", _FIX) from error
     if not isinstance(content, dict):

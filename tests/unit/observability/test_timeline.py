@@ -205,7 +205,10 @@ def test_since_is_an_age_or_an_instant(text: str, hours: float) -> None:
     assert parse_since(text, NOON) == NOON - timedelta(hours=hours)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "24", "2026-05-01", "-3h", "999999d"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "yesterday", "24", "2026-05-01", "-3h", "999999d", "٣d", "0001-01-01T00:00:00+14:00"],
+)
 def test_since_that_is_neither_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="neither an age nor"):
         parse_since(text, NOON)

@@ -214,6 +214,25 @@ def test_a_broken_file_stops_no_other_stream(tmp_path: Path) -> None:  # A10
     assert "broken.yaml" in error.facts
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        swapped("id: long!", f"id: {'list<' * 2000}long{'>' * 2000}"),
+        "[" * 5000 + "]" * 5000,
+    ],
+    ids=["type", "yaml"],
+)
+def test_what_is_nested_too_deeply_stops_no_other_stream(tmp_path: Path, text: str) -> None:
+    write(tmp_path, GOOD)
+    deep = write(tmp_path, text, "deep")
+
+    streams, (error,) = load_readable_streams(tmp_path)
+
+    assert [stream.stream for stream in streams] == ["orders"]
+    assert f"{deep}: " in str(error)
+    assert "nested too deeply" in str(error)
+
+
 def test_an_unknown_stream_lists_those_that_exist(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
 
