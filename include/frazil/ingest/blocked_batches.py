@@ -5,16 +5,19 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Self
 
-from frazil.errors import BatchBlockedError, BatchError, StageStaleError
+from frazil.errors import BatchBlockedError, BatchError, RecordsNotIsolatedError, StageStaleError
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.planning import transform_version
 from frazil.ledger import keys
+from frazil.ledger.offsets import count_offsets
 from frazil.ledger.recovery_point import RecoveryPoint
 from frazil.messages import MessagePart, Report
 from frazil.quality.suite_files import check_suite_fits, load_suite
 from frazil.workspace import Workspace
+
+_NOT_ISOLATED = RecordsNotIsolatedError("", "").code
 
 
 class Waiver(MessagePart):
@@ -134,11 +137,25 @@ def _is_same(first: BatchPlan, second: BatchPlan) -> bool:
     return rules and first.batch_id == second.batch_id
 
 
-def still_applies(blocked: BlockedBatch, point: RecoveryPoint, rules: RulesFingerprint) -> bool:
-    """Return whether the record applies to the next batch: same base, same rules."""
+def still_applies(
+    blocked: BlockedBatch,
+    point: RecoveryPoint,
+    rules: RulesFingerprint,
+    max_records: int | None = None,
+) -> bool:
+    """Return whether the record applies to the next batch: same base, same rules.
+
+    A batch whose failing records were not found is planned again if it is larger than `max_records`
+    now: its error asks for smaller batches.
+    """
     plan = blocked.plan
     same_base = (plan.base_epoch, plan.base_batch) == (point.state.epoch, point.state.batch)
-    return same_base and rules == RulesFingerprint.of(plan)
+    is_smaller_now = (
+        blocked.error == _NOT_ISOLATED
+        and max_records is not None
+        and count_offsets(plan.offset_ranges) > max_records
+    )
+    return same_base and rules == RulesFingerprint.of(plan) and not is_smaller_now
 
 
 def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
@@ -147,12 +164,17 @@ def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
     reasons = "; ".join(blocked.failures) or blocked.error
     rows = f"; its rows wait on branch {blocked.branch} of {plan.table}" if blocked.branch else ""
     look = f"look at the rows (query {plan.table} VERSION AS OF '{blocked.branch}'), then "
+    size = count_offsets(plan.offset_ranges)
+    smaller = f"set batch.max_records below {size:,}, which makes the next run plan again, or "
+    next_step = (
+        f"{look if blocked.branch else ''}{smaller if blocked.error == _NOT_ISOLATED else ''}"
+        "correct the rules (suite or stream file) or the producer, or "
+        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`"
+    )
     return BatchBlockedError(
         f"stream {plan.stream}: batch {plan.batch_id} is blocked since {blocked.blocked_at}: "
         f"{reasons}{rows}",
-        f"{look if blocked.branch else ''}"
-        "correct the rules (suite or stream file) or the producer, or "
-        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`",
+        next_step,
     )
 
 

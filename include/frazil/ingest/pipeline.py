@@ -146,7 +146,8 @@ def _plan_on(
         schema_id=table.metadata.current_schema_id,
         spec_id=table.metadata.default_spec_id,
     )
-    if blocked is not None and still_applies(blocked, point, rules):
+    limit = work.stream.batch.max_records
+    if blocked is not None and still_applies(blocked, point, rules, limit):
         return _resume_blocked(blocked, facts)
     latest = find_latest_schema_ids(newest)
     return plan_batch(

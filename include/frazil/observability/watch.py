@@ -294,7 +294,7 @@ def _find_block(
         transform_version=transform_version(stream),
         quarantined_columns=pending_changes,
     )
-    if not still_applies(blocked, point, judged):
+    if not still_applies(blocked, point, judged, stream.batch.max_records):
         return None
     error = explain_block(blocked)
     return Obstacle("blocked", error.facts, error.next_step, error.code)

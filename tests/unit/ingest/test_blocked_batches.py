@@ -8,7 +8,15 @@ import pytest
 from support.lake import Lake, make_state, make_stream, make_topic, passed
 from support.scripted_catalog import ScriptedCatalog, overtaken_by
 
-from frazil.errors import BudgetExceededError, FrazilError, StageLostError, StageStaleError
+from frazil.errors import (
+    BatchError,
+    BudgetExceededError,
+    FrazilError,
+    QualityFailedError,
+    RecordsNotIsolatedError,
+    StageLostError,
+    StageStaleError,
+)
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
     RulesFingerprint,
@@ -67,6 +75,26 @@ def test_a_block_falls_when_this_changes(lake: Lake, part: str) -> None:
 
     assert point is not None
     assert not still_applies(blocked, point, changed)
+
+
+@pytest.mark.parametrize(
+    ("error", "max_records", "applies"),
+    [
+        (RecordsNotIsolatedError, 1, False),
+        (RecordsNotIsolatedError, 1_000_000, True),
+        (QualityFailedError, 1, True),
+    ],
+)
+def test_smaller_batches_lift_the_block_of_records_that_were_not_found(
+    lake: Lake, error: type[BatchError], max_records: int, *, applies: bool
+) -> None:
+    blocked, point = block(lake).model_copy(update={"error": error("", "").code}), lake.point
+
+    assert point is not None
+    rules = RulesFingerprint.of(blocked.plan)
+    assert still_applies(blocked, point, rules, max_records) is applies
+    is_told = "batch.max_records" in explain_block(blocked).next_step
+    assert is_told is (error is RecordsNotIsolatedError)
 
 
 @pytest.mark.parametrize(("epoch", "batch"), [(1, "bootstrap of orders"), (0, "another")])
