@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,11 +87,11 @@ def parse_since(text: str, now: datetime) -> datetime:
     """
     if match := re.fullmatch(r"([0-9]{1,4})([mhd])", text):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
-    try:
-        instant = datetime.fromisoformat(text)
-        instant = instant.astimezone(UTC) if instant.tzinfo is not None else None
-    except (ValueError, OverflowError):  # a zone may carry an instant out of the years 1 to 9999
-        instant = None
+    instant: datetime | None = None
+    # A zone may carry an instant out of the years 1 to 9999.
+    with suppress(ValueError, OverflowError):
+        given = datetime.fromisoformat(text)
+        instant = given.astimezone(UTC) if given.tzinfo is not None else None
     if instant is not None and instant > now:
         raise ConfigurationError(f"--since {text} is in the future", "use an instant in the past")
     if instant is None:
