@@ -251,6 +251,7 @@ def main(home: Path) -> int:
         database.ask("INSERT INTO customers SELECT * FROM filled WHERE id <= 1000")
         with start_debezium(stack, database, prefix, live.folder):
             wait_for_key(stack, live.topic, 1000)
+        live.read_rest()  # from now on there is a state to compare
         storm(live, prefix)
         started = time.monotonic()
         live.read_rest()
