@@ -297,6 +297,7 @@ def snapshot_summary(summary: object) -> Mapping[str, str]:
 @contextmanager
 def translated_errors(doing: str) -> Iterator[None]:
     """Translate errors of the catalog and the storage into Frazil's, with what was being done."""
+    doing = hide_partition_values(doing)  # it may name a data file
     try:
         yield
     except FrazilError:

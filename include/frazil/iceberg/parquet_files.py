@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
-from frazil.errors import TargetError
+from frazil.errors import TargetError, hide_partition_values
 from frazil.iceberg.catalog import translated_errors
 
 
@@ -64,7 +64,8 @@ def require_parquet(table: Table, file: DataFile) -> None:
     if file.file_format == FileFormat.PARQUET:
         return
     raise TargetError(
-        f"table {'.'.join(table.name())}: {file.file_path} holds rows to delete or hides rows, but "
+        f"table {'.'.join(table.name())}: {hide_partition_values(file.file_path)} holds rows to "
+        "delete or hides rows, but "
         f"it is an {file.file_format.value} file, and only Parquet files are rewritten; nothing "
         "was written",
         "set the table property write.format.default to parquet, rewrite every file with Spark "

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask, Table
 
+from frazil.errors import hide_partition_values
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.data_files import read_files
 from frazil.iceberg.live_files import list_equality_deletes
@@ -27,7 +28,7 @@ def describe_equality_deletes(table: Table, erased: ErasedKeys, stream: str) -> 
     name = ".".join(table.name())
     with translated_errors(f"reading equality deletes of {name}"):
         found = [
-            file.file_path
+            hide_partition_values(file.file_path)
             for file in list_equality_deletes(table)
             if any(_may_hold(table, file, column, erased) for column in erased.by_column)
         ]

@@ -11,8 +11,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from frazil.connections import CatalogPreset
-from frazil.errors import CatalogRejectedError, CatalogUnavailableError, StorageError
-from frazil.iceberg.catalog import NewTable, TableStore
+from frazil.errors import (
+    CatalogRejectedError,
+    CatalogUnavailableError,
+    FrazilError,
+    StorageError,
+)
+from frazil.iceberg.catalog import NewTable, TableStore, translated_errors
 
 NEW = NewTable(Schema(NestedField(1, "id", LongType(), required=False)))
 
@@ -100,3 +105,13 @@ def test_a_port_without_a_server_is_named() -> None:
 
     with pytest.raises(CatalogUnavailableError, match="nothing listens at the catalog's address"):
         store.probe()
+
+
+def test_an_error_names_a_file_without_its_partition_values() -> None:
+    path = "/lake/t/data/customer=4711/mail=jane%40example.org/00001.parquet"
+
+    with pytest.raises(FrazilError) as told, translated_errors(f"copying {path}"):
+        raise OSError(5, "Input/output error")
+
+    assert "copying /lake/t/data/customer=…/mail=…/00001.parquet" in str(told.value)
+    assert "4711" not in str(told.value)
