@@ -35,7 +35,8 @@ OTHER_HOST_NAME = (
 )
 UNKNOWN_AUTHORITY = (
     r"PKIX path building failed|certificate verify failed|self.signed certificate|"
-    r"unable to get (local )?issuer|SSL peer certificate|SSL certificate OpenSSL verify"
+    r"unable to get (local )?issuer|SSL peer certificate|SSL certificate OpenSSL verify|"
+    r"(SSL )?root certificate file"
 )
 OTHER_PROTOCOL = r"Unsupported or unrecognized SSL message|[Ww]rong.version.number"
 UNKNOWN_HOST = (
@@ -48,6 +49,8 @@ NO_ROUTE = (
     r"setup timed out|No route to host|[Nn]etwork is unreachable|Host is unreachable|"
     r"[Cc]onnect(ion)? timed out|ConnectTimeout|timeout expired|curlCode: 28"
 )
+NOT_OF_A_REGISTRY = "no answer of a schema registry"
+"""What the registry's client says of an answer that its library accepts."""
 
 _SERVERS: Table = (
     (
@@ -81,7 +84,7 @@ _SERVERS: Table = (
     (
         (
             r"Remote end closed connection|Server disconnected without|Empty reply from server|"
-            r"RemoteDisconnected|NoHttpResponseException"
+            r"RemoteDisconnected|NoHttpResponseException|ReadError: \[Errno 104\]"
         ),
         Cause(
             "the {server} closes the connection without an answer, as a server does that only "
@@ -131,6 +134,16 @@ _SERVERS: Table = (
     (
         r"NO_SUCH_BUCKET|NoSuchBucket|specified bucket does not exist",
         Cause("the bucket does not exist", "create it, or correct `warehouse` of the connection"),
+    ),
+    (
+        (
+            r"NoSuchWarehouseException|RESTError: (NotFound|\w*Warehouse)|"
+            r"Unable to find warehouse"
+        ),
+        Cause(
+            "the catalog does not know the warehouse",
+            "correct `warehouse` of the connection: many catalogs want a name there, not a folder",
+        ),
     ),
     (
         r"database \S+ does not exist|Unknown database",
@@ -190,7 +203,11 @@ _SERVERS: Table = (
         ),
     ),
     (
-        r"Invalid JSON|JSONDecodeError|JsonParseException|ConfigResponse|JSON Payload: <",
+        (
+            r"Invalid JSON|JSONDecodeError|JsonParseException|ConfigResponse|JSON Payload: <|"
+            r"Unable to process \(code: 404, type: null\)|"
+            rf"illegal (request|status) line|BadStatusLine|{NOT_OF_A_REGISTRY}"
+        ),
         Cause(
             "the server at this address is not a {server}",
             "correct the address in the connection: path, port and proxy",

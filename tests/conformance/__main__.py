@@ -13,9 +13,10 @@ from unittest.mock import patch
 
 from conftest import Lab, Stack
 
+from conformance.alerts import describe_connection, keep_mails, raise_alert
 from conformance.cells import BYSTANDERS, CELLS, Cell, encode
 from conformance.planted import find_in_files, find_in_traces, watch_processes
-from conformance.scenario import play
+from conformance.scenario import LAST_ID, make_values, play
 from conformance.servers import MissingPartError, Servers
 from frazil.connections import home_dir
 
@@ -37,14 +38,21 @@ def run_cell(cell: Cell, servers: Servers, base: Path) -> None:
         batch={"engine": setup.engine},
         errors={"max_bad_ratio": 0.5},
     )
+    mailbox = servers.mailbox
+    mailbox.mails.clear()
+    connections = {"smtp_default": describe_connection(mailbox.port), **setup.connections}
     environment = {
         "FRAZIL_HOME": str(folder),
         "FRAZIL_FORK_SERVER": str(servers.clients),
         **(setup.environment or {}),
-        **encode({**BYSTANDERS, **setup.connections}),
+        **encode({**BYSTANDERS, **connections}),
     }
     with patch.dict(os.environ, environment), watch_processes() as seen:
         play(lab, setup.data)
+        if cell.has_alert:
+            lab.produce(make_values(1, LAST_ID + 1))
+            raise_alert(lab)
+            assert lab.stream in keep_mails(mailbox, folder), "no alert was mailed"
     found = seen | find_in_files(folder)
     for server in servers.traces:
         found |= find_in_traces(server.read_traces())

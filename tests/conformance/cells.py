@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.ivy_jars import ensure_jars
+
 from conformance.gateway import CLIENT_ID, CLIENT_SECRET, SCOPE
 from conformance.servers import (
     DATABASE_PASSWORD,
     DATABASE_USER,
+    IVY_FILE,
     REGION,
     S3_KEY,
     S3_SECRET,
@@ -38,6 +41,8 @@ class Cell:
     catalog: str = "sqlite"
     storage: str = "local"
     spark: str = "connect"
+    has_alert: bool = False
+    """Let Airflow mail an alert at the end."""
 
     def prepare(self, servers: Servers, folder: Path) -> Setup:
         """Start the servers that the cell needs; return its connections."""
@@ -139,7 +144,9 @@ def write_guarded(servers: Servers) -> tuple[dict[str, Json], dict[str, str]]:
 
 
 def write_submit(_servers: Servers) -> tuple[dict[str, Json], dict[str, str]]:
-    return {"spark_default": {"host": "local[1]", "extra": {"spark.driver.memory": "768m"}}}, {}
+    clouds = f"{ensure_jars(IVY_FILE, 'clouds')}/*"
+    extra = {"spark.driver.memory": "768m", "spark.driver.extraClassPath": clouds}
+    return {"spark_default": {"host": "local[1]", "extra": extra}}, {}
 
 
 SPARKS: Mapping[str, Callable[[Servers], tuple[dict[str, Json], dict[str, str]]]] = {
@@ -154,7 +161,7 @@ CATALOGS: Mapping[str, Callable[[Servers, Path, str], Json]] = {
     "oauth2": write_oauth,
 }
 CELLS = (
-    Cell("plaintext"),
+    Cell("plaintext", has_alert=True),
     Cell("sasl_plain", kafka="PLAIN"),
     Cell("scram_256", kafka="SCRAM-256"),
     Cell("scram_512", kafka="SCRAM-512"),
@@ -175,7 +182,6 @@ CELLS = (
 
 
 BYSTANDERS: Mapping[str, Json] = {
-    "smtp_default": {"conn_type": "smtp", "host": "127.0.0.1", "password": "planted-smtp-password"},
     "schema_registry_default": {
         "conn_type": "http",
         "host": "http://127.0.0.1:9",
@@ -183,7 +189,7 @@ BYSTANDERS: Mapping[str, Json] = {
         "password": "planted-registry-password",
     },
 }
-"""Connections that a site has beside those of the stream: of Airflow's mails, of a registry."""
+"""Connections that a site has beside those of the stream."""
 
 
 def encode(connections: Mapping[str, Json]) -> dict[str, str]:

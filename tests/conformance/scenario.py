@@ -35,6 +35,7 @@ SUITE = {
     ],
 }
 DECIDED = ("--by", "jane@example.org", "--reason", "conformance", "--no-dry-run")
+LAST_ID = 19
 LAST_BATCH = 10
 """The first offset of partition 0 in the batch that is rolled back."""
 PATIENCE = 1200.0

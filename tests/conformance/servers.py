@@ -22,6 +22,7 @@ from support.ivy_jars import ensure_jars
 from support.secure_broker import SecureBroker, run_secure_broker
 
 from conformance.gateway import add_tls, guard_by_oauth
+from conformance.mailbox import Mailbox, receive_mail
 from conformance.packages import MOTO, ensure_packages
 from frazil.spark.redaction import REDACTION
 from frazil_stack.services import CLIENT_LIBRARIES
@@ -92,6 +93,11 @@ class Servers:
     """Servers of Spark, whose logs and pages are searched for secrets."""
     has_only_moto: bool = False
     """Store objects in moto: versitygw must be built first."""
+
+    @cached_property
+    def mailbox(self) -> Mailbox:
+        """Start a mail server that asks for a password."""
+        return self.stack.enter_context(receive_mail())
 
     @cached_property
     def broker(self) -> SecureBroker:

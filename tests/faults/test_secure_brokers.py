@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AclOperation, ResourceType
 from conftest import good_values
 from support.certificates import make_authority
 from support.secure_broker import (
     PRIVATE_TOPIC,
+    READABLE_TOPIC,
     UNREADABLE_TOPIC,
     WAYS,
     SecureBroker,
@@ -165,3 +167,99 @@ def test_each_cause_is_named_by_each_client(
     assert {k: sentences[k] in text for k, text in native.items()} == dict.fromkeys(native, True)
     assert {k: type(e) for k, e in java.items()} == dict.fromkeys(java, KafkaUnavailableError)
     assert {k: sentences[k] in e.facts for k, e in java.items()} == dict.fromkeys(java, True)
+
+
+OTHER_PROTOCOL = "speaks another protocol than the connection's `security.protocol`"
+NO_ANSWER = "closes the connection without an answer, as a listener of another `security.protocol`"
+USES_TLS = "the listener uses TLS, and the connection's `security.protocol` does not"
+WRONG_PROTOCOLS = {
+    ("SCRAM-256", "PLAINTEXT"): OTHER_PROTOCOL,
+    ("PLAIN", "PLAINTEXT"): OTHER_PROTOCOL,
+    ("SCRAM-512 by TLS", "PLAINTEXT"): OTHER_PROTOCOL,
+    ("SCRAM-512 by TLS", "SASL"): OTHER_PROTOCOL,
+    ("mTLS, encrypted PEM key", "PLAINTEXT"): OTHER_PROTOCOL,
+    ("PLAINTEXT", "SASL"): NO_ANSWER,
+    ("PLAINTEXT", "SASLSSL"): USES_TLS,
+    ("PLAINTEXT", "MTLS"): USES_TLS,
+    ("SCRAM-256", "SASLSSL"): USES_TLS,
+    ("SCRAM-256", "MTLS"): USES_TLS,
+}
+"""How a connection logs in, the listener that it names, and what librdkafka's error says."""
+SOON = {"java.request.timeout.ms": "4000", "java.default.api.timeout.ms": "5000"}
+
+
+def test_each_wrong_protocol_is_named_by_librdkafka(broker: SecureBroker) -> None:
+    def ask(pair: tuple[str, str]) -> str:
+        way, listener = pair
+        config = {**broker.connection(way), "bootstrap.servers": broker.address(listener)}
+        with pytest.raises(KafkaUnavailableError) as caught:
+            KafkaLog(config).fetch_topic(PRIVATE_TOPIC)
+        return caught.value.facts
+
+    with ThreadPoolExecutor(4) as pool:
+        told = dict(zip(WRONG_PROTOCOLS, pool.map(ask, WRONG_PROTOCOLS), strict=True))
+
+    assert {pair: s if s in told[pair] else told[pair] for pair, s in WRONG_PROTOCOLS.items()} == (
+        WRONG_PROTOCOLS
+    )
+
+
+def test_java_names_the_address_and_the_cause_where_kafka_does_not_answer(
+    batches: Batches, broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic(batches.lab.topic, 1)
+    connect(monkeypatch, broker.connection("PLAINTEXT"))
+    assert isinstance(batches.run(), NothingToRead)
+    produce(broker, batches.lab.topic, 1)
+    plain, login = SOON | broker.connection("PLAINTEXT"), SOON | broker.connection("SCRAM-256")
+    other = {"bootstrap.servers": broker.address("SASL")}
+    wrong = {
+        "127.0.0.1:1": (plain | {"bootstrap.servers": "127.0.0.1:1"}, "nothing listens at this"),
+        other["bootstrap.servers"]: (plain | other, "may speak another `security.protocol`"),
+        broker.address("PLAINTEXT"): (
+            login | {"bootstrap.servers": broker.address("PLAINTEXT")},
+            OTHER_PROTOCOL,
+        ),
+    }
+
+    told = {at: read_by_java(batches, c, batches.lab.topic) for at, (c, _) in wrong.items()}
+
+    assert {at: type(error) for at, error in told.items()} == dict.fromkeys(
+        told, KafkaUnavailableError
+    )
+    for at, (_, sentence) in wrong.items():
+        assert f"Kafka at {at}" in told[at].facts
+        assert sentence in told[at].facts
+
+
+def test_a_right_that_is_missing_is_named_by_each_command(
+    batches: Batches, broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = batches.lab
+    broker.create_topic(lab.topic, 1)
+    broker.allow("frazil-", "other", AclOperation.READ, ResourceType.GROUP)
+    broker.allow("spark-kafka-", "other", AclOperation.READ, ResourceType.GROUP)
+    config = broker.connection("SCRAM-256")
+    connect(monkeypatch, config)
+    produce(broker, lab.topic, 1)
+    assert batches.publish().rows_written == 1  # no right to groups is needed for this
+    with pytest.raises(KafkaUnavailableError, match="no right to the consumer group"):
+        KafkaLog(config).fetch_group("frazil-lag")
+    with pytest.raises(KafkaUnavailableError, match="no right to the topic") as settings:
+        KafkaLog(config).fetch_topic_settings(READABLE_TOPIC)
+    assert "DESCRIBE_CONFIGS" in settings.value.next_step
+    broker.allow(lab.topic, "other", AclOperation.ALL, ResourceType.TOPIC)
+
+    said = {
+        words: lab.frazil(*words, "--json")
+        for words in (
+            *((command, lab.stream) for command in ("plan", "run", "status")),
+            ("doctor", "--connections"),
+        )
+    }
+
+    sentence = "the connection's user has no right to the topic"
+    assert {words: sentence in run.out for words, run in said.items()} == dict.fromkeys(said, True)
+    [doctor] = [run for words, run in said.items() if words[0] == "doctor"]
+    assert doctor.out.count(sentence) == 2  # by librdkafka and by Spark
+    assert all(run.code == 1 for run in said.values()), said

@@ -35,8 +35,8 @@ from frazil_stack.settings import load_settings
 USER, PASSWORD = "jane", 'planted-"pw\\1'
 CLIENT_ID, CLIENT_SECRET = "frazil-client", "planted-oidc-secret"
 KEY_PASSWORD = "planted-key-password"  # noqa: S105 - of a test
-PRIVATE_TOPIC, UNREADABLE_TOPIC = "private", "unreadable"
-"""Topics of another user; the second one may be described by all."""
+PRIVATE_TOPIC, UNREADABLE_TOPIC, READABLE_TOPIC = "private", "unreadable", "readable"
+"""Topics of another user; all may describe the second one, and read the third one."""
 LISTENERS = ("PLAINTEXT", "SASL", "SASLSSL", "MTLS", "EXPIRED", "CONTROLLER")
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 _MODULES = {
@@ -63,6 +63,15 @@ class SecureBroker:
     def create_topic(self, name: str, partitions: int = 2) -> None:
         admin = AdminClient({"bootstrap.servers": self.address("PLAINTEXT"), "log_level": 0})
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(20)
+
+    def allow(self, resource: str, user: str, right: AclOperation, kind: ResourceType) -> None:
+        """Give one user a right, and so deny all rights of others to groups or topics."""
+        admin = AdminClient({"bootstrap.servers": self.address("PLAINTEXT"), "log_level": 0})
+        is_group = kind is ResourceType.GROUP
+        pattern = ResourcePatternType.PREFIXED if is_group else ResourcePatternType.LITERAL
+        allow = AclPermissionType.ALLOW
+        binding = AclBinding(kind, resource, pattern, f"User:{user}", "*", right, allow)
+        admin.create_acls([binding])[binding].result(20)
 
     def connection(self, way: str) -> dict[str, str]:
         """Write a connection as a user does: one of `WAYS`."""
@@ -236,24 +245,17 @@ def _wait(broker: SecureBroker, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _create_private_topics(broker: SecureBroker) -> None:
-    bootstrap: dict[str, str | int | float | bool] = {
-        "bootstrap.servers": broker.address("PLAINTEXT")
-    }
-    admin, producer = AdminClient(bootstrap), Producer(bootstrap)
+    producer = Producer({"bootstrap.servers": broker.address("PLAINTEXT")})
     rights = {
         PRIVATE_TOPIC: ("other", AclOperation.ALL),
         UNREADABLE_TOPIC: ("*", AclOperation.DESCRIBE),
+        READABLE_TOPIC: ("*", AclOperation.READ),
     }
-    bindings = []
     for topic, (user, right) in rights.items():
         broker.create_topic(topic, 1)
         producer.produce(topic, b"x")
-        kind, exact = ResourceType.TOPIC, ResourcePatternType.LITERAL
-        allow = AclPermissionType.ALLOW
-        bindings.append(AclBinding(kind, topic, exact, f"User:{user}", "*", right, allow))
+        broker.allow(topic, user, right, ResourceType.TOPIC)
     assert producer.flush(20) == 0
-    for future in admin.create_acls(bindings).values():
-        future.result(20)
 
 
 @contextmanager

@@ -116,6 +116,16 @@ TEXTS: tuple[tuple[str, dict[Server, tuple[str, ...]]], ...] = (
     ("database does not exist", {"catalog": ('FATAL:  database "nodb" does not exist',)}),
     ("file of the catalog", {"catalog": ("OperationalError: unable to open database file",)}),
     ("is not a registry", {"registry": ("JSONDecodeError: Expecting value: line 1 column 1",)}),
+    (
+        "does not know the warehouse",
+        {
+            "catalog": (
+                "RESTError: WarehouseNotFound: Warehouse nowhere not found",
+                "RESTError: NotFoundException: no",
+                "BadRequestError: BadRequestException: Unable to find warehouse nowhere",
+            )
+        },
+    ),
     ("is not a catalog", {"catalog": ("RESTError 404: Received unexpected JSON Payload: <html>",)}),
 )
 
@@ -195,6 +205,24 @@ JDBC = (
             "catalog",
             f"{JDBC}FATAL: database … does not exist",
             "database does not exist",
+        ),
+        (
+            "catalog",
+            f"{JDBC}Could not open SSL root certificate file /root/.postgresql/root.crt.",
+            "not signed by an authority",
+        ),
+        (
+            "catalog",
+            "(org.apache.iceberg.exceptions.NoSuchWarehouseException) no",
+            "does not know the warehouse",
+        ),
+        (
+            "catalog",
+            (
+                "(org.apache.iceberg.exceptions.RESTException) Unable to process (code: 404, type: "
+                "null): <html>hi</html>"
+            ),
+            "not a catalog",
         ),
         (
             "storage",

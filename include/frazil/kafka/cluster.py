@@ -30,7 +30,7 @@ from confluent_kafka.error import KafkaError
 
 from frazil.errors import ConfigurationError, KafkaUnavailableError, UnknownTopicError
 from frazil.kafka.client_settings import to_librdkafka
-from frazil.kafka.failures import describe_certificate, explain_events
+from frazil.kafka.failures import describe_certificate, explain_closing, explain_events
 from frazil.ledger.usage import count_request
 
 _Result = TypeVar("_Result")
@@ -365,7 +365,9 @@ class KafkaLog:
         if location := self._config.get("ssl.ca.location"):
             authorities = Path(str(location)).read_text()
         detail = describe_certificate(events, self._bootstrap, authorities)
+        protocol = str(self._config.get("security.protocol", "PLAINTEXT"))
         cause = explain_events([detail] if detail else events)
+        cause = explain_closing(cause, self._bootstrap, protocol)
         step = (
             "run `frazil stack up` if it is the embedded broker, otherwise `frazil doctor`"
             if cause is None

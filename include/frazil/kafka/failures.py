@@ -18,6 +18,17 @@ from frazil.causes import (
     find_cause,
 )
 
+_CLOSED = Cause(
+    "the broker closes the connection without an answer, as a listener of another "
+    "`security.protocol` does",
+    "set `security.protocol` to that of the listener (SASL_PLAINTEXT or SASL_SSL if it asks for a "
+    "login), or use another port",
+    is_decisive=False,
+)
+_USES_TLS = Cause(
+    "the listener uses TLS, and the connection's `security.protocol` does not",
+    "set it to SSL, or to SASL_SSL if the listener asks for a login, or use another port",
+)
 _CAUSES: Table = (
     (
         r"alert certificate expired|alert: certificate_expired",
@@ -93,8 +104,8 @@ _CAUSES: Table = (
         r"Topic authorization failed|TopicAuthorizationException|TOPIC_AUTHORIZATION",
         Cause(
             "the connection's user has no right to the topic",
-            "grant it READ and DESCRIBE: `kafka-acls --add --allow-principal User:NAME "
-            "--operation READ --operation DESCRIBE --topic TOPIC`",
+            "grant it all three rights: `kafka-acls --add --allow-principal User:NAME --operation "
+            "READ --operation DESCRIBE --operation DESCRIBE_CONFIGS --topic TOPIC`",
         ),
     ),
     (
@@ -114,7 +125,7 @@ _CAUSES: Table = (
     (
         (
             r"PLAINTEXT broker listener|incorrect security.protocol|Invalid response size|"
-            r"IllegalSaslState|"
+            r"IllegalSaslState|not valid in current SASL state|"
             rf"{OTHER_PROTOCOL}"
         ),
         Cause(
@@ -147,15 +158,13 @@ _CAUSES: Table = (
             is_decisive=False,
         ),
     ),
-    (
-        r"brokers are down",
-        Cause(
-            "the broker closes the connection without an answer, as a listener of another "
-            "`security.protocol` does",
-            "set `security.protocol` to that of the listener, or use another port",
-            is_decisive=False,
-        ),
-    ),
+    (r"brokers are down", _CLOSED),
+)
+_SILENT = Cause(
+    "a listener accepts connections, so it may speak another `security.protocol`",
+    "set `security.protocol` to that of the listener, and check that Spark's machines reach the "
+    "addresses of the brokers' `advertised.listeners`",
+    is_decisive=False,
 )
 _VERIFY_FAILED = "certificate verify failed"
 _PROBE_SECONDS = 3.0
@@ -180,6 +189,53 @@ def explain_java(text: str) -> Cause | None:
     return explain_events(lines)
 
 
+def explain_silence(bootstrap: str) -> Cause | None:
+    """Return what this machine sees at addresses of which a client only says that none answered."""
+    reasons = []
+    for address in bootstrap.split(","):
+        try:
+            _connect(address).close()
+        except TimeoutError:
+            reasons.append("connection timed out")
+        except (OSError, ValueError) as error:
+            reasons.append(str(error))
+        else:
+            return _SILENT
+    return explain_events(reasons)
+
+
+def explain_closing(cause: Cause | None, bootstrap: str, protocol: str) -> Cause | None:
+    """Return a more exact cause where a listener only closed its connections: librdkafka has none.
+
+    It is found by a TLS handshake with the first address.
+    """
+    if cause != _CLOSED or protocol.upper().endswith("SSL"):
+        return cause
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with _connect(bootstrap) as plain, context.wrap_socket(plain):
+            return _USES_TLS
+    except (OSError, ValueError):
+        return cause
+
+
+def _connect(address: str) -> socket.socket:
+    """Connect to the first of the brokers' addresses.
+
+    Raises:
+        OSError, ValueError: nothing accepts the connection; it is no address.
+    """
+    host, port = _split(address)
+    return socket.create_connection((host, int(port)), _PROBE_SECONDS)
+
+
+def _split(bootstrap: str) -> tuple[str, str]:
+    """Return host and port of the first of the brokers' addresses."""
+    host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition("://")[2].rpartition(":")
+    return host.strip("[] "), port
+
+
 def describe_certificate(texts: Iterable[str], bootstrap: str, authorities: str | None) -> str:
     """Return why a broker's certificate cannot be verified; empty if that is not the problem.
 
@@ -187,13 +243,10 @@ def describe_certificate(texts: Iterable[str], bootstrap: str, authorities: str 
     """
     if not any(_VERIFY_FAILED in text for text in texts):
         return ""
-    host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition("://")[2].rpartition(":")
     try:
         context = ssl.create_default_context(cadata=authorities or None)
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=host.strip("[]")),
-        ):
+        name, _ = _split(bootstrap)
+        with _connect(bootstrap) as plain, context.wrap_socket(plain, server_hostname=name):
             return ""
     except ssl.SSLCertVerificationError as error:
         return error.verify_message

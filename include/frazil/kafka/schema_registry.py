@@ -17,7 +17,7 @@ import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
-from frazil.causes import Cause, explain_error, explain_text
+from frazil.causes import NOT_OF_A_REGISTRY, Cause, explain_error, explain_text
 from frazil.errors import ConfigurationError, RegistryUnavailableError
 
 _PATIENCE = {"timeout": 10, "max.retries": 3, "retries.wait.ms": 200, "retries.max.wait.ms": 2000}
@@ -36,6 +36,8 @@ _REFUSALS: Mapping[int, str] = {
     HTTPStatus.UNAUTHORIZED: "Unauthorized",
     HTTPStatus.FORBIDDEN: "Forbidden",
 }
+_ELSEWHERE = frozenset({HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND, HTTPStatus.NOT_FOUND})
+"""Statuses of other servers, of a wrong path, or of a proxy that shows a page to log in."""
 
 _CONTEXT = re.compile(r":(\.[^:]*):")
 """The context in front of a subject; `:.:` is the default one."""
@@ -157,14 +159,19 @@ class SchemaRegistry:
             RegistryUnavailableError: it did not answer.
         """
         with self._translated("listing its subjects"):
-            return f"{len(self._client.get_subjects())} subjects"
+            subjects: object = self._client.get_subjects()
+            if not isinstance(subjects, list):
+                raise TypeError(NOT_OF_A_REGISTRY)
+            return f"{len(subjects)} subjects"
 
     def _complete(self, schema_id: int, schema: Schema, subject: str) -> Registered:
         """Return a schema with all schemas that it references, dependencies first, each once."""
+        if not schema.schema_str:
+            raise ValueError(NOT_OF_A_REGISTRY)
         found: dict[str, str] = {}
         self._collect(schema, _find_context(subject), found)
         kind = cast("SchemaType", schema.schema_type or "AVRO")
-        return Registered(schema_id, kind, schema.schema_str or "", tuple(found.items()))
+        return Registered(schema_id, kind, schema.schema_str, tuple(found.items()))
 
     def _collect(self, schema: Schema, context: str, found: dict[str, str]) -> None:
         """Add the referenced schemas; a subject without a context is in that of its referrer."""
@@ -184,9 +191,11 @@ class SchemaRegistry:
             yield
         except SchemaRegistryError as error:
             status = error.http_status_code
-            cause = explain_text("registry", _REFUSALS.get(status, error.error_message or ""))
+            text = NOT_OF_A_REGISTRY if status in _ELSEWHERE else error.error_message or ""
+            cause = explain_text("registry", _REFUSALS.get(status, text))
             raise self._unavailable(f"{at}: it answered {status}", cause, error) from error
-        except (httpx2.HTTPError, OAuthTokenError, ValueError) as error:
+        except (httpx2.HTTPError, OAuthTokenError, ValueError, TypeError) as error:
+            # The client raises the last two for JSON of another server.
             cause = explain_error("registry", error)
             raise self._unavailable(at, cause, error) from error
 

@@ -77,7 +77,7 @@ class Engine(ABC):
                 return result.parse(result_path.read_text())
             text = result_path.read_text() if result_path.is_file() else ""
         stream: str | None = getattr(request, "stream", None)
-        error = parse_job_error(job, text, stream)
+        error = parse_job_error(job, text, stream, _find_brokers(request))
         if error is not None:
             raise error
         ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
@@ -98,13 +98,16 @@ class Engine(ABC):
             JobFailedError: the process ended without results.
         """
         stream: str = getattr(requests[0], "stream", "")
+        brokers = _find_brokers(requests[0])
         parts = tuple(request.encode() for request in requests)
         request = PartsRequest(stream=stream, job=job, parts=parts)
         try:
             results = self.run_job("run_parts", request, PartsResult).results
         except SparkUnavailableError:
             return []
-        return [parse_job_error(job, text, stream) or result.parse(text) for text in results]
+        return [
+            parse_job_error(job, text, stream, brokers) or result.parse(text) for text in results
+        ]
 
     def wait_until_reachable(self, timeout_seconds: float) -> None:
         """Wait until Spark can be reached again, after its server ended and was restarted.
@@ -181,6 +184,12 @@ class SparkEngine(Engine):
                 "check the server with `frazil stack status`, start it with `frazil stack up`; "
                 "nothing was staged, the next run tries the same range again",
             ) from error
+
+
+def _find_brokers(request: Message) -> str:
+    """Return the addresses of the brokers that a job reads from; empty for one that reads none."""
+    options: Mapping[str, str] = getattr(request, "kafka_options", {})
+    return options.get("kafka.bootstrap.servers", "")
 
 
 def check_listens(host: str, port: int) -> None:

@@ -109,10 +109,13 @@ def _cut(text: str) -> tuple[str, str]:
     return text[:end], text[end:]
 
 
-def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilError | None:
+def parse_job_error(
+    job: str, text: str, stream: str | None = None, brokers: str = ""
+) -> FrazilError | None:
     """Translate a job's result into one of Frazil's errors; None if it holds no error.
 
-    `stream` is the stream that the job reads for; maintenance jobs have none.
+    `stream` is the stream that the job reads for, and `brokers` the addresses that it reads from;
+    maintenance jobs have none.
     """
     if not text:
         return None
@@ -121,7 +124,7 @@ def parse_job_error(job: str, text: str, stream: str | None = None) -> FrazilErr
         return None
     detail: str = content["text"]
     facts = f"Spark job {job}: {content['error']}: {_describe(content['error'], detail)}"
-    error = _choose_error(facts, detail, stream)
+    error = _choose_error(facts, detail, stream, brokers)
     if _may_be_caused_by_record(error, content["error"], detail):
         condition = content.get("condition", "")
         error.suspect_record(content["error"] + (f" [{condition}]" if condition else ""))
@@ -143,7 +146,7 @@ def _may_be_caused_by_record(error: FrazilError, kind: str, detail: str) -> bool
     return any(sign in detail for sign in (*_SERVER_GONE_SIGNS, *_CONTEXT_ENDED_SIGNS))
 
 
-def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
+def _choose_error(facts: str, detail: str, stream: str | None, brokers: str) -> FrazilError:
     """Return the error whose class is known by messages of Spark, Kafka and the file systems.
 
     Quoted texts are left out: the value of a record may contain the same words.
@@ -155,10 +158,14 @@ def _choose_error(facts: str, detail: str, stream: str | None) -> FrazilError:
             f"{facts}\nKafka deleted records between plan and read; nothing was published",
             f"`{command}` shows the gap by partition",
         )
-    of_kafka = failures.explain_java(detail)
+    at = f"Kafka at {brokers}" if brokers else "Kafka"
+    said, of_kafka = f"Spark's Java client cannot use {at}:", failures.explain_java(detail)
+    if of_kafka is None and any(sign in detail for sign in _KAFKA_SILENT_SIGNS):
+        said = f"{said} no answer; from this machine:"
+        of_kafka = failures.explain_silence(brokers)
     if of_kafka is not None:
         return KafkaUnavailableError(
-            f"{facts}\nSpark's Java client cannot use Kafka: {of_kafka.sentence}",
+            f"{facts}\n{said} {of_kafka.sentence}",
             f"{of_kafka.next_step}; `frazil doctor --connections` tests it with each client; "
             f"{_AGAIN}",
         )

@@ -165,9 +165,12 @@ def _check_spark(work: Workspace, table: str | None) -> Iterator[ConnectionCheck
         yield _failed(source, engine, error)
         return
     names = ", ".join(work.stream.source.names)
-    yield _describe(source, engine, result.kafka, f"describes and reads {names}")
+    brokers = request.kafka_options["kafka.bootstrap.servers"]
+    read = parse_job_error(_JOB, result.kafka, brokers=brokers)
+    yield _describe(source, engine, read, f"describes and reads {names}")
     if table:
-        yield _describe(catalog, engine, result.catalog, "reads, commits and writes")
+        used = parse_job_error(_JOB, result.catalog)
+        yield _describe(catalog, engine, used, "reads, commits and writes")
 
 
 def _choose_range(work: Workspace, topic: str) -> dict[int, tuple[int, int]]:
@@ -181,8 +184,9 @@ def _choose_range(work: Workspace, topic: str) -> dict[int, tuple[int, int]]:
     return {partition: (max(offsets.end - 1, offsets.earliest), offsets.end)}
 
 
-def _describe(connection: str, client: str, text: str, rights: str) -> ConnectionCheck:
-    error = parse_job_error(_JOB, text)
+def _describe(
+    connection: str, client: str, error: FrazilError | None, rights: str
+) -> ConnectionCheck:
     if error is not None:
         return _failed(connection, client, error)
     return ConnectionCheck(connection=connection, client=client, is_good=True, detail=rights)

@@ -12,7 +12,13 @@ from support.certificates import Identity, issue, make_authority
 
 from frazil.errors import KafkaUnavailableError
 from frazil.kafka.cluster import KafkaLog
-from frazil.kafka.failures import describe_certificate, explain_events, explain_java
+from frazil.kafka.failures import (
+    describe_certificate,
+    explain_closing,
+    explain_events,
+    explain_java,
+    explain_silence,
+)
 
 VERIFY = (
     "ssl://k:9093/bootstrap: SSL handshake failed: error:0A000086:SSL routines::certificate "
@@ -97,6 +103,14 @@ CREATE = "(org.apache.kafka.common.KafkaException) Failed to create new client\n
             "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?",
             f"{HANDSHAKE}javax.net.ssl.SSLException: Unsupported or unrecognized SSL message",
         ),
+        (
+            "speaks another protocol",
+            (
+                "sasl_plaintext://k:9092/bootstrap: SASL PLAIN mechanism handshake failed: Broker: "
+                "Request not valid in current SASL state: broker's supported mechanisms:"
+            ),
+            f"{EXCEPTION}IllegalSaslStateException: Unexpected handshake request",
+        ),
         ("nothing listens", "Connect to ipv4#127.0.0.1:1 failed: Connection refused", None),
         ("no route to the broker", "Connection setup timed out in state CONNECT", None),
         ("closes the connection without an answer", "1/1 brokers are down", None),
@@ -167,6 +181,17 @@ def test_librdkafka_hides_why_a_certificate_is_refused_and_it_is_found_out(
         assert describe_certificate([VERIFY], address, authority.pem) == "certificate has expired"
 
 
+def test_a_listener_that_closes_connections_is_asked_for_tls(tmp_path: Path) -> None:
+    closed = explain_events(["1/1 brokers are down"])
+    with serve_tls(tmp_path, issue(make_authority(), "broker")) as address:
+        found = explain_closing(closed, address, "PLAINTEXT")
+        assert found is not None
+        assert "the listener uses TLS" in found.sentence
+        assert explain_closing(closed, address, "SASL_SSL") == closed
+    assert explain_closing(closed, "127.0.0.1:1", "PLAINTEXT") == closed
+    assert explain_closing(None, "127.0.0.1:1", "PLAINTEXT") is None
+
+
 def test_a_refused_connection_is_told_with_its_next_step() -> None:
     log = KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
 
@@ -174,3 +199,34 @@ def test_a_refused_connection_is_told_with_its_next_step() -> None:
         log.fetch_cluster_id()
 
     assert "`frazil stack up` if it is the embedded one" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("brokers", "sentence"),
+    [
+        ("127.0.0.1:1", "nothing listens at this address"),
+        ("PLAINTEXT://127.0.0.1:1,127.0.0.1:2", "nothing listens at this address"),
+        ("no-such-host.invalid:9092", "a host name of the brokers is unknown here"),
+        ("127.0.0.1:1,no-such-host.invalid:9092", "a host name of the brokers is unknown here"),
+    ],
+)
+def test_addresses_that_gave_java_no_answer_are_tried_from_here(
+    brokers: str, sentence: str
+) -> None:
+    cause = explain_silence(brokers)
+
+    assert cause is not None
+    assert cause.sentence == sentence
+
+
+def test_a_listener_that_gave_java_no_answer_may_speak_another_protocol() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        cause = explain_silence(f"127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
+
+    assert cause is not None
+    assert "may speak another `security.protocol`" in cause.sentence
+
+
+@pytest.mark.parametrize("brokers", ["", "broker", "127.0.0.1:port"])
+def test_without_an_address_nothing_is_said_of_it(brokers: str) -> None:
+    assert explain_silence(brokers) is None

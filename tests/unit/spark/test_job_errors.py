@@ -211,3 +211,15 @@ def test_no_record_is_suspected_if_spark_refuses_the_query() -> None:
 
     assert found is not None
     assert not found.is_record_suspected
+
+
+def test_a_timeout_of_kafka_names_the_brokers_and_what_is_seen_from_here() -> None:
+    text = "(org.apache.kafka.common.errors.TimeoutException) Timed out waiting for a node"
+    found = encode_job_error(RuntimeError(text))
+
+    error = parse_job_error("stage_batch", found, "orders", "127.0.0.1:1")
+
+    assert isinstance(error, errors.KafkaUnavailableError)
+    assert "Spark's Java client cannot use Kafka at 127.0.0.1:1: no answer" in error.facts
+    assert error.facts.endswith("from this machine: nothing listens at this address")
+    assert "correct `bootstrap.servers`" in error.next_step
