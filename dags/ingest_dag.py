@@ -30,7 +30,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import TriggerRule, dag
 
-from frazil.connections import choose_pool
+from frazil.environment import choose_pool
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.state_tables.messages import Merged
 from frazil.streams.models import Stream

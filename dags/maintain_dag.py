@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import TriggerRule, dag
 
-from frazil.connections import choose_pool
+from frazil.environment import choose_pool
 from frazil.streams.models import Stream
 from frazil.streams.schedules import default_maintenance_schedule
 from frazil_airflow.dag_loading import load_streams_to_parse

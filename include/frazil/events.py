@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from frazil.connections import home_dir
+from frazil.environment import home_dir
 from frazil.errors import FrazilError, SupersededError
 from frazil.messages import Report
 from frazil.workspace import Workspace

@@ -11,14 +11,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from frazil.connections import (
+from frazil.connections.clients import (
     find_catalog,
-    find_connection,
     find_kafka_config,
     find_registry_config,
     find_spark_remote,
-    streams_dir,
 )
+from frazil.connections.lookup import find_connection
+from frazil.environment import streams_dir
 from frazil.errors import FrazilError, StreamFileError, UnavailableError, UnknownStreamError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.table_view import TableView

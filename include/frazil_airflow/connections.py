@@ -3,7 +3,7 @@
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from frazil.connections import Connection, add_resolver, read_extra
+from frazil.connections.lookup import Connection, add_resolver, read_extra
 
 
 def use_airflow_connections() -> None:

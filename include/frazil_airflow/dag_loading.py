@@ -13,7 +13,7 @@ from types import ModuleType
 
 from airflow.sdk import get_parsing_context
 
-from frazil.connections import shipped_path, streams_dir
+from frazil.environment import shipped_path, streams_dir
 from frazil.errors import StreamFileError
 from frazil.streams.loading import (
     list_names_of,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from frazil.connections import streams_dir
+from frazil.environment import streams_dir
 from frazil.errors import FrazilError
 from frazil.events import note_watch
 from frazil.observability.watch import watch_stream

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from frazil.connections import home_dir, shipped_path
+from frazil.environment import home_dir, shipped_path
 from frazil.errors import ConfigurationError
 
 airflow_app = typer.Typer(help="Frazil in an Airflow of your own.", no_args_is_help=True)

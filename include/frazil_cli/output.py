@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from frazil.connections import streams_dir
+from frazil.environment import streams_dir
 from frazil.errors import FrazilError, UnavailableError
 from frazil.streams.loading import load_named_streams, load_readable_streams
 

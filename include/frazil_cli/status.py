@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.connections import streams_dir
+from frazil.environment import streams_dir
 from frazil.errors import FrazilError, StreamFileError
 from frazil.streams.loading import list_pattern_files, load_readable_streams
 from frazil_cli.output import (

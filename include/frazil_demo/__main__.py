@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from frazil.connections import find_kafka_config
+from frazil.connections.clients import find_kafka_config
 from frazil.errors import FrazilError, StackError
 from frazil.observability.status import StreamStatus, list_snapshots, read_status
 from frazil.workspace import Workspace, open_workspace

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from frazil.connections import find_kafka_config, find_spark_remote, home_dir
+from frazil.connections.clients import find_kafka_config, find_spark_remote
+from frazil.environment import home_dir
 from frazil.errors import FrazilError, StackError, UnknownTopicError
 from frazil.ingest.messages import NothingToRead
 from frazil.kafka.cluster import KafkaLog

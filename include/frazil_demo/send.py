@@ -7,7 +7,7 @@ import sys
 
 from confluent_kafka import Producer
 
-from frazil.connections import find_kafka_config
+from frazil.connections.clients import find_kafka_config
 from frazil.errors import FrazilError
 from frazil.messages import count_noun
 from frazil_demo.topic import ensure_topic, finish

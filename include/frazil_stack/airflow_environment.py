@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from frazil.connections import shipped_path
+from frazil.environment import shipped_path
 from frazil_stack.credentials import LOGINS_FILE, AirflowKeys, list_users
 from frazil_stack.ports import LOOPBACK, Ports
 from frazil_stack.settings import CATALOG_NAME, StackSettings

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from frazil.connections import FORK_SOCKET, choose_socket_path, python_path
+from frazil.environment import FORK_SOCKET, choose_socket_path, python_path
 from frazil.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from frazil_stack.airflow_environment import API_SERVER_SETTINGS, airflow_environment
 from frazil_stack.credentials import AirflowKeys

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from frazil.connections import home_dir, shipped_path, streams_dir
+from frazil.environment import home_dir, shipped_path, streams_dir
 from frazil.errors import StackError
 
 PartName = Literal["kafka", "registry", "spark", "airflow"]

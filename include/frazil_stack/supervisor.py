@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from supervisor.xmlrpc import Faults, SupervisorTransport, UnixStreamHTTPConnection
 
-from frazil.connections import choose_socket_path
+from frazil.environment import choose_socket_path
 from frazil.errors import StackError
 
 ServiceState = Literal[

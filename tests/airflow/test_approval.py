@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from frazil import connections
+from frazil.connections import lookup
 from frazil.errors import TargetError
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
 from frazil.recovery.rollback import choose_approval_rows
@@ -64,7 +64,7 @@ def test_the_approval_task_asks_airflow_for_connections_and_ends_with_our_error(
 ) -> None:
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
     resolvers: list[object] = []
-    monkeypatch.setattr(connections, "_resolvers", resolvers)
+    monkeypatch.setattr(lookup, "_resolvers", resolvers)
 
     def plan(_: Context) -> RecoveryPlan:
         assert resolvers == [find_airflow_connection]

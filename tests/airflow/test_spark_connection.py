@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from frazil.connections import find_connection
+from frazil.connections.lookup import find_connection
 from frazil.spark.submit import list_options, resolve_master
 
 pytestmark = pytest.mark.airflow

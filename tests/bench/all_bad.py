@@ -17,7 +17,7 @@ import orders
 import psutil
 import yaml
 
-from frazil.connections import find_kafka_config
+from frazil.connections.clients import find_kafka_config
 from frazil.workspace import open_workspace
 
 FRAZIL = Path(sys.executable).with_name("frazil")

@@ -18,7 +18,7 @@ import yaml
 from pyspark.sql import SparkSession
 from throughput import create_floor, run_floor, run_ours, write_stream
 
-from frazil.connections import find_kafka_config, find_spark_remote
+from frazil.connections.clients import find_kafka_config, find_spark_remote
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import plan_next_batch
 from frazil.maintenance.compaction import compact_table

@@ -33,7 +33,7 @@ from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import SparkSession
 from throughput import SameSession, measure, measured_pids, run_ours
 
-from frazil.connections import find_kafka_config, find_registry_config, find_spark_remote
+from frazil.connections.clients import find_kafka_config, find_registry_config, find_spark_remote
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import plan_next_batch
 from frazil.kafka.schema_registry import Registered

@@ -16,7 +16,7 @@ from faults.rest_catalog import find_free_port, wait_for_answer
 from pyiceberg.catalog import load_catalog
 from support.ivy_jars import ensure_jars
 
-from frazil.connections import CatalogPreset, find_catalog
+from frazil.connections.clients import CatalogPreset, find_catalog
 from frazil_stack.java import find_java
 
 HERE = Path(__file__).parent

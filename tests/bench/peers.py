@@ -37,7 +37,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from run_bench import ask, started_stack
 from throughput import SameSession, measure, run_floor, run_ours
 
-from frazil.connections import find_kafka_config, find_spark_remote
+from frazil.connections.clients import find_kafka_config, find_spark_remote
 from frazil.iceberg.catalog import HOT_DICTIONARY, TABLE_DEFAULTS
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import plan_next_batch

@@ -15,7 +15,7 @@ import pyarrow.json as pj
 from confluent_kafka import Consumer, TopicPartition
 from pyiceberg.catalog import load_catalog
 
-from frazil.connections import find_catalog
+from frazil.connections.clients import find_catalog
 
 CHUNK = 500_000
 PARTITIONS = 4

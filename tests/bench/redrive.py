@@ -18,7 +18,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from frazil.connections import find_kafka_config
+from frazil.connections.clients import find_kafka_config
 from frazil.ingest.messages import NothingToRead
 from frazil.recovery.messages import DeadLetterChoice, RedriveReport
 from frazil.recovery.redrive import redrive_dead_letters

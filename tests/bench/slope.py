@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from run_bench import ask, started_stack
 from throughput import SameSession, list_family, measure, run_ours, write_stream
 
-from frazil.connections import find_spark_remote
+from frazil.connections.clients import find_spark_remote
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import plan_next_batch
 from frazil.workspace import open_workspace

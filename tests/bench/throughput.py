@@ -28,7 +28,7 @@ import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.connections import find_kafka_config, find_spark_remote
+from frazil.connections.clients import find_kafka_config, find_spark_remote
 from frazil.iceberg.catalog import HOT_DICTIONARY, TABLE_DEFAULTS
 from frazil.ingest.checking import check_batch
 from frazil.ingest.messages import BatchPlan, StageResult

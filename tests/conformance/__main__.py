@@ -18,7 +18,7 @@ from conformance.cells import BYSTANDERS, CELLS, Cell, encode
 from conformance.planted import find_in_files, find_in_traces, watch_processes
 from conformance.scenario import LAST_ID, make_values, play
 from conformance.servers import MissingPartError, Servers
-from frazil.connections import home_dir
+from frazil.environment import home_dir
 
 
 def run_cell(cell: Cell, servers: Servers, base: Path) -> None:

@@ -14,7 +14,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from support.stack_lake import set_back
 
-from frazil.connections import find_catalog
+from frazil.connections.clients import find_catalog
 
 COLUMNS = {
     "id": "long!",

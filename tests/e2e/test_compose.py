@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from frazil.connections import find_catalog, find_kafka_config, find_spark_remote
+from frazil.connections.clients import find_catalog, find_kafka_config, find_spark_remote
 
 PROJECT = Path(__file__).parents[2]
 COMPOSE_FILE = PROJECT / "docker-compose.yaml"

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from faults.audit_values import AuditReport, Finding
 from faults.auditor import audit_table
-from frazil.connections import find_catalog
+from frazil.connections.clients import find_catalog
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, StageRequest
 from frazil.ingest.pipeline import plan_next_batch
 from frazil.messages import Message

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from stamina.instrumentation import RetryDetails, RetryHook
 from support.lake import Lake, passed
 
-from frazil.connections import find_catalog
+from frazil.connections.clients import find_catalog
 from frazil.errors import CatalogUnavailableError, FrazilError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.commits import is_definite_conflict

@@ -20,7 +20,8 @@ from support.lake import Lake, make_stream, passed
 from faults.imagined_kafka import find_faults, list_files
 from faults.rest_catalog import run_rest_catalog
 from faults.wires import Wire, landed_then, overtaken_by, refused, run_wire, sent_twice
-from frazil.connections import find_catalog, find_connection
+from frazil.connections.clients import find_catalog
+from frazil.connections.lookup import find_connection
 from frazil.errors import CatalogUnavailableError, FrazilError, SupersededError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.commit_retry import MAX_ATTEMPTS

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from support.connect_server import ConnectServer, run_connect_server
 
-from frazil.connections import CatalogPreset
+from frazil.connections.clients import CatalogPreset
 from frazil.kafka.client_settings import to_spark_options
 from frazil.spark.redaction import REDACTION
 from frazil_spark.session_settings import apply_settings

@@ -18,7 +18,7 @@ from support.lake import make_stream
 from faults.imagined_kafka import find_faults
 from faults.racing import ROWS, Answer, Order, RaceLake, Racer, connection, race, start_racers
 from faults.rest_catalog import run_rest_catalog
-from frazil.connections import find_catalog
+from frazil.connections.clients import find_catalog
 from frazil.iceberg.catalog import dead_letters_name
 from frazil.ingest.messages import BatchPlan, Staged
 from frazil.ledger.recovery_point import keys

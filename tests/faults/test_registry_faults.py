@@ -15,7 +15,7 @@ from support.forked import Run
 from support.registry_lab import RegistryLab, assert_audited, frame, read_table
 
 from faults.batches import Batches, EventfulEngine
-from frazil.connections import find_spark_remote
+from frazil.connections.clients import find_spark_remote
 from frazil.errors import RegistryUnavailableError, UnknownSchemaIdError
 from frazil.ingest.staging import stage_batch
 

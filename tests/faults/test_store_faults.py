@@ -10,7 +10,7 @@ from support.lake import Lake, make_stream
 from support.scripted_store import ScriptedStore
 
 from faults.imagined_kafka import find_faults
-from frazil.connections import CatalogPreset
+from frazil.connections.clients import CatalogPreset
 from frazil.errors import StorageError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.commit_retry import MAX_ATTEMPTS

@@ -11,7 +11,7 @@ import pytest
 from conformance.gateway import CLIENT_ID, CLIENT_SECRET, SCOPE
 from conformance.servers import DATABASE_PASSWORD, DATABASE_USER, MissingPartError, Servers
 
-from frazil.connections import find_catalog
+from frazil.connections.clients import find_catalog
 from frazil.errors import CatalogRejectedError, CatalogUnavailableError
 from frazil.iceberg.catalog import TableStore
 from frazil.spark.engine import SparkEngine

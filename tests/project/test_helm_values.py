@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from frazil.connections import (
+from frazil.connections.clients import (
     find_catalog,
     find_kafka_config,
     find_registry_config,

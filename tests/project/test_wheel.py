@@ -24,7 +24,7 @@ LOOK = """\
 import json
 from airflow import plugins_manager
 from airflow.dag_processing.dagbag import DagBag
-from frazil.connections import is_wheel
+from frazil.environment import is_wheel
 from frazil.spark.engine import JOBS_DIR
 import frazil_spark, sys
 

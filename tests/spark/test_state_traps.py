@@ -19,8 +19,8 @@ from requests.exceptions import ReadTimeout
 from support.scripted_catalog import Answer, landed_then, refused
 from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
 
-from frazil.catalog_settings import to_spark_catalog
-from frazil.connections import CatalogPreset, find_catalog
+from frazil.connections.catalog_settings import to_spark_catalog
+from frazil.connections.clients import CatalogPreset, find_catalog
 from frazil.iceberg.catalog import TableStore
 from frazil.messages import Message
 from frazil.recovery.messages import RecoverRequest

@@ -19,7 +19,7 @@ from support.lake import Lake, make_stream, rows_of
 from support.stack_lake import let_days_pass
 
 import stage_batch as job
-from frazil.connections import find_catalog
+from frazil.connections.clients import find_catalog
 from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branch
 from frazil.iceberg.catalog import TableStore

@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from support.scripted_catalog import ScriptedCatalog
 
-from frazil.connections import CatalogPreset
+from frazil.connections.clients import CatalogPreset
 from frazil.iceberg.branches import create_branch, name_branch
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.commit_retry import MAX_ATTEMPTS

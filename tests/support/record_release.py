@@ -19,7 +19,7 @@ from pathlib import Path
 import fastavro
 from support.lake import Lake, make_stream, passed
 
-from frazil.connections import CatalogPreset
+from frazil.connections.clients import CatalogPreset
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.commit_retry import commit_once

@@ -8,7 +8,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import text
 from support.lake import Lake
 
-from frazil.connections import find_catalog
+from frazil.connections.clients import find_catalog
 from frazil.iceberg.catalog import TableStore
 from frazil.ledger.recovery_point import walk_ancestors
 from frazil.streams.timestamps import DAY_MS

@@ -25,8 +25,8 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import Identifier
 
-from frazil.causes import explain_error
-from frazil.connections import CatalogPreset
+from frazil.connections.causes import explain_error
+from frazil.connections.clients import CatalogPreset
 from frazil.errors import (
     CatalogRejectedError,
     CatalogUnavailableError,

@@ -34,7 +34,7 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.properties import property_as_int
 
-from frazil.connections import read_limit
+from frazil.environment import read_limit
 from frazil.iceberg.catalog import HOT_DICTIONARY
 from frazil.iceberg.manifests import wrap_truncated
 from frazil.ingest.messages import BatchPlan, FastPathSpec, PartitionBy

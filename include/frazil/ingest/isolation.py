@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from frazil.connections import home_dir
+from frazil.environment import home_dir
 from frazil.errors import (
     ConservationError,
     FrazilError,

@@ -5,7 +5,7 @@ import socket
 import ssl
 from collections.abc import Iterable
 
-from frazil.causes import (
+from frazil.connections.causes import (
     EXPIRED_CERTIFICATE,
     NO_ROUTE,
     OTHER_HOST_NAME,

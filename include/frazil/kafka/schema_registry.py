@@ -17,7 +17,7 @@ import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
-from frazil.causes import NOT_OF_A_REGISTRY, Cause, explain_error, explain_text
+from frazil.connections.causes import NOT_OF_A_REGISTRY, Cause, explain_error, explain_text
 from frazil.errors import ConfigurationError, RegistryUnavailableError
 
 _PATIENCE = {"timeout": 10, "max.retries": 3, "retries.wait.ms": 200, "retries.max.wait.ms": 2000}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 
-from frazil.connections import find_kafka_config
+from frazil.connections.clients import find_kafka_config
 from frazil.errors import (
     ConfigurationError,
     MissingTableError,

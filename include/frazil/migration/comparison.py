@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from frazil.connections import CatalogPreset, find_catalog, find_spark_remote
+from frazil.connections.clients import CatalogPreset, find_catalog, find_spark_remote
 from frazil.errors import ConfigurationError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.data_files import read_dead_letters

@@ -9,7 +9,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
 
-from frazil.connections import find_registry_config, is_secret
+from frazil.connections.clients import find_registry_config
+from frazil.connections.lookup import is_secret
 from frazil.errors import ConnectionMissingError, MissingTableError
 from frazil.events import Event, read_watch
 from frazil.iceberg.table_schema import build_sort_order

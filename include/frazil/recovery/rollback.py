@@ -13,7 +13,7 @@ from contextlib import suppress
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
-from frazil.connections import read_limit
+from frazil.environment import read_limit
 from frazil.errors import NothingToDecideError, SupersededError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits

@@ -22,7 +22,7 @@ from urllib.parse import urlparse
 
 import psutil  # type: ignore[import-untyped]
 
-from frazil.connections import fork_server_address, shipped_path
+from frazil.environment import fork_server_address, shipped_path
 from frazil.errors import FrazilError, JobFailedError, SparkUnavailableError, hide_literals
 from frazil.ledger.usage import count_job
 from frazil.messages import Message

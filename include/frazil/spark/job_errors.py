@@ -8,7 +8,7 @@ cannot contain values of records are shown.
 import json
 import re
 
-from frazil.causes import explain_java
+from frazil.connections.causes import explain_java
 from frazil.errors import (
     CatalogUnavailableError,
     CommitContentionError,

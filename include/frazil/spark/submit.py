@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlparse
 
-from frazil.connections import CatalogPreset, Connection, home_dir, python_path
+from frazil.connections.clients import CatalogPreset
+from frazil.connections.lookup import Connection
+from frazil.environment import home_dir, python_path
 from frazil.errors import ConfigurationError, SparkUnavailableError
 from frazil.ledger.usage import count_job
 from frazil.spark.engine import Engine, JobExit, check_listens, run_process, write_output

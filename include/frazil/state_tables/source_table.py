@@ -10,8 +10,8 @@ import psycopg2
 from psycopg2 import sql
 from psycopg2.extensions import ISOLATION_LEVEL_REPEATABLE_READ
 
-from frazil.causes import explain_error
-from frazil.connections import find_connection
+from frazil.connections.causes import explain_error
+from frazil.connections.lookup import find_connection
 from frazil.errors import (
     ConfigurationError,
     ConnectionMissingError,

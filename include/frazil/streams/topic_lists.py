@@ -8,7 +8,7 @@ import os
 from datetime import datetime
 from pathlib import Path
 
-from frazil.connections import home_dir
+from frazil.environment import home_dir
 from frazil.errors import ConfigurationError
 from frazil.messages import Message, MessagePart, count_noun
 

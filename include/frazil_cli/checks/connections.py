@@ -18,7 +18,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from frazil.connections import find_registry_config
+from frazil.connections.clients import find_registry_config
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog import NewTable, TableStore, translated_errors
 from frazil.kafka.client_settings import to_spark_options, translate_settings

@@ -12,19 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import psutil  # type: ignore[import-untyped]
 import typer
 
-from frazil.connections import (
+from frazil.connections.clients import (
     CONNECT_CONNECTION,
-    DEFAULT_POOL,
-    choose_pool,
     find_catalog,
-    find_connection,
     find_kafka_config,
     find_registry_config,
     find_spark_remote,
-    is_in_environment,
-    is_wheel,
-    shipped_path,
 )
+from frazil.connections.lookup import find_connection, is_in_environment
+from frazil.environment import DEFAULT_POOL, choose_pool, is_wheel, shipped_path
 from frazil.errors import FrazilError, StreamFileError
 from frazil.streams.loading import load_readable_streams
 from frazil_cli.output import Json, cli_run_id, console, print_json, print_table

@@ -1,5 +1,4 @@
 """Drills: inject a failure into a scratch stream and check its recovery.
 
-Of the library it may import: `kafka`, `iceberg`, `ledger`, `workspace`, `events`, `connections`,
-`catalog_settings`.
+Of the library it may import: `kafka`, `iceberg`, `ledger`, `workspace`, `events`, `connections`.
 """

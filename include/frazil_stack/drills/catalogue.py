@@ -16,7 +16,7 @@ from typing import Literal
 
 from confluent_kafka import KafkaException
 
-from frazil.connections import find_connection
+from frazil.connections.lookup import find_connection
 from frazil.errors import ConfigurationError, FrazilError
 from frazil.events import Event, note_event
 from frazil.failpoints import VARIABLE as FAILPOINT

@@ -14,8 +14,8 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import SetSnapshotRefUpdate, TableRequirement, TableUpdate
 from requests.exceptions import ReadTimeout
 
-from frazil.catalog_settings import WRAPPED
-from frazil.connections import Connection
+from frazil.connections.catalog_settings import WRAPPED
+from frazil.connections.lookup import Connection
 from frazil.iceberg.commits import MAIN
 
 LOST = "drill: the catalog's response to a commit was lost"

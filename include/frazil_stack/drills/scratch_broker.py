@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
 
-from frazil.connections import find_spark_remote
+from frazil.connections.clients import find_spark_remote
 from frazil.errors import DrillError, KafkaUnavailableError
 from frazil.kafka.cluster import KafkaLog
 from frazil_stack.jars import has_jars

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
 
-from frazil.connections import connection_from_environment, find_connection
+from frazil.connections.lookup import connection_from_environment, find_connection
 from frazil.errors import DrillError, FrazilError, KafkaUnavailableError
 from frazil.iceberg.catalog import translated_errors
 from frazil.kafka.client_settings import to_librdkafka

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from frazil.connections import CatalogPreset
+from frazil.connections.clients import CatalogPreset
 from frazil.errors import (
     CatalogRejectedError,
     CatalogUnavailableError,

@@ -12,7 +12,7 @@ from pyiceberg.transforms import UnknownTransform
 from support.lake import Lake
 from support.log_lake import LogInMemory, Pipeline
 
-from frazil.connections import CatalogPreset
+from frazil.connections.clients import CatalogPreset
 from frazil.errors import (
     CatalogRejectedError,
     CatalogUnavailableError,

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from frazil.connections import find_registry_config
+from frazil.connections.clients import find_registry_config
 from frazil.errors import ConfigurationError, ConnectionMissingError, RegistryUnavailableError
 from frazil.kafka.schema_registry import SchemaRegistry
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.connections import fork_server_address
+from frazil.environment import fork_server_address
 from frazil.errors import JobFailedError
 from frazil.messages import Message
 from frazil.spark.engine import SparkEngine

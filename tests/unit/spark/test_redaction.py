@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.connections import is_secret
+from frazil.connections.lookup import is_secret
 from frazil.spark.redaction import REDACTION
 
 STACK = Path(__file__).parents[3] / "include" / "stack"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil.connections import CatalogPreset, Connection, find_connection
+from frazil.connections.clients import CatalogPreset
+from frazil.connections.lookup import Connection, find_connection
 from frazil.errors import ConfigurationError, SparkUnavailableError
 from frazil.messages import Message
 from frazil.spark.engine import SparkEngine

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.lake import make_stream
 
-from frazil.connections import find_catalog
+from frazil.connections.clients import find_catalog
 from frazil.iceberg.catalog import TableStore
 from frazil.ingest.bootstrap import new_table
 from frazil_cli.checks.doctor import Check, examine

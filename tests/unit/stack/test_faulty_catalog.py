@@ -8,7 +8,8 @@ from pyiceberg.exceptions import ForbiddenError
 from requests.exceptions import ReadTimeout
 from support.lake import Lake
 
-from frazil.connections import Connection, connection_from_environment, find_catalog
+from frazil.connections.clients import find_catalog
+from frazil.connections.lookup import Connection, connection_from_environment
 from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branch, name_branch
 from frazil.iceberg.catalog import TableStore

@@ -109,7 +109,7 @@ def test_a_stream_cannot_be_changed_once_read() -> None:
 
 
 def test_the_streams_of_this_project_are_valid() -> None:
-    from frazil.connections import streams_dir  # noqa: PLC0415 - reads the environment
+    from frazil.environment import streams_dir  # noqa: PLC0415 - reads the environment
 
     streams, errors = load_readable_streams(streams_dir())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from frazil.causes import Server, explain_error, explain_java, explain_text
+from frazil.connections.causes import Server, explain_error, explain_java, explain_text
 
 S3 = "When getting information for key 'lake/a/b/metadata/0.metadata.json' in bucket 'good': "
 CURL = f"{S3}AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: "

@@ -5,20 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from frazil import connections
-from frazil.connections import (
+from frazil.connections.clients import (
     CatalogPreset,
-    Connection,
     find_catalog,
-    find_connection,
     find_kafka_config,
     find_spark_remote,
-    home_dir,
-    is_secret,
-    streams_dir,
 )
+from frazil.connections.lookup import Connection, find_connection
 from frazil.errors import ConfigurationError, ConnectionMissingError
-from frazil.kafka.client_settings import to_spark_options
 from frazil.kafka.cluster import KafkaLog
 
 STACK = {
@@ -46,23 +40,6 @@ def start_stack(home: Path) -> None:
     """Leave the record that `frazil stack up` leaves."""
     (home / "stack").mkdir()
     (home / "stack" / "stack.json").write_text(json.dumps(STACK))
-
-
-def test_the_embedded_stack_defines_the_three_connections(home: Path) -> None:
-    start_stack(home)
-
-    assert find_kafka_config("kafka_default") == {"bootstrap.servers": "127.0.0.1:9092"}
-    assert find_spark_remote() == "sc://127.0.0.1:15002"
-    assert find_catalog("iceberg_default") == CatalogPreset(
-        "lake", {"type": "sql", "uri": "sqlite:////x/c.db"}
-    )
-
-
-def test_the_environment_wins_over_the_stack(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start_stack(home)
-    define(monkeypatch, "kafka_default", extra={"bootstrap.servers": "kafka:9093"})
-
-    assert find_kafka_config("kafka_default") == {"bootstrap.servers": "kafka:9093"}
 
 
 def test_login_and_password_become_kafkas_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,16 +133,6 @@ def test_a_connection_that_cannot_serve_is_named(
         (find or find_connection)(name)
 
 
-def test_a_login_and_a_password_of_digits_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = {"bootstrap.servers": "k:9093", "sasl.mechanism": "PLAIN"}
-    own |= {"security.protocol": "SASL_PLAINTEXT"}
-    define(monkeypatch, "kafka_default", login=4711, password=8150, extra=own)
-
-    config = find_kafka_config("kafka_default")
-
-    assert 'username="4711" password="8150"' in to_spark_options(config)["kafka.sasl.jaas.config"]
-
-
 def test_numbers_and_booleans_of_an_extra_become_the_texts_that_clients_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -188,57 +155,11 @@ def test_numbers_and_booleans_of_an_extra_become_the_texts_that_clients_read(
     assert find_connection("spark_default").extra == {"spark.cores.max": "4"}
 
 
-@pytest.mark.parametrize(("value", "kind"), [({"a": 1}, "an object"), ([1], "a list")])
-def test_a_nested_setting_is_refused_by_its_name(
-    monkeypatch: pytest.MonkeyPatch, value: object, kind: str
-) -> None:
-    define(monkeypatch, "kafka_default", extra={"bootstrap.servers": "k:9092", "ssl": value})
-
-    with pytest.raises(ConfigurationError, match=f"'kafka_default': 'ssl' of its extra is {kind}"):
-        find_kafka_config("kafka_default")
-
-
-def test_an_extra_that_is_no_object_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    define(monkeypatch, "kafka_default", extra="[1]")
-
-    with pytest.raises(ConnectionMissingError, match="not a connection in Airflow's JSON format"):
-        find_kafka_config("kafka_default")
-
-
-def test_airflows_own_connections_are_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_resolvers", list(connections._resolvers))  # noqa: SLF001
-    connections.add_resolver(lambda name: Connection(name, host="from Airflow"))
-
-    assert find_connection("elsewhere").host == "from Airflow"
-
-
 def test_no_secret_shows_when_a_connection_or_preset_is_printed() -> None:
     connection = Connection("k", password="s3cret", extra={"jaas": "s3cret"})  # noqa: S106
     preset = CatalogPreset("lake", {"s3.secret-access-key": "s3cret"})
 
     assert "s3cret" not in f"{connection!r} {connection} {preset!r} {preset}"
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "secret"),
-    [
-        ("s3.secret-access-key", "x", True),
-        ("s3.access-key-id", "x", True),
-        ("s3.session-token", "x", True),
-        ("credential", "a:b", True),
-        ("sasl.password", "x", True),
-        ("header.X-Api-Key", "x", True),
-        ("header.X-Tenant", "x", True),
-        ("rest.Authorization", "x", True),
-        ("s3.api_key", "x", True),
-        ("client.cookie", "x", True),
-        ("uri", "postgresql+psycopg2://u:p@h/db", True),
-        ("uri", "http://h:8181", False),
-        ("warehouse", "s3://lake", False),
-    ],
-)
-def test_a_secret_is_recognised(key: str, value: str, secret: bool) -> None:  # noqa: FBT001
-    assert is_secret(key, value) is secret
 
 
 def test_a_preset_configures_sparks_catalog_by_its_name() -> None:
@@ -340,12 +261,6 @@ def test_an_unknown_setting_of_spark_connect_is_refused(monkeypatch: pytest.Monk
 
     with pytest.raises(ConfigurationError, match=r"unknown settings: spark\.executor\.memory"):
         find_spark_remote()
-
-
-def test_folders_can_be_pointed_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("FRAZIL_STREAMS", str(tmp_path / "files"))
-
-    assert (home_dir(), streams_dir()) == (tmp_path, tmp_path / "files")
 
 
 @pytest.mark.parametrize("name", ["my-lake", "my.lake", "my lake", "", "1", "`lake`", "größe"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.catalog_settings import complete_properties, read_type, to_spark_catalog
+from frazil.connections.catalog_settings import complete_properties, read_type, to_spark_catalog
 from frazil.errors import ConfigurationError
 from frazil.iceberg.catalog import require_branches
 

@@ -1,0 +1,155 @@
+"""Connections by their id, from the environment or from Airflow.
+
+A connection is an Airflow connection: `AIRFLOW_CONN_<ID>` in the environment as JSON, or, inside
+Airflow, the connection of that id. With the embedded stack, `stack.json` (written by
+`frazil stack up`) defines the default connections that the environment leaves out. Secrets are
+only held in memory.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlparse
+
+from frazil.environment import home_dir
+from frazil.errors import ConfigurationError, ConnectionMissingError
+
+CATALOG_NAME_KEY = "catalog"
+
+_SECRET_WORDS = (
+    *("password", "passphrase", "secret", "token", "credential", "access-key", "jaas"),
+    *("authorization", "api-key", "apikey", "cookie"),
+)
+
+_HEADER_PREFIX = "header."
+"""Prefix of headers that a REST catalog receives with each request; any of them may be a secret."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One Airflow connection; the repr leaves out `password` and `extra`, which may be secret."""
+
+    id: str
+    host: str | None = None
+    port: int | None = None
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
+    conn_type: str | None = None
+    schema: str | None = None
+
+
+def is_secret(key: str, value: str) -> bool:
+    """Return whether a setting is secret and must not leave this process."""
+    lowered = key.lower().replace("_", "-")
+    if lowered.startswith(_HEADER_PREFIX) or any(word in lowered for word in _SECRET_WORDS):
+        return True
+    return bool(urlparse(value).password)
+
+
+def is_in_environment(connection_id: str) -> bool:
+    """Return whether the environment defines a connection."""
+    return f"AIRFLOW_CONN_{connection_id.upper()}" in os.environ
+
+
+def connection_from_environment(connection_id: str) -> Connection | None:
+    """Read a connection from `AIRFLOW_CONN_<ID>`, or from `stack.json` of the embedded stack."""
+    text = os.environ.get(f"AIRFLOW_CONN_{connection_id.upper()}")
+    if text is not None:
+        return _parse_connection(connection_id, text)
+    return _stack_connection(connection_id)
+
+
+_resolvers: list[Callable[[str], Connection | None]] = [connection_from_environment]
+
+
+def add_resolver(resolver: Callable[[str], Connection | None]) -> None:
+    """Add a source of connections that is asked after the environment, for example Airflow."""
+    if resolver not in _resolvers:
+        _resolvers.append(resolver)
+
+
+def find_connection(connection_id: str) -> Connection:
+    """Find a connection by its id.
+
+    Raises:
+        ConnectionMissingError: the connection is not defined.
+    """
+    for resolver in _resolvers:
+        connection = resolver(connection_id)
+        if connection is not None:
+            return connection
+    raise ConnectionMissingError(
+        f"connection {connection_id!r} is not defined: neither AIRFLOW_CONN_"
+        f"{connection_id.upper()} nor {home_dir() / 'stack' / 'stack.json'} nor Airflow has it",
+        "define the connection in Airflow, or run `frazil stack up` to start the embedded stack",
+    )
+
+
+def _parse_connection(connection_id: str, text: str) -> Connection:
+    """Parse a connection in Airflow's JSON format."""
+    try:
+        content = json.loads(text)
+        extra = content.get("extra") or {}
+        extra = json.loads(extra) if isinstance(extra, str) else extra
+        given = extra.items()
+    except (ValueError, AttributeError) as error:
+        raise ConnectionMissingError(
+            f"AIRFLOW_CONN_{connection_id.upper()} is not a connection in Airflow's JSON format",
+            'write it as {"conn_type": "kafka", "extra": {"bootstrap.servers": "host:9092"}}',
+        ) from error
+    texts = {
+        name: str(content[name])  # YAML and shells write a password of digits as a number
+        for name in ("host", "login", "password", "conn_type", "schema")
+        if content.get(name) is not None
+    }
+    return Connection(
+        id=connection_id,
+        port=content.get("port"),
+        extra=read_extra(connection_id, dict(given)),
+        **texts,
+    )
+
+
+def read_extra(connection_id: str, extra: Mapping[str, object]) -> dict[str, str]:
+    """Return a connection's extra as texts: `true`, `30`; a null is left out.
+
+    Raises:
+        ConfigurationError: a value is a list or an object; the error names its key.
+    """
+    texts = {}
+    for key, value in extra.items():
+        if not isinstance(value, str | int | float | None):  # a boolean is an int
+            kind = "an object" if isinstance(value, Mapping) else "a list"
+            raise ConfigurationError(
+                f"connection {connection_id!r}: {key!r} of its extra is {kind}, not a text, number "
+                "or boolean",
+                "write settings as flat keys, for example "
+                '{"ssl.ca.location": "/etc/ssl/ca.pem", "max.retries": 3}',
+            )
+        if value is not None:
+            texts[str(key)] = value if isinstance(value, str) else json.dumps(value)
+    return texts
+
+
+def _stack_connection(connection_id: str) -> Connection | None:
+    """Read a default connection from the embedded stack's `stack.json`."""
+    path = home_dir() / "stack" / "stack.json"
+    if not path.is_file():
+        return None
+    stack = json.loads(path.read_text())
+    match connection_id:
+        case "kafka_default":
+            return Connection(
+                connection_id, extra={"bootstrap.servers": stack["kafka"]["bootstrap"]}
+            )
+        case "iceberg_default":
+            catalog = stack["catalog"]
+            extra = {CATALOG_NAME_KEY: catalog["name"], **catalog["properties"]}
+            return Connection(connection_id, extra=extra)
+        case "spark_connect_default":
+            return Connection(connection_id, host=stack["spark_connect"]["url"])
+        case "schema_registry_default" if "schema_registry" in stack:
+            return Connection(connection_id, host=stack["schema_registry"]["url"])
+    return None
