@@ -3,8 +3,9 @@
 **What.** `compact` rewrites small files into large ones. `expire_snapshots` expires old snapshots
 after their ledger entries are archived, but never the recovery point, the rollback window or a
 staging branch. `remove_orphans` deletes old files that nothing refers to. `expire_rows` deletes
-rows older than `maintenance.expire_rows` of the stream file, in a snapshot that lists them; without
-that setting it deletes none. `report` describes the table afterwards and records the timeline. No
+rows older than `maintenance.expire_rows` of the stream file, in a snapshot that lists them, and
+changes of a state table that `changes.keep_days` does not keep; without these settings none.
+`report` describes the table afterwards and records the timeline. No
 other task adds, changes or deletes a row, and offsets do not change.
 
 **When.** On `maintenance.schedule` of the stream file, by default once an hour at a minute derived
@@ -79,7 +80,7 @@ def remove_orphans(stream: str, params: Params, run_id: str) -> "OrphanReport":
 
 @frazil_task
 def expire_rows(stream: str, params: Params, run_id: str) -> "RowExpiryReport":
-    """Delete rows older than `maintenance.expire_rows`; none without that setting."""
+    """Delete rows older than `maintenance.expire_rows`, and changes older than `changes`."""
     from frazil.maintenance.row_expiry import expire_rows as expire
     from frazil.workspace import open_workspace
 

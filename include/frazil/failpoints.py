@@ -59,6 +59,7 @@ FAILPOINTS: tuple[str, ...] = (
     "replay.after-commit",
     "delete.before-commit",
     "delete.after-commit",
+    "trim.after-changes",
     "erase.before-letters",
     "erase.after-letters",
     "erase.before-manifests",

@@ -77,6 +77,8 @@ def maintain(
 def expire_rows(stream: StreamName, dry_run: DryRun = True, as_json: Json = False) -> None:
     """Delete rows older than `maintenance.expire_rows` of the stream file; offsets stay.
 
+    Of a state table whole keys leave, and changes that `changes.keep_days` does not keep.
+
     Example: frazil expire-rows flights --no-dry-run
     """
     maintain(stream, dry_run=dry_run, only="expire_rows", as_json=as_json)

@@ -27,7 +27,7 @@ Types = Mapping[str, pa.DataType]
 LEDGER = "frazil.ledger"
 WITHOUT_ROWS = ("bootstrap", "gap", "adopt", "carry", "rewind", "move")
 WITH_ROWS = ("ingest", "replay", "backfill", "redrive")
-TAKING = ("erase", "expire-rows")
+TAKING = ("erase", "expire-rows", "trim")
 KINDS = (*WITHOUT_ROWS, *WITH_ROWS, *TAKING)
 EPOCH_RISES = {
     "ingest": (1, 1),

@@ -6,6 +6,7 @@ folds the changes in plain Python, change by change.
 M1 the state has the newest change of each key, and its delete memory the deletes that won
 M2 the merge position is a snapshot on the ancestry of the change table's main
 M4 the counts of each merge add up
+M5 each row of the state has its change in the change table
 """
 
 import json
@@ -54,6 +55,7 @@ class Fold:
     def __init__(self, rules: StateRules, rows: list[Row]) -> None:
         """Sort the changes; note which delete ended the life of a row at each source position."""
         self.rules = rules
+        self.places = {place_of(row) for row in rows}
         self.by_key: defaultdict[Key, list[Row]] = defaultdict(list)
         for row in sorted(rows, key=self._order):
             self.by_key[self.key_of(row)].append(row)
@@ -131,21 +133,31 @@ def audit_state_table(catalog: Catalog, rules: StateRules) -> list[Finding]:
     if position["snapshot_id"] not in list_ancestors(changes):
         return [*findings, ("M2", f"merge position {position['snapshot_id']} is not on main")]
     rows = changes.scan(snapshot_id=position["snapshot_id"]).to_arrow().to_pylist()
-    erased = read_erased(changes, position)
-    fold = Fold(rules, [row for row in rows if place_of(row) not in erased])
+    removed = read_removed(changes, position)
+    fold = Fold(rules, [row for row in rows if place_of(row) not in removed])
     findings += compare(fold, state.scan().to_arrow().to_pylist())
     if not rules.marks:
         findings += find_forgotten(catalog, fold, position["memory"])
     return findings
 
 
-def read_erased(changes: Table, position: Mapping[str, Any]) -> set[Place]:
-    """Read which changes left by erasures that the state has followed beyond its position."""
+def read_removed(changes: Table, position: Mapping[str, Any]) -> set[Place]:
+    """Read which changes left later: by erasures that the state has followed, or by trimming.
+
+    Trimming takes changes that the state of a position had folded: this one, or an older one.
+    """
     found: set[Place] = set()
-    for number in position.get("erased", ()):
+    line = list_ancestors(changes)
+    since = line[: line.index(position["snapshot_id"])]
+    for number in since:
         snapshot = changes.snapshot_by_id(number)
-        if snapshot is not None and snapshot.summary is not None:
-            taken = parse_taken(snapshot.summary.additional_properties)
+        if snapshot is None or snapshot.summary is None:
+            continue
+        summary = snapshot.summary.additional_properties
+        folded = summary.get("frazil.folded") if summary.get("frazil.kind") == "trim" else None
+        is_behind = folded is not None and int(folded) not in since
+        if number in position.get("erased", ()) or is_behind:
+            taken = parse_taken(summary)
             found |= {(*at, int(offset)) for at, offsets in taken.items() for offset in offsets}
     return found
 
@@ -197,7 +209,9 @@ def compare(fold: Fold, rows: list[Row]) -> Iterator[Finding]:
         if len(found) > 1:
             yield "M1", f"{len(found)} rows with the key of the change at {place_of(found[0])}"
         if key not in want:
-            yield "M1", f"a row of a deleted or unknown key, from {place_of(found[0])}"
+            is_there = place_of(found[0]) in fold.places
+            says = "a row of a deleted or unknown key" if is_there else "a row without its change"
+            yield "M1" if is_there else "M5", f"{says}, from {place_of(found[0])}"
         else:
             yield from differ(fold, found[0], want[key])
 

@@ -317,6 +317,14 @@ BROKEN_STATE = [
     ),
     ("  mode: upsert", "  mode: upsert\n  state: {name: a.b}", 13, "table.state", "unknown key"),
     ("merge:", "errors: {tolerance: all}\nmerge:", 19, "errors.tolerance", "older rows"),
+    ("merge:", "changes:\n  keep_days: 0\nmerge:", 20, "changes.keep_days", "(found 0)"),
+    (
+        "merge:",
+        "maintenance:\n  expire_rows: {column: _kafka.timestamp, keep_days: 9}\nmerge:",
+        20,
+        "maintenance.expire_rows.column",
+        "must be the first column of `sequence_by`, at",
+    ),
 ]
 BROKEN_REST = [
     ("connection: kafka_default", "connection: 9092", 4, "source.connection", "(found 9092)"),

@@ -15,6 +15,7 @@ from support.stack_lake import StackLake
 from frazil.iceberg.branches import create_branch, name_branch
 from frazil.iceberg.commits import MAIN, build_append, commit, require_head, set_branch
 from frazil.iceberg.table_view import TableView
+from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ingest.messages import BatchPlan, PartitionCount, Staged
 from frazil.ledger import keys
 from frazil.ledger.offsets import iterate_ranges
@@ -25,6 +26,8 @@ from frazil.state_tables.tables import ensure_state_table
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
+BAD = "!"
+"""The operation of a record that becomes a dead letter."""
 BIRTH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -62,12 +65,17 @@ class StateLake(Lake):
         """Stage the records of the plan, as Spark would."""
         branch = name_branch(plan.stream, plan.base_epoch)
         base_head = create_branch(self.store, plan.table, branch)
-        rows = [
-            self.make_row(change, {"topic": topic, "partition": number, "offset": offset})
+        read = [
+            (change, {"topic": topic, "partition": number, "offset": offset})
             for topic, number, span in iterate_ranges(plan.offset_ranges)
             for offset, change in enumerate(self.log[number])
             if span.start <= offset < span.end
         ]
+        rows = [self.make_row(change, place) for change, place in read if change.op != BAD]
+        letters = [{"attempt": branch, "_kafka": place} for each, place in read if each.op == BAD]
+        if letters:
+            ensure_dead_letters_table(self.store, plan.table)
+            append(self.catalog, self.store.load(self.stream.dead_letters_table), letters)
         table = self.table
         append(
             self.catalog,
@@ -75,9 +83,11 @@ class StateLake(Lake):
             pa.Table.from_pylist(rows, schema=table.schema().as_arrow()),
             branch,
         )
+        places = [letter["_kafka"] for letter in letters]
         counts = tuple(
-            PartitionCount(topic=topic, partition=p, rows_read=r.width, rows_good=r.width)
+            PartitionCount(topic=topic, partition=p, rows_read=r.width, rows_good=r.width - bad)
             for topic, p, r in iterate_ranges(plan.offset_ranges)
+            for bad in [sum(place["partition"] == p for place in places)]
         )
         return Staged(
             stream=plan.stream,
@@ -85,9 +95,9 @@ class StateLake(Lake):
             attempt=branch,
             snapshot_id=self.table.metadata.refs[branch].snapshot_id,
             base_head=base_head,
-            rows_read=len(rows),
+            rows_read=len(read),
             rows_written=len(rows),
-            rows_quarantined=0,
+            rows_quarantined=len(letters),
             rows_skipped=0,
             partitions=counts,
         )

@@ -225,7 +225,7 @@ class Model(ChangeModel):
         found: set[Change] = set()
         line = [*self.changes.ancestry(snapshot.snapshot_id)][::-1]
         for older, newer in pairwise(line):
-            if newer.kind == "expire-rows":
+            if newer.kind in {"expire-rows", "trim"}:
                 found |= older.rows - newer.rows
             if newer.kind == "erase":
                 found = {row for row in found if row.key != newer.erased_key}

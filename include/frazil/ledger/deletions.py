@@ -1,4 +1,4 @@
-"""Deletions in the ledger: records erased on request, and rows older than the row expiry keeps.
+"""Deletions in the ledger: erased records, rows that the row expiry removed, trimmed changes.
 
 The snapshot of a deletion lists the coordinates of every deleted record, so that an audit can check
 that exactly those are missing (decision record 16).
@@ -27,7 +27,9 @@ from frazil.ledger.coordinates import (
 from frazil.ledger.offsets import parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ledger
 
-KINDS = frozenset({keys.ERASE, keys.EXPIRE_ROWS})
+KINDS = frozenset({keys.ERASE, keys.EXPIRE_ROWS, keys.TRIM})
+FINAL_KINDS = frozenset({keys.ERASE, keys.TRIM})
+"""Deletions whose records a replay leaves out."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def find_deletion(
         )
         parts = (parse_deleted(entry.summary), *dead_letters)
         if any(np.isin(offset, part.get(partition, NO_OFFSETS)) for part in parts) and (
-            kind == keys.ERASE or not is_replayed
+            kind in FINAL_KINDS or not is_replayed
         ):
             return entry
     return None

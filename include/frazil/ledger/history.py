@@ -230,6 +230,16 @@ def list_adopted(steps: tuple[Step, ...]) -> dict[Partition, int]:
     return found
 
 
+def find_trimmed(steps: tuple[Step, ...]) -> dict[Partition, int]:
+    """Map partitions to the offset below which only the newest change of each key was left."""
+    found: dict[Partition, int] = {}
+    for step in steps:
+        text = step.entry.summary.get(keys.TRIMMED)
+        for topic, number, span in iterate_ranges(parse_ranges(text)) if text else ():
+            found[topic, number] = max(span.end, found.get((topic, number), 0))
+    return found
+
+
 def list_topics(history: History) -> frozenset[str]:
     """List the topics of all streams with a state in main's ancestry."""
     return frozenset(

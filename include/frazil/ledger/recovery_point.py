@@ -270,6 +270,7 @@ def list_lost_changes(history: History, stream: str) -> tuple[LedgerEntry, ...]:
 _REPEAT = {
     keys.ERASE: "the erased rows are visible again: erase the keys again",
     keys.EXPIRE_ROWS: "the expired rows are visible again until the next row expiry",
+    keys.TRIM: "the trimmed changes are there again until the next row expiry",
     keys.REPLAY: "the replayed ranges have their old rows: replay them again",
     keys.BACKFILL: "the backfilled rows are missing: backfill the windows again",
     keys.REDRIVE: "the restored dead letters are open again: restore them again",

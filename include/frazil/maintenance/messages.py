@@ -273,13 +273,22 @@ class OrphanReport(Report):
 
 
 class RowExpiryReport(Report):
-    """Result of `expire_rows` on the stream's own table, or its preview."""
+    """Result of `expire_rows` on the stream's own table, or its preview.
+
+    With a state table `rows` are the keys that expired, `trimmed` the changes that newer ones had
+    replaced; `problem` is why nothing could be removed.
+    """
 
     stream: str
     dry_run: bool = False
     column: str = Field("", description="the column with a row's age; empty: no rows expire")
     before_at: datetime | None = Field(None, description="rows before this instant expire")
     rows: int = 0
+    trimmed_before: datetime | None = Field(
+        None, description="replaced changes published before this instant go; empty: none do"
+    )
+    trimmed: int = 0
+    problem: str = ""
     snapshot_ids: tuple[int, ...] = ()
     before: TableReport
     after: TableReport
@@ -287,8 +296,18 @@ class RowExpiryReport(Report):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """Describe the expired rows in one line."""
-        name = self.before.table
+        """Describe the expired rows and trimmed changes, in a line each."""
+        name, at = self.before.table, self.trimmed_before
+        if self.problem:
+            return f"{name}: {self.problem}"
+        if at is None or not self.before.exists:
+            return self._describe_rows(name)
+        trimmed = count_noun(self.trimmed, "replaced change")
+        verb = "would trim" if self.dry_run else "trimmed"
+        text = f"{name}: {verb} {trimmed} published before {at:%Y-%m-%d}"
+        return f"{self._describe_rows(name)}\n{text}" if self.column else text
+
+    def _describe_rows(self, name: str) -> str:
         if not self.column:
             return f"{name}: all rows are kept (maintenance.expire_rows is not set)"
         if not self.before.exists:

@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 
+import numpy as np
+import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 
@@ -18,6 +20,7 @@ from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import (
     ChangedFile,
     RowSearch,
@@ -45,8 +48,20 @@ FindDeadLetters = Callable[[History, Coordinates], DeadLetterCoordinates]
 """Return the dead letters to delete together with the rows at these coordinates."""
 
 
+Precondition = Callable[[History], None]
+"""Raise if the rows must not be deleted from this head."""
+
+
+def accept_any(_history: History) -> None:
+    """Accept any head."""
+
+
 def delete_rows(
-    work: Workspace, rows: RowsToDelete, deletion: Deletion, find_dead_letters: FindDeadLetters
+    work: Workspace,
+    rows: RowsToDelete,
+    deletion: Deletion,
+    find_dead_letters: FindDeadLetters,
+    require: Precondition = accept_any,
 ) -> tuple[PublishedBatch, ...]:
     """Delete rows, in one snapshot or in several where one could not list them all.
 
@@ -64,7 +79,7 @@ def delete_rows(
         # Before the attempts, whose time is limited: a first search may take minutes.
         retry_commit(doing, partial(_prepare, work, search))
         portion = replace(deletion, portion=number)
-        attempt = partial(_try_delete, work, search, portion, find_dead_letters)
+        attempt = partial(_try_delete, work, search, portion, (find_dead_letters, require))
         published = retry_commit(doing, attempt)
         if published is None:
             break
@@ -90,7 +105,7 @@ def _try_delete(
     work: Workspace,
     search: RowSearch,
     deletion: Deletion,
-    find_dead_letters: FindDeadLetters,
+    asked: tuple[FindDeadLetters, Precondition],
 ) -> PublishedBatch | None:
     """Try one commit, unless the ledger shows that an earlier attempt landed; None for no rows."""
     name = work.stream.table.name
@@ -99,6 +114,8 @@ def _try_delete(
     if found is not None:
         return PublishedBatch(found, already_published=True)
     find_recovery_point(history, deletion.stream)
+    find_dead_letters, require = asked
+    require(history)
     affected = tuple(limit_portion(search.find(table)))
     deleted = sort_offsets(collect_offsets(affected))
     dead_letters = find_dead_letters(history, deleted)
@@ -117,6 +134,22 @@ def _try_delete(
         added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
     )
     return PublishedBatch(entry, already_published=False)
+
+
+def select_rows_at(places: Coordinates) -> RowsToDelete:
+    """Select the rows at these coordinates."""
+
+    def flag(rows: pa.Table) -> Flags:
+        kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
+        topics = kafka.field("topic").to_numpy(zero_copy_only=False)
+        numbers, offsets = (np.asarray(kafka.field(name)) for name in ("partition", "offset"))
+        flags = np.zeros(len(rows), dtype=np.bool_)
+        for (topic, number), listed in places.items():
+            flags |= (topics == topic) & (numbers == number) & np.isin(offsets, listed)
+        return flags
+
+    last = max((int(listed.max()) for listed in places.values() if len(listed)), default=-1)
+    return RowsToDelete(f"{keys.KAFKA_COLUMN}.offset <= {last}", (), flag)
 
 
 def remove_rows(work: Workspace, name: str, rows: RowsToDelete, author: Author) -> int:

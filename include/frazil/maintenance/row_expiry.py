@@ -1,10 +1,13 @@
 """Row expiry: delete rows older than the stream file keeps, listed in a snapshot; offsets stay.
 
 The cutoff is a midnight in UTC, so a file is rewritten at most once a day. A record that arrives
-too old is ingested as usual and expires with the next run.
+too old is ingested as usual and expires with the next run. Of a stream with a state table, expired
+keys leave all its tables, and changes leave that newer ones have replaced (decision record 41).
 """
 
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -14,22 +17,62 @@ from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
-from frazil.errors import IncompatibleTableError
-from frazil.iceberg.data_files import read_column
+from frazil.errors import IncompatibleTableError, StageStaleError
+from frazil.failpoints import reach_failpoint
+from frazil.iceberg.catalog import translated_errors
+from frazil.iceberg.data_files import read_column, read_dead_letters, read_row_coordinates
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import RowsToDelete, count_rows, find_rows
+from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
-from frazil.ledger.deletions import Deletion
-from frazil.ledger.recovery_point import History, walk_ancestors
+from frazil.ledger.authors import Author
+from frazil.ledger.coordinates import (
+    Coordinates,
+    Partition,
+    count_coordinates,
+    join_coordinates,
+    subtract_coordinates,
+)
+from frazil.ledger.deletions import Deletion, parse_deleted
+from frazil.ledger.history import trace_steps
+from frazil.ledger.offsets import OffsetRange, encode_ranges
+from frazil.ledger.recovery_point import History, LedgerEntry, PublishedBatch, walk_ancestors
 from frazil.ledger.state import parse_state
 from frazil.maintenance.messages import RowExpiryReport
-from frazil.maintenance.row_deletion import delete_rows, find_no_dead_letters
+from frazil.maintenance.row_deletion import (
+    delete_rows,
+    find_no_dead_letters,
+    remove_rows,
+    select_rows_at,
+)
+from frazil.maintenance.state_erasure import delete_state_rows
 from frazil.maintenance.tables import (
     note_maintenance,
     now_ms,
     read_base_table,
     summarize_table,
+)
+from frazil.state_tables.merge_rules import (
+    describe_more_than_additions,
+    find_position,
+    list_since,
+    plan_merge,
+)
+from frazil.state_tables.messages import MergePosition
+from frazil.state_tables.tables import require_own_state, require_state
+from frazil.state_tables.trim_rules import (
+    PLACE,
+    Trimming,
+    choose_trimmed,
+    find_cut,
+    find_oldest_open,
+    flag_below,
+    limit_deletes,
+    list_places,
+    list_read_columns,
+    next_offsets,
+    select_keys,
 )
 from frazil.streams.models import ExpireRows, Stream
 from frazil.streams.timestamps import DAY_MS
@@ -45,6 +88,8 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
         TargetError: a file with expired rows is not a Parquet file.
         CommitContentionError, UnavailableError: run again.
     """
+    if work.stream.table.state is not None:
+        return _expire_state(work, dry_run=dry_run)
     stream, before = work.stream, summarize_table(work)
     rule = stream.maintenance.expire_rows
     empty = RowExpiryReport(stream=stream.stream, dry_run=dry_run, before=before, after=before)
@@ -81,6 +126,31 @@ def decide_cutoff(at_ms: int, keep_days: int) -> datetime:
     return today - timedelta(days=keep_days)
 
 
+def limit_times(
+    schema: Schema, stream: Stream, name: str, cutoff: datetime
+) -> tuple[DateLiteral | TimestampLiteral, pa.Scalar]:
+    """Return a cutoff as a value of a column, for Iceberg and for Arrow.
+
+    Raises:
+        IncompatibleTableError: the column does not exist, or is not a date or timestamp.
+    """
+    kind = schema.find_type(name) if name in schema.column_names else None
+    micros = int(cutoff.timestamp()) * 1_000_000
+    match kind:
+        case DateType():
+            return DateLiteral(micros // (DAY_MS * 1000)), pa.scalar(cutoff.date())
+        case TimestampType():
+            return TimestampLiteral(micros), pa.scalar(cutoff.replace(tzinfo=None))
+        case TimestamptzType():
+            return TimestampLiteral(micros), pa.scalar(cutoff)
+        case _:
+            raise IncompatibleTableError(
+                f"stream {stream.stream}: maintenance.expire_rows names {name}, which "
+                f"{f'has type {kind}' if kind else 'is not a column'} in {stream.table.name}",
+                f"name a column of type date, timestamp or timestamptz, or {keys.EVENT_TIME}",
+            )
+
+
 @dataclass(frozen=True)
 class OwnRows:
     """Which rows belong to a stream: those of its topics, and those of a table that it adopted."""
@@ -107,22 +177,7 @@ def select_expired_rows(
         IncompatibleTableError: the column does not exist, or is not a date or timestamp.
     """
     name, topic = rule.column, f"{keys.KAFKA_COLUMN}.topic"
-    kind = schema.find_type(name) if name in schema.column_names else None
-    micros = int(cutoff.timestamp()) * 1_000_000
-    limit: DateLiteral | TimestampLiteral
-    match kind:
-        case DateType():
-            limit, scalar = DateLiteral(micros // (DAY_MS * 1000)), pa.scalar(cutoff.date())
-        case TimestampType():
-            limit, scalar = TimestampLiteral(micros), pa.scalar(cutoff.replace(tzinfo=None))
-        case TimestamptzType():
-            limit, scalar = TimestampLiteral(micros), pa.scalar(cutoff)
-        case _:
-            raise IncompatibleTableError(
-                f"stream {stream.stream}: maintenance.expire_rows names {name}, which "
-                f"{f'has type {kind}' if kind else 'is not a column'} in {stream.table.name}",
-                f"name a column of type date, timestamp or timestamptz, or {keys.EVENT_TIME}",
-            )
+    limit, scalar = limit_times(schema, stream, name, cutoff)
 
     def flag(rows: pa.Table) -> Flags:
         topics = read_column(rows, topic)
@@ -138,3 +193,182 @@ def select_expired_rows(
     if own.adopted:
         is_own = Or(is_own, IsNull(term=topic))
     return RowsToDelete(And(is_own, LessThan(term=name, value=limit)), (name,), flag)
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """The changes that a state has folded at its merge position, without those removed since.
+
+    `oldest_open` are the offsets of the oldest dead letters that were open there: each may become
+    an older change, or has become one that is not folded yet.
+    """
+
+    position: MergePosition
+    changes: pa.Table
+    history: History
+    oldest_open: Mapping[Partition, int]
+
+
+def _expire_state(work: Workspace, *, dry_run: bool) -> RowExpiryReport:
+    """Expire keys of a state table, then trim its changes, as far as the file asks for it."""
+    stream, before = work.stream, summarize_table(work)
+    rule, kept = stream.maintenance.expire_rows, stream.changes.keep_days
+    report = RowExpiryReport(stream=stream.stream, dry_run=dry_run, before=before, after=before)
+    if kept is not None:
+        report = report.model_copy(update={"trimmed_before": decide_cutoff(now_ms(), kept)})
+    if rule is not None:
+        limits = {"column": rule.column, "before_at": decide_cutoff(now_ms(), rule.keep_days)}
+        report = report.model_copy(update=limits)
+    if (rule is None and kept is None) or read_base_table(work) is None:
+        return report
+    folded = _read_folded(work)
+    if isinstance(folded, str):
+        return report.model_copy(update={"problem": folded})
+    if report.before_at is not None and rule is not None:
+        report = _expire_keys(work, folded, report)
+    if report.trimmed_before is not None:
+        report = _trim(work, folded, report)
+    if dry_run:
+        return report
+    done = report.model_copy(update={"after": summarize_table(work)})
+    return note_maintenance(work, "expire_rows", done)
+
+
+def _read_folded(work: Workspace) -> _Folded | str:
+    """Read the changes at the merge position; a text says why nothing can be removed now."""
+    stream = work.stream
+    view, state = (
+        TableView(work.store, stream.table.name),
+        TableView(work.store, require_state(stream).name),
+    )
+    wait = f"nothing was removed: `frazil merge {stream.stream}` first"
+    position = find_position(state.history, stream.stream) if state.found is not None else None
+    if position is None:
+        return f"no merge has been published; {wait}"
+    require_own_state(stream, state.table)
+    plan = plan_merge(view.history, stream, position)
+    snapshot = view.table.snapshot_by_id(position.snapshot_id)
+    if plan is not None and (plan.added is None or snapshot is None):
+        why = plan.reason or "the merge position is expired"
+        return f"the next merge folds all changes ({why}); {wait}"
+    with translated_errors(f"reading {stream.table.name}"):
+        names = [field.name for field in view.table.schema().fields]
+        number = None if snapshot is None else position.snapshot_id
+        changes = view.table.scan(
+            snapshot_id=number, selected_fields=list_read_columns(stream, names)
+        ).to_arrow()
+    since = list_since(view.history, position.snapshot_id) or []
+    removed = join_coordinates(parse_deleted(entry.summary) for entry in since)
+    changes = changes.filter(pa.array(~select_rows_at(removed).flag(changes)))
+    letters = read_dead_letters(work.store.find(stream.dead_letters_table))
+    steps = trace_steps(replace(view.history, head=position.snapshot_id), stream.stream)
+    return _Folded(position, changes, view.history, find_oldest_open(letters, steps))
+
+
+def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpiryReport:
+    """Delete all changes, the row and recorded deletes of the keys whose rows are too old."""
+    stream, rule = work.stream, work.stream.maintenance.expire_rows
+    assert rule is not None  # noqa: S101 - the caller has looked
+    assert report.before_at is not None  # noqa: S101 - set together with the rule
+    state = work.store.load(require_state(stream).name)
+    limit, _ = limit_times(state.schema(), stream, rule.column, report.before_at)
+    ids = stream.table.id_columns
+    places = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in PLACE)
+    with translated_errors(f"reading {'.'.join(state.name())}"):
+        condition = LessThan(term=rule.column, value=limit)
+        old = state.scan(row_filter=condition, selected_fields=(*ids, *places)).to_arrow()
+    if not stream.sequence:  # a dead letter below a row may become an older change of its key
+        free = {p: folded.oldest_open.get(p, sys.maxsize) for p in list_places(old)}
+        old = old.filter(pa.array(flag_below(old, free)))
+    update = {"rows": len(old)}
+    if not len(old) or report.dry_run:
+        return report.model_copy(update=update)
+    words = {
+        keys.TARGET: f"{rule.column} before {report.before_at.isoformat()}",
+        keys.BY: stream.owner,
+        keys.REASON: f"maintenance.expire_rows: {rule.column}, {rule.keep_days} days",
+    }
+    gone = list_places(select_keys(folded.changes, old, ids))
+    landed = _delete_changes(work, folded, gone, words)
+    numbers = tuple(each.entry.snapshot_id for each in landed)
+    deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
+    delete_state_rows(work, select_rows_at(list_places(old)), deletion, numbers)
+    forget_deletes(work, next_offsets(folded.changes))
+    return report.model_copy(update={**update, "snapshot_ids": numbers})
+
+
+def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpiryReport:
+    """Delete the changes that newer ones have replaced, and deletes that nothing can precede."""
+    stream, before = work.stream, report.trimmed_before
+    assert before is not None  # noqa: S101 - the caller has looked
+    cut = find_cut(folded.history, stream.stream, int(before.timestamp() * 1000))
+    trimming = Trimming(cut, limit_deletes(stream, cut, folded.oldest_open))
+    gone = choose_trimmed(stream, folded.changes, trimming)
+    update = {"trimmed": count_coordinates(gone)}
+    if report.dry_run or not gone:
+        return report.model_copy(update=update)
+    ranges: dict[str, dict[int, OffsetRange]] = {}
+    for (topic, number), end in cut.items():
+        if end:
+            ranges.setdefault(topic, {})[number] = OffsetRange(0, end)
+    words = {
+        keys.TARGET: f"changes published before {before.isoformat()}",
+        keys.BY: stream.owner,
+        keys.REASON: f"changes.keep_days: {stream.changes.keep_days}",
+        keys.FOLDED: str(folded.position.snapshot_id),
+        keys.TRIMMED: encode_ranges(ranges),
+    }
+    landed = _delete_changes(work, folded, gone, words)
+    reach_failpoint("trim.after-changes")
+    forget_deletes(work, trimming.deletes)
+    numbers = tuple(each.entry.snapshot_id for each in landed)
+    return report.model_copy(update={**update, "snapshot_ids": (*report.snapshot_ids, *numbers)})
+
+
+def _delete_changes(
+    work: Workspace, folded: _Folded, gone: Coordinates, words: Mapping[str, str]
+) -> tuple[PublishedBatch, ...]:
+    """Delete changes, unless more than additions has happened since they were read."""
+    stream = work.stream.stream
+
+    def require_additions(history: History) -> None:
+        own = [e.snapshot_id for e in walk_ancestors(history) if _is_own(e, work.run_id)]
+        position = folded.position
+        followed = (*own, *position.erased)
+        found = describe_more_than_additions(history, position.snapshot_id, followed)
+        if found:
+            raise StageStaleError(
+                f"stream {stream}: the change table was changed while its changes were read: "
+                f"{found}; nothing more was removed",
+                f"run again after the next merge: `frazil merge {stream}`",
+            )
+
+    deletion = Deletion(keys.TRIM, stream, work.run_id, words)
+    rows = select_rows_at(gone)
+    return delete_rows(work, rows, deletion, find_no_dead_letters, require_additions)
+
+
+def _is_own(entry: LedgerEntry, run_id: str) -> bool:
+    is_trim = entry.summary.get(keys.KIND) == keys.TRIM
+    return is_trim and entry.summary.get(keys.RUN_ID) == run_id
+
+
+def forget_deletes(work: Workspace, below: Mapping[Partition, int]) -> int:
+    """Remove recorded deletes below these offsets whose changes are gone; return their number.
+
+    Raises:
+        TargetError, CommitContentionError, UnavailableError: run again.
+    """
+    stream = work.stream
+    name = require_state(stream).deletes_name
+    memory = work.store.find(name)
+    if memory is None or not below:
+        return 0
+    kept = read_row_coordinates(work.store.load(stream.table.name))
+    with translated_errors(f"reading {name}"):
+        places = (f"{keys.KAFKA_COLUMN}.{each}" for each in PLACE)
+        recorded = memory.scan(selected_fields=tuple(places)).to_arrow()
+    old = list_places(recorded.filter(pa.array(flag_below(recorded, below))))
+    gone = subtract_coordinates(old, kept)
+    author = Author(stream.owner, f"changes.keep_days: {stream.changes.keep_days}")
+    return remove_rows(work, name, select_rows_at(gone), author) if gone else 0

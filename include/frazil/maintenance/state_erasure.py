@@ -14,7 +14,7 @@ from frazil.errors import ConfigurationError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.row_changes import RowSearch, count_rows, find_rows
+from frazil.iceberg.row_changes import RowSearch, RowsToDelete, count_rows, find_rows
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.authors import Author
@@ -81,17 +81,24 @@ def erase_state(
     if view.found is None:
         return remembered
     require_own_state(work.stream, view.table)
-    search = RowSearch(select_rows_by_key(view.table, erased))
-    deletion = Deletion(
-        keys.ERASE,
-        work.stream.stream,
-        work.run_id,
-        {keys.BY: author.by, keys.REASON: author.reason},
-    )
-    attempt = partial(_try_erase, work, search, deletion, frozenset(followed))
-    rows = retry_commit(f"erasing from {state.name}", attempt)
+    words = {keys.BY: author.by, keys.REASON: author.reason}
+    deletion = Deletion(keys.ERASE, work.stream.stream, work.run_id, words)
+    rows = delete_state_rows(work, select_rows_by_key(view.table, erased), deletion, followed)
     reach_failpoint("erase.after-state")
     return remembered + rows + _erase_deletes(work, erased, author)
+
+
+def delete_state_rows(
+    work: Workspace, rows: RowsToDelete, deletion: Deletion, followed: Iterable[int]
+) -> int:
+    """Delete rows of the state; its snapshot names the deletions of changes that it followed.
+
+    Raises:
+        TargetError, CommitContentionError, UnavailableError: run again.
+    """
+    name, search = require_state(work.stream).name, RowSearch(rows)
+    attempt = partial(_try_erase, work, search, deletion, frozenset(followed))
+    return retry_commit(f"{deletion.kind} of {name}", attempt)
 
 
 def _erase_deletes(work: Workspace, erased: ErasedKeys, author: Author) -> int:
@@ -119,7 +126,7 @@ def _try_erase(
     rows = count_rows(affected)
     summary = {
         **deletion.words,
-        keys.KIND: keys.ERASE,
+        keys.KIND: deletion.kind,
         keys.STREAM: deletion.stream,
         keys.BATCH_ID: batch_id,
         keys.ROWS_DELETED: str(rows),

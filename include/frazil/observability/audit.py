@@ -352,6 +352,7 @@ def _describe_decisions(steps: tuple[Step, ...]) -> str:
         keys.BACKFILL: "backfilled window",
         keys.ERASE: "erasure",
         keys.EXPIRE_ROWS: "row expiry",
+        keys.TRIM: "trimming",
     }
     plurals = {keys.EXPIRE_ROWS: "row expiries"}
     counts = {kind: count_noun(kinds[kind], names[kind], plurals.get(kind, "")) for kind in names}

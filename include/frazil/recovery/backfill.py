@@ -38,7 +38,10 @@ from frazil.recovery.range_overwrite import (
     plan_ranges,
     require_retained_ranges,
 )
-from frazil.recovery.replay_rules import require_not_adopted, require_one_incarnation
+from frazil.recovery.replay_rules import (
+    require_not_adopted,
+    require_one_incarnation,
+)
 from frazil.schemas.inferred_columns import with_columns
 from frazil.schemas.review import open_with_settled_schema
 from frazil.streams.timestamps import read_span

@@ -15,7 +15,15 @@ from frazil.ingest.messages import BatchPlan
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Partition, plain_runs
-from frazil.ledger.history import Spans, Step, find_deleted, list_moved, list_spans
+from frazil.ledger.deletions import FINAL_KINDS
+from frazil.ledger.history import (
+    Spans,
+    Step,
+    find_deleted,
+    find_trimmed,
+    list_moved,
+    list_spans,
+)
 from frazil.ledger.offsets import (
     NextOffsets,
     OffsetRange,
@@ -145,6 +153,32 @@ def require_not_adopted(stream: str, ranges: Ranges, adopted: NextOffsets) -> No
         )
 
 
+def require_not_trimmed(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
+    """Refuse offsets where only the newest change of each key was left.
+
+    A record that becomes another change today would need what its key was before.
+
+    Raises:
+        TargetError: with the offsets concerned.
+    """
+    trimmed = find_trimmed(steps)
+    found = {
+        topic: below
+        for topic, parts in ranges.items()
+        if (below := {p: s for p, s in parts.items() if s.start < trimmed.get((topic, p), 0)})
+    }
+    if found:
+        ends = ", ".join(
+            describe_offset(topic, number, trimmed[topic, number])
+            for topic, number, _ in iterate_ranges(found)
+        )
+        raise TargetError(
+            f"stream {stream}: {describe_ranges(found)} begins where only the newest change of "
+            f"each key was kept (changes.keep_days): replaced changes below {ends} are trimmed",
+            "replay offsets from there on; older records cannot be read again",
+        )
+
+
 def find_merge(steps: tuple[Step, ...]) -> Step | None:
     """Return a batch that was merged by key (its staged snapshot is on main), if there is one."""
     for step in steps:
@@ -174,9 +208,11 @@ def require_one_incarnation(stream: str, ranges: Ranges, steps: tuple[Step, ...]
     """Refuse offsets that an earlier topic incarnation also had, or from before a cluster move.
 
     Raises:
-        TargetError: with the offsets concerned; or batches of the stream are merged by key.
+        TargetError: with the offsets concerned; or batches of the stream are merged by key, or
+            changes were trimmed there.
     """
     require_append_only(stream, steps)
+    require_not_trimmed(stream, ranges, steps)
     spans, moved = list_spans(steps), list_moved(steps)
     found: dict[str, dict[int, OffsetRange]] = {}
     for topic, number, wanted in iterate_ranges(ranges):
@@ -286,12 +322,12 @@ def _find_lost(wanted: Mapping[int, OffsetRange], topic: TopicFacts) -> dict[int
 
 
 def list_erased_offsets(steps: tuple[Step, ...], ranges: Ranges) -> Runs:
-    """Return the erased offsets of the ranges, which a replay must leave out."""
-    spans, erasures = list_spans(steps), frozenset({keys.ERASE})
+    """Return the erased and trimmed offsets of the ranges, which a replay must leave out."""
+    spans = list_spans(steps)
     erased = {}
     for topic, number, span in iterate_ranges(ranges):
         partition = topic, number
-        deleted = find_deleted(steps, spans.get(partition, Spans()), partition, erasures)
+        deleted = find_deleted(steps, spans.get(partition, Spans()), partition, FINAL_KINDS)
         erased[partition] = deleted[(deleted >= span.start) & (deleted < span.end)]
     return plain_runs(erased)
 

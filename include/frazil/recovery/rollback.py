@@ -65,7 +65,7 @@ _HALT_RESOLUTIONS = {
     "skip": halt_resolution.skip,
     "new-table": halt_resolution.start_over,
 }
-_OWN_KINDS = frozenset({keys.INGEST, keys.CARRY, keys.EXPIRE_ROWS})
+_OWN_KINDS = frozenset({keys.INGEST, keys.CARRY, keys.EXPIRE_ROWS, keys.TRIM})
 TAG_PREFIX = "frazil_before_rewind_"
 
 

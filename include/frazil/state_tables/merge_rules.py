@@ -7,7 +7,7 @@ replay, another writer) all changes are folded again, which is right whatever ha
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -105,12 +105,11 @@ def plan_merge(
     reason = rebuild or "first merge"
     if before is not None and not rebuild:
         _require_same_rules(changes, stream, before)
-        since = _list_since(changes, before.snapshot_id)
+        since = list_since(changes, before.snapshot_id)
         if since is None:
             reason = f"snapshot {before.snapshot_id} is no longer on main of {changes.table}"
         else:
-            new = [entry for entry in since if entry.snapshot_id not in before.erased]
-            added, obstacle = _collect_added(new)
+            added, obstacle = _collect_added(since, before.erased)
             if not obstacle:
                 return MergePlan(head, added) if added else None
             reason = obstacle
@@ -150,7 +149,7 @@ def _require_same_rules(changes: History, stream: Stream, before: MergePosition)
         )
 
 
-def _list_since(changes: History, position: int) -> list[LedgerEntry] | None:
+def list_since(changes: History, position: int) -> list[LedgerEntry] | None:
     """List the snapshots above the position, newest first; None if it is not on main."""
     since: list[LedgerEntry] = []
     for entry in walk_ancestors(changes):
@@ -160,11 +159,17 @@ def _list_since(changes: History, position: int) -> list[LedgerEntry] | None:
     return None
 
 
-def _collect_added(since: list[LedgerEntry]) -> tuple[Runs, str]:
-    """Return the offsets that these snapshots added, or the first that did more than add."""
-    staged = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in since}
+def _collect_added(since: list[LedgerEntry], followed: Iterable[int]) -> tuple[Runs, str]:
+    """Return the offsets that these snapshots added, or the first that did more than add.
+
+    The state has `followed` some of them already.
+    """
+    known = frozenset(followed)
+    new = [entry for entry in since if entry.snapshot_id not in known]
+    numbers = {entry.snapshot_id for entry in since}
+    staged = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in new}
     runs: dict[str, dict[int, list[tuple[int, int]]]] = {}
-    for entry in since:
+    for entry in new:
         summary, kind = entry.summary, entry.summary.get(keys.KIND, "")
         if kind == keys.INGEST and keys.RANGES in summary:
             for topic, number, span in iterate_ranges(parse_ranges(summary[keys.RANGES])):
@@ -175,7 +180,7 @@ def _collect_added(since: list[LedgerEntry]) -> tuple[Runs, str]:
             ).items():
                 for number, found in by_partition.items():
                     runs.setdefault(topic, {}).setdefault(number, []).extend(found)
-        elif not _is_quiet(entry, staged):
+        elif not (_is_quiet(entry, staged) or is_trimmed_behind(entry, numbers)):
             what = kind or summary.get("operation", "")
             return {}, f"{what} snapshot {entry.snapshot_id} of the change table"
     joined = {t: {p: _join_runs(found) for p, found in parts.items()} for t, parts in runs.items()}
@@ -189,6 +194,26 @@ def _is_quiet(entry: LedgerEntry, staged: set[str | None]) -> bool:
     kind = entry.summary.get(keys.KIND, "")
     is_staged = not kind and str(entry.snapshot_id) in staged
     return kind in _QUIET or is_staged or entry.summary.get("operation") == "replace"
+
+
+def describe_more_than_additions(
+    changes: History, snapshot_id: int, followed: Iterable[int]
+) -> str:
+    """Describe what did more than add changes since a snapshot; empty if nothing did."""
+    since = list_since(changes, snapshot_id)
+    if since is None:
+        return f"snapshot {snapshot_id} is no longer on main of {changes.table}"
+    return _collect_added(since, followed)[1]
+
+
+def is_trimmed_behind(entry: LedgerEntry, since: Collection[int]) -> bool:
+    """Return whether a snapshot removed only replaced changes that the state had folded.
+
+    `since` are the snapshots above the merge position.
+    """
+    folded = entry.summary.get(keys.FOLDED)
+    is_trim = entry.summary.get(keys.KIND) == keys.TRIM
+    return is_trim and folded is not None and int(folded) not in since
 
 
 def _join_runs(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

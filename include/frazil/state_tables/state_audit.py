@@ -20,9 +20,16 @@ from frazil.ledger.coordinates import parse_coordinates
 from frazil.ledger.recovery_point import History, LedgerEntry, for_reading, walk_ancestors
 from frazil.messages import count_noun
 from frazil.state_tables.fill_audit import fill_newest
-from frazil.state_tables.merge_rules import DELETED_AT, find_operation, find_position, plan_merge
+from frazil.state_tables.merge_rules import (
+    DELETED_AT,
+    find_position,
+    is_trimmed_behind,
+    list_since,
+    plan_merge,
+)
 from frazil.state_tables.messages import MergePosition
 from frazil.state_tables.tables import require_state
+from frazil.state_tables.trim_rules import flag_deletes, sort_changes
 from frazil.streams.models import Stream
 
 Findings = Iterator[tuple[str, str]]
@@ -31,7 +38,7 @@ _SHOWN = 5
 
 
 def audit_state(store: TableStore, stream: Stream) -> Findings:
-    """Yield the broken invariants of a state table, M1 or M4, with a text; none if it is right.
+    """Yield the broken invariants of a state table, M1, M4 or M5, with a text; none if it is right.
 
     A state that is behind its changes is compared with the changes that it has folded, as long as
     the change table has that snapshot.
@@ -57,11 +64,23 @@ def audit_state(store: TableStore, stream: Stream) -> Findings:
             yield "M1", f"{name}: the changes that it has folded are expired: merge, then audit"
             return
         position = position.model_copy(update={"snapshot_id": changes.history.head})
-    erased = [e for e in walk_ancestors(changes.history) if e.snapshot_id in position.erased]
-    newest = _find_newest(stream, changes.table, position, erased)
-    yield from _compare(stream, view.table, newest)
+    erased = _list_removed(changes.history, position)
+    folded = _drop_erased(_read_folded(changes.table, position), erased)
+    newest = _find_newest(stream, folded)
+    yield from _compare(stream, view.table, newest, folded)
     if stream.table.deletes == "remove":
         yield from _check_memory(store, stream, newest, position.memory)
+
+
+def _list_removed(changes: History, position: MergePosition) -> list[LedgerEntry]:
+    """List the snapshots that removed changes which the state has folded, or followed."""
+    since = list_since(changes, position.snapshot_id) or []
+    numbers = {entry.snapshot_id for entry in since}
+    return [
+        entry
+        for entry in since
+        if entry.snapshot_id in position.erased or is_trimmed_behind(entry, numbers)
+    ]
 
 
 def _check_counts(history: History, stream: str) -> Findings:
@@ -73,14 +92,16 @@ def _check_counts(history: History, stream: str) -> Findings:
                 yield "M4", f"merge snapshot {entry.snapshot_id}: {counts.text}: not balanced"
 
 
-def _find_newest(
-    stream: Stream, changes: Table, position: MergePosition, erased: Sequence[LedgerEntry]
-) -> pa.Table:
-    """Return the newest change of each key, deletes included."""
+def _read_folded(changes: Table, position: MergePosition) -> pa.Table:
+    """Read the changes that the state has folded."""
     with translated_errors(f"reading {'.'.join(changes.name())}"):
-        folded = changes.scan(snapshot_id=position.snapshot_id).to_arrow()
+        return changes.scan(snapshot_id=position.snapshot_id).to_arrow()
+
+
+def _find_newest(stream: Stream, folded: pa.Table) -> pa.Table:
+    """Return the newest change of each key, deletes included."""
     marking = stream.table.model_copy(update={"deletes": "mark"})
-    return _fold(stream.model_copy(update={"table": marking}), _drop_erased(folded, erased))
+    return _fold(stream.model_copy(update={"table": marking}), folded)
 
 
 def _check_memory(store: TableStore, stream: Stream, newest: pa.Table, memory: str) -> Findings:
@@ -91,7 +112,7 @@ def _check_memory(store: TableStore, stream: Stream, newest: pa.Table, memory: s
     if table is not None:
         with translated_errors(f"reading {name}"):
             held = set(_coordinates(table.scan(EqualTo(term="memory", value=memory)).to_arrow()))
-    deleted = newest.filter(_flag_deletes(stream, newest))
+    deleted = newest.filter(pa.array(flag_deletes(stream, newest)))
     places = [place for place in _coordinates(deleted) if place not in held]
     if places:
         shown = ", ".join(f"{t}-{p} offset {o}" for t, p, o in places[:_SHOWN])
@@ -103,13 +124,13 @@ def _coordinates(rows: pa.Table) -> list[tuple[object, ...]]:
     return list(zip(*(kafka.field(name).to_pylist() for name in _PLACE), strict=True))
 
 
-def _compare(stream: Stream, state: Table, newest: pa.Table) -> Findings:
-    """Compare the state with the newest change of each key."""
+def _compare(stream: Stream, state: Table, newest: pa.Table, folded: pa.Table) -> Findings:
+    """Compare the state with the newest change of each key, of the changes that it has folded."""
     ids = [*stream.table.id_columns]
     with translated_errors(f"reading {'.'.join(state.name())}"):
         rows = state.scan().to_arrow()
     removes = stream.table.deletes == "remove"
-    want = newest.filter(pc.invert(_flag_deletes(stream, newest))) if removes else newest
+    want = newest.filter(pc.invert(pa.array(flag_deletes(stream, newest)))) if removes else newest
     keys_of = [
         dict(zip(_texts(each, ids), range(len(each)), strict=False)) for each in (want, rows)
     ]
@@ -123,12 +144,16 @@ def _compare(stream: Stream, state: Table, newest: pa.Table) -> Findings:
             "M1",
             f"{count_noun(len(missing), 'key')} without a row: {_places(want, expected, missing)}",
         )
-    if extra:
-        yield (
-            "M1",
-            f"{count_noun(len(extra), 'row')} whose key is deleted or unknown: "
-            + _places(rows, found, extra),
-        )
+    there = set(_coordinates(folded)) if extra else set()
+    of_rows = _coordinates(rows) if extra else []
+    lost = [key for key in extra if of_rows[found[key]] not in there]
+    unknown = [key for key in extra if of_rows[found[key]] in there]
+    if lost:
+        what = count_noun(len(lost), "row")
+        yield "M5", f"{what} whose change left the change table: {_places(rows, found, lost)}"
+    if unknown:
+        what = count_noun(len(unknown), "row")
+        yield "M1", f"{what} whose key is deleted or unknown: {_places(rows, found, unknown)}"
     both = [key for key in expected if key in found]
     have = rows.take(pa.array([found[key] for key in both], pa.int64()))
     wanted = want.take(pa.array([expected[key] for key in both], pa.int64()))
@@ -157,23 +182,7 @@ def _fold(stream: Stream, changes: pa.Table) -> pa.Table:
     """Return the newest change of each key, without deletes unless those are marked."""
     if not len(changes):
         return changes
-    kafka = changes[keys.KAFKA_COLUMN].combine_chunks()
-    order = ["offset"] if not stream.sequence else [*stream.sequence, *_PLACE]
-    names = [*stream.table.id_columns, *order]
-    columns = {
-        f"c{index}": pc.struct_field(kafka, name.removeprefix(f"{keys.KAFKA_COLUMN}."))
-        if name in _PLACE or name == keys.EVENT_TIME
-        else _plain(changes[name].combine_chunks())
-        for index, name in enumerate(names)
-    }
-    sortable = pa.table(columns)
-    indexes = pc.sort_indices(sortable, [(name, "ascending") for name in sortable.column_names])
-    ordered = sortable.take(indexes)
-    is_last = np.zeros(len(ordered), dtype=bool)
-    for index in range(len(stream.table.id_columns)):
-        column = ordered[f"c{index}"].combine_chunks()
-        is_last[:-1] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    is_last[-1] = True
+    indexes, is_last = sort_changes(stream, changes)
     if stream.value.change_events is not None:
         ids = stream.table.id_columns
         return _without_deletes(stream, fill_newest(changes.take(indexes), is_last, ids))
@@ -181,21 +190,8 @@ def _fold(stream: Stream, changes: pa.Table) -> pa.Table:
     return _without_deletes(stream, newest)
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    """Return a column as it can be sorted: uuids as their bytes."""
-    return column.storage if isinstance(column, pa.ExtensionArray) else column
-
-
-def _flag_deletes(stream: Stream, newest: pa.Table) -> pa.Array:
-    operation = find_operation(stream, newest.column_names)
-    if operation is None:
-        return pa.array(np.zeros(len(newest), dtype=bool))
-    said = pc.utf8_lower(newest[operation])
-    return pc.is_in(said, pa.array(["d", "delete"])).combine_chunks()
-
-
 def _without_deletes(stream: Stream, newest: pa.Table) -> pa.Table:
-    deletes = _flag_deletes(stream, newest)
+    deletes = pa.array(flag_deletes(stream, newest))
     if stream.table.deletes == "remove":
         return newest.filter(pc.invert(deletes))
     times = pc.struct_field(newest[keys.KAFKA_COLUMN].combine_chunks(), "timestamp")

@@ -26,12 +26,14 @@ from frazil.streams.routes import Route, TableName
 from frazil.streams.schedules import CONTINUOUS, parse_batch_schedule, parse_schedule
 from frazil.streams.sections import BY_REGISTRY, Key, Section, Source, Value, list_chosen
 from frazil.streams.state_sections import (
+    Changes,
     Merge,
     SequenceBy,
     StateTable,
     split_state_table,
     validate_name,
     validate_state_columns,
+    validate_state_expiry,
 )
 from frazil.streams.table_properties import validate_property
 from frazil.streams.timestamps import DAY_MS
@@ -270,6 +272,7 @@ class Stream(Section):
         "largest offset in its partition (`kafka`), or the one with the largest sequence",
     )
     merge: Merge = Merge()
+    changes: Changes = Changes()
     batch: Batch = Batch()
     errors: Errors = Errors()
     schema_policy: SchemaPolicy = Field(SchemaPolicy(), alias="schema")
@@ -334,13 +337,13 @@ class Stream(Section):
             for name, chosen in (
                 ("order", order is not None),
                 ("merge", bool(list_chosen(self.merge))),
+                ("changes", bool(list_chosen(self.changes))),
             ):
                 if chosen:
                     raise FieldError((name,), "only with `mode: upsert`")
             return
         refused = {
             ("route",): self.route is not None,
-            ("maintenance", "expire_rows"): self.maintenance.expire_rows is not None,
             ("errors", "tolerance"): self.errors.tolerance in {"all", "invalid_data"},
         }
         for place, is_set in refused.items():
@@ -354,6 +357,10 @@ class Stream(Section):
         if self.value.change_events is not None:
             self._validate_state_events()
         validate_state_columns(columns, table.id_columns, order, table.cdc_field)
+        rule, has_events = self.maintenance.expire_rows, self.value.change_events is not None
+        if rule is not None:
+            cdc = table.cdc_field
+            validate_state_expiry(rule.column, self.sequence, cdc, has_events=has_events)
 
     def _validate_state_events(self) -> None:
         if self.table.cdc_field is not None:

@@ -39,6 +39,18 @@ class Merge(Section):
     )
 
 
+class Changes(Section):
+    """How long the change table of `mode: upsert` keeps changes that newer ones have replaced."""
+
+    keep_days: int | None = Field(
+        None,
+        ge=1,
+        le=36_500,
+        description="whole UTC days since their batch; the newest change of each key stays; "
+        "default: all changes are kept",
+    )
+
+
 class StateTable(Section):
     """The state table; not an option, set when the file is loaded."""
 
@@ -102,6 +114,28 @@ def validate_state_columns(
         if column.required and column.name not in {*id_columns, *sequence, cdc, OP}:
             reason = "must be optional, since a delete may carry only its key: remove `!`"
             raise FieldError(("value", "columns", column.name), reason)
+
+
+def validate_state_expiry(
+    column: str, sequence: Sequence[str], cdc: str | None, *, has_events: bool
+) -> None:
+    """Refuse row expiry where a later change would bring an expired row back, or a part of it.
+
+    Raises:
+        FieldError: with the reason.
+    """
+    reason = ""
+    if has_events:
+        reason = "not with `transform: flatten_debezium`: the state has the rows of its source"
+    elif column == cdc:
+        reason = f"{column} is not a column of the state table"
+    elif sequence and column != sequence[0]:
+        reason = (
+            f"must be the first column of `sequence_by`, {sequence[0]}: an older change that comes "
+            f"late could have a newer {column} and bring an expired row back"
+        )
+    if reason:
+        raise FieldError(("maintenance", "expire_rows", "column"), reason)
 
 
 def _validate_column(

@@ -3,14 +3,11 @@
 import json
 import random
 
-import numpy as np
 import pytest
-from support.change_model import Change, Row, Snapshot, State
-from support.state_model import Model
+from support.merge_model import NONE, STREAM, Merging, make_stream
 
 from frazil.errors import MergeHaltedError
 from frazil.ledger import keys
-from frazil.ledger.coordinates import encode_coordinates, join_coordinates
 from frazil.ledger.offsets import OffsetRange, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry
 from frazil.state_tables.merge_rules import (
@@ -20,138 +17,11 @@ from frazil.state_tables.merge_rules import (
     hash_rules,
     plan_merge,
 )
-from frazil.state_tables.messages import MergeCounts, MergePosition
+from frazil.state_tables.messages import MergePosition
 from frazil.streams.models import Stream
 
-NONE = MergeCounts(changes=0, inserted=0, updated=0, deleted=0, absent=0, superseded=0, stale=0)
 ACTIONS = (*("ingest", "merge") * 10, "redrive", "replay", "backfill", "compact", "rollback")
 ACTIONS += ("redrive", "roll_state_back", "killed_merge")
-KINDS = {"compact": "", "bootstrap": keys.BOOTSTRAP, "ingest": keys.INGEST, "rewind": keys.REWIND}
-KINDS |= {kind: kind for kind in (keys.REDRIVE, keys.REPLAY, keys.BACKFILL, keys.ADOPT, keys.GAP)}
-
-
-def make_stream(**table: object) -> Stream:
-    return Stream.model_validate(
-        {
-            "stream": "customers",
-            "owner": "me",
-            "source": {"topic": "t"},
-            "value": {"columns": {"id": "long!", "op": "string"}},
-            "table": {"name": "shop.c", "mode": "upsert", "id_columns": ["id"], **table},
-        }
-    )
-
-
-STREAM = make_stream(cdc_field="op")
-
-
-def summarize(snapshot: Snapshot, before: Snapshot | None) -> dict[str, str]:
-    """Write the summary that the product writes for such a snapshot."""
-    summary = (
-        {keys.KIND: KINDS[snapshot.kind]} if KINDS[snapshot.kind] else {"operation": "replace"}
-    )
-    starts = before.next_offsets if before else snapshot.next_offsets
-    if snapshot.kind == "ingest":
-        spans = enumerate(zip(starts, snapshot.next_offsets, strict=True))
-        ranges = {p: OffsetRange(a, b) for p, (a, b) in spans if a < b}
-        summary[keys.RANGES] = encode_ranges({"t": ranges})
-    if snapshot.kind == "redrive":
-        added = snapshot.rows - (before.rows if before else frozenset())
-        parts = [{("t", row.partition): np.array([row.offset])} for row in added]
-        summary[keys.COORDINATES] = encode_coordinates(join_coordinates(parts))
-    return summary
-
-
-class Merging(Model):
-    """The model's change table, merged by the product's rules and a fold in a few lines."""
-
-    def __init__(self, seed: int, *, careless: bool = False) -> None:
-        """Begin; a careless one folds what is above the position, whatever happened."""
-        self.careless = careless
-        self.memories: dict[int, str] = {}
-        self.remembered: set[tuple[str, Change]] = set()
-        super().__init__(seed)
-
-    def recreate(self) -> None:
-        """Leave out: the offsets of another log are refused."""
-
-    @property
-    def history(self) -> History:
-        line = {each.snapshot_id: each for each in self.changes.snapshots.values()}
-        entries = {
-            number: LedgerEntry(
-                number, each.parent, number, summarize(each, line.get(each.parent or 0))
-            )
-            for number, each in line.items()
-        }
-        return History("shop.c__changes", "uuid", self.changes.head_id, entries, {})
-
-    def killed_merge(self) -> None:
-        self.merge("after-memory")
-
-    def merge(self, kill: str = "") -> None:
-        at = self.position
-        before = None
-        if at is not None:
-            before = MergePosition(
-                snapshot_id=at,
-                table_uuid="uuid",
-                rules=hash_rules(STREAM),
-                id_columns=("id",),
-                memory=self._memory_of_state(),
-                counts=NONE,
-            )
-        plan = plan_merge(self.history, STREAM, before)
-        if plan is None:
-            return
-        if self.careless and before is not None and plan.added is None:
-            plan = MergePlan(plan.head, _all_above(before, self))
-        memory = before.memory if before and plan.added is not None else f"m{self.ids}"
-        state = self._fold_plan(plan, memory, kill)
-        if state is not None:
-            self._commit_state("merge", state, plan.head)
-            self.memories[self.state.head_id or 0] = memory
-
-    def _memory_of_state(self) -> str:
-        line = (each.snapshot_id for each in self.state.ancestry())
-        return next(self.memories[number] for number in line if number in self.memories)
-
-    def _fold_plan(self, plan: MergePlan, memory: str, kill: str) -> State | None:
-        rows = self.changes.snapshots[plan.head].rows
-        if plan.added is not None:
-            runs = plan.added.get("t", {})
-            rows = frozenset(
-                r for r in rows if any(a <= r.offset < b for a, b in runs.get(r.partition, ()))
-            )
-        state = {} if plan.added is None else {row.key: row for row in self.state.head.state}
-        known = {(m, c) for m, c in self.remembered if m == memory}
-        for key in {row.key for row in rows}:
-            mine = [row for row in rows if row.key == key]
-            mine += [state[key].winner] if key in state else []
-            mine += [change for _, change in known if change.key == key]
-            winner = self.newest(mine)
-            assert winner is not None
-            state.pop(key, None)
-            if winner.is_delete:
-                self.remembered.add((memory, winner))
-            else:
-                state[key] = Row(winner, None, None)
-        return None if kill else state
-
-    def find_wrong(self) -> set[int]:
-        """List the keys whose winner is not that of the fold by definition."""
-        if self.position is None:
-            return set()
-        have = {row.key: row.winner for row in self.state.head.state}
-        want = {k: v[0] for k, v in self.expected(self.changes.snapshots[self.position]).items()}
-        return {key for key in have | want if have.get(key) != want.get(key)}
-
-
-def _all_above(
-    before: MergePosition, model: Merging
-) -> dict[str, dict[int, list[tuple[int, int]]]]:
-    starts = model.changes.snapshots[before.snapshot_id].next_offsets
-    return {"t": {p: [(start, 10**6)] for p, start in enumerate(starts)}}
 
 
 def run_history(seed: int, *, careless: bool = False) -> set[int]:

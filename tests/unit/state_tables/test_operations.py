@@ -31,9 +31,10 @@ AFTER: Mapping[str, tuple[Mapping[str, str], str]] = {
     "recover": ({keys.KIND: keys.REWIND}, "all"),
     "accept-gap": ({keys.KIND: keys.GAP}, "all"),
     "erase": ({keys.KIND: keys.ERASE}, "all"),
+    "expire-rows": ({keys.KIND: keys.TRIM, keys.FOLDED: "0"}, "nothing"),
 }
 """Command → the snapshot that it leaves in the change table, and what the next merge folds."""
-REFUSED = {"adopt", "move-cluster", "expire-rows"}
+REFUSED = {"adopt", "move-cluster"}
 MERGES = {"merge"}
 TOLD = {"status", "snapshots", "where", "audit", "verify-source", "timeline", "streams", "cost"}
 """They tell of the state table."""

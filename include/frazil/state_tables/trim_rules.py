@@ -1,0 +1,210 @@
+"""Which changes leave a change table: those that newer ones have replaced; pure functions.
+
+The newest change of each key below the cut stays, so that the fold of what is left is the fold of
+everything: the state can be folded again at any time, whatever is rolled back or replayed above the
+cut. Kafka keeps a compacted topic in the same way.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.iceberg.data_files import split_coordinates
+from frazil.ingest.dead_letters import list_resolved, select_open
+from frazil.ledger import keys
+from frazil.ledger.coordinates import Coordinates, Offsets, Partition, join_coordinates
+from frazil.ledger.history import Spans, Step, list_attempts, list_spans
+from frazil.ledger.recovery_point import History, walk_ancestors
+from frazil.ledger.state import parse_state
+from frazil.state_tables.merge_rules import FLATTENED_OPERATION, UNAVAILABLE, find_operation
+from frazil.streams.change_events import SOURCE
+from frazil.streams.models import Stream
+
+Flags = npt.NDArray[np.bool_]
+Limits = Mapping[Partition, int]
+PLACE = ("topic", "partition", "offset")
+_OLD_KEY = "__debezium.oldkey"
+
+
+@dataclass(frozen=True)
+class Trimming:
+    """Where the history is cut: changes below `cut` may go, of deletes those below `deletes`."""
+
+    cut: Limits
+    deletes: Limits
+
+
+def find_cut(history: History, stream: str, before_ms: int) -> dict[Partition, int]:
+    """Return the next offsets of the newest batch that was published before an instant."""
+    key = keys.state_key(stream)
+    for entry in walk_ancestors(history):
+        if key in entry.summary and entry.committed_at_ms < before_ms:
+            offsets = parse_state(entry.summary[key]).offsets
+            return {(t, p): end for t, ends in offsets.items() for p, end in enumerate(ends)}
+    return {}
+
+
+def limit_deletes(stream: Stream, cut: Limits, oldest_open: Limits) -> dict[Partition, int]:
+    """Return the offsets below which a delete may be forgotten.
+
+    An older change of its key must not come any more. By Kafka's order only a dead letter below it
+    can still become one; by a sequence any later record can, so no delete is forgotten.
+    """
+    is_kept = stream.sequence or stream.table.deletes == "mark" or stream.value.change_events
+    if is_kept:
+        return {}
+    return {each: min(end, oldest_open.get(each, end)) for each, end in cut.items()}
+
+
+def list_read_columns(stream: Stream, names: Iterable[str]) -> tuple[str, ...]:
+    """List the columns of a change table that decide which changes may go."""
+    known = [*names]
+    operation = find_operation(stream, known)
+    events = (UNAVAILABLE, f"{SOURCE}.lsn", f"{keys.KAFKA_COLUMN}.headers")
+    return (
+        *stream.table.id_columns,
+        *(name for name in stream.sequence if name != keys.EVENT_TIME),
+        *((operation,) if operation is not None else ()),
+        *(f"{keys.KAFKA_COLUMN}.{name}" for name in (*PLACE, "timestamp")),
+        *(events if stream.value.change_events is not None else ()),
+    )
+
+
+def sort_changes(stream: Stream, changes: pa.Table) -> tuple[pa.Array, Flags]:
+    """Return the order of changes by key, then from old to new, and which is its key's newest."""
+    kafka = changes[keys.KAFKA_COLUMN].combine_chunks()
+    order = ["offset"] if not stream.sequence else [*stream.sequence, *PLACE]
+    names = [*stream.table.id_columns, *order]
+    columns = {
+        f"c{index}": pc.struct_field(kafka, name.removeprefix(f"{keys.KAFKA_COLUMN}."))
+        if name in PLACE or name == keys.EVENT_TIME
+        else _plain(changes[name].combine_chunks())
+        for index, name in enumerate(names)
+    }
+    sortable = pa.table(columns)
+    indexes = pc.sort_indices(sortable, [(name, "ascending") for name in sortable.column_names])
+    ordered = sortable.take(indexes)
+    is_last = np.zeros(len(ordered), dtype=np.bool_)
+    for index in range(len(stream.table.id_columns)):
+        column = ordered[f"c{index}"].combine_chunks()
+        is_last[:-1] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    is_last[-1:] = True
+    return indexes, is_last
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column as it can be sorted: uuids as their bytes."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def choose_trimmed(stream: Stream, changes: pa.Table, trimming: Trimming) -> Coordinates:
+    """Return the coordinates of the changes that may leave."""
+    old = changes.filter(pa.array(flag_below(changes, trimming.cut)))
+    if not len(old):
+        return {}
+    indexes, is_last = sort_changes(stream, old)
+    ordered = old.take(indexes)
+    is_delete, is_whole = flag_deletes(stream, ordered), np.ones(len(ordered), dtype=np.bool_)
+    keys_of = np.concatenate([[0], np.cumsum(is_last)[:-1]])
+    if stream.value.change_events is not None:
+        is_whole = ~is_delete & ~_flag_lacking(ordered)
+    base = np.full(len(ordered), -1)
+    places = np.flatnonzero(is_whole)
+    np.maximum.at(base, keys_of[places], places)
+    goes = np.arange(len(ordered)) < base[keys_of]
+    goes |= is_last & is_delete & flag_below(ordered, trimming.deletes)
+    if stream.value.change_events is not None:
+        for end in np.flatnonzero(_flag_named(ordered, changes)).tolist():
+            first = int(np.searchsorted(keys_of, keys_of[end]))
+            whole = np.flatnonzero(is_whole[first:end])
+            goes[first + (int(whole[-1]) if len(whole) else 0) : end + 1] = False
+    return _read_places(ordered.filter(pa.array(goes)))
+
+
+def flag_below(rows: pa.Table, limits: Limits) -> Flags:
+    """Flag the rows below the offset that is given for their partition."""
+    kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
+    topics = kafka.field("topic").to_numpy(zero_copy_only=False)
+    numbers, offsets = (np.asarray(kafka.field(name)) for name in PLACE[1:])
+    flags = np.zeros(len(rows), dtype=np.bool_)
+    for (topic, number), end in limits.items():
+        flags |= (topics == topic) & (numbers == number) & (offsets < end)
+    return flags
+
+
+def flag_deletes(stream: Stream, changes: pa.Table) -> Flags:
+    """Flag the changes that delete their key."""
+    operation = find_operation(stream, changes.column_names)
+    if operation is None:
+        return np.zeros(len(changes), dtype=np.bool_)
+    said = pc.is_in(pc.utf8_lower(changes[operation]), pa.array(["d", "delete"]))
+    flags: Flags = said.combine_chunks().to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _flag_lacking(changes: pa.Table) -> Flags:
+    """Flag the change events that did not carry all values."""
+    lengths = pc.fill_null(pc.list_value_length(changes[UNAVAILABLE]), 0)
+    flags: Flags = pc.greater(lengths, 0).to_numpy()
+    return flags
+
+
+def _flag_named(ordered: pa.Table, changes: pa.Table) -> Flags:
+    """Flag the deletes whose row lives on with another key and may need this one's values."""
+    moved = changes.filter(pa.array(_flag_lacking(changes)))
+    headers = pc.struct_field(moved[keys.KAFKA_COLUMN].combine_chunks(), "headers").to_pylist()
+    has_old_key = [any(each["key"] == _OLD_KEY for each in found or ()) for found in headers]
+    wanted = _read_lsn(moved.filter(pa.array(has_old_key, pa.bool_())))
+    is_delete = pc.equal(pc.utf8_lower(ordered[FLATTENED_OPERATION]), "d").combine_chunks()
+    named = pc.is_in(_read_lsn(ordered), value_set=wanted.drop_null())
+    flags: Flags = pc.and_(is_delete, named).to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _read_lsn(changes: pa.Table) -> pa.Array:
+    return pc.struct_field(changes[SOURCE].combine_chunks(), "lsn")
+
+
+def _read_places(changes: pa.Table) -> Coordinates:
+    kafka = changes[keys.KAFKA_COLUMN].combine_chunks()
+    return join_coordinates(
+        {(topic, number): offsets} for topic, number, offsets in split_coordinates(kafka)
+    )
+
+
+def list_places(rows: pa.Table) -> dict[Partition, Offsets]:
+    """Return the coordinates of rows, ascending in each partition."""
+    return {**_read_places(rows)} if len(rows) else {}
+
+
+def next_offsets(rows: pa.Table) -> dict[Partition, int]:
+    """Return the offset behind the last row of each partition."""
+    return {partition: int(offsets[-1]) + 1 for partition, offsets in list_places(rows).items()}
+
+
+def select_keys(changes: pa.Table, chosen: pa.Table, ids: Sequence[str]) -> pa.Table:
+    """Return the changes of the keys of the chosen rows."""
+    wanted = set(_read_keys(chosen, ids))
+    flags = [key in wanted for key in _read_keys(changes, ids)]
+    return changes.filter(pa.array(flags, pa.bool_()))
+
+
+def _read_keys(rows: pa.Table, ids: Sequence[str]) -> list[tuple[object, ...]]:
+    return list(zip(*(rows[name].to_pylist() for name in ids), strict=True))
+
+
+def find_oldest_open(
+    dead_letters: Mapping[Partition, Mapping[str, Offsets]], steps: tuple[Step, ...]
+) -> dict[Partition, int]:
+    """Return the offset of the oldest open dead letter of each partition that has one."""
+    attempts, spans, found = list_attempts(steps), list_spans(steps), dict[Partition, int]()
+    for partition, held in dead_letters.items():
+        resolved = list_resolved(steps, partition)
+        open_ones, _ = select_open(held, spans.get(partition, Spans()), attempts, resolved)
+        if len(open_ones):
+            found[partition] = int(open_ones[0])
+    return found

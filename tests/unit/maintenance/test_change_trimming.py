@@ -1,0 +1,328 @@
+"""Trimming and row expiry of a stream with a state table: what leaves, what stays, what holds."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import time_machine
+from faults.state_auditor import Fold, StateRules, audit_state_table
+from support.event_lake import EVENTS, LARGE, Event, EventLake, Source
+from support.lake import append
+from support.log_lake import LogInMemory
+from support.scripted_catalog import overtaken_by
+from support.state_lake import BAD, Change, StateLake, make_state_lake
+
+from frazil.errors import StageStaleError, TargetError
+from frazil.iceberg.table_schema import build_table_schema
+from frazil.iceberg.table_view import TableView
+from frazil.ingest.publishing import Marker, publish_marker
+from frazil.ledger import keys
+from frazil.ledger.history import trace_steps
+from frazil.ledger.offsets import OffsetRange
+from frazil.maintenance.messages import RowExpiryReport
+from frazil.maintenance.row_expiry import expire_rows
+from frazil.observability.audit import audit_table
+from frazil.recovery.replay_rules import list_erased_offsets, require_not_trimmed
+from frazil.state_tables.merge_rules import find_position, plan_merge
+from frazil.state_tables.messages import MergeCounts
+from frazil.state_tables.state_audit import audit_state
+from frazil.state_tables.trim_rules import Trimming, choose_trimmed
+from frazil.streams.models import Stream
+from frazil.workspace import Workspace
+
+NOW = datetime.now(UTC).replace(hour=12)
+COUNTS = MergeCounts(changes=0, inserted=0, updated=0, deleted=0, absent=0, superseded=0, stale=0)
+SECTIONS = {
+    "kafka": {
+        "order": "kafka",
+        "value": {"columns": {"id": "long!", "op": "string", "at": "long", "name": "string"}},
+    },
+    "sequence": {},
+}
+KEEP = {"changes": {"keep_days": 30}}
+EXPIRE = {"maintenance": {"expire_rows": {"column": "_kafka.timestamp", "keep_days": 60}}}
+
+
+@dataclass(frozen=True)
+class Dated(StateLake):
+    """Each record is so many days old as its sequence says."""
+
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        row = StateLake.make_row(change, place)
+        return {**row, "_kafka": {**place, "timestamp": NOW - timedelta(days=100 - change.at)}}
+
+    def publish_at(self, days_ago: int, *parts: tuple[Change, ...]) -> None:
+        """Publish changes of the partitions so many days ago."""
+        with time_machine.travel(NOW - timedelta(days=days_ago)):
+            for number, changes in enumerate(parts):
+                self.produce(number, *changes)
+            self.ingest_all()
+
+    def merge(self) -> None:
+        """Write the state and its delete memory as a merge of all changes does."""
+        sequence = self.stream.sequence
+        fold = Fold(self.rules, self.table.scan().to_arrow().to_pylist())
+        rows, deletes = [], []
+        for _, winner in fold.winners():
+            place = {name: winner["_kafka"][name] for name in ("topic", "partition", "offset")}
+            if fold.is_delete(winner):
+                order = {"_sequence": {"s0": winner["at"]}} if sequence else {}
+                deletes.append({"id": winner["id"], **order, "_kafka": place, "memory": "m"})
+            else:
+                rows.append({name: value for name, value in winner.items() if name != "op"})
+        self.put_state(rows, self.position(COUNTS))
+        if deletes:
+            append(self.catalog, self.store.load(f"{self.state_name}__deletes"), deletes)
+
+    @property
+    def rules(self) -> StateRules:
+        return StateRules("orders", self.state_name, ("id",), self.stream.sequence, "op")
+
+    def find_wrong(self) -> list[object]:
+        """Let all audits look."""
+        log = LogInMemory()
+        for number, changes in enumerate(self.log):
+            log.produce(number, *range(len(changes)))
+        return [
+            *audit_table(self.store, self.stream, log).findings,
+            *audit_state_table(self.catalog, self.rules),
+        ]
+
+    def expire(self, run_id: str = "run", *, dry_run: bool = False) -> RowExpiryReport:
+        work = Workspace(self.stream, self.folder, run_id)
+        vars(work)["store"] = self.store
+        return expire_rows(work, dry_run=dry_run)
+
+    def changes_left(self) -> list[tuple[int, int]]:
+        return self.coordinates()
+
+    def deletes_left(self) -> list[int]:
+        memory = self.store.load(f"{self.state_name}__deletes").scan().to_arrow().to_pylist()
+        return sorted(row["id"] for row in memory)
+
+
+@pytest.fixture
+def by() -> str:
+    return "kafka"
+
+
+@pytest.fixture
+def further() -> tuple[Change, ...]:
+    """Return further changes of partition 1, published 38 days ago."""
+    return ()
+
+
+@pytest.fixture
+def lake(tmp_path: Path, by: str, further: tuple[Change, ...]) -> Iterator[Dated]:
+    """Publish three keys 40 days ago, of which one was deleted, and changes of another today."""
+    with time_machine.travel(NOW - timedelta(days=41)):
+        lake = make_state_lake(Dated, tmp_path, "orders", **SECTIONS[by], **KEEP)
+    old = (Change(1, "c", 1, "first"), Change(1, "u", 5, "last"), Change(2, "c", 2, "x"))
+    lake.publish_at(40, old, (Change(3, "c", 1, "three"), Change(4, "c", 3, "four")))
+    lake.publish_at(39, (Change(2, "d", 7),), further)
+    lake.publish_at(1, (), (Change(3, "u", 95, "new"), Change(3, "u", 96, "newer")))
+    lake.merge()
+    with time_machine.travel(NOW):
+        yield lake
+    lake.close()
+
+
+@pytest.mark.parametrize("by", ["kafka", "sequence"])
+def test_replaced_changes_leave_and_all_audits_hold(lake: Dated, by: str) -> None:
+    assert lake.find_wrong() == []
+    preview = lake.expire("look", dry_run=True)
+
+    report = lake.expire()
+
+    left = [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    assert lake.changes_left() == sorted([*left, (0, 3)] if by == "sequence" else left)
+    assert lake.deletes_left() == ([2] if by == "sequence" else [])
+    assert preview.trimmed == report.trimmed == (2 if by == "sequence" else 3)
+    assert "replaced change" in report.text
+    assert lake.find_wrong() == []
+    position = find_position(TableView(lake.store, lake.state_name).history, "orders")
+    assert plan_merge(lake.history, lake.stream, position) is None
+    assert lake.expire("again").trimmed == 0
+
+
+def test_the_changes_that_are_left_still_fold_to_the_state(lake: Dated) -> None:
+    lake.expire()
+
+    fold = Fold(lake.rules, lake.table.scan().to_arrow().to_pylist())
+    assert {key[0]: row["name"] for key, row in fold.winners()} == {
+        1: "last",
+        3: "newer",
+        4: "four",
+    }
+
+
+def test_a_state_that_was_rolled_back_folds_all_changes(lake: Dated) -> None:
+    first = lake.history.entries[lake.history.head or 0].parent_id
+    lake.expire()
+    position = lake.position(COUNTS).model_copy(update={"snapshot_id": first})
+
+    plan = plan_merge(lake.history, lake.stream, position)
+
+    assert plan is not None
+    assert plan.added is None
+    assert "trim snapshot" in plan.reason
+
+
+@pytest.mark.parametrize("further", [(Change(5, BAD, 0), Change(5, "d", 8))])
+def test_a_delete_stays_while_an_older_change_can_still_come(lake: Dated) -> None:
+    lake.expire()
+
+    assert (1, 3) in lake.changes_left()
+    assert lake.deletes_left() == [5]
+    assert (0, 3) not in lake.changes_left()
+    assert lake.find_wrong() == []
+
+
+def test_a_replay_or_backfill_below_the_cut_is_refused(lake: Dated) -> None:
+    lake.expire()
+    steps = trace_steps(lake.history, "orders")
+
+    with pytest.raises(TargetError, match="only the newest change of each key") as refused:
+        require_not_trimmed("orders", {"orders": {0: OffsetRange(3, 4)}}, steps)
+    assert "orders:0:4" in refused.value.facts
+    require_not_trimmed("orders", {"orders": {1: OffsetRange(2, 4)}}, steps)
+
+
+def test_a_state_that_is_not_merged_keeps_everything(lake: Dated) -> None:
+    table, history = lake.table, lake.history
+    publish_marker(lake.store, table, Marker(keys.REPLAY, {}, history.head, "test", {}))
+
+    report = lake.expire()
+
+    assert (report.trimmed, len(lake.changes_left())) == (0, 8)
+    assert "`frazil merge orders` first" in report.text
+
+
+def test_a_replay_that_overtakes_keeps_everything(lake: Dated) -> None:
+    def replay() -> None:
+        publish_marker(
+            lake.store, lake.table, Marker(keys.REPLAY, {}, lake.history.head, "test", {})
+        )
+
+    lake.catalog.script = [overtaken_by(replay)]
+
+    with pytest.raises(StageStaleError, match="changed while its changes were read"):
+        lake.expire()
+    assert len(lake.changes_left()) == 8
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_left_of_change_events_fills_as_all_of_them_did(seed: int) -> None:
+    table = {"name": "shop.orders", "mode": "upsert", "id_columns": ["id"]}
+    base = {"stream": "orders", "owner": "me", "source": {"topic": "orders"}, "table": table}
+    stream = Stream.model_validate({**base, **EVENTS})
+    source, sent = Source(random.Random(seed)), list[Event]()
+    for _ in range(4):
+        sent += source.change(40)
+        sent += source.repeat(8) if seed % 2 else source.snapshot()
+    places = [{"topic": "orders", "partition": 0, "offset": n} for n in range(len(sent))]
+    rows = [EventLake.make_row(e, place) for e, place in zip(sent, places, strict=True)]
+    changes = pa.Table.from_pylist(rows, build_table_schema(stream.parsed_columns).as_arrow())
+    cut = random.Random(seed).randrange(len(sent) // 2, len(sent))
+
+    gone = choose_trimmed(stream, changes, Trimming({("orders", 0): cut}, {}))
+
+    taken = {int(offset) for offsets in gone.values() for offset in offsets}
+    rules = StateRules("orders", "shop.orders", ("id",), operation="_op", has_events=True)
+    found = changes.to_pylist()
+    left = [row for row in found if row["_kafka"]["offset"] not in taken]
+    assert taken
+    assert max(taken) < cut
+    assert fold(rules, left) == fold(rules, found) == source.rows
+
+
+def fold(rules: StateRules, rows: list[dict[str, object]]) -> dict[object, dict[str, object]]:
+    folded = Fold(rules, rows)
+    names = ("name", *LARGE)
+    winners = ((key, row) for key, row in folded.winners() if not folded.is_delete(row))
+    return {key[0]: {name: row[name] for name in names} for key, row in winners}
+
+
+@pytest.fixture
+def expiring(tmp_path: Path, further: tuple[Change, ...]) -> Iterator[Dated]:
+    """Publish keys whose rows are 95 to 4 days old; those of 60 days expire."""
+    with time_machine.travel(NOW):
+        yield from fill_expiring(tmp_path, further)
+
+
+def fill_expiring(folder: Path, further: tuple[Change, ...]) -> Iterator[Dated]:
+    lake = make_state_lake(Dated, folder, "orders", **SECTIONS["kafka"], **EXPIRE)
+    lake.produce(0, Change(1, "c", 1, "old"), Change(1, "u", 5, "older"), Change(2, "c", 2, "x"))
+    lake.produce(0, Change(2, "d", 3), Change(2, "u", 4, "again"), Change(3, "c", 5, "kept"))
+    lake.produce(1, Change(4, "c", 4, "old"), Change(6, "d", 4), *further)
+    lake.produce(0, Change(3, "u", 96, "kept"))
+    lake.ingest_all()
+    lake.merge()
+    yield lake
+    lake.close()
+
+
+def test_expired_keys_leave_all_tables_and_the_next_merge_does_nothing(expiring: Dated) -> None:
+    assert expiring.expire("look", dry_run=True).rows == 3
+
+    report = expiring.expire()
+
+    assert (report.rows, expiring.rows()) == (3, {3: ("kept", 0, 6)})
+    assert expiring.changes_left() == [(0, 5), (0, 6), (1, 1)]
+    assert expiring.deletes_left() == [6]
+    assert expiring.find_wrong() == []
+    position = find_position(TableView(expiring.store, expiring.state_name).history, "orders")
+    assert plan_merge(expiring.history, expiring.stream, position) is None
+    assert expiring.expire("again").rows == 0
+
+
+def test_a_replay_leaves_expired_keys_out(expiring: Dated) -> None:
+    expiring.expire()
+
+    steps, ranges = trace_steps(expiring.history, "orders"), {"orders": {0: OffsetRange(0, 7)}}
+    assert list_erased_offsets(steps, ranges) == {"orders": {0: [(0, 5)]}}
+
+
+def test_a_new_change_of_an_expired_key_is_folded_alone(expiring: Dated) -> None:
+    expiring.produce(0, Change(1, "u", 99, "back"))
+    expiring.ingest_all()
+
+    expiring.expire()
+
+    position = find_position(TableView(expiring.store, expiring.state_name).history, "orders")
+    plan = plan_merge(expiring.history, expiring.stream, position)
+    assert plan is not None
+    assert plan.added == {"orders": {0: [(7, 8)]}}
+    assert (0, 7) in expiring.changes_left()
+
+
+@pytest.mark.parametrize("further", [(Change(7, BAD, 1), Change(7, "c", 2, "above"))])
+def test_a_row_above_an_open_dead_letter_is_kept(expiring: Dated) -> None:
+    assert expiring.expire().rows == 3
+    assert expiring.rows().keys() == {3, 7}
+
+
+def test_a_killed_expiry_is_made_up_for_by_the_next_merge(expiring: Dated) -> None:
+    before = find_position(TableView(expiring.store, expiring.state_name).history, "orders")
+    expiring.expire()
+
+    plan = plan_merge(expiring.history, expiring.stream, before)
+
+    assert plan is not None
+    assert plan.added is None
+    assert "trim snapshot" in plan.reason
+
+
+def test_both_audits_name_a_row_whose_change_is_gone(lake: Dated) -> None:
+    lake.table.delete("_kafka.partition == 1 AND _kafka.offset == 1")
+    position = lake.position(COUNTS)
+    lake.put_state([], position)
+
+    assert {name for name, _ in audit_state(lake.store, lake.stream)} == {"M5"}
+    found = audit_state_table(lake.catalog, lake.rules)
+    assert {name for name, _ in found} == {"M5"}

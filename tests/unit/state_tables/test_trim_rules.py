@@ -1,0 +1,43 @@
+"""Trimming takes replaced changes: in every random history the state is the fold of all changes."""
+
+import random
+
+import pytest
+from support.merge_model import Trimmed
+
+ACTIONS = (*("ingest", "merge") * 10, *("redrive", "replay", "trim", "trim") * 2)
+ACTIONS += ("rollback", "roll_state_back", "killed_merge", "compact", "backfill")
+RULES = {
+    "base": 0,  # the newest change of each key below the cut stays
+    "cut": 229,  # even if a newer one above the cut has replaced it
+    "folded": 124,  # a state that has not folded what was trimmed folds all changes
+    "letters": 0,  # a delete stays while an open dead letter lies below it
+    "unfolded": 0,  # or one that was restored and is not folded yet
+    "sequence": 21,  # and always where a sequence orders the changes
+    "replays": 118,  # what lies below the cut is not replayed
+    "backfills": 53,  # and nothing older is read
+}
+"""Rule → a seed whose history goes wrong without it."""
+
+
+def run_history(seed: int, without: str = "") -> set[int]:
+    """Return the keys that are wrong after a merge of a random history."""
+    model = Trimmed(seed, without)
+    for _ in range(80):
+        action = model.random.choice(ACTIONS)
+        getattr(model, action)()
+        if action == "merge" and (wrong := model.find_wrong()):
+            return wrong
+    return set()
+
+
+def test_the_state_is_the_fold_of_all_changes_in_every_history() -> None:
+    seeds = random.sample(range(10**6), 150)
+
+    assert {seed: wrong for seed in seeds if (wrong := run_history(seed))} == {}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_rule_the_state_goes_wrong(rule: str) -> None:
+    assert run_history(RULES[rule]) == set()
+    assert run_history(RULES[rule], rule)
