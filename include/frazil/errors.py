@@ -57,7 +57,8 @@ FrazilError
 ├── ClockBehindError             this machine's clock is behind the table's last change
 ├── JobFailedError               a Spark job ended with an error
 ├── DrillError                   a drill did not end as expected
-└── StackError                   the embedded stack: a port, Java, a service
+├── StackError                   the embedded stack: a port, Java, a service
+└── UnexpectedError              an exception of another kind, as the timeline shows it
 """
 
 import re
@@ -331,6 +332,10 @@ class JobFailedError(FrazilError):
 
 class StackError(FrazilError):
     """The embedded stack cannot start, or one of its services is unhealthy."""
+
+
+class UnexpectedError(FrazilError):
+    """An exception that is not one of Frazil's errors, as the timeline shows it."""
 
 
 _LITERAL = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|(?<!\w)'(?:[^'\\\n]|\\.)*'")

@@ -26,10 +26,6 @@ WATCH_SECONDS = 600
 """The watch runs each minute; after this time it counts as stopped."""
 
 
-class UnexpectedError(FrazilError):
-    """An exception that is not one of Frazil's errors, as the timeline shows it."""
-
-
 def notes_folder() -> Path:
     """Return the folder of the notes."""
     return home_dir() / "timeline"

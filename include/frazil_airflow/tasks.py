@@ -12,7 +12,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factor
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from pydantic import BaseModel
 
-from frazil.errors import ConfigurationError, FrazilError
+from frazil.errors import ConfigurationError, FrazilError, UnexpectedError
 from frazil.ingest.messages import Published
 from frazil.messages import Message
 from frazil.streams.models import Stream
@@ -157,8 +157,6 @@ def read_params(context: Context) -> Mapping[str, object]:
 
 def _hide_message(error: BaseException) -> FrazilError:
     """Return an error of ours; the message of another one may contain values of records."""
-    from frazil.events import UnexpectedError  # noqa: PLC0415 - heavy, and rare
-
     if isinstance(error, FrazilError):
         return error
     text = f"{type(error).__name__} (its message may contain values of records: not shown)"

@@ -1,5 +1,6 @@
 """`cost`: resources used by day, and an estimate for other batch intervals."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil_cli.output import (
+    LONG_READ_SECONDS,
     AnyStream,
     Json,
     console,
-    describe_error,
-    print_error,
-    print_json,
+    print_all,
     print_table,
     read_streams,
 )
@@ -45,16 +45,15 @@ def cost(
 
     now = datetime.now(UTC)
     begin, price_list = parse_since(since, now), load_prices(prices) if prices else None
-    reports, errors = read_streams(stream, lambda work: read_cost(work, begin, now, price_list))
-    if as_json:
-        print_json([*reports, *(describe_error(error) for error in errors)])
-    else:
-        for report in reports:
-            _print_report(report)
-        for failure in errors:
-            print_error(failure)
-    if errors:
-        raise typer.Exit(1)
+    reports, errors = read_streams(
+        stream, lambda work: read_cost(work, begin, now, price_list), LONG_READ_SECONDS
+    )
+    print_all(reports, errors, _print_reports, as_json=as_json)
+
+
+def _print_reports(reports: "Sequence[CostReport]") -> None:
+    for report in reports:
+        _print_report(report)
 
 
 def _print_report(report: "CostReport") -> None:

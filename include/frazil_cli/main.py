@@ -11,14 +11,14 @@ import typer
 from typer.core import TyperGroup
 
 from frazil import __version__
-from frazil.errors import FrazilError, UnknownStreamError
+from frazil.errors import FrazilError, UnexpectedError, UnknownStreamError
 from frazil_cli.airflow import airflow_app
 from frazil_cli.checks.doctor import doctor
 from frazil_cli.cost import cost
 from frazil_cli.dead_letters import dead_letters, replay_dead_letters
 from frazil_cli.maintenance import erase, expire_rows, maintain
 from frazil_cli.migration import adopt, compare, move_cluster
-from frazil_cli.output import cli_run_id, fail, print_json, progress_console, silence_retry_logs
+from frazil_cli.output import cli_run_id, fail, silence_retry_logs
 from frazil_cli.readiness import drill, readiness
 from frazil_cli.recovery import accept_gap, recover, waive
 from frazil_cli.replay import backfill, replay
@@ -89,23 +89,15 @@ _WRITING_OPTIONS = ("accept", "stop", "quarantine")
 
 def fail_unexpectedly(error: Exception) -> NoReturn:
     """Print an error that is no `FrazilError` with a next step, as JSON if requested; exit 1."""
-    name = type(error).__name__
     lines = str(error).strip().splitlines() or ["no message"]
-    facts = f"{name}: {lines[0]}"
     next_step = (
         f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback, which it prints; "
         "`frazil doctor` checks this machine"
     )
     if os.environ.get(DEBUG_VARIABLE, "0") not in {"", "0"}:
         traceback.print_exception(error)
-    if "--json" in sys.argv:
-        print_json({"error": "Unexpected", "facts": facts, "next_step": next_step})
-    else:
-        progress_console.print("[bold red]Unexpected[/bold red]: ", end="")
-        progress_console.print(facts, markup=False)
-        progress_console.print("[bold]Next:[/bold] ", end="")
-        progress_console.print(next_step, markup=False)
-    sys.exit(1)
+    unexpected = UnexpectedError(f"{type(error).__name__}: {lines[0]}", next_step)
+    fail(unexpected, as_json="--json" in sys.argv)
 
 
 def _print_version(value: bool) -> None:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from frazil.environment import streams_dir
-from frazil.errors import FrazilError, UnavailableError
+from frazil.errors import FrazilError, UnavailableError, UnexpectedError
 from frazil.streams.loading import load_named_streams, load_readable_streams
 
 if TYPE_CHECKING:
@@ -116,6 +116,24 @@ def print_error(error: FrazilError) -> None:
     progress_console.print(error.next_step, markup=False)
 
 
+def print_all(
+    results: Sequence[Result],
+    errors: Sequence[FrazilError],
+    show: Callable[[Sequence[Result]], None],
+    *,
+    as_json: bool,
+) -> None:
+    """Print results and errors, as one JSON list if requested; exit 1 if there are errors."""
+    if as_json:
+        print_json([*results, *map(describe_error, errors)])
+    else:
+        show(results)
+        for error in errors:
+            print_error(error)
+    if errors:
+        raise typer.Exit(1)
+
+
 def fail(error: FrazilError, *, as_json: bool) -> NoReturn:
     """Print a typed error, as JSON if requested, and exit 1."""
     if as_json:
@@ -150,14 +168,18 @@ def open_streams(stream: str | None) -> "tuple[list[Workspace], list[FrazilError
     return [Workspace(each, streams_dir(), cli_run_id()) for each in found], list(broken)
 
 
+LONG_READ_SECONDS = 600.0
+"""For one stream whose whole history is read."""
 READ_SECONDS = 30.0
-"""For one stream in `read_in_parallel`; whether a broker is down is known after 10 to 20 s."""
+"""For one stream in `read_streams`; whether a broker is down is known after 10 to 20 s."""
 
 
-def read_in_parallel(
-    stream: str | None, read: "Callable[[Workspace], Result]"
+def read_streams(
+    stream: str | None, read: "Callable[[Workspace], Result]", seconds: float | None = None
 ) -> tuple[list[Result], list[FrazilError]]:
-    """Read the named stream, or all streams, up to eight at a time, each within `READ_SECONDS`.
+    """Read the named stream, or all streams, up to eight at a time, each within a time limit.
+
+    Return the results, and the errors of the rest.
 
     Raises:
         ConfigurationError: as in `open_streams`.
@@ -167,7 +189,7 @@ def read_in_parallel(
     works, errors = open_streams(stream)
     results: list[Result] = []
     reads = {work.stream.stream: partial(read, work) for work in works}
-    for name, found in read_all(reads, READ_SECONDS).items():
+    for name, found in read_all(reads, seconds or READ_SECONDS).items():
         if isinstance(found, Exception):
             errors.append(_explain_failure(name, found))
         else:
@@ -176,29 +198,9 @@ def read_in_parallel(
 
 
 def _explain_failure(stream: str, error: Exception) -> FrazilError:
-    from frazil.events import UnexpectedError
-
     if isinstance(error, FrazilError):
         return error
     step = "`frazil doctor` checks the services of this machine; then try again"
     if isinstance(error, TimeoutError):
         return UnavailableError(f"stream {stream}: {error}", step)
     return UnexpectedError(f"stream {stream}: {type(error).__name__}: {error}", step)
-
-
-def read_streams(
-    stream: str | None, read: "Callable[[Workspace], Result]"
-) -> tuple[list[Result], list[FrazilError]]:
-    """Read the named stream, or all streams; return the results, and the errors of the rest.
-
-    Raises:
-        ConfigurationError: as in `open_streams`.
-    """
-    works, errors = open_streams(stream)
-    results = []
-    for work in works:
-        try:
-            results.append(read(work))
-        except FrazilError as error:
-            errors.append(error)
-    return results, errors

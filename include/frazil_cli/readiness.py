@@ -1,21 +1,25 @@
 """`readiness` and `drill`: is a stream ready for production?"""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from frazil_cli.output import (
+    LONG_READ_SECONDS,
     AnyStream,
     Json,
     cli_run_id,
     console,
-    describe_error,
-    print_error,
+    print_all,
     print_json,
     print_result,
     print_table,
     read_streams,
 )
+
+if TYPE_CHECKING:
+    from frazil.observability.readiness import Scorecard
 
 
 def readiness(
@@ -31,18 +35,19 @@ def readiness(
     """
     from frazil.observability.readiness import check_readiness
 
-    cards, errors = read_streams(stream, lambda work: check_readiness(work, outage_hours))
-    if as_json:
-        print_json([*cards, *(describe_error(error) for error in errors)])
-    else:
-        for card in cards:
-            rows = [(line.name, line.mark, line.evidence) for line in card.lines]
-            print_table(f"Readiness of {card.stream}", ("requirement", "result", "evidence"), rows)
-            console.print(card.text, markup=False)
-        for failure in errors:
-            print_error(failure)
-    if errors or not all(card.ready for card in cards):
+    cards, errors = read_streams(
+        stream, lambda work: check_readiness(work, outage_hours), LONG_READ_SECONDS
+    )
+    print_all(cards, errors, _print_cards, as_json=as_json)
+    if not all(card.ready for card in cards):
         raise typer.Exit(1)
+
+
+def _print_cards(cards: "Sequence[Scorecard]") -> None:
+    for card in cards:
+        rows = [(line.name, line.mark, line.evidence) for line in card.lines]
+        print_table(f"Readiness of {card.stream}", ("requirement", "result", "evidence"), rows)
+        console.print(card.text, markup=False)
 
 
 def drill(

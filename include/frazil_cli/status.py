@@ -17,12 +17,13 @@ from frazil_cli.output import (
     console,
     describe_error,
     format_ranges,
+    print_all,
     print_error,
     print_json,
     print_result,
     print_table,
     progress_console,
-    read_in_parallel,
+    read_streams,
     report_progress,
 )
 
@@ -95,14 +96,9 @@ def status(
     """
     from frazil.observability.status import is_unreadable, read_status
 
-    statuses, errors = read_in_parallel(stream, read_status)
-    if as_json:
-        print_json([*statuses, *(describe_error(error) for error in errors)])
-    else:
-        _show_statuses(statuses)
-        for error in errors:
-            print_error(error)
-    if errors or any(is_unreadable(status) for status in statuses):
+    statuses, errors = read_streams(stream, read_status)
+    print_all(statuses, errors, _show_statuses, as_json=as_json)
+    if any(is_unreadable(status) for status in statuses):
         raise typer.Exit(1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from frazil.errors import StackError
 from frazil_demo.database import DATABASE, USER, Database
-from frazil_stack.jars import ensure_connector
+from frazil_stack.jars import ensure_folder
 from frazil_stack.java import find_java
 from frazil_stack.settings import ReportProgress, load_settings
 
@@ -28,8 +28,9 @@ def run_connector(
     Raises:
         StackError: the jars could not be downloaded.
     """
-    java = find_java()
-    jars = ensure_connector(load_settings(), java, report)
+    java, settings = find_java(), load_settings()
+    ivy_file = settings.templates / "ivy-debezium.xml"
+    jars = ensure_folder(settings, java, ivy_file, "debezium", report)
     files = _write_settings(bootstrap, database, home)
     log = home / "connect.log"
     command = [str(java.executable), "-Xmx320m", "-cp", f"{jars}/*", _MAIN, *map(str, files)]

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,9 +21,7 @@ CONFIGURATIONS = ("spark", "kafka")
 _STAMP = "fetched.json"
 _TIMEOUT_SECONDS = 1800
 REGISTRY_VERSION = "3.0.9"
-_ARCHIVE = "apicurio-registry-app"
-_CONNECTOR = "debezium"
-_PROGRAM = f"{_ARCHIVE}-{REGISTRY_VERSION}-runner.jar"
+_PROGRAM = f"apicurio-registry-app-{REGISTRY_VERSION}-runner.jar"
 
 
 def has_jars(settings: StackSettings) -> bool:
@@ -47,9 +45,37 @@ def ensure_jars(settings: StackSettings, java: Java, report: Callable[[str], Non
     if has_jars(settings):
         return
     with hold_jars(settings):
-        if not has_jars(settings):
-            report("jars: downloading about 115 MB for Kafka and Spark, once")
-            _download(settings, java)
+        if has_jars(settings):
+            return
+        report("jars: downloading about 115 MB for Kafka and Spark, once")
+        wanted = settings.templates / "ivy.xml"
+        with _downloaded(settings, java, wanted, *CONFIGURATIONS) as incoming:
+            for configuration in CONFIGURATIONS:
+                _replace(settings.jars / configuration, incoming / configuration)
+        _write_stamp(settings)
+
+
+def ensure_folder(
+    settings: StackSettings,
+    java: Java,
+    ivy_file: Path,
+    configuration: str,
+    report: Callable[[str], None],
+) -> Path:
+    """Download one configuration of an Ivy file unless it is there; return its folder.
+
+    Raises:
+        StackError: Ivy failed, or the folder cannot be written.
+    """
+    folder = settings.jars / configuration
+    stamp = folder.with_suffix(".xml")
+    with hold_jars(settings):
+        if not (stamp.is_file() and stamp.read_text() == ivy_file.read_text()):
+            report(f"{configuration}: downloading its jars, once")
+            with _downloaded(settings, java, ivy_file, configuration) as incoming:
+                _replace(folder, incoming / configuration)
+            shutil.copyfile(ivy_file, stamp)
+    return folder
 
 
 @contextmanager
@@ -76,20 +102,24 @@ def jar_files(settings: StackSettings, configuration: str) -> tuple[Path, ...]:
     return tuple(sorted((settings.jars / configuration).glob("*.jar")))
 
 
-def _download(settings: StackSettings, java: Java) -> None:
-    """Download into an empty folder with Ivy, then replace the old jars."""
-    incoming = settings.jars / "incoming"
+@contextmanager
+def _downloaded(
+    settings: StackSettings, java: Java, ivy_file: Path, *configurations: str
+) -> Iterator[Path]:
+    """Download into a folder with a subfolder for each configuration; remove it afterwards."""
+    incoming = settings.jars / f"incoming-{configurations[0]}"
     shutil.rmtree(incoming, ignore_errors=True)
-    run_ivy(settings, ivy_command(settings, java, incoming))
-    for configuration in CONFIGURATIONS:
-        target = settings.jars / configuration
-        shutil.rmtree(target, ignore_errors=True)
-        (incoming / configuration).rename(target)
+    _run_ivy(settings, ivy_command(settings, java, ivy_file, configurations, incoming))
+    yield incoming
     shutil.rmtree(incoming, ignore_errors=True)
-    _write_stamp(settings)
 
 
-def run_ivy(settings: StackSettings, command: list[str]) -> None:
+def _replace(folder: Path, new: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    new.rename(folder)
+
+
+def _run_ivy(settings: StackSettings, command: list[str]) -> None:
     """Run Ivy, with its output in a log.
 
     Raises:
@@ -114,33 +144,19 @@ def run_ivy(settings: StackSettings, command: list[str]) -> None:
         )
 
 
-def ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
-    """Return the command line that downloads Kafka's and Spark's jars."""
-    return [
-        *ivy_start(settings, java, settings.ivy_settings),
-        "-ivy",
-        str(settings.templates / "ivy.xml"),
-        "-confs",
-        *CONFIGURATIONS,
-        "-types",
-        "jar",
-        "bundle",
-        "-retrieve",
-        f"{into}/[conf]/[artifact]-[revision].[ext]",
-    ]
-
-
-def ivy_start(settings: StackSettings, java: Java, own_settings: Path | None) -> list[str]:
-    """Return the beginning of a command line of Ivy; it uses neither Maven nor the user's home."""
+def ivy_command(
+    settings: StackSettings, java: Java, ivy_file: Path, configurations: Sequence[str], into: Path
+) -> list[str]:
+    """Return the command line of a download; Ivy uses neither Maven nor the user's home."""
     ivy_home = settings.home / "ivy"
+    beside = ivy_file.with_name(f"ivysettings-{configurations[0]}.xml")
+    own_settings = settings.ivy_settings or (beside if beside.is_file() else None)
     return [
-        str(java.executable),
-        f"-Duser.home={ivy_home}",
-        "-jar",
-        str(_ivy_jar()),
+        *(str(java.executable), f"-Duser.home={ivy_home}", "-jar", str(_ivy_jar())),
         *(["-settings", str(own_settings)] if own_settings else []),
-        "-cache",
-        str(ivy_home),
+        *("-cache", str(ivy_home), "-ivy", str(ivy_file), "-confs", *configurations),
+        *("-types", "jar", "bundle", "tar.gz"),
+        *("-retrieve", f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"),
     ]
 
 
@@ -199,60 +215,13 @@ def ensure_registry(settings: StackSettings, java: Java, report: Callable[[str],
     if has_registry(settings):
         return
     with hold_jars(settings):
-        if not has_registry(settings):
-            report("registry: downloading about 104 MB, once")
-            _download_registry(settings, java)
-
-
-def _download_registry(settings: StackSettings, java: Java) -> None:
-    """Download and unpack the archive; the rename is last, so an interruption starts over."""
-    incoming = settings.jars / "incoming-registry"
-    shutil.rmtree(incoming, ignore_errors=True)
-    incoming.mkdir()
-    run_ivy(settings, _ivy_command(settings, java, incoming))
-    unpacked = incoming / "unpacked"
-    with tarfile.open(incoming / f"{_ARCHIVE}.tar.gz") as archive:
-        archive.extractall(unpacked, filter="data")
-    shutil.rmtree(registry_program(settings).parent, ignore_errors=True)
-    unpacked.rename(registry_program(settings).parent)
-    shutil.rmtree(incoming, ignore_errors=True)
-
-
-def ensure_connector(settings: StackSettings, java: Java, report: Callable[[str], None]) -> Path:
-    """Download Kafka Connect with Debezium's connector unless it is there; return its folder.
-
-    Raises:
-        StackError: Ivy failed, or the folder cannot be written.
-    """
-    wanted, folder = settings.templates / "ivy-debezium.xml", settings.jars / _CONNECTOR
-    stamp = folder.with_suffix(".xml")
-    with hold_jars(settings):
-        if stamp.is_file() and stamp.read_text() == wanted.read_text():
-            return folder
-        report("connector: downloading about 41 MB for Kafka Connect and Debezium, once")
-        incoming = settings.jars / f"incoming-{_CONNECTOR}"
-        shutil.rmtree(incoming, ignore_errors=True)
-        start = ivy_start(settings, java, settings.ivy_settings)
-        names = f"{incoming}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
-        what = ["-ivy", str(wanted), "-confs", _CONNECTOR, "-types", "jar", "bundle"]
-        run_ivy(settings, [*start, *what, "-retrieve", names])
-        shutil.rmtree(folder, ignore_errors=True)
-        (incoming / _CONNECTOR).rename(folder)
-        shutil.rmtree(incoming)
-        shutil.copyfile(wanted, stamp)
-    return folder
-
-
-def _ivy_command(settings: StackSettings, java: Java, into: Path) -> list[str]:
-    own = settings.ivy_settings or settings.templates / "ivysettings-registry.xml"
-    return [
-        *ivy_start(settings, java, own),
-        "-ivy",
-        str(settings.templates / "ivy-registry.xml"),
-        "-confs",
-        "registry",
-        "-types",
-        "tar.gz",
-        "-retrieve",
-        f"{into}/[artifact].[ext]",
-    ]
+        if has_registry(settings):
+            return
+        report("registry: downloading about 104 MB, once")
+        wanted = settings.templates / "ivy-registry.xml"
+        with _downloaded(settings, java, wanted, "registry") as incoming:
+            (packed,) = (incoming / "registry").glob("*.tar.gz")
+            with tarfile.open(packed) as archive:
+                archive.extractall(incoming / "unpacked", filter="data")
+            # The rename is last, so that an interrupted download starts over.
+            _replace(registry_program(settings).parent, incoming / "unpacked")

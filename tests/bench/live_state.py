@@ -20,22 +20,19 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.live_cdc import (
-    COLUMNS,
-    TABLE,
-    compare,
-    start_debezium,
-    wait_for_key,
-)
-from conftest import FRAZIL, Lab, Stack
+from bench.jvm_peers import run_jvm
+from confluent_kafka import Consumer
+from conftest import FRAZIL, REPO, Lab, Stack
+from faults.rest_catalog import find_free_port
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
+from support.ivy_jars import ensure_jars
 from support.postgres import (
     DATABASE,
     MISSING,
@@ -47,6 +44,33 @@ from support.postgres import (
     start_postgres,
 )
 
+COLUMNS = {
+    "id": "long!",
+    "name": "string",
+    "doc": "string",
+    "bal": "decimal(12,2)",
+    "free": "decimal(38,10)",
+    "d": "date",
+    "ts": "timestamp",
+    "tz": "timestamptz",
+    "u": "uuid",
+    "words": "list<string>",
+    "nums": "list<int>",
+    "raw": "binary",
+    "mood": "string",
+}
+TABLE = """CREATE TYPE mood AS ENUM ('sad', 'happy');
+CREATE TABLE customers (id bigint PRIMARY KEY, name text, doc text, bal numeric(12,2), free numeric,
+  d date, ts timestamp, tz timestamptz, u uuid, words text[], nums int[], raw bytea, mood mood);
+ALTER TABLE customers ALTER doc SET STORAGE EXTERNAL, ALTER words SET STORAGE EXTERNAL,
+  ALTER nums SET STORAGE EXTERNAL, ALTER raw SET STORAGE EXTERNAL;
+CREATE VIEW filled AS SELECT i AS id, 'n' || i AS name, repeat(md5(i::text), 200) AS doc,
+  i * 1.25 AS bal, i / 8.0 AS free, DATE '2026-01-01' + i AS d,
+  TIMESTAMP '2026-01-01 01:02:03.456789' + i * INTERVAL '1 h' AS ts,
+  TIMESTAMPTZ '2026-01-01 01:02:03.4+02' AS tz, md5(i::text)::uuid AS u,
+  array_fill(md5(i::text), ARRAY[200]) AS words, array_fill(i, ARRAY[3000]) AS nums,
+  convert_to(repeat(md5(i::text), 200), 'UTF8') AS raw, 'happy'::mood AS mood
+  FROM generate_series(1, 2000) AS i;"""
 MINUTES = float(os.environ.get("MINUTES", "5"))
 SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 10**6)
 RATE = os.environ.get("RATE", "100")
@@ -60,6 +84,68 @@ CHANGES = {
     "UPDATE customers SET id = :new WHERE id = :key;": 1,
 }
 """What pgbench does, and how often: most updates leave the large values unchanged."""
+
+
+@contextmanager
+def start_debezium(
+    stack: Stack, database: Database, prefix: str, folder: Path
+) -> Iterator["subprocess.Popen[str]"]:
+    """Start a standalone worker with one connector; its topics begin with `prefix`.
+
+    A worker that starts again with the same folder goes on at the offsets that it has there.
+    """
+    jars = ensure_jars(REPO / "include" / "stack" / "ivy-debezium.xml", "debezium")
+    worker = {
+        "bootstrap.servers": stack.bootstrap,
+        "listeners": f"http://127.0.0.1:{find_free_port()}",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "offset.storage.file.filename": str(folder / "offsets"),
+        "offset.flush.interval.ms": "1000",
+        "plugin.discovery": "service_load",
+    }
+    connector = {
+        "name": "customers",
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(database.port),
+        "database.user": USER,
+        "database.password": PASSWORD,
+        "database.dbname": "postgres",
+        "plugin.name": "pgoutput",
+        "topic.prefix": prefix,
+        "table.include.list": "public.customers",
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.default.partitions": "1",
+    }
+    paths = [folder / "worker.properties", folder / "connector.properties"]
+    for path, settings in zip(paths, (worker, connector), strict=True):
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    main = "org.apache.kafka.connect.cli.ConnectStandalone"
+    command = ["-Xmx320m", "-cp", f"{jars}/*", main, *map(str, paths)]
+    with run_jvm(command, folder / f"connect-{secrets.token_hex(2)}.log") as process:
+        yield process
+
+
+def wait_for_key(stack: Stack, topic: str, key: int, seconds: int = 300) -> None:
+    """Wait until the topic has a record with this id as its key."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": stack.bootstrap,
+            "group.id": secrets.token_hex(4),
+            "auto.offset.reset": "earliest",
+            "topic.metadata.refresh.interval.ms": 1000,
+        }
+    )
+    consumer.subscribe([topic])
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        message = consumer.poll(1)
+        found = message.key() if message is not None and message.error() is None else None
+        if found and json.loads(found)["payload"]["id"] == key:
+            consumer.close()
+            return
+    raise TimeoutError(topic)
 
 
 @dataclass
@@ -169,6 +255,25 @@ class Live:
         rows = catalog.load_table(self.lab.table).scan().to_arrow().to_pylist()
         catalog.close()
         return [{name: row[name] for name in COLUMNS} for row in rows]
+
+
+def compare(database: Database, state: dict[object, dict[str, object]]) -> list[str]:
+    """List the differences between the folded table and the source."""
+    names = ", ".join(COLUMNS).replace("free", "round(free, 10)").replace("u,", "u::text,", 1)
+    source = {}
+    for values in database.ask(f"SELECT {names} FROM customers"):  # noqa: S608 - our own names
+        row = dict(zip(COLUMNS, values, strict=True))
+        raw = row["raw"]
+        row["raw"] = bytes(raw) if isinstance(raw, memoryview) else raw
+        source[row["id"]] = row
+    found = [f"row {key} on one side only" for key in source.keys() ^ state.keys()]
+    for key in source.keys() & state.keys():
+        ours = {
+            name: str(value) if name == "u" and value else value
+            for name, value in state[key].items()
+        }
+        found += [f"{key}.{name}" for name in COLUMNS if ours[name] != source[key][name]]
+    return found
 
 
 def checksum(rows: Iterable[tuple[object, ...]]) -> tuple[int, str]:

@@ -106,25 +106,6 @@ def test_a_stream_that_fails_has_an_instance_of_its_own_that_says_why(
     assert f"unpause DAG ingest__{lab.stream}" in told
 
 
-def test_a_broken_stream_file_is_an_import_error_that_names_line_and_fix(
-    airflow: Airflow, airflow_lab: Lab
-) -> None:
-    broken = airflow.streams / f"{airflow_lab.stream}_broken.yaml"
-    broken.write_text(f"stream: {airflow_lab.stream}_broken\nowner: me\nsauce: {{topic: x}}\n")
-    try:
-        deadline, told = time.monotonic() + WAIT_SECONDS, ""
-        while broken.name not in told:
-            assert time.monotonic() < deadline, told
-            errors = airflow.api.request("GET", "/importErrors")["import_errors"]
-            told = " ".join(each["stack_trace"] for each in errors)
-            time.sleep(1)
-    finally:
-        broken.unlink()
-
-    assert "sauce" in told
-    assert airflow.api.request("GET", "/dags/watch")["has_import_errors"] is False
-
-
 def test_a_drill_by_form_reports_what_it_broke_and_saw(airflow: Airflow, airflow_lab: Lab) -> None:
     lab = airflow_lab
     run_id = run_with(airflow, "drill", stream=lab.stream, drill="lost_commit_answer")
@@ -136,18 +117,3 @@ def test_a_drill_by_form_reports_what_it_broke_and_saw(airflow: Airflow, airflow
         assert word in report, report
     with pytest.raises(StackError, match="400"):
         run_with(airflow, "drill", stream=lab.stream, drill="earthquake")
-
-
-def test_a_move_to_where_the_stream_reads_already_is_refused_and_moves_nothing(
-    airflow: Airflow, airflow_lab: Lab
-) -> None:
-    lab = airflow_lab
-    begin(lab)
-    snapshots = lab.frazil("snapshots", lab.stream, "--json").json
-
-    run_id = run_with(airflow, "move_cluster", stream=lab.stream)
-
-    assert airflow.states("move_cluster", run_id)["preview"] == "failed"
-    path = f"/dags/move_cluster/dagRuns/{run_id}/taskInstances/preview/logs/1"
-    assert "already reads" in str(airflow.api.request("GET", path))
-    assert lab.frazil("snapshots", lab.stream, "--json").json == snapshots

@@ -96,24 +96,6 @@ def test_clearing_any_task_of_a_published_run_changes_nothing(
     assert lab.frazil("audit", lab.stream).code == 0
 
 
-def test_clearing_a_whole_published_run_changes_nothing(airflow: Airflow, airflow_lab: Lab) -> None:
-    lab = airflow_lab
-    dag = f"ingest__{lab.stream}"
-    lab.create_topic()
-    lab.produce(good_values(100))
-    airflow.wait_for_dag(dag)
-    run = airflow.run(dag)
-    before = head_of(lab)
-
-    body = {"dry_run": False, "only_failed": False}
-    airflow.api.request("POST", f"/dags/{dag}/dagRuns/{run}/clear", body)
-    states = airflow.wait_for_states(dag, run)
-
-    assert set(states.values()) <= {"success", "skipped"}, states
-    assert states["plan"] == "success"
-    assert head_of(lab) == before
-
-
 def test_a_bad_batch_fails_the_run_and_the_next_run_answers_at_once(
     airflow: Airflow, airflow_lab: Lab
 ) -> None:

@@ -8,7 +8,6 @@ from conftest import Lab, good_values
 pytestmark = pytest.mark.stack
 
 DAY_SECONDS = 86_400
-DEAD_BROKER = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:9"}})
 
 
 def ask(lab: Lab, **environment: str) -> tuple[dict[str, object], dict[str, object]]:
@@ -79,31 +78,3 @@ def test_a_timeline_that_could_not_be_read_ends_with_one(lab: Lab) -> None:
     assert "broken.yaml" in everything.err
     assert "bootstrap" in everything.out, "what can be read is shown"
     assert "Next: " in without.err
-
-
-def test_a_broker_that_is_down_is_named_and_the_table_still_tells_its_age(lab: Lab) -> None:
-    lab.create_topic()
-    lab.produce(good_values(20))
-    lab.drain()
-
-    status, fresh = ask(lab, AIRFLOW_CONN_KAFKA_DEFAULT=DEAD_BROKER)
-
-    assert status["state"] == "KafkaUnavailable"
-    assert "127.0.0.1:9" in str(status["problem"])
-    assert "bootstrap.servers" in str(status["next_step"])
-    assert (fresh["level"], fresh["cause"]) == ("fail", "kafka_down")
-    assert isinstance(fresh["table_clock_seconds"], int)
-    assert (status["rows"], fresh["stream_clock_seconds"]) == (20, None)
-
-
-def test_a_blocked_batch_is_the_state_and_names_its_branch(lab: Lab) -> None:
-    lab.create_topic()
-    lab.produce([b"no json"] * 5)
-    assert lab.frazil("run", lab.stream).code == 1
-
-    status, fresh = ask(lab)
-
-    assert (status["state"], status["rows"], status["lag"]) == ("blocked", 0, 5)
-    assert f"on branch frazil_{lab.stream}_0_" in str(status["problem"])
-    assert "frazil waive" in str(status["next_step"])
-    assert (fresh["level"], fresh["cause"]) == ("warn", "blocked")

@@ -2,7 +2,6 @@
 
 import json
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from conftest import Lab, good_values
@@ -121,14 +120,6 @@ def test_a_record_that_the_other_writer_lost_is_found_and_given_up_by_name(
     assert legacy.lab.frazil("audit", legacy.lab.stream).code == 0
 
 
-def test_a_record_that_is_there_twice_is_refused(legacy: Legacy) -> None:
-    rows = filled(legacy)
-    legacy.write(rows[:1])
-
-    place = f"{legacy.lab.topic}:{rows[0]['partition']}:0"
-    assert f"more than once: {place}" in refuse(legacy, "NotAdoptable")["facts"]
-
-
 def test_marks_of_transactions_are_no_holes(legacy: Legacy) -> None:
     producer = Producer(
         {"bootstrap.servers": legacy.lab.stack.bootstrap, "transactional.id": legacy.lab.topic}
@@ -189,33 +180,6 @@ def test_what_kafka_lost_before_it_was_read_is_refused(legacy: Legacy) -> None:
     legacy.take_over("--accept-holes")
     legacy.lab.drain()
     assert legacy.lab.frazil("audit", legacy.lab.stream).code == 0
-
-
-def test_a_table_of_frazils_own_is_refused(lab: Lab) -> None:
-    lab.create_topic()
-    lab.produce(good_values(10))
-    lab.drain()
-
-    run = lab.frazil("adopt", lab.stream, *WHO, "--no-dry-run", "--json")
-
-    assert (run.code, json.loads(run.out)["error"]) == (1, "NothingToDecide")
-
-
-def test_rows_that_others_add_after_the_adoption_are_found(legacy: Legacy) -> None:
-    """The other writer was not stopped after all: its rows have no coordinate of ours."""
-    filled(legacy)
-    legacy.take_over()
-    legacy.lab.drain()
-    table = legacy.table
-    row = {"id": 7, "name": "late", "amount": 1.0}
-    table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))
-
-    audit = legacy.lab.frazil("audit", legacy.lab.stream, "--json")
-
-    texts = [finding["text"] for finding in json.loads(audit.out)["findings"]]
-    assert texts == [
-        "rows that have no coordinates or are below the adoption: 41; rows of the adopted table: 40"
-    ]
 
 
 def test_an_adopted_table_is_compared_by_both_kinds_of_coordinates(legacy: Legacy) -> None:

@@ -23,13 +23,6 @@ from frazil_stack.processes import find_processes
 
 pytestmark = pytest.mark.stack
 
-HIDE_JAVA = """
-for folder in /usr/lib/jvm /opt/java; do
-    test ! -d $folder || mount -t tmpfs none $folder
-done
-exec "$@"
-"""
-
 
 def assert_refused(run: Run, error: str, *facts: str) -> None:
     """See a typed error with its facts and a next step, and no stack trace."""
@@ -78,10 +71,6 @@ def head_kind(lab: Lab) -> str | None:
 def test_a_topic_that_does_not_exist(lab: Lab) -> None:
     assert_refused(lab.frazil("run", lab.stream), "UnknownTopic", lab.topic)
     assert snapshot_count(lab) == 0
-
-
-def test_a_stream_that_does_not_exist(lab: Lab) -> None:
-    assert_refused(lab.frazil("run", "nosuch"), "UnknownStream", "nosuch", lab.stream)
 
 
 def test_a_topic_without_data_is_no_error_and_makes_no_batch(lab: Lab) -> None:
@@ -228,33 +217,6 @@ def test_c6_a_table_that_was_dropped_and_created_again(lab: Lab) -> None:
     assert snapshot_count(lab) == 0
 
 
-@pytest.mark.parametrize(
-    ("column", "fact"),
-    [("integer128", "unknown type"), ("decimal(50,2)", "precision 1 to 38")],
-    ids=["a type that is unknown", "a decimal out of range"],
-)
-def test_a_column_type_that_cannot_be(lab: Lab, column: str, fact: str) -> None:
-    lab.write_stream(value={"convert": "json", "columns": {"id": column}})
-    lab.create_topic()
-    lab.produce(good_values(5))
-
-    run = lab.frazil("run", lab.stream)
-
-    assert_refused(run, "StreamFile", f"{lab.stream}.yaml:", "value.columns", fact)
-    assert not table_exists(lab)
-
-
-def test_a_partition_transform_that_does_not_fit(lab: Lab) -> None:
-    lab.write_stream(table={"name": lab.table, "partition_by": ["day(name)"]})
-    lab.create_topic()
-    lab.produce(good_values(5))
-
-    for command in ("plan", "run"):
-        assert_refused(lab.frazil(command, lab.stream), "StreamFile", "day", "name is string")
-
-    assert not table_exists(lab)
-
-
 @pytest.fixture
 def small_warehouse(lab: Lab, tmp_path: Path) -> Iterator[str]:
     """Give a catalog connection whose warehouse is a 64 MB file system."""
@@ -309,27 +271,3 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert_refused(run, "Stack", f"port {port}", f"process {os.getpid()}", "FRAZIL_KAFKA_PORT")
     assert find_processes(tmp_path / "home") == ()
     assert not (tmp_path / "home" / "stack" / "supervisord.pid").exists()
-
-
-@pytest.mark.parametrize("version", [None, "11.0.2"], ids=["missing", "too old"])
-def test_a_java_that_will_not_do(tmp_path: Path, version: str | None) -> None:
-    hidden = ("unshare", "--mount", "sh", "-ec", HIDE_JAVA, "sh")
-    if subprocess.run([*hidden, "true"], check=False).returncode != 0:
-        pytest.skip("only root may hide the machine's own Java for one process")  # not root
-    java = {"JAVA_HOME": str(fake_java(tmp_path / "old", version))} if version else {}
-
-    run = run_up(tmp_path / "home", *hidden, **{"JAVA_HOME": "", **java})
-
-    found = f"found only {version} at {tmp_path / 'old'}" if version else "found none"
-    assert_refused(run, "Stack", "Java 17 or 21 is needed", found, "install Java 17")
-    assert not (tmp_path / "home" / "stack" / "supervisord.pid").exists()
-
-
-def fake_java(folder: Path, version: str) -> Path:
-    """Put a program there that answers like that Java; give its JAVA_HOME."""
-    executable = folder / "bin" / "java"
-    executable.parent.mkdir(parents=True)
-    lines = (f"    java.home = {folder}", f"    java.version = {version}")
-    executable.write_text("#!/bin/sh\n" + "".join(f"echo '{line}' >&2\n" for line in lines))
-    executable.chmod(0o755)
-    return folder

@@ -300,17 +300,3 @@ def test_a13_rows_and_offsets_are_overwritten_together_so_the_next_run_reads_the
     lake.ingest(9, 9)
 
     assert find_faults(lake, 9, 9) == ()
-
-
-def test_j4_a_commit_that_a_proxy_sends_twice_lands_once(lake: Lake) -> None:
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-
-    def send_twice(land: Land) -> CommitTableResponse:
-        land()
-        return land()
-
-    lake.catalog.script = [send_twice]
-
-    assert lake.publish(plan, staged).already_published
-    assert find_faults(lake, 3, 2) == ()

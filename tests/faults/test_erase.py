@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
-from conftest import Lab, good_values
+from conftest import good_values
 from pyiceberg.table import Table
 from support.broker_lake import BrokerLake
 from support.planted_values import lists_removed_files
@@ -115,21 +115,6 @@ def test_both_audits_name_the_letters_that_a_killed_run_left(batches: Batches) -
     done = run_erase(batches.open(), f"{RAW_KEY}=nobody")
     assert (done.rows, done.dead_letters) == (0, 1)
     audit_both(batches.open())
-
-
-def test_no_value_of_a_key_is_in_an_answer_or_in_the_metadata(batches: Batches) -> None:
-    lab = batches.lab
-    quarantine(batches)
-
-    preview = lab.frazil("erase", lab.stream, "--key", "name=n11", "--json")
-    done = lab.frazil("erase", lab.stream, "--key", "name=n11", *WHO, "--no-dry-run", "--json")
-
-    assert preview.json["rows"] == done.json["rows"] == 1
-    timeline = lab.frazil("timeline", "--stream", lab.stream, "--record", "--json")
-    metadata = batches.table.io.new_input(batches.table.metadata_location).open().read()
-    told = [preview.out, preview.err, done.out, done.err, timeline.out, metadata.decode()]
-    assert not [text for text in told if "n11" in text]
-    assert "erase" in timeline.out
 
 
 def test_batches_and_a_compaction_at_the_same_time_lose_and_revive_nothing(
@@ -274,17 +259,3 @@ def test_after_expiry_no_file_holds_what_was_erased(broker_lake: BrokerLake) -> 
     kinds = [e.summary.get(keys.KIND) for e in lake.history.load_archive().entries.values()]
     assert keys.ERASE in kinds
     audit_both(lake.work)
-
-
-def test_an_offset_that_was_erased_says_when(lab: Lab, batches: Batches) -> None:
-    quarantine(batches)
-    run_erase(batches.open(), "id=12")
-    place = batches.table.scan(row_filter="id = 11").to_arrow()["_kafka"][0].as_py()
-
-    found = lab.frazil(
-        *("where", lab.stream, "--partition", str(1 - place["partition"])),
-        *("--offset", str(place["offset"]), "--json"),
-    )
-
-    assert isinstance(found.json, dict)
-    assert found.json["found"] or found.json["reason"].startswith("erased by snapshot")

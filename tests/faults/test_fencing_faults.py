@@ -15,7 +15,7 @@ import pytest
 from support.lake import Lake, make_stream, make_topic, passed, rows_of
 
 from faults.imagined_kafka import find_faults
-from frazil.errors import SparkUnavailableError, StreamFileError, SupersededError
+from frazil.errors import SparkUnavailableError, SupersededError
 from frazil.iceberg.branches import create_branch, name_branch
 from frazil.iceberg.ledger_archive import archive_all_entries, load_with_history
 from frazil.ingest.bootstrap import ensure_table
@@ -98,20 +98,6 @@ def test_b5_of_three_overlapping_runs_the_first_decides_and_no_range_overlaps(
     same = [plans[run].batch_id == plans[order[0]].batch_id for run in order[1:]]
     assert ended == ["NEW", *("ALREADY" if is_same else "Superseded" for is_same in same)]
     assert find_faults(lake, 5, 2) == ()
-
-
-@pytest.mark.parametrize("name", ["orders_v2", "sales"])
-def test_b6_b9_a_second_owner_of_one_topic_in_one_table_is_refused(
-    lake: Lake, work: Workspace, name: str
-) -> None:
-    lake.ingest(3, 2)
-    before = lake.table.metadata_location
-    second = replace(work, stream=make_stream(name, source={"topic": "orders"}))
-
-    with pytest.raises(StreamFileError, match="is filled from topic orders by stream orders"):
-        ensure_table(second, [make_topic((3, 2))])
-
-    assert lake.table.metadata_location == before
 
 
 def test_b9_a_second_stream_with_a_topic_of_its_own_has_its_own_ranges(

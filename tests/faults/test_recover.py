@@ -172,21 +172,6 @@ def test_a_second_rewind_after_the_first_goes_back_once_more(
     audit_both(broker_lake)
 
 
-def test_a_batch_staged_before_a_rewind_is_superseded(
-    broker_lake: BrokerLake, heads: list[int]
-) -> None:
-    broker_lake.produce(10)
-    old = broker_lake.plan()
-    staged = broker_lake.stage(old)
-
-    recover(broker_lake.work, plan(broker_lake, to_snapshot=heads[0]))
-
-    with pytest.raises(SupersededError):
-        broker_lake.publish(old, staged)
-    broker_lake.ingest()
-    audit_both(broker_lake)
-
-
 @pytest.mark.storm(1)
 @pytest.mark.parametrize("failpoint", ["rollback.before-commit", "rollback.after-commit"])
 def test_a_kill_rewinds_wholly_or_not_at_all_and_the_command_finishes_it(
@@ -203,16 +188,6 @@ def test_a_kill_rewinds_wholly_or_not_at_all_and_the_command_finishes_it(
     assert broker_lake.kinds.count("rewind") == 1
     broker_lake.ingest()
     audit_both(broker_lake)
-
-
-def test_by_time_or_offset_the_target_is_what_main_was_before(
-    broker_lake: BrokerLake, heads: list[int]
-) -> None:
-    second = broker_lake.history.entries[heads[1]].committed_at_ms
-    instant = datetime.fromtimestamp((second + 1) / 1000, tz=UTC).isoformat()
-
-    assert plan(broker_lake, to_time=instant).target_id == heads[1]
-    assert plan(broker_lake, to_offset=f"{broker_lake.topic}:1:7").target_id == heads[0]
 
 
 def test_what_kafka_no_longer_holds_stops_the_rollback_unless_somebody_gives_it_up(

@@ -160,18 +160,6 @@ def test_c8_nothing_local_is_written_or_needed(
     assert {path.name for path in lake.folder.iterdir()} == {"catalog.db", "warehouse"}
 
 
-def test_c10_every_snapshot_with_rows_says_itself_how_far_they_reach(lake: Lake) -> None:
-    for ends in ((3, 0), (3, 2), (5, 5)):
-        lake.ingest(*ends)
-
-    entries = [e for e in walk_ancestors(lake.history) if keys.RANGES in e.summary]
-
-    states = [parse_state(entry.summary[STATE]).offsets["orders"] for entry in entries]
-    assert states == [(5, 5), (3, 2), (3, 0)]
-    rows = [int(entry.summary["total-records"]) for entry in entries]
-    assert rows == [sum(offsets) for offsets in states]
-
-
 @pytest.mark.parametrize("lost", [None, ServerError("502"), KeyboardInterrupt()])
 def test_c11_the_start_is_decided_once_even_if_the_first_run_dies_before_its_batch(
     lake: Lake, work: Workspace, lost: BaseException | None
@@ -228,7 +216,9 @@ def test_c13_a_start_that_stays_in_the_stream_file_is_applied_once(
     assert lake.table.metadata_location == before
 
 
-def test_c14_every_snapshot_names_every_partition_idle_ones_too(lake: Lake) -> None:
+def test_c10_c14_every_snapshot_names_how_far_every_partition_reaches(
+    lake: Lake,
+) -> None:
     for ends in ((3, 0), (3, 2), (3, 2, 4), (5, 2, 4)):
         lake.ingest(*ends)
 
@@ -236,6 +226,8 @@ def test_c14_every_snapshot_names_every_partition_idle_ones_too(lake: Lake) -> N
 
     states = [parse_state(entry.summary[STATE]).offsets["orders"] for entry in entries]
     assert states == [(3, 0), (3, 2), (3, 2, 4), (5, 2, 4)]
+    rows = [int(entry.summary["total-records"]) for entry in entries]
+    assert rows == [sum(offsets) for offsets in states]
     assert json.loads(entries[-1].summary[keys.RANGES]) == {"orders": {"0": [3, 5]}}
     assert find_faults(lake, 5, 2, 4) == ()
 

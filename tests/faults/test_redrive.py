@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import pytest
 from conftest import Lab, good_values
-from support.forked import Run
 
 from faults.auditor import audit_table, fingerprint
 from faults.batches import Batches, EventfulEngine, ResultMessage
@@ -350,23 +349,3 @@ def test_a_redrive_that_fails_its_suite_is_seen_by_nobody_and_blocks_no_batch(
     lab.produce(good_values(2))
     batches.publish()
     assert_exactly_once(lab)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fact"),
-    [
-        (("--offsets", "orders:0:9-3"), "empty range"),
-        (("--offsets", "orders/0"), "topic:partition:start-end"),
-        (("--since", "yesterday"), "ISO 8601"),
-        (("--reason", "type_missmatch"), "is not a reason; valid reasons: "),
-    ],
-    ids=["backwards", "no range", "no instant", "no reason"],
-)
-def test_a_wrong_parameter_is_refused_before_anything_is_tried(
-    lab: Lab, arguments: tuple[str, str], fact: str
-) -> None:
-    run: Run = lab.frazil("replay-dead-letters", lab.stream, *arguments)
-
-    assert run.code == 1
-    assert fact in run.err
-    assert "Next: " in run.err

@@ -119,19 +119,19 @@ def test_doctor_tries_each_connection_by_each_client(
     config = broker.connection("SCRAM-256")
 
     connect(monkeypatch, config)
-    good = {(c.connection, c.client): c for c in check_connections([batches.open()])}
+    good = {c.name: c for c in check_connections([batches.open()])}
     connect(monkeypatch, {**config, "sasl.password": "no"})
-    bad = {(c.connection, c.client): c for c in check_connections([batches.open()])}
+    bad = {c.name: c for c in check_connections([batches.open()])}
 
-    assert {names: check.detail for names, check in good.items()} == {
-        ("kafka_default", "librdkafka"): f"describes and reads {topic}",
-        ("iceberg_default", "PyIceberg"): "creates, commits, branches and writes",
-        ("kafka_default", "Spark (connect)"): f"describes and reads {topic}",
-        ("iceberg_default", "Spark (connect)"): "reads, commits and writes",
+    assert {name: check.detail for name, check in good.items()} == {
+        "Connection kafka_default by librdkafka": f"describes and reads {topic}",
+        "Connection iceberg_default by PyIceberg": "creates, commits, branches and writes",
+        "Connection kafka_default by Spark (connect)": f"describes and reads {topic}",
+        "Connection iceberg_default by Spark (connect)": "reads, commits and writes",
     }
-    assert {names for names, check in bad.items() if not check.is_good} == {
-        ("kafka_default", "librdkafka"),
-        ("kafka_default", "Spark (connect)"),
+    assert {name for name, check in bad.items() if not check.is_good} == {
+        "Connection kafka_default by librdkafka",
+        "Connection kafka_default by Spark (connect)",
     }
     assert all("login or the password" in c.detail for c in bad.values() if not c.is_good)
     assert ("lab",) not in batches.catalog.list_namespaces() or not [

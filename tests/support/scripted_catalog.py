@@ -6,13 +6,12 @@ before, after or without the answer that the caller sees, as a network between t
     catalog.script = [landed_then(ServerError("502")), honest]
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
-from requests.exceptions import ReadTimeout
 
 Land = Callable[[], CommitTableResponse]
 Answer = Callable[[Land], CommitTableResponse]
@@ -84,21 +83,6 @@ def overtaken_by(*events: Callable[[], object]) -> Answer:
         return land()
 
     return answer
-
-
-def delayed() -> Sequence[Answer]:
-    """Hold the first commit on the wire until the second one has looked at the table (A5)."""
-    held: list[Land] = []
-
-    def hold(land: Land) -> CommitTableResponse:
-        held.append(land)
-        raise ReadTimeout("no answer in time")
-
-    def release(land: Land) -> CommitTableResponse:
-        held[0]()
-        return land()
-
-    return [hold, release]
 
 
 def ignored(table: Table) -> Answer:

@@ -5,7 +5,7 @@ a scratch table in the stream's namespace, which is dropped afterwards.
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -22,56 +22,37 @@ from frazil.connections.clients import find_registry_config
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog import NewTable, TableStore, translated_errors
 from frazil.kafka.client_settings import to_spark_options, translate_settings
-from frazil.messages import Report
 from frazil.schemas.payloads import list_payloads
 from frazil.spark.job_errors import parse_job_error
 from frazil.spark.messages import ProbeRequest, ProbeResult
 from frazil.workspace import Workspace
+from frazil_cli.checks.check import Check, attempt, failed
 
 SCRATCH_PREFIX = "frazil_doctor_"
 _BRANCH = "frazil_doctor"
 _JOB = "probe_connections"
 
 
-class ConnectionCheck(Report):
-    """One connection, tried by one client: its rights, or the problem and its fix."""
-
-    connection: str
-    client: str
-    is_good: bool
-    detail: str
-    fix: str = ""
-
-
-def check_connections(works: Sequence[Workspace]) -> Iterator[ConnectionCheck]:
-    """Try each connection of the streams once by each client."""
+def check_connections(works: Sequence[Workspace]) -> Iterator[Check]:
+    """Try each connection of the streams once by each client; the detail is the rights."""
     seen: set[tuple[str, ...]] = set()
     for work in works:
         stream = work.stream
         kafka, catalog = stream.source.connection, stream.table.connection
         topics = tuple(stream.source.names)
         if (kafka, *topics) not in seen:
-            yield _check(kafka, "librdkafka", partial(_use_kafka, work))
+            yield attempt(_name(kafka, "librdkafka"), partial(_use_kafka, work))
         key = (kafka, *topics, catalog, stream.batch.engine)
         if key not in seen:
             yield from _check_catalog_and_spark(work, is_new_catalog=(catalog,) not in seen)
         registries = {(p.options.registry,) for p in list_payloads(stream)}
         for (registry,) in sorted(registries - seen):
-            yield _check(registry, "registry client", partial(_use_registry, registry))
+            yield attempt(_name(registry, "registry client"), partial(_use_registry, registry))
         seen |= {(kafka, *topics), (catalog,), key, *registries}
 
 
-def _check(connection: str, client: str, probe: Callable[[], str]) -> ConnectionCheck:
-    try:
-        return ConnectionCheck(connection=connection, client=client, is_good=True, detail=probe())
-    except FrazilError as error:
-        return _failed(connection, client, error)
-
-
-def _failed(connection: str, client: str, error: FrazilError) -> ConnectionCheck:
-    return ConnectionCheck(
-        connection=connection, client=client, is_good=False, detail=error.facts, fix=error.next_step
-    )
+def _name(connection: str, client: str) -> str:
+    return f"Connection {connection} by {client}"
 
 
 def _use_kafka(work: Workspace) -> str:
@@ -90,9 +71,9 @@ def _use_registry(connection: str) -> str:
     return f"lists {SchemaRegistry(find_registry_config(connection)).probe()}"
 
 
-def _check_catalog_and_spark(work: Workspace, *, is_new_catalog: bool) -> Iterator[ConnectionCheck]:
+def _check_catalog_and_spark(work: Workspace, *, is_new_catalog: bool) -> Iterator[Check]:
     """Try the catalog by PyIceberg, then both connections by Spark, then drop the table."""
-    catalog = work.stream.table.connection
+    name = _name(work.stream.table.connection, "PyIceberg")
     namespace = work.stream.table.name.rpartition(".")[0]
     table = f"{namespace}.{SCRATCH_PREFIX}{secrets.token_hex(4)}"
     usable, own_namespace = None, ""
@@ -101,13 +82,11 @@ def _check_catalog_and_spark(work: Workspace, *, is_new_catalog: bool) -> Iterat
             own_namespace = namespace if _create_namespace(work.store, namespace) else ""
             rights = _use_catalog(work.store, table)
         except FrazilError as error:
-            yield _failed(catalog, "PyIceberg", error)
+            yield failed(name, error)
         else:
             usable = table
             if is_new_catalog:
-                yield ConnectionCheck(
-                    connection=catalog, client="PyIceberg", is_good=True, detail=rights
-                )
+                yield Check(name, is_good=True, detail=rights)
         yield from _check_spark(work, usable)
     finally:
         # After a failure the catalog may refuse this, too; the failure is told already.
@@ -147,10 +126,10 @@ def _drop(store: TableStore, table: str, namespace: str) -> None:
                 store.catalog.drop_namespace(namespace)
 
 
-def _check_spark(work: Workspace, table: str | None) -> Iterator[ConnectionCheck]:
+def _check_spark(work: Workspace, table: str | None) -> Iterator[Check]:
     """Try both connections by Spark."""
-    source, catalog = work.stream.source.connection, work.stream.table.connection
     engine = f"Spark ({work.stream.batch.engine})"
+    source = _name(work.stream.source.connection, engine)
     try:
         ranges = {topic: _choose_range(work, topic) for topic in work.stream.source.names}
         request = ProbeRequest(
@@ -162,15 +141,16 @@ def _check_spark(work: Workspace, table: str | None) -> Iterator[ConnectionCheck
         )
         result = work.engine.run_job(_JOB, request, ProbeResult)
     except FrazilError as error:
-        yield _failed(source, engine, error)
+        yield failed(source, error)
         return
     names = ", ".join(work.stream.source.names)
     brokers = request.kafka_options["kafka.bootstrap.servers"]
     read = parse_job_error(_JOB, result.kafka, brokers=brokers)
-    yield _describe(source, engine, read, f"describes and reads {names}")
+    yield _describe(source, read, f"describes and reads {names}")
     if table:
         used = parse_job_error(_JOB, result.catalog)
-        yield _describe(catalog, engine, used, "reads, commits and writes")
+        catalog = _name(work.stream.table.connection, engine)
+        yield _describe(catalog, used, "reads, commits and writes")
 
 
 def _choose_range(work: Workspace, topic: str) -> dict[int, tuple[int, int]]:
@@ -184,9 +164,5 @@ def _choose_range(work: Workspace, topic: str) -> dict[int, tuple[int, int]]:
     return {partition: (max(offsets.end - 1, offsets.earliest), offsets.end)}
 
 
-def _describe(
-    connection: str, client: str, error: FrazilError | None, rights: str
-) -> ConnectionCheck:
-    if error is not None:
-        return _failed(connection, client, error)
-    return ConnectionCheck(connection=connection, client=client, is_good=True, detail=rights)
+def _describe(name: str, error: FrazilError | None, rights: str) -> Check:
+    return failed(name, error) if error else Check(name, is_good=True, detail=rights)

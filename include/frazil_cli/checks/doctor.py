@@ -4,7 +4,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +23,7 @@ from frazil.connections.lookup import find_connection, is_in_environment
 from frazil.environment import DEFAULT_POOL, choose_pool, is_wheel, shipped_path
 from frazil.errors import FrazilError, StreamFileError
 from frazil.streams.loading import load_readable_streams
+from frazil_cli.checks.check import Check, attempt, failed
 from frazil_cli.output import Json, cli_run_id, console, print_json, print_table
 from frazil_stack.health import probe_catalog, probe_part
 from frazil_stack.jars import CONFIGURATIONS, has_jars, has_registry, jar_files
@@ -45,19 +46,13 @@ _PYTHONS = ((3, 11), (3, 12))
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Check:
-    """The result of one check; `fix` is the next step if it failed."""
+def examine(settings: StackSettings, *, connections: bool = False) -> tuple[Check, ...]:
+    """Run all checks; a failed one does not stop the others.
 
-    name: str
-    is_good: bool
-    detail: str
-    fix: str = ""
-
-
-def examine(settings: StackSettings) -> tuple[Check, ...]:
-    """Run all checks; a failed one does not stop the others."""
+    With `connections` each connection is also tried by each client that uses it.
+    """
     ports = load_ports(settings.stack / "ports.json") or Ports()
+    streams, streams_check = _check_streams(settings.streams)
     return (
         _check_python(),
         _check_java(),
@@ -67,10 +62,11 @@ def examine(settings: StackSettings) -> tuple[Check, ...]:
         _check_spark_versions(),
         _check_jars(settings),
         *_check_ports(settings, ports),
-        _check_streams(settings.streams),
-        *_check_connections(settings.streams),
-        *check_pools(settings),
+        streams_check,
+        *_check_connections(streams),
+        *check_pools(settings, streams),
         *_check_running(settings, ports),
+        *(_try_connections(settings.streams, streams) if connections else ()),
     )
 
 
@@ -85,11 +81,12 @@ def _check_python() -> Check:
 
 def _check_java() -> Check:
     """Check that there is a Java for both Spark and Kafka."""
-    try:
+
+    def describe_java() -> str:
         java = find_java()
-    except FrazilError as error:
-        return Check("Java", is_good=False, detail=error.facts, fix=error.next_step)
-    return Check("Java", is_good=True, detail=f"{java.version} at {java.home}")
+        return f"{java.version} at {java.home}"
+
+    return attempt("Java", describe_java)
 
 
 def _check_make() -> Check:
@@ -186,27 +183,23 @@ def _check_ports(settings: StackSettings, ports: Ports) -> Iterator[Check]:
         yield Check(title, is_own, detail, fix)
 
 
-def _check_streams(streams: Path) -> Check:
-    fix = "fix the stream files; `frazil streams` checks them again"
+def _check_streams(folder: Path) -> tuple[Sequence["Stream"], Check]:
+    """Read the stream files; return the valid ones, and the check."""
     try:
-        good, errors = load_readable_streams(streams)
+        good, errors = load_readable_streams(folder)
     except StreamFileError as error:
-        return Check("Streams", is_good=False, detail=error.facts, fix=error.next_step)
-    detail = "; ".join(error.facts for error in errors) or f"{len(good)} valid in {streams}"
-    return Check("Streams", not errors, detail, fix)
+        return (), failed("Streams", error)
+    detail = "; ".join(error.facts for error in errors) or f"{len(good)} valid in {folder}"
+    fix = "fix the stream files; `frazil streams` checks them again"
+    return good, Check("Streams", not errors, detail, fix)
 
 
-def _check_connections(streams: Path) -> Iterator[Check]:
+def _check_connections(streams: Sequence["Stream"]) -> Iterator[Check]:
     """Probe the servers of the connections that the environment defines."""
     from frazil.iceberg.catalog import TableStore
     from frazil.kafka.cluster import KafkaLog
     from frazil.kafka.schema_registry import SchemaRegistry
     from frazil.schemas.payloads import list_payloads
-
-    try:
-        good, _ = load_readable_streams(streams)
-    except StreamFileError:
-        return
 
     def probe_kafka(connection_id: str) -> str:
         return KafkaLog(find_kafka_config(connection_id)).fetch_cluster_id()
@@ -217,37 +210,33 @@ def _check_connections(streams: Path) -> Iterator[Check]:
     def probe_registry(connection_id: str) -> str:
         return SchemaRegistry(find_registry_config(connection_id)).probe()
 
-    sources = {stream.source.connection for stream in good}
-    catalogs = {stream.table.connection for stream in good}
+    sources = {stream.source.connection for stream in streams}
+    catalogs = {stream.table.connection for stream in streams}
     for connection_id in sorted(filter(is_in_environment, sources)):
         yield _probe_connection(connection_id, probe_kafka)
     for connection_id in sorted(filter(is_in_environment, catalogs)):
         answer = _probe_connection(connection_id, probe_catalog)
         yield answer
-        names = {each.table.name for each in good if each.table.connection == connection_id}
+        names = {each.table.name for each in streams if each.table.connection == connection_id}
         if answer.is_good:
             yield from _check_tables(TableStore(find_catalog(connection_id)), sorted(names))
-    yield from _check_spark(good)
-    registries = {p.options.registry for stream in good for p in list_payloads(stream)}
+    yield from _check_spark(streams)
+    registries = {p.options.registry for stream in streams for p in list_payloads(stream)}
     for connection_id in sorted(filter(is_in_environment, registries)):
         yield _probe_connection(connection_id, probe_registry)
 
 
-def check_pools(settings: StackSettings) -> Iterator[Check]:
+def check_pools(settings: StackSettings, streams: Sequence["Stream"]) -> Iterator[Check]:
     """Check the pools of the streams' tables, where `FRAZIL_TABLE_POOLS` names them."""
     from frazil_cli.checks.pools import find_missing_pools
 
-    try:
-        good, _ = load_readable_streams(settings.streams)
-    except StreamFileError:
-        return
-    pools = {choose_pool(stream.table.name) for stream in good} - {DEFAULT_POOL}
+    pools = {choose_pool(stream.table.name) for stream in streams} - {DEFAULT_POOL}
     if not pools:
         return
     try:
         missing = find_missing_pools(settings, pools)
     except FrazilError as error:
-        yield Check("Pools", is_good=False, detail=error.facts, fix=error.next_step)
+        yield failed("Pools", error)
         return
     detail = f"missing in Airflow: {', '.join(missing)}; their tasks would wait for ever"
     yield Check(
@@ -288,16 +277,12 @@ def _check_tables(store: "TableStore", names: Iterable[str]) -> Iterator[Check]:
             if table is not None:
                 require_writable_table(table)
         except FrazilError as error:
-            yield Check(f"Table {name}", is_good=False, detail=error.facts, fix=error.next_step)
+            yield failed(f"Table {name}", error)
 
 
 def _probe_connection(connection_id: str, probe: Callable[[str], str]) -> Check:
     """Probe one server; the detail is its answer, or the error."""
-    name = f"Connection {connection_id}"
-    try:
-        return Check(name, is_good=True, detail=f"answers: {probe(connection_id)}")
-    except FrazilError as error:
-        return Check(name, is_good=False, detail=error.facts, fix=error.next_step)
+    return attempt(f"Connection {connection_id}", lambda: f"answers: {probe(connection_id)}")
 
 
 def _check_running(settings: StackSettings, ports: Ports) -> Iterator[Check]:
@@ -332,19 +317,12 @@ def _check_part(part: PartName, ports: Ports, infos: dict[str, ServiceInfo]) -> 
     )
 
 
-def _try_connections(streams: Path) -> Iterator[Check]:
+def _try_connections(folder: Path, streams: Sequence["Stream"]) -> Iterator[Check]:
     """Test each connection with each client that uses it."""
     from frazil.workspace import Workspace
     from frazil_cli.checks.connections import check_connections
 
-    try:
-        good, _ = load_readable_streams(streams)
-    except StreamFileError:
-        return
-    works = [Workspace(stream, streams, cli_run_id()) for stream in good]
-    for found in check_connections(works):
-        name = f"Connection {found.connection} by {found.client}"
-        yield Check(name, found.is_good, found.detail, found.fix)
+    yield from check_connections([Workspace(each, folder, cli_run_id()) for each in streams])
 
 
 Connections = Annotated[
@@ -363,10 +341,7 @@ def doctor(connections: Connections = False, as_json: Json = False) -> None:
 
     Example: frazil doctor --connections
     """
-    settings = load_settings()
-    checks = examine(settings)
-    if connections:
-        checks = (*checks, *_try_connections(settings.streams))
+    checks = examine(load_settings(), connections=connections)
     bad = [check for check in checks if not check.is_good]
     if as_json:
         print_json({"is_good": not bad, "checks": [asdict(check) for check in checks]})

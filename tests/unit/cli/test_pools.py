@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil_cli.checks.doctor import Check, check_pools
+from frazil.streams.loading import load_readable_streams
+from frazil_cli.checks.check import Check
+from frazil_cli.checks.doctor import check_pools
 from frazil_stack.settings import load_settings
 
 AIRFLOW = Path(sys.executable).with_name("airflow")
@@ -20,7 +22,8 @@ def airflow(*words: str) -> None:
 
 
 def checks() -> list[Check]:
-    return [*check_pools(load_settings())]
+    settings = load_settings()
+    return [*check_pools(settings, load_readable_streams(settings.streams)[0])]
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ def watch_newcomer(work: Workspace) -> None:
     [plan_newcomer, watch_newcomer, read_base_table],
     ids=["plan", "status", "maintenance"],
 )
-def test_a_second_file_of_a_filled_table_is_refused_and_its_owner_goes_on(
+def test_b6_b9_a_second_file_of_a_filled_table_is_refused_and_its_owner_goes_on(
     lake: Lake, work: Workspace, folder: Path, step: Step, name: str, topic: str
 ) -> None:  # B9
     lake.ingest(3, 2)

@@ -13,7 +13,7 @@ from requests.exceptions import ConnectionError as NoConnectionError
 from requests.exceptions import ReadTimeout
 from support.lake import Lake
 from support.publish_steps import FIVE, roll_back
-from support.scripted_catalog import Answer, delayed, honest, landed_then, overtaken_by, refused
+from support.scripted_catalog import Answer, honest, landed_then, overtaken_by, refused
 
 from frazil.errors import (
     CommitContentionError,
@@ -73,18 +73,6 @@ def test_a4_a_commit_that_did_not_land_is_tried_again(lake: Lake, error: Excepti
     assert lake.coordinates() == FIVE
 
 
-def test_a_commit_that_lands_after_the_next_turn_looked_counts_once(lake: Lake) -> None:  # A5
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    lake.catalog.script = list(delayed())
-
-    landed = lake.publish(plan, staged)
-
-    assert landed.already_published
-    assert lake.coordinates() == FIVE
-    assert len(lake.table.metadata.snapshots) == 2
-
-
 @pytest.mark.parametrize("first", [landed_then(ReadTimeout("?")), refused(ReadTimeout("?"))])
 def test_an_unknown_outcome_is_not_forgotten_behind_a_conflict(  # A10
     lake: Lake, first: Answer
@@ -108,16 +96,6 @@ def test_the_commit_of_another_writer_between_two_turns_survives(lake: Lake) -> 
     assert not landed.already_published
     assert lake.coordinates() == FIVE
     assert sorted(lake.table.scan().to_arrow()["id"].to_pylist()) == [0, 0, 1, 1, 2, 100, 101]
-
-
-def test_a_writer_that_overtakes_again_and_again_does_not_starve_the_batch(lake: Lake) -> None:
-    plan = lake.plan(3, 2)  # A8
-    staged = lake.stage(plan)
-    lake.catalog.script = [overtaken_by(lambda: lake.append_foreign(7))] * 5
-
-    lake.publish(plan, staged)
-
-    assert lake.coordinates() == FIVE
 
 
 def test_a_rival_that_lands_between_look_and_commit_supersedes(lake: Lake) -> None:  # B8

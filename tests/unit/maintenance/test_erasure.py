@@ -26,6 +26,7 @@ from frazil.ledger.recovery_point import keys
 from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.messages import Erased, ErasureRequest
 from frazil.observability.status import locate_offset
+from frazil.observability.timeline import derive_events
 from frazil.workspace import Workspace
 
 
@@ -277,14 +278,16 @@ def keyed(rows: pa.Table, key: bytes) -> pa.Table:
 def test_no_value_of_a_key_is_kept_anywhere(pipeline: Pipeline, work: Workspace) -> None:
     append_letter(pipeline.lake, "abandoned", 6, b"alice-4711")
 
+    planned = plan_erasure(work, ErasureRequest(stream="orders", keys=("customer=alice-4711",)))
     done = run(work, "customer=alice-4711")
 
     lake = pipeline.lake
+    events = list(derive_events(lake.history, "orders"))
     written = [e.summary for e in lake.history.entries.values()]
     letters = lake.store.load(lake.stream.dead_letters_table)
     written += [dict(s.summary.additional_properties) for s in letters.snapshots() if s.summary]
     archived = lake.store.load(keys.LEDGER_TABLE).scan().to_arrow().to_pylist()
-    assert "alice" not in repr([written, archived, done, lake.table.properties])
+    assert "alice" not in repr([written, archived, planned, done, events, lake.table.properties])
 
 
 @pytest.mark.parametrize(

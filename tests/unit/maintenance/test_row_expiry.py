@@ -146,20 +146,6 @@ def test_rows_of_an_older_partition_spec_expire(pipeline: Pipeline, work: Worksp
     assert pipeline.audit().findings == ()
 
 
-def test_a_late_record_is_ingested_and_goes_with_the_next_run(
-    pipeline: Pipeline, work: Workspace
-) -> None:
-    expire_rows(work)
-    pipeline.log.produce(0, 10)
-    pipeline.ingest()
-    assert (0, 10) in pipeline.lake.coordinates()
-
-    report = expire_rows(Workspace(work.stream, work.directory, "run-2"))
-
-    assert report.rows == 1
-    assert pipeline.audit().findings == ()
-
-
 @pytest.mark.parametrize(
     "answer",
     [

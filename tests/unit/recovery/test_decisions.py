@@ -9,7 +9,6 @@ from support.scripted_catalog import ScriptedCatalog, landed_then, overtaken_by
 
 from frazil.errors import (
     ConfigurationError,
-    ForeignRollbackError,
     NothingToDecideError,
     SupersededError,
     TargetError,
@@ -74,21 +73,6 @@ def test_after_a_gap_reading_goes_on_from(
     topic: TopicFacts, offsets: tuple[int, ...], lost: dict[int, OffsetRange]
 ) -> None:
     assert decide_gap(STATE, topic) == (offsets, lost)
-
-
-def test_a_rollback_by_others_is_read_again_from_what_main_carries(
-    lake: Lake, work: Workspace
-) -> None:  # C5
-    roll_back(lake)
-    with pytest.raises(ForeignRollbackError):
-        _ = lake.point
-
-    reingest(work, JANE)
-
-    assert lake.point is not None
-    assert (lake.point.state.epoch, lake.point.state.offsets) == (2, {"orders": (0, 0)})
-    lake.ingest(3, 2)
-    assert len(lake.coordinates()) == 5
 
 
 def test_rows_of_a_topic_that_left_the_file_are_not_given_up(lake: Lake, work: Workspace) -> None:

@@ -11,7 +11,8 @@ from support.lake import make_stream
 from frazil.connections.clients import find_catalog
 from frazil.iceberg.catalog import TableStore
 from frazil.ingest.bootstrap import new_table
-from frazil_cli.checks.doctor import Check, examine
+from frazil_cli.checks.check import Check
+from frazil_cli.checks.doctor import examine
 from frazil_stack.settings import load_settings
 
 

@@ -85,7 +85,8 @@ def test_a_failed_fetch_says_why_and_keeps_the_jars_that_are_there(
 
 
 def test_ivy_touches_nothing_outside_the_home(settings: StackSettings) -> None:
-    command = ivy_command(settings, Java(Path("/j"), "17"), settings.jars / "incoming")
+    ivy_file, java = settings.templates / "ivy.xml", Java(Path("/j"), "17")
+    command = ivy_command(settings, java, ivy_file, ["kafka"], settings.jars / "incoming")
 
     assert f"-Duser.home={settings.home / 'ivy'}" in command
     assert command[command.index("-cache") + 1] == str(settings.home / "ivy")
