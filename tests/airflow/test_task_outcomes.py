@@ -25,7 +25,7 @@ from frazil.events import read_notes
 from frazil.ingest.messages import NothingToRead, Published, Verdict
 from frazil.observability.freshness import FreshnessReport
 from frazil.spark.engine import SparkEngine
-from frazil.streams.loading import load_stream_file
+from frazil.streams.loading import load_streams_of
 from frazil_airflow.assets import table_asset
 from frazil_airflow.outcomes import choose_outcome, require_fresh, require_passed
 from frazil_airflow.tasks import (
@@ -284,7 +284,7 @@ def test_a_step_that_is_cleared_after_its_plan_found_nothing_skips() -> None:
 
 @pytest.fixture
 def asset(write_stream: Callable[..., Path]) -> Asset:
-    return table_asset(load_stream_file(write_stream("orders")))
+    return table_asset(load_streams_of(write_stream("orders"))[0])
 
 
 def test_a_published_batch_is_announced_with_its_snapshot_and_ranges(asset: Asset) -> None:

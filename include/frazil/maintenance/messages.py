@@ -1,7 +1,7 @@
 """Requests and results of the Spark jobs of maintenance, erasure messages, and reports."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import Field, computed_field
 
@@ -163,20 +163,6 @@ class TableCompaction(Report):
         )
 
 
-class CompactReport(Report):
-    """Result of `compact_table`; in a dry run `rewritten` is what would be rewritten."""
-
-    stream: str
-    dry_run: bool = False
-    tables: tuple[TableCompaction, ...]
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def text(self) -> str:
-        """Describe each table in one line."""
-        return "\n".join(table.text for table in self.tables)
-
-
 class TableExpiry(Report):
     """Snapshot expiry of one table; files and bytes are those that any snapshot uses."""
 
@@ -220,20 +206,6 @@ class TableExpiry(Report):
         return f"{self.table}: {'; '.join(parts)}"
 
 
-class ExpireReport(Report):
-    """Result of `expire_snapshots`, or its preview."""
-
-    stream: str
-    dry_run: bool = False
-    tables: tuple[TableExpiry, ...]
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def text(self) -> str:
-        """Describe each table in one line."""
-        return "\n".join(table.text for table in self.tables)
-
-
 class TableOrphans(Report):
     """Files in one table's folder that nothing references."""
 
@@ -258,18 +230,26 @@ class TableOrphans(Report):
         )
 
 
-class OrphanReport(Report):
-    """Result of `remove_orphans`, or its preview."""
+SomeTable = TypeVar("SomeTable", TableCompaction, TableExpiry, TableOrphans)
+
+
+class TablesReport(Report, Generic[SomeTable]):
+    """Result of a maintenance step on all tables of a stream, or its preview."""
 
     stream: str
     dry_run: bool = False
-    tables: tuple[TableOrphans, ...]
+    tables: tuple[SomeTable, ...]
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
         """Describe each table in one line."""
         return "\n".join(table.text for table in self.tables)
+
+
+CompactReport: TypeAlias = TablesReport[TableCompaction]
+ExpireReport: TypeAlias = TablesReport[TableExpiry]
+OrphanReport: TypeAlias = TablesReport[TableOrphans]
 
 
 class RowExpiryReport(Report):

@@ -7,7 +7,6 @@ with the new cluster id and topic ids, by a compare-and-swap commit on the head 
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 
 from frazil.connections.clients import find_kafka_config
@@ -21,7 +20,7 @@ from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger import keys
-from frazil.ledger.authors import Author, Decision, require_not_dry_run
+from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import parse_offset_location
@@ -32,7 +31,6 @@ from frazil.migration.messages import Moved, MovedPartition, MovePlan, MoveReque
 from frazil.migration.offset_translation import (
     KnownRecords,
     RecordPosition,
-    TranslatedOffset,
     translate_offset,
 )
 from frazil.migration.record_fingerprints import FingerprintLog, LedgerRecords
@@ -69,13 +67,13 @@ def plan_move(work: Workspace, request: MoveRequest) -> MovePlan:
         update={
             "old_cluster": point.state.cluster_id,
             "new_cluster": state.cluster_id,
-            "partitions": tuple(MovedPartition(**asdict(each)) for each in translated),
+            "partitions": translated,
             "text": "\n".join([text, *map(_describe, translated)]),
         }
     )
 
 
-def _describe(each: TranslatedOffset) -> str:
+def _describe(each: MovedPartition) -> str:
     return f"{each.topic}-{each.partition}: {each.old_next} → {each.new_next}: {each.evidence}"
 
 
@@ -91,10 +89,6 @@ def move_cluster(work: Workspace, plan: MovePlan) -> Moved:
     require_not_dry_run(plan.stream, dry_run=request.dry_run)
     author = Author(request.by, request.reason)
     done = record_decision(work, keys.MOVE, author, partial(_decide, work, request))
-    return _describe_done(plan, done)
-
-
-def _describe_done(plan: MovePlan, done: Decision) -> Moved:
     return Moved(stream=plan.stream, table=plan.table, snapshot_id=done.snapshot_id, text=done.text)
 
 
@@ -122,7 +116,7 @@ def _find_point(work: Workspace, history: History) -> RecoveryPoint:
 
 def _translate(
     work: Workspace, request: MoveRequest, history: History
-) -> tuple[StreamState, tuple[TranslatedOffset, ...]]:
+) -> tuple[StreamState, tuple[MovedPartition, ...]]:
     """Return the state on the new cluster, without a batch id, and each translated offset."""
     state = _find_point(work, history).state
     stream, source = work.stream.stream, work.stream.source
@@ -156,7 +150,7 @@ def _translate_topic(
     state: StreamState,
     topic: TopicFacts,
     given: Mapping[Partition, int],
-) -> list[TranslatedOffset]:
+) -> list[MovedPartition]:
     nexts = dict(enumerate(state.offsets[topic.topic]))
     settings = work.kafka.fetch_topic_settings(topic.topic)
     is_log_append_time = settings.get("message.timestamp.type") == "LogAppendTime"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from frazil.errors import NotMovableError
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets
 from frazil.messages import count_noun
+from frazil.migration.messages import MovedPartition
 
 Fingerprints = npt.NDArray[np.int64]
 NO_FINGERPRINTS: Fingerprints = NO_OFFSETS
@@ -60,17 +61,6 @@ class CopiedRecords:
 
 
 @dataclass(frozen=True)
-class TranslatedOffset:
-    """One partition's next offset on both clusters, and the evidence that they match."""
-
-    topic: str
-    partition: int
-    old_next: int
-    new_next: int
-    evidence: str
-
-
-@dataclass(frozen=True)
 class RecordPosition:
     """A partition with its next offset on the old cluster, and its stream."""
 
@@ -96,7 +86,7 @@ def fingerprint_record(timestamp_ms: int, key: bytes | None, value: bytes | None
 
 def translate_offset(
     position: RecordPosition, known: KnownRecords, copy: CopiedRecords, given: int | None = None
-) -> TranslatedOffset:
+) -> MovedPartition:
     """Translate one partition's next offset, or check that a given one contradicts no record.
 
     Raises:
@@ -189,7 +179,7 @@ def _describe(known: KnownRecords, copy: CopiedRecords, index: int) -> str:
 
 def _translate_without_records(
     position: RecordPosition, known: KnownRecords, copy: CopiedRecords
-) -> TranslatedOffset:
+) -> MovedPartition:
     """Translate an offset without records to compare: nothing was read, or both are empty."""
     if position.old_next == 0 and copy.earliest == 0:
         return _accept(position, 0, "nothing was read, and the copy begins at offset 0")
@@ -237,9 +227,13 @@ def _check_given(
     return "given; no record contradicts or confirms it"
 
 
-def _accept(position: RecordPosition, new_next: int, evidence: str) -> TranslatedOffset:
-    return TranslatedOffset(
-        position.topic, position.partition, position.old_next, new_next, evidence
+def _accept(position: RecordPosition, new_next: int, evidence: str) -> MovedPartition:
+    return MovedPartition(
+        topic=position.topic,
+        partition=position.partition,
+        old_next=position.old_next,
+        new_next=new_next,
+        evidence=evidence,
     )
 
 

@@ -34,7 +34,10 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True)
 class BatchCost:
-    """Cost of one published batch; CPU in ms, None where it was not recorded."""
+    """Cost of one published batch, or of one merge into a state table.
+
+    CPU is in ms, None where it was not recorded.
+    """
 
     at: datetime
     records: int
@@ -43,6 +46,11 @@ class BatchCost:
     requests: int = 0
     bytes_written: int = 0
     files_written: int = 0
+
+    @property
+    def total_cpu_ms(self) -> int:
+        """Return the known CPU time, that of Spark included."""
+        return (self.cpu_ms or 0) + (self.spark_cpu_ms or 0)
 
 
 @dataclass(frozen=True)
@@ -62,17 +70,6 @@ class MaintenanceCost:
 
     at: datetime
     cpu_ms: int
-
-
-@dataclass(frozen=True)
-class MergeCost:
-    """Cost of one merge into a state table; CPU in ms, including Spark's where it is known."""
-
-    at: datetime
-    cpu_ms: int
-    requests: int
-    bytes_written: int
-    files_written: int
 
 
 class Money(Report):
@@ -103,11 +100,11 @@ class DayCost(Report):
     bytes_by_others: int
     bytes_live: int
     files_live: int
-    merges: int = 0
-    merge_cpu_seconds: float = 0
-    merge_bytes_written: int = 0
-    merge_files_written: int = 0
-    merge_requests: int = 0
+    merges: int
+    merge_cpu_seconds: float
+    merge_bytes_written: int
+    merge_files_written: int
+    merge_requests: int
     money: Money | None = None
 
 
@@ -158,7 +155,7 @@ def sum_up_days(
     snapshots: Sequence[TableSizes],
     maintained: Sequence[MaintenanceCost],
     prices: Prices | None,
-    merges: Sequence[MergeCost] = (),
+    merges: Sequence[BatchCost] = (),
 ) -> list[DayCost]:
     """Sum up each day from the first snapshot to the last, including days without a batch."""
     if not snapshots:
@@ -172,11 +169,9 @@ def sum_up_days(
         own = [b for b in batches if _day(b.at) == day]
         seen = [s for s in snapshots if _day(s.at) == day]
         newest = max([newest, *seen], key=lambda s: s.at)
+        merged = [merge for merge in merges if _day(merge.at) == day]
         maintained_ms = sum(step.cpu_ms for step in maintained if _day(step.at) == day)
-        summed = _sum_up(day, own, seen, newest)
-        merged = _sum_up_merges([merge for merge in merges if _day(merge.at) == day])
-        merged["maintenance_cpu_seconds"] = maintained_ms / 1000
-        found.append(summed.model_copy(update=merged))
+        found.append(_sum_up(own, seen, newest, merged, day, maintained_ms / 1000))
     if prices is not None:
         return [day.model_copy(update={"money": price_day(day, prices)}) for day in found]
     return found
@@ -187,7 +182,12 @@ def _day(at: datetime) -> date:
 
 
 def _sum_up(
-    day: date, own: Sequence[BatchCost], seen: Sequence[TableSizes], newest: TableSizes
+    own: Sequence[BatchCost],
+    seen: Sequence[TableSizes],
+    newest: TableSizes,
+    merged: Sequence[BatchCost],
+    day: date,
+    maintenance_cpu_seconds: float,
 ) -> DayCost:
     return DayCost(
         day=day,
@@ -197,7 +197,7 @@ def _sum_up(
         spark_measured=sum(b.spark_cpu_ms is not None for b in own),
         cpu_seconds=sum(b.cpu_ms or 0 for b in own) / 1000,
         spark_cpu_seconds=sum(b.spark_cpu_ms or 0 for b in own) / 1000,
-        maintenance_cpu_seconds=0,
+        maintenance_cpu_seconds=maintenance_cpu_seconds,
         bytes_written=sum(b.bytes_written for b in own),
         files_written=sum(b.files_written for b in own),
         requests=sum(b.requests for b in own),
@@ -205,17 +205,12 @@ def _sum_up(
         bytes_by_others=sum(s.bytes_written for s in seen if not s.is_batch),
         bytes_live=newest.bytes_live,
         files_live=newest.files_live,
+        merges=len(merged),
+        merge_cpu_seconds=sum(m.total_cpu_ms for m in merged) / 1000,
+        merge_bytes_written=sum(m.bytes_written for m in merged),
+        merge_files_written=sum(m.files_written for m in merged),
+        merge_requests=sum(m.requests for m in merged),
     )
-
-
-def _sum_up_merges(own: Sequence[MergeCost]) -> dict[str, float]:
-    return {
-        "merges": len(own),
-        "merge_cpu_seconds": sum(merge.cpu_ms for merge in own) / 1000,
-        "merge_bytes_written": sum(merge.bytes_written for merge in own),
-        "merge_files_written": sum(merge.files_written for merge in own),
-        "merge_requests": sum(merge.requests for merge in own),
-    }
 
 
 def price_day(day: DayCost, prices: Prices) -> Money:
@@ -233,17 +228,14 @@ def price_day(day: DayCost, prices: Prices) -> Money:
 def fit_fixed_cost(points: Sequence[tuple[int, float]]) -> Fit:
     """Fit the fixed cost of a batch to (records, cost) of each batch."""
     mean = statistics.fmean(cost for _, cost in points) if points else 0.0
+    unknown = Fit(runs=len(points), mean=mean, fixed=mean, low=0, high=mean, reliable=False)
     if len(points) < MIN_RUNS:
         why = f"{count_noun(len(points), 'batch', 'batches')} measured, {MIN_RUNS} needed"
-        return Fit(
-            runs=len(points), mean=mean, fixed=mean, low=0, high=mean, reliable=False, why=why
-        )
+        return unknown.model_copy(update={"why": why})
     records = [float(number) for number, _ in points]
     if min(records) == max(records):
         why = "all batches have the same number of records, so the fixed cost is unknown"
-        return Fit(
-            runs=len(points), mean=mean, fixed=mean, low=0, high=mean, reliable=False, why=why
-        )
+        return unknown.model_copy(update={"why": why})
     line = statistics.linear_regression(records, [cost for _, cost in points])
     error = _standard_error(points, line.slope, line.intercept)
     fixed, low, high = (

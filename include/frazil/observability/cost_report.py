@@ -1,6 +1,7 @@
 """Report of `frazil cost`: days, what is not counted, and estimates for other batch intervals."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from frazil.events import read_notes
@@ -16,7 +17,6 @@ from frazil.observability.cost import (
     Fit,
     FreshnessEstimate,
     MaintenanceCost,
-    MergeCost,
     Prices,
     TableSizes,
     average_day,
@@ -97,7 +97,7 @@ def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCo
             yield MaintenanceCost(event.at, sum(used))
 
 
-def read_merges(work: Workspace, since: datetime) -> Iterator[MergeCost]:
+def read_merges(work: Workspace, since: datetime) -> Iterator[BatchCost]:
     """Read the cost of the merges from the state table's snapshots; none without a state table."""
     state = work.stream.table.state
     if state is None or work.store.find(state.name) is None:
@@ -106,13 +106,10 @@ def read_merges(work: Workspace, since: datetime) -> Iterator[MergeCost]:
     for entry in _read_since(history, since):
         if entry.summary.get(keys.KIND) != keys.MERGE:
             continue
-        steps = parse_usage(entry.summary).values()
         # The rows came with the snapshot that Spark staged.
         staged = history.entries.get(int(entry.summary.get(keys.SOURCE_SNAPSHOT_ID, "0")), entry)
-        yield MergeCost(
-            at=from_epoch_ms(entry.committed_at_ms),
-            cpu_ms=sum(used.cpu_ms + (used.spark_cpu_ms or 0) for used in steps),
-            requests=sum(used.kafka + used.catalog + used.files for used in steps),
+        yield replace(
+            _describe_batch(entry),
             bytes_written=_number(staged, "added-files-size"),
             files_written=_number(staged, "added-data-files")
             + _number(staged, "added-delete-files"),
@@ -140,7 +137,7 @@ def choose_points(batches: Sequence[BatchCost]) -> list[tuple[int, float]]:
     """Return (records, CPU seconds) of completely measured batches, else without Spark's part."""
     whole = [b for b in batches if b.cpu_ms is not None and b.spark_cpu_ms is not None]
     known = whole or [b for b in batches if b.cpu_ms is not None]
-    return [(b.records, ((b.cpu_ms or 0) + (b.spark_cpu_ms or 0)) / 1000) for b in known]
+    return [(b.records, b.total_cpu_ms / 1000) for b in known]
 
 
 def describe_unmeasured(batches: Sequence[BatchCost]) -> Iterator[str]:

@@ -230,15 +230,6 @@ def _unknown(directory: Path, name: str, files: Mapping[str, Sequence[Path]]) ->
     )
 
 
-def load_stream_file(path: Path) -> Stream:
-    """Load and validate one file; with a route, return the stream of the unrouted records.
-
-    Raises:
-        StreamFileError: the file cannot be read, or is not a valid stream file.
-    """
-    return load_streams_of(path)[0]
-
-
 def load_streams_of(path: Path) -> tuple[Stream, ...]:
     """Load all streams of one file, the one named like the file first; without a route, one.
 

@@ -16,7 +16,6 @@ from frazil.observability.cost import (
     BatchCost,
     Fit,
     MaintenanceCost,
-    MergeCost,
     Prices,
     Rates,
     TableSizes,
@@ -67,7 +66,8 @@ def test_each_day_counts_its_own_batches_and_a_day_without_any_keeps_what_is_liv
 
 
 def test_merges_count_in_their_day_and_are_paid_for() -> None:
-    merges = [MergeCost(MONDAY + timedelta(minutes=n), 500, 7, 2 * 10**9, 3) for n in (0, 1, 20)]
+    used = {"cpu_ms": 500, "requests": 7, "bytes_written": 2 * 10**9, "files_written": 3}
+    merges = [batch(n, **used) for n in (0, 1, 20)]
     prices = Prices(written_gb=1.0)
 
     monday, tuesday = sum_up_days([], [snapshot(0, 10)], [], prices, merges)

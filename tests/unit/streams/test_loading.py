@@ -16,11 +16,16 @@ from frazil.streams.loading import (
     list_stream_files,
     load_readable_streams,
     load_stream,
-    load_stream_file,
+    load_streams_of,
 )
 from frazil.streams.models import Stream
 from frazil.streams.sections import Section, StartAtTime
 from frazil.streams.timestamps import to_epoch_ms
+
+
+def load(path: Path) -> Stream:
+    """Load a file; give its stream, with a route that of the unrouted records."""
+    return load_streams_of(path)[0]
 
 
 def write(folder: Path, text: str, name: str = "orders", suffix: str = ".yaml") -> Path:
@@ -37,14 +42,14 @@ def swapped(old: str, new: str, text: str = GOOD) -> str:
 
 
 def test_the_good_file_is_good(tmp_path: Path) -> None:
-    stream = load_stream_file(write(tmp_path, GOOD))
+    stream = load(write(tmp_path, GOOD))
 
     assert stream.stream == "orders"
     assert stream.errors.max_bad_records == 7
 
 
 def test_the_file_with_everything_else_is_good_too(tmp_path: Path) -> None:
-    stream = load_stream_file(write(tmp_path, REST))
+    stream = load(write(tmp_path, REST))
 
     assert stream.stream == "orders"
     assert stream.maintenance.expire_rows is not None
@@ -88,7 +93,7 @@ def test_a_broken_field_is_named_with_its_line(
     path = write(tmp_path, swapped(old, new, text))
 
     with pytest.raises(StreamFileError) as caught:
-        load_stream_file(path)
+        load(path)
 
     assert f"{path}:{line}: {field}: " in caught.value.facts
     assert reason in caught.value.facts
@@ -98,9 +103,9 @@ def test_a_broken_field_is_named_with_its_line(
 def test_a_key_in_a_shared_part_may_be_said_again_beside_it(tmp_path: Path) -> None:
     text = swapped("quality:", "quality:\n  <<: {suite: other}")
 
-    assert load_stream_file(write(tmp_path, text)).quality.suite == "orders"
+    assert load(write(tmp_path, text)).quality.suite == "orders"
     with pytest.raises(StreamFileError, match=r"orders.yaml:31: quality.suite: "):
-        load_stream_file(write(tmp_path, swapped("suite: orders", "suite: ../orders", text)))
+        load(write(tmp_path, swapped("suite: orders", "suite: ../orders", text)))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +118,7 @@ def test_a_mistake_in_the_start_is_told_for_the_form_that_was_meant(
     path = write(tmp_path, swapped("start: earliest", f"start: {start}"))
 
     with pytest.raises(StreamFileError) as caught:
-        load_stream_file(path)
+        load(path)
 
     told = caught.value.facts.splitlines()
     assert len(told) == (2 if "when" in start else 1), told
@@ -123,7 +128,7 @@ def test_a_mistake_in_the_start_is_told_for_the_form_that_was_meant(
 def test_an_instant_is_written_with_or_without_quotes(tmp_path: Path, quote: str) -> None:
     text = f"start: {{timestamp: {quote}2026-01-31T00:00:00Z{quote}}}"
 
-    start = load_stream_file(write(tmp_path, swapped("start: earliest", text))).source.start
+    start = load(write(tmp_path, swapped("start: earliest", text))).source.start
 
     assert isinstance(start, StartAtTime)
     assert to_epoch_ms(start.timestamp) == 1_769_817_600_000
@@ -133,7 +138,7 @@ def test_two_mistakes_are_told_at_once(tmp_path: Path) -> None:
     text = swapped("id: long!", "id: bigint", swapped("orphan_days: 3", "orphan_days: 0"))
 
     with pytest.raises(StreamFileError) as caught:
-        load_stream_file(write(tmp_path, text))
+        load(write(tmp_path, text))
 
     assert len(caught.value.facts.splitlines()) == 2
 
@@ -153,14 +158,14 @@ def test_what_is_no_mapping_is_refused(tmp_path: Path, content: bytes, reason: s
     path.write_bytes(content)
 
     with pytest.raises(StreamFileError, match=f"{re.escape(str(path))}: {reason}"):
-        load_stream_file(path)
+        load(path)
 
 
 def test_a_stream_is_named_like_its_file(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD, "sales")
 
     with pytest.raises(StreamFileError, match="'orders' must be the name of the file"):
-        load_stream_file(path)
+        load(path)
 
 
 @pytest.mark.parametrize("newcomer", ["a_copy", "sales"], ids=["sorted before", "sorted after"])
