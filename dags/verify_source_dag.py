@@ -51,14 +51,16 @@ def judge(checked: str) -> str:
             title="Connection",
             description="That of the source's PostgreSQL: `shop_db`.",
         ),
-        "table": text_param("Source table", "Default: as the rows say. `public.customers`."),
+        "table": text_param(
+            "Source table", "Default: the one that the rows name. Example: `public.customers`."
+        ),
         "wait_seconds": Param(
             default=60,
             type="integer",
             minimum=0,
             maximum=86_400,
             title="Wait",
-            description="Seconds to look again at keys that differ, for example `60`.",
+            description="Seconds to compare keys that differ again, for example `60`.",
         ),
     },
     changes_tables=False,

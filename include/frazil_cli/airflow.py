@@ -11,7 +11,7 @@ import typer
 from frazil.environment import home_dir, shipped_path
 from frazil.errors import ConfigurationError
 
-airflow_app = typer.Typer(help="Frazil in an Airflow of your own.", no_args_is_help=True)
+airflow_app = typer.Typer(help="Set up Frazil in your own Airflow.", no_args_is_help=True)
 
 STREAMS = "frazil_streams"
 EXAMPLE = ("flights.yaml", "expectations/flights.json")

@@ -51,7 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.add_typer(airflow_app, name="airflow", help="Frazil in an Airflow of your own: init.")
+app.add_typer(airflow_app, name="airflow", help="Set up Frazil in your own Airflow: init.")
 app.add_typer(stack_app, name="stack", help="The embedded stack: up, down, status.")
 COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,

@@ -34,7 +34,7 @@ def maintain(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compact files, expire snapshots, remove orphan files, delete rows past their retention.
+    """Compact files, expire snapshots, remove orphan files, delete rows older than their retention.
 
     Example: frazil maintain flights --no-dry-run
     """
@@ -75,7 +75,7 @@ def maintain(
 
 
 def expire_rows(stream: StreamName, dry_run: DryRun = True, as_json: Json = False) -> None:
-    """Delete rows older than `maintenance.expire_rows` of the stream file; offsets stay.
+    """Delete rows older than `maintenance.expire_rows` of the stream file; offsets do not change.
 
     Of a state table whole keys leave, and changes that `changes.keep_days` does not keep.
 
@@ -99,7 +99,7 @@ def erase(  # noqa: PLR0913, PLR0917 - each argument is an option
     dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Delete every row and dead letter that has one of the keys; offsets stay as they are.
+    """Delete every row and dead letter that has one of the keys; offsets do not change.
 
     Example: frazil erase orders --key customer_id=4711 --by jane@example.org --reason "request 12"
     --no-dry-run

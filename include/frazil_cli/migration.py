@@ -39,7 +39,7 @@ def adopt(  # noqa: PLR0913, PLR0917 - each argument is an option
     stream: StreamName,
     columns: Columns = None,
     accept_holes: Annotated[
-        bool, typer.Option("--accept-holes", help="Record offsets without a row as a gap.")
+        bool, typer.Option("--accept-holes", help="Record offsets without a row as lost.")
     ] = False,
     by: By = "",
     reason: Reason = "",
@@ -172,7 +172,7 @@ def move_cluster(  # noqa: PLR0913, PLR0917 - each argument is an option
     old_connection: Annotated[
         str | None,
         typer.Option(
-            help="Connection of the old cluster, if it still answers: compares the records' bytes."
+            help="Connection of the old cluster, if it answers, to compare the records' bytes."
         ),
     ] = None,
     next_offset: Annotated[

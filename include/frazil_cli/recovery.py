@@ -105,7 +105,7 @@ def recover(  # noqa: PLR0913, PLR0917 - each argument is an option
     dry_run: DryRun = True,
     as_json: Json = False,
 ) -> None:
-    """Roll rows and offsets back together, or resume a stream that another tool's change stopped.
+    """Roll back rows and offsets together, or resume a stream that another tool's change halted.
 
     Example: frazil recover flights --to-snapshot 4711 --by jane@example.org --reason "bad release"
     --no-dry-run

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from frazil.errors import ConfigurationError
-from frazil_cli.output import Json, StreamName, cli_run_id, print_result
+from frazil_cli.output import By, Json, Reason, StreamName, cli_run_id, print_result
 
 
 def review_schema(  # noqa: PLR0913, PLR0917 - each argument is an option
@@ -23,13 +23,14 @@ def review_schema(  # noqa: PLR0913, PLR0917 - each argument is an option
             help="Continue without the change; records that need it become dead letters.",
         ),
     ] = False,
-    by: Annotated[str, typer.Option("--by", help="Person who decides; required to decide.")] = "",
-    reason: Annotated[
-        str, typer.Option("--reason", help="Reason to record; required to decide.")
-    ] = "",
+    by: By = "",
+    reason: Reason = "",
     review: Annotated[
         str | None,
-        typer.Option("--review", help="Id of the review that you saw; refuse if it changed since."),
+        typer.Option(
+            "--review",
+            help="Id of the review that you read; refuse any other.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -58,7 +58,7 @@ def up(
 
 @stack_app.command()
 def down(as_json: Json = False) -> None:
-    """Stop every process of the stack in this FRAZIL_HOME, also after a crash; data stays.
+    """Stop every process of the stack in this FRAZIL_HOME, also after a crash; data is kept.
 
     Example: frazil stack down
     """

@@ -37,7 +37,8 @@ def streams(
     refresh: Annotated[
         bool,
         typer.Option(
-            "--refresh", help="Ask Kafka and the catalog first which topics a pattern selects."
+            "--refresh",
+            help="First find the topics of topic patterns in Kafka and the catalog.",
         ),
     ] = False,
     as_json: Json = False,
@@ -226,7 +227,7 @@ def where(
 ) -> None:
     """Find the snapshot that added an offset, or the change behind a key of a state table.
 
-    Exit 1 if the table does not hold it.
+    Exit 1 if the table does not have it.
 
     Example: frazil where flights --partition 0 --offset 4711
     """
@@ -298,18 +299,19 @@ def verify_source(
     stream: StreamName,
     connection: Annotated[str, typer.Option(help="Connection of the source's PostgreSQL.")],
     table: Annotated[
-        str | None, typer.Option(help="Source table, SCHEMA.NAME; default: as the rows say.")
+        str | None,
+        typer.Option(help="Source table, SCHEMA.NAME; default: the one that the rows name."),
     ] = None,
     wait: Annotated[
         int,
-        typer.Option(min=0, max=86_400, help="Seconds to look again at keys that differ."),
+        typer.Option(min=0, max=86_400, help="Seconds to compare keys that differ again."),
     ] = 60,
     show_keys: Annotated[
         bool, typer.Option("--show-keys", help="Show up to 20 keys of each finding.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare a state table with its source table in PostgreSQL, also while that is written.
+    """Compare a state table with its source table in PostgreSQL, also while it is written to.
 
     Exit 1 unless they are equal.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from frazil.events import Event
 
 Since = Annotated[
-    str, typer.Option(help="Begin: an age (30m, 24h, 7d) or an ISO 8601 instant with a zone.")
+    str, typer.Option(help="Start: an age (30m, 24h, 7d) or an ISO 8601 time with a time zone.")
 ]
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
