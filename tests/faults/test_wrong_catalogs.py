@@ -1,15 +1,14 @@
 """A wrong connection of a catalog: PyIceberg and Spark's Java give it the same sentence."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from conformance.gateway import CLIENT_ID, CLIENT_SECRET, SCOPE
 from conformance.servers import DATABASE_PASSWORD, DATABASE_USER, MissingPartError, Servers
+from support.http_server import serve_http
 
 from frazil.connections.clients import find_catalog
 from frazil.errors import CatalogRejectedError, CatalogUnavailableError
@@ -36,23 +35,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @contextmanager
 def answer(status: int, body: str) -> Iterator[str]:
     """Give one answer to all requests, as a server in front of a catalog or a catalog does."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        do_POST = do_HEAD = do_GET  # noqa: N815 - names of the module
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serve_http(lambda _: (status, body.encode())) as address:
+        yield f"http://{address}"
 
 
 def ask(servers: Servers, connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from conftest import REPO, Lab, good_values
+from support.http_server import Request, serve_http
 
 pytestmark = [pytest.mark.stack, pytest.mark.airflow]
 AIRFLOW = str(Path(sys.executable).with_name("airflow"))
@@ -22,19 +21,12 @@ Events = list[dict[str, Any]]
 def receiver(events: Events) -> Iterator[str]:
     """Collect the events that are sent to an address."""
 
-    class Receive(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            events.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(201)
-            self.end_headers()
+    def answer(request: Request) -> tuple[int, bytes]:
+        events.append(json.loads(request.rfile.read(int(request.headers["Content-Length"]))))
+        return 201, b""
 
-        def log_message(self, *_: object) -> None:
-            """Write nothing to the test's output."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Receive) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serve_http(answer) as address:
+        yield f"http://{address}"
 
 
 def run_dag(lab: Lab, home: Path, url: str) -> None:

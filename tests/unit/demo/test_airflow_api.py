@@ -1,58 +1,33 @@
 """An Airflow that is away or unwell is told with address, reason and next step, not a traceback."""
 
-import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
+from support.http_server import Request, serve_http
 
 from frazil.errors import StackError
 from frazil_demo.airflow_api import AirflowApi
 
 
-class Unwell(BaseHTTPRequestHandler):
-    """Log everybody in; after that know no DAG, and fail or talk nonsense."""
-
-    slow_ones: ClassVar[list[str]] = []
-
-    def do_POST(self) -> None:
-        """Answer a login."""
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.answer(201, json.dumps({"access_token": "t"}))
-
-    def do_GET(self) -> None:
-        """Answer anything else, the first question about `/slow` too late."""
-        if self.path == "/api/v2/slow":
-            self.slow_ones.append(self.path)
-            time.sleep(0.3 if len(self.slow_ones) == 1 else 0)
-            self.answer(200, '{"asked": 1}')
-            return
-        status = {"/api/v2/broken": 500, "/api/v2/nonsense": 200}.get(self.path, 404)
-        self.answer(status, "<html>")
-
-    def answer(self, status: int, text: str) -> None:
-        """Send a status and a body."""
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_: object) -> None:
-        """Stay quiet."""
-
-
 @pytest.fixture
 def url() -> Iterator[str]:
-    """Serve on a free port."""
-    with HTTPServer(("127.0.0.1", 0), Unwell) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    """Log everybody in; after that know no DAG, and fail, be slow once, or talk nonsense."""
+    slow: list[str] = []
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        if request.command == "POST":
+            request.rfile.read(int(request.headers["Content-Length"]))
+            return 201, b'{"access_token": "t"}'
+        if request.path == "/api/v2/slow":
+            slow.append(request.path)
+            time.sleep(0.3 if len(slow) == 1 else 0)
+            return 200, b'{"asked": 1}'
+        return {"/api/v2/broken": 500, "/api/v2/nonsense": 200}.get(request.path, 404), b"<html>"
+
+    with serve_http(answer) as address:
+        yield f"http://{address}"
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """What a catalog's and a storage's refusal becomes: the cause, and what to do next."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from support.http_server import serve_http
 
 from frazil.connections.clients import CatalogPreset
 from frazil.errors import (
@@ -24,25 +23,9 @@ NEW = NewTable(Schema(NestedField(1, "id", LongType(), required=False)))
 
 @contextmanager
 def serve(status: int, body: str) -> Iterator[str]:
-    """Answer each request alike; HEAD has no body, as of S3."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body.encode())
-
-        do_HEAD = do_GET  # noqa: N815 - name of the module
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    """Answer each request alike."""
+    with serve_http(lambda _: (status, body.encode())) as address:
+        yield f"http://{address}"
 
 
 @pytest.mark.parametrize(

@@ -83,19 +83,6 @@ def test_a_commit_changes_nothing_of_metadata_that_was_loaded_before(lake: Lake)
     assert all(a is b for a, b in zip(table.metadata.snapshots, snapshots, strict=True))
 
 
-def test_a_deep_copy_of_metadata_shares_its_snapshots(lake: Lake) -> None:  # decision record 22
-    lake.ingest(1, 0)
-    metadata = lake.table.metadata
-
-    copied = metadata.model_copy(deep=True)
-
-    assert copied.snapshots is not metadata.snapshots
-    pairs = zip(copied.snapshots, metadata.snapshots, strict=True)
-    assert all(own is other for own, other in pairs)
-    logged = zip(copied.snapshot_log, metadata.snapshot_log, strict=True)
-    assert all(own is other for own, other in logged)
-
-
 def test_the_staged_files_are_those_of_the_staged_snapshot_alone(lake: Lake) -> None:
     lake.ingest(3, 2)
     staged = lake.stage(lake.plan(4, 2))

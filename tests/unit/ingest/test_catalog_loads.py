@@ -1,15 +1,14 @@
 """How often each step of a batch loads a table: once, and once more after a commit of its own."""
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
 import pytest
 from support.catalog_loads import Loads, count_loads
+from support.http_server import Request, serve_http
 from support.lake import Lake, make_stream
 from support.scripted_catalog import ScriptedCatalog
 from support.staged_offsets import Topic, stage_offsets
@@ -56,25 +55,15 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         f"{SUBJECT}/latest": version,
     }
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            requests[path] += 1
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(answers[path]).encode())
+    def answer(request: Request) -> tuple[int, bytes]:
+        path = request.path.partition("?")[0]
+        requests[path] += 1
+        return 200, json.dumps(answers[path]).encode()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setenv(
-            "AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", json.dumps({"conn_type": "http", "host": url})
-        )
+    with serve_http(answer) as address:
+        connection = {"conn_type": "http", "host": f"http://{address}"}
+        monkeypatch.setenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", json.dumps(connection))
         yield requests
-        server.shutdown()
 
 
 @dataclass

@@ -31,15 +31,6 @@ def test_a_blocked_batch_is_not_published(lake: Lake) -> None:
     assert lake.coordinates() == []
 
 
-def test_a_longer_batch_cannot_pass_in_place_of_the_blocked_one(lake: Lake) -> None:
-    longer = lake.plan(30, 2)
-    staged = lake.stage(longer)
-    block(lake, lake.plan(3, 2))
-
-    with pytest.raises(BatchBlockedError):
-        lake.publish(longer, staged)
-
-
 def test_a_block_counts_only_for_batches_that_put_the_same_aside(lake: Lake) -> None:
     blocked, longer, other = (
         lake.plan(*ends).model_copy(update={"quarantined_columns": columns})

@@ -55,19 +55,6 @@ def test_staged_rows_are_invisible(lake: Lake) -> None:
     assert lake.coordinates() == []
 
 
-def test_publishing_again_changes_nothing(lake: Lake) -> None:  # I7
-    plan = lake.plan(3, 2)
-    staged = lake.stage(plan)
-    first = lake.publish(plan, staged)
-    metadata = lake.table.metadata_location
-
-    again = lake.publish(plan, staged)
-
-    assert again.already_published
-    assert again.entry.snapshot_id == first.entry.snapshot_id
-    assert lake.table.metadata_location == metadata
-
-
 def test_a_batch_is_already_there_below_later_ones(lake: Lake) -> None:
     plan = lake.plan(3, 2)
     staged = lake.stage(plan)
@@ -78,15 +65,6 @@ def test_a_batch_is_already_there_below_later_ones(lake: Lake) -> None:
 
     assert again.already_published
     assert again.entry.snapshot_id == first.entry.snapshot_id
-
-
-def test_of_two_attempts_at_one_batch_the_second_finds_it_there(lake: Lake) -> None:  # B1
-    plan = lake.plan(3, 2)
-    one, other = lake.stage(plan), lake.stage(plan)
-    lake.publish(plan, one)
-
-    assert lake.publish(plan, other).already_published
-    assert lake.coordinates() == FIVE
 
 
 def test_b7_of_two_overlapping_plans_the_slower_is_superseded(lake: Lake) -> None:  # B5, B7

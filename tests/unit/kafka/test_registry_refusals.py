@@ -1,14 +1,13 @@
 """What the registry's client says of a wrong connection, by real servers of each kind."""
 
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from support.certificates import Identity, issue, make_authority
+from support.http_server import serve_http
 
 from frazil.errors import RegistryUnavailableError
 from frazil.kafka.schema_registry import SchemaRegistry
@@ -22,25 +21,13 @@ def serve(
     status: int, body: bytes, folder: Path, identity: Identity | None = None
 ) -> Iterator[str]:
     """Give one answer to all requests, over TLS with an identity; give the address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        if identity:
-            (folder / "server.pem").write_text(identity.pem + identity.key())
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(folder / "server.pem")
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
+    context = None
+    if identity:
+        (folder / "server.pem").write_text(identity.pem + identity.key())
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "server.pem")
+    with serve_http(lambda _: (status, body), context) as address:
+        yield address
 
 
 def ask(url: str, **config: str) -> list[str]:

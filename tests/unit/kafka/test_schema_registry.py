@@ -4,13 +4,11 @@ import base64
 import json
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from support.http_server import HOST, Request, serve_http
 
 from frazil.connections.clients import find_registry_config
 from frazil.errors import ConfigurationError, ConnectionMissingError, RegistryUnavailableError
@@ -33,22 +32,14 @@ def picky_registry() -> Iterator[tuple[str, Seen]]:
     """Serve one subject to whoever sends the right credentials, and note what was sent."""
     seen: Seen = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            seen.append(self.headers.get("Authorization"))
-            is_welcome = (seen[-1] or "") in {"Bearer sesame", f"Basic {_basic('me', 's3cret')}"}
-            body = json.dumps(["a"] if is_welcome else {"error_code": 40101, "message": "s3cret?"})
-            self.send_response(200 if is_welcome else 401)
-            self.end_headers()
-            self.wfile.write(body.encode())
+    def answer(request: Request) -> tuple[int, bytes]:
+        seen.append(request.headers.get("Authorization"))
+        if (seen[-1] or "") in {"Bearer sesame", f"Basic {_basic('me', 's3cret')}"}:
+            return 200, b'["a"]'
+        return 401, b'{"error_code": 40101, "message": "s3cret?"}'
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", seen
-        server.shutdown()
+    with serve_http(answer) as address:
+        yield f"http://{address}", seen
 
 
 def _basic(user: str, password: str) -> str:
@@ -114,9 +105,6 @@ def test_a_connection_without_address_or_with_a_wrong_setting_says_so(
         SchemaRegistry(connect(monkeypatch, host="http://x", extra={"ssl.colour": "red"}))
 
 
-HOST = "127.0.0.1"
-
-
 SCHEMA = {"schema": '"string"', "schemaType": "AVRO"}
 
 
@@ -145,24 +133,13 @@ def serve(tls: ssl.SSLContext | None = None, stumbles: int = 0) -> Iterator[Serv
     """Serve on a free port, over TLS where a context is given."""
     registry = Server(stumbles)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, content = registry.answer(self.path)
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(content).encode())
+    def answer(request: Request) -> tuple[int, bytes]:
+        status, content = registry.answer(request.path)
+        return status, json.dumps(content).encode()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer((HOST, 0), Handler) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        registry.url = f"http{'s' if tls else ''}://{HOST}:{server.server_port}"
+    with serve_http(answer, tls) as address:
+        registry.url = f"http{'s' if tls else ''}://{address}"
         yield registry
-        server.shutdown()
 
 
 def write_identity(folder: Path, name: str, address: str = HOST) -> tuple[Path, Path]:

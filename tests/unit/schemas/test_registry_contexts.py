@@ -1,13 +1,12 @@
 """Each context of a registry numbers its schemas from 1: an id is looked up with its subject."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from support.http_server import Request, serve_http
 from support.lake import make_stream
 
 from frazil.kafka.schema_registry import SchemaRegistry, SchemaType
@@ -44,22 +43,15 @@ def serve(subjects: Subjects, *, by_subject: bool = False) -> Iterator[SchemaReg
                 return {"subject": unquote(name), "version": 1, **found} if found else None
         return None
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            found = find(parts.path, parse_qs(parts.query).get("subject", [""])[0])
-            unknown = {"error_code": 40403, "message": "not found"}
-            self.send_response(200 if found is not None else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps(found if found is not None else unknown).encode())
+    def answer(request: Request) -> tuple[int, bytes]:
+        parts = urlsplit(request.path)
+        found = find(parts.path, parse_qs(parts.query).get("subject", [""])[0])
+        if found is None:
+            return 404, b'{"error_code": 40403, "message": "not found"}'
+        return 200, json.dumps(found).encode()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield SchemaRegistry({"url": f"http://127.0.0.1:{server.server_port}"})
-        server.shutdown()
+    with serve_http(answer) as address:
+        yield SchemaRegistry({"url": f"http://{address}"})
 
 
 def write_schema(kind: SchemaType, field: str) -> str:

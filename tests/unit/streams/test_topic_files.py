@@ -11,7 +11,6 @@ from support.stream_files import GOOD
 from frazil.errors import ConfigurationError, StreamFileError, UnknownStreamError
 from frazil.streams.loading import (
     list_names_of,
-    load_file,
     load_named_streams,
     load_readable_streams,
     load_stream,
@@ -137,15 +136,6 @@ def test_two_topics_with_one_name_are_refused_by_both_names(folder: Path) -> Non
     for name in ("shop__a_b", "shop"):
         with pytest.raises(StreamFileError, match=r"shop\.public\.a-b and shop\.public\.a\.b"):
             load_stream(folder, name)
-
-
-def test_a_topic_with_a_bad_name_stops_no_other(folder: Path) -> None:
-    know("1st", "ok")
-
-    file = load_file(folder / "shop.yaml")
-
-    assert [s.stream for s in file.streams] == ["shop__ok"]
-    assert "topic shop.public.1st has no stream: 'cdc.1st' is not" in file.errors[0].facts
 
 
 @pytest.mark.parametrize("begun", [(), ("orders",)], ids=["a new topic", "a topic that has begun"])

@@ -1,12 +1,9 @@
 """Topics of a pattern: their names, and which of several with one name goes on."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.streams.column_types import FieldError
 from frazil.streams.topic_patterns import Expansion, TopicRule, expand_topics, find_rule
 
 DEBEZIUM = r"shop\.public\.(?P<topic_table>.+)"
@@ -78,17 +75,6 @@ def test_a_group_without_a_value_names_nothing() -> None:
     assert [each.topic for each in expand_topics(rule, {"a.xy": None}).streams] == ["a.xy"]
     for topic in ("a.", "a.x"):
         assert "has no value" in expand_topics(rule, {topic: None}).refusals[0].reason
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [("cdc.all", "a table of its own: use one of {topic_table}"), ("cdc.{t}", "no group 't'")],
-)
-def test_a_table_that_cannot_tell_topics_apart_is_refused(table: str, words: str) -> None:
-    with pytest.raises(FieldError, match=re.escape(words)) as caught:
-        make_rule(table=table)
-
-    assert caught.value.path == ("table", "name")
 
 
 @pytest.mark.parametrize(
