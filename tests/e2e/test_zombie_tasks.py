@@ -6,7 +6,7 @@ import time
 
 import pytest
 from conftest import Lab
-from faults.auditor import audit_table
+from faults.judges import assert_audited
 
 from e2e.conftest import Airflow
 from e2e.jobs import WAIT_SECONDS, find_jobs, job_in_flight
@@ -25,10 +25,7 @@ def assert_published_once(airflow: Airflow, lab: Lab, run_id: str) -> None:
     snapshots = lab.frazil("snapshots", lab.stream, "--json").json
     assert isinstance(snapshots, list)
     assert [entry["kind"] for entry in snapshots] == ["ingest", "bootstrap"]
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
-    )
-    assert report.findings == ()
+    assert_audited(lab)
 
 
 def test_b1_a_task_that_is_killed_takes_its_job_along_and_is_tried_again(

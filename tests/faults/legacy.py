@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from support.foreign_tables import WRITERS, ForeignTable, Row
 from support.forked import Run
 
-from faults.auditor import audit_table
+from faults.judges import assert_exactly_once
 from frazil.ledger.recovery_point import keys
 
 WHO = ("--by", "jane@example.org", "--reason", "replaces the Kafka Connect sink")
@@ -91,16 +91,7 @@ class Legacy:
 
     def assert_exactly_once(self) -> None:
         """Let both audits judge, and compare every row with the topic itself."""
-        report = audit_table(
-            self.lab.stack.catalog_properties,
-            "lake",
-            self.lab.table,
-            self.lab.stack.bootstrap,
-            self.lab.stream,
-        )
-        assert not report.findings, report.findings
-        own = self.lab.frazil("audit", self.lab.stream)
-        assert own.code == 0, own.out + own.err
+        assert_exactly_once(self.lab)
         ids = sorted(row["id"] for row in self.table.scan().to_arrow().to_pylist())
         assert ids == sorted(int(str(row["id"])) for row in self.read_topic())
 

@@ -7,7 +7,7 @@ from confluent_kafka import Producer, TopicPartition
 from conftest import Lab, good_values
 from support.foreign_tables import WRITERS
 
-from faults.auditor import audit_table
+from faults.judges import assert_audited
 from faults.legacy import WHO, Legacy, filled
 from frazil.ledger.recovery_point import keys
 
@@ -49,10 +49,7 @@ def test_everything_goes_on_after_an_adoption(legacy: Legacy) -> None:
     assert (below.code, json.loads(below.out)["error"]) == (1, "Target")
     assert (back.code, json.loads(back.out)["error"]) == (1, "Target")
     legacy.lab.drain()
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
-    )
-    assert not report.findings, report.findings
+    assert_audited(lab)
     audit = lab.frazil("audit", lab.stream)
     assert audit.code == 0, audit.out + audit.err
     assert "40 adopted rows not checked" in audit.out.replace("\n", " ")

@@ -13,8 +13,7 @@ import pytest
 from conftest import REPO, Lab, good_values
 from pyiceberg.catalog import load_catalog
 
-from faults import tally
-from faults.auditor import audit_table
+from faults import judges, tally
 from frazil.failpoints import FAILPOINTS
 from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
@@ -51,12 +50,7 @@ def seeded_values(seed: int) -> list[bytes | None]:
 def assert_exactly_once(lab: Lab) -> None:
     """Let the independent auditor and the product's own audit both recompute everything."""
     tally.counts["tables judged"] += 1
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
-    )
-    assert not report.findings, report.findings
-    own = lab.frazil("audit", lab.stream)
-    assert own.code == 0, own.out + own.err
+    judges.assert_exactly_once(lab)
     tally.counts["tables that held"] += 1
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 from conftest import Lab, good_values
 
-from faults.auditor import audit_table, fingerprint
+from faults.auditor import fingerprint
 from faults.batches import Batches, EventfulEngine, ResultMessage
+from faults.judges import assert_exactly_once
 from frazil.errors import ForeignRollbackError, QualityFailedError, StageStaleError
 from frazil.failpoints import FAILPOINTS
 from frazil.iceberg.ledger_archive import load_with_history
@@ -56,16 +57,6 @@ def redrive(work: Workspace, **chosen: object) -> RedriveReport:
     """Bring letters back in this process."""
     choice = {"stream": work.stream.stream, "dry_run": False, **chosen}
     return redrive_dead_letters(work, DeadLetterChoice.model_validate(choice))
-
-
-def assert_exactly_once(lab: Lab) -> None:
-    """Let the independent auditor and the product's own audit both recompute everything."""
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
-    )
-    assert not report.findings, report.findings
-    own = lab.frazil("audit", lab.stream)
-    assert own.code == 0, own.out + own.err
 
 
 def count_rows(batches: Batches) -> int:

@@ -12,9 +12,10 @@ from conformance.planted import find_in_files
 from pyiceberg.catalog import load_catalog
 from support.avro_bytes import encode, record
 from support.forked import Run
-from support.registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.registry_lab import RegistryLab, frame, read_table
 
 from faults.batches import Batches, EventfulEngine
+from faults.judges import assert_audited
 from frazil.connections.clients import find_spark_remote
 from frazil.errors import RegistryUnavailableError, UnknownSchemaIdError
 from frazil.ingest.staging import stage_batch

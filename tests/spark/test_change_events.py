@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import Lab
-from faults.auditor import audit_table
+from faults.judges import assert_exactly_once, count_open_letters
 from pyiceberg.catalog import load_catalog
 from support.change_events import Message, event, read_samples, send
 
@@ -79,21 +79,6 @@ def read_counts(lab: Lab) -> tuple[int, int, int, int, object]:
     return read, written, quarantined, skipped, json.loads(summary.get("frazil.skipped", "{}"))
 
 
-def count_letters(lab: Lab) -> dict[str, int]:
-    answer = lab.frazil("dead-letters", lab.stream, "--json").json
-    assert isinstance(answer, dict)
-    return {group["reason"]: group["open"] for group in answer["groups"]}
-
-
-def is_sound(lab: Lab) -> bool:
-    """Let both audits look."""
-    independent = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
-    )
-    assert independent.findings == ()
-    return lab.frazil("audit", lab.stream, "--values").code == 0
-
-
 def test_real_messages_with_schemas_become_rows_once_a_truncate_is_waived(lab: Lab) -> None:
     begin(lab, CUSTOMERS, read_samples("customers", "dbzs.public.cust"))
     blocked = lab.frazil("run", lab.stream)
@@ -120,8 +105,8 @@ def test_real_messages_with_schemas_become_rows_once_a_truncate_is_waived(lab: L
     assert toast["_source"] == POSITION
     assert {deleted[name] for name in CUSTOMERS if name != "id"} == {None}
     assert read_counts(lab) == (9, 7, 1, 1, {"tombstone": 1})
-    assert count_letters(lab) == {"truncate": 1}
-    assert is_sound(lab)
+    assert count_open_letters(lab) == {"truncate": 1}
+    assert_exactly_once(lab, "--values")
 
 
 @pytest.mark.core
@@ -147,7 +132,7 @@ def test_real_messages_without_schemas_and_columns_that_the_source_got_later(lab
     found = {(row["region"], row["client"]) for row in read_rows(lab)}
     kept = {(None, None), ("us", None), ("eu", None), ("eu", "gus2"), ("eu", "gus3")}
     assert found == kept | {("asia", None)}
-    assert is_sound(lab)
+    assert_exactly_once(lab, "--values")
 
 
 def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(lab: Lab) -> None:
@@ -188,14 +173,14 @@ def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(lab: Lab) -> None:
         "not_an_object": 1,
         "null_value": 1,
     }
-    assert count_letters(lab) == reasons
+    assert count_open_letters(lab) == reasons
     write_stream(lab, columns, decimals="string")
     redriven = lab.frazil("replay-dead-letters", lab.stream, "--no-dry-run")
     assert redriven.code == 0, redriven.out + redriven.err
     amounts = [row["amount"] for row in read_rows(lab)]
     assert amounts == [Decimal("12.50"), Decimal("1234.00")]
-    assert count_letters(lab) == {**reasons, "unknown_encoding": 1}
-    assert is_sound(lab)
+    assert count_open_letters(lab) == {**reasons, "unknown_encoding": 1}
+    assert_exactly_once(lab, "--values")
 
 
 def test_the_rest_keeps_what_no_column_names_until_a_replay_moves_it(lab: Lab) -> None:
@@ -208,7 +193,7 @@ def test_the_rest_keeps_what_no_column_names_until_a_replay_moves_it(lab: Lab) -
     lab.drain()
 
     assert [row["others"] for row in read_rows(lab)] == [None, f'{{"n":{digits},"t":"1.10"}}']
-    assert count_letters(lab) == {"malformed_json": 1, "required_missing": 1}
+    assert count_open_letters(lab) == {"malformed_json": 1, "required_missing": 1}
 
     lab.write_stream(value={**value, "columns": {"id": "long!", "n": "decimal(38,20)"}})
     send(lab.stack.bootstrap, lab.topic, [(None, b'{"id":3,"n":0.5}')])
@@ -218,4 +203,4 @@ def test_the_rest_keeps_what_no_column_names_until_a_replay_moves_it(lab: Lab) -
     assert replayed.code == 0, replayed.out + replayed.err
     found = [(row["n"], row["others"]) for row in read_rows(lab)]
     assert found == [(None, None), (Decimal(digits), '{"t":"1.10"}'), (Decimal("0.5"), None)]
-    assert is_sound(lab)
+    assert_exactly_once(lab, "--values")

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from conftest import Lab
+from faults.judges import assert_audited
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
-from support.registry_lab import assert_audited
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

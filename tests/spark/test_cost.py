@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 from conftest import REPO, Lab, good_values
-from support.registry_lab import assert_audited
+from faults.judges import assert_audited
 
 pytestmark = pytest.mark.stack
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow.parquet as pq
 import pytest
 from conftest import Lab
-from faults.auditor import audit_table
+from faults.judges import assert_audited
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from support.json_corpus import BIG, COLUMNS, make_records
@@ -119,10 +119,7 @@ def test_workers_and_both_of_sparks_ways_write_the_same_rows_and_letters(
     keys = ("frazil.counts", "frazil.quality", "frazil.rows-written", "frazil.max-timestamp-ms")
     told = [[summary[k] for k in keys] for summary in summaries]
     assert told[0] == told[1] == told[2]
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", f"lab.{direct}", lab.stack.bootstrap, direct
-    )
-    assert not report.findings
+    assert_audited(lab, direct, f"lab.{direct}")
     assert_files_are_alike(lab, direct, plain)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from conftest import Lab
-from faults.auditor import audit_table
+from faults.judges import assert_audited
 from pyiceberg.catalog import load_catalog
 
 from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
@@ -158,10 +158,7 @@ def ingest(lab: Lab, values: list[bytes], workers_from: int) -> dict[int, str]:
     lab.produce(list(values), partitions=1)
     done = lab.frazil("run", lab.stream, **{MIN_RECORDS_VARIABLE: str(workers_from)})
     assert done.code == 0, done.err
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.topic
-    )
-    assert report.findings == ()
+    assert_audited(lab, lab.topic)
     return read_outcomes(lab)
 
 

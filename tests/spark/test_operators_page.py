@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 from conftest import REPO, Lab, good_values
-from faults.auditor import audit_table
+from faults.judges import assert_audited
 from faults.legacy import VALUES, Legacy
 from pyiceberg.catalog import Catalog, load_catalog
 from support.foreign_tables import WRITERS, ForeignTable, Row, Writer
@@ -88,13 +88,6 @@ def run(lab: Lab, code: int = 0) -> Run:
 
 def open_catalog(lab: Lab) -> Catalog:
     return load_catalog("lake", **lab.stack.catalog_properties)
-
-
-def assert_audited(lab: Lab) -> None:
-    """Let the independent auditor judge."""
-    properties = lab.stack.catalog_properties
-    report = audit_table(properties, "lake", lab.table, lab.stack.bootstrap, lab.stream)
-    assert report.findings == ()
 
 
 def test_every_command_of_the_page_does_what_it_says(lab: Lab) -> None:

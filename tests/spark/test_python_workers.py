@@ -15,7 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from conftest import Lab, Stack, good_values
-from faults.auditor import audit_table
+from faults.judges import assert_audited
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
@@ -95,10 +95,7 @@ def test_a_killed_worker_lets_spark_write_everything(lab: Lab) -> None:
     table = load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
     paths = [str(f["file_path"]).removeprefix("file://") for f in table.inspect.files().to_pylist()]
     assert not [p for p in paths if "cpp-arrow" in str(pq.read_metadata(p).created_by)]
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.topic
-    )
-    assert not report.findings
+    assert_audited(lab, lab.topic)
     assert table.scan().count() == count
 
 

@@ -8,7 +8,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from conftest import Lab, good_values
-from support.registry_lab import assert_audited
+from faults.judges import assert_audited
 
 pytestmark = pytest.mark.stack
 

@@ -7,8 +7,9 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
+from faults.judges import assert_audited
 from support.avro_bytes import encode, record
-from support.registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.registry_lab import RegistryLab, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

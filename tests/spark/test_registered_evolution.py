@@ -4,9 +4,10 @@ import json
 
 import pytest
 from conftest import Lab
+from faults.judges import assert_audited
 from pyiceberg.catalog import load_catalog
 from support.avro_bytes import encode, record
-from support.registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.registry_lab import RegistryLab, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

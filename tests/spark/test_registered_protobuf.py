@@ -3,11 +3,12 @@
 import pytest
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from faults.judges import assert_audited
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from support.registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.registry_lab import RegistryLab, frame, read_table
 
 from frazil.kafka.schema_registry import Registered
 from frazil.schemas.protobuf import read_protobuf

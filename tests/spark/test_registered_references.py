@@ -4,8 +4,9 @@ import json
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
+from faults.judges import assert_audited
 from support.avro_bytes import encode, record
-from support.registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.registry_lab import RegistryLab, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from conftest import Lab
-from faults.auditor import audit_table
+from faults.judges import assert_exactly_once, count_open_letters
 from pyiceberg.catalog import load_catalog
 
 pytestmark = pytest.mark.stack
@@ -29,21 +29,6 @@ def read_ids(lab: Lab) -> list[int]:
     rows = catalog.load_table(lab.table).scan(selected_fields=("id",)).to_arrow()
     catalog.close()
     return sorted(rows["id"].to_pylist())
-
-
-def is_sound(lab: Lab) -> bool:
-    """Let both audits look."""
-    independent = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
-    )
-    assert independent.findings == ()
-    return lab.frazil("audit", lab.stream).code == 0
-
-
-def count_letters(lab: Lab) -> dict[str, int]:
-    answer = lab.frazil("dead-letters", lab.stream, "--json").json
-    assert isinstance(answer, dict)
-    return {group["reason"]: group["open"] for group in answer["groups"]}
 
 
 @pytest.mark.core
@@ -69,15 +54,16 @@ def test_a_route_gives_each_record_one_table_and_the_rest_to_dead_letters(lab: L
 
     assert (read_ids(order), read_ids(its)) == (list(range(300)), list(range(300, 350)))
     assert read_ids(lab) == []
-    assert count_letters(order) == count_letters(its) == {"required_missing": 1}
-    assert count_letters(lab) == {
+    assert count_open_letters(order) == count_open_letters(its) == {"required_missing": 1}
+    assert count_open_letters(lab) == {
         "unknown_route": 5,
         "malformed_json": 1,
         "null_value": 1,
         "empty_value": 1,
         "type_mismatch": 1,
     }
-    assert all(is_sound(each) for each in (lab, order, its))
+    for each in (lab, order, its):
+        assert_exactly_once(each)
 
 
 def test_a_tables_budget_is_told_of_its_own_records(lab: Lab) -> None:
@@ -115,7 +101,7 @@ def test_a_replay_of_a_route_changes_nothing_of_the_others(lab: Lab) -> None:
 
     assert replayed.code == 0, replayed.out + replayed.err
     assert read_ids(order) == before
-    assert is_sound(order)
+    assert_exactly_once(order)
 
 
 def test_several_topics_fill_one_table_and_one_may_join_later(lab: Lab) -> None:
@@ -140,7 +126,7 @@ def test_several_topics_fill_one_table_and_one_may_join_later(lab: Lab) -> None:
     assert isinstance(status, list)
     shown = {(p["topic"], p["partition"]) for p in status[0]["partitions"]}
     assert shown == {(name, number) for name in names[1:] for number in (0, 1)}
-    assert is_sound(lab)
+    assert_exactly_once(lab)
     where = lab.frazil("where", lab.stream, "--partition", "0", "--offset", "1")
     assert (where.code, "--topic" in where.err + where.out) == (1, True)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from conftest import Lab
-from faults.auditor import audit_table
+from faults.judges import assert_audited
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -41,10 +41,7 @@ def load(lab: Lab) -> Table:
 
 def read(lab: Lab, *names: str) -> list[tuple[object, ...]]:
     rows = sorted(load(lab).scan().to_arrow().to_pylist(), key=lambda r: r["_kafka"]["offset"])
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
-    )
-    assert not report.findings
+    assert_audited(lab)
     return [tuple(row[name] for name in names) for row in rows]
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from conftest import Lab
+from faults.judges import assert_audited
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 from support.avro_bytes import encode, record
-from support.registry_lab import RegistryLab, assert_audited, frame, read_table
+from support.registry_lab import RegistryLab, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 

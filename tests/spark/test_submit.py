@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import FRAZIL, Lab, good_values
-from faults.auditor import audit_table
+from faults.judges import assert_audited
 from support.spark_cluster import Cluster, find_commands, read_all, wait_until
 from support.stack_lake import StackLake, ingest_up_to, rows_up_to
 
@@ -58,13 +58,6 @@ def wait_for_executor(
     wait_until(has_begun, f"an executor on {worker}")
 
 
-def audit(lab: Lab) -> tuple[str, ...]:
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
-    )
-    return tuple(str(finding) for finding in report.findings)
-
-
 def test_a_batch_lands_once_though_a_worker_dies_in_the_middle(
     cluster: Cluster, submitted: Lab
 ) -> None:
@@ -88,7 +81,7 @@ def test_a_batch_lands_once_though_a_worker_dies_in_the_middle(
     assert '"outcome": "PUBLISHED"' in out
     assert "Lost executor" in err
     assert submitted.rows == 4000
-    assert audit(submitted) == ()
+    assert_audited(submitted)
 
 
 def test_secrets_are_in_no_command_line_no_event_log_and_no_executors_log(
@@ -139,7 +132,7 @@ def test_a_killed_run_leaves_no_driver_and_the_next_one_lands_the_batch(
 
     assert again.code == 0, again.err
     assert submitted.rows == 500
-    assert audit(submitted) == ()
+    assert_audited(submitted)
 
 
 def test_a_cluster_without_workers_ends_in_a_typed_error(submitted: Lab, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from conftest import Lab, good_values
-from faults.auditor import audit_table
+from faults.judges import assert_audited
 
 pytestmark = pytest.mark.stack
 
@@ -84,12 +84,7 @@ def test_each_topic_of_a_pattern_has_its_table_and_a_broken_one_stops_no_other(l
     assert codes == {"bad": 1, "items": 0, "orders": 0}
     assert count_rows(lab) == {"bad": 0, "items": 10, "orders": 10}
     audited = replace(lab, stream=f"{lab.stream}__orders")
-    topic_table = f"lab.{lab.stream}_orders"
-    stack = lab.stack
-    report = audit_table(
-        stack.catalog_properties, "lake", topic_table, stack.bootstrap, audited.stream
-    )
-    assert report.findings == ()
+    assert_audited(audited, table=f"lab.{lab.stream}_orders")
     assert lab.frazil("audit", audited.stream).code == 0
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from conftest import Lab
-from faults.auditor import audit_table
 from pyiceberg.catalog import load_catalog
 
 
@@ -48,11 +47,3 @@ def read_table(lab: Lab, name: str = "") -> list[dict[str, object]]:
     catalog = load_catalog("lake", **lab.stack.catalog_properties)
     found = catalog.load_table(name or lab.table).scan().to_arrow().to_pylist()
     return sorted(found, key=lambda r: (r["_kafka"]["offset"], r["_kafka"]["partition"]))
-
-
-def assert_audited(lab: Lab) -> None:
-    """Let the independent auditor recompute the table."""
-    report = audit_table(
-        lab.stack.catalog_properties, "lake", lab.table, lab.stack.bootstrap, lab.stream
-    )
-    assert report.findings == ()
