@@ -76,7 +76,11 @@ def measure(records: int) -> dict[str, object]:
     del document["quality"]
     (folder / f"{stream}.yaml").write_text(yaml.safe_dump(document))
     os.environ["FRAZIL_STREAMS"] = str(folder)
-    orders.fill_topic(find_kafka_config("kafka_default")["bootstrap.servers"], stream, records)
+    orders.fill_topic(
+        find_kafka_config("kafka_default")["bootstrap.servers"],
+        stream,
+        orders.iterate_values(records),
+    )
     outcome = run_batch(stream)
     work = open_workspace(stream, "bench")
     letters = work.store.load(work.stream.dead_letters_table)

@@ -13,8 +13,7 @@ import secrets
 import statistics
 import struct
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -24,8 +23,6 @@ from typing import Any
 import fastavro
 import orders
 import yaml
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -145,28 +142,6 @@ def encode_protobuf(event_class: Any, event: dict[str, Any]) -> bytes:
     return written
 
 
-def fill_topic(bootstrap: str, topic: str, values: Iterator[bytes]) -> int:
-    """Create the topic, send the values, and give their bytes."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, orders.PARTITIONS, 1)])[topic].result(15)
-    time.sleep(0.5)
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4"}
-    )
-    sent = 0
-    for index, value in enumerate(values):
-        sent += len(value)
-        while True:
-            try:
-                producer.produce(topic, value=value, partition=index % orders.PARTITIONS)
-            except BufferError:
-                producer.poll(0.2)
-            else:
-                break
-    producer.flush(120)
-    return sent
-
-
 def describe_value(kind: str) -> dict[str, object]:
     """Describe the value's section of a format's stream file."""
     if kind in {"raw", "string"}:
@@ -195,7 +170,7 @@ def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
             schema_id = registry.register_schema(f"{mark}_{kind}-value", Schema(text, word))
         encode = make_encoder(kind, schema_id)
         values = (encode(text) for text in orders.iterate_values(records))
-        sizes[kind] = fill_topic(bootstrap, f"{mark}_{kind}", values)
+        sizes[kind] = orders.fill_topic(bootstrap, f"{mark}_{kind}", values)
         print(f"{kind}: {sizes[kind] / records:.0f} bytes", file=sys.stderr)
     spark = SparkSession.builder.remote(find_spark_remote()).create()
     figures: dict[str, list[tuple[float, float]]] = {kind: [] for kind in FORMATS}

@@ -3,13 +3,10 @@
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-
-IterateValues: TypeAlias = Callable[[int], Iterator[bytes]]
 
 PARTITIONS = 4
 TARGET_BYTES = 365
@@ -106,10 +103,8 @@ def iterate_values(count: int, seed: int = 7) -> Iterator[bytes]:
         yield json.dumps(event, separators=(",", ":")).encode()
 
 
-def fill_topic(
-    bootstrap: str, topic: str, count: int, iterate: IterateValues = iterate_values
-) -> None:
-    """Create the topic and send the events."""
+def fill_topic(bootstrap: str, topic: str, values: Iterable[bytes]) -> int:
+    """Create the topic, send the values, and give their bytes."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(15)
     time.sleep(0.5)
@@ -121,7 +116,9 @@ def fill_topic(
             "queue.buffering.max.messages": 500_000,
         }
     )
-    for index, value in enumerate(iterate(count)):
+    sent = 0
+    for index, value in enumerate(values):
+        sent += len(value)
         while True:
             try:
                 producer.produce(topic, value=value, partition=index % PARTITIONS)
@@ -131,3 +128,4 @@ def fill_topic(
                 break
         producer.poll(0)
     producer.flush(120)
+    return sent

@@ -202,7 +202,7 @@ def main(records: int, rounds: int, spark_pid: int) -> dict[str, Any]:
     (folder / "expectations" / f"{stream}.json").write_text(json.dumps(suite))
     os.environ["FRAZIL_STREAMS"] = str(folder)
     bootstrap = find_kafka_config("kafka_default")["bootstrap.servers"]
-    orders.fill_topic(bootstrap, stream, records)
+    orders.fill_topic(bootstrap, stream, orders.iterate_values(records))
     with ExitStack() as opened:
         spark = SparkSession.builder.remote(find_spark_remote()).create()
         opened.callback(spark.stop)  # else it looks for its server long after that is gone

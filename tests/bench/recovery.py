@@ -10,7 +10,6 @@ SIGKILL while a batch is staged; an outage is a catalog that nobody can open, by
 import contextlib
 import json
 import os
-import secrets
 import signal
 import sqlite3
 import sys
@@ -21,31 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from run_bench import ask, parse_instant, started_stack
+from run_bench import ask, parse_instant, started_stack, write_small_stream
 
 from frazil_demo.airflow_api import AirflowApi
 
 CYCLE_SECONDS = 60
 AFTER_A_KILL = CYCLE_SECONDS + 15
 AFTER_AN_OUTAGE = 3 * CYCLE_SECONDS
-
-
-def write_stream(environment: Mapping[str, str]) -> str:
-    """Write a stream that runs each minute."""
-    name = f"recovery{secrets.token_hex(3)}"
-    document = {
-        "stream": name,
-        "owner": "bench@example.org",
-        "source": {"topic": name},
-        "value": {"convert": "json", "columns": {"id": "long!"}},
-        "table": {"name": f"bench.{name}"},
-        "batch": {"schedule": "* * * * *"},
-    }
-    Path(environment["FRAZIL_STREAMS"], f"{name}.yaml").write_text(yaml.safe_dump(document))
-    return name
 
 
 @contextlib.contextmanager
@@ -134,7 +117,7 @@ def main(kills: int, outage_minutes: float) -> dict[str, object]:
     """Measure both and audit afterwards."""
     with started_stack() as environment:
         stack = ask(environment, "stack", "status")
-        name = write_stream(environment)
+        name = write_small_stream(environment, "* * * * *")
         bootstrap = stack["kafka"]["bootstrap"]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(name, 4, 1)])[name].result(15)

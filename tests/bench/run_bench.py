@@ -78,8 +78,8 @@ def ask(environment: Mapping[str, str], *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def write_small_stream(environment: Mapping[str, str]) -> str:
-    """Write a stream for latencies; it runs only when triggered."""
+def write_small_stream(environment: Mapping[str, str], schedule: str = "0 0 1 1 *") -> str:
+    """Write a stream of small records; by default it runs only when triggered."""
     name = f"small{secrets.token_hex(3)}"
     document = {
         "stream": name,
@@ -87,7 +87,7 @@ def write_small_stream(environment: Mapping[str, str]) -> str:
         "source": {"topic": name},
         "value": {"convert": "json", "columns": {"id": "long!", "name": "string"}},
         "table": {"name": f"bench.{name}"},
-        "batch": {"schedule": "0 0 1 1 *"},
+        "batch": {"schedule": schedule},
     }
     Path(environment["FRAZIL_STREAMS"], f"{name}.yaml").write_text(yaml.safe_dump(document))
     return name

@@ -158,7 +158,7 @@ def write_stream(events: ModuleType, records: int, expectations: int) -> tuple[s
     (folder / "expectations" / f"{stream}.json").write_text(json.dumps(suite))
     os.environ["FRAZIL_STREAMS"] = str(folder)
     bootstrap = find_kafka_config("kafka_default")["bootstrap.servers"]
-    orders.fill_topic(bootstrap, stream, records, events.iterate_values)
+    orders.fill_topic(bootstrap, stream, events.iterate_values(records))
     return stream, folder
 
 

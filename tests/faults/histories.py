@@ -17,7 +17,6 @@ from support.scripted_catalog import Answer, honest, landed_then, overtaken_by, 
 
 from faults.imagined_kafka import ImaginedLog
 from frazil.errors import FrazilError, NothingToDecideError
-from frazil.iceberg.ledger_archive import archive_all_entries
 from frazil.ingest.messages import BatchPlan, NothingToRead, Staged
 from frazil.ingest.pipeline import publish_staged
 from frazil.ledger.authors import Author
@@ -163,11 +162,7 @@ class History:
 
     def expire(self) -> None:
         """Archive the ledger, then keep no snapshot but those that a ref names."""
-        archive_all_entries(self.lake.store, self.lake.history)
-        metadata = self.lake.table.metadata
-        kept = {ref.snapshot_id for ref in metadata.refs.values()}
-        gone = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
-        self.lake.table.maintenance.expire_snapshots().by_ids(gone).commit()
+        self.lake.expire_history()
 
     def append_foreign(self) -> None:
         self.lake.append_foreign(self.rnd.randrange(10**6))

@@ -17,7 +17,7 @@ from support.lake import Lake, make_stream, make_topic, passed, rows_of
 from faults.imagined_kafka import find_faults
 from frazil.errors import SparkUnavailableError, SupersededError
 from frazil.iceberg.branches import create_branch, name_branch
-from frazil.iceberg.ledger_archive import archive_all_entries, load_with_history
+from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.bootstrap import ensure_table
 from frazil.ingest.checking import check_batch
 from frazil.ingest.messages import BatchPlan, Staged
@@ -28,15 +28,6 @@ from frazil.workspace import Workspace
 
 TESTS = Path(__file__).parents[1]
 SCHEDULED, BACKFILL, RETRY = 0, 1, 2
-
-
-def expire_history(lake: Lake) -> None:
-    """Archive the ledger, then take every snapshot but main's head and staged ones away."""
-    archive_all_entries(lake.store, lake.history)
-    metadata = lake.table.metadata
-    kept = {ref.snapshot_id for ref in metadata.refs.values()}
-    gone = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
-    lake.table.maintenance.expire_snapshots().by_ids(gone).commit()
 
 
 def test_b3_a_retry_of_every_step_after_success_asks_no_spark_and_changes_nothing(
@@ -186,7 +177,7 @@ def test_b10_messages_from_a_restored_metadata_database_meet_the_table_and_chang
     lake.publish(*kept[0])
     for end in (5, 6, 7):
         lake.ingest(end, end)
-    expire_history(lake)
+    lake.expire_history()
     restored = [
         (BatchPlan.model_validate_json(p.model_dump_json()), Staged.model_validate_json(text))
         for p, text in ((plan, staged.model_dump_json()) for plan, staged in kept)

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from support.broker_lake import BrokerLake
 from support.forked import run_frazil
-from support.stack_lake import StackLake, ingest_up_to, let_days_pass, rows_up_to
+from support.stack_lake import StackLake, ingest_up_to, let_days_pass, make_files_old, rows_up_to
 
 from faults.imagined_kafka import find_broken, find_faults
 from faults.judges import audit_both
@@ -33,7 +33,6 @@ from frazil.maintenance.snapshot_expiry import expire_snapshots
 from frazil.maintenance.tables import read_layout
 from frazil.messages import Message
 from frazil.spark.engine import SparkEngine
-from frazil.streams.timestamps import DAY_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 ResultMessage = TypeVar("ResultMessage", bound=Message)
@@ -151,13 +150,6 @@ def test_f6_expiry_and_orphan_removal_at_once_take_nothing_that_is_needed(
     assert lake.coordinates() == rows_up_to(5)
     assert find_broken(lake, 5, 5) == {"E6"}  # the rewrite was another writer's
     assert expire_snapshots(lake.work).tables[0].expired_ids == ()
-
-
-def make_files_old(folder: Path) -> None:
-    """Make every file look five days old."""
-    then = time.time() - 5 * DAY_MS / 1000
-    for path in folder.rglob("*"):
-        os.utime(path, (then, then))
 
 
 def test_f7_maintenance_that_is_killed_at_each_line_is_finished_by_the_next(

@@ -1,6 +1,5 @@
 """Orphan removal on real folders: old strays go, nothing in use does."""
 
-import os
 import time
 from pathlib import Path
 
@@ -8,14 +7,14 @@ import pytest
 from conftest import Stack
 from pyiceberg.table import Table
 from support.lake import make_stream
-from support.stack_lake import StackLake, ingest_up_to, rows_up_to
+from support.stack_lake import StackLake, ingest_up_to, make_files_old, rows_up_to
 
 from frazil.errors import JobFailedError
 from frazil.ingest.bootstrap import new_table
 from frazil.maintenance.messages import TableOrphans, TableResult
 from frazil.maintenance.orphans import remove_orphans
 from frazil.maintenance.tables import new_request, read_used_files
-from frazil.streams.timestamps import DAY_MS, HOUR_MS
+from frazil.streams.timestamps import HOUR_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
@@ -26,13 +25,6 @@ def orphans_of(lake: StackLake, *, dry_run: bool = False) -> TableOrphans:
 
 def folder_of(table: Table) -> Path:
     return Path(table.location().removeprefix("file://"))
-
-
-def backdate(table: Table, days: int) -> None:
-    """Make every file of the table's folder look old."""
-    then = time.time() - days * DAY_MS / 1000
-    for path in folder_of(table).rglob("*"):
-        os.utime(path, (then, then))
 
 
 def used_paths(table: Table) -> set[Path]:
@@ -50,7 +42,7 @@ def test_f4_f5_orphan_removal_takes_old_strays_and_no_file_in_use(
     staged = lake.stage(plan)
     old, young = (folder_of(lake.table) / "data" / f"{age}.parquet" for age in ("old", "young"))
     old.write_bytes(b"stray")
-    backdate(lake.table, 5)
+    make_files_old(folder_of(lake.table))
     young.write_bytes(b"stray")
 
     listed = orphans_of(lake, dry_run=True)
@@ -68,7 +60,7 @@ def test_metadata_files_that_left_the_log_are_orphans(lake: StackLake) -> None:
     with lake.table.transaction() as transaction:
         transaction.set_properties({"write.metadata.previous-versions-max": "2"})
     ingest_up_to(lake, 1, 2, 3)
-    backdate(lake.table, 5)
+    make_files_old(folder_of(lake.table))
     metadata = folder_of(lake.table) / "metadata"
     before = len(list(metadata.glob("*.metadata.json")))
 
@@ -94,7 +86,7 @@ def test_paths_without_a_scheme_are_never_taken_for_orphans(lake: StackLake, sta
     )
     other.begin()
     ingest_up_to(other, 1, 2)
-    backdate(other.table, 5)
+    make_files_old(folder_of(other.table))
 
     orphans_of(other)
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 from faults.judges import assert_audited
 from support.avro_bytes import encode, record
+from support.avro_corpus import on_the_wire
 from support.registry_lab import RegistryLab, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -119,13 +120,6 @@ FITTING: Mapping[str, object] = {
     "many": 7,
 }
 ODD = {"ts": 1, "wall": -1, "price": unscaled(1_250), "code": b"abc", "id": "x"}
-
-
-def on_the_wire(schema: object) -> object:
-    """Take logical types out, so that raw values are written as they are."""
-    if isinstance(schema, dict):
-        return {k: on_the_wire(v) for k, v in schema.items() if k != "logicalType"}
-    return [on_the_wire(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def plain(value: object) -> object:

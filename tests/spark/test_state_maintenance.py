@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +13,7 @@ from pyiceberg.table import Table
 from support.forked import run_frazil
 from support.lake import append
 from support.planted_values import find_in_files, lists_removed_files
-from support.stack_lake import let_days_pass
+from support.stack_lake import let_days_pass, make_files_old
 from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
 
 from frazil.iceberg.table_view import TableView
@@ -31,7 +30,6 @@ from frazil.observability.timeline_table import record_timeline
 from frazil.state_tables.merge import merge_changes as run_merge
 from frazil.state_tables.merge_rules import find_position
 from frazil.state_tables.state_audit import audit_state
-from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace
 
 Result = TypeVar("Result", bound=Message)
@@ -186,13 +184,6 @@ def append_letter(lake: StackStateLake, key: int, name: str) -> None:
 
 def folder_of(lake: StackStateLake, name: str) -> Path:
     return Path(urlparse(lake.store.load(name).location()).path)
-
-
-def make_files_old(folder: Path) -> None:
-    """Make every file look five days old."""
-    then = time.time() - 5 * DAY_MS / 1000
-    for path in folder.rglob("*"):
-        os.utime(path, (then, then))
 
 
 def find_planted(lake: StackStateLake, name: str) -> list[Path]:

@@ -31,7 +31,7 @@ from frazil.iceberg.commits import (
     require_head,
     set_branch,
 )
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.ledger_archive import archive_all_entries, load_with_history
 from frazil.ingest.bootstrap import new_table
 from frazil.ingest.messages import BatchPlan, PartitionCount, Staged, Verdict
 from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
@@ -208,6 +208,14 @@ class Lake:
         kafka = {"topic": "elsewhere", "partition": 0, "offset": 0}
         rows = [{"id": number, "name": "foreign", "_kafka": kafka} for number in ids]
         append(self.catalog, table, rows)
+
+    def expire_history(self) -> None:
+        """Archive the ledger, then keep no snapshot but those that a ref names."""
+        archive_all_entries(self.store, self.history)
+        metadata = self.table.metadata
+        kept = {ref.snapshot_id for ref in metadata.refs.values()}
+        gone = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
+        self.table.maintenance.expire_snapshots().by_ids(gone).commit()
 
     def coordinates(self) -> list[tuple[int, int]]:
         """List partition and offset of every row on main that came from the topic."""

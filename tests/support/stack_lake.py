@@ -1,7 +1,10 @@
 """A lake in the embedded stack: PyIceberg stages, Spark maintains, and days pass on request."""
 
 import json
+import os
+import time
 from functools import cached_property
+from pathlib import Path
 from typing import cast
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -79,3 +82,10 @@ def rows_up_to(end: int) -> list[tuple[int, int]]:
 def ingest_up_to(lake: Lake, *ends: int) -> None:
     for end in ends:
         lake.ingest(end, end)
+
+
+def make_files_old(folder: Path, days: int = 5) -> None:
+    """Make every file below a folder look so many days old."""
+    then = time.time() - days * DAY_MS / 1000
+    for path in folder.rglob("*"):
+        os.utime(path, (then, then))
