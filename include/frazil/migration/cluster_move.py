@@ -12,7 +12,6 @@ from functools import partial
 from frazil.connections.clients import find_kafka_config
 from frazil.errors import (
     ConfigurationError,
-    MissingTableError,
     NothingToDecideError,
     PartitionsShrankError,
 )
@@ -24,7 +23,7 @@ from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import parse_offset_location
-from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
+from frazil.ledger.recovery_point import History, require_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.messages import count_noun
 from frazil.migration.messages import Moved, MovedPartition, MovePlan, MoveRequest
@@ -61,7 +60,7 @@ def plan_move(work: Workspace, request: MoveRequest) -> MovePlan:
             raise
         text = "nothing to move: the stream already reads this cluster, perhaps by this move"
         return plan.model_copy(update={"text": text})
-    point = _find_point(work, history)
+    point = require_recovery_point(history, work.stream.stream)
     text = f"cluster {point.state.cluster_id} → {state.cluster_id}, epoch {state.epoch}"
     return plan.model_copy(
         update={
@@ -94,7 +93,7 @@ def move_cluster(work: Workspace, plan: MovePlan) -> Moved:
 
 def _decide(work: Workspace, request: MoveRequest, history: History) -> Choice:
     state, translated = _translate(work, request, history)
-    base = _find_point(work, history).state
+    base = require_recovery_point(history, work.stream.stream).state
     partitions: dict[str, dict[str, list[object]]] = {}
     for each in translated:
         parts = partitions.setdefault(each.topic, {})
@@ -103,22 +102,11 @@ def _decide(work: Workspace, request: MoveRequest, history: History) -> Choice:
     return Choice(base, state, summary={keys.MOVED: json.dumps(moved, separators=(",", ":"))})
 
 
-def _find_point(work: Workspace, history: History) -> RecoveryPoint:
-    stream = work.stream.stream
-    point = find_recovery_point(history, stream)
-    if point is None:
-        raise MissingTableError(
-            f"stream {stream} has no recovery point: it has not begun",
-            f"nothing has to be moved: `frazil run {stream}` begins at source.start",
-        )
-    return point
-
-
 def _translate(
     work: Workspace, request: MoveRequest, history: History
 ) -> tuple[StreamState, tuple[MovedPartition, ...]]:
     """Return the state on the new cluster, without a batch id, and each translated offset."""
-    state = _find_point(work, history).state
+    state = require_recovery_point(history, work.stream.stream).state
     stream, source = work.stream.stream, work.stream.source
     names = [name for name in source.names if name in state.offsets]
     topics = work.kafka.fetch_topics(names or source.names, source.isolation)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from pyiceberg.table import Table
 
-from frazil.errors import MissingTableError, UnknownTopicError
+from frazil.errors import UnknownTopicError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.data_files import read_dead_letters, read_row_coordinates
 from frazil.iceberg.ledger_archive import load_with_history
@@ -43,8 +43,8 @@ from frazil.ledger.offsets import OffsetRange, count_offsets, describe_offset
 from frazil.ledger.recovery_point import (
     History,
     RecoveryPoint,
-    find_recovery_point,
     for_reading,
+    require_recovery_point,
 )
 from frazil.messages import count_noun
 from frazil.observability.audit_chain import check_backfills, check_chain
@@ -120,12 +120,7 @@ def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditRepor
 
 def _read_evidence(store: TableStore, stream: Stream, log: OffsetLog) -> Evidence:
     table, history = load_with_history(store, stream.table.name)
-    point = find_recovery_point(for_reading(history), stream.stream)
-    if point is None:
-        raise MissingTableError(
-            f"stream {stream.stream} has not begun: table {stream.table.name} has no state of it",
-            f"`frazil run {stream.stream}` begins at source.start",
-        )
+    point = require_recovery_point(for_reading(history), stream.stream)
     steps = trace_steps(history, stream.stream)
     spans = list_spans(steps)
     rows = read_row_coordinates(table)
