@@ -333,14 +333,3 @@ def test_text_values_keep_null_and_empty_apart_and_refuse_what_is_no_text(lab: L
     assert [(letter["value"], letter["reason"]) for letter in letters] == [
         (b"\xff", "invalid_utf8")
     ]
-
-
-def test_a_type_that_spark_cannot_write_is_refused_with_a_sentence(lab: Lab) -> None:
-    lab.write_stream(
-        value={"convert": "json", "columns": {"at": "time"}}, table={"name": lab.table}
-    )
-
-    run = lab.frazil("plan", lab.stream)
-
-    assert run.code == 1
-    assert "Spark cannot write it to Iceberg tables; use string" in run.err

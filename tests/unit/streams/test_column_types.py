@@ -87,6 +87,7 @@ def test_an_exclamation_mark_is_required_at_every_depth() -> None:
         ("id", "long?", "unexpected '?'"),
         ("id", "long long", "unexpected 'long' after the type"),
         ("id", "", "ends too early"),
+        ("id", "time", "Spark cannot write it to Iceberg tables; use string"),
         ("1st", "long", "column name '1st'"),
         ("a-b", "long", "column name 'a-b'"),
         ("id", "long from", "ends too early"),
