@@ -13,7 +13,6 @@ MODULES = (
     "airflow.sdk.execution_time.supervisor",
     "airflow.sdk.execution_time.task_runner",
     "confluent_kafka.admin",
-    "fastavro",
     "frazil.ingest.checking",
     "frazil.ingest.pipeline",
     "frazil.observability.watch",

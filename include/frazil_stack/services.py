@@ -48,7 +48,6 @@ _PORTS: Mapping[str, frozenset[str]] = {
     "airflow_api_server": frozenset({"airflow"}),
 }
 CLIENT_LIBRARIES = (
-    "fastavro",
     "frazil.ingest.error_budget",
     "frazil.ingest.messages",
     "frazil.failpoints",

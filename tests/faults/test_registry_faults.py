@@ -138,6 +138,25 @@ def test_an_incompatible_schema_is_refused_by_the_registry_or_stops_the_batch(
     assert_audited(lab)
 
 
+def test_e38_a_record_of_a_schema_that_cannot_be_read_is_a_letter(registry: RegistryLab) -> None:
+    lab, known = registry.lab, registry.register(json.dumps(V1))
+    nested = record(("id", "long"))
+    for number in range(110):
+        nested = {**record(("a", nested)), "name": f"R{number}"}
+    deep = registry.register(json.dumps(nested), part="deep")
+    registry.write_stream(columns={"id": "long!"})
+    lab.write_stream(errors={"max_bad_ratio": 1.0})
+    registry.send([frame(number, encode(V1, {"id": 1})) for number in (known, deep, known)])
+
+    lab.drain()
+
+    (letter,) = read_table(lab, f"{lab.table}__dead_letters")
+    assert letter["reason"] == "unreadable_schema"
+    assert letter["detail"].startswith(f"schema {deep} is nested")
+    assert [row["id"] for row in read_table(lab)] == [1, 1]
+    assert_audited(lab)
+
+
 def kill_registry(registry: RegistryLab) -> None:
     """Kill its process; the stack starts it again."""
     status = registry.lab.frazil("stack", "status", "--json").json

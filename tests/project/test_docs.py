@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from frazil.ledger.recovery_point import keys
-from frazil.schemas.wire_format import UNDECIDED
+from frazil.schemas.wire_format import UNDECIDED, UNREADABLE
 from frazil.streams.reference import write_reference
 from frazil_cli.main import app
 from frazil_spark.decode.change_events import NO_ENVELOPE, NO_KEY, TRUNCATE, UNKNOWN_ENCODING
@@ -193,7 +193,7 @@ def test_every_reason_of_a_dead_letter_is_explained() -> None:
         "unknown_schema_id",
         "unknown_route",
         *(NO_ENVELOPE, NO_KEY, UNKNOWN_ENCODING, TRUNCATE),
-        UNDECIDED,
+        *(UNDECIDED, UNREADABLE),
         keys.DECODER_FAILED,
     }
     table = page.partition("| reason | the record |")[2].partition("\n\n")[0]

@@ -5,7 +5,9 @@ import json
 import pytest
 from faults.judges import assert_audited
 from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
 from support.avro_bytes import encode, record
+from support.decoding import decode_by_spark, use_schema
 from support.registry_lab import RegistryLab, frame, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -107,3 +109,31 @@ def test_names_that_spark_confuses_are_told_apart(registry: RegistryLab) -> None
     fields = {"one": {"upper": 2, "lower": 1}, "two": {"y": "t"}}
     assert rows == [{"id": 3, "name": "n", **fields}] * 3
     assert_audited(lab)
+
+
+def test_odd_names_and_symbols_are_read(spark: SparkSession) -> None:
+    """Java's writers that do not validate names write them; the registry takes them too."""
+    kind = {"type": "enum", "name": "K", "symbols": ["new-order", "it's", "größe"]}
+    schema = record(
+        ("order-id", "long"),
+        ("1st", kind),
+        ("größe", ["null", "K"]),
+        ("all", {"type": "array", "items": "K"}),
+        ("next", ["null", "Order"]),
+        ("nul", {"type": "fixed", "name": "N", "size": 0}),
+    )
+    plain = json.dumps(schema).replace("order-id", "order_id").replace("1st", "_1st")
+    plain = plain.replace("new-order", "s0").replace("it's", "s1").replace("gr\\u00f6\\u00dfe", "g")
+    inner = {"order_id": 8, "_1st": "s0", "g": None, "all": [], "next": None, "nul": b""}
+    value = {"order_id": 7, "_1st": "s1", "g": "g", "all": ["s0", "g"], "next": inner, "nul": b""}
+    columns = {
+        "id": 'long from "order-id"',
+        "first": 'string from "1st"',
+        "size": 'string from "größe"',
+        "all": "list<string>",
+    }
+    options = use_schema(columns, "AVRO", json.dumps(schema))
+
+    found = decode_by_spark(spark, columns, [encode(json.loads(plain), value)], "json", options)
+
+    assert found == [{"id": 7, "first": "it's", "size": "größe", "all": ["new-order", "größe"]}]

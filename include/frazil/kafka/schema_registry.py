@@ -80,6 +80,18 @@ def _find_context(subject: str) -> str:
     return match[0] if match and match[1] != "." else ""
 
 
+def _list_references(schema: Schema, context: str) -> list[tuple[str, str, int]]:
+    """List name, subject and version of what a schema refers to, the last one first.
+
+    A subject without a context is in that of its referrer.
+    """
+    return [
+        (each.name, s if _CONTEXT.match(s) else context + s, each.version)
+        for each in reversed(schema.references or ())
+        if each.name and (s := each.subject) and each.version
+    ]
+
+
 class SchemaRegistry:
     """Client of one schema registry; schemas by id or version are cached."""
 
@@ -168,20 +180,25 @@ class SchemaRegistry:
         """Return a schema with all schemas that it references, dependencies first, each once."""
         if not schema.schema_str:
             raise ValueError(NOT_OF_A_REGISTRY)
-        found: dict[str, str] = {}
-        self._collect(schema, _find_context(subject), found)
+        found = self._collect(schema, _find_context(subject))
         kind = cast("SchemaType", schema.schema_type or "AVRO")
         return Registered(schema_id, kind, schema.schema_str, tuple(found.items()))
 
-    def _collect(self, schema: Schema, context: str, found: dict[str, str]) -> None:
-        """Add the referenced schemas; a subject without a context is in that of its referrer."""
-        for reference in schema.references or ():
-            name, subject, version = reference.name, reference.subject, reference.version
-            if name and subject and version and name not in found:
-                subject = subject if _CONTEXT.match(subject) else context + subject
-                inner = self._client.get_version(subject, version, deleted=True, fmt=_SERIALIZED)
-                self._collect(inner.schema, _find_context(subject), found)
-                found[name] = inner.schema.schema_str or ""
+    def _collect(self, schema: Schema, context: str) -> dict[str, str]:
+        """Return the referenced schemas by name, each behind those that it refers to itself."""
+        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
+        waiting = _list_references(schema, context)
+        while waiting:
+            name, subject, version = waiting[-1]
+            if name in texts:
+                waiting.pop()
+                found.setdefault(name, texts[name])
+                continue
+            inner = self._client.get_version(subject, version, deleted=True, fmt=_SERIALIZED)
+            texts[name] = inner.schema.schema_str or ""
+            waiting += _list_references(inner.schema, _find_context(subject))
+        return found
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:

@@ -89,6 +89,7 @@ DEAD_LETTER_REASONS = (
     "required_missing",
     "missing_schema_id",
     "unknown_schema_id",
+    "unreadable_schema",
     "schema_undecided",
     "malformed_avro",
     "malformed_protobuf",

@@ -10,21 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-from fastavro.schema import SchemaParseException, UnknownType, parse_schema
-
 from frazil.kafka.schema_registry import Registered
 from frazil.schemas.source_types import (
+    MAX_FIELDS,
     Dictionary,
     Json,
-    NotConvertibleError,
     Record,
     Scalar,
     Sequence,
     Source,
+    UnreadableSchemaError,
     Unsupported,
+    choose_decoded_names,
+    count_fields,
+    refusing_deep_schemas,
 )
 from frazil.streams.column_types import (
     MAX_DECIMAL_PRECISION,
+    MAX_LEVELS,
     ColumnType,
     ListType,
     MapType,
@@ -37,6 +40,8 @@ VALUE_FIELD = "value"
 MARK_FIELD = "mark"
 _RECORD_NAME = "_frazil_frame"
 _MARK_NAME = "_frazil_mark"
+SYMBOLS = "symbols"
+"""An enum with symbols that Spark's reader refuses is decoded to others, in the same order."""
 MILLIS = "millis"
 """Milliseconds since 1970 are decoded as a number: Spark's reader fails at those that it cannot
 hold in microseconds, also in fields without a column."""
@@ -64,6 +69,12 @@ _LOGICAL: Mapping[tuple[str, str], tuple[Scalar, bool]] = {
 """(Type, logical type) to a scalar, and whether Spark's schema has the logical type."""
 
 _UUID_BYTES = 16
+_NAMED = ("record", "error", "enum", "fixed")
+_MEANING = ("type", "fields", "symbols", "size", "logicalType", "precision", "scale")
+"""What two definitions of one type must agree in."""
+_MAX_DEPTH = 2 * MAX_LEVELS
+_MAX_FIELDS = 10 * MAX_FIELDS
+"""Spark expands the whole schema, also what no column asks for."""
 
 
 @dataclass(frozen=True)
@@ -74,21 +85,27 @@ class AvroSchema:
     reader: str
 
 
+@refusing_deep_schemas()
 def read_avro(registered: Registered, wanted: ColumnType | None = None) -> AvroSchema:
     """Read a registered schema; decimals outside the `wanted` type are read as their bytes.
 
     Raises:
-        NotConvertibleError: it is not a valid Avro schema, or Spark cannot read it.
+        UnreadableSchemaError: it is not a valid Avro schema, or Spark cannot read it.
     """
     try:
-        named: dict[str, dict[str, Json]] = {}
+        names = _Names()
         for _, text in registered.references:
-            _parse(text, named)
-        parsed = _parse(registered.text, named)
-    except (ValueError, TypeError, KeyError, SchemaParseException, UnknownType) as error:
-        message = f"is not a valid Avro schema: {type(error).__name__}: {error}"
-        raise NotConvertibleError(message) from error
-    root, node = _Reader(named).read(parsed, wanted)
+            names.resolve(json.loads(text), "")
+        parsed = names.resolve(json.loads(registered.text), "")
+        root, node = _Reader(names.named).read(parsed, wanted)
+    except UnreadableSchemaError:
+        raise
+    except (ValueError, TypeError, KeyError) as error:
+        message = f"is not a valid Avro schema: {error}"
+        raise UnreadableSchemaError(message) from error
+    if count_fields(root, {}) > _MAX_FIELDS:
+        message = f"has more than {_MAX_FIELDS} fields, each use of a type counted"
+        raise UnreadableSchemaError(message)
     mark: Json = {"type": "fixed", "name": _MARK_NAME, "size": len(MARK)}
     fields: list[Json] = [
         {"name": VALUE_FIELD, "type": node},
@@ -97,39 +114,79 @@ def read_avro(registered: Registered, wanted: ColumnType | None = None) -> AvroS
     return AvroSchema(root, json.dumps({"type": "record", "name": _RECORD_NAME, "fields": fields}))
 
 
-def _parse(text: str, named: dict[str, dict[str, Json]]) -> Json:
-    """Parse a schema without the decimals that Avro ignores: fastavro refuses them."""
-    schema = _ignore_invalid_decimals(json.loads(text))
-    if not isinstance(schema, dict | list | str):
-        message = "is no object, array or name"
-        raise TypeError(message)
-    parsed: Json = parse_schema(schema, named_schemas=named)
-    return parsed
+@dataclass
+class _Names:
+    """Give each named type its full name, in its definition and wherever it is used.
+
+    Names have any characters, as with Java's writers that do not validate them. What only another
+    reader's schema needs is left out: defaults, which may be wrong, aliases, and the order.
+    """
+
+    named: dict[str, dict[str, Json]] = field(default_factory=dict)
+
+    def resolve(self, node: Json, space: str) -> Json:
+        """Return a schema in a namespace with full names.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is not valid.
+        """
+        match node:
+            case str(name) if name in _PRIMITIVES or name == "null":
+                return name
+            case str(name):
+                return self._find(name, space)
+            case list(branches):
+                return [self.resolve(each, space) for each in branches]
+            case {"type": "array", "items": items}:
+                return {"type": "array", "items": self.resolve(items, space)}
+            case {"type": "map", "values": values}:
+                return {"type": "map", "values": self.resolve(values, space)}
+            case dict():
+                return self._resolve_typed(node, space)
+        message = f"it has an invalid part: {json.dumps(node)[:100]}"
+        raise ValueError(message)
+
+    def _resolve_typed(self, node: dict[str, Json], space: str) -> Json:
+        kind, name = node["type"], node.get("name")
+        if kind in _NAMED:
+            return self._define(_require_text(name), node, space)
+        return node if isinstance(kind, str) and kind in _PRIMITIVES else self.resolve(kind, space)
+
+    def _find(self, name: str, space: str) -> str:
+        """Return the full name of a type; without a namespace, it may also be one without."""
+        found = next((n for n in (_qualify(name, space), name) if n in self.named), None)
+        if found is None:
+            message = f"it refers to the type {name}, which does not exist"
+            raise ValueError(message)
+        return found
+
+    def _define(self, name: str, node: dict[str, Json], space: str) -> Json:
+        """Resolve the definition of a type; a second one must be equal."""
+        stated = node.get("namespace")
+        full = _qualify(name, stated if isinstance(stated, str) else space)
+        made: dict[str, Json] = {**node, "name": full}
+        first = self.named.setdefault(full, made)
+        if node["type"] in ("record", "error"):
+            inner = full.rpartition(".")[0]
+            made["fields"] = [
+                {"name": _require_text(each["name"]), "type": self.resolve(each["type"], inner)}
+                for each in _children(node["fields"])
+            ]
+        if {k: first.get(k) for k in _MEANING} != {k: made.get(k) for k in _MEANING}:
+            message = f"it defines the type {full} twice"
+            raise ValueError(message)
+        return made
 
 
-def _ignore_invalid_decimals(node: Json) -> Json:
-    """Return a schema in which invalid decimals have no logical type."""
-    if isinstance(node, list):
-        return [_ignore_invalid_decimals(each) for each in node]
-    if not isinstance(node, dict):
-        return node
-    left_out = (
-        {"logicalType"} if node.get("logicalType") == "decimal" and _is_invalid(node) else set()
-    )
-    inside = ("type", "items", "values", "fields")
-    return {
-        name: _ignore_invalid_decimals(each) if name in inside else each
-        for name, each in node.items()
-        if name not in left_out
-    }
+def _qualify(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
 
 
-def _is_invalid(node: dict[str, Json]) -> bool:
-    """Return whether Avro ignores a decimal: of no bytes, or of more digits than they hold."""
-    digits, size = _read_digits(node), node.get("size")
-    if node.get("type") == "fixed" and isinstance(size, int) and size > 0:
-        return digits is None or digits[0] > _count_digits(size)
-    return node.get("type") != "bytes" or digits is None
+def _require_text(name: Json) -> str:
+    if not isinstance(name, str) or not name:
+        message = "it has a field or a type without a name"
+        raise ValueError(message)
+    return name
 
 
 @dataclass
@@ -145,11 +202,21 @@ class _Reader:
     _written: dict[str, tuple[Source, str]] = field(default_factory=dict)
     _open: dict[str, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=lambda: {_RECORD_NAME, _MARK_NAME})
+    _level: int = 0
 
-    def read(  # noqa: PLR0911 - one return for each kind
+    def read(self, node: Json, wanted: ColumnType | None) -> tuple[Source, Json]:
+        """Return a node's type, and the node for Spark's schema."""
+        self._level += 1
+        if self._level > _MAX_DEPTH:
+            message = f"is nested deeper than {_MAX_DEPTH} levels"
+            raise UnreadableSchemaError(message)
+        found = self._read_node(node, wanted)
+        self._level -= 1
+        return found
+
+    def _read_node(  # noqa: PLR0911 - one return for each kind
         self, node: Json, wanted: ColumnType | None
     ) -> tuple[Source, Json]:
-        """Return a node's type, and the node for Spark's schema."""
         match node:
             case str(kind) if kind in _PRIMITIVES:
                 return Scalar(Primitive(_PRIMITIVES[kind])), kind
@@ -168,18 +235,12 @@ class _Reader:
                 source, inner = self.read(values, value)
                 key = Scalar(Primitive("string"))
                 return Dictionary(key, source), {"type": "map", "values": inner}
+            case dict() if node["type"] in _NAMED:
+                return self._read_named(str(node["name"]), node, wanted)
             case dict():
-                return self._read_typed(node, wanted)
-        message = f"has an invalid part: {json.dumps(node)[:100]}"
-        raise NotConvertibleError(message)
-
-    def _read_typed(self, node: dict[str, Json], wanted: ColumnType | None) -> tuple[Source, Json]:
-        kind = node.get("type")
-        if kind in ("record", "error", "enum", "fixed"):
-            return self._read_named(str(node["name"]), node, wanted)
-        if isinstance(kind, str) and kind in _PRIMITIVES:
-            return _read_logical(kind, node, is_wanted=wanted is not None)
-        return self.read(kind, wanted)
+                return _read_logical(str(node["type"]), node, is_wanted=wanted is not None)
+        message = f"it has an invalid part: {json.dumps(node)[:100]}"
+        raise ValueError(message)
 
     def _read_named(
         self, name: str, node: dict[str, Json], wanted: ColumnType | None
@@ -220,7 +281,13 @@ class _Reader:
             self.read(each["type"], _find_wanted(wanted, name))
             for name, each in zip(names, children, strict=True)
         ]
-        source = Record(tuple((name, inner) for name, (inner, _) in zip(names, read, strict=True)))
+        if len({*names}) < len(names):
+            message = f"the record {node['name']} has two fields of one name"
+            raise ValueError(message)
+        source = Record(
+            tuple((name, inner) for name, (inner, _) in zip(names, read, strict=True)),
+            choose_decoded_names(map(_flatten_name, names)),
+        )
         written: list[Json] = [
             {"name": name, "type": inner}
             for name, (_, inner) in zip(source.decoded_names, read, strict=True)
@@ -233,6 +300,10 @@ class _Reader:
         Several types become a record with one field per type, of which one is set, as in Spark.
         """
         names = [_member(branch) for branch in branches if branch != "null"]
+        kinds_of = [b["type"] if isinstance(b, dict) and "name" not in b else b for b in branches]
+        if any(isinstance(each, list) or kinds_of.count(each) > 1 for each in kinds_of):
+            message = "it has a union in a union, or one type twice in a union"
+            raise ValueError(message)
         asked = [wanted] if len(names) == 1 else [_find_wanted(wanted, name) for name in names]
         each_asked = iter(asked)
         read = [self.read(b, None if b == "null" else next(each_asked)) for b in branches]
@@ -285,15 +356,30 @@ def _read_logical(kind: str, node: dict[str, Json], *, is_wanted: bool) -> tuple
 
 
 def _read_enum(node: dict[str, Json]) -> tuple[Source, dict[str, Json]]:
-    return Scalar(Primitive("string")), {"type": "enum", "symbols": node["symbols"]}
+    """Read an enum; symbols that Spark's reader refuses have others in its schema."""
+    symbols = [str(each) for each in _list(node["symbols"])]
+    if len({*symbols}) < len(symbols):
+        message = f"the enum {node['name']} has a symbol twice"
+        raise ValueError(message)
+    if all(each == _flatten_name(each) for each in symbols):
+        return Scalar(Primitive("string")), {"type": "enum", "symbols": [*symbols]}
+    numbered = [f"s{number}" for number in range(len(symbols))]
+    source = Scalar(Primitive("string"), SYMBOLS, tuple(enumerate(symbols)))
+    return source, {"type": "enum", "symbols": [*numbered]}
 
 
 def _read_fixed(node: dict[str, Json], *, is_wanted: bool) -> tuple[Source, dict[str, Json]]:
-    size, logical = int(str(node["size"])), node.get("logicalType")
+    size, logical = node["size"], node.get("logicalType")
     written: dict[str, Json] = {"type": "fixed", "size": size}
+    if not isinstance(size, int) or size < 0:
+        message = f"the fixed type {node['name']} has the size {size}"
+        raise ValueError(message)
+    if size == 0:
+        return Unsupported("has no bytes"), written
     if logical == "uuid" and size == _UUID_BYTES:
         return Scalar(Primitive("uuid"), "uuid-bytes"), written
-    if logical == "decimal" and (digits := _read_digits(node)):
+    digits = _read_digits(node) if logical == "decimal" else None
+    if digits and digits[0] <= _count_digits(size):
         most = min(_count_digits(size), MAX_DECIMAL_PRECISION)
         source, as_decimal = _read_decimal(digits, written, most)
         return source, as_decimal if is_wanted else written
@@ -328,8 +414,22 @@ def _read_decimal(
 
 
 def _children(node: Json) -> list[dict[str, Json]]:
-    return [each for each in node if isinstance(each, dict)] if isinstance(node, list) else []
+    return [each for each in _list(node) if isinstance(each, dict)]
+
+
+def _list(node: Json) -> list[Json]:
+    if not isinstance(node, list):
+        message = f"it has an invalid part: {json.dumps(node)[:100]}"
+        raise TypeError(message)
+    return node
 
 
 def _flatten_name(name: str) -> str:
-    return name.replace(".", "_")
+    """Return a name with the characters that Spark's reader of Avro allows."""
+    plain = "".join(each if _is_allowed(each) else "_" for each in name)
+    return f"_{plain}" if not plain or plain[0].isdecimal() else plain
+
+
+def _is_allowed(letter: str) -> bool:
+    """Return whether Java has a letter or digit in one unit of UTF-16."""
+    return letter == "_" or (letter <= "\uffff" and (letter.isalpha() or letter.isdecimal()))

@@ -7,7 +7,7 @@ where it does not), or not convertible: then the whole schema is refused.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from frazil.schemas.avro import MILLIS
+from frazil.schemas.avro import MILLIS, SYMBOLS
 from frazil.schemas.source_types import (
     Dictionary,
     NotConvertibleError,
@@ -195,6 +195,20 @@ def _convert_enum(source: Scalar, target: Primitive, path: str) -> Conversion | 
     return Conversion(f"CASE {path} {cases} END", f"{path} NOT IN ({numbers})")
 
 
+def _convert_symbols(source: Scalar, target: Primitive, path: str) -> Conversion | None:
+    """Convert an enum's symbol from the one that Spark's reader decodes."""
+    if target.name != "string":
+        return None
+    cases = " ".join(f"WHEN 's{number}' THEN {_quote(name)}" for number, name in source.symbols)
+    return Conversion(f"CASE {path} {cases} END")
+
+
+def _quote(text: str) -> str:
+    """Write a text in SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def _convert_decimal(source: Scalar, target: Primitive, path: str) -> Conversion | None:
     """Convert a decimal, which is decoded with all its digits; losing one is a mismatch."""
     if target.name != "decimal":
@@ -280,5 +294,6 @@ _ENCODINGS: Mapping[str, Callable[[Scalar, Primitive, str], Conversion | None]] 
     "nanos-utc": _convert_nanos,
     "time-millis": _convert_millis,
     "uuid-bytes": _convert_uuid_bytes,
+    SYMBOLS: _convert_symbols,
     "wrapped": _convert_wrapped,
 }

@@ -186,7 +186,7 @@ def lay_out_protobuf(found: ProtobufSchema, columns: tuple[Column, ...]) -> str:
     for each in files.file:
         pool.AddSerializedFile(each.SerializeToString())
     message = pool.FindMessageTypeByName(found.message)
-    if _list_files(message, {}) & {each.name for each in files.file if each.syntax != "proto3"}:
+    if _list_files(message) & {each.name for each in files.file if each.syntax != "proto3"}:
         return ""
     try:
         return json.dumps(_lay_out_message(message, found.root, columns))
@@ -194,13 +194,14 @@ def lay_out_protobuf(found: ProtobufSchema, columns: tuple[Column, ...]) -> str:
         return ""
 
 
-def _list_files(message: Descriptor, found: dict[str, str]) -> set[str]:
+def _list_files(message: Descriptor) -> set[str]:
     """List the files of a message and of the messages in it; imports of options do not count."""
-    if message.full_name not in found:
-        found[message.full_name] = message.file.name
-        for field in message.fields:
-            if field.message_type is not None:
-                _list_files(field.message_type, found)
+    found, waiting = {message.full_name: message.file.name}, [message]
+    while waiting:
+        inner = [field.message_type for field in waiting.pop().fields]
+        new = {each.full_name: each for each in inner if each is not None}
+        waiting += [each for name, each in new.items() if name not in found]
+        found.update((name, each.file.name) for name, each in new.items())
     return {*found.values()}
 
 

@@ -19,11 +19,12 @@ from frazil.schemas.source_types import (
     NotConvertibleError,
     Record,
     Source,
+    UnreadableSchemaError,
     derive_columns,
     drop_unfit_names,
     to_arrow_type,
 )
-from frazil.schemas.wire_format import UNDECIDED, Part, SchemaDecode, WireFormat
+from frazil.schemas.wire_format import UNDECIDED, UNREADABLE, Part, SchemaDecode, WireFormat
 from frazil.streams.column_types import Column, StructType, parse_column
 from frazil.streams.models import Stream
 from frazil.streams.schema_changes import SchemaChange, compare_columns, follow_columns
@@ -37,6 +38,10 @@ _FORMATS: Mapping[SchemaType, Literal["avro", "protobuf", "json_schema"]] = {
     "PROTOBUF": "protobuf",
     "JSON": "json_schema",
 }
+
+
+_MAX_DETAIL = 300
+"""Letters of a dead letter's detail, where a compiler's message is in it."""
 
 
 @dataclass(frozen=True)
@@ -112,15 +117,15 @@ def derive_payload_columns(
 ) -> tuple[Column, ...]:
     """Return the columns for a schema.
 
-    A JSON field with a name that no column can have is refused if the stream `is_new`. Later it is
-    left out, since status shows it, so that it neither stops the stream nor hides other fields.
+    A field with a name that no column can have is refused if the stream `is_new`. Later it is left
+    out, so that it neither stops the stream nor hides other fields; of JSON status shows it.
 
     Raises:
         SchemaMisfitError: no column can hold a field.
     """
     try:
         root = _read_root(payload, schema)
-        if schema.type == "JSON" and not is_new:
+        if not is_new:
             root = drop_unfit_names(root)
         return derive_columns(root, is_flat=payload.is_flat, single_column=payload.single_column)
     except NotConvertibleError as error:
@@ -213,10 +218,16 @@ def add_schemas(
 
 
 def _require_decodable(payload: Payload, schema: Registered, kind: str) -> SchemaDecode:
-    """Describe a schema; if it is not convertible, refuse its records or stop the batch."""
+    """Describe a schema; if it is not convertible, refuse its records or stop the batch.
+
+    One that cannot be read never stops the batch: no change of the columns would help.
+    """
     try:
         return describe_schema(payload, schema, kind)
-    except SchemaMisfitError:
+    except SchemaMisfitError as error:
+        if isinstance(error.__cause__, UnreadableSchemaError):
+            text = f"schema {schema.id} {error.__cause__}"[:_MAX_DETAIL]
+            return SchemaDecode(schema_id=schema.id, refusal=(UNREADABLE, text))
         if payload.stops_batch and payload.stream.schema_policy.other != "quarantine":
             raise
     text = f"schema {schema.id} does not match the columns"
@@ -311,12 +322,17 @@ def _with_conversions(payload: Payload, decode: SchemaDecode, root: Source) -> S
 def _mismatch_error(
     payload: Payload, schema: Registered, error: NotConvertibleError
 ) -> SchemaMisfitError:
-    name = payload.stream.stream
+    name, part = payload.stream.stream, payload.part
+    step = (
+        f"register a schema that can be read under {payload.subject}, then `frazil run {name}`"
+        if isinstance(error, UnreadableSchemaError)
+        else f"change `{part}` in {name}.yaml and run again, or set `schema: {{other: "
+        "quarantine}` there to make such records dead letters"
+    )
     return SchemaMisfitError(
-        f"stream {name}: schema {schema.id} of its {payload.part}s: {error}; nothing of the batch "
-        "is visible",
-        f"change `{payload.part}` in {name}.yaml and run again, or set `schema: {{other: "
-        "quarantine}` there to make such records dead letters",
+        f"stream {name}: schema {schema.id} of its {part}s (subject {payload.subject}): {error}; "
+        "nothing of the batch is visible",
+        step,
     )
 
 

@@ -22,15 +22,18 @@ from google.protobuf.message import DecodeError
 
 from frazil.kafka.schema_registry import Registered
 from frazil.schemas.source_types import (
+    MAX_FIELDS,
     Dictionary,
     NotConvertibleError,
     Record,
     Scalar,
     Sequence,
     Source,
+    UnreadableSchemaError,
     Unsupported,
+    refusing_deep_schemas,
 )
-from frazil.streams.column_types import Primitive
+from frazil.streams.column_types import MAX_LEVELS, Primitive
 
 _SCALARS = {
     FieldDescriptor.TYPE_BOOL: Primitive("boolean"),
@@ -58,6 +61,8 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 _PACKAGES = {"google/": "", "confluent/": "confluent_kafka.schema_registry."}
 """The folder of a file that registries know → the package with its module."""
 
+_MAX_DEPTH = 2 * MAX_LEVELS
+"""Messages in a message: as many as Google's library reads."""
 _STANDARD = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)+[.]proto")
 _IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
 
@@ -75,11 +80,13 @@ class ProtobufSchema:
     indexes: tuple[bytes, ...]
 
 
+@refusing_deep_schemas()
 def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema:
     """Read a registered schema; without a name, the file's first message.
 
     Raises:
-        NotConvertibleError: it is not a valid Protobuf schema, or has no such message.
+        UnreadableSchemaError: it is not a valid Protobuf schema.
+        NotConvertibleError: it has no such message.
     """
     try:
         files = _load_files(registered)
@@ -89,13 +96,13 @@ def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema
         described = pool.FindFileByName(files.file[-1].name)
     except KeyError as error:
         problem = f"imports {error.args[0]}, which is neither a reference of it nor a standard file"
-        raise NotConvertibleError(problem) from error
+        raise UnreadableSchemaError(problem) from error
     except (TypeError, ValueError, DecodeError) as error:
         problem = f"is not a valid Protobuf schema: {error}"
-        raise NotConvertibleError(problem) from error
+        raise UnreadableSchemaError(problem) from error
     found, path = _find_message(described, message)
     return ProtobufSchema(
-        root=_read_message(found, frozenset()),
+        root=_Reader().read_root(found),
         message=found.full_name,
         descriptor_set=files.SerializeToString(),
         indexes=_encode_path(path),
@@ -259,41 +266,59 @@ def _encode_varint(number: int) -> bytes:
     return bytes([*parts, number])
 
 
-def _read_message(message: Descriptor, above: frozenset[str]) -> Record:
-    inner = above | {message.full_name}
-    return Record(tuple((field.name, _read_field(field, inner)) for field in message.fields))
+@dataclass
+class _Reader:
+    """Read the types of a message; `count` are the fields read since one of the message itself."""
 
+    count: int = 0
 
-def _read_field(field: FieldDescriptor, above: frozenset[str]) -> Source:
-    kind = field.message_type
-    if kind is not None and kind.GetOptions().map_entry:
-        key, value = (_read_value(kind.fields_by_name[n], above) for n in ("key", "value"))
-        return (
-            Dictionary(key, value)
-            if isinstance(key, Scalar)
-            else Unsupported("has unsupported keys")
-        )
-    value = _read_value(field, above)
-    return Sequence(value) if field.is_repeated else value
+    def read_root(self, message: Descriptor) -> Record:
+        """Read the message of a schema."""
+        fields = []
+        for each in message.fields:
+            self.count = 0
+            fields.append((each.name, self._read_field(each, (message.full_name,))))
+        return Record(tuple(fields))
 
+    def _read_message(self, message: Descriptor, above: tuple[str, ...]) -> Record:
+        inner = (*above, message.full_name)
+        return Record(tuple((each.name, self._read_field(each, inner)) for each in message.fields))
 
-def _read_value(field: FieldDescriptor, above: frozenset[str]) -> Source:
-    """Read the type of one value, of a group as of a message.
+    def _read_field(self, field: FieldDescriptor, above: tuple[str, ...]) -> Source:
+        """Read the type of a field; `above` are the messages that contain it."""
+        self.count += 1
+        if self.count > MAX_FIELDS:
+            return Unsupported(f"has more than {MAX_FIELDS} fields")
+        if len(above) > _MAX_DEPTH:
+            return Unsupported(f"is nested deeper than {_MAX_DEPTH} levels")
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            key, value = (self._read_value(kind.fields_by_name[n], above) for n in ("key", "value"))
+            return (
+                Dictionary(key, value)
+                if isinstance(key, Scalar)
+                else Unsupported("has unsupported keys")
+            )
+        value = self._read_value(field, above)
+        return Sequence(value) if field.is_repeated else value
 
-    A recursive, free-form or empty message stays bytes.
-    """
-    if field.type == FieldDescriptor.TYPE_ENUM:
-        names: dict[int, str] = {}
-        for value in field.enum_type.values:
-            names.setdefault(value.number, value.name)
-        return Scalar(Primitive("string"), "enum", tuple(names.items()))
-    kind = field.message_type
-    if kind is None:
-        return Scalar(_SCALARS[field.type])
-    if kind.full_name in above or kind.full_name in _FREE_FORM or not kind.fields:
-        return Scalar(Primitive("binary"))
-    if kind.full_name == _TIMESTAMP:
-        return Scalar(Primitive("timestamptz"), "instant")
-    if kind.full_name in _WRAPPERS:
-        return Scalar(_SCALARS[kind.fields_by_name["value"].type], "wrapped")
-    return _read_message(kind, above)
+    def _read_value(self, field: FieldDescriptor, above: tuple[str, ...]) -> Source:
+        """Read the type of one value, of a group as of a message.
+
+        A recursive, free-form or empty message stays bytes.
+        """
+        if field.type == FieldDescriptor.TYPE_ENUM:
+            names: dict[int, str] = {}
+            for value in field.enum_type.values:
+                names.setdefault(value.number, value.name)
+            return Scalar(Primitive("string"), "enum", tuple(names.items()))
+        kind = field.message_type
+        if kind is None:
+            return Scalar(_SCALARS[field.type])
+        if kind.full_name in above or kind.full_name in _FREE_FORM or not kind.fields:
+            return Scalar(Primitive("binary"))
+        if kind.full_name == _TIMESTAMP:
+            return Scalar(Primitive("timestamptz"), "instant")
+        if kind.full_name in _WRAPPERS:
+            return Scalar(_SCALARS[kind.fields_by_name["value"].type], "wrapped")
+        return self._read_message(kind, above)

@@ -3,7 +3,8 @@
 docs/formats.md lists the mapping.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
@@ -11,6 +12,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from frazil.streams.column_types import (
+    MAX_LEVELS,
     Column,
     ColumnType,
     ListType,
@@ -23,6 +25,9 @@ from frazil.streams.column_types import (
 )
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+MAX_FIELDS = 10_000
+"""Fields of a schema, in structs too: a type that is used twice in each of thirty others would have
+a thousand million."""
 FIELD_KEY = "frazil.field"
 """The key in the metadata of an Arrow field of its name in the schema."""
 _ARROW: Mapping[str, pa.DataType] = {
@@ -38,6 +43,24 @@ _ARROW: Mapping[str, pa.DataType] = {
 
 class NotConvertibleError(ValueError):
     """A column cannot hold a schema's values exactly; the text names the field and the reason."""
+
+
+class UnreadableSchemaError(NotConvertibleError):
+    """A schema that cannot be read at all, whatever the columns are."""
+
+
+@contextmanager
+def refusing_deep_schemas() -> Iterator[None]:
+    """Refuse a schema that is nested deeper than Python can read.
+
+    Raises:
+        UnreadableSchemaError: it is.
+    """
+    try:
+        yield
+    except RecursionError:
+        message = f"is nested too deep; a column has at most {MAX_LEVELS} levels"
+        raise UnreadableSchemaError(message) from None
 
 
 @dataclass(frozen=True)
@@ -119,20 +142,69 @@ def derive_columns(root: Source, *, is_flat: bool, single_column: str) -> tuple[
         NotConvertibleError: no column type holds a field exactly.
     """
     fields = root.fields if is_flat and isinstance(root, Record) else ((single_column, root),)
-    return _derive_fields(fields, "")
+    return _Derivation().derive_fields(fields, "", 0)
 
 
-def _derive_fields(fields: Iterable[tuple[str, Source]], prefix: str) -> tuple[Column, ...]:
-    """Return a column for each field; refuse names that columns cannot have."""
-    columns = tuple(Column(name, _derive(source, prefix + name)) for name, source in fields)
-    try:
-        for column in columns:
-            (validate_field_name if prefix else validate_column_name)(column.name)
-        validate_distinct_names(columns)
-    except ValueError as error:
-        message = f"{prefix.rstrip('.')}: {error}" if prefix else str(error)
-        raise NotConvertibleError(message) from error
-    return columns
+@dataclass
+class _Derivation:
+    """Derive columns; `count` are those so far, in structs too."""
+
+    count: int = 0
+
+    def derive_fields(
+        self, fields: Iterable[tuple[str, Source]], prefix: str, level: int
+    ) -> tuple[Column, ...]:
+        """Return a column for each field; refuse names that columns cannot have."""
+        columns = tuple(
+            Column(name, self._derive(source, prefix + name, level)) for name, source in fields
+        )
+        try:
+            for column in columns:
+                (validate_field_name if prefix else validate_column_name)(column.name)
+            validate_distinct_names(columns)
+        except ValueError as error:
+            message = f"{prefix.rstrip('.')}: {error}" if prefix else str(error)
+            raise NotConvertibleError(message) from error
+        return columns
+
+    def _derive(self, source: Source, name: str, level: int) -> ColumnType:
+        self.count += 1
+        if self.count > MAX_FIELDS:
+            message = f"has more than {MAX_FIELDS} fields"
+            raise NotConvertibleError(message)
+        if level >= MAX_LEVELS:
+            message = f"{name[:60]}… is nested deeper than {MAX_LEVELS} levels"
+            raise NotConvertibleError(message)
+        match source:
+            case Scalar(column_type, _, _):
+                return column_type
+            case Sequence(element):
+                return ListType(self._derive(element, f"{name}.element", level + 1))
+            case Dictionary(_, value):
+                inner = self._derive(value, f"{name}.value", level + 1)
+                return MapType(Primitive("string"), inner)
+            case Record(fields, _) if fields:
+                return StructType(self.derive_fields(fields, f"{name}.", level + 1))
+            case Record():
+                message = f"{name} is a record without fields"
+                raise NotConvertibleError(message)
+            case Unsupported(reason):
+                message = f"{name} {reason}"
+                raise NotConvertibleError(message)
+
+
+def count_fields(source: Source, known: dict[int, int]) -> int:
+    """Count a type and all in it, each use; `known` has the counts by id of those counted."""
+    if id(source) not in known:
+        match source:
+            case Sequence(inner) | Dictionary(_, inner):
+                inside = [inner]
+            case Record(fields, _):
+                inside = [each for _, each in fields]
+            case _:
+                inside = []
+        known[id(source)] = 1 + sum(count_fields(each, known) for each in inside)
+    return known[id(source)]
 
 
 def drop_unfit_names(source: Source) -> Source:
@@ -143,7 +215,7 @@ def drop_unfit_names(source: Source) -> Source:
         case Dictionary(key, value):
             return Dictionary(key, drop_unfit_names(value))
         case Record(fields, _):
-            names = zip(fields, source.decoded_names, strict=True)
+            names = zip(fields, choose_decoded_names(n for n, _ in fields), strict=True)
             fitting = [f for f, decoded in names if f[0] == decoded and _is_fit(f[0])]
             return Record(tuple((name, drop_unfit_names(inner)) for name, inner in fitting))
     return source
@@ -155,24 +227,6 @@ def _is_fit(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _derive(source: Source, name: str) -> ColumnType:
-    match source:
-        case Scalar(column_type, _, _):
-            return column_type
-        case Sequence(element):
-            return ListType(_derive(element, f"{name}.element"))
-        case Dictionary(_, value):
-            return MapType(Primitive("string"), _derive(value, f"{name}.value"))
-        case Record(fields, _) if fields:
-            return StructType(_derive_fields(fields, f"{name}."))
-        case Record():
-            message = f"{name} is a record without fields"
-            raise NotConvertibleError(message)
-        case Unsupported(reason):
-            message = f"{name} {reason}"
-            raise NotConvertibleError(message)
 
 
 def to_arrow_type(source: Source) -> pa.DataType:

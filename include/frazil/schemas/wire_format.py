@@ -10,6 +10,9 @@ Part = Literal["value", "key"]
 UNDECIDED = "schema_undecided"
 """The reason of dead letters whose schema requires a change that is quarantined."""
 
+UNREADABLE = "unreadable_schema"
+"""The reason of dead letters whose schema is not valid, or too deep to be read."""
+
 
 class SchemaDecode(MessagePart):
     """How the payloads of one registered schema become columns.

@@ -28,6 +28,9 @@ PRIMITIVES: Mapping[str, str] = {
 """Iceberg primitive → Spark type; decimal and fixed, which have parameters, are not included."""
 
 MAX_DECIMAL_PRECISION = 38
+MAX_LEVELS = 50
+"""Lists, maps and structs inside each other: PyIceberg cannot read the metadata of a table with 70
+levels, which it can write."""
 _QUOTED = r"'[^']+'|\"(?:[^\"\\]|\\.)+\""
 _TOKEN = re.compile(rf"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:!]|{_QUOTED})")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -123,6 +126,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.level = 0
         self.tokens: list[str] = []
         position = 0
         while text[position:].strip():
@@ -164,6 +168,15 @@ class _Parser:
         return int(token)
 
     def parse_type(self) -> ColumnType:
+        self.level += 1
+        if self.level > MAX_LEVELS:
+            message = f"a type has at most {MAX_LEVELS} levels of lists, maps and structs"
+            raise ValueError(message)
+        found = self.parse_level()
+        self.level -= 1
+        return found
+
+    def parse_level(self) -> ColumnType:
         word = self.take()
         if word == "list":
             self.take("<")
