@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.lake import Lake, make_stream
 
+from frazil.iceberg.table_view import TableView
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import keys
 from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
@@ -67,9 +68,9 @@ def fill(lake: Lake, rows: int, files: int) -> None:
 def measure(work: Workspace, kind: str, wanted: RowsToDelete) -> dict[str, object]:
     """Take out rows; give seconds, snapshots and the largest summary."""
     started = time.monotonic()
-    landed = delete_rows(
-        work, wanted, Deletion(kind, work.stream.stream, work.run_id, {}), find_no_dead_letters
-    )
+    deletion = Deletion(kind, work.stream.stream, work.run_id, {})
+    view = TableView(work.store, work.stream.table.name)
+    landed, _ = delete_rows(view, wanted, deletion, find_no_dead_letters)
     summaries = [each.entry.summary for each in landed]
     return {
         "seconds": round(time.monotonic() - started, 2),

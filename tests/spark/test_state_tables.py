@@ -91,7 +91,7 @@ def test_a_merge_loads_each_table_once_and_the_state_again_after_its_commits(
 
     changes, state = lake.stream.table.name, lake.state_name
     # The plan; what Spark staged; before and after the commit that publishes it.
-    assert loads.take() == {changes: 1, state: 4, f"{state}__deletes": 1}
+    assert loads.take() == {changes: 1, state: 3, f"{state}__deletes": 1}
 
 
 def test_a_key_that_moves_between_partitions_is_refused_by_offsets(

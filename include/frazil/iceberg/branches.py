@@ -19,6 +19,7 @@ from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.table_view import TableView, iterate_views
+from frazil.messages import count_noun
 
 PREFIX = "frazil_"
 _NAME = re.compile(
@@ -105,14 +106,13 @@ def has_earlier_attempt(table: Table, stream: str, epoch: int, *, beside: bool) 
 
 def create_branches(store: TableStore, table_name: str, branches: Sequence[str]) -> int:
     """Create several branches at main's head in one commit; return the id of that head."""
-    create_branch(store, table_name, branches[0])
-    table = store.load(table_name)
-    head = table.metadata.refs[branches[0]].snapshot_id
-    others = branches[1:]
+    created = create_branch_on(TableView(store, table_name), branches[0])
+    head = created.table.metadata.refs[branches[0]].snapshot_id
+    views = iterate_views(created)
 
     def attempt() -> None:
-        table = store.load(table_name)
-        missing = [name for name in others if name not in table.metadata.refs]
+        table = next(views).table
+        missing = [name for name in branches[1:] if name not in table.metadata.refs]
         updates: list[TableUpdate] = [commits.set_branch(name, head) for name in missing]
         if updates:
             commit_once(store, table, dict.fromkeys(missing), updates)
@@ -121,18 +121,20 @@ def create_branches(store: TableStore, table_name: str, branches: Sequence[str])
     return head
 
 
-def drop_branches(store: TableStore, table_name: str, branches: Sequence[str]) -> None:
-    """Drop those of the branches that exist in one commit; retries conflicts."""
+def drop_branches(view: TableView, branches: Sequence[str]) -> TableView:
+    """Drop those of the branches that exist in one commit; return the view after it."""
+    views = iterate_views(view)
 
-    def attempt() -> None:
-        table = store.find(table_name)
-        refs = table.metadata.refs if table else {}
+    def attempt() -> TableView:
+        seen = next(views)
+        refs = seen.found.metadata.refs if seen.found else {}
         heads = {name: refs[name].snapshot_id for name in branches if name in refs}
-        if table is not None and heads:
-            updates = [update for name in heads for update in commits.drop_branch(name)]
-            commit_once(store, table, heads, updates)
+        if not heads:
+            return seen
+        updates = [update for name in heads for update in commits.drop_branch(name)]
+        return seen.with_table(commit_once(seen.store, seen.table, heads, updates))
 
-    retry_commit(f"dropping {len(branches)} branches", attempt)
+    return retry_commit(f"dropping {count_noun(len(branches), 'branch', 'branches')}", attempt)
 
 
 def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None:
@@ -168,17 +170,3 @@ def _try_create(view: TableView, branch: str) -> TableView:
         )
     update = commits.set_branch(branch, head.snapshot_id)
     return view.with_table(commit_once(view.store, table, {branch: None}, [update]))
-
-
-def drop_abandoned_branch(store: TableStore, table_name: str, branch: str) -> None:
-    """Drop a branch that will not be published, if it exists; retries conflicts."""
-    retry_commit(
-        f"dropping branch {branch}", lambda: _try_drop_abandoned(store, table_name, branch)
-    )
-
-
-def _try_drop_abandoned(store: TableStore, table_name: str, branch: str) -> None:
-    table = store.load(table_name)
-    ref = table.metadata.refs.get(branch)
-    if ref is not None:
-        commit_once(store, table, {branch: ref.snapshot_id}, commits.drop_branch(branch))

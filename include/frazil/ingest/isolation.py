@@ -22,6 +22,7 @@ from frazil.errors import (
 from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branches, drop_branches, name_branch
 from frazil.iceberg.catalog import dead_letters_name
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import stage_isolated_records
 from frazil.ingest.error_budget import count_bad_records, has_dead_letters
 from frazil.ingest.messages import BatchPlan, StageRequest, StageResult
@@ -114,8 +115,8 @@ class JobParts:
         try:
             return self._run(spans, branches, head)
         finally:
-            drop_branches(store, plan.table, branches)
-            drop_branches(store, dead_letters_name(plan.table), branches)
+            for name in (plan.table, dead_letters_name(plan.table)):
+                drop_branches(TableView(store, name), branches)
 
     def _run(self, spans: Sequence[OffsetRange], branches: Sequence[str], head: int) -> Outcomes:
         requests = [self.job.build(*pair) for pair in zip(spans, branches, strict=True)]

@@ -184,12 +184,14 @@ def publish_staged(work: Workspace, plan: BatchPlan, staged: Staged, verdict: Ve
         SupersededError: another run published first; the branch is dropped, nothing was written.
     """
     reach_failpoint("publish.before-dead-letters")
+    view = TableView(work.store, plan.table)
     try:
-        landed = _publish_once(work, plan, staged, verdict)
+        landed = _publish_once(work, view, plan, staged, verdict)
     except SupersededError:
         drop_staging_branch(work.store, plan.table, staged.attempt)
         raise
-    history = TableView(work.store, plan.table).history
+    # Loaded again, as a commit's response is no proof: some catalogs let a later writer win (A13).
+    history = view.reload().history
     _require_on_main(history, plan, landed)
     archive_new_entries(work.store, history)
     reach_failpoint("publish.after-archive")
@@ -224,9 +226,8 @@ def _require_on_main(history: History, plan: BatchPlan, landed: PublishedBatch) 
 
 
 def _publish_once(
-    work: Workspace, plan: BatchPlan, staged: Staged, verdict: Verdict
+    work: Workspace, view: TableView, plan: BatchPlan, staged: Staged, verdict: Verdict
 ) -> PublishedBatch:
-    view = TableView(work.store, plan.table)
     found = find_published(view.history, plan)
     if found is not None:
         return PublishedBatch(found, already_published=True)

@@ -303,56 +303,62 @@ class Choice:
 
 
 def record_decision(
-    work: Workspace, kind: str, author: Author | None, decide: Callable[[History], Choice]
+    work: Workspace,
+    kind: str,
+    author: Author | None,
+    decide: Callable[[TableView], Choice],
+    view: TableView | None = None,
 ) -> Decision:
     """Load the table, decide, and commit on the head that was loaded; retry after a conflict.
 
     If nothing is left to decide, return the same decision by the same author from main: the answer
-    to its commit was lost, or it was submitted twice. Without an author nothing is written.
+    to its commit was lost, or it was submitted twice. Without an author nothing is written. The
+    first attempt decides on `view`, if the caller has loaded the table.
     """
     stream = work.stream.stream
+    first = view or TableView(work.store, work.stream.table.name)
     if author is None:
-        choice = decide(TableView(work.store, work.stream.table.name).history)
+        choice = decide(first)
         return Decision(kind, choice.text + _describe(choice.state, choice.lost))
 
-    text = ""
+    text, views = "", iterate_views(first)
 
     def attempt() -> LedgerEntry:
         nonlocal text
-        view = TableView(work.store, work.stream.table.name)
-        table, history = view.table, view.history
+        seen = next(views)
         try:
-            choice = decide(history)
-            text = choice.text
+            choice = decide(seen)
         except NothingToDecideError:
-            found = _find_decision(history, stream, kind, author)
+            found = _find_decision(seen.history, stream, kind, author)
             if found is None:
                 raise
             return found
-        marker = _build_marker(work, kind, author, choice, history)
-        summary = summarize_marker(kind, marker.states, marker.run_id, marker.extra)
-        reach_failpoint("decide.before-commit")
-        return LedgerEntry(publish_marker(work.store, table, marker), history.head, 0, summary)
+        text = choice.text
+        return _commit_choice(work, kind, author, choice, seen)
 
     entry = retry_commit(f"recording a {kind}", attempt)
     reach_failpoint("decide.after-commit")
-    archive_new_entries(work.store, TableView(work.store, work.stream.table.name).history)
+    archive_new_entries(work.store, first.reload().history)
     state = parse_state(entry.summary[keys.state_key(stream)])
     lost = parse_ranges(entry.summary[keys.RANGES]) if keys.RANGES in entry.summary else None
     return Decision(kind, text + _describe(state, lost), entry.snapshot_id)
 
 
-def _build_marker(
-    work: Workspace, kind: str, author: Author, choice: Choice, history: History
-) -> Marker:
-    """Return the snapshot that records a choice made on this load of the table."""
-    stream = work.stream.stream
+def _commit_choice(
+    work: Workspace, kind: str, author: Author, choice: Choice, view: TableView
+) -> LedgerEntry:
+    """Commit a choice that was made on this view of the table; return its snapshot."""
+    stream, history = work.stream.stream, view.history
     own_id = choice.identify(history.table_uuid, kind, stream, author)
     state = replace(choice.state, batch=own_id)
     extra = _explain(stream, author) | {keys.BATCH_ID: own_id} | dict(choice.summary)
     if choice.lost is not None:
         extra[keys.RANGES] = pack(encode_ranges(choice.lost))
-    return Marker(kind, {stream: state}, history.head, work.run_id, extra, choice.first)
+    marker = Marker(kind, {stream: state}, history.head, work.run_id, extra, choice.first)
+    reach_failpoint("decide.before-commit")
+    snapshot_id = publish_marker(work.store, view.table, marker)
+    summary = summarize_marker(kind, marker.states, marker.run_id, marker.extra)
+    return LedgerEntry(snapshot_id, history.head, 0, summary)
 
 
 def _describe(state: StreamState, lost: Ranges | None) -> str:

@@ -8,9 +8,10 @@ from pyiceberg.table import Table
 from frazil.errors import CommitContentionError
 from frazil.iceberg.branches import parse_branch
 from frazil.iceberg.catalog import snapshot_summary
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.maintenance.compaction_rules import (
     Rewrite,
+    TableLayout,
     decide_rewrites,
     needs_partial_progress,
     require_same_row_count,
@@ -18,7 +19,7 @@ from frazil.maintenance.compaction_rules import (
 from frazil.maintenance.messages import CompactReport, TableCompaction, TableReport
 from frazil.maintenance.tables import (
     describe_table,
-    list_maintained,
+    iterate_maintained,
     new_request,
     note_maintenance,
     now_ms,
@@ -31,6 +32,7 @@ from frazil.streams.timestamps import HOUR_MS
 from frazil.workspace import Workspace
 
 REWRITE_ATTEMPTS = 3
+_ORDER: tuple[Rewrite, ...] = ("files", "manifests")
 
 
 def compact_table(
@@ -46,51 +48,54 @@ def compact_table(
         CommitContentionError: other writers committed first in every attempt; run again.
         JobFailedError, UnavailableError: run again.
     """
-    stream = work.stream.stream
-    if read_base_table(work) is None:
+    stream, base = work.stream.stream, read_base_table(work)
+    if base is None:
         missing = TableReport(table=work.stream.table.name, exists=False)
         tables: tuple[TableCompaction, ...] = (TableCompaction(before=missing, after=missing),)
     else:
         tables = tuple(
-            _compact(work, name, dry_run=dry_run, rewrite_all=rewrite_all)
-            for name in list_maintained(work)
+            _compact(work, view, dry_run=dry_run, rewrite_all=rewrite_all)
+            for view in iterate_maintained(work, base)
         )
     report = CompactReport(stream=stream, dry_run=dry_run, tables=tables)
     return note_maintenance(work, "compact", report)
 
 
-def _compact(work: Workspace, name: str, *, dry_run: bool, rewrite_all: bool) -> TableCompaction:
-    target = target_bytes(work)
-    table = work.store.load(name)
-    layout = read_layout(table)
-    before = describe_table(name, table, layout, target)
+def _compact(
+    work: Workspace, view: TableView, *, dry_run: bool, rewrite_all: bool
+) -> TableCompaction:
+    target, layout = target_bytes(work), read_layout(view.table)
+    before = describe_table(view, layout, target)
     rewrites = decide_rewrites(layout, target)
     if rewrite_all and "files" not in rewrites:
         rewrites = ("files", *rewrites)
-    waiting = find_waiting_merge(table, now_ms())
+    waiting = find_waiting_merge(view.table, now_ms())
     if not rewrites or waiting or dry_run:
         planned = () if waiting else rewrites
         return TableCompaction(
             before=before, after=before, rewritten=planned, waiting_for=waiting, dry_run=dry_run
         )
-    failed = _rewrite(work, name, "files", rewrite_all=rewrite_all) if "files" in rewrites else 0
-    rewritten: tuple[Rewrite, ...] = ("files",) if "files" in rewrites else ()
-    if "manifests" in decide_rewrites(read_layout(work.store.load(name)), target):
-        _rewrite(work, name, "manifests")
-        rewritten += ("manifests",)
-    table_after, history = load_with_history(work.store, name)
-    head = table.current_snapshot()
-    require_same_row_count(head.snapshot_id if head else None, history)
-    after = describe_table(name, table_after, read_layout(table_after), target)
+    rewritten: tuple[Rewrite, ...] = ()
+    head, failed = view.history.head, 0
+    for kind in _ORDER:
+        if kind in rewrites:
+            failed += _rewrite(work, view.name, kind, layout, rewrite_all=rewrite_all)
+            view = view.reload()
+            layout = read_layout(view.table)
+            rewrites = decide_rewrites(layout, target)
+            rewritten += (kind,)
+    require_same_row_count(head, view.history)
+    after = describe_table(view, layout, target)
     return TableCompaction(before=before, after=after, rewritten=rewritten, files_failed=failed)
 
 
-def _rewrite(work: Workspace, name: str, rewrite: Rewrite, *, rewrite_all: bool = False) -> int:
+def _rewrite(
+    work: Workspace, name: str, kind: Rewrite, layout: TableLayout, *, rewrite_all: bool
+) -> int:
     """Rewrite until no commit conflicts; return how many files the last attempt left."""
-    layout = read_layout(work.store.load(name))
     request = new_request(work, name).model_copy(
         update={
-            "action": "manifests" if rewrite == "manifests" else "compact",
+            "action": "manifests" if kind == "manifests" else "compact",
             "partial_progress": needs_partial_progress(layout, target_bytes(work)),
             "rewrite_all": rewrite_all,
             "has_deletes": layout.delete_files > 0,

@@ -5,7 +5,7 @@ then deleted by that list, so that the next erasure of any key finishes a run th
 between (decision record 16).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,6 @@ from pyiceberg.table.refs import SnapshotRefType
 from frazil.errors import FrazilError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.branches import PREFIX
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import (
     RowsToDelete,
@@ -24,6 +23,7 @@ from frazil.iceberg.row_changes import (
     find_rows,
     sort_offsets,
 )
+from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import (
@@ -73,16 +73,16 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
         Author(request.by, request.reason)
     erased = load_keys(work.stream, request)
     validate_no_key_in_text(request, erased)
-    table, history = load_with_history(work.store, work.stream.table.name)
-    require_recovery_point(history, work.stream.stream)
+    views = [TableView(work.store, name) for name in list_erased_tables(work)]
+    view, letters, *of_state = views
+    require_recovery_point(view.history, work.stream.stream)
     by_row = require_whole_keys(work.stream, erased)
-    affected = tuple(find_rows(table, select_rows_by_key(table, by_row)))
+    affected = tuple(find_rows(view.table, select_rows_by_key(view.table, by_row)))
     deleted = sort_offsets(collect_offsets(affected))
-    search = DeadLetterSearch(erased)
-    found = search.find(work.store.find(work.stream.dead_letters_table), deleted)
+    found = DeadLetterSearch(erased).find(letters.found, deleted)
     rows, dead_letters = count_rows(affected), _count_dead_letters(found)
     summary = f"{'would erase' if request.dry_run else 'erases'} {_describe(rows, dead_letters)}"
-    in_state = count_state_rows(work, by_row)
+    in_state = count_state_rows(of_state, by_row)
     summary += f"; {in_state}" if in_state else ""
     return ErasurePlan(
         stream=work.stream.stream,
@@ -92,7 +92,7 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
         dry_run=request.dry_run,
         rows=rows,
         dead_letters=dead_letters,
-        text=describe_erasure(work, summary, deleted, erased),
+        text=describe_erasure(work, summary, deleted, erased, views),
     )
 
 
@@ -107,17 +107,18 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
     """
     require_not_dry_run(plan.stream, dry_run=plan.dry_run)
     erased = load_keys(work.stream, request)
-    landed = _erase_rows(work, plan, erased)
+    author = Author(plan.by, plan.reason)
+    landed, view = _erase_rows(work, plan, erased)
     reach_failpoint("erase.before-letters")
-    dead_letters = remove_erased_dead_letters(work, Author(plan.by, plan.reason))
+    dead_letters, letters = remove_erased_dead_letters(work, view, author)
     reach_failpoint("erase.after-letters")
     removed = 0
+    of_state: tuple[TableView, ...] = ()
     if work.stream.table.state is not None:
         by_row = require_whole_keys(work.stream, erased)
         followed = [each.entry.snapshot_id for each in landed]
-        removed = erase_state(work, by_row, Author(plan.by, plan.reason), followed)
-    for name in list_erased_tables(work):
-        forget_removed_files(work, name)
+        removed, of_state = erase_state(work, by_row, author, followed)
+    views = [forget_removed_files(work, each) for each in (view, letters, *of_state)]
     rows = sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed)
     summary = f"erased {_describe(rows, dead_letters)}"
     if work.stream.table.state is not None:
@@ -129,16 +130,15 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
         rows=rows,
         dead_letters=dead_letters,
         snapshot_ids=tuple(each.entry.snapshot_id for each in landed),
-        text=describe_erasure(work, summary, {}, erased),
+        text=describe_erasure(work, summary, {}, erased, views),
     )
 
 
 def _erase_rows(
     work: Workspace, plan: ErasurePlan, erased: ErasedKeys
-) -> tuple[PublishedBatch, ...]:
-    table, history = load_with_history(work.store, plan.table)
-    require_recovery_point(history, work.stream.stream)
-
+) -> tuple[tuple[PublishedBatch, ...], TableView]:
+    view = TableView(work.store, plan.table)
+    require_recovery_point(view.history, work.stream.stream)
     search = DeadLetterSearch(erased)
 
     def find_unlisted(seen: History, deleted: Coordinates) -> DeadLetterCoordinates:
@@ -148,7 +148,7 @@ def _erase_rows(
     author = {keys.BY: plan.by, keys.REASON: plan.reason}
     deletion = Deletion(keys.ERASE, plan.stream, work.run_id, author)
     by_row = require_whole_keys(work.stream, erased)
-    return delete_rows(work, select_rows_by_key(table, by_row), deletion, find_unlisted)
+    return delete_rows(view, select_rows_by_key(view.table, by_row), deletion, find_unlisted)
 
 
 def _list_erased_dead_letters(history: History) -> DeadLetterCoordinates:
@@ -172,18 +172,22 @@ def _count_dead_letters(dead_letters: DeadLetterCoordinates) -> int:
     return sum(count_coordinates(held) for held in dead_letters.values())
 
 
-def remove_erased_dead_letters(work: Workspace, author: Author) -> int:
-    """Delete the dead letters that the table's ledger lists as erased; return their number.
+def remove_erased_dead_letters(
+    work: Workspace, view: TableView, author: Author
+) -> tuple[int, TableView]:
+    """Delete the dead letters that the table's ledger lists as erased.
+
+    Returns:
+        Their number, and the dead-letter table afterwards.
 
     Raises:
         TargetError, CommitContentionError, UnavailableError: run again.
     """
-    name = work.stream.dead_letters_table
-    _, history = load_with_history(work.store, work.stream.table.name)
-    listed = _list_erased_dead_letters(history)
-    if not listed or work.store.find(name) is None:
-        return 0
-    return remove_rows(work, name, select_dead_letters(listed), author)
+    letters = TableView(work.store, work.stream.dead_letters_table)
+    listed = _list_erased_dead_letters(view.history)
+    if not listed or letters.found is None:
+        return 0, letters
+    return remove_rows(work, letters, select_dead_letters(listed), author)
 
 
 def select_dead_letters(listed: DeadLetterCoordinates) -> RowsToDelete:
@@ -212,10 +216,21 @@ def _describe(rows: int, dead_letters: int) -> str:
 
 
 def describe_erasure(
-    work: Workspace, summary: str, deleted: Coordinates, erased: ErasedKeys
+    work: Workspace,
+    summary: str,
+    deleted: Coordinates,
+    erased: ErasedKeys,
+    views: Iterable[TableView],
 ) -> str:
-    """Describe what is erased, and where it can still be read or come back from, line by line."""
-    lines = [*_list_copies(work, erased), *_list_kafka(work, deleted), *_list_unsearched(erased)]
+    """Describe what is erased, and where it can still be read or come back from, line by line.
+
+    `views` are the tables that an erasure changes.
+    """
+    lines = [
+        *_list_copies(work, erased, views),
+        *_list_kafka(work, deleted),
+        *_list_unsearched(erased),
+    ]
     others = sorted(set(list_route_streams(work.stream)) - {work.stream.stream})
     if others:
         lines.append(f"other streams of the route may hold the key too: {', '.join(others)}")
@@ -229,12 +244,12 @@ def list_erased_tables(work: Workspace) -> tuple[str, ...]:
     return (work.stream.table.name, work.stream.dead_letters_table, *of_state)
 
 
-def _list_copies(work: Workspace, erased: ErasedKeys) -> Iterator[str]:
+def _list_copies(work: Workspace, erased: ErasedKeys, views: Iterable[TableView]) -> Iterator[str]:
     """List what still holds a key: snapshots, tags, staging branches, other engines' deletes."""
     window = retention_window(work)
     hours = max(window.expire_ms, window.rollback_ms) // HOUR_MS
-    for name in list_erased_tables(work):
-        table = work.store.find(name)
+    for view in views:
+        name, table = view.name, view.found
         if table is None:
             continue
         refs = table.metadata.refs.items()

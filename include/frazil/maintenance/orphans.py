@@ -10,9 +10,10 @@ from pyiceberg.io import FileIO
 
 from frazil.errors import ConfigurationError, TableError
 from frazil.failpoints import reach_failpoint
+from frazil.iceberg.table_view import TableView
 from frazil.maintenance.messages import OrphanReport, TableOrphans
 from frazil.maintenance.tables import (
-    list_maintained,
+    iterate_maintained,
     new_request,
     note_maintenance,
     now_ms,
@@ -86,33 +87,35 @@ def remove_orphans(work: Workspace, *, dry_run: bool = False) -> OrphanReport:
         ConfigurationError: the retention is below a day.
         JobFailedError, UnavailableError: run again.
     """
-    stream = work.stream.stream
+    stream, base = work.stream.stream, read_base_table(work)
     cutoff_ms = decide_cutoff_ms(now_ms(), orphan_retention_ms(work))
-    if read_base_table(work) is None:
+    if base is None:
         tables: tuple[TableOrphans, ...] = (
             TableOrphans(table=work.stream.table.name, exists=False),
         )
     else:
         tables = tuple(
-            _remove(work, name, cutoff_ms, dry_run=dry_run) for name in list_maintained(work)
+            _remove(work, view, cutoff_ms, dry_run=dry_run)
+            for view in iterate_maintained(work, base)
         )
     report = OrphanReport(stream=stream, dry_run=dry_run, tables=tables)
     return note_maintenance(work, "remove_orphans", report)
 
 
-def _remove(work: Workspace, name: str, cutoff_ms: int, *, dry_run: bool) -> TableOrphans:
+def _remove(work: Workspace, view: TableView, cutoff_ms: int, *, dry_run: bool) -> TableOrphans:
+    name = view.name
     request = new_request(work, name).model_copy(
         update={
             "action": "orphans",
             "older_than_ms": cutoff_ms,
-            "prefix_listing": needs_prefix_listing(work.store.load(name).location()),
+            "prefix_listing": needs_prefix_listing(view.table.location()),
         }
     )
     paths = run_table_job(work, "remove_orphans", request).paths
     if not paths:
         return TableOrphans(table=name, dry_run=dry_run)
     # Loaded after Spark's listing, so that files published meanwhile count as in use.
-    table = work.store.load(name)
+    table = view.reload().table
     require_no_live_file(name, paths, set(read_used_files(table)))
     size_bytes = sum(_sum_bytes(table.io, path) for path in paths)
     if not dry_run:

@@ -19,7 +19,7 @@ from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.ledger_archive import archive_new_entries
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import (
     ChangedFile,
@@ -29,6 +29,7 @@ from frazil.iceberg.row_changes import (
     count_rows,
     sort_offsets,
 )
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ledger import keys
 from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import Coordinates, DeadLetterCoordinates, count_runs
@@ -38,7 +39,6 @@ from frazil.ledger.recovery_point import (
     LedgerEntry,
     PublishedBatch,
     find_batch,
-    find_recovery_point,
 )
 from frazil.workspace import Workspace
 
@@ -57,16 +57,16 @@ def accept_any(_history: History) -> None:
 
 
 def delete_rows(
-    work: Workspace,
+    view: TableView,
     rows: RowsToDelete,
     deletion: Deletion,
     find_dead_letters: FindDeadLetters,
     require: Precondition = accept_any,
-) -> tuple[PublishedBatch, ...]:
+) -> tuple[tuple[PublishedBatch, ...], TableView]:
     """Delete rows, in one snapshot or in several where one could not list them all.
 
     Returns:
-        The snapshots, none if no row matches.
+        The snapshots, none if no row matches; and the table after the last one.
 
     Raises:
         TargetError: a file with rows to delete is not a Parquet file.
@@ -77,23 +77,22 @@ def delete_rows(
     search, doing = RowSearch(rows, MAX_RUNS), f"{deletion.kind} of stream {deletion.stream}"
     for number in count():
         # Before the attempts, whose time is limited: a first search may take minutes.
-        retry_commit(doing, partial(_prepare, work, search))
-        portion = replace(deletion, portion=number)
-        attempt = partial(_try_delete, work, search, portion, (find_dead_letters, require))
+        retry_commit(doing, partial(_prepare, view, search))
+        portion, views = replace(deletion, portion=number), iterate_views(view)
+        attempt = partial(_try_delete, views, search, portion, (find_dead_letters, require))
         published = retry_commit(doing, attempt)
         if published is None:
             break
         landed.append(published)
+        view = view.reload()
     if landed:
-        _, history = load_with_history(work.store, work.stream.table.name)
-        archive_new_entries(work.store, history)
-    return tuple(landed)
+        archive_new_entries(view.store, view.history)
+    return tuple(landed), view
 
 
-def _prepare(work: Workspace, search: RowSearch) -> None:
+def _prepare(view: TableView, search: RowSearch) -> None:
     """Search the head and copy rows that stay, so that an attempt has little left to do."""
-    table = work.store.load(work.stream.table.name)
-    search.replace(table, limit_portion(search.find(table)))
+    search.replace(view.table, limit_portion(search.find(view.table)))
 
 
 def find_no_dead_letters(_history: History, _deleted: Coordinates) -> DeadLetterCoordinates:
@@ -102,18 +101,18 @@ def find_no_dead_letters(_history: History, _deleted: Coordinates) -> DeadLetter
 
 
 def _try_delete(
-    work: Workspace,
+    views: Iterator[TableView],
     search: RowSearch,
     deletion: Deletion,
     asked: tuple[FindDeadLetters, Precondition],
 ) -> PublishedBatch | None:
     """Try one commit, unless the ledger shows that an earlier attempt landed; None for no rows."""
-    name = work.stream.table.name
-    table, history = load_with_history(work.store, name)
+    view = next(views)
+    table, history = view.table, view.history
     found = find_batch(history, deletion.name(history.table_uuid))
     if found is not None:
         return PublishedBatch(found, already_published=True)
-    find_recovery_point(history, deletion.stream)
+    view.find_point(deletion.stream)  # raises if the stream is halted
     find_dead_letters, require = asked
     require(history)
     affected = tuple(limit_portion(search.find(table)))
@@ -128,7 +127,7 @@ def _try_delete(
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
     ]
     reach_failpoint("delete.before-commit")
-    commit_once(work.store, table, {commits.MAIN: history.head}, updates)
+    commit_once(view.store, table, {commits.MAIN: history.head}, updates)
     reach_failpoint("delete.after-commit")
     entry = LedgerEntry(
         added.snapshot.snapshot_id, history.head, added.snapshot.timestamp_ms, summary
@@ -152,8 +151,10 @@ def select_rows_at(places: Coordinates) -> RowsToDelete:
     return RowsToDelete(f"{keys.KAFKA_COLUMN}.offset <= {last}", (), flag)
 
 
-def remove_rows(work: Workspace, name: str, rows: RowsToDelete, author: Author) -> int:
-    """Erase rows of a table that is not a ledger; return their number.
+def remove_rows(
+    work: Workspace, view: TableView, rows: RowsToDelete, author: Author
+) -> tuple[int, TableView]:
+    """Erase rows of a table that is not a ledger; return their number and the table without them.
 
     Raises:
         TargetError, CommitContentionError, UnavailableError: run again.
@@ -161,21 +162,26 @@ def remove_rows(work: Workspace, name: str, rows: RowsToDelete, author: Author) 
     total, search = 0, RowSearch(rows)
     while True:
         tried: list[int] = []
-        attempt = partial(_try_remove, work, name, search, author, tried)
-        removed = retry_commit(f"erasing from {name}", attempt)
+        attempt = partial(_try_remove, work, iterate_views(view), search, author, tried)
+        removed = retry_commit(f"erasing from {view.name}", attempt)
         if not removed:
-            return total
+            return total, view
         total += removed
+        view = view.reload()
 
 
 def _try_remove(
-    work: Workspace, name: str, search: RowSearch, author: Author, tried: list[int]
+    work: Workspace,
+    views: Iterator[TableView],
+    search: RowSearch,
+    author: Author,
+    tried: list[int],
 ) -> int:
     """Try one commit; return the number of rows that it removed.
 
     Where none is left, an earlier attempt without an answer landed: its number is in `tried`.
     """
-    table = work.store.load(name)
+    table = next(views).table
     affected = tuple(search.find(table))
     if not affected:
         return tried[-1] if tried else 0

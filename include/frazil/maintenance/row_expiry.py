@@ -21,7 +21,6 @@ from frazil.errors import IncompatibleTableError, StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.data_files import read_column, read_dead_letters, read_row_coordinates
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import RowsToDelete, count_rows, find_rows
 from frazil.iceberg.table_view import TableView
@@ -90,20 +89,20 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
     """
     if work.stream.table.state is not None:
         return _expire_state(work, dry_run=dry_run)
-    stream, before = work.stream, summarize_table(work)
+    stream, view = work.stream, TableView(work.store, work.stream.table.name)
+    before = summarize_table(work, view)
     rule = stream.maintenance.expire_rows
     empty = RowExpiryReport(stream=stream.stream, dry_run=dry_run, before=before, after=before)
     if rule is None:
         return empty
     cutoff = decide_cutoff(now_ms(), rule.keep_days)
     limits = {"column": rule.column, "before_at": cutoff}
-    if read_base_table(work) is None:
+    if read_base_table(work, view) is None:
         return empty.model_copy(update=limits)
-    table, history = load_with_history(work.store, stream.table.name)
-    own = list_own_topics(history, stream)
-    expired = select_expired_rows(table.schema(), stream, rule, cutoff, own)
+    own = list_own_topics(view.history, stream)
+    expired = select_expired_rows(view.table.schema(), stream, rule, cutoff, own)
     if dry_run:
-        rows = count_rows(find_rows(table, expired))
+        rows = count_rows(find_rows(view.table, expired))
         return empty.model_copy(update={**limits, "rows": rows})
     properties = {
         keys.TARGET: f"{rule.column} before {cutoff.isoformat()}",
@@ -111,11 +110,11 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
         keys.REASON: f"maintenance.expire_rows: {rule.column}, {rule.keep_days} days",
     }
     deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, properties)
-    landed = delete_rows(work, expired, deletion, find_no_dead_letters)
+    landed, view = delete_rows(view, expired, deletion, find_no_dead_letters)
     results = {
         "rows": sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed),
         "snapshot_ids": tuple(each.entry.snapshot_id for each in landed),
-        "after": summarize_table(work),
+        "after": summarize_table(work, view),
     }
     return note_maintenance(work, "expire_rows", empty.model_copy(update={**limits, **results}))
 
@@ -237,10 +236,8 @@ def _expire_state(work: Workspace, *, dry_run: bool) -> RowExpiryReport:
 def _read_folded(work: Workspace) -> _Folded | str:
     """Read the changes at the merge position; a text says why nothing can be removed now."""
     stream = work.stream
-    view, state = (
-        TableView(work.store, stream.table.name),
-        TableView(work.store, require_state(stream).name),
-    )
+    view = TableView(work.store, stream.table.name)
+    state = TableView(work.store, require_state(stream).name)
     wait = f"nothing was removed: `frazil merge {stream.stream}` first"
     position = find_position(state.history, stream.stream) if state.found is not None else None
     if position is None:
@@ -270,13 +267,13 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
     stream, rule = work.stream, work.stream.maintenance.expire_rows
     assert rule is not None  # noqa: S101 - the caller has looked
     assert report.before_at is not None  # noqa: S101 - set together with the rule
-    state = work.store.load(require_state(stream).name)
-    limit, _ = limit_times(state.schema(), stream, rule.column, report.before_at)
+    state = TableView(work.store, require_state(stream).name)
+    limit, _ = limit_times(state.table.schema(), stream, rule.column, report.before_at)
     ids = stream.table.id_columns
     places = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in PLACE)
-    with translated_errors(f"reading {'.'.join(state.name())}"):
+    with translated_errors(f"reading {state.name}"):
         condition = LessThan(term=rule.column, value=limit)
-        old = state.scan(row_filter=condition, selected_fields=(*ids, *places)).to_arrow()
+        old = state.table.scan(row_filter=condition, selected_fields=(*ids, *places)).to_arrow()
     if not stream.sequence:  # a dead letter below a row may become an older change of its key
         free = {p: folded.oldest_open.get(p, sys.maxsize) for p in list_places(old)}
         old = old.filter(pa.array(flag_below(old, free)))
@@ -292,7 +289,7 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
     landed = _delete_changes(work, folded, gone, words)
     numbers = tuple(each.entry.snapshot_id for each in landed)
     deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
-    delete_state_rows(work, select_rows_at(list_places(old)), deletion, numbers)
+    delete_state_rows(state, select_rows_at(list_places(old)), deletion, numbers)
     forget_deletes(work, next_offsets(folded.changes))
     return report.model_copy(update={**update, "snapshot_ids": numbers})
 
@@ -344,8 +341,9 @@ def _delete_changes(
             )
 
     deletion = Deletion(keys.TRIM, stream, work.run_id, words)
-    rows = select_rows_at(gone)
-    return delete_rows(work, rows, deletion, find_no_dead_letters, require_additions)
+    view, rows = TableView(work.store, work.stream.table.name), select_rows_at(gone)
+    landed, _ = delete_rows(view, rows, deletion, find_no_dead_letters, require_additions)
+    return landed
 
 
 def _is_own(entry: LedgerEntry, run_id: str) -> bool:
@@ -360,15 +358,14 @@ def forget_deletes(work: Workspace, below: Mapping[Partition, int]) -> int:
         TargetError, CommitContentionError, UnavailableError: run again.
     """
     stream = work.stream
-    name = require_state(stream).deletes_name
-    memory = work.store.find(name)
-    if memory is None or not below:
+    memory = TableView(work.store, require_state(stream).deletes_name)
+    if memory.found is None or not below:
         return 0
     kept = read_row_coordinates(work.store.load(stream.table.name))
-    with translated_errors(f"reading {name}"):
+    with translated_errors(f"reading {memory.name}"):
         places = (f"{keys.KAFKA_COLUMN}.{each}" for each in PLACE)
-        recorded = memory.scan(selected_fields=tuple(places)).to_arrow()
+        recorded = memory.table.scan(selected_fields=tuple(places)).to_arrow()
     old = list_places(recorded.filter(pa.array(flag_below(recorded, below))))
     gone = subtract_coordinates(old, kept)
     author = Author(stream.owner, f"changes.keep_days: {stream.changes.keep_days}")
-    return remove_rows(work, name, select_rows_at(gone), author) if gone else 0
+    return remove_rows(work, memory, select_rows_at(gone), author)[0] if gone else 0

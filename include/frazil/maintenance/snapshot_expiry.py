@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
-from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
 
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
-from frazil.iceberg.commit_retry import CommitConflictError, commit_once, retry_commit
-from frazil.iceberg.ledger_archive import archive_all_entries, find_archived, load_with_history
+from frazil.iceberg.branches import drop_branches
+from frazil.iceberg.commit_retry import CommitConflictError, retry_commit
+from frazil.iceberg.ledger_archive import archive_all_entries, find_archived
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_points
@@ -26,7 +26,7 @@ from frazil.maintenance.expiry_rules import (
 from frazil.maintenance.messages import ExpireReport, TableExpiry
 from frazil.maintenance.tables import (
     BaseTable,
-    list_maintained,
+    iterate_maintained,
     new_request,
     note_maintenance,
     now_ms,
@@ -53,8 +53,7 @@ class PreparedExpiry:
     """An expiry plan with the history that it was decided on; `carried` states are on the head."""
 
     plan: ExpiryPlan
-    table: Table
-    history: History
+    view: TableView
     points: Mapping[str, RecoveryPoint]
     carried: tuple[str, ...] = ()
     merge_position: str | None = None
@@ -80,24 +79,27 @@ def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
         )
     run = ExpiryRun(work, base, retention_window(work), now_ms(), dry_run)
     # Appending to the archive expires the archive's own old snapshots.
-    names = [name for name in list_maintained(work) if name != keys.LEDGER_TABLE]
-    tables = tuple(_expire_table(run, table) for table in names)
+    views = iterate_maintained(work, base, [keys.TIMELINE_TABLE])
+    tables = tuple(_expire_table(run, view) for view in views)
     report = ExpireReport(stream=stream, dry_run=dry_run, tables=tables)
     return note_maintenance(work, "expire_snapshots", report)
 
 
-def _expire_table(run: ExpiryRun, name: str) -> TableExpiry:
-    table = run.work.store.load(name)
+def _expire_table(run: ExpiryRun, view: TableView) -> TableExpiry:
+    name, table = view.name, view.table
     main_ref = table.metadata.refs.get(commits.MAIN)
     validate_table_retention(
         name, table.properties, main_ref.max_snapshot_age_ms if main_ref else None
     )
-    dropped = _drop_branches(run, name)
-    prepared = retry_commit(f"expiring {name}", partial(_try_prepare, run, name, dropped))
+    # Abandoned branches first, so that their snapshots can expire.
+    refs = table.metadata.refs
+    dropped = decide_branches(refs, run.at_ms, run.base.points, run.base.view.table.properties)
+    views = iterate_views(view if run.dry_run else drop_branches(view, dropped))
+    prepared = retry_commit(f"expiring {name}", lambda: _try_prepare(run, next(views), dropped))
     before = TableExpiry(
         table=name,
         snapshots_before=len(table.metadata.snapshots),
-        snapshots_after=len(prepared.history.entries),
+        snapshots_after=len(prepared.view.history.entries),
         expired_ids=prepared.plan.ancestor_ids,
         abandoned_ids=prepared.plan.abandoned_ids,
         dropped_branches=dropped,
@@ -109,26 +111,9 @@ def _expire_table(run: ExpiryRun, name: str) -> TableExpiry:
     return _expire_decided(run, prepared, before)
 
 
-def _drop_branches(run: ExpiryRun, name: str) -> tuple[str, ...]:
-    """Drop abandoned staging branches, so that their snapshots can expire; return their names."""
-    refs = run.work.store.load(name).metadata.refs
-    abandoned = decide_branches(refs, run.at_ms, run.base.points, run.base.properties)
-    for branch in () if run.dry_run else abandoned:
-        retry_commit(f"dropping branch {branch}", partial(_try_drop_branch, run, name, branch))
-    return abandoned
-
-
-def _try_drop_branch(run: ExpiryRun, name: str, branch: str) -> None:
-    table = run.work.store.load(name)
-    ref = table.metadata.refs.get(branch)
-    if ref is not None:
-        heads = {branch: ref.snapshot_id}
-        commit_once(run.work.store, table, heads, commits.drop_branch(branch))
-
-
-def _try_prepare(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> PreparedExpiry:
+def _try_prepare(run: ExpiryRun, view: TableView, dropped: tuple[str, ...]) -> PreparedExpiry:
     """Decide what expires; if a stream's newest state would, copy it to the head, decide again."""
-    prepared = _decide(run, name, dropped)
+    prepared = _decide(run, view, dropped)
     position, carry = prepared.merge_position, prepared.plan.carry
     if position is not None:
         carry = (run.work.stream.stream,)
@@ -141,30 +126,30 @@ def _try_prepare(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> Prepare
         marker = Marker(
             kind=keys.CARRY,
             states={stream: prepared.points[stream].state for stream in prepared.plan.carry},
-            base_head=prepared.history.head,
+            base_head=view.history.head,
             run_id=run.work.run_id,
             extra=extra,
         )
-        publish_marker(run.work.store, prepared.table, marker)
+        publish_marker(run.work.store, view.table, marker)
         reach_failpoint("expire.after-carry")
-        prepared = _decide(run, name, dropped)
+        prepared = _decide(run, view.reload(), dropped)
         if prepared.plan.carry or prepared.merge_position:
             raise CommitConflictError("main moved while a state was copied to its head")
     return replace(prepared, carried=carry)
 
 
-def _decide(run: ExpiryRun, name: str, dropped: tuple[str, ...]) -> PreparedExpiry:
-    table, history = load_with_history(run.work.store, name)
+def _decide(run: ExpiryRun, view: TableView, dropped: tuple[str, ...]) -> PreparedExpiry:
+    history = view.history
     refs = {
         name: ref.snapshot_id
-        for name, ref in table.metadata.refs.items()
+        for name, ref in view.table.metadata.refs.items()
         if name not in dropped and not is_ref_expired(ref, history, run.at_ms)
     }
     plan = decide_expiry(history, refs, run.at_ms, run.window)
     key = keys.merge_key(run.work.stream.stream)
     position = find_expiring_value(history, plan.ancestor_ids, key)
     points = find_recovery_points(history)
-    return PreparedExpiry(plan, table, history, points, merge_position=position)
+    return PreparedExpiry(plan, view, points, merge_position=position)
 
 
 def is_ref_expired(ref: SnapshotRef, history: History, at_ms: int) -> bool:
@@ -177,13 +162,14 @@ def is_ref_expired(ref: SnapshotRef, history: History, at_ms: int) -> bool:
 
 def _expire_decided(run: ExpiryRun, prepared: PreparedExpiry, before: TableExpiry) -> TableExpiry:
     """Archive the entries, expire those snapshots, and check the recovery points afterwards."""
-    work, history = run.work, prepared.history
+    work, history = run.work, prepared.view.history
     expired = before.expired_ids
     archived, state = 0, work.stream.table.state
     if before.table in {work.stream.table.name, state.name if state else None}:
         archived = archive_all_entries(work.store, history)
-        in_archive = find_archived(work.store, history)
-        expired = tuple(snapshot_id for snapshot_id in expired if snapshot_id in in_archive)
+        # Read back what was appended: without it in the archive an expired snapshot would be lost.
+        known = find_archived(work.store, history) if archived else {*expired}
+        expired = tuple(snapshot_id for snapshot_id in expired if snapshot_id in known)
     ids = (*expired, *before.abandoned_ids)
     request = new_request(work, before.table).model_copy(
         update={"action": "expire", "snapshot_ids": ids, "dry_run": False}
@@ -191,7 +177,7 @@ def _expire_decided(run: ExpiryRun, prepared: PreparedExpiry, before: TableExpir
     reach_failpoint("expire.before-job")
     counts = run_table_job(work, "expire_snapshots", request).counts
     reach_failpoint("expire.after-job")
-    _, after = load_with_history(work.store, before.table)
+    after = prepared.view.reload().history
     require_kept_states(
         before.table, prepared.points, find_recovery_points(after, *prepared.points)
     )

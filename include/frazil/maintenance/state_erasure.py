@@ -6,7 +6,6 @@ the next merge then need not fold all changes again.
 """
 
 from collections.abc import Iterable
-from functools import partial
 
 from pyiceberg.table.update import TableUpdate
 
@@ -15,7 +14,7 @@ from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.row_changes import RowSearch, RowsToDelete, count_rows, find_rows
-from frazil.iceberg.table_view import TableView
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ledger import keys
 from frazil.ledger.authors import Author
 from frazil.ledger.deletions import Deletion
@@ -51,22 +50,23 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
     return ErasedKeys(by_id, erased.raw)
 
 
-def count_state_rows(work: Workspace, erased: ErasedKeys) -> str:
+def count_state_rows(views: Iterable[TableView], erased: ErasedKeys) -> str:
     """Describe how many rows, replaced ones included, and recorded deletes have the keys."""
-    state = work.stream.table.state
     found = []
-    for name in (state.name, state.deletes_name) if state else ():
-        table = work.store.find(name)
-        if table is not None:
-            rows = count_rows(find_rows(table, select_rows_by_key(table, erased)))
-            found.append(f"{name}: {count_noun(rows, 'row')} in data files")
+    for view in views:
+        if view.found is not None:
+            rows = count_rows(find_rows(view.table, select_rows_by_key(view.table, erased)))
+            found.append(f"{view.name}: {count_noun(rows, 'row')} in data files")
     return "; ".join(found)
 
 
 def erase_state(
     work: Workspace, erased: ErasedKeys, author: Author, followed: Iterable[int]
-) -> int:
-    """Erase the keys from state table and delete memory; return the number of rows removed.
+) -> tuple[int, tuple[TableView, ...]]:
+    """Erase the keys from state table and delete memory.
+
+    Returns:
+        The number of rows removed, and both tables afterwards.
 
     `followed` are the snapshots of the change table that erased the changes. The memory is
     searched again at the end: a merge that ran meanwhile may have remembered a delete.
@@ -76,44 +76,45 @@ def erase_state(
         CommitContentionError, UnavailableError: run again.
     """
     state = require_state(work.stream)
-    remembered = _erase_deletes(work, erased, author)
-    view = TableView(work.store, state.name)
+    view, memory = TableView(work.store, state.name), TableView(work.store, state.deletes_name)
+    remembered, memory = _erase_deletes(work, memory, erased, author)
     if view.found is None:
-        return remembered
+        return remembered, (view, memory)
     require_own_state(work.stream, view.table)
     words = {keys.BY: author.by, keys.REASON: author.reason}
     deletion = Deletion(keys.ERASE, work.stream.stream, work.run_id, words)
-    rows = delete_state_rows(work, select_rows_by_key(view.table, erased), deletion, followed)
+    rows = delete_state_rows(view, select_rows_by_key(view.table, erased), deletion, followed)
     reach_failpoint("erase.after-state")
-    return remembered + rows + _erase_deletes(work, erased, author)
+    again, memory = _erase_deletes(work, memory.reload(), erased, author)
+    return remembered + rows + again, (view.reload(), memory)
 
 
 def delete_state_rows(
-    work: Workspace, rows: RowsToDelete, deletion: Deletion, followed: Iterable[int]
+    view: TableView, rows: RowsToDelete, deletion: Deletion, followed: Iterable[int]
 ) -> int:
     """Delete rows of the state; its snapshot names the deletions of changes that it followed.
 
     Raises:
         TargetError, CommitContentionError, UnavailableError: run again.
     """
-    name, search = require_state(work.stream).name, RowSearch(rows)
-    attempt = partial(_try_erase, work, search, deletion, frozenset(followed))
-    return retry_commit(f"{deletion.kind} of {name}", attempt)
+    search, views, known = RowSearch(rows), iterate_views(view), frozenset(followed)
+    return retry_commit(
+        f"{deletion.kind} of {view.name}", lambda: _try_erase(next(views), search, deletion, known)
+    )
 
 
-def _erase_deletes(work: Workspace, erased: ErasedKeys, author: Author) -> int:
-    name = require_state(work.stream).deletes_name
-    table = work.store.find(name)
-    if table is None:
-        return 0
-    return remove_rows(work, name, select_rows_by_key(table, erased), author)
+def _erase_deletes(
+    work: Workspace, memory: TableView, erased: ErasedKeys, author: Author
+) -> tuple[int, TableView]:
+    if memory.found is None:
+        return 0, memory
+    return remove_rows(work, memory, select_rows_by_key(memory.table, erased), author)
 
 
 def _try_erase(
-    work: Workspace, search: RowSearch, deletion: Deletion, followed: frozenset[int]
+    view: TableView, search: RowSearch, deletion: Deletion, followed: frozenset[int]
 ) -> int:
     """Try one commit; return the number of rows that this erasure removed."""
-    view = TableView(work.store, require_state(work.stream).name)
     history, table = view.history, view.table
     batch_id = deletion.name(history.table_uuid)
     landed = find_batch(history, batch_id)
@@ -130,7 +131,7 @@ def _try_erase(
         keys.STREAM: deletion.stream,
         keys.BATCH_ID: batch_id,
         keys.ROWS_DELETED: str(rows),
-        keys.RUN_ID: work.run_id,
+        keys.RUN_ID: deletion.run_id,
     }
     if position is not None:
         known = tuple(sorted({*position.erased, *followed}))
@@ -141,5 +142,5 @@ def _try_erase(
         added,
         commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
     ]
-    commit_once(work.store, table, {commits.MAIN: history.head}, updates)
+    commit_once(view.store, table, {commits.MAIN: history.head}, updates)
     return rows

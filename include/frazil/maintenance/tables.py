@@ -1,7 +1,7 @@
 """The tables of one stream that maintenance covers: their states, file layout and Spark jobs."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from pyiceberg.table.refs import SnapshotRefType
 
 from frazil.errors import JobFailedError
 from frazil.events import Event, note_event
-from frazil.iceberg.catalog import dead_letters_name, translated_errors
+from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.live_files import FilePlanner, count_hidden_rows
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.bootstrap import require_sole_owner
@@ -35,45 +35,50 @@ from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace, list_maintenance_settings
 
 SomeReport = TypeVar("SomeReport", CompactReport, ExpireReport, OrphanReport, RowExpiryReport)
+SHARED_TABLES = (keys.LEDGER_TABLE, keys.TIMELINE_TABLE)
 READERS = 8
 """Manifests read in parallel; on object storage each costs a round trip."""
 
 
 @dataclass(frozen=True)
 class BaseTable:
-    """The stream's own table before maintenance: recovery points by stream, and properties."""
+    """The stream's own table before maintenance, and the recovery points of its streams."""
 
+    view: TableView
     points: Mapping[str, RecoveryPoint]
-    properties: Mapping[str, str]
 
 
-def read_base_table(work: Workspace) -> BaseTable | None:
+def read_base_table(work: Workspace, view: TableView | None = None) -> BaseTable | None:
     """Read every stream's recovery point; None if the table does not exist or is empty.
 
     Raises:
         TableError: a stream on the table is halted; nothing was changed.
         StreamFileError: the stream has not begun, and another stream fills the table.
     """
-    view = TableView(work.store, work.stream.table.name)
-    if view.found is None:
+    view = view or TableView(work.store, work.stream.table.name)
+    if view.found is None or view.history.head is None:
         return None
     history = view.history
-    if history.head is None:
-        return None
     points = find_recovery_points(history, work.stream.stream)
     if work.stream.stream not in points:
         require_sole_owner(work, history)
-    return BaseTable(points, history.properties)
+    return BaseTable(view, points)
 
 
-def list_maintained(work: Workspace) -> tuple[str, ...]:
-    """List the stream's tables, the archive and the timeline, as far as they have data."""
-    base, state = work.stream.table.name, work.stream.table.state
+def iterate_maintained(
+    work: Workspace, base: BaseTable, shared: Sequence[str] = SHARED_TABLES
+) -> Iterator[TableView]:
+    """Yield the stream's tables and the shared ones, as far as they have data.
+
+    Each is loaded when its turn comes: a job on the one before may have taken an hour.
+    """
+    state = work.stream.table.state
     of_state = (state.name, state.deletes_name) if state else ()
-    shared = (keys.LEDGER_TABLE, keys.TIMELINE_TABLE)
-    names = (base, dead_letters_name(base), *of_state, *shared)
-    tables = ((name, work.store.find(name)) for name in names)
-    return tuple(name for name, table in tables if table is not None and table.current_snapshot())
+    yield base.view
+    for name in (work.stream.dead_letters_table, *of_state, *shared):
+        view = TableView(work.store, name)
+        if view.found is not None and view.table.current_snapshot() is not None:
+            yield view
 
 
 def note_maintenance(work: Workspace, step: str, report: SomeReport) -> SomeReport:
@@ -105,11 +110,12 @@ def target_bytes(work: Workspace) -> int:
     return work.stream.maintenance.compact_target_mb * MEBIBYTE
 
 
-def describe_table(name: str, table: Table, layout: TableLayout, target: int) -> TableReport:
+def describe_table(view: TableView, layout: TableLayout, target: int) -> TableReport:
     """Build the report of a table's sizes and counts."""
+    table = view.table
     kinds = [ref.snapshot_ref_type for ref in table.metadata.refs.values()]
     return TableReport(
-        table=name,
+        table=view.name,
         rows=layout.rows,
         files=len(layout.files),
         delete_files=layout.delete_files,
@@ -124,13 +130,12 @@ def describe_table(name: str, table: Table, layout: TableLayout, target: int) ->
     )
 
 
-def summarize_table(work: Workspace) -> TableReport:
-    """Describe the stream's table as it is now, without Spark."""
-    name = work.stream.table.name
-    table = work.store.find(name)
-    if table is None:
-        return TableReport(table=name, exists=False)
-    return describe_table(name, table, read_layout(table), target_bytes(work))
+def summarize_table(work: Workspace, view: TableView | None = None) -> TableReport:
+    """Describe the stream's table, without Spark; without a `view` as it is now."""
+    view = view or TableView(work.store, work.stream.table.name)
+    if view.found is None:
+        return TableReport(table=view.name, exists=False)
+    return describe_table(view, read_layout(view.table), target_bytes(work))
 
 
 def new_request(work: Workspace, name: str) -> TableRequest:

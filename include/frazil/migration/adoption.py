@@ -20,6 +20,7 @@ from frazil.errors import (
 )
 from frazil.iceberg import commits
 from frazil.iceberg.table_schema import kafka_struct
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.bootstrap import require_matching_schema, require_sole_owner
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.kafka.cluster import TopicFacts
@@ -70,28 +71,28 @@ def adopt_table(
             table's offsets are not those of this topic, or Kafka no longer has the next ones.
         TableError, UnavailableError: the table or a service cannot be used; nothing was written.
     """
-    work = with_columns(work)
-    name = work.stream.table.name
     _validate_not_routed(work)
+    first = TableView(work.store, work.stream.table.name)
+    work = with_columns(work, first)
     heads: list[int | None] = []
 
-    def decide(history: History) -> Choice:
-        _require_not_begun(work, history)
-        table = work.store.load(name)
-        _require_inactive_writer(work, heads, history.head, _head_of(table))
-        columns = find_columns(table.schema(), named_columns, name)
+    def decide(view: TableView) -> Choice:
+        _require_not_begun(work, view.history)
+        table = view.table
+        _require_inactive_writer(work, heads, view.history.head)
+        columns = find_columns(table.schema(), named_columns, view.name)
         schema_updates, schema = _add_kafka_column(work, table)
         require_matching_schema(work.stream, schema)
         topic = work.kafka.fetch_topic(work.stream.only_topic(), "read_uncommitted")
         adoption = _read_table(work, table, columns, topic, accept_holes=accept_holes)
-        _require_inactive_writer(work, heads, _head_of(work.store.load(name)))
+        if author is None:  # an adoption's commit requires the head
+            _require_inactive_writer(work, heads, view.reload().history.head)
         text = describe_adoption(topic.topic, adoption, topic.partitions)
         text += _warn_of_partitions(work, table)
-        summary = {keys.ADOPTED: adoption.encode()}
-        state = _create_first_state(topic, adoption)
+        state, summary = _create_first_state(topic, adoption), {keys.ADOPTED: adoption.encode()}
         return Choice(None, state, summary=summary, first=schema_updates, text=text)
 
-    return record_decision(work, keys.ADOPT, author, decide)
+    return record_decision(work, keys.ADOPT, author, decide, first)
 
 
 def _validate_not_routed(work: Workspace) -> None:
@@ -134,14 +135,13 @@ def _require_not_begun(work: Workspace, history: History) -> None:
     require_sole_owner(work, history)
 
 
-def _require_inactive_writer(work: Workspace, heads: list[int | None], *loaded: int | None) -> None:
+def _require_inactive_writer(work: Workspace, heads: list[int | None], head: int | None) -> None:
     """Check that the head has not moved since it was first read: two writers would write twice."""
-    heads.extend(loaded)
-    moved = next((head for head in heads if head != heads[0]), heads[0])
-    if moved != heads[0]:
+    heads.append(head)
+    if head != heads[0]:
         raise WriterActiveError(
             f"stream {work.stream.stream}: main of {work.stream.table.name} moved from snapshot "
-            f"{heads[0]} to {moved} during the adoption: another writer still commits",
+            f"{heads[0]} to {head} during the adoption: another writer still commits",
             "stop the other writer, wait for its last commit, then adopt again",
         )
 
@@ -157,11 +157,6 @@ def _warn_of_partitions(work: Workspace, table: Table) -> str:
     if not empty:
         return ""
     return f"the partition fields {', '.join(empty)} are null in new rows; "
-
-
-def _head_of(table: Table) -> int | None:
-    head = table.current_snapshot()
-    return head.snapshot_id if head else None
 
 
 def _add_kafka_column(work: Workspace, table: Table) -> tuple[tuple[TableUpdate, ...], Schema]:

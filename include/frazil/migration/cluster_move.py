@@ -15,7 +15,7 @@ from frazil.errors import (
     NothingToDecideError,
     PartitionsShrankError,
 )
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger import keys
@@ -23,7 +23,7 @@ from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import parse_offset_location
-from frazil.ledger.recovery_point import History, require_recovery_point
+from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.messages import count_noun
 from frazil.migration.messages import Moved, MovedPartition, MovePlan, MoveRequest
@@ -49,18 +49,18 @@ def plan_move(work: Workspace, request: MoveRequest) -> MovePlan:
         "give a new stream the new cluster and a table name of its own: it reads the topic from "
         "its beginning, and readers change to its state table",
     )
-    _, history = load_with_history(work.store, work.stream.table.name)
+    view = TableView(work.store, work.stream.table.name)
     plan = MovePlan(
         stream=work.stream.stream, table=work.stream.table.name, request=request, text=""
     )
     try:
-        state, translated = _translate(work, request, history)
+        state, translated = _translate(work, request, view)
     except NothingToDecideError:
         if request.dry_run:
             raise
         text = "nothing to move: the stream already reads this cluster, perhaps by this move"
         return plan.model_copy(update={"text": text})
-    point = require_recovery_point(history, work.stream.stream)
+    point = require_recovery_point(view.history, work.stream.stream)
     text = f"cluster {point.state.cluster_id} → {state.cluster_id}, epoch {state.epoch}"
     return plan.model_copy(
         update={
@@ -91,9 +91,9 @@ def move_cluster(work: Workspace, plan: MovePlan) -> Moved:
     return Moved(stream=plan.stream, table=plan.table, snapshot_id=done.snapshot_id, text=done.text)
 
 
-def _decide(work: Workspace, request: MoveRequest, history: History) -> Choice:
-    state, translated = _translate(work, request, history)
-    base = require_recovery_point(history, work.stream.stream).state
+def _decide(work: Workspace, request: MoveRequest, view: TableView) -> Choice:
+    state, translated = _translate(work, request, view)
+    base = require_recovery_point(view.history, work.stream.stream).state
     partitions: dict[str, dict[str, list[object]]] = {}
     for each in translated:
         parts = partitions.setdefault(each.topic, {})
@@ -103,10 +103,10 @@ def _decide(work: Workspace, request: MoveRequest, history: History) -> Choice:
 
 
 def _translate(
-    work: Workspace, request: MoveRequest, history: History
+    work: Workspace, request: MoveRequest, view: TableView
 ) -> tuple[StreamState, tuple[MovedPartition, ...]]:
     """Return the state on the new cluster, without a batch id, and each translated offset."""
-    state = require_recovery_point(history, work.stream.stream).state
+    state = require_recovery_point(view.history, work.stream.stream).state
     stream, source = work.stream.stream, work.stream.source
     names = [name for name in source.names if name in state.offsets]
     topics = work.kafka.fetch_topics(names or source.names, source.isolation)
@@ -116,7 +116,7 @@ def _translate(
     translated = tuple(
         offset
         for topic in topics
-        for offset in _translate_topic(work, request, history, state, topic, given)
+        for offset in _translate_topic(work, request, view, state, topic, given)
     )
     offsets = {name: list(values) for name, values in state.offsets.items()}
     for each in translated:
@@ -134,7 +134,7 @@ def _translate(
 def _translate_topic(
     work: Workspace,
     request: MoveRequest,
-    history: History,
+    view: TableView,
     state: StreamState,
     topic: TopicFacts,
     given: Mapping[Partition, int],
@@ -143,7 +143,7 @@ def _translate_topic(
     settings = work.kafka.fetch_topic_settings(topic.topic)
     is_log_append_time = settings.get("message.timestamp.type") == "LogAppendTime"
     records = _find_last_records(
-        work, request, history, state, topic, with_times=not is_log_append_time
+        work, request, view, state, topic, with_times=not is_log_append_time
     )
     own = {number: offset for (name, number), offset in given.items() if name == topic.topic}
     log = FingerprintLog(
@@ -168,7 +168,7 @@ def _translate_topic(
 def _find_last_records(
     work: Workspace,
     request: MoveRequest,
-    history: History,
+    view: TableView,
     state: StreamState,
     topic: TopicFacts,
     *,
@@ -183,9 +183,9 @@ def _find_last_records(
         return old.find_last_records(state, old.kafka.fetch_topic(topic.topic, isolation))
     stream = work.stream
     records = LedgerRecords(
-        work.store.load(stream.table.name),
+        view.table,
         work.store.find(stream.dead_letters_table),
-        trace_steps(history, stream.stream),
+        trace_steps(view.history, stream.stream),
     )
     nexts = enumerate(state.offsets[topic.topic])
     return {

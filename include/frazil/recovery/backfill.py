@@ -38,12 +38,7 @@ from frazil.recovery.range_overwrite import (
     plan_ranges,
     require_retained_ranges,
 )
-from frazil.recovery.replay_rules import (
-    require_not_adopted,
-    require_one_incarnation,
-)
-from frazil.schemas.inferred_columns import with_columns
-from frazil.schemas.review import open_with_settled_schema
+from frazil.recovery.replay_rules import require_not_adopted, require_one_incarnation
 from frazil.streams.timestamps import read_span
 from frazil.workspace import Workspace
 
@@ -64,8 +59,7 @@ def plan_backfill(work: Workspace, request: BackfillRequest) -> BackfillPlan:
         TableError, SourceError, UnavailableError: table or Kafka cannot be read.
     """
     validate_one_selection(request.offsets, request.since, request.until)
-    work = open_with_settled_schema(work)
-    view, point = open_ledger(work)
+    work, view, point = open_ledger(work, settled=True)
     stream = work.stream.stream
     begins = find_beginnings(steps := trace_steps(view.history, stream))
     ranges = _choose_ranges(work, request, begins)
@@ -152,8 +146,7 @@ def fill_window(work: Workspace, window: Window) -> Filled:
         StageLostError, NotReplayableError, TableError: nothing was written.
         CommitContentionError, JobFailedError, UnavailableError: run again.
     """
-    work = with_columns(work)
-    view, point = open_ledger(work)
+    work, view, point = open_ledger(work)
     ranges = unpack_ranges(window.ranges)
     steps = trace_steps(view.history, window.stream)
     require_below_beginning(window.stream, ranges, find_beginnings(steps))

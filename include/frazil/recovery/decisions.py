@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from frazil.errors import ConfigurationError, NothingToDecideError
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import (
     BlockedBatch,
     Waiver,
@@ -24,7 +25,7 @@ from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
 from frazil.ledger.offsets import NextOffsets, OffsetRange
-from frazil.ledger.recovery_point import History, require_recovery_point
+from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.workspace import Workspace
 
@@ -72,8 +73,8 @@ def accept_gap(work: Workspace, author: Author | None) -> Decision:
     """
     stream = work.stream
 
-    def decide(history: History) -> Choice:
-        point = require_recovery_point(history, stream.stream)
+    def decide(view: TableView) -> Choice:
+        point = require_recovery_point(view.history, stream.stream)
         # The high watermark, not the last stable offset: open transactions do not truncate a log.
         topics = work.kafka.fetch_topics(stream.source.names, "read_uncommitted")
         require_same_source(stream.stream, point.state, topics)

@@ -14,6 +14,7 @@ from frazil.errors import (
     TableRecreatedError,
 )
 from frazil.iceberg.ledger_archive import archive_all_entries
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.bootstrap import initial_state
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.ledger import keys
@@ -45,11 +46,12 @@ def reingest(work: Workspace, author: Author | None) -> Decision:
     """
     stream = work.stream.stream
 
-    def decide(history: History) -> Choice:
+    def decide(view: TableView) -> Choice:
+        history = view.history
         _require_no_recovery_point(history, stream, halts=TableError)
         newest = find_newest_state(history, stream)
         if newest is None:
-            return _resume(work, history, is_preview=author is None)
+            return _resume(work, view, is_preview=author is None)
         hinted = find_hinted_state(history, stream)
         for topic in list_reread_ranges(newest.state.offsets, hinted.offsets) if hinted else ():
             require_source_topic(work, topic)
@@ -60,13 +62,13 @@ def reingest(work: Workspace, author: Author | None) -> Decision:
     return record_decision(work, keys.REWIND, author, decide)
 
 
-def _resume(work: Workspace, history: History, *, is_preview: bool) -> Choice:
+def _resume(work: Workspace, view: TableView, *, is_preview: bool) -> Choice:
     """Continue where the archived ledger and main's rows agree, as main has no state.
 
     Snapshots of the replaced table that no archive has yet are archived before they expire.
     """
-    stream = work.stream.stream
-    found = find_resumption(work, history)
+    stream, history = work.stream.stream, view.history
+    found = find_resumption(work, view)
     if found is None:
         raise ConfigurationError(
             f"stream {stream}: main and the archive have no state from which ingest could continue",
@@ -99,7 +101,8 @@ def skip(work: Workspace, author: Author | None) -> Decision:
     """
     stream = work.stream.stream
 
-    def decide(history: History) -> Choice:
+    def decide(view: TableView) -> Choice:
+        history = view.history
         _require_no_recovery_point(history, stream, halts=ForeignRollbackError)
         newest, after = find_newest_state(history, stream), find_hinted_state(history, stream)
         if newest is None or after is None:
@@ -129,7 +132,8 @@ def start_over(work: Workspace, author: Author | None) -> Decision:
     """
     stream = work.stream
 
-    def decide(history: History) -> Choice:
+    def decide(view: TableView) -> Choice:
+        history = view.history
         # Only for a new table: after any other halt the rows are still there and would double.
         _require_no_recovery_point(history, stream.stream, halts=TableRecreatedError)
         topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)

@@ -13,6 +13,7 @@ import numpy as np
 
 from frazil.errors import HistoryCutError
 from frazil.iceberg.data_files import read_dead_letters, read_row_coordinates
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
@@ -50,7 +51,7 @@ class Resumption:
     earlier: Ranges
 
 
-def find_resumption(work: Workspace, history: History) -> Resumption | None:
+def find_resumption(work: Workspace, view: TableView) -> Resumption | None:
     """Compare main's rows with the archived ledger; None if the archive has no state of the stream.
 
     Raises:
@@ -58,7 +59,7 @@ def find_resumption(work: Workspace, history: History) -> Resumption | None:
         TargetError: the stream file no longer names a topic whose rows are missing.
         UnavailableError: the table or Kafka cannot be read.
     """
-    stream = work.stream.stream
+    stream, history = work.stream.stream, view.history
     newest = _find_newest(history, stream)
     if newest is None:
         return None
@@ -67,7 +68,7 @@ def find_resumption(work: Workspace, history: History) -> Resumption | None:
     last_id = hint.newest_id if hint and hint.newest_id in known else newest.snapshot_id
     steps = trace_steps(replace(history, head=last_id), stream)
     state = read_state(history, newest, stream)
-    present = _find_present(work, history, steps)
+    present = _find_present(work, view, steps)
     missing = _find_missing(steps, present, lambda spans: spans.current)
     chosen = _choose_state(steps, state, missing, present.rows) if missing else None
     resumed, resumed_id = chosen or (state, last_id)
@@ -127,8 +128,8 @@ class _Present:
     records: Mapping[Partition, Offsets]
 
 
-def _find_present(work: Workspace, history: History, steps: tuple[Step, ...]) -> _Present:
-    table = work.store.load(history.table)
+def _find_present(work: Workspace, view: TableView, steps: tuple[Step, ...]) -> _Present:
+    table, history = view.table, view.history
     has_coordinates = keys.KAFKA_COLUMN in table.schema().column_names
     if not has_coordinates and table.scan(snapshot_id=history.head).count():
         raise HistoryCutError(

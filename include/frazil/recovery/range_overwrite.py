@@ -77,18 +77,24 @@ from frazil.recovery.replay_rules import (
     require_retained,
     require_same_topics,
 )
+from frazil.schemas.inferred_columns import with_columns
+from frazil.schemas.review import open_with_settled_schema
 from frazil.workspace import Workspace
 
 
-def open_ledger(work: Workspace) -> tuple[TableView, RecoveryPoint]:
-    """Load the table of a stream that has begun and whose file fits the table.
+def open_ledger(
+    work: Workspace, *, settled: bool = False
+) -> tuple[Workspace, TableView, RecoveryPoint]:
+    """Return a begun stream with its table's columns, the table and the recovery point.
 
     Raises:
         MissingTableError: the stream has not begun.
         IncompatibleTableError: the stream file does not fit the table.
+        SchemaChangeError: a schema change is pending, and `settled` requires that none is.
     """
     name = work.stream.stream
     view = TableView(work.store, work.stream.table.name)
+    work = open_with_settled_schema(work, view) if settled else with_columns(work, view)
     point = require_recovery_point(view.history, name)
     differences = list_schema_differences(view.table.schema(), work.stream.parsed_columns)
     if differences:
@@ -97,7 +103,7 @@ def open_ledger(work: Workspace) -> tuple[TableView, RecoveryPoint]:
             f"{'; '.join(differences)}",
             "change value.columns in the stream file",
         )
-    return view, point
+    return work, view, point
 
 
 def plan_ranges(

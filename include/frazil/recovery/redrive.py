@@ -7,12 +7,10 @@ killed run can be repeated: restored dead letters are no longer open.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil.errors import (
@@ -25,11 +23,12 @@ from frazil.errors import (
 )
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
-from frazil.iceberg.branches import create_branch, drop_abandoned_branch, name_branch
-from frazil.iceberg.catalog import TableStore, translated_errors
+from frazil.iceberg.branches import create_branch_on, drop_branches, name_branch
+from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.data_files import read_coordinates
-from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.ledger_archive import archive_new_entries
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.batch_schemas import find_latest_schema_ids, select_dead_letter_schemas
 from frazil.ingest.blocked_batches import read_rules_fingerprint, require_same_rules
 from frazil.ingest.bootstrap import require_matching_schema
@@ -58,7 +57,6 @@ from frazil.ledger.coordinates import covering_ranges, plain_runs
 from frazil.ledger.history import UNCLAIMED, Step, trace_steps
 from frazil.ledger.offsets import OffsetRange, Runs, describe_ranges
 from frazil.ledger.recovery_point import (
-    History,
     LedgerEntry,
     PublishedBatch,
     RecoveryPoint,
@@ -89,7 +87,7 @@ from frazil.recovery.redrive_rules import (
 from frazil.schemas.review import open_with_settled_schema
 from frazil.workspace import Workspace
 
-Process = Callable[[Workspace, DeadLetterIndex, Indexes], "Portion"]
+Process = Callable[[Workspace, TableView, DeadLetterIndex, Indexes], "Portion"]
 
 STAGE_ATTEMPTS = 3
 """How often a portion is staged if another writer changes its dead letters first."""
@@ -99,11 +97,10 @@ MARK_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class RedriveView:
-    """The stream's table and ledger at one head."""
+class _Ledger:
+    """The stream's table with its recovery point and its steps on main's ancestry."""
 
-    table: Table
-    history: History
+    view: TableView
     point: RecoveryPoint
     steps: tuple[Step, ...]
 
@@ -136,10 +133,11 @@ class _Chosen:
 
 @dataclass(frozen=True)
 class Portion:
-    """Result of one portion of dead letters."""
+    """Result of one portion of dead letters, and the table after it."""
 
     rows: int
     failing: dict[str, int]
+    view: TableView
     redriven: Redriven | None = None
 
 
@@ -158,60 +156,65 @@ def redrive_dead_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveRe
         ConservationError: the staged rows are not the planned dead letters.
         JobFailedError, UnavailableError: run again.
     """
-    work = open_with_settled_schema(work)
-    stream = work.stream
-    view = load_redrive_view(work)
-    require_append_only(view.steps, stream.stream)
+    view = TableView(work.store, work.stream.table.name)
+    work = open_with_settled_schema(work, view)
+    stream, steps = work.stream, _read_ledger(work, view).steps
+    require_append_only(steps, stream.stream)
     require_matching_schema(stream, view.table.schema())
     dead_letters = work.store.find(stream.dead_letters_table)
-    index = read_dead_letter_index(dead_letters, stream.stream, view.steps)
-    validate_choice(choice, view.steps, index.rows)
+    index = read_dead_letter_index(dead_letters, stream.stream, steps)
+    validate_choice(choice, steps, index.rows)
     chosen = choose_dead_letters(index.rows, index.resolution.is_open, choice)
     process = _preview if choice.dry_run else _restore
     parts = split_dead_letters(chosen, index.resolution.incarnation_ends)
-    portions = [_process_others(process, work, index, part) for part in parts]
-    failing: Counter[str] = Counter()
-    for portion in portions:
-        failing.update(portion.failing)
+    portions: list[Portion] = []
+    for part in parts:
+        portions.append(_process_others(process, work, view, index, part))
+        view = portions[-1].view
     return RedriveReport(
         stream=stream.stream,
         table=stream.table.name,
         dry_run=choice.dry_run,
         dead_letters=len(chosen),
         rows=sum(portion.rows for portion in portions),
-        failing=dict(failing),
+        failing=dict(sum((Counter(each.failing) for each in portions), Counter())),
         redrives=tuple(p.redriven for p in portions if p.redriven is not None),
-        marked=0 if choice.dry_run or dead_letters is None else mark_resolved(work),
+        marked=0 if choice.dry_run or dead_letters is None else mark_resolved(work, view, index),
     )
 
 
 def _process_others(
-    process: Process, work: Workspace, index: DeadLetterIndex, positions: Indexes
+    process: Process,
+    work: Workspace,
+    view: TableView,
+    index: DeadLetterIndex,
+    positions: Indexes,
 ) -> Portion:
     """Process one portion; dead letters that make the job fail are found and stay dead letters."""
     try:
-        return process(work, index, positions)
+        return process(work, view, index, positions)
     except FrazilError as error:
         if not may_isolate(error, is_repeated=True):
             raise
         failure = error
-    parts = _build_parts(work, index, positions, writes=process is _restore)
+    parts = _build_parts(work, view.reload(), index, positions, writes=process is _restore)
     found = search_failing_records(parts, failure, f"stream {work.stream.stream}: redrive")
     others = np.delete(positions, [span.start for span in found])
-    portion = process(work, index, others) if len(others) else Portion(0, {})
+    view = view.reload()
+    portion = process(work, view, index, others) if len(others) else Portion(0, {}, view)
     return replace(portion, failing={**portion.failing, keys.DECODER_FAILED: len(found)})
 
 
 def _build_parts(
-    work: Workspace, index: DeadLetterIndex, positions: Indexes, *, writes: bool
+    work: Workspace, view: TableView, index: DeadLetterIndex, positions: Indexes, *, writes: bool
 ) -> JobParts:
     """Describe how parts of a portion are decoded, and staged on branches if `writes`."""
-    view = load_redrive_view(work)
-    batch = _plan(work, view, index, positions).batch
+    ledger = _read_ledger(work, view)
+    batch = _plan(work, ledger, index, positions).batch
 
     def build(span: OffsetRange, branch: str) -> RedriveRequest:
-        plan = _plan(work, view, index, positions[span.start : span.end])
-        return _build_request(work, plan, branch, dry_run=not writes)
+        plan = _plan(work, ledger, index, positions[span.start : span.end])
+        return _build_request(work, view, plan, branch, dry_run=not writes)
 
     def describe(span: OffsetRange) -> str:
         rows = index.rows.take(positions[span.start : span.end])
@@ -228,84 +231,92 @@ def _build_parts(
     return JobParts(work, batch, job)
 
 
-def load_redrive_view(work: Workspace) -> RedriveView:
-    """Load the table and its ledger.
+def _read_ledger(work: Workspace, view: TableView) -> _Ledger:
+    """Return the recovery point and the steps of the view's main.
 
     Raises:
         MissingTableError: the stream has not begun.
         TableError: the stream is halted.
     """
-    table, history = load_with_history(work.store, work.stream.table.name)
-    point = require_recovery_point(history, work.stream.stream)
-    return RedriveView(table, history, point, trace_steps(history, work.stream.stream))
+    point = require_recovery_point(view.history, work.stream.stream)
+    return _Ledger(view, point, trace_steps(view.history, work.stream.stream))
 
 
-def _preview(work: Workspace, index: DeadLetterIndex, positions: Indexes) -> Portion:
+def _preview(
+    work: Workspace, view: TableView, index: DeadLetterIndex, positions: Indexes
+) -> Portion:
     """Decode and count; write nothing."""
-    plan = _plan(work, load_redrive_view(work), index, positions)
-    result = _run_job(work, plan, branch="", dry_run=True)
-    return Portion(result.rows_good, result.failing)
+    plan = _plan(work, _read_ledger(work, view), index, positions)
+    result = _run_job(work, view, plan, branch="", dry_run=True)
+    return Portion(result.rows_good, result.failing, view)
 
 
-def _restore(work: Workspace, index: DeadLetterIndex, positions: Indexes) -> Portion:
+def _restore(
+    work: Workspace, view: TableView, index: DeadLetterIndex, positions: Indexes
+) -> Portion:
     """Restore one portion; if its dead letters changed meanwhile, stage those that are open."""
+    views = iterate_views(view)
     for _ in range(STAGE_ATTEMPTS - 1):
         try:
-            return _try_restore(work, index, positions)
+            return _try_restore(work, next(views), index, positions)
         except StageStaleError:
             continue
-    return _try_restore(work, index, positions)
+    return _try_restore(work, next(views), index, positions)
 
 
-def _try_restore(work: Workspace, index: DeadLetterIndex, positions: Indexes) -> Portion:
+def _try_restore(
+    work: Workspace, view: TableView, index: DeadLetterIndex, positions: Indexes
+) -> Portion:
     """Stage the dead letters that are open at the head, check and publish them."""
-    view = load_redrive_view(work)
-    index = index.with_steps(view.steps)
+    ledger = _read_ledger(work, view)
+    index = index.with_steps(ledger.steps)
     positions = positions[index.resolution.is_open[positions]]
     if not len(positions):
-        return Portion(0, {})
-    end = find_incarnation_end(view.steps, index.resolution.incarnation_ends[positions])
-    plan = replace(_plan(work, view, index, positions), before_snapshot_id=end)
+        return Portion(0, {}, view)
+    end = find_incarnation_end(ledger.steps, index.resolution.incarnation_ends[positions])
+    plan = replace(_plan(work, ledger, index, positions), before_snapshot_id=end)
     reach_failpoint("redrive.before-branch")
     branch = name_branch(plan.batch.stream, plan.batch.base_epoch, beside=True)
-    base_head = create_branch(work.store, plan.batch.table, branch)
+    view = create_branch_on(view, branch)
     reach_failpoint("redrive.after-branch")
     chosen = _Chosen(index, positions, end)
     try:
-        portion = _stage_and_publish(work, plan, (branch, base_head), chosen)
+        portion = _stage_and_publish(work, view, plan, branch, chosen)
     except StageStaleError:
-        drop_abandoned_branch(work.store, plan.batch.table, branch)
+        drop_branches(view.reload(), [branch])
         raise
     if portion.redriven is None or portion.redriven.outcome == "ALREADY":
-        drop_abandoned_branch(work.store, plan.batch.table, branch)
+        return replace(portion, view=drop_branches(portion.view, [branch]))
     return portion
 
 
 def _plan(
-    work: Workspace, view: RedriveView, index: DeadLetterIndex, positions: Indexes
+    work: Workspace, ledger: _Ledger, index: DeadLetterIndex, positions: Indexes
 ) -> RedrivePlan:
-    metadata = view.table.metadata
+    metadata = ledger.view.table.metadata
     facts = TableFacts(
         str(metadata.table_uuid), metadata.current_schema_id, metadata.default_spec_id
     )
     rules, latest = read_rules_fingerprint(work), find_latest_schema_ids(work)
-    plan_input = PlanInput(work.stream, view.point.state, (), facts, rules.suite_hash, latest)
+    plan_input = PlanInput(work.stream, ledger.point.state, (), facts, rules.suite_hash, latest)
     return plan_redrive(index.rows.take(positions), plan_input, rules)
 
 
 def _build_request(
-    work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool
+    work: Workspace, view: TableView, plan: RedrivePlan, branch: str, *, dry_run: bool
 ) -> RedriveRequest:
     schemas = select_dead_letter_schemas(work, plan.batch, plan.schema_ids)
-    stage = build_request(work, plan.batch, branch, schemas)
+    stage = build_request(work, plan.batch, branch, schemas, view)
     # The job reads no Kafka, and the fast path reads records of Kafka only.
     fields = stage.model_copy(update={"kafka_options": {}, "fast_path": None}).model_dump()
     return RedriveRequest(**fields, dead_letters=plan.runs, dry_run=dry_run)
 
 
-def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) -> RedriveResult:
+def _run_job(
+    work: Workspace, view: TableView, plan: RedrivePlan, branch: str, *, dry_run: bool
+) -> RedriveResult:
     """Decode the dead letters in Spark, and check that it found exactly those."""
-    request = _build_request(work, plan, branch, dry_run=dry_run)
+    request = _build_request(work, view, plan, branch, dry_run=dry_run)
     result = work.engine.run_job("redrive_letters", request, RedriveResult)
     if result.rows_read != plan.count:
         raise ConservationError(
@@ -317,44 +328,44 @@ def _run_job(work: Workspace, plan: RedrivePlan, branch: str, *, dry_run: bool) 
 
 
 def _stage_and_publish(
-    work: Workspace, plan: RedrivePlan, attempt: tuple[str, int], chosen: _Chosen
+    work: Workspace, view: TableView, plan: RedrivePlan, branch: str, chosen: _Chosen
 ) -> Portion:
     """Stage, check and publish on a head on which the dead letters are open."""
-    branch, _ = attempt
-    result = _run_job(work, plan, branch, dry_run=False)
-    snapshot_id = find_staged_snapshot(work, plan.batch, result, attempt)
+    attempt = branch, view.table.metadata.refs[branch].snapshot_id
+    result = _run_job(work, view, plan, branch, dry_run=False)
+    view = view.reload()
+    snapshot_id = find_staged_snapshot(work, plan.batch, result, attempt, view.table)
     if snapshot_id is None:
-        return Portion(0, result.failing)
-    coordinates = read_coordinates(work.store.load(plan.batch.table), snapshot_id)
+        return Portion(0, result.failing, view)
+    coordinates = read_coordinates(view.table, snapshot_id)
     require_planned_dead_letters(plan, coordinates)
     staged = _describe_staged(plan, result, attempt, snapshot_id)
-    verdict = judge_redrive(work, plan, staged)
+    verdict, views = judge_redrive(work, plan, staged, view), iterate_views(view)
     summary = summarize_redrive(staged, verdict, coordinates, plan.before_snapshot_id, work.run_id)
     landed = retry_commit(
         f"publishing redrive {plan.batch.batch_id} on {plan.batch.table}",
-        partial(_try_publish, work.store, plan, staged, summary, chosen),
+        lambda: _try_publish(next(views), plan, staged, summary, chosen),
     )
-    _, history = load_with_history(work.store, plan.batch.table)
-    archive_new_entries(work.store, history)
+    view = view.reload()
+    archive_new_entries(work.store, view.history)
     redriven = Redriven(
         redrive_id=plan.batch.batch_id,
         outcome="ALREADY" if landed.already_published else "PUBLISHED",
         snapshot_id=landed.entry.snapshot_id,
         rows_written=int(landed.entry.summary[keys.ROWS_WRITTEN]),
     )
-    return Portion(redriven.rows_written, result.failing, redriven)
+    return Portion(redriven.rows_written, result.failing, view, redriven)
 
 
 def _try_publish(
-    store: TableStore,
+    view: TableView,
     plan: RedrivePlan,
     staged: Staged,
     summary: Mapping[str, str],
     chosen: _Chosen,
 ) -> PublishedBatch:
-    """Append the staged files to main as it is now, unless a dead letter is no longer open."""
-    batch = plan.batch
-    table, history = load_with_history(store, batch.table)
+    """Append the staged files to the view's main, unless a dead letter is no longer open."""
+    batch, table, history = plan.batch, view.table, view.history
     found = find_batch(history, batch.batch_id)
     if found is not None:
         return PublishedBatch(found, already_published=True)
@@ -373,7 +384,7 @@ def _try_publish(
         *commits.drop_branch(staged.attempt, staged.snapshot_id),
     ]
     heads = {commits.MAIN: history.head, staged.attempt: staged.snapshot_id}
-    commit_once(store, table, heads, updates)
+    commit_once(view.store, table, heads, updates)
     reach_failpoint("redrive.after-commit")
     snapshot = added.snapshot
     entry = LedgerEntry(snapshot.snapshot_id, history.head, snapshot.timestamp_ms, summary)
@@ -405,7 +416,7 @@ def _describe_staged(
     )
 
 
-def judge_redrive(work: Workspace, plan: RedrivePlan, staged: Staged) -> Verdict:
+def judge_redrive(work: Workspace, plan: RedrivePlan, staged: Staged, view: TableView) -> Verdict:
     """Judge the staged rows by the stream's suite, as CHECK does for a batch.
 
     Raises:
@@ -413,7 +424,7 @@ def judge_redrive(work: Workspace, plan: RedrivePlan, staged: Staged) -> Verdict
         StageStaleError: the stream file or the suite changed since the plan.
     """
     require_same_rules(work, plan.batch)
-    results = judge_rows(work, plan.batch, staged)
+    results = judge_rows(work, plan.batch, staged, view)
     failed = [result for result in results if not result.success and result.blocking]
     if failed and work.stream.quality.on_failure == "block":
         raise QualityFailedError(
@@ -436,7 +447,7 @@ def judge_redrive(work: Workspace, plan: RedrivePlan, staged: Staged) -> Verdict
     )
 
 
-def mark_resolved(work: Workspace) -> int:
+def mark_resolved(work: Workspace, view: TableView, index: DeadLetterIndex) -> int:
     """Write the redrive's id into resolved dead letters that lack it; return their number.
 
     It also repairs marks that a killed run did not write or a rollback made wrong.
@@ -444,11 +455,8 @@ def mark_resolved(work: Workspace) -> int:
     Raises:
         JobFailedError, UnavailableError: rows and ledger are correct; run again to mark.
     """
-    stream = work.stream
-    dead_letters = work.store.find(stream.dead_letters_table)
-    _, history = load_with_history(work.store, stream.table.name)
-    steps = trace_steps(history, stream.stream)
-    index = read_dead_letter_index(dead_letters, stream.stream, steps)
+    steps = trace_steps(view.history, work.stream.stream)
+    index = index.with_steps(steps)
     marks: dict[str, dict[str, Runs]] = {}
     count = 0
     for step in sorted({*index.resolution.resolved_by_step.tolist()} - {UNCLAIMED}):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from frazil.errors import FrazilError, NotReplayableError
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.batch_schemas import read_seen_schema_ids, select_batch_schemas
 from frazil.ingest.blocked_batches import require_same_rules
 from frazil.ingest.isolation import (
@@ -35,7 +36,6 @@ from frazil.ledger.offsets import (
     slice_ranges,
 )
 from frazil.ledger.recovery_point import (
-    History,
     PublishedBatch,
     RecoveryPoint,
     find_adopted,
@@ -65,8 +65,6 @@ from frazil.recovery.replay_rules import (
     select_offsets_between,
     validate_one_selection,
 )
-from frazil.schemas.inferred_columns import with_columns
-from frazil.schemas.review import open_with_settled_schema
 from frazil.streams.timestamps import read_span
 from frazil.workspace import Workspace
 
@@ -86,8 +84,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
         TableError, SourceError, UnavailableError: nothing was written.
     """
     validate_one_selection(request)
-    work = open_with_settled_schema(work)
-    view, point = open_ledger(work)
+    work, view, point = open_ledger(work, settled=True)
     name = work.stream.stream
     steps = trace_steps(view.history, name)
     ranges = _choose_ranges(work, request, point, find_first_published(steps))
@@ -97,7 +94,7 @@ def plan_replay(work: Workspace, request: ReplayRequest) -> ReplayPlan:
     require_at_or_above_beginning(name, ranges, steps)
     require_retained_ranges(work, ranges, point)
     batch = plan_ranges(work, view, point, ranges, work.run_id)
-    return _compare(work, view.history, batch, dry_run=request.dry_run)
+    return _compare(work, view, batch, dry_run=request.dry_run)
 
 
 def _choose_ranges(
@@ -122,7 +119,7 @@ def _choose_ranges(
 
 def compare_ranges(
     work: Workspace,
-    history: History,
+    view: TableView,
     batch: BatchPlan,
     samples: int = 0,
     older: Mapping[str, Runs] | None = None,
@@ -131,8 +128,8 @@ def compare_ranges(
 
     `older` are the offsets whose rows were written before a column existed, by column.
     """
-    schemas = select_batch_schemas(work, batch, read_seen_schema_ids(history, batch.stream))
-    staging = build_request(work, batch, "", schemas).model_copy(update={"fast_path": None})
+    schemas = select_batch_schemas(work, batch, read_seen_schema_ids(view.history, batch.stream))
+    staging = build_request(work, batch, "", schemas, view).model_copy(update={"fast_path": None})
     request = CompareRequest(**staging.model_dump(), samples=samples, older=dict(older or {}))
     try:
         return work.engine.run_job("compare_range", request, Differences)
@@ -142,8 +139,8 @@ def compare_ranges(
         return _compare_without_failing_records(work, batch, request, error)
 
 
-def _compare(work: Workspace, history: History, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
-    found = compare_ranges(work, history, batch)
+def _compare(work: Workspace, view: TableView, batch: BatchPlan, *, dry_run: bool) -> ReplayPlan:
+    found = compare_ranges(work, view, batch)
     if found.undelivered:
         raise NotReplayableError(
             f"stream {batch.stream}: {batch.table} has {count_noun(found.undelivered, 'row')} of "
@@ -203,8 +200,8 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
         CommitContentionError, JobFailedError, UnavailableError: run again.
     """
     require_not_dry_run(plan.stream, dry_run=plan.dry_run)
-    work, batch = with_columns(work), plan.batch
-    view, point = open_ledger(work)
+    batch = plan.batch
+    work, view, point = open_ledger(work)
     found = find_batch(view.history, batch.batch_id)
     if found is not None:
         return _describe(batch, PublishedBatch(found, already_published=True))

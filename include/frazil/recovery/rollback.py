@@ -10,7 +10,6 @@ import json
 import time
 from contextlib import suppress
 
-from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 
 from frazil.environment import read_limit
@@ -19,18 +18,15 @@ from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.ledger_archive import (
-    archive_all_entries,
-    archive_new_entries,
-    load_with_history,
-)
+from frazil.iceberg.ledger_archive import archive_all_entries, archive_new_entries
+from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.snapshot_summaries import summarize_marker
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import encode_dead_letters, join_dead_letters
 from frazil.ledger.deletions import parse_deleted_dead_letters
 from frazil.ledger.offsets import Ranges, plain_ranges
-from frazil.ledger.recovery_point import History, LedgerEntry, find_recovery_point, walk_ancestors
+from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.state import hint_properties
 from frazil.messages import count_noun
 from frazil.recovery import halt_resolution
@@ -83,7 +79,7 @@ def plan_recovery(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
         Author(request.by, request.reason)
     if request.answer is not None:
         return _plan_halt_resolution(work, request)
-    _, history = load_with_history(work.store, work.stream.table.name)
+    history = TableView(work.store, work.stream.table.name).history
     published = _find_published(history, request)
     if published is not None:
         text = f"done already: rollback snapshot {published.snapshot_id}"
@@ -120,18 +116,19 @@ def recover(work: Workspace, plan: RecoveryPlan, approved_by: str = "") -> Recov
     if request.answer is not None:
         decision = _HALT_RESOLUTIONS[request.answer](work, author)
         return _describe_result(plan, decision.kind, decision.snapshot_id, decision.text)
-    _, history = load_with_history(work.store, plan.table)
-    archive_all_entries(work.store, history)
+    view = TableView(work.store, plan.table)
+    archive_all_entries(work.store, view.history)
+    views = iterate_views(view)
     entry, was_done = retry_commit(
-        f"rolling back {plan.table}", lambda: _try_rollback(work, plan, approved_by)
+        f"rolling back {plan.table}", lambda: _try_rollback(work, next(views), plan, approved_by)
     )
     reach_failpoint("rollback.after-commit")
-    table, history = load_with_history(work.store, plan.table)
-    archive_new_entries(work.store, history)
-    gaps = _accept_gaps(work, history, entry, author)
+    view = view.reload()
+    archive_new_entries(work.store, view.history)
+    gaps = _accept_gaps(work, view, entry, author)
     text = f"main of {plan.table} was rolled back to snapshot {entry.parent_id}"
     tag = TAG_PREFIX + str(entry.snapshot_id)
-    if tag in table.metadata.refs:
+    if tag in view.table.metadata.refs:
         text += f"; the previous head stays readable as tag {tag} for the rollback window"
     result = _describe_result(plan, keys.REWIND, entry.snapshot_id, "; ".join((text, *gaps)))
     return result.model_copy(update={"outcome": "ALREADY"}) if was_done else result
@@ -203,10 +200,10 @@ def _find_published(history: History, request: RecoverRequest) -> LedgerEntry | 
 
 
 def _try_rollback(
-    work: Workspace, plan: RecoveryPlan, approved_by: str
+    work: Workspace, view: TableView, plan: RecoveryPlan, approved_by: str
 ) -> tuple[LedgerEntry, bool]:
-    """Decide on the reloaded table and commit on exactly that head; True if it was there before."""
-    table, history = load_with_history(work.store, plan.table)
+    """Decide on the view and commit on exactly its head; True if it was there before."""
+    history = view.history
     published = _find_published(history, plan.request)
     if published is not None:
         return published, True
@@ -232,7 +229,7 @@ def _try_rollback(
     if erased:  # a rollback does not restore dead letters, so the ledger keeps listing them
         properties[keys.LETTERS] = encode_dead_letters(erased)
     reach_failpoint("rollback.before-commit")
-    return _commit_rollback(work, table, history, rollback, properties), False
+    return _commit_rollback(work, view, rollback, properties), False
 
 
 def _require_previewed(history: History, plan: RecoveryPlan) -> None:
@@ -262,8 +259,9 @@ def _require_no_new_loss(plan: RecoveryPlan, now: RecoveryPlan) -> None:
 
 
 def _commit_rollback(
-    work: Workspace, table: Table, history: History, rollback: Rollback, properties: dict[str, str]
+    work: Workspace, view: TableView, rollback: Rollback, properties: dict[str, str]
 ) -> LedgerEntry:
+    history = view.history
     parts = [history.table_uuid, properties, rollback.target.snapshot_id, history.head]
     own_id = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
     states = rollback.states_to_write(history, own_id)
@@ -271,7 +269,7 @@ def _commit_rollback(
     summary = summarize_marker(keys.REWIND, states, work.run_id, extra)
     target_id = rollback.target.snapshot_id
     with translated_errors("writing the rollback snapshot"):
-        added = commits.build_append(table, summary, parent_id=target_id)
+        added = commits.build_append(view.table, summary, parent_id=target_id)
     new_id = added.snapshot.snapshot_id
     updates: list[TableUpdate] = [
         added,
@@ -279,7 +277,7 @@ def _commit_rollback(
         commits.set_properties(hint_properties(states, new_id)),
         *_tag_abandoned(work, history, new_id),
     ]
-    commit_once(work.store, table, {commits.MAIN: history.head}, updates)
+    commit_once(work.store, view.table, {commits.MAIN: history.head}, updates)
     return LedgerEntry(new_id, target_id, added.snapshot.timestamp_ms, summary)
 
 
@@ -294,7 +292,7 @@ def _tag_abandoned(work: Workspace, history: History, rollback_id: int) -> list[
 
 
 def _accept_gaps(
-    work: Workspace, history: History, rollback: LedgerEntry, author: Author
+    work: Workspace, view: TableView, rollback: LedgerEntry, author: Author
 ) -> list[str]:
     """Record the ranges lost by the rollback as gaps, stream by stream, in the author's name.
 
@@ -302,9 +300,10 @@ def _accept_gaps(
     """
     notes = []
     for stream in json.loads(rollback.summary.get(keys.LOST_RANGES, "{}")):
-        point = find_recovery_point(history, stream)
+        point = view.find_point(stream)
         if point is None or point.snapshot_id != rollback.snapshot_id:
             continue
         with suppress(NothingToDecideError):
-            notes.append(f"gap of {stream}: {accept_gap(open_stream(work, stream), author).text}")
+            gap = accept_gap(open_stream(work, stream), author)
+            notes.append(f"gap of {stream}: {gap.text}")
     return notes

@@ -40,7 +40,6 @@ from frazil.recovery.messages import ValueAudit
 from frazil.recovery.range_overwrite import open_ledger, plan_ranges
 from frazil.recovery.replay import compare_ranges
 from frazil.schemas.evolution import list_schema_changes
-from frazil.schemas.inferred_columns import with_columns
 from frazil.workspace import Workspace
 
 WINDOW = 1_000_000
@@ -56,8 +55,7 @@ def audit_values(work: Workspace, window: int = WINDOW) -> ValueAudit:
         TableError: the stream is halted, or its file does not fit the table.
         SourceError, UnavailableError: Kafka, the registry or Spark cannot be used.
     """
-    work = with_columns(work)
-    view, point = open_ledger(work)
+    work, view, point = open_ledger(work)
     spans = list_spans(steps := trace_steps(view.history, work.stream.stream))
     first = {**list_adopted(steps), **list_moved(steps)}
     kept: dict[Partition, list[OffsetRange]] = {}
@@ -71,7 +69,7 @@ def audit_values(work: Workspace, window: int = WINDOW) -> ValueAudit:
     for ranges in cut_windows(kept, window):
         batch = plan_ranges(work, view, point, ranges, work.run_id)
         older = find_older(ranges, spans, without)
-        found = compare_ranges(work, view.history, batch, SHOWN_COORDINATES, older)
+        found = compare_ranges(work, view, batch, SHOWN_COORDINATES, older)
         counts.update({name: getattr(found, name) for name in _COUNTS})
         differing += found.differing
         columns |= dict.fromkeys(found.columns)

@@ -228,7 +228,7 @@ def _accept_command(review: SchemaReview) -> str:
     return f"frazil review-schema {review.stream} --accept --by YOU --reason WHY"
 
 
-def open_with_settled_schema(work: Workspace) -> Workspace:
+def open_with_settled_schema(work: Workspace, view: TableView) -> Workspace:
     """Return the stream with its table's columns, for records that are read again.
 
     While a change is pending they would lose fields.
@@ -237,7 +237,6 @@ def open_with_settled_schema(work: Workspace) -> Workspace:
         SchemaReviewError, SchemaRefusedError: a change is pending.
         RegistryUnavailableError: see `with_newest_columns`.
     """
-    view = TableView(work.store, work.stream.table.name)
     table = view.found
     review = find_review(table, with_newest_columns(work, view)) if table is not None else None
     if review is None:

@@ -16,7 +16,6 @@ from frazil.errors import ConservationError, StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.branches import (
     create_branch_on,
-    drop_abandoned_branch,
     drop_branches,
     name_branch,
     parse_branch,
@@ -28,7 +27,7 @@ from frazil.iceberg.fast_forward import FastForward, fast_forward_main
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
-from frazil.ledger.recovery_point import History, require_recovery_point
+from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.usage import encode_usage, read_and_reset_usage
 from frazil.state_tables.merge_rules import (
     BY_REQUEST,
@@ -122,7 +121,7 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
     try:
         return _stage_and_publish(work, attempt, changes, view)
     except (StageStaleError, _LateChangeError):
-        drop_abandoned_branch(work.store, state.name, branch)
+        drop_branches(view.reload(), [branch])
         raise
 
 
@@ -147,7 +146,7 @@ def _drop_old_branches(state: TableView) -> None:
     found = (parse_branch(name, now_ms) for name in state.table.metadata.refs)
     old = [each.name for each in found if each is not None and each.age_ms > DAY_MS]
     if old:
-        drop_branches(state.store, state.name, old)
+        drop_branches(state, old)
 
 
 def _create_branch(state: TableView, attempt: _Attempt) -> None:
@@ -174,15 +173,14 @@ def _stage_and_publish(
         raise _LateChangeError
     require_mergeable(stream.stream, result)
     reach_failpoint("merge.after-stage")
-    staged = work.store.load(state.name)
-    staged_id = staged.metadata.refs[attempt.branch].snapshot_id
+    view = view.reload()
+    staged_id = view.table.metadata.refs[attempt.branch].snapshot_id
     summary = _summarize(work, attempt, str(changes.table.metadata.table_uuid), result)
     if staged_id == attempt.base_head:
-        snapshot_id = _publish_position(work, attempt, staged, summary)
+        snapshot_id = _publish_position(work, attempt, view, summary)
     else:
-        _require_agreement(work, attempt, result, staged)
-        forward = FastForward(state.name, attempt.branch, staged_id, summary)
-        landed = fast_forward_main(work.store, forward, _accept)
+        _require_agreement(work, attempt, result, view.table)
+        landed = fast_forward_main(view, FastForward(attempt.branch, staged_id, summary))
         snapshot_id = landed.entry.snapshot_id
     return Merged(
         stream=stream.stream,
@@ -193,10 +191,6 @@ def _stage_and_publish(
         counts=result.counts,
         rebuilt=attempt.plan.reason,
     )
-
-
-def _accept(_table: Table, _history: History) -> None:
-    """Accept any table: the fast-forward itself requires the head that was staged on."""
 
 
 def _build_request(
@@ -252,18 +246,17 @@ def _summarize(
 
 
 def _publish_position(
-    work: Workspace, attempt: _Attempt, table: Table, summary: Mapping[str, str]
+    work: Workspace, attempt: _Attempt, view: TableView, summary: Mapping[str, str]
 ) -> int:
     """Move the merge position alone: no change was applied."""
-    state = require_state(work.stream).name
     marker = Marker(keys.MERGE, {}, attempt.base_head, work.run_id, summary)
     try:
-        snapshot_id = publish_marker(work.store, table, marker)
+        snapshot_id = publish_marker(work.store, view.table, marker)
     except CommitConflictError as error:
         raise StageStaleError(
-            f"merge of {state}: another writer committed first: {error}", "run again"
+            f"merge of {view.name}: another writer committed first: {error}", "run again"
         ) from error
-    drop_abandoned_branch(work.store, state, attempt.branch)
+    drop_branches(view.reload(), [attempt.branch])
     return snapshot_id
 
 

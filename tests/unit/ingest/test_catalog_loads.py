@@ -203,8 +203,7 @@ def test_dead_letters_cost_no_other_load_of_the_table(run: Run) -> None:
 
 @pytest.mark.parametrize("run", [(from_file(), 0)], indirect=True)
 def test_a_replay_loads_the_table_once_and_again_after_each_commit_of_its_own(run: Run) -> None:
-    work = run.open()
-    view, point = open_ledger(work)
+    work, view, point = open_ledger(run.open())
     batch = plan_ranges(work, view, point, {"orders": {0: OffsetRange(0, 2)}}, "run")
 
     landed = overwrite_ranges(work, view, batch, point, keys.REPLAY, "")

@@ -18,12 +18,13 @@ from frazil.errors import (
 )
 from frazil.iceberg.branches import (
     create_branch,
-    drop_abandoned_branch,
+    drop_branches,
     drop_staging_branch,
     name_branch,
 )
 from frazil.iceberg.commit_retry import CommitConflictError
 from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.bootstrap import new_table
 from frazil.ledger.recovery_point import keys
 from frazil.ledger.state import parse_hint
@@ -146,7 +147,7 @@ def test_an_empty_batch_moves_the_offsets_and_takes_its_branch(lake: Lake, kind:
         append(lake.catalog, lake.table, rows_of(lake.table, plan).slice(0, 0), branch)
         assert lake.table.metadata.refs[branch].snapshot_id != head
     if kind == "gone":
-        drop_abandoned_branch(lake.store, plan.table, branch)
+        drop_branches(TableView(lake.store, plan.table), [branch])
 
     lake.publish(plan, empty_stage(plan, branch, head))
 

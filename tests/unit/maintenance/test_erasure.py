@@ -20,7 +20,9 @@ from support.scripted_catalog import (
 )
 
 from frazil.errors import ConfigurationError
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import ensure_dead_letters_table, read_dead_letter_index
+from frazil.ledger.authors import Author
 from frazil.ledger.history import trace_steps
 from frazil.ledger.recovery_point import keys
 from frazil.maintenance.erasure import erase, plan_erasure
@@ -233,7 +235,11 @@ def test_a_letter_that_is_listed_is_open_no_more_though_it_has_not_left_yet(
     letters = lake.store.load(lake.stream.dead_letters_table)
     letters.overwrite(keyed(letters.scan().to_arrow(), b"alice"))
     before = count_open(lake)
-    monkeypatch.setattr("frazil.maintenance.erasure.remove_erased_dead_letters", lambda *_: 0)
+
+    def remove_nothing(_work: Workspace, view: TableView, _author: Author) -> tuple[int, TableView]:
+        return 0, view
+
+    monkeypatch.setattr("frazil.maintenance.erasure.remove_erased_dead_letters", remove_nothing)
 
     run(work, "_kafka.key=alice")
 

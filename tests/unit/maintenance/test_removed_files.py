@@ -11,6 +11,7 @@ from support.lake import Lake, Molds, append, make_stream
 from support.planted_values import find_in_files, list_head_files
 
 from frazil.iceberg.live_files import list_equality_deletes
+from frazil.iceberg.table_view import TableView
 from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.messages import Erased, ErasureRequest
 from frazil.maintenance.removed_files import forget_removed_files
@@ -108,13 +109,13 @@ def test_what_a_rewrite_left_beside_files_that_stay_is_forgotten_too(lake: Lake)
     expected, head = list_live(lake), lake.history.head
     assert find_planted(lake) != []
 
-    forget_removed_files(open_work(lake), lake.stream.table.name)
+    forget_removed_files(open_work(lake), TableView(lake.store, lake.stream.table.name))
 
     assert find_planted(lake) == []
     assert list_live(lake) == expected
     newest = lake.history.entries[lake.history.head or 0]
     assert (newest.parent_id, newest.summary["operation"]) == (head, "replace")
-    forget_removed_files(open_work(lake), lake.stream.table.name)
+    forget_removed_files(open_work(lake), TableView(lake.store, lake.stream.table.name))
     assert lake.history.head == newest.snapshot_id
 
 
@@ -127,7 +128,7 @@ def test_delete_files_that_stay_hide_the_same_rows(lake: Lake) -> None:
     remove_as_java(lake, paths[1])
     expected = list_live(lake)
 
-    forget_removed_files(open_work(lake), lake.stream.table.name)
+    forget_removed_files(open_work(lake), TableView(lake.store, lake.stream.table.name))
 
     assert list_live(lake) == expected
 
@@ -138,7 +139,7 @@ def test_java_reads_the_ids_of_equality_deletes(lake: Lake) -> None:
     first, second = list_equality_deletes(lake.table)
     remove_as_java(lake, first.file_path)
 
-    forget_removed_files(open_work(lake), lake.stream.table.name)
+    forget_removed_files(open_work(lake), TableView(lake.store, lake.stream.table.name))
 
     assert [each.equality_ids for each in list_equality_deletes(lake.table)] == [[1]]
     assert list_equality_deletes(lake.table)[0].file_path == second.file_path

@@ -15,6 +15,7 @@ from frazil.errors import (
 )
 from frazil.iceberg.branches import create_branch, name_branch
 from frazil.iceberg.fast_forward import FastForward, fast_forward_main
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger.coordinates import encode_coordinates
@@ -179,9 +180,7 @@ def redrive(
         **(told or {}),
     }
     staged_id = lake.table.metadata.refs[branch].snapshot_id
-    fast_forward_main(
-        lake.store, FastForward(name, branch, staged_id, summary), lambda _t, _h: None
-    )
+    fast_forward_main(TableView(lake.store, name), FastForward(branch, staged_id, summary))
 
 
 def test_a_letter_that_came_back_does_not_count_and_its_row_does(pipeline: Pipeline) -> None:
