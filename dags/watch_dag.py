@@ -10,8 +10,9 @@ visible. If none fails, `watch_stream` is skipped. Before, the topics of stream 
 **When.** Every minute, apart from the ingest DAGs, so that it also reports when those do not run.
 
 **Inputs.** Offsets and timestamps from Kafka, snapshots from the tables, and from Airflow whether
-the stream's ingest DAG is paused. It writes only the lists of topics, and a note of its last run
-for `frazil status` and `frazil readiness`, both for this machine.
+the stream's ingest DAG is paused or its tasks wait for a slot of the table's pool. It writes only
+the lists of topics, and a note of its last run for `frazil status` and `frazil readiness`, both for
+this machine.
 
 **What a retry does.** Checks again. There is one, ten seconds later, after a broker or catalog did
 not answer; too long a delay fails at once, and the next run checks again.
@@ -47,12 +48,11 @@ def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
     """Check one stream's freshness; fail if its delay is above `fail_seconds`."""
     from frazil.observability.watch import watch_stream as compare_clocks
     from frazil.workspace import open_workspace
-    from frazil_airflow.dag_runs import is_paused
+    from frazil_airflow.dag_runs import find_awaited_pool, is_paused
 
-    paused = is_paused(f"ingest__{stream}")
-    return require_fresh(
-        send_gauges(compare_clocks(open_workspace(stream, run_id), is_paused=paused))
-    )
+    work, paused = open_workspace(stream, run_id), is_paused(f"ingest__{stream}")
+    pool = find_awaited_pool(work.stream)
+    return require_fresh(send_gauges(compare_clocks(work, is_paused=paused, pool=pool)))
 
 
 @dag(

@@ -91,8 +91,13 @@ def choose_pool(table: str) -> str:
     """Return the Airflow pool of the tasks that write to a table.
 
     Where `FRAZIL_TABLE_POOLS` is `true` it is `frazil_<namespace>_<table>`, which the site creates;
-    `frazil doctor` names those that are missing.
+    `frazil doctor` names those that are missing, and the watch those that tasks wait for.
     """
     if os.environ.get(POOLS_VARIABLE, "").lower() != "true":
         return DEFAULT_POOL
     return f"frazil_{table.replace('.', '_')}"
+
+
+def create_pool_command(pool: str) -> str:
+    """Return the command that creates the pool of a table."""
+    return f'`airflow pools set {pool} 1 "one writer"`'

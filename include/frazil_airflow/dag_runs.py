@@ -1,4 +1,4 @@
-"""Airflow from within a task: trigger a run of another DAG, read whether a DAG is paused.
+"""Airflow from within a task: trigger a run, read whether a DAG is paused or its tasks wait.
 
 This is the only module that uses Airflow's messages between a task and its supervisor: operators
 that trigger runs would be two more tasks in each ingest DAG. tests/e2e fails if they change.
@@ -7,9 +7,11 @@ that trigger runs would be two more tasks in each ingest DAG. tests/e2e fails if
 import logging
 import time
 
+from airflow.sdk import get_current_context
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DagResult, ErrorResponse, GetDag, TriggerDagRun
 
+from frazil.environment import DEFAULT_POOL, choose_pool
 from frazil.errors import SchemaReviewError
 from frazil.ingest.messages import BatchPlan
 from frazil.ledger.offsets import count_offsets
@@ -48,6 +50,23 @@ def is_paused(dag_id: str) -> bool:
         log.warning("cannot read whether DAG %s is paused: %s", dag_id, failure)
         return False
     return isinstance(answer, DagResult) and answer.is_paused
+
+
+def find_awaited_pool(stream: Stream) -> str:
+    """Return the table's pool if tasks of the stream wait for a slot of it; otherwise "".
+
+    The default pool is always there. Without an answer of Airflow it is "" too.
+    """
+    pool = choose_pool(stream.table.name)
+    if pool == DEFAULT_POOL:
+        return ""
+    try:
+        own = get_current_context()["ti"]
+        waiting = own.get_ti_count(dag_id=f"ingest__{stream.stream}", states=["scheduled"])
+    except Exception as failure:  # noqa: BLE001 - the watch goes on without this cause
+        log.warning("cannot read whether tasks of %s wait: %s", stream.stream, failure)
+        return ""
+    return pool if waiting else ""
 
 
 def ask_again(run_id: str, stream: str, review_id: str) -> None:

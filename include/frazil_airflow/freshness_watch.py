@@ -14,7 +14,7 @@ from frazil.events import note_watch
 from frazil.observability.watch import watch_stream
 from frazil.streams.loading import list_pattern_files
 from frazil.workspace import open_workspace, refresh_topics
-from frazil_airflow.dag_runs import is_paused
+from frazil_airflow.dag_runs import find_awaited_pool, is_paused
 from frazil_airflow.metrics import send_gauges
 from frazil_airflow.outcomes import choose_log_level
 
@@ -78,6 +78,8 @@ def _passes(stream: str, run_id: str, down: Counter[str], paused: set[str]) -> b
         if report.level != "ok" and is_paused(f"ingest__{stream}"):
             paused.add(stream)
             report = watch_stream(work, is_paused=True)
+        elif report.level != "ok" and (pool := find_awaited_pool(work.stream)):
+            report = watch_stream(work, pool=pool)
         send_gauges(report)
     except Exception as error:  # noqa: BLE001 - the other streams are checked all the same
         log.warning("%s: %s", stream, error)

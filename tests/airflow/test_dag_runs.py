@@ -9,7 +9,7 @@ from airflow.sdk.execution_time.comms import DagResult, ErrorResponse, GetDag, T
 
 from frazil.ingest.messages import BatchPlan
 from frazil.streams.models import Stream
-from frazil_airflow.dag_runs import is_paused, trigger_catch_up
+from frazil_airflow.dag_runs import find_awaited_pool, is_paused, trigger_catch_up
 
 pytestmark = pytest.mark.airflow
 
@@ -36,6 +36,26 @@ def test_only_a_dag_that_airflow_calls_paused_is_paused(
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(), raising=False)
 
     assert is_paused(dag_id) == (dag_id == "paused")
+
+
+def test_a_table_without_a_pool_of_its_own_waits_for_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream.model_validate(
+        {
+            "stream": "orders",
+            "owner": "tests@example.org",
+            "source": {"topic": "orders"},
+            "value": {"columns": {"id": "long!"}},
+            "table": {"name": "demo.orders"},
+        }
+    )
+    assert (find_awaited_pool(stream), caplog.messages) == ("", [])
+
+    monkeypatch.setenv("FRAZIL_TABLE_POOLS", "true")
+
+    assert find_awaited_pool(stream) == ""
+    assert "cannot read whether tasks of orders wait" in caplog.text
 
 
 def plan_of(records: int, seconds_ago: float) -> BatchPlan:

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -50,7 +50,9 @@ def describe_connections(stack: Stack) -> dict[str, str]:
     return {f"AIRFLOW_CONN_{name}_DEFAULT": json.dumps(each) for name, each in contents.items()}
 
 
-def make_environment(stack: Stack, streams: Path, home: Path) -> dict[str, str]:
+def make_environment(
+    stack: Stack, streams: Path, home: Path, extra: Mapping[str, str]
+) -> dict[str, str]:
     """Return the environment of a site: this one without Airflow's and Frazil's variables."""
     port = free_port()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "FRAZIL"))}
@@ -65,6 +67,7 @@ def make_environment(stack: Stack, streams: Path, home: Path) -> dict[str, str]:
         "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
         "FRAZIL_STREAMS": str(streams),
         "PYTHONPATH": f"{REPO / 'include'}:{REPO / 'spark_jobs'}",
+        **extra,
     }
 
 
@@ -116,9 +119,9 @@ def name_executor(environment: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def start_airflow(stack: Stack, streams: Path, home: Path) -> Iterator[Airflow]:
+def start_airflow(stack: Stack, streams: Path, home: Path, **extra: str) -> Iterator[Airflow]:
     """Start three parts of Airflow, each in a process group of its own, and end them."""
-    environment = make_environment(stack, streams, home)
+    environment = make_environment(stack, streams, home, extra)
     home.mkdir()
     migrate = [AIRFLOW, "db", "migrate"]
     subprocess.run(migrate, env=environment, cwd=home, check=True, capture_output=True)
@@ -146,3 +149,41 @@ def test_a_stock_airflow_publishes_a_batch(lab: Lab, tmp_path: Path) -> None:
     assert [pool["name"] for pool in pools] == ["default_pool"]
     assert lab.rows == RECORDS
     assert lab.frazil("audit", lab.stream).code == 0
+
+
+def wait_for(airflow: Airflow, path: str, is_there: Callable[[str], bool]) -> str:
+    """Ask Airflow again and again until it says what is expected."""
+    deadline = time.monotonic() + START_SECONDS
+    while not is_there(told := str(airflow.api.request("GET", path, allow_missing=True))):
+        assert time.monotonic() < deadline, told
+        time.sleep(1)
+    return told
+
+
+def test_the_watch_names_the_pool_that_nobody_created_and_the_task_goes_on_once_it_is_there(
+    lab: Lab, tmp_path: Path
+) -> None:
+    dag, pool = f"ingest__{lab.stream}", f"frazil_{lab.table.replace('.', '_')}"
+    lab.create_topic()
+    lab.produce(good_values(RECORDS))
+    freshness = {"warn_seconds": 1, "fail_seconds": 2}
+    lab.write_stream(batch={"schedule": "0 0 1 1 *"}, freshness=freshness)
+
+    with start_airflow(
+        lab.stack, lab.folder, tmp_path / "airflow", FRAZIL_TABLE_POOLS="true"
+    ) as airflow:
+        airflow.api.wait_for_dag(dag, START_SECONDS)
+        airflow.api.request("PATCH", f"/dags/{dag}", {"is_paused": False})
+        body = {"logical_date": None, "conf": {}}
+        run_id = airflow.api.request("POST", f"/dags/{dag}/dagRuns", body)["dag_run_id"]
+        run = f"/dags/{dag}/dagRuns/{run_id}"
+        wait_for(airflow, f"{run}/taskInstances/stage", lambda told: "'scheduled'" in told)
+        watched = airflow.run("watch")
+        instance = f"/dags/watch/dagRuns/{watched}/taskInstances/watch_stream"
+        told = str(airflow.api.request("GET", f"{instance}/logs/1?map_index=0"))
+        airflow.api.request("POST", "/pools", {"name": pool, "slots": 1})
+        airflow.api.wait_for_run(dag, run_id, START_SECONDS)
+
+    assert f"no slot: tasks wait for pool {pool}" in told
+    assert f'`airflow pools set {pool} 1 "one writer"`' in told
+    assert lab.rows == RECORDS

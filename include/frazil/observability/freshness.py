@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from frazil.environment import create_pool_command
 from frazil.ledger.state import StreamState
 from frazil.messages import Report, count_noun
 from frazil.streams.models import Freshness
@@ -35,6 +36,7 @@ Cause = Literal[
     "running",
     "behind",
     "paused",
+    "no_slot",
     "not_planned",
     "open_transaction",
     "not_started",
@@ -47,7 +49,10 @@ Cause = Literal[
     "registry_down",
     "misconfigured",
 ]
-"""The reason why the table is behind or not; clocks and limits decide between the first six."""
+"""The reason why the table is behind or not.
+
+Clocks, limits and what Airflow says decide between the first seven.
+"""
 DOWN: frozenset[Cause] = frozenset({"kafka_down", "catalog_down", "registry_down"})
 """Causes that may be gone at the next watch: a system did not answer."""
 _ALWAYS_FAIL: frozenset[Cause] = DOWN | {"halted", "source_error", "misconfigured"}
@@ -142,7 +147,7 @@ class FreshnessFacts:
     had all records of Kafka, or when the stream began; `staged_at` is when the staging branches of
     the present epoch were created. `pending_changes` are schema changes of quarantined records,
     `unmapped_fields` fields of the newest batch without a column. `is_paused`: the DAG is paused,
-    as far as known.
+    and `pool`: its tasks wait for a slot of this pool, as far as known.
     """
 
     stream: str
@@ -159,6 +164,7 @@ class FreshnessFacts:
     pending_changes: tuple[str, ...] = ()
     unmapped_fields: tuple[str, ...] = ()
     is_paused: bool = False
+    pool: str = ""
 
 
 def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> FreshnessReport:
@@ -283,7 +289,7 @@ def decide_cause(facts: FreshnessFacts, clocks: Clocks, limits: Freshness, now: 
     if clocks.stream is not None and clocks.stream <= limits.warn_seconds:
         return "up_to_date"
     unpaused: Cause = "behind" if is_recent else "not_planned"
-    return "paused" if facts.is_paused else unpaused
+    return "paused" if facts.is_paused else "no_slot" if facts.pool else unpaused
 
 
 def decide_level(cause: Cause, clocks: Clocks, limits: Freshness) -> Level:
@@ -362,6 +368,8 @@ def _describe_cause(facts: FreshnessFacts, cause: Cause) -> str:
         return f"{name}: {facts.obstacle.text}"
     if cause == "running" and len(facts.staged_at) > 1:
         return f"running: attempt {len(facts.staged_at)} of this batch, earlier ones did not finish"
+    if cause == "no_slot":
+        return f"{name}: tasks wait for pool {facts.pool}, for ever if it is missing in Airflow"
     return name
 
 
@@ -378,6 +386,10 @@ _NEXT_STEPS: dict[Cause, Callable[[FreshnessFacts], str]] = {
     "paused": lambda facts: (
         f"unpause DAG ingest__{facts.stream}: it continues where it stopped; "
         f"`frazil run {facts.stream}` reads at once"
+    ),
+    "no_slot": lambda facts: (
+        f"if `airflow pools list` does not show {facts.pool}: {create_pool_command(facts.pool)}; "
+        f"otherwise another task of table {facts.table} has its slot"
     ),
     "open_transaction": lambda _: (
         "find the producer with the open transaction (`kafka-transactions.sh find-hanging`)"

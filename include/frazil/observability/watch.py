@@ -81,13 +81,14 @@ class LedgerClocks:
 
 
 def watch_stream(
-    work: Workspace, now: datetime | None = None, *, is_paused: bool = False
+    work: Workspace, now: datetime | None = None, *, is_paused: bool = False, pool: str = ""
 ) -> FreshnessReport:
     """Judge a stream by its own limits at `now`, by default the present.
 
-    `is_paused`: the stream's DAG is paused, which only Airflow knows.
+    `is_paused`: the stream's DAG is paused, and `pool`: its tasks wait for a slot of this pool,
+    which only Airflow knows.
     """
-    facts = replace(gather_freshness_facts(work), is_paused=is_paused)
+    facts = replace(gather_freshness_facts(work), is_paused=is_paused, pool=pool)
     return judge_freshness(facts, work.stream.freshness, now or datetime.now(UTC))
 
 

@@ -20,7 +20,13 @@ from frazil.connections.clients import (
     find_spark_remote,
 )
 from frazil.connections.lookup import find_connection, is_in_environment
-from frazil.environment import DEFAULT_POOL, choose_pool, is_wheel, shipped_path
+from frazil.environment import (
+    DEFAULT_POOL,
+    choose_pool,
+    create_pool_command,
+    is_wheel,
+    shipped_path,
+)
 from frazil.errors import FrazilError, StreamFileError
 from frazil.streams.loading import load_readable_streams
 from frazil_cli.checks.check import Check, attempt, failed
@@ -243,7 +249,7 @@ def check_pools(settings: StackSettings, streams: Sequence["Stream"]) -> Iterato
         "Pools",
         not missing,
         detail if missing else f"{len(pools)} in Airflow",
-        "; ".join(f'`airflow pools set {name} 1 "one writer"`' for name in missing),
+        "; ".join(map(create_pool_command, missing)),
     )
 
 

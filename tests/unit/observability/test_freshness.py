@@ -146,6 +146,18 @@ BLOCKED = Obstacle("blocked", "batch b is blocked", "frazil waive orders")
             id="paused while nothing waits",
         ),
         pytest.param(
+            replace(facts_of(behind(200), ingest=60, read_all=HOUR), pool="frazil_demo_orders"),
+            "no_slot",
+            "warn",
+            id="tasks wait for a pool",
+        ),
+        pytest.param(
+            replace(facts_of(behind(700), ingest=800), pool="frazil_demo_orders", is_paused=True),
+            "paused",
+            "fail",
+            id="paused while tasks wait for a pool",
+        ),
+        pytest.param(
             replace(RUNNING, staged_at=(ago(30),)), "running", "warn", id="a batch is being staged"
         ),
         pytest.param(
