@@ -7,22 +7,26 @@ import shutil
 import sys
 import time
 import traceback
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
 from conftest import Lab, Stack
 
 from conformance.alerts import describe_connection, keep_mails, raise_alert
+from conformance.callers import Caller, CommandLine
 from conformance.cells import BYSTANDERS, CELLS, Cell, encode
-from conformance.planted import find_in_files, find_in_traces, watch_processes
-from conformance.scenario import LAST_ID, make_values, play
+from conformance.packages import CLIENTS, ensure_packages
+from conformance.planted import Search
+from conformance.scenario import LAST_ID, make_values, play, write_stream
 from conformance.servers import MissingPartError, Servers
+from conformance.sites import NEVER, run_site
 from frazil.environment import home_dir
 
 
-def run_cell(cell: Cell, servers: Servers, base: Path) -> None:
-    """Play the scenario in one cell, in a new folder of its name."""
+def run_cell(cell: Cell, servers: Servers, base: Path) -> Search:
+    """Play the scenario in one cell, in a new folder of its name; return what was searched."""
     folder = base / cell.name
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "streams").mkdir(parents=True)
@@ -35,9 +39,11 @@ def run_cell(cell: Cell, servers: Servers, base: Path) -> None:
         owner="conformance@example.org",
         source={"topic": stream},
         table={"name": lab.table, "partition_by": ["bucket(id, 2)"]},
-        batch={"engine": setup.engine},
+        batch={"engine": setup.engine, "schedule": NEVER},
         errors={"max_bad_ratio": 0.5},
     )
+    write_stream(lab)
+    lab.create_topic()
     mailbox = servers.mailbox
     mailbox.mails.clear()
     connections = {"smtp_default": describe_connection(mailbox.port), **setup.connections}
@@ -47,32 +53,54 @@ def run_cell(cell: Cell, servers: Servers, base: Path) -> None:
         **(setup.environment or {}),
         **encode({**BYSTANDERS, **connections}),
     }
-    with patch.dict(os.environ, environment), watch_processes() as seen:
-        play(lab, setup.data)
+    search = Search()
+    with patch.dict(os.environ, environment), search.watch_processes():
+        with open_caller(cell, servers, lab) as caller:
+            play(lab, setup.data, caller)
         if cell.has_alert:
             lab.produce(make_values(1, LAST_ID + 1))
             raise_alert(lab)
             assert lab.stream in keep_mails(mailbox, folder), "no alert was mailed"
-    found = seen | find_in_files(folder)
+    for each in {folder, setup.data or folder}:
+        search.read_files(each)
     for server in servers.traces:
-        found |= find_in_traces(server.read_traces())
-    if setup.data and setup.data != folder:
-        found |= find_in_files(setup.data)
-    assert not found, f"secrets are in {sorted(found)}"
+        search.read_traces(server.read_traces())
+    assert not search.found, f"secrets are in {sorted(search.found)}"
+    return search
+
+
+@contextmanager
+def open_caller(cell: Cell, servers: Servers, lab: Lab) -> Iterator[Caller]:
+    """Give the one who runs the steps of the cell's stream."""
+    if not cell.executor:
+        yield CommandLine(lab)
+        return
+    with run_site(lab, cell.executor, servers) as dags:
+        yield dags
+
+
+def use_clients(cells: Iterable[Cell]) -> None:
+    """Let this process and those that it starts import the clients of Hive and Glue."""
+    if {"hive", "glue"}.isdisjoint(cell.catalog for cell in cells):
+        return
+    folder = str(ensure_packages("clients", CLIENTS))
+    sys.path.append(folder)
+    os.environ["PYTHONPATH"] += f"{os.pathsep}{folder}"
 
 
 def judge(cell: Cell, servers: Servers, base: Path) -> dict[str, object]:
     """Run a cell; return its outcome and seconds."""
-    started = time.monotonic()
+    started, searched = time.monotonic(), ""
     try:
-        run_cell(cell, servers, base)
+        searched = str(run_cell(cell, servers, base))
         outcome = "passed"
     except MissingPartError as missing:
         outcome = f"not run: {missing}"
     except Exception:  # noqa: BLE001 - the other cells go on
         traceback.print_exc()
         outcome = "FAILED"
-    return {"outcome": outcome, "seconds": round(time.monotonic() - started)}
+    seconds = round(time.monotonic() - started)
+    return {"outcome": outcome, "seconds": seconds, "searched": searched}
 
 
 def main(only: str) -> int:
@@ -89,6 +117,7 @@ def main(only: str) -> int:
         results = {name: found for name, found in results.items() if name not in names}
     elif all(c.name in results and results[c.name]["outcome"] != "FAILED" for c in CELLS):
         results = {}  # the last run is complete
+    use_clients(chosen)
     shutil.rmtree(base / "servers", ignore_errors=True)
     with ExitStack() as stack:
         servers = Servers(base / "servers", stack)
@@ -104,12 +133,15 @@ def main(only: str) -> int:
 
 def print_table(results: dict[str, dict[str, object]]) -> None:
     """Print one line for each cell."""
-    print(f"{'cell':18}{'Kafka':26}{'catalog':12}{'storage':9}{'Spark':15}{'s':>5}  outcome")
+    print(
+        f"{'cell':18}{'Kafka':26}{'catalog':10}{'storage':9}{'Spark':15}{'Airflow':16}{'s':>5}"
+        "  outcome"
+    )
     for cell in CELLS:
         found = results.get(cell.name, {"seconds": "", "outcome": "not run yet"})
         print(
-            f"{cell.name:18}{cell.kafka:26}{cell.catalog:12}{cell.storage:9}{cell.spark:15}"
-            f"{found['seconds']:>5}  {found['outcome']}"
+            f"{cell.name:18}{cell.kafka:26}{cell.catalog:10}{cell.storage:9}{cell.spark:15}"
+            f"{cell.executor:16}{found['seconds']:>5}  {found['outcome']}"
         )
     total = sum(int(str(r["seconds"])) for r in results.values())
     print(f"{len(results)} of {len(CELLS)} cells, {total} s")

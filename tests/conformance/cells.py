@@ -9,6 +9,7 @@ from support.ivy_jars import ensure_jars
 
 from conformance.gateway import CLIENT_ID, CLIENT_SECRET, SCOPE
 from conformance.servers import (
+    AMAZON,
     DATABASE_PASSWORD,
     DATABASE_USER,
     IVY_FILE,
@@ -34,13 +35,15 @@ class Setup:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the table: Kafka, catalog and storage, Spark."""
+    """A cell of the table: Kafka, catalog and storage, Spark, Airflow."""
 
     name: str
     kafka: str = "PLAINTEXT"
     catalog: str = "sqlite"
     storage: str = "local"
     spark: str = "connect"
+    executor: str = ""
+    """Of the Airflow whose DAGs do all; without one the commands of a user do."""
     has_alert: bool = False
     """Let Airflow mail an alert at the end."""
 
@@ -124,8 +127,24 @@ def write_oauth(servers: Servers, folder: Path, storage: str) -> Json:
     return {"login": CLIENT_ID, "password": CLIENT_SECRET, "extra": extra}
 
 
+def write_hive(servers: Servers, folder: Path, storage: str) -> Json:
+    given = _warehouse(servers, folder, storage)
+    uri = servers.metastore(folder / "hive", given["warehouse"])
+    return {"extra": {"type": "hive", "uri": uri, **given}}
+
+
+def write_glue(servers: Servers, folder: Path, storage: str) -> Json:
+    """Write a Glue that moto imitates; its keys are in the environment of both clients."""
+    given = _warehouse(servers, folder, storage)
+    return {"extra": {"type": "glue", "glue.endpoint": servers.moto, **given}}
+
+
 def write_connect(servers: Servers) -> tuple[dict[str, Json], dict[str, str]]:
     return {"spark_connect_default": {"host": servers.spark.remote}}, {}
+
+
+def write_amazon(servers: Servers) -> tuple[dict[str, Json], dict[str, str]]:
+    return {"spark_connect_default": {"host": servers.amazon_spark.remote}}, dict(AMAZON)
 
 
 def write_guarded(servers: Servers) -> tuple[dict[str, Json], dict[str, str]]:
@@ -151,6 +170,7 @@ def write_submit(_servers: Servers) -> tuple[dict[str, Json], dict[str, str]]:
 
 SPARKS: Mapping[str, Callable[[Servers], tuple[dict[str, Json], dict[str, str]]]] = {
     "connect": write_connect,
+    "connect, keys": write_amazon,
     "token, TLS": write_guarded,
     "submit": write_submit,
 }
@@ -159,6 +179,8 @@ CATALOGS: Mapping[str, Callable[[Servers, Path, str], Json]] = {
     "postgres": write_postgres,
     "rest": write_rest,
     "oauth2": write_oauth,
+    "hive": write_hive,
+    "glue": write_glue,
 }
 CELLS = (
     Cell("plaintext", has_alert=True),
@@ -176,8 +198,16 @@ CELLS = (
     Cell("rest_s3", catalog="rest", storage="s3"),
     Cell("oauth2_local", catalog="oauth2"),
     Cell("oauth2_s3", catalog="oauth2", storage="s3"),
+    Cell("hive_local", catalog="hive"),
+    Cell("glue_s3", catalog="glue", storage="s3", spark="connect, keys"),
     Cell("connect_token", spark="token, TLS"),
     Cell("submit", spark="submit"),
+    Cell("local_connect", executor="LocalExecutor"),
+    Cell("local_token", spark="token, TLS", executor="LocalExecutor"),
+    Cell("local_submit", spark="submit", executor="LocalExecutor"),
+    Cell("celery_connect", executor="CeleryExecutor"),
+    Cell("celery_token", spark="token, TLS", executor="CeleryExecutor"),
+    Cell("celery_submit", spark="submit", executor="CeleryExecutor"),
 )
 
 

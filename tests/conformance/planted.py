@@ -4,6 +4,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -19,52 +20,70 @@ properties that it is started with, the keys of its store among them. No code of
 _SECONDS = 0.3
 
 
-def find_in_files(folder: Path) -> set[str]:
-    """List the files below a folder that hold a secret."""
-    found = set()
-    for path in folder.rglob("*"):
-        if path.is_file() and path.name not in OWN_SETTINGS and holds_secret(path.read_bytes()):
-            found.add(str(path))
-    return found
+@dataclass
+class Search:
+    """A search for secrets: what holds one, and how much was looked at."""
 
+    found: set[str] = field(default_factory=set)
+    texts: int = 0
+    size: int = 0
+    command_lines: set[str] = field(default_factory=set)
 
-def find_in_traces(traces: Mapping[str, str]) -> set[str]:
-    """List the logs, event logs and pages of a Spark server that hold a secret."""
-    return {
-        name
-        for name, text in traces.items()
-        if not name.endswith(OWN_SETTINGS) and holds_secret(text.encode())
-    }
+    def __str__(self) -> str:
+        """Return how much was looked at."""
+        read = f"{self.texts} files and pages ({self.size / 1_000_000:.0f} MB)"
+        return f"{read}, {len(self.command_lines)} command lines"
+
+    def read_files(self, folder: Path) -> None:
+        """Read all files below a folder."""
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self._read(str(path), path.read_bytes())
+
+    def read_traces(self, traces: Mapping[str, str]) -> None:
+        """Read the logs, event logs and pages of a Spark server."""
+        for name, text in traces.items():
+            self._read(name, text.encode())
+
+    def _read(self, name: str, content: bytes) -> None:
+        if name.endswith(OWN_SETTINGS):
+            return
+        self.texts += 1
+        self.size += len(content)
+        if holds_secret(content):
+            self.found.add(name)
+
+    @contextmanager
+    def watch_processes(self) -> Iterator[None]:
+        """Note command lines with secrets, and files of Spark jobs that other users can read."""
+        done = threading.Event()
+        own = psutil.Process()
+
+        def watch() -> None:
+            while not done.wait(_SECONDS):
+                for process in own.children(recursive=True):
+                    with suppress(psutil.Error):
+                        self.note_command(process.name(), " ".join(process.cmdline()))
+                self.found.update(find_readable())
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+    def note_command(self, name: str, words: str) -> None:
+        """Look at a command line that all users of the machine can see."""
+        self.command_lines.add(words)
+        if holds_secret(words.encode()):
+            self.found.add(f"command line of {name}")
 
 
 def holds_secret(content: bytes) -> bool:
     """Return whether a text holds one of the signs."""
     return any(sign in content for sign in SIGNS)
-
-
-@contextmanager
-def watch_processes() -> Iterator[set[str]]:
-    """Note command lines with secrets, and files of Spark jobs that other users can read."""
-    seen: set[str] = set()
-    done = threading.Event()
-    own = psutil.Process()
-
-    def watch() -> None:
-        while not done.wait(_SECONDS):
-            for process in own.children(recursive=True):
-                with suppress(psutil.Error):
-                    words = " ".join(process.cmdline())
-                    if holds_secret(words.encode()):
-                        seen.add(f"command line of {process.name()}")
-            seen.update(find_readable())
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield seen
-    finally:
-        done.set()
-        watcher.join()
 
 
 def find_readable() -> set[str]:

@@ -1,11 +1,9 @@
-"""The scenario that every cell plays: a stream's life, by the commands of its user."""
+"""The scenario that every cell plays: a stream's life, by commands or by the DAGs of an Airflow."""
 
 import json
 import os
-import re
 import time
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import urlparse
 
 from conftest import Lab
@@ -14,7 +12,10 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from support.stack_lake import set_back
 
+from conformance.callers import Caller, run
 from frazil.connections.clients import find_catalog
+from frazil.ingest.blocked_batches import read_blocked
+from frazil.ledger.keys import ROWS_QUARANTINED, ROWS_WRITTEN
 
 COLUMNS = {
     "id": "long!",
@@ -34,29 +35,25 @@ SUITE = {
         }
     ],
 }
-DECIDED = ("--by", "jane@example.org", "--reason", "conformance", "--no-dry-run")
 LAST_ID = 19
 LAST_BATCH = 10
 """The first offset of partition 0 in the batch that is rolled back."""
-PATIENCE = 1200.0
-"""Seconds for a command, on a busy machine."""
 DAYS = 5
 """Files and snapshots are made this old before they are expired."""
 
 
-def play(lab: Lab, data: Path | None) -> None:
+def play(lab: Lab, data: Path | None, caller: Caller) -> None:
     """Play the whole scenario; `data` is the folder that holds the warehouse's files, if any."""
-    _write(lab)
-    lab.create_topic()
-    _ingest(lab)
-    _block(lab)
-    _read_again(lab)
-    _erase_and_recover(lab)
+    _ingest(lab, caller)
+    _block(lab, caller)
+    _read_again(lab, caller)
+    _erase_and_recover(lab, caller)
     _maintain(lab, data)
     _audit(lab)
 
 
-def _write(lab: Lab) -> None:
+def write_stream(lab: Lab) -> None:
+    """Write the stream file and its suite."""
     folder = lab.folder / "expectations"
     folder.mkdir(exist_ok=True)
     (folder / "amounts.json").write_text(json.dumps(SUITE))
@@ -85,49 +82,51 @@ def make_values(count: int, start: int = 0, **changes: object) -> list[bytes | N
     ]
 
 
-def _ingest(lab: Lab) -> None:
+def _ingest(lab: Lab, caller: Caller) -> None:
     """Publish rows with nested columns; three records become dead letters."""
     bad = [b"no json", *make_values(1, 900, level=3_000_000_000), *make_values(1, 3, level="x")]
     lab.produce([*make_values(12), *bad])
-    published = run(lab, "run")
-    assert (published["rows_written"], published["rows_quarantined"]) == (12, 3), published
+    assert caller.ingest()
+    head = open_table(lab).current_snapshot()
+    assert head is not None
+    assert head.summary is not None
+    assert (head.summary[ROWS_WRITTEN], head.summary[ROWS_QUARANTINED]) == ("12", "3")
     assert read_ids(lab) == list(range(12))
 
 
-def _block(lab: Lab) -> None:
+def _block(lab: Lab, caller: Caller) -> None:
     """See that a failed check blocks the batch until a person decides."""
     lab.produce(make_values(2, 12, amount=-1))
-    blocked = lab.frazil("run", lab.stream, "--json")
-    found = re.search(r"--batch (\w{32})", blocked.out)
-    assert blocked.code == 1, blocked.out
-    assert found is not None, blocked.out
+    assert not caller.ingest()
+    blocked = read_blocked(open_table(lab).properties, lab.stream)
+    assert blocked is not None
     assert read_ids(lab) == list(range(12))
-    run(lab, "waive", "--batch", found[1], *DECIDED)
-    run(lab, "run")
+    caller.operate("waive", batch=blocked.plan.batch_id)
+    assert caller.ingest()
     assert read_ids(lab) == list(range(14))
 
 
-def _read_again(lab: Lab) -> None:
+def _read_again(lab: Lab, caller: Caller) -> None:
     """Replay a range, and redrive a dead letter under a wider type."""
-    run(lab, "replay", "--offsets", f"{lab.topic}:0:0-4", "--no-dry-run")
+    caller.operate("replay", offsets=[f"{lab.topic}:0:0-4"])
     assert read_ids(lab) == list(range(14))
     lab.write_stream(value={"convert": "json", "columns": {**COLUMNS, "level": "long"}})
     lab.produce(make_values(2, 14))
-    run(lab, "run")  # the table follows its stream file
-    run(lab, "replay-dead-letters", "--no-dry-run")
+    assert caller.ingest()  # the table follows its stream file
+    caller.operate("replay_dead_letters")
     assert read_ids(lab) == [*range(16), 900]
 
 
-def _erase_and_recover(lab: Lab) -> None:
+def _erase_and_recover(lab: Lab, caller: Caller) -> None:
     """Erase a row and a dead letter of one key; roll a later batch back and read it again."""
-    run(lab, "erase", "--key", "id=3", *DECIDED)
+    caller.operate("erase", keys=["id=3"])
     kept = [n for n in range(16) if n != 3]
     assert read_ids(lab) == [*kept, 900]
     lab.produce(make_values(4, 16))
-    run(lab, "run")
-    run(lab, "recover", "--to-offset", f"{lab.topic}:0:{LAST_BATCH}", *DECIDED)
+    assert caller.ingest()
+    caller.operate("recover", to_offset=f"{lab.topic}:0:{LAST_BATCH}")
     assert read_ids(lab) == [*kept, 900]
-    run(lab, "run")
+    assert caller.ingest()
     assert read_ids(lab) == [*kept, 16, 17, 18, 19, 900]
 
 
@@ -184,12 +183,3 @@ def _audit(lab: Lab) -> None:
     preset = find_catalog("iceberg_default")
     report = audit_table(preset.properties, preset.name, lab.table, lab.stack.bootstrap, lab.stream)
     assert not report.findings, report.findings
-
-
-def run(lab: Lab, command: str, *arguments: str) -> dict[str, Any]:
-    """Run a command that must succeed; return its answer."""
-    ended = lab.frazil(command, lab.stream, *arguments, "--json", timeout=PATIENCE)
-    with (lab.folder / "output.log").open("a") as log:
-        log.write(f"# frazil {command}\n{ended.out}{ended.err}\n")
-    assert ended.code == 0, f"frazil {command}: exit {ended.code}\n{ended.out}\n{ended.err[-3000:]}"
-    return cast("dict[str, Any]", ended.json)

@@ -13,7 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from unittest.mock import patch
 
+import pyspark
 from faults.rest_catalog import find_free_port, run_rest_catalog
 from pyarrow.fs import S3FileSystem
 from support.certificates import Identity, issue, make_authority
@@ -25,6 +27,7 @@ from conformance.gateway import add_tls, guard_by_oauth
 from conformance.mailbox import Mailbox, receive_mail
 from conformance.packages import MOTO, ensure_packages
 from frazil.spark.redaction import REDACTION
+from frazil_stack.java import find_java
 from frazil_stack.services import CLIENT_LIBRARIES
 from frazil_stack.settings import load_settings
 
@@ -34,6 +37,12 @@ REGION = "us-east-1"
 S3_KEY, S3_SECRET = "conformance", "planted-s3-secret"
 DATABASE_USER, DATABASE_PASSWORD = "frazil", "planted-database-password"
 SPARK_TOKEN = "planted-spark-token"  # noqa: S105 - of a test
+REDIS_PASSWORD = "planted-redis-password"  # noqa: S105 - of a test
+AMAZON = {
+    "AWS_ACCESS_KEY_ID": S3_KEY,
+    "AWS_SECRET_ACCESS_KEY": S3_SECRET,
+    "AWS_REGION": REGION,
+}
 _START_SECONDS = 240
 
 
@@ -75,6 +84,21 @@ class Database:
 
     port: int
     authority: Path
+    programs: Path
+
+    def create(self, name: str) -> str:
+        """Create a database; return user, password, host, port and name as in an address."""
+        self._run("createdb", name)
+        return f"{DATABASE_USER}:{DATABASE_PASSWORD}@127.0.0.1:{self.port}/{name}"
+
+    def dump(self, name: str, file: Path) -> None:
+        """Write all that a database holds into a file."""
+        self._run("pg_dump", "--file", str(file), name)
+
+    def _run(self, program: str, *words: str) -> None:
+        server = ["-h", "127.0.0.1", "-p", str(self.port), "-U", DATABASE_USER]
+        environment = {**os.environ, "PGPASSWORD": DATABASE_PASSWORD}
+        subprocess.run([self.programs / program, *server, *words], env=environment, check=True)
 
     def uri(self, name: str) -> str:
         """Return the address of a database, without user and password."""
@@ -91,8 +115,6 @@ class Servers:
     authority: Identity = field(default_factory=make_authority)
     traces: list[ConnectServer] = field(default_factory=list)
     """Servers of Spark, whose logs and pages are searched for secrets."""
-    has_only_moto: bool = False
-    """Store objects in moto: versitygw must be built first."""
 
     @cached_property
     def mailbox(self) -> Mailbox:
@@ -139,9 +161,13 @@ class Servers:
         return self.stack.enter_context(_run_fork_server())
 
     @cached_property
+    def amazon_spark(self) -> ConnectServer:
+        """Start a Connect server that has its keys for Amazon's services in its environment."""
+        with patch.dict(os.environ, AMAZON):
+            return self._start_spark("amazon", {})
+
+    @cached_property
     def s3(self) -> Store:
-        if self.has_only_moto:
-            return Store(self.moto)
         return self.stack.enter_context(_run_s3(self.folder / "s3"))
 
     @cached_property
@@ -152,6 +178,15 @@ class Servers:
     @cached_property
     def database(self) -> Database:
         return self.stack.enter_context(_run_postgres(self.authority))
+
+    @cached_property
+    def redis(self) -> str:
+        """Start a Redis that asks for a password; return its address."""
+        return self.stack.enter_context(_run_redis(self.folder / "redis"))
+
+    def metastore(self, folder: Path, warehouse: str) -> str:
+        """Start a Hive Metastore of a cell's own; return its address."""
+        return self.stack.enter_context(_run_metastore(folder, warehouse))
 
     def guard(self, upstream: str) -> str:
         """Put OAuth 2 before a REST catalog; return the new address."""
@@ -227,6 +262,45 @@ def _run_moto(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
+@contextmanager
+def _run_redis(folder: Path) -> Iterator[str]:
+    program = shutil.which("redis-server")
+    if program is None:
+        raise MissingPartError("no redis-server on PATH")
+    folder.mkdir(parents=True)
+    port, settings = find_free_port(), folder / "redis.conf"
+    lines = ["bind 127.0.0.1", f"port {port}", f"requirepass {REDIS_PASSWORD}", 'save ""']
+    settings.write_text("\n".join(lines))
+    with _run([program, str(settings)], folder / "log") as process:
+        _wait_for(lambda: _listens(port, process), "Redis")
+        yield f"redis://:{REDIS_PASSWORD}@127.0.0.1:{port}/0"
+
+
+@contextmanager
+def _run_metastore(folder: Path, warehouse: str) -> Iterator[str]:
+    """Run Hive's metastore 2.3.10, which the PySpark wheel brings with Derby, its database."""
+    folder.mkdir(parents=True)
+    port = find_free_port()
+    settings = {
+        "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/derby;create=true",
+        "datanucleus.schema.autoCreateAll": "true",
+        "hive.metastore.schema.verification": "false",
+        "hive.metastore.warehouse.dir": warehouse,
+        "hive.metastore.disallow.incompatible.col.type.changes": "false",
+        "hive.in.test": "true",  # creates the tables of locks
+    }
+    lines = (
+        f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items()
+    )
+    (folder / "hive-site.xml").write_text(f"<configuration>{''.join(lines)}</configuration>")
+    jars = Path(next(iter(pyspark.__path__))) / "jars"
+    java = [str(find_java().executable), "-Xmx512m", f"-Dderby.system.home={folder}"]
+    java += ["-cp", f"{folder}:{jars}/*", "org.apache.hadoop.hive.metastore.HiveMetaStore"]
+    with _run([*java, "-p", str(port)], folder / "metastore.log") as process:
+        _wait_for(lambda: _listens(port, process), "the Hive Metastore")
+        yield f"thrift://127.0.0.1:{port}"
+
+
 def _listens(port: int, process: "subprocess.Popen[bytes]") -> bool:
     assert process.poll() is None, f"exit {process.returncode}"
     with socket.socket() as probe:
@@ -290,4 +364,4 @@ def _run_postgres(authority: Identity) -> Iterator[Database]:
         server = [str(binaries / "postgres"), "-D", f"{folder}/data", *words]
         with _run(server, folder / "log", user=user) as process:
             _wait_for(lambda: _listens(port, process), "PostgreSQL")
-            yield Database(port, folder / "ca.pem")
+            yield Database(port, folder / "ca.pem", binaries)

@@ -5,34 +5,22 @@ It has the DAGs, the plugin, connections and the modules on its path, and an add
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-import requests
-from conftest import FRAZIL, REPO, Lab, Stack, good_values
+from conformance.sites import AIRFLOW, PARTS, START_SECONDS, log_in, name_executor, start_part
+from conftest import REPO, Lab, Stack, good_values
+from faults.rest_catalog import find_free_port
 
 from e2e.conftest import Airflow
-from frazil_demo.airflow_api import AirflowApi
 
 pytestmark = pytest.mark.stack
 
-AIRFLOW = str(FRAZIL.with_name("airflow"))
-PARTS = (("scheduler", "--skip-serve-logs"), ("dag-processor",), ("api-server",))
-START_SECONDS = 240
 RECORDS = 100
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def describe_connections(stack: Stack) -> dict[str, str]:
@@ -54,7 +42,7 @@ def make_environment(
     stack: Stack, streams: Path, home: Path, extra: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the environment of a site: this one without Airflow's and Frazil's variables."""
-    port = free_port()
+    port = find_free_port()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "FRAZIL"))}
     return {
         **kept,
@@ -69,53 +57,6 @@ def make_environment(
         "PYTHONPATH": f"{REPO / 'include'}:{REPO / 'spark_jobs'}",
         **extra,
     }
-
-
-@contextmanager
-def start_part(words: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[None]:
-    """Start a part in a process group of its own; end it with its children, in the end by force."""
-    home = Path(environment["AIRFLOW_HOME"])
-    with (home / f"{words[0]}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [AIRFLOW, *words],
-            env=environment,
-            cwd=home,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
-
-
-def log_in(environment: Mapping[str, str]) -> AirflowApi:
-    """Wait for the API server, and log in with the password that Airflow made."""
-    url, deadline = environment["AIRFLOW__API__BASE_URL"], time.monotonic() + START_SECONDS
-    while True:
-        try:
-            requests.get(f"{url}/api/v2/version", timeout=10).raise_for_status()
-            break
-        except requests.RequestException:
-            assert time.monotonic() < deadline, "the API server did not answer"
-            time.sleep(1)
-    home = Path(environment["AIRFLOW_HOME"])
-    passwords = json.loads((home / "simple_auth_manager_passwords.json.generated").read_text())
-    (home / "password").write_text(passwords["admin"])
-    return AirflowApi(url, "admin", home / "password")
-
-
-def name_executor(environment: Mapping[str, str]) -> str:
-    """Ask Airflow which executor it has."""
-    asked = [AIRFLOW, "config", "get-value", "core", "executor"]
-    told = subprocess.run(asked, env=environment, check=True, capture_output=True, text=True)
-    return told.stdout.split()[-1]
 
 
 @contextmanager

@@ -3,9 +3,10 @@
 import os
 
 import pytest
+from conformance.callers import CommandLine
 from conformance.cells import BYSTANDERS, encode
-from conformance.planted import find_in_files, watch_processes
-from conformance.scenario import play
+from conformance.planted import Search
+from conformance.scenario import play, write_stream
 from conftest import Lab
 
 pytestmark = pytest.mark.stack
@@ -21,7 +22,12 @@ def test_the_scenario_passes_on_the_embedded_stack_and_leaves_no_secret(
         monkeypatch.setenv(name, value)
     assert any("planted-" in value for value in os.environ.values())
 
-    with watch_processes() as seen:
-        play(lab, lab.stack.home)
+    write_stream(lab)
+    lab.create_topic()
+    search = Search()
+    with search.watch_processes():
+        play(lab, lab.stack.home, CommandLine(lab))
+    search.read_files(lab.stack.home)
+    search.read_files(lab.folder)
 
-    assert seen | find_in_files(lab.stack.home) | find_in_files(lab.folder) == set()
+    assert search.found == set()

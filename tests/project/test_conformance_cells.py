@@ -11,7 +11,8 @@ def test_the_page_describes_each_cell_and_no_other() -> None:
     table = PAGE.read_text().split("\n| cell |", 1)[1].split("\n\n", 1)[0]
     rows = [[part.strip() for part in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
 
-    assert [row[:5] for row in rows] == [
-        [f"`{cell.name}`", cell.kafka, cell.catalog, cell.storage, cell.spark] for cell in CELLS
+    assert [row[:6] for row in rows] == [
+        [f"`{cell.name}`", cell.kafka, cell.catalog, cell.storage, cell.spark, cell.executor]
+        for cell in CELLS
     ]
-    assert all(row[5].startswith(("tested ", "scenario only", "not run")) for row in rows)
+    assert all(row[6].startswith(("tested ", "shape ", "not run")) for row in rows)
