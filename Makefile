@@ -94,7 +94,7 @@ test-fast: $(STAMP) ## unit, airflow and project tests, without a JVM and withou
 	@$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadfile -m "not slow" --hypothesis-profile=fast \
 		tests/unit tests/airflow tests/project
 
-faults: $(STAMP) ## the failure catalogue (docs/faults.md), one line per case; all seeds and kill points
+faults: $(STAMP) ## the failure catalogue (docs/faults.md), each case with its inputs; all seeds and kill points
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
 		tests/spark/test_drills.py tests/spark/test_quality_parity.py tests/spark/test_random_values.py \
 		tests/spark/test_compare.py tests/spark/test_fast_path_files.py tests/spark/test_late_records.py \

@@ -12,9 +12,9 @@ from pathlib import Path
 REPO = Path(__file__).parents[2]
 PAGE = REPO / "docs" / "guarantees.md"
 HERE = "tests/faults/"
-CASE = r"[A-J]-?\d+"
+CASE = r"[A-L]-?\d+"
 NAMED = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
-PREFIX = re.compile(r"::test_((?:[a-j]\d+_)+)")
+PREFIX = re.compile(r"::test_((?:[a-l]\d+_)+)")
 
 
 def read_page(page: str) -> dict[str, set[str]]:
@@ -27,6 +27,12 @@ def read_page(page: str) -> dict[str, set[str]]:
     return dict(cases)
 
 
+def read_inputs(page: str) -> dict[str, list[str]]:
+    """Give what each case injects, the smallest input first."""
+    rows = re.findall(rf"^\| ({CASE}) \| (.+?) \| ", page, re.MULTILINE)
+    return {case: injected.split("; ") for case, injected in rows}
+
+
 def name_cases(test: str) -> set[str]:
     """Give the cases that a test's own name begins with."""
     found = PREFIX.search(test)
@@ -35,13 +41,13 @@ def name_cases(test: str) -> set[str]:
 
 
 def summarize(outcomes: Mapping[str, str], page: str) -> list[str]:
-    """Write one line for each case that was run, and the total.
+    """Write a line for each input of the cases that were run, and the total.
 
     Args:
         outcomes: how each test ended: `passed`, `failed` or `skipped`, by pytest's id.
         page: the text of the page of guarantees.
     """
-    named = read_page(page)
+    named, inputs = read_page(page), read_inputs(page)
     by_case: defaultdict[str, Counter[str]] = defaultdict(Counter)
     counted: Counter[str] = Counter()
     for test, outcome in outcomes.items():
@@ -51,7 +57,11 @@ def summarize(outcomes: Mapping[str, str], page: str) -> list[str]:
         for case in cases:
             by_case[case][outcome] += 1
     shown = sum(1 for found in by_case.values() if found["passed"] and not found["failed"])
-    lines = [f"{case:<5}{write_counts(by_case[case])}" for case in sort_cases(by_case)]
+    lines = []
+    for case in sort_cases(by_case):
+        first, *others = inputs.get(case, [""])
+        lines.append(f"{case:<5}{write_counts(by_case[case]):<22}{first}".rstrip())
+        lines += [f"{'':27}{other}" for other in others]
     total = f"{shown} cases shown, {counted.total()} tests, {counted['failed']} failed"
     return [*lines, total]
 

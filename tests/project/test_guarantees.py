@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from faults.cases import name_cases, summarize, summarize_kills
+from faults.cases import name_cases, read_inputs, summarize, summarize_kills
 
 PROJECT = Path(__file__).parents[2]
 CATALOGUE = (PROJECT / "docs/faults.md").read_text()
 PAGE, _, NOT_SHOWN = (PROJECT / "docs/guarantees.md").read_text().partition("\n## Not shown yet\n")
-CASE = r"[A-J]-?\d+"
+CASE = r"[A-L]-?\d+"
 ROWS = [line.split(" | ") for line in PAGE.splitlines() if re.match(rf"\| {CASE} \|", line)]
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
@@ -33,8 +33,16 @@ def test_every_case_of_the_catalogue_is_shown_or_listed_as_not_shown() -> None:
     cases = re.findall(rf"^\| ({CASE}) \|", CATALOGUE, re.MULTILINE)
     told = Counter([*map(case_of, ROWS), *re.findall(rf"\b{CASE}\b", NOT_SHOWN)])
 
-    assert len(cases) == 135
+    assert f"\n{len(cases)} failures. " in CATALOGUE
+    assert f" has {len(cases)} cases. " in PAGE
     assert told == Counter(cases), "each case once, and no other"
+
+
+def test_an_input_of_a_case_is_one_readable_line() -> None:
+    inputs = read_inputs(PAGE)
+
+    assert sorted(inputs) == sorted(map(case_of, ROWS))
+    assert [(case, line) for case, each in inputs.items() for line in each if len(line) > 140] == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=case_of)
@@ -77,7 +85,7 @@ def test_a_case_of_the_catalogue_has_a_test_that_is_named_by_it() -> None:
 
 
 def test_a_run_of_the_catalogue_is_told_case_by_case() -> None:
-    page = "| D10 | a | b | `tests/unit/test_x.py::test_one` |\n| I-2 | a | b | none |"
+    page = "| D10 | `x`; also y | b | `tests/unit/test_x.py::test_one` |\n| I-2 | a | b | none |"
     outcomes = {
         "tests/unit/test_x.py::test_one[a]": "passed",
         "tests/unit/test_x.py::test_one[b]": "skipped",
@@ -88,8 +96,9 @@ def test_a_run_of_the_catalogue_is_told_case_by_case() -> None:
 
     assert summarize(outcomes, page) == [
         "D9   1 passed, 1 failed",
-        "D10  2 passed, 1 skipped",
-        "I-2  1 passed",
+        "D10  2 passed, 1 skipped   `x`",
+        "                           also y",
+        "I-2  1 passed              a",
         "2 cases shown, 4 tests, 1 failed",
     ]
 

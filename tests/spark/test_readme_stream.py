@@ -42,3 +42,6 @@ def test_the_stream_file_of_the_readme_loads_records(lab: Lab) -> None:
 
     assert (checked.code, planned.code, ran.code) == (0, 0, 0), ran.err
     assert (lab.rows, "0 dead letters" in ran.out) == (3, True), ran.out
+    (where,) = re.findall(r"^frazil (where orders [^#]*?) *#", readme, re.MULTILINE)
+    found_at = lab.frazil(*where.replace("orders", lab.stream).split())
+    assert found_at.code == 0, found_at.out + found_at.err
