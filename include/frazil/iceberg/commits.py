@@ -305,7 +305,7 @@ def append_rows(
     added = _build(table, producer)
     head = table.current_snapshot()
     required = require_head(table, MAIN, head.snapshot_id if head else None)
-    updates: list[TableUpdate] = [added, set_branch(MAIN, added.snapshot.snapshot_id)]
+    updates = move_main(added)
     expired = [] if kept is None else _list_expired(table, kept, added.snapshot.timestamp_ms)
     updates += [RemoveSnapshotsUpdate(snapshot_ids=[snapshot_id]) for snapshot_id in expired]
     commit(catalog, table, required, updates)
@@ -367,6 +367,11 @@ def set_branch(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
     )
+
+
+def move_main(added: AddSnapshotUpdate) -> list[TableUpdate]:
+    """Build the updates that add a snapshot and point main at it."""
+    return [added, set_branch(MAIN, added.snapshot.snapshot_id)]
 
 
 def set_tag(name: str, snapshot_id: int, max_age_ms: int) -> SetSnapshotRefUpdate:

@@ -8,8 +8,6 @@ check the ancestry when a ref moves: on another head, commits of other writers w
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyiceberg.table.update import TableUpdate
-
 from frazil.errors import CatalogUnavailableError, StageLostError, StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
@@ -75,7 +73,7 @@ def _try_fast_forward(view: TableView, forward: FastForward) -> PublishedBatch:
     with translated_errors(f"writing the snapshot on {forward.branch}"):
         added = commits.build_append(table, summary, branch=forward.branch)
     new_id = added.snapshot.snapshot_id
-    updates: list[TableUpdate] = [added, commits.set_branch(commits.MAIN, new_id)]
+    updates = commits.move_main(added)
     if forward.states:
         updates.append(commits.set_properties(hint_properties(forward.states, new_id)))
     updates += commits.drop_branch(forward.branch)

@@ -68,10 +68,7 @@ def _first_snapshot(store: TableStore, name: str) -> None:
     if table.current_snapshot() is not None:
         return
     added = commits.build_append(table, {keys.KIND: keys.BOOTSTRAP})
-    updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
-    ]
+    updates = commits.move_main(added)
     commit_once(store, table, {commits.MAIN: None}, updates)
 
 
@@ -198,8 +195,7 @@ def _try_publish(store: TableStore, name: str, plan: BatchPlan, staged: Staged) 
         added = commits.build_append(table, summary, files)
     head = table.current_snapshot()
     updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+        *commits.move_main(added),
         *commits.drop_branch(staged.attempt, snapshot_id),
     ]
     heads = {commits.MAIN: head.snapshot_id if head else None, staged.attempt: snapshot_id}

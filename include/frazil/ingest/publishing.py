@@ -109,8 +109,7 @@ def _try_publish(
     new_id = added.snapshot.snapshot_id
     states = {plan.stream: plan.state_after}
     updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, new_id),
+        *commits.move_main(added),
         commits.set_properties(hint_properties(states, new_id)),
     ]
     decided = {keys.blocked_key(plan.stream), keys.waiver_key(plan.stream)} & {*table.properties}
@@ -270,8 +269,7 @@ def publish_marker(store: TableStore, table: Table, marker: Marker) -> int:
     new_id = added.snapshot.snapshot_id
     updates: list[TableUpdate] = [
         *marker.first,
-        added,
-        commits.set_branch(commits.MAIN, new_id),
+        *commits.move_main(added),
         commits.set_properties(hint_properties(marker.states, new_id)),
     ]
     commit_once(store, table, {commits.MAIN: marker.base_head}, updates)

@@ -5,8 +5,6 @@ a rewrite by Spark leaves such an entry beside those of files that stay. Without
 the head would keep them, and with it values that were erased.
 """
 
-from pyiceberg.table.update import TableUpdate
-
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
@@ -45,9 +43,6 @@ def _try_forget(work: Workspace, view: TableView) -> TableView:
         if head is None or not any(map(commits.lists_removed_files, manifests)):
             return view
         added = commits.build_manifest_rewrite(table, {keys.RUN_ID: work.run_id})
-    updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
-    ]
+    updates = commits.move_main(added)
     heads = {commits.MAIN: head.snapshot_id}
     return view.with_table(commit_once(work.store, table, heads, updates))

@@ -13,7 +13,7 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
-from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate
 
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
@@ -122,10 +122,7 @@ def _try_delete(
         return None
     summary = deletion.summarize(history.table_uuid, count_rows(affected), deleted, dead_letters)
     added = build_deletion(table, affected, summary, search)
-    updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
-    ]
+    updates = commits.move_main(added)
     reach_failpoint("delete.before-commit")
     commit_once(view.store, table, {commits.MAIN: history.head}, updates)
     reach_failpoint("delete.after-commit")
@@ -197,10 +194,7 @@ def _try_remove(
     }
     head = table.current_snapshot()
     added = build_deletion(table, affected, summary, search)
-    updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
-    ]
+    updates = commits.move_main(added)
     commit_once(work.store, table, {commits.MAIN: head.snapshot_id if head else None}, updates)
     return rows
 

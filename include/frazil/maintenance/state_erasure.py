@@ -7,8 +7,6 @@ the next merge then need not fold all changes again.
 
 from collections.abc import Iterable
 
-from pyiceberg.table.update import TableUpdate
-
 from frazil.errors import ConfigurationError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
@@ -138,9 +136,6 @@ def _try_erase(
         moved = position.model_copy(update={"erased": known})
         summary[keys.merge_key(deletion.stream)] = moved.encode()
     added = build_deletion(table, affected, summary, search)
-    updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
-    ]
+    updates = commits.move_main(added)
     commit_once(view.store, table, {commits.MAIN: history.head}, updates)
     return rows

@@ -300,8 +300,7 @@ class _Overwrite:
         with suspected_records(doing, StageStaleError), translated_errors(doing):
             added = commits.build_overwrite(table, summary, replaced)
         updates: list[TableUpdate] = [
-            added,
-            commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+            *commits.move_main(added),
             *commits.drop_branch(staged.attempt, staged.snapshot_id),
         ]
         heads = {commits.MAIN: history.head, staged.attempt: staged.snapshot_id or staged.base_head}

@@ -379,8 +379,7 @@ def _try_publish(
     with suspected_records(doing, StageStaleError), translated_errors(doing):
         added = commits.build_append(table, summary, files)
     updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, added.snapshot.snapshot_id),
+        *commits.move_main(added),
         *commits.drop_branch(staged.attempt, staged.snapshot_id),
     ]
     heads = {commits.MAIN: history.head, staged.attempt: staged.snapshot_id}

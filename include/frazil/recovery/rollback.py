@@ -272,8 +272,7 @@ def _commit_rollback(
         added = commits.build_append(view.table, summary, parent_id=target_id)
     new_id = added.snapshot.snapshot_id
     updates: list[TableUpdate] = [
-        added,
-        commits.set_branch(commits.MAIN, new_id),
+        *commits.move_main(added),
         commits.set_properties(hint_properties(states, new_id)),
         *_tag_abandoned(work, history, new_id),
     ]
