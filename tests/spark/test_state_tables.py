@@ -90,7 +90,7 @@ def test_a_merge_loads_each_table_once_and_the_state_again_after_its_commits(
         assert lake.merge().outcome == "MERGED"
 
     changes, state = lake.stream.table.name, lake.state_name
-    # The plan; what Spark staged; before and after the commit that publishes it.
+    # The plan; what Spark staged, which the commit publishes; after that commit.
     assert loads.take() == {changes: 1, state: 3, f"{state}__deletes": 1}
 
 
