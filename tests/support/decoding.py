@@ -101,7 +101,7 @@ def decode_by_workers(
         return {}
     schema = schema_to_pyarrow(build_table_schema(parsed), include_field_ids=True)
     own = pa.schema([field for field in narrow_schema(schema) if field.name != "_kafka"])
-    spec = ValueSpec("json")
+    spec = ValueSpec("json", fields=tuple((c.name, c.field) for c in parsed if c.source))
     if wire is not None:
         spec = build_registered_spec(wire)
     found = open_reader(spec, own).read(pa.array(values, pa.binary()))
