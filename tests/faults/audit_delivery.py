@@ -227,9 +227,8 @@ class Delivery:
                     held[partition] for held in event.gone_letters.values() if partition in held
                 ]
                 listed = np.unique(np.concatenate([event.gone.get(partition, found[0]), *letters]))
-                again = (
-                    ("ingest",) if event.kind != "expire-rows" else ("ingest", "replay", "backfill")
-                )
+                is_final = event.kind != "expire-rows"
+                again = ("ingest",) if is_final else ("ingest", "replay", "backfill")
                 later = [s for s in own if s.owner > index and self.events[s.owner].kind in again]
                 listed = listed[paint(listed, later) < 0]
                 is_unsure = paint(listed, others) >= 0

@@ -1,9 +1,10 @@
 """`make chaos SEED=… MINUTES=…`: everything at once against one real stack, then the audits.
 
 Producers, overlapping runs that are killed or frozen, replays, maintenance, rollbacks by others
-with a person's answer, dying servers. The seed decides what each actor does, the machine decides
-when; a finding therefore comes with the log of what happened. Exit 1 if any record is lost or
-doubled, or if anything failed without a typed error.
+with a person's answer, dying servers; of streams that append, upsert, and follow change events. The
+seed decides what each actor does, the machine decides when; a finding therefore comes with the log
+of what happened. Exit 1 if any record is lost or doubled, a state is not the fold of its changes,
+or anything failed without a typed error.
 """
 
 import contextlib
@@ -34,6 +35,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from faults.auditor import audit_table
+from faults.state_auditor import StateRules, audit_state_table
 from frazil.failpoints import FAILPOINTS
 from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
@@ -41,10 +43,29 @@ REPO = Path(__file__).parents[2]
 FRAZIL = Path(sys.executable).with_name("frazil")
 PERSON = ("--by", "chaos@example.org", "--reason", "chaos")
 BAD = (b"no json", b"", None, b'{"name":"no id"}', b'{"id":"text"}', b"[]", b'{"id":1,"x":NaN}')
-STREAMS: Mapping[str, Mapping[str, object]] = {
-    "partitioned": {"partition_by": ["bucket(id, 3)"]},
-    "direct": {},
+PLAIN = {"convert": "json", "columns": {"id": "long!", "name": "string"}}
+UPSERT = {"mode": "upsert", "id_columns": ["id"], "partition_by": ["bucket(id, 3)"]}
+CHANGES = {"id": "long!", "name": "string", "op": "string!", "at": "long!"}
+EVENTS = {"id": "long!", "name": "string", "doc": "string"}
+STREAMS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "partitioned": {"value": PLAIN, "table": {"partition_by": ["bucket(id, 3)"]}},
+    "direct": {"value": PLAIN, "table": {}},
+    "upserted": {
+        "value": {"convert": "json", "columns": CHANGES},
+        "table": {**UPSERT, "cdc_field": "op"},
+        "order": {"sequence_by": ["at"]},
+    },
+    "captured": {
+        "value": {"convert": "json", "transform": "flatten_debezium", "columns": EVENTS},
+        "table": UPSERT,
+    },
 }
+STATES = {
+    "upserted": StateRules("upserted", "lab.upserted", ("id",), ("at",), "op"),
+    "captured": StateRules("captured", "lab.captured", ("id",), operation="_op", has_events=True),
+}
+"""Streams with state tables, as their auditor knows them."""
+KEYS, UNAVAILABLE = 300, "__debezium_unavailable_value"
 ERROR_NAME = re.compile(r"^([A-Z][A-Za-z]+): ", re.MULTILINE)
 RUN_SECONDS = 240
 NEEDED = (
@@ -58,7 +79,6 @@ NEEDED = (
 )
 OF_LONG_STORMS, LONG_MINUTES = ("kafka killed", "spark_connect killed"), 20
 """What has to have happened, for a storm to prove anything."""
-
 QUIET_RUNS = 12
 """So many runs may fail after the storm, while servers come back, before that is a finding."""
 
@@ -164,9 +184,12 @@ def produce(storm: Storm, stream: str, rnd: random.Random) -> None:
                 producer.begin_transaction()
             for _ in range(rnd.randrange(20, 400)):
                 number += 1
-                good = json.dumps({"id": number, "name": f"n{number}"}).encode()
-                value = rnd.choice(BAD) if rnd.random() < 0.03 else good
-                producer.produce(stream, value=value, partition=rnd.randrange(partitions))
+                key, good = make_record(stream, rnd, number)
+                is_bad = rnd.random() < 0.03
+                value = rnd.choice(BAD) if is_bad else json.dumps(good).encode()
+                # Without a sequence the changes of a key must stay in one partition.
+                place = key % 2 if stream == "captured" else rnd.randrange(partitions)
+                producer.produce(stream, value=value, partition=place)
             producer.flush(60)
             if is_transaction and rnd.random() < 0.5:
                 producer.abort_transaction(30)
@@ -176,6 +199,22 @@ def produce(storm: Storm, stream: str, rnd: random.Random) -> None:
         if rnd.random() < 0.01 and grow(storm, stream):
             partitions = 3
         storm.rest(rnd.uniform(0.5, 4))
+
+
+def make_record(stream: str, rnd: random.Random, number: int) -> tuple[int, Mapping[str, object]]:
+    """Return a record's key and value: a new row, a change, or an event without a large value."""
+    if stream not in STATES:
+        return number, {"id": number, "name": f"n{number}"}
+    key, operation = rnd.randrange(KEYS), rnd.choice("crruuuud")
+    name = f"{key}/{number}"
+    if stream == "upserted":
+        at = max(0, number - rnd.choice((0, 0, 1, 50)))
+        return key, {"id": key, "name": name, "op": operation, "at": at}
+    doc = UNAVAILABLE if operation == "u" and rnd.random() < 0.5 else f"doc {name}"
+    row = {"id": key, "name": name, "doc": doc}
+    source = {"ts_ms": 1, "db": "shop", "schema": "public", "table": "t", "lsn": number}
+    before, after = ({"id": key}, None) if operation == "d" else (None, row)
+    return key, {"before": before, "after": after, "source": source, "op": operation}
 
 
 def grow(storm: Storm, stream: str) -> bool:
@@ -260,13 +299,19 @@ def maintain(storm: Storm, stream: str, rnd: random.Random) -> None:
         storm.expect_next_step(stream, "maintenance", done)
 
 
+def name_table(stream: str) -> str:
+    """Name the table that holds the stream's records."""
+    return f"lab.{stream}__changes" if stream in STATES else f"lab.{stream}"
+
+
 def roll_back(storm: Storm, stream: str, rnd: random.Random) -> None:
     """Set main back as others do, then let a named person answer."""
     while not storm.is_over:
         storm.rest(rnd.uniform(60, 150))
         with contextlib.suppress(Exception):  # an outage, or no ancestor yet: next time
             properties = storm.facts["catalog"]["properties"]
-            table = load_catalog("lake", **properties).load_table(f"lab.{stream}")  # type: ignore[arg-type]
+            name = rnd.choice([name_table(stream), f"lab.{stream}"])
+            table = load_catalog("lake", **properties).load_table(name)  # type: ignore[arg-type]
             head = table.current_snapshot()
             for _ in range(rnd.randrange(1, 4)):
                 if head and head.parent_snapshot_id:
@@ -274,7 +319,7 @@ def roll_back(storm: Storm, stream: str, rnd: random.Random) -> None:
             if head is not None:
                 table.manage_snapshots().rollback_to_snapshot(head.snapshot_id).commit()
                 storm.strike(stream, "rolled back by others")
-                storm.note(f"{stream} rolled back to {head.snapshot_id}")
+                storm.note(f"{name} rolled back to {head.snapshot_id}")
         answer(storm, stream)
 
 
@@ -323,16 +368,30 @@ def judge(storm: Storm) -> list[Mapping[str, object]]:
         report = audit_table(
             storm.facts["catalog"]["properties"],  # type: ignore[arg-type]
             "lake",
-            f"lab.{stream}",
+            name_table(stream),
             storm.facts["kafka"]["bootstrap"],
             stream,
         )
         storm.findings += [f"{stream}: {finding}" for finding in report.findings]
+        if stream in STATES:
+            judge_state(storm, stream)
         own = storm.frazil("audit", stream, "--json")
         if own.returncode:
             storm.findings.append(f"{stream}: frazil audit: {own.stdout}{own.stderr}")
         lines.append({"stream": stream, **report.facts})
     return lines
+
+
+def judge_state(storm: Storm, stream: str) -> None:
+    """Merge what is left; let the auditor without product code fold the changes again."""
+    merged = storm.frazil("merge", stream)
+    with load_catalog("lake", **storm.facts["catalog"]["properties"]) as catalog:  # type: ignore[arg-type]
+        found = audit_state_table(catalog, STATES[stream])
+        rows = catalog.load_table(f"lab.{stream}").scan().to_arrow().num_rows
+    storm.findings += [f"{stream}: {invariant}: {text}" for invariant, text in found]
+    storm.outcomes[f"{stream}: rows of the state"] = rows
+    if merged.returncode or not rows:
+        storm.findings.append(f"{stream}: the state is not merged: {merged.stdout}{merged.stderr}")
 
 
 def main(
@@ -415,22 +474,22 @@ def started_storm(minutes: float) -> Iterator[Storm]:
             facts = json.loads((home / "stack" / "stack.json").read_text())
             bootstrap = facts["kafka"]["bootstrap"]
             admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-            for stream, table in STREAMS.items():
-                write_stream(streams, stream, table)
+            for stream, sections in STREAMS.items():
+                write_stream(streams, stream, sections)
                 admin.create_topics([NewTopic(stream, 2, 1)])[stream].result(15)
             yield Storm(home, streams, environment, facts, time.monotonic() + minutes * 60)
         finally:
             subprocess.run([*command, "down"], env=environment, check=True)
 
 
-def write_stream(folder: Path, stream: str, table: Mapping[str, object]) -> None:
+def write_stream(folder: Path, stream: str, sections: Mapping[str, Mapping[str, object]]) -> None:
     """Write a stream that takes any share of bad records."""
     document = {
         "stream": stream,
         "owner": "chaos@example.org",
         "source": {"topic": stream},
-        "value": {"convert": "json", "columns": {"id": "long!", "name": "string"}},
-        "table": {"name": f"lab.{stream}", **table},
+        **sections,
+        "table": {"name": f"lab.{stream}", **sections["table"]},
         "batch": {"max_records": 5000},
         "errors": {"max_bad_ratio": 1.0},
     }

@@ -1,6 +1,7 @@
 """A thousand seeded change logs through Kafka, `frazil run` and its merge; a dictionary folds them.
 
-Each log has keys of its own, so that a batch has changes of all logs.
+Each log has keys of its own, so that a batch has changes of all logs. Between merges the history is
+trimmed.
 """
 
 import json
@@ -13,9 +14,12 @@ from conftest import Lab
 from faults.state_auditor import StateRules, audit_state_table
 from pyiceberg.catalog import load_catalog
 from support.change_events import Message, send
+from support.state_lake import age_tables
+
+from frazil.streams.loading import load_stream
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
-LOGS, MERGES = 500, 20
+LOGS, MERGES, TRIMS = 500, 20, 6
 SAMPLED_LOGS, SAMPLED_MERGES = 10, 2
 KEYS = 6
 OPERATIONS = ("c", "r", "u", "u", "UPDATE", "d", "delete")
@@ -62,9 +66,19 @@ def draw(topic: Topic, dice: random.Random, log: int, turn: int) -> Iterator[tup
         yield partition, topic.send(key, operation, at, name, partition)
 
 
+def trim(lab: Lab) -> None:
+    """Let two days pass, and remove the changes that newer ones have replaced."""
+    age_tables(lab.folder, load_stream(lab.folder, lab.stream), 2)
+    trimmed = lab.frazil("expire-rows", lab.stream, "--no-dry-run", "--json", timeout=500)
+    assert trimmed.code == 0, trimmed.out + trimmed.err
+    assert trimmed.json["expire_rows"]["trimmed"] > 0
+
+
 @pytest.mark.storm(1)
 @pytest.mark.parametrize("by", ["sequence", "offset"])
-def test_the_state_is_the_fold_of_every_log(lab: Lab, by: str, *, sampled: bool) -> None:
+def test_the_state_is_the_fold_of_every_log(
+    lab: Lab, by: str, monkeypatch: pytest.MonkeyPatch, *, sampled: bool
+) -> None:
     logs, merges = (SAMPLED_LOGS, SAMPLED_MERGES) if sampled else (LOGS, MERGES)
     first = random.randrange(10**6)
     dices = [random.Random(first + log) for log in range(logs)]
@@ -78,7 +92,9 @@ def test_the_state_is_the_fold_of_every_log(lab: Lab, by: str, *, sampled: bool)
         table={**table, "partition_by": ["bucket(id, 4)"]},
         order=order,
         batch={"max_records": 100_000},
+        changes={"keep_days": 1},
     )
+    monkeypatch.setenv("FRAZIL_HOME", str(lab.stack.home))
     lab.create_topic()
     sequence = ("at",) if topic.by_sequence else ()
     rules = StateRules(lab.stream, lab.table, ("id",), sequence, "op")
@@ -96,4 +112,6 @@ def test_the_state_is_the_fold_of_every_log(lab: Lab, by: str, *, sampled: bool)
         assert (len(found), rows) == (len(rows), topic.rows), f"first seed {first}, merge {turn}"
         findings = audit_state_table(catalog, rules) if turn == merges - 1 else []
         catalog.close()
+        if turn % TRIMS == 0:
+            trim(lab)
     assert findings == [], f"first seed {first}"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import yaml
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from support.lake import Lake, append
-from support.stack_lake import StackLake
+from support.stack_lake import StackLake, let_days_pass
 
 from frazil.iceberg.branches import create_branch, name_branch
 from frazil.iceberg.commits import MAIN, build_append, commit, require_head, set_branch
@@ -175,6 +175,15 @@ class StateLake(Lake):
         required = require_head(table, MAIN, head and head.snapshot_id)
         moved = set_branch(MAIN, added.snapshot.snapshot_id)
         commit(self.catalog, table, required, [added, moved])
+
+
+def age_tables(folder: Path, stream: Stream, days: float) -> None:
+    """Set back the instants of a stream's three tables in the embedded stack's catalog."""
+    state = stream.table.state
+    assert state is not None
+    for name in (stream.table.name, state.name, state.deletes_name):
+        table = stream.table.model_copy(update={"name": name})
+        let_days_pass(StackStateLake(folder, stream.model_copy(update={"table": table})), days)
 
 
 class StackStateLake(StateLake):

@@ -35,7 +35,7 @@ from frazil.ledger.coordinates import (
 )
 from frazil.ledger.deletions import Deletion, parse_deleted
 from frazil.ledger.history import trace_steps
-from frazil.ledger.offsets import OffsetRange, encode_ranges
+from frazil.ledger.offsets import OffsetRange, Ranges, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, PublishedBatch, walk_ancestors
 from frazil.ledger.state import parse_state
 from frazil.maintenance.messages import RowExpiryReport
@@ -301,25 +301,32 @@ def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpir
     cut = find_cut(folded.history, stream.stream, int(before.timestamp() * 1000))
     trimming = Trimming(cut, limit_deletes(stream, cut, folded.oldest_open))
     gone = choose_trimmed(stream, folded.changes, trimming)
-    update = {"trimmed": count_coordinates(gone)}
-    if report.dry_run or not gone:
-        return report.model_copy(update=update)
+    if report.dry_run:
+        return report.model_copy(update={"trimmed": count_coordinates(gone)})
+    landed: tuple[PublishedBatch, ...] = ()
+    if gone:
+        words = {
+            keys.TARGET: f"changes published before {before.isoformat()}",
+            keys.BY: stream.owner,
+            keys.REASON: f"changes.keep_days: {stream.changes.keep_days}",
+            keys.FOLDED: str(folded.position.snapshot_id),
+            keys.TRIMMED: encode_ranges(_ranges_below(cut)),
+        }
+        landed = _delete_changes(work, folded, gone, words)
+        reach_failpoint("trim.after-changes")
+    forget_deletes(work, trimming.deletes)
+    numbers = tuple(each.entry.snapshot_id for each in landed)
+    update = {"trimmed": sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed)}
+    return report.model_copy(update={**update, "snapshot_ids": (*report.snapshot_ids, *numbers)})
+
+
+def _ranges_below(cut: Mapping[Partition, int]) -> Ranges:
+    """Return the ranges from offset 0 up to the cut of each partition."""
     ranges: dict[str, dict[int, OffsetRange]] = {}
     for (topic, number), end in cut.items():
         if end:
             ranges.setdefault(topic, {})[number] = OffsetRange(0, end)
-    words = {
-        keys.TARGET: f"changes published before {before.isoformat()}",
-        keys.BY: stream.owner,
-        keys.REASON: f"changes.keep_days: {stream.changes.keep_days}",
-        keys.FOLDED: str(folded.position.snapshot_id),
-        keys.TRIMMED: encode_ranges(ranges),
-    }
-    landed = _delete_changes(work, folded, gone, words)
-    reach_failpoint("trim.after-changes")
-    forget_deletes(work, trimming.deletes)
-    numbers = tuple(each.entry.snapshot_id for each in landed)
-    return report.model_copy(update={**update, "snapshot_ids": (*report.snapshot_ids, *numbers)})
+    return ranges
 
 
 def _delete_changes(

@@ -40,6 +40,7 @@ from frazil.state_tables.merge_rules import (
     hash_rules,
     merge_waiting,
     plan_merge,
+    require_compacted,
     require_mergeable,
 )
 from frazil.state_tables.messages import Merged, MergePosition, MergeRequest, MergeResult
@@ -114,6 +115,8 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
     view, reason = ensure_state_table(work, view, _find_schema(changes.table, plan.head))
     if reason and plan.added is not None:
         plan = MergePlan(plan.head, None, f"columns changed: {reason}")
+    if plan.added is not None:
+        require_compacted(stream.stream, view.history)
     _drop_old_branches(view)
     branch = name_branch(stream.stream, point.state.epoch, beside=True)
     merge_id = plan.identify(view.history.table_uuid, before, hash_rules(stream))

@@ -28,6 +28,8 @@ BY_REQUEST = "by request"
 CAME_LATE = "a change came after newer ones of its key"
 MOST_WAITING = 1_000
 """A snapshot's summary names so many deletes that are not there yet; a rebuild finds them all."""
+MOST_HIDDEN, HIDDEN_RATIO = 1_000_000, 2
+"""A merge waits for compaction where more rows than this are hidden, and twice as many as seen."""
 MOST_RUNS = 1_000
 """With more runs of offsets a filter costs more than reading all changes."""
 FLATTENED_OPERATION = "_op"
@@ -146,6 +148,27 @@ def _require_same_rules(changes: History, stream: Stream, before: MergePosition)
             f"{changes.table}; nothing was written",
             f"restore them, or fold all changes by the new rules: `frazil merge {stream.stream} "
             "--rebuild`",
+        )
+
+
+def require_compacted(stream: str, state: History) -> None:
+    """Let a merge wait where delete files hide many more rows than readers see.
+
+    Each merge would hide more, and make reads of the state slower, its own as well.
+
+    Raises:
+        MergeHaltedError: compaction is behind.
+    """
+    head = state.entries.get(state.head or 0)
+    if head is None:
+        return
+    hidden = int(head.summary.get("total-position-deletes", "0"))
+    rows = int(head.summary.get("total-records", "0"))
+    if hidden > max(MOST_HIDDEN, HIDDEN_RATIO * (rows - hidden)):
+        raise MergeHaltedError(
+            f"stream {stream}: delete files of state table {state.table} list {hidden:,} of "
+            f"{rows:,} rows: compaction is behind; the merge waits, nothing was written",
+            f"`frazil maintain {stream} --only compact --no-dry-run`, then `frazil merge {stream}`",
         )
 
 

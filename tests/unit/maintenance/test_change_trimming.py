@@ -150,6 +150,16 @@ def test_replaced_changes_leave_and_all_audits_hold(lake: Dated, by: str) -> Non
     assert lake.expire("again").trimmed == 0
 
 
+def test_a_killed_trimming_is_finished_by_the_next_run(lake: Dated) -> None:
+    lake.expire()
+    place = {"topic": "orders", "partition": 0, "offset": 3}
+    row = {"id": 2, "_kafka": place, "memory": "m"}
+    append(lake.catalog, lake.store.load(f"{lake.state_name}__deletes"), [row])
+
+    assert lake.expire("again").trimmed == 0
+    assert lake.deletes_left() == []
+
+
 def test_the_changes_that_are_left_still_fold_to_the_state(lake: Dated) -> None:
     lake.expire()
 

@@ -16,6 +16,7 @@ from frazil.state_tables.merge_rules import (
     find_position,
     hash_rules,
     plan_merge,
+    require_compacted,
 )
 from frazil.state_tables.messages import MergePosition
 from frazil.streams.models import Stream
@@ -141,3 +142,19 @@ def test_the_counts_add_up_and_agree_with_sparks(
 
     assert says in found
     assert bool(found) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden", "waits"),
+    [(3_000_000, 2_000_000, False), (3_000_001, 2_000_001, True), (900_000, 899_999, False)],
+)
+def test_a_merge_waits_where_compaction_is_far_behind(rows: int, hidden: int, waits: bool) -> None:  # noqa: FBT001
+    summary = {"total-records": str(rows), "total-position-deletes": str(hidden)}
+    history = entries_of((1, None, summary))
+
+    if not waits:
+        require_compacted("customers", history)
+        return
+    with pytest.raises(MergeHaltedError, match="compaction is behind") as refused:
+        require_compacted("customers", history)
+    assert "maintain customers --only compact" in refused.value.next_step
