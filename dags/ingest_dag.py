@@ -37,16 +37,8 @@ from frazil.streams.models import Stream
 from frazil.streams.schedules import spread
 from frazil_airflow.assets import table_asset
 from frazil_airflow.dag_loading import load_streams_to_parse
-from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
+from frazil_airflow.tasks import RUN_TYPES, dag_tags, frazil_task, task_defaults
 
-RUN_TYPES = (
-    "scheduled",
-    "manual",
-    "operator_triggered",
-    "asset_triggered",
-    "asset_materialization",
-)
-"""All but Airflow's Backfill: its runs would have no dates to read, only the next new records."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 """Start of continuous DAGs: without one their second run gets the date of the first."""
 
@@ -113,14 +105,15 @@ def ingest_dag(stream: Stream) -> None:
 
     @dag(
         dag_id=f"ingest__{stream.stream}",
-        description=f"{', '.join(stream.source.names)} → {stream.table.name}",
+        description=f"{', '.join(stream.source.names)} → {stream.table.name}. For older records "
+        "trigger the DAG backfill, not Airflow's Backfill",
         doc_md=__doc__,
         schedule="@continuous"
         if stream.batch.is_continuous
         else spread(stream.batch.schedule, stream.stream),
         start_date=LONG_AGO if stream.batch.is_continuous else None,
         catchup=False,
-        allowed_run_types=RUN_TYPES,
+        allowed_run_types=(*RUN_TYPES, "asset_materialization"),
         max_active_runs=1,
         dagrun_timeout=timedelta(hours=2),
         default_args=task_defaults(stream.owner),

@@ -33,7 +33,7 @@ from frazil.streams.models import Stream
 from frazil.streams.schedules import default_maintenance_schedule
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.params import MaintenanceForm, Params, maintenance_params, read_form
-from frazil_airflow.tasks import dag_tags, frazil_task, task_defaults
+from frazil_airflow.tasks import RUN_TYPES, dag_tags, frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from frazil.maintenance.messages import (
@@ -114,6 +114,7 @@ def maintain_dag(stream: Stream) -> None:
         doc_md=__doc__,
         schedule=stream.maintenance.schedule or default_maintenance_schedule(stream.stream),
         catchup=False,
+        allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         dagrun_timeout=timedelta(hours=6),
         default_args=task_defaults(stream.owner) | {"pool": choose_pool(stream.table.name)},

@@ -3,8 +3,8 @@
 **What.** Each action is the one of the DAG with its name, for this stream only: so Airflow's rights
 on this DAG decide who may operate the stream. `begin` checks the form and shows what would change;
 a decision of one step (`accept_gap`, `adopt`, `waive`) is recorded there. A dry run, the default,
-writes nothing. `approve` waits for a second person if a rollback removes more rows than the site
-allows (`FRAZIL_APPROVAL_ROWS`). `finish` does it.
+writes nothing. `rewind` does a rollback, and waits for a second person if it removes more rows than
+the site allows (`FRAZIL_APPROVAL_ROWS`). `finish` does the other actions.
 
 **When.** Whenever you trigger it, first as a dry run.
 
@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from airflow.sdk import Context, Param
+from airflow.sdk.exceptions import AirflowSkipException
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.keys import DEAD_LETTER_REASONS
@@ -29,7 +30,7 @@ from frazil.ledger.offsets import OFFSET_LOCATION_PATTERN
 from frazil.messages import Message
 from frazil.recovery.messages import RecoveryPlan
 from frazil.streams.models import Stream
-from frazil_airflow.approval import Approval, ApproveLargeRecovery
+from frazil_airflow.approval import RollBack
 from frazil_airflow.dag_loading import load_function, load_operated_streams
 from frazil_airflow.manual_dag import manual_dag
 from frazil_airflow.params import (
@@ -51,12 +52,15 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "backfill": ("preview", "fill_all"),
     "erase": ("preview", "erase"),
     "move_cluster": ("preview", "move"),
-    "recover": ("preview", "rewind"),
+    "recover": ("preview", ""),
     "replay": ("preview", "replay"),
     "replay_dead_letters": ("check_parameters", "redrive"),
     "waive": ("waive",),
 }
-"""Action, which is also a DAG → the tasks of that DAG that begin and finish it."""
+"""Action, which is also a DAG → the tasks of that DAG that begin and finish it.
+
+The task `rewind` of this DAG finishes `recover`.
+"""
 
 
 def list_param(title: str, description: str, **items: object) -> Param:
@@ -141,18 +145,13 @@ def begin(stream: str, params: Params, run_id: str) -> object:
 
 
 @frazil_task
-def finish(
-    stream: str, planned: str, answer: Approval | None, params: Params, run_id: str
-) -> object:
+def finish(stream: str, planned: str, params: Params, run_id: str) -> object:
     """Do what was planned; a retry finds what is done."""
     action = str(params["action"])
+    if action == "recover":
+        raise AirflowSkipException("the task rewind has rolled back")
     require_own_stream(stream, planned)
-    given = {
-        "planned": planned,
-        "answer": answer,
-        "params": choose_fields(stream, params),
-        "run_id": run_id,
-    }
+    given = {"planned": planned, "params": choose_fields(stream, params), "run_id": run_id}
     finisher = load_function(action, ACTIONS[action][-1])
     return finisher(**{name: given[name] for name in inspect.signature(finisher).parameters})
 
@@ -174,7 +173,7 @@ def require_own_stream(stream: str, planned: str) -> None:
 
 
 def plan_of(context: Context) -> RecoveryPlan | None:
-    """Return the plan of a rollback, which may need an approval; None for another action."""
+    """Return the plan of a rollback; None for another action."""
     params = read_params(context)
     if params["action"] != "recover":
         return None
@@ -198,12 +197,12 @@ def operate_dag(stream: Stream) -> None:
     def operate() -> None:
         name = stream.stream
         begun = begin(name)
-        approve = ApproveLargeRecovery(
-            task_id="approve",
+        rewind = RollBack(
+            task_id="rewind",
             plan=plan_of,
-            doc_md="Wait for a second person's approval if a rollback needs one.",
+            doc_md="Roll back, if that is the action, once a second person has approved it.",
         )
-        begun >> approve >> finish(name, begun, approve.output)
+        begun >> rewind >> finish(name, begun)
 
     # Added last, as in the DAGs of maintenance: otherwise each task copies the form.
     operate.params.update(FORM)

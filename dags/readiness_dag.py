@@ -21,7 +21,7 @@ from airflow.sdk import Param, dag
 from frazil_airflow.dag_loading import list_stream_names
 from frazil_airflow.outcomes import require_ready
 from frazil_airflow.params import Params, ReadinessForm, read_form
-from frazil_airflow.tasks import frazil_task, task_defaults
+from frazil_airflow.tasks import RUN_TYPES, frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from frazil.observability.readiness import Scorecard
@@ -43,6 +43,7 @@ def judge_stream(stream: str, params: Params, run_id: str) -> "Scorecard":
     doc_md=__doc__,
     schedule="@daily",
     catchup=False,
+    allowed_run_types=RUN_TYPES,
     max_active_runs=1,
     is_paused_upon_creation=False,
     dagrun_timeout=timedelta(hours=1),

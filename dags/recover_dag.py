@@ -2,9 +2,9 @@
 
 **What.** `preview` lists the rows that would be removed, what each stream would read again and
 which table readers would get; it fails if Kafka no longer has the records. As a dry run, the
-default, the run ends there. `approve` waits for a second person under *Required Actions* if more
+default, the run ends there. `rewind` waits for a second person under *Required Actions* if more
 rows would be removed than the site allows (`FRAZIL_APPROVAL_ROWS`, 100,000), or anything that
-cannot be read again, and fails if the user who triggered the run approves it. `rewind` rolls back
+cannot be read again, and fails if the user who triggered the run approves it. Then it rolls back
 in one commit; the next run of `ingest__<stream>` reads exactly the removed range again.
 
 **When.** Whenever you trigger it, first as a dry run. Pause nothing: a batch that is under way is
@@ -16,18 +16,19 @@ a halt that `frazil status` shows. With Dry run off also Reason; the table keeps
 **What a retry does.** Nothing twice: the same person, reason and target are one decision. To
 roll back to the same target again, enter another reason.
 
-**How to stop.** Reject the approval, or mark the task as failed before `rewind`. The state before
+An approval is for one try: if the commit fails after it, a retry asks again.
+
+**How to stop.** Reject the approval, or mark `rewind` as failed while it waits. The state before
 the rollback stays readable under a tag for the rollback window.
 """
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from airflow.sdk import Param
 
 from frazil.ledger.offsets import OFFSET_LOCATION_PATTERN
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
-from frazil_airflow.approval import Approval, ApproveLargeRecovery, require_approval
+from frazil_airflow.approval import RollBack
 from frazil_airflow.manual_dag import manual_dag
 from frazil_airflow.params import (
     Params,
@@ -38,9 +39,6 @@ from frazil_airflow.params import (
     text_param,
 )
 from frazil_airflow.tasks import frazil_task, read_params
-
-if TYPE_CHECKING:
-    from frazil.recovery.messages import Recovered
 
 SNAPSHOT = (
     "Id of an ancestor of main, for example `4711471147114711471`; `frazil snapshots` and the page "
@@ -65,22 +63,6 @@ def plan_form(params: Params, run_id: str) -> RecoveryPlan:
 
     request = read_form(RecoverRequest, params)
     return plan_recovery(open_workspace(request.stream, run_id), request)
-
-
-@frazil_task
-def rewind(planned: str, answer: Approval | None, params: Params, run_id: str) -> "Recovered":
-    """Plan again, check the approval and roll back in one commit; a retry finds a finished one.
-
-    The form is read again and the new plan decides whether an approval is needed, because users may
-    change the result of a task.
-    """
-    from frazil.recovery.rollback import plan_recovery, recover
-    from frazil.workspace import open_workspace
-
-    request = read_form(RecoverRequest, params)
-    work = open_workspace(request.stream, run_id)
-    plan = RecoveryPlan.parse(planned).model_copy(update={"request": request})
-    return recover(work, plan, require_approval(plan_recovery(work, request), answer))
 
 
 @manual_dag(
@@ -113,11 +95,10 @@ def rewind(planned: str, answer: Approval | None, params: Params, run_id: str) -
 )
 def recover() -> None:
     """Plan, wait for an approval if the plan needs one, roll back."""
-    planned = preview()
-    approve = ApproveLargeRecovery(
-        task_id="approve",
+    rewind = RollBack(
+        task_id="rewind",
         plan=lambda context: plan_form(read_params(context), context["run_id"]),
-        doc_md="Wait for a second person's approval if the plan needs one.",
+        doc_md="Wait for a second person's approval if the plan needs one, and roll back.",
     )
 
-    planned >> approve >> rewind(planned, approve.output)
+    preview() >> rewind

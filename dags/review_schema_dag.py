@@ -1,7 +1,7 @@
 """### Review schema: accept, quarantine or stop a schema change of a table.
 
-**What.** `show` compares the table with the stream file and the registered schemas. `ask` waits for
-a person's decision; it shows the change, its effect on the table and the next offsets to read.
+**What.** `show` compares the table with the stream file and the registered schemas. `decide` shows
+the change, its effect on the table and the next offsets to read, waits for a person, and does it.
 *Accept* changes the table, in one commit that records who decided and why. *Quarantine* continues
 with the table as it is: records whose registered schema requires the change become dead letters,
 which `replay_dead_letters` restores after an *Accept*. *Stop* keeps the stream stopped until its
@@ -25,41 +25,71 @@ question is asked again in a run `…__again`.
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TypedDict
+from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context, Param
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
+from frazil.ledger.authors import Author
+from frazil_airflow.approval import name_of
 from frazil_airflow.dag_runs import REVIEW_DAG
 from frazil_airflow.manual_dag import manual_dag
 from frazil_airflow.params import Params, ReviewForm, read_form, stream_param, text_param
-from frazil_airflow.tasks import frazil_task
+from frazil_airflow.tasks import frazil_task, log_result, run_as_task
 
 ACCEPT, QUARANTINE, STOP = "Accept", "Quarantine", "Stop"
 
 
-class AskDecision(HITLOperator):
-    """Ask for a decision, with only those answers that can be applied."""
+class Decide(HITLOperator):
+    """Ask for a decision, with only those answers that can be applied, and apply it.
+
+    One task asks and writes: users may write the results (XComs) of other tasks.
+    """
 
     def execute(self, context: Context) -> object:
         """Leave out the answers that would fail, and wait."""
-        shown = context["ti"].xcom_pull(task_ids="show")
-        self.options = [each for each in self.options if each in shown["options"]]
-        return super().execute(context)
+        with run_as_task(context, {}):
+            text, facts = read_change(read_form_of(context), context["run_id"])
+        self.options, self.body = list_options(facts), text
+        self.subject = f"Apply this schema change to {facts['table']}?"
+        try:
+            return super().execute(context)
+        except TaskAwaitingInput as waiting:
+            waiting.kwargs = {"review": facts["review"]}
+            raise
+
+    def execute_complete(self, context: Context, event: dict[str, Any], review: str = "") -> object:
+        """Apply the answer of the person whom Airflow names."""
+        answer = super().execute_complete(context, event)
+        (choice,) = answer["chosen_options"]
+        reason = answer["params_input"].get("reason")
+        with run_as_task(context, {}):
+            author = Author(
+                by=name_of(answer["responded_by_user"]) or "unknown",
+                reason=reason or f"{choice} in Airflow, run {context['run_id']}",
+            )
+            form = read_form_of(context)
+            return log_result(decide(form, context["run_id"], review, choice, author))
 
 
-class Answer(TypedDict):
-    """The result of `ask`: the choice, the form, and the user who decided."""
-
-    chosen_options: list[str]
-    params_input: dict[str, str]
-    responded_by_user: dict[str, str] | None
+def read_form_of(context: Context) -> Params:
+    """Return the form of the run, without the fields of the question."""
+    return {name: context["params"].get(name) for name in ReviewForm.model_fields}
 
 
 @frazil_task
-def show(params: Params, run_id: str) -> dict[str, object]:
+def show(params: Params, run_id: str) -> str:
     """Check the form and describe the pending change; skip the run if there is none."""
+    return read_change(params, run_id)[0]
+
+
+def read_change(params: Params, run_id: str) -> tuple[str, Mapping[str, Any]]:
+    """Return text and facts of the pending change.
+
+    Raises:
+        AirflowSkipException: there is none, or another one than the form names.
+    """
     from frazil.schemas.review import show_schema_review
     from frazil.workspace import open_workspace
 
@@ -68,7 +98,7 @@ def show(params: Params, run_id: str) -> dict[str, object]:
     wanted = form.review or shown.facts.get("review")
     if not shown.facts or wanted != shown.facts["review"]:
         raise AirflowSkipException(f"No change to decide: {shown.text}")
-    return {"text": shown.text, "options": list_options(shown.facts), **shown.facts}
+    return shown.text, shown.facts
 
 
 def list_options(facts: Mapping[str, object]) -> list[str]:
@@ -78,30 +108,22 @@ def list_options(facts: Mapping[str, object]) -> list[str]:
     return [*accept, *([QUARANTINE] if is_reviewed and not facts["barred"] else []), STOP]
 
 
-@frazil_task
-def decide(shown: dict[str, str], answer: Answer, params: Params, run_id: str) -> str:
+def decide(params: Params, run_id: str, review: str, choice: str, author: Author) -> str:
     """Apply the change, or record who quarantined or stopped it."""
     from frazil.errors import FrazilError, NothingToDecideError
-    from frazil.ledger.authors import Author
     from frazil.schemas.evolution import accept_schema, quarantine_schema, stop_schema
     from frazil.workspace import open_workspace
     from frazil_airflow.dag_runs import ask_again
 
-    (choice,) = answer["chosen_options"]
-    who = answer["responded_by_user"] or {}
-    author = Author(
-        by=who.get("name") or who.get("id") or "unknown",
-        reason=answer["params_input"].get("reason") or f"{choice} in Airflow, run {run_id}",
-    )
     decisions = {ACCEPT: accept_schema, QUARANTINE: quarantine_schema, STOP: stop_schema}
     work = open_workspace(read_form(ReviewForm, params).stream, run_id)
     try:
-        decision = decisions[choice](work, author, shown["review"])
+        decision = decisions[choice](work, author, review)
     except NothingToDecideError:
         raise
     except FrazilError as error:
         if not error.retryable:  # the question would be gone, and the stream would still wait
-            ask_again(run_id, work.stream.stream, shown["review"])
+            ask_again(run_id, work.stream.stream, review)
         raise
     return f"{decision.kind}: {decision.text}"
 
@@ -122,11 +144,9 @@ def decide(shown: dict[str, str], answer: Answer, params: Params, run_id: str) -
 )
 def review_schema() -> None:
     """Show a pending change, wait for a decision, apply it."""
-    shown = show()
-    ask = AskDecision(
-        task_id="ask",
-        subject="Apply this schema change to {{ ti.xcom_pull(task_ids='show')['table'] }}?",
-        body="{{ ti.xcom_pull(task_ids='show')['text'] }}",
+    ask = Decide(
+        task_id="decide",
+        subject="Apply this schema change?",
         options=[ACCEPT, QUARANTINE, STOP],
         params={
             "reason": Param(
@@ -136,8 +156,7 @@ def review_schema() -> None:
                 description="Stored with the table.",
             )
         },
-        doc_md="Wait for a decision on the change.",
+        doc_md="Wait for a decision on the change, and apply it.",
         response_timeout=timedelta(days=30),
     )
-    shown >> ask
-    decide(shown, ask.output)
+    show() >> ask

@@ -28,7 +28,7 @@ from airflow.sdk import dag
 from frazil_airflow.dag_loading import list_stream_names
 from frazil_airflow.metrics import send_gauges
 from frazil_airflow.outcomes import require_fresh
-from frazil_airflow.tasks import frazil_task, task_defaults
+from frazil_airflow.tasks import RUN_TYPES, frazil_task, task_defaults
 
 if TYPE_CHECKING:
     from frazil.observability.freshness import FreshnessReport
@@ -61,6 +61,7 @@ def watch_stream(stream: str, run_id: str) -> "FreshnessReport":
     doc_md=__doc__,
     schedule="* * * * *",
     catchup=False,
+    allowed_run_types=RUN_TYPES,
     max_active_runs=1,
     is_paused_upon_creation=False,
     dagrun_timeout=timedelta(minutes=10),

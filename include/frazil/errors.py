@@ -57,12 +57,18 @@ FrazilError
 ├── ClockBehindError             this machine's clock is behind the table's last change
 ├── JobFailedError               a Spark job ended with an error
 ├── DrillError                   a drill did not end as expected
-├── StackError                   the embedded stack: a port, Java, a service
-└── UnexpectedError              an exception of another kind, as the timeline shows it
+├── UnexpectedError              any other exception, by its class and place; its message is hidden
+└── StackError                   the embedded stack: a port, Java, a service
 """
 
+import os
 import re
+from pathlib import Path
+from traceback import extract_tb
 from typing import ClassVar, Self
+
+DEBUG_VARIABLE = "FRAZIL_DEBUG"
+"""With 1, logs and the terminal show messages and tracebacks of unexpected errors as they are."""
 
 
 class FrazilError(Exception):
@@ -335,9 +341,41 @@ class StackError(FrazilError):
 
 
 class UnexpectedError(FrazilError):
-    """An exception that is not one of Frazil's errors, as the timeline shows it."""
+    """An exception that is not one of Frazil's, without its message."""
+
+    retryable = True
 
 
+def is_debugging() -> bool:
+    """Return whether messages of other programs may be shown, whatever they contain."""
+    return os.environ.get(DEBUG_VARIABLE, "0") not in {"", "0"}
+
+
+def hide_message(error: BaseException, subject: str = "") -> FrazilError:
+    """Return one of Frazil's errors as it is, and of another one its class and place.
+
+    A message of another program may quote values of records, or a secret.
+    """
+    if isinstance(error, FrazilError):
+        return error
+    return UnexpectedError(
+        f"{subject}{': ' * bool(subject)}{type(error).__name__}{_describe_place(error)}; its "
+        "message is not shown, because it may contain values of records or secrets",
+        f"try again; {DEBUG_VARIABLE}=1 in the environment shows message and traceback, also such "
+        "values, where it runs: report them without these; `frazil doctor` checks this machine",
+    )
+
+
+def _describe_place(error: BaseException) -> str:
+    """Return the last place in Frazil's code, and the one in a library that raised the error."""
+    frames = extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _OWN_FILE.search(frame.filename)]
+    named = (*own[-1:], *frames[-1:])
+    places = [f"{'/'.join(Path(each.filename).parts[-3:])}:{each.lineno}" for each in named]
+    return f" at {', from '.join(dict.fromkeys(places))}" if places else ""
+
+
+_OWN_FILE = re.compile(r"/(frazil\w*|dags|spark_jobs)/(?!.*/(site-packages|lib)/)")
 _LITERAL = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|(?<!\w)'(?:[^'\\\n]|\\.)*'")
 _PARTITION = re.compile(r"(/[\w.%-]+=)[^/\s]+")
 

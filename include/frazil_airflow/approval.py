@@ -1,33 +1,31 @@
-"""The approval of a second person, requested only if a plan needs it."""
+"""A rollback in Airflow, with the approval of a second person if its plan needs one.
+
+The task that asks is the one that writes: Airflow tells it who answered. A result (XCom) of another
+task is not asked, because users may write it.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    TaskAwaitingInput,
+)
 
 from frazil.messages import count_noun
 from frazil.recovery.messages import RecoveryPlan
-from frazil_airflow.tasks import run_as_task
+from frazil_airflow.tasks import log_result, run_as_task
 
 ANSWER_WITHIN = timedelta(hours=47)
 """Shorter than the time limit of the DAG's runs, so that the task can tell what happened."""
 
 
-class Approval(TypedDict):
-    """The result of the approval task."""
-
-    responded_by_user: dict[str, str] | None
-
-
-class ApproveLargeRecovery(ApprovalOperator):
-    """Wait under *Required Actions* if the plan needs an approval; otherwise succeed at once.
-
-    It plans for itself and checks here who answered, because users may write the results (XComs) of
-    tasks: this task succeeds only if no approval is needed, or a second person gave it.
-    """
+class RollBack(ApprovalOperator):
+    """Roll back; if the plan needs an approval, first wait under *Required Actions*."""
 
     def __init__(self, *, plan: Callable[[Context], RecoveryPlan | None], **settings: Any) -> None:  # noqa: ANN401 - Airflow's
         """Store the function that plans by the form of the run; None: it is no rollback."""
@@ -36,19 +34,26 @@ class ApproveLargeRecovery(ApprovalOperator):
         self.plan = plan
 
     def execute(self, context: Context) -> object:
-        """Request an approval if the plan needs one."""
+        """Roll back, or request an approval if the plan needs one."""
         with run_as_task(context, {}):
             plan = self.plan(context)
-        if plan is None or not plan.needs_approval:
-            self.log.info("no approval needed: %s", _describe_rows(plan) if plan else "no rollback")
+        if plan is None:
+            self.log.info("no rollback")
             return None
+        if not plan.needs_approval:
+            self.log.info("no approval needed: %s", _describe_rows(plan))
+            return self._roll_back(context, plan)
         author = f"{plan.request.by}: {plan.request.reason}"
         self.subject = f"Roll back {plan.table} and {_describe_rows(plan)}? ({author})"
         self.body = f"```\n{plan.text}\n```"
-        return super().execute(context)
+        try:
+            return super().execute(context)
+        except TaskAwaitingInput as waiting:
+            waiting.kwargs = {"asked": plan.model_dump_json()}
+            raise
 
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> object:
-        """Return who approved; a rejection skips the rollback.
+    def execute_complete(self, context: Context, event: dict[str, Any], asked: str = "") -> object:
+        """Carry out the plan that a person was asked for; after a rejection skip it.
 
         Raises:
             AirflowFailException: no user answered in time, or the user who triggered the run did.
@@ -60,11 +65,19 @@ class ApproveLargeRecovery(ApprovalOperator):
             raise AirflowFailException(message)
         answer = super().execute_complete(context, event)
         user = answer["responded_by_user"]
-        if answer["chosen_options"] == [self.APPROVE]:
-            require_second_person(user, context["dag_run"].triggering_user_name)
-        else:
-            self.log.warning("Rejected by %s. %s", _name_of(user) or "an unknown user", nothing)
-        return answer
+        if answer["chosen_options"] != [self.APPROVE]:
+            who = name_of(user) or "an unknown user"
+            raise AirflowSkipException(f"Rejected by {who}. {nothing}")
+        require_second_person(user, context["dag_run"].triggering_user_name)
+        return self._roll_back(context, RecoveryPlan.parse(asked), name_of(user))
+
+    def _roll_back(self, context: Context, plan: RecoveryPlan, approved_by: str = "") -> object:
+        from frazil.recovery.rollback import recover  # noqa: PLC0415 - heavy
+        from frazil.workspace import open_workspace  # noqa: PLC0415
+
+        with run_as_task(context, {}):
+            work = open_workspace(plan.stream, context["run_id"])
+            return log_result(recover(work, plan, approved_by))
 
 
 def require_second_person(user: dict[str, str] | None, triggered_by: str | None) -> None:
@@ -78,30 +91,13 @@ def require_second_person(user: dict[str, str] | None, triggered_by: str | None)
         raise AirflowFailException(
             "This rollback needs the approval of a second person. It was triggered by "
             f"{triggered_by or 'an unknown user'} and approved by "
-            f"{_name_of(user) or 'an unknown user'}; nothing was written.\nNext: trigger it again "
+            f"{name_of(user) or 'an unknown user'}; nothing was written.\nNext: trigger it again "
             "with the same form, and let another user approve it under Required Actions"
         )
 
 
-def require_approval(plan: RecoveryPlan, answer: Approval | None) -> str:
-    """Return who approved the plan; "" if it needs no approval.
-
-    Raises:
-        AirflowFailException: it needs one and has none: the table has changed since it was
-            requested, or the approval task was marked as successful by hand.
-    """
-    if not plan.needs_approval:
-        return ""
-    name = _name_of(answer.get("responded_by_user")) if answer else ""
-    if not name:
-        raise AirflowFailException(
-            f"stream {plan.stream}: this rollback now needs the approval of a second person, and "
-            "none was given; nothing was written.\nNext: trigger it again with the same form"
-        )
-    return name
-
-
-def _name_of(user: dict[str, str] | None) -> str:
+def name_of(user: dict[str, str] | None) -> str:
+    """Return the name, or else the id, of a user that Airflow names; "" without one."""
     return (user.get("name") or user.get("id") or "") if user else ""
 
 

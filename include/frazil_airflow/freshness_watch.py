@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from frazil.environment import streams_dir
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, hide_message
 from frazil.events import note_watch
 from frazil.observability.watch import watch_stream
 from frazil.streams.loading import list_pattern_files
@@ -82,7 +82,7 @@ def _passes(stream: str, run_id: str, down: Counter[str], paused: set[str]) -> b
             report = watch_stream(work, pool=pool)
         send_gauges(report)
     except Exception as error:  # noqa: BLE001 - the other streams are checked all the same
-        log.warning("%s: %s", stream, error)
+        log.warning("%s: %s", stream, hide_message(error))
         return False
     log.log(choose_log_level(report), "%s", report.text)
     down.update([parts[report.cause]] if report.cause in parts else [])

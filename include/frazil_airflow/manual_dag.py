@@ -34,6 +34,7 @@ def manual_dag(
         form["reason"] = reason_param(reason)
     frame: dict[str, Any] = {
         "catchup": False,
+        "allowed_run_types": ("manual", "operator_triggered"),
         "max_active_runs": 1,
         "is_paused_upon_creation": False,  # a run of a paused DAG would wait
         "dagrun_timeout": timedelta(hours=6),

@@ -12,7 +12,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factor
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from pydantic import BaseModel
 
-from frazil.errors import ConfigurationError, FrazilError, UnexpectedError
+from frazil.errors import ConfigurationError, FrazilError, hide_message, is_debugging
 from frazil.ingest.messages import Published
 from frazil.messages import Message
 from frazil.streams.models import Stream
@@ -23,6 +23,8 @@ from frazil_airflow.outcomes import choose_log_level, choose_outcome, describe, 
 if TYPE_CHECKING:
     from frazil_airflow.lineage import Lineage
 
+RUN_TYPES = ("scheduled", "manual", "operator_triggered")
+"""The runs of a scheduled DAG: Airflow's Backfill is for dates, and no task reads by date."""
 MAX_TAG_CHARACTERS = 100
 """With a longer tag Airflow rejects every DAG of the file."""
 
@@ -88,13 +90,13 @@ class FrazilTask(DecoratedOperator):
                 raise AirflowSkipException(message)
 
     def _deliver(self, result: object, context: Context) -> object:
-        log.log(choose_log_level(result), describe(result))
+        answer = log_result(result)
         if isinstance(result, Message) and result.ends_run:
             raise skip_downstream(self)
         if isinstance(result, Published):
             announce_snapshot(result, context)
             self._published = result
-        return result.model_dump_json() if isinstance(result, BaseModel) else result
+        return answer
 
     def get_openlineage_facets_on_complete(self, _: object) -> "Lineage | None":
         """Describe the published batch for OpenLineage; its provider calls this if it is in use."""
@@ -113,6 +115,12 @@ class FrazilTask(DecoratedOperator):
             raise TaskStoppedError("Airflow stopped this task; its Spark job is being interrupted")
 
 
+def log_result(result: object) -> object:
+    """Describe a result in the task's log, and return it as JSON."""
+    log.log(choose_log_level(result), describe(result))
+    return result.model_dump_json() if isinstance(result, BaseModel) else result
+
+
 @contextmanager
 def run_as_task(context: Context, given: Mapping[str, object]) -> Iterator[None]:
     """Resolve connections by Airflow, and translate errors to what Airflow does next.
@@ -121,19 +129,32 @@ def run_as_task(context: Context, given: Mapping[str, object]) -> Iterator[None]
         AirflowSkipException, AirflowFailException, FrazilError: see `choose_outcome`.
     """
     use_airflow_connections()
+    _log_retries_by_class()
     try:
         yield
-    except FrazilError as error:
-        _note_failure(error, given, context)
-        outcome = choose_outcome(error)
+    except AirflowException:
+        raise
+    except Exception as error:  # noqa: BLE001 - its message stays here
+        failure = hide_message(error)
+        _note_failure(failure, given, context)
+        outcome = choose_outcome(failure)
         if isinstance(outcome, AirflowSkipException):
-            log.warning("%s", error)
-        raise outcome from None
-    except DEFINITE as error:
-        if isinstance(error, OSError):  # requests' errors of JSON: the next try may succeed
-            raise
-        _note_failure(error, given, context)
-        raise AirflowFailException(str(_hide_message(error))) from error
+            log.warning("%s", failure)
+        # requests' errors of JSON are an OSError too: the next try may succeed
+        if isinstance(error, DEFINITE) and not isinstance(error, OSError):
+            outcome = AirflowFailException(f"{failure.code}: {failure}")
+        raise outcome from (error if is_debugging() else None)
+
+
+def _log_retries_by_class() -> None:
+    """Replace stamina's log of retries, which has the messages of errors."""
+    from stamina.instrumentation import RetryDetails, set_on_retry_hooks  # noqa: PLC0415 - heavy
+
+    def note(details: RetryDetails) -> None:
+        name = type(details.caused_by).__name__
+        log.info("%s: attempt %d after %s", details.name, details.retry_num + 1, name)
+
+    set_on_retry_hooks([note])
 
 
 def read_params(context: Context) -> Mapping[str, object]:
@@ -155,15 +176,7 @@ def read_params(context: Context) -> Mapping[str, object]:
     return given | {"by": user}
 
 
-def _hide_message(error: BaseException) -> FrazilError:
-    """Return an error of ours; the message of another one may contain values of records."""
-    if isinstance(error, FrazilError):
-        return error
-    text = f"{type(error).__name__} (its message may contain values of records: not shown)"
-    return UnexpectedError(text, "read the traceback in the task's log; the next run plans again")
-
-
-def _note_failure(error: BaseException, given: Mapping[str, object], context: Context) -> None:
+def _note_failure(error: FrazilError, given: Mapping[str, object], context: Context) -> None:
     """Record a failure for the timeline, if the task, the form or the DAG names a stream."""
     from frazil.events import note_failure  # noqa: PLC0415 - heavy, and rare
 
@@ -171,7 +184,7 @@ def _note_failure(error: BaseException, given: Mapping[str, object], context: Co
     of_dag = dag.dag_id.partition("__")[2] if dag else None
     stream = given.get("stream") or context["params"].get("stream") or of_dag
     if isinstance(stream, str) and stream:
-        note_failure(_hide_message(error), stream, "", context["run_id"])
+        note_failure(error, stream, "", context["run_id"])
 
 
 class TaskFactory(Protocol):
@@ -224,11 +237,16 @@ def log_error_last(context: Context) -> None:
     Airflow has opened a folded group in its log viewer; `::endgroup::` ends it.
     """
     error = context.get("exception")
-    if error is not None:
-        if not isinstance(error, str | FrazilError | AirflowException):
-            _note_failure(error, {}, context)
-        log.info("::endgroup::")
-        log.error("%s", f"{error.code}: {error}" if isinstance(error, FrazilError) else error)
+    if error is None:
+        return
+    log.info("::endgroup::")
+    if isinstance(error, str | AirflowException):
+        log.error("%s", error)
+        return
+    failure = hide_message(error)
+    if failure is not error:
+        _note_failure(failure, {}, context)
+    log.error("%s: %s", failure.code, failure)
 
 
 def dag_tags(stream: Stream) -> list[str]:

@@ -1,6 +1,5 @@
 """The `frazil` command: its subcommands, and how an error ends it."""
 
-import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from frazil import __version__
-from frazil.errors import FrazilError, UnexpectedError, UnknownStreamError
+from frazil.errors import FrazilError, UnknownStreamError, hide_message, is_debugging
 from frazil_cli.airflow import airflow_app
 from frazil_cli.checks.doctor import doctor
 from frazil_cli.cost import cost
@@ -27,8 +26,6 @@ from frazil_cli.stack import stack_app
 from frazil_cli.status import audit, snapshots, status, streams, verify_source, where
 from frazil_cli.steps import merge, plan, run
 from frazil_cli.timeline import timeline
-
-DEBUG_VARIABLE = "FRAZIL_DEBUG"
 
 
 class CommandGroup(TyperGroup):
@@ -88,16 +85,13 @@ _WRITING_OPTIONS = ("accept", "stop", "quarantine")
 
 
 def fail_unexpectedly(error: Exception) -> NoReturn:
-    """Print an error that is no `FrazilError` with a next step, as JSON if requested; exit 1."""
-    lines = str(error).strip().splitlines() or ["no message"]
-    next_step = (
-        f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback, which it prints; "
-        "`frazil doctor` checks this machine"
-    )
-    if os.environ.get(DEBUG_VARIABLE, "0") not in {"", "0"}:
+    """Print the class and place of an error that is no `FrazilError`; exit 1.
+
+    Its message and traceback are printed too if the user asks for them.
+    """
+    if is_debugging():
         traceback.print_exception(error)
-    unexpected = UnexpectedError(f"{type(error).__name__}: {lines[0]}", next_step)
-    fail(unexpected, as_json="--json" in sys.argv)
+    fail(hide_message(error), as_json="--json" in sys.argv)
 
 
 def _print_version(value: bool) -> None:

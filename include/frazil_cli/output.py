@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 from pydantic import BaseModel
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from frazil.environment import streams_dir
-from frazil.errors import FrazilError, UnavailableError, UnexpectedError
+from frazil.errors import FrazilError, UnavailableError, hide_message
 from frazil.streams.loading import load_named_streams, load_readable_streams
 
 if TYPE_CHECKING:
@@ -76,19 +77,20 @@ def print_result(result: object, text: str, *, as_json: bool) -> None:
         console.print(text, markup=False)
 
 
-_UNWRAPPED = frozenset({"snapshot", "batch", "table", "stream"})
-"""Columns whose values are copied into commands: they are never broken over two lines."""
-
-
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table."""
+    """Print a table that breaks lines between words only, so that ids and ranges can be copied."""
+    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [
+        max(cell_len(word) for text in column for word in (*text.split(), ""))
+        for column in zip(columns, *texts, strict=True)
+    ]
     table = Table(title=title, title_justify="left", header_style="bold")
-    for column in columns:
-        is_id = column in _UNWRAPPED
-        table.add_column(column, overflow="ignore" if is_id else "fold", no_wrap=is_id)
-    for row in rows:
-        table.add_row(*["" if cell is None else escape(str(cell)) for cell in row])
-    console.print(table)
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, min_width=width)
+    for row in texts:
+        table.add_row(*map(escape, row))
+    borders = 3 * len(columns) + 1
+    console.print(table, width=max(console.width, sum(widths) + borders))
 
 
 def silence_retry_logs() -> None:
@@ -198,9 +200,9 @@ def read_streams(
 
 
 def _explain_failure(stream: str, error: Exception) -> FrazilError:
-    if isinstance(error, FrazilError):
-        return error
-    step = "`frazil doctor` checks the services of this machine; then try again"
-    if isinstance(error, TimeoutError):
+    from frazil.observability.parallel_reads import LateReadError
+
+    if isinstance(error, LateReadError):
+        step = "`frazil doctor` checks the services of this machine; then try again"
         return UnavailableError(f"stream {stream}: {error}", step)
-    return UnexpectedError(f"stream {stream}: {type(error).__name__}: {error}", step)
+    return hide_message(error, f"stream {stream}")

@@ -1,21 +1,28 @@
 """A rollback waits for a second person only where it takes much."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk import DAG, Context
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import DAG, BaseOperator, Context, XComArg
+from airflow.sdk.definitions.mappedoperator import MappedOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from frazil.connections import lookup
 from frazil.errors import TargetError
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
 from frazil.recovery.rollback import choose_approval_rows
-from frazil_airflow.approval import Approval, ApproveLargeRecovery, require_approval
+from frazil_airflow.approval import RollBack
 from frazil_airflow.connections import find_airflow_connection
 
 pytestmark = pytest.mark.airflow
+
+REPO = Path(__file__).parents[2]
+SOURCES = [*(REPO / "dags").glob("*.py"), *(REPO / "include" / "frazil_airflow").rglob("*.py")]
 
 
 def plan_of(**facts: object) -> RecoveryPlan:
@@ -25,6 +32,9 @@ def plan_of(**facts: object) -> RecoveryPlan:
     limit = {"request": request, "approval_rows": 100}
     given = {"stream": "orders", "table": "shop.orders", **limit, **plain}
     return RecoveryPlan.model_validate(given)
+
+
+PLANNED = plan_of(rows_removed=101).model_dump_json()
 
 
 @pytest.mark.parametrize(
@@ -52,9 +62,9 @@ def test_a_second_person_is_asked(plan: RecoveryPlan, is_asked: bool) -> None:  
     assert plan.needs_approval is is_asked
 
 
-def test_a_small_rollback_goes_on_without_a_question() -> None:
+def test_an_action_that_is_no_rollback_passes_by() -> None:
     with DAG("d", start_date=datetime(2026, 1, 31), schedule=None):  # noqa: DTZ001
-        task = ApproveLargeRecovery(task_id="approve", plan=lambda _: plan_of())
+        task = RollBack(task_id="rewind", plan=lambda _: None)
 
     assert task.execute(Context()) is None
 
@@ -71,7 +81,7 @@ def test_the_approval_task_asks_airflow_for_connections_and_ends_with_our_error(
         raise TargetError("no such snapshot", "frazil snapshots orders")
 
     with DAG("d", start_date=datetime(2026, 1, 31), schedule=None):  # noqa: DTZ001
-        task = ApproveLargeRecovery(task_id="approve", plan=plan)
+        task = RollBack(task_id="rewind", plan=plan)
 
     with pytest.raises(AirflowFailException, match="no such snapshot"):
         task.execute(Context(params={"stream": "orders"}, run_id="r"))  # type: ignore[typeddict-item]
@@ -95,9 +105,9 @@ def answer_of(choice: str, *names: str) -> dict[str, object]:
     return {"chosen_options": [choice], "params_input": {}, "timedout": False, **given}
 
 
-def approval_task() -> ApproveLargeRecovery:
+def approval_task() -> RollBack:
     with DAG("d", start_date=datetime(2026, 1, 31), schedule=None):  # noqa: DTZ001
-        return ApproveLargeRecovery(task_id="approve", plan=lambda _: plan_of(rows_removed=101))
+        return RollBack(task_id="rewind", plan=lambda _: plan_of(rows_removed=101))
 
 
 def context_of(triggered_by: str | None) -> Context:
@@ -118,19 +128,45 @@ def context_of(triggered_by: str | None) -> Context:
 def test_only_a_second_person_s_answer_lets_a_big_rollback_go_on(
     names: list[str], asked_by: str | None, words: str
 ) -> None:
+    event = answer_of("Approve", *names)
     with pytest.raises(AirflowFailException, match=words):
-        approval_task().execute_complete(context_of(asked_by), answer_of("Approve", *names))
-
-    done = approval_task().execute_complete(context_of("jane"), answer_of("Approve", "joe"))
-    assert require_approval(plan_of(rows_removed=101), done) == "joe"  # type: ignore[arg-type]
+        approval_task().execute_complete(context_of(asked_by), event, PLANNED)
 
 
-def test_a_rollback_that_needs_an_approval_by_now_needs_an_answer() -> None:
-    marked_as_success, without_a_user = None, Approval(responded_by_user=None)
-    for answer in (marked_as_success, without_a_user):
-        with pytest.raises(AirflowFailException, match="none was given; nothing was written"):
-            require_approval(plan_of(rows_removed=101), answer)
-        assert require_approval(plan_of(rows_removed=100), answer) == ""
+def test_a_rejection_names_who_rejected_and_rolls_nothing_back() -> None:
+    with pytest.raises(AirflowSkipException, match=r"Rejected by joe\. Nothing was written"):
+        approval_task().execute_complete(context_of("jane"), answer_of("Reject", "joe"), PLANNED)
+
+
+def find_sources(task: BaseOperator | MappedOperator) -> list[object]:
+    """List the tasks whose results a task is given; of a mapped one, the tasks before it."""
+    if isinstance(task, MappedOperator):
+        return [*task.upstream_list]
+    return [source for source, _ in XComArg.iter_xcom_references(task)]
+
+
+def test_no_task_is_given_what_a_person_answered(
+    write_stream: Callable[..., Path], parse: Callable[[], DagBag]
+) -> None:
+    write_stream("orders")
+    dags = parse().dags
+
+    asking = [t for dag in dags.values() for t in dag.tasks if isinstance(t, HITLOperator)]
+    given = [
+        (task.task_id, source.task_id)
+        for dag in dags.values()
+        for task in dag.tasks
+        for source in find_sources(task)
+        if isinstance(source, HITLOperator)
+    ]
+
+    assert {f"{task.dag_id}.{task.task_id}" for task in asking} == {
+        "recover.rewind",
+        "operate__orders.rewind",
+        "review_schema.decide",
+    }
+    assert given == []
+    assert not any("xcom_pull" in path.read_text() for path in SOURCES)
 
 
 def test_a_question_without_an_answer_in_time_is_no_rejection_and_is_not_asked_again() -> None:

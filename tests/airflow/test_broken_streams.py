@@ -62,6 +62,20 @@ def test_a_broken_file_is_an_import_error_with_file_line_and_field(
     assert set(bag.dags) == {"ingest__orders", "maintain__orders", "operate__orders", *FIXED}
 
 
+def test_a_second_file_of_a_stream_takes_no_dag_away(
+    write_stream: WriteStream, parse: Parse
+) -> None:
+    path = write_stream("orders")
+    parse()
+    newcomer = path.with_suffix(".yml")
+    newcomer.write_text(path.read_text().replace("shop.orders", "shop.others"))
+
+    bag = parse()
+
+    assert f"only that of {path} is used" in find_error(bag)
+    assert "→ shop.orders" in str(bag.dags["ingest__orders"].description)
+
+
 def test_every_broken_file_is_named(write_stream: WriteStream, parse: Parse) -> None:
     for name in ("orders", "refunds"):
         write_stream(name).write_text("stream: [")

@@ -43,10 +43,10 @@ def test_every_stream_has_its_three_dags_and_the_fleet_a_watch_and_a_review(dags
 
     assert {dag_id: tasks for dag_id, tasks in found.items() if "orders" not in dag_id} == {
         "ingest__refunds": set(INGEST),
-        "operate__refunds": {"begin", "approve", "finish"},
+        "operate__refunds": {"begin", "rewind", "finish"},
         "maintain__refunds": set(MAINTAIN),
         "replay_dead_letters": {"check_parameters", "redrive"},
-        "recover": {"preview", "approve", "rewind"},
+        "recover": {"preview", "rewind"},
         "replay": {"preview", "replay"},
         "move_cluster": {"preview", "move"},
         "backfill": {"preview", "list_windows", "fill"},
@@ -59,7 +59,7 @@ def test_every_stream_has_its_three_dags_and_the_fleet_a_watch_and_a_review(dags
         "watch": {"watch_fleet", "watch_stream"},
         "readiness": {"judge_stream"},
         "drill": {"run_drill"},
-        "review_schema": {"show", "ask", "decide"},
+        "review_schema": {"show", "decide"},
     }
     assert found["ingest__orders"] == set(INGEST)
 
@@ -352,7 +352,7 @@ def test_a_form_for_a_move_takes_offsets_of_one_form_and_is_looked_at_first(dags
 def test_a_rollback_is_looked_at_then_approved_then_done(dags: Dags) -> None:
     dag = dags["recover"]
 
-    tasks = ("preview", "approve", "rewind")
+    tasks = ("preview", "rewind")
     upstream = {task: dag.get_task(task).get_flat_relative_ids(upstream=True) for task in tasks}
 
     assert upstream == {task: set(tasks[:n]) for n, task in enumerate(tasks)}
@@ -371,13 +371,17 @@ def test_a_dry_run_can_be_triggered_without_a_reason(dags: Dags) -> None:
         assert dag.params["dry_run"] is True
 
 
-def test_airflows_backfill_of_an_ingest_dag_is_refused_and_its_page_names_the_other(
-    dags: Dags,
-) -> None:
-    dag = dags["ingest__orders"]
+def test_airflows_backfill_is_refused_and_the_ingest_dag_names_the_other(dags: Dags) -> None:
+    started = {DagRunType.MANUAL, DagRunType.OPERATOR_TRIGGERED}
+    of_producers = {DagRunType.ASSET_MATERIALIZATION}
 
-    assert set(dag.allowed_run_types or ()) == set(DagRunType) - {DagRunType.BACKFILL_JOB}
-    assert "trigger the DAG\n`backfill`" in str(dag.doc_md)
+    for name, dag in dags.items():
+        scheduled = {DagRunType.SCHEDULED} if dag.timetable.can_be_scheduled else set()
+        extra = of_producers if name.startswith("ingest__") else set()
+        assert set(dag.allowed_run_types or ()) == started | scheduled | extra, name
+    ingest = dags["ingest__orders"]
+    assert "trigger the DAG\n`backfill`" in str(ingest.doc_md)
+    assert "trigger the DAG backfill, not Airflow's Backfill" in str(ingest.description)
 
 
 REVIEWED = {"impossible": [], "barred": "", "policy": "review"}

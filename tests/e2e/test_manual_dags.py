@@ -30,7 +30,7 @@ def finish(airflow: Airflow, dag: str, run_id: str) -> dict[str, str]:
 
 def approve(airflow: Airflow, run_id: str, by: AirflowApi) -> None:
     """Wait for the question, and let a user say yes."""
-    asked = airflow.answer(("recover", run_id, "approve"), by, chosen_options=["Approve"])
+    asked = airflow.answer(("recover", run_id, "rewind"), by, chosen_options=["Approve"])
     assert "remove 100 rows" in asked["subject"]
 
 
@@ -41,7 +41,7 @@ def replay_by_its_own_dag(airflow: Airflow, lab: Lab, offsets: list[str]) -> Non
     trigger(airflow, dag, "again", **again)
     trigger(airflow, dag, "other", **again, stream="another")
 
-    done = dict.fromkeys(("begin", "approve", "finish"), "success")
+    done = dict.fromkeys(("begin", "rewind", "finish"), "success")
     assert finish(airflow, dag, "again") == done
     assert finish(airflow, dag, "other")["begin"] == "failed"
     assert lab.rows == before
@@ -55,21 +55,22 @@ def roll_back_by_form(airflow: Airflow, lab: Lab) -> None:
     meant = {**form, "dry_run": False, "reason": "bad release"}
 
     trigger(airflow, "recover", "dry", **form)
-    skipped = {"preview": "success", "approve": "skipped", "rewind": "skipped"}
+    skipped = {"preview": "success", "rewind": "skipped"}
     assert finish(airflow, "recover", "dry") == skipped
     assert lab.rows == 200
 
     trigger(airflow, "recover", "alone", **meant, approval_rows=50)
     approve(airflow, "alone", airflow.api)
-    failed = {"preview": "success", "approve": "failed", "rewind": "upstream_failed"}
+    failed = {"preview": "success", "rewind": "failed"}
     assert finish(airflow, "recover", "alone") == failed
     assert lab.rows == 200
 
     trigger(airflow, "recover", "meant", **meant, approval_rows=50)
     approve(airflow, "meant", airflow.log_in("approver"))
-    done = dict.fromkeys(("preview", "approve", "rewind"), "success")
+    done = dict.fromkeys(("preview", "rewind"), "success")
     assert finish(airflow, "recover", "meant") == done
     assert lab.rows == 100
+    assert "approved by approver" in lab.frazil("snapshots", lab.stream).out
 
     with pytest.raises(StackError, match="409"):
         trigger(airflow, "recover", "meant", **meant)

@@ -48,7 +48,7 @@ def list_reviews(airflow: Airflow, lab: Lab) -> list[dict[str, Any]]:
 
 def hitl_path(run_id: str) -> str:
     """Give the address of a review's question."""
-    return f"/dags/{REVIEW}/dagRuns/{run_id}/taskInstances/ask/-1/hitlDetails"
+    return f"/dags/{REVIEW}/dagRuns/{run_id}/taskInstances/decide/-1/hitlDetails"
 
 
 def read_question(airflow: Airflow, run_id: str) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def read_question(airflow: Airflow, run_id: str) -> dict[str, Any]:
 
 def answer(airflow: Airflow, run_id: str, choice: str, reason: str) -> dict[str, str]:
     body = {"chosen_options": [choice], "params_input": {"reason": reason}}
-    airflow.answer((REVIEW, run_id, "ask"), **body)
+    airflow.answer((REVIEW, run_id, "decide"), **body)
     airflow.api.wait_for_run(REVIEW, run_id, WAIT_SECONDS)
     return airflow.states(REVIEW, run_id)
 
@@ -94,7 +94,7 @@ def test_a_change_is_asked_for_once_accepted_by_a_person_and_read_on(
     assert not airflow.api.request("GET", hitl_path(run_id))["response_received"]
     states = answer(airflow, run_id, "Accept", "agreed with the owners")
 
-    assert states == dict.fromkeys(("show", "ask", "decide"), "success")
+    assert states == dict.fromkeys(("show", "decide"), "success")
     assert airflow.states(dag, airflow.run(dag))["publish"] == "success"
     table = load_catalog("lake", **lab.stack.catalog_properties).load_table(lab.table)
     rows = table.scan().to_arrow()
@@ -127,5 +127,5 @@ def test_a_no_in_airflow_keeps_the_stream_waiting_and_is_not_asked_again(
     assert "Quarantine is unavailable: this stream does not take its schema" in question["body"]
     with pytest.raises(StackError, match="400"):
         answer(airflow, again, "Quarantine", "go on without it")
-    assert answer(airflow, again, "Stop", "still not agreed")["ask"] == "success"
+    assert answer(airflow, again, "Stop", "still not agreed")["decide"] == "success"
     assert "admin stopped the stream" in lab.frazil("plan", lab.stream).err

@@ -122,6 +122,8 @@ def replace_by_half(lab: Lab, batches: Batches, sql: Sql) -> None:
     ("key", "value", "reason"),
     [
         ("write.format.default", "orc", "property write.format.default is orc"),
+        ("write.parquet.page-row-limit", "0", "it must be a whole number from 1"),
+        ("write.location-provider.impl", "com.example.Places", "it is refused: a class"),
         ("format-version", "3", "its Iceberg format version is 3"),
     ],
 )

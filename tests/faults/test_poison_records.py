@@ -105,15 +105,23 @@ def test_each_tolerance_keeps_the_good_records_and_accounts_for_the_others(
     assert batches.faults() == ()
 
 
+def test_e5_one_bad_record_stops_no_small_batch(batches: Batches) -> None:
+    published = read_batch(batches, UNREADABLE[0], max_bad_ratio=0.05)
+
+    assert (published.rows_written, published.rows_quarantined) == (6, 1)
+    assert batches.faults() == ()
+
+
 @pytest.mark.parametrize(
     ("errors", "bad", "says"),
     [
         ({"tolerance": "none"}, UNREADABLE[:1], "tolerance is none"),
         ({"tolerance": "invalid_data"}, INCOMPLETE[:1], "bad for other reasons"),
         ({"max_bad_records": 1}, UNREADABLE, "max_bad_records is 1"),
-        ({"max_bad_ratio": 0.1}, UNREADABLE[:1], "max_bad_ratio is 0.1"),
+        ({"max_bad_ratio": 0.1}, UNREADABLE, "max_bad_ratio is 0.1"),
+        ({"max_bad_ratio": 0}, UNREADABLE[:1], "max_bad_ratio is 0"),
     ],
-    ids=["none", "invalid_data", "count", "ratio"],
+    ids=["none", "invalid_data", "count", "ratio", "a ratio of 0"],
 )
 def test_what_a_stream_does_not_tolerate_stops_the_batch_unseen(
     batches: Batches, errors: dict[str, object], bad: list[bytes | None], says: str

@@ -153,7 +153,7 @@ def drop_staging_branch(store: TableStore, table_name: str, branch: str) -> None
     except Exception as error:
         if not commits.is_definite_conflict(error):
             raise CatalogUnavailableError(
-                f"dropping branch {branch} of {table_name}: {error}",
+                f"dropping branch {branch} of {table_name}: {type(error).__name__}",
                 "no data is affected: maintenance removes the branch later",
             ) from error
 

@@ -35,6 +35,7 @@ from frazil.errors import (
     IncompatibleTableError,
     MissingTableError,
     StorageError,
+    hide_message,
     hide_partition_values,
 )
 from frazil.iceberg.commits import is_definite_conflict
@@ -309,7 +310,7 @@ def translated_errors(doing: str) -> Iterator[None]:
             cause = explain_error("catalog", error)
             known = f"{cause.sentence}: " if cause else ""
             raise CatalogRejectedError(
-                f"{doing}: {known}{type(error).__name__}: {_first_line(error)}",
+                f"{doing}: {known}{_describe_definite(error)}",
                 "trying again does not help: check the table's properties and the settings of the "
                 "catalog connection; `frazil doctor` checks both",
             ) from error
@@ -318,13 +319,21 @@ def translated_errors(doing: str) -> Iterator[None]:
         raise
 
 
+_OF_SETTINGS = (ValueError, TypeError, NotImplementedError, AttributeError)
+"""Classes, and no subclasses of ours, that a client raises for a setting or for a value."""
+
+
+def _describe_definite(error: Exception) -> str:
+    if type(error) in _OF_SETTINGS:
+        return hide_message(error).facts
+    return f"{type(error).__name__}: {_first_line(error)}"
+
+
 def _is_definite(error: Exception) -> bool:
     """Return whether an error of the catalog's client comes again with every attempt."""
     if isinstance(error, _DEFINITE) or type(error).__name__ in _DEFINITE_OF_SQL:
         return True
-    # A client raises these for settings that it does not support.
-    of_settings = {ValueError, TypeError, NotImplementedError, AttributeError}  # not ours
-    if type(error) not in of_settings:
+    if type(error) not in _OF_SETTINGS:
         return False
     frames = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
     names = [package for name in frames if (package := name.partition(".")[0]) in _RAISING]

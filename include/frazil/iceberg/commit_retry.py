@@ -14,6 +14,7 @@ from frazil.errors import (
     KafkaUnavailableError,
     RegistryUnavailableError,
     UnavailableError,
+    hide_literals,
 )
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, snapshot_summary, translated_errors
@@ -74,7 +75,7 @@ def raise_on_conflict(doing: Callable[[], Result]) -> Result:
         return doing()
     except Exception as error:
         if commits.is_definite_conflict(error):
-            raise CommitConflictError(str(error)[:200]) from error
+            raise CommitConflictError(hide_literals(str(error)[:200])) from error
         raise
 
 
@@ -122,4 +123,5 @@ def commit_once(
             raise
     except Exception as error:
         kind = "conflict" if commits.is_definite_conflict(error) else "unknown outcome"
-        raise CommitConflictError(f"{kind}: {type(error).__name__}: {str(error)[:200]}") from error
+        said = hide_literals(str(error)[:200])
+        raise CommitConflictError(f"{kind}: {type(error).__name__}: {said}") from error

@@ -6,12 +6,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import UnknownTransform
 
 from frazil.ledger.recovery_point import WriteObstacle, require_writable
-from frazil.streams.column_types import FieldError
-from frazil.streams.table_properties import validate_property
+from frazil.streams.table_properties import list_wrong_properties
 
 FORMAT_VERSION = 2
-_OF_MAINTENANCE = frozenset({"gc.enabled", "history.expire.max-ref-age-ms"})
-"""Properties with which batches can be written; expiry reports them itself."""
 
 
 def list_obstacles(table: Table) -> tuple[WriteObstacle, ...]:
@@ -45,17 +42,13 @@ def _check_version(table: Table, name: str) -> Iterator[WriteObstacle]:
 
 
 def _check_properties(table: Table, name: str) -> Iterator[WriteObstacle]:
-    """Check the properties by the rules for stream files, except those of maintenance."""
-    for key, value in sorted(table.properties.items()):
-        if key.startswith("frazil.") or key in _OF_MAINTENANCE:
-            continue
-        fix = f"`ALTER TABLE {name} UNSET TBLPROPERTIES ('{key}')`"
-        if key == "encryption.key-id":
-            yield WriteObstacle(f"property {key}: Frazil cannot read encrypted files", fix)
-        try:
-            validate_property(key, value)
-        except FieldError as error:
-            yield WriteObstacle(f"property {key} is {value}: it {error}", fix)
+    """Check the properties with which no batch can be written."""
+    for wrong in list_wrong_properties(table.properties, table.location()):
+        if wrong.stops_batches:
+            yield WriteObstacle(
+                f"property {wrong.key} is {wrong.value}: it {wrong.reason}",
+                f"`ALTER TABLE {name} UNSET TBLPROPERTIES ('{wrong.key}')`",
+            )
 
 
 def _check_layout(table: Table, name: str) -> Iterator[WriteObstacle]:

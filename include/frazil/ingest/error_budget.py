@@ -11,6 +11,10 @@ from frazil.streams.routes import count_own_records
 Tolerance = Literal["none", "invalid_data", "all", "quarantine"]
 
 
+FEWEST_BAD = 2
+"""One bad record stops no stream by its share; only a ratio of 0 does."""
+
+
 @dataclass(frozen=True)
 class BadRecords:
     """Counts of records; `invalid` are empty or not decodable, `quarantined` by schema review."""
@@ -44,7 +48,8 @@ def explain_excess(errors: Errors, records: BadRecords) -> str | None:
         return f"{other}; errors.tolerance is invalid_data" if rest else None
     if errors.max_bad_records is not None and bad > errors.max_bad_records:
         return f"{share}; errors.max_bad_records is {errors.max_bad_records}"
-    if bad > errors.max_bad_ratio * read:
+    allowed = errors.max_bad_ratio * read
+    if bad > (max(allowed, FEWEST_BAD - 1) if allowed else 0):
         return f"{share}; errors.max_bad_ratio is {errors.max_bad_ratio}"
     return None
 

@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
-from frazil.errors import StageLostError, StageStaleError
+from frazil.errors import StageLostError, StageStaleError, hide_literals
 from frazil.iceberg import commits
 from frazil.iceberg.branches import reset_branch
 from frazil.iceberg.catalog import TableStore, translated_errors
@@ -84,7 +84,7 @@ def describe_file(table: Table, path: str) -> DataFile:
     except ValueError as error:
         raise StageLostError(
             f"{path} was written for {'.'.join(table.name())} and is not a Parquet file of one of "
-            f"its partitions: {error}",
+            f"its partitions: {hide_literals(str(error))}",
             "run again: the next run plans and stages the batch again",
         ).suspect_record(type(error).__name__) from error
     place = (table.metadata.default_spec_id, partition)

@@ -11,6 +11,10 @@ Value = TypeVar("Value")
 MOST_THREADS = 8
 
 
+class LateReadError(TimeoutError):
+    """A read took longer than its time limit."""
+
+
 def read_all(
     reads: Mapping[str, Callable[[], Value]], seconds: float, total_seconds: float | None = None
 ) -> dict[str, Value | Exception]:
@@ -41,9 +45,9 @@ def read_all(
         if name in running:
             running.remove(name)
             results[name] = result
-    late = TimeoutError(f"no answer in {seconds:.0f} s")
+    late = LateReadError(f"no answer in {seconds:.0f} s")
     text = f"not read: the time limit of {total_seconds or 0:.0f} s for all streams was reached"
-    unread = {n: late if deadlines.get(n, now + 1) <= now else TimeoutError(text) for n in reads}
+    unread = {n: late if deadlines.get(n, now + 1) <= now else LateReadError(text) for n in reads}
     return unread | results
 
 
@@ -57,4 +61,4 @@ def _run(
     except Exception as error:  # noqa: BLE001 - the caller decides about each
         ended.put((name, error))
     except BaseException as error:  # noqa: BLE001 - a read must not end its thread unnoticed
-        ended.put((name, RuntimeError(str(error))))
+        ended.put((name, RuntimeError(type(error).__name__)))

@@ -28,6 +28,7 @@ from frazil.schemas.partition_evolution import compare_partitions, describe_tran
 from frazil.state_tables.state_status import StateStatus, read_state_status
 from frazil.streams.models import Stream
 from frazil.streams.sections import BY_REGISTRY
+from frazil.streams.table_properties import list_wrong_properties
 from frazil.streams.timestamps import HOUR_MS
 from frazil.workspace import Workspace, retention_window
 
@@ -213,6 +214,10 @@ def list_differences(table: Table, stream: Stream) -> tuple[str, ...]:
         f"property {key} is {value}, the table has {table.properties.get(key, 'none')}"
         for key, value in stream.table.properties.items()
         if table.properties.get(key) != value and key != "format-version"
+    ]
+    differences += [
+        f"property {each.key} of the table is {each.value}: it {each.reason}"
+        for each in list_wrong_properties(table.properties, table.location())
     ]
     return tuple(differences)
 

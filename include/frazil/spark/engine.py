@@ -23,11 +23,11 @@ from urllib.parse import urlparse
 import psutil  # type: ignore[import-untyped]
 
 from frazil.environment import fork_server_address, shipped_path
-from frazil.errors import FrazilError, JobFailedError, SparkUnavailableError, hide_literals
+from frazil.errors import FrazilError, JobFailedError, SparkUnavailableError, is_debugging
 from frazil.ledger.usage import count_job
 from frazil.messages import Message
 from frazil.spark.fork_server import ForkedScript
-from frazil.spark.job_errors import parse_job_error
+from frazil.spark.job_errors import hide_messages, parse_job_error
 from frazil.spark.messages import PartsRequest, PartsResult
 
 log = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ def write_output(ended: JobExit) -> tuple[int, str]:
 
     Spark's driver logs the messages of failed tasks, which may quote values of records.
     """
-    output = hide_literals(ended.output)
+    output = ended.output if is_debugging() else hide_messages(ended.output)
     sys.stderr.write(output)
     return ended.code, "\n".join(output.splitlines()[-_TAIL_LINES:])
 

@@ -191,6 +191,22 @@ def _is_conflict(detail: str) -> bool:
     return any(sign in detail for sign in _CONFLICT_SIGNS)
 
 
+_HEADING = re.compile(
+    r"^(.*?\b(?:[a-z]\w*\.)*[A-Z]\w*(?:Exception|Error)\b:?(?: ?\[[A-Z0-9_.]+\])?)[^\n]*",
+    re.MULTILINE,
+)
+
+
+def hide_messages(output: str) -> str:
+    """Return a job's output without quoted texts, and without messages of unknown exceptions."""
+
+    def cut(line: re.Match[str]) -> str:
+        is_known = any(sign in line[0] for sign in (*_SIGNS, "org.apache.kafka", "java.net."))
+        return line[0] if is_known else line[1]
+
+    return _HEADING.sub(cut, hide_literals(output))
+
+
 _DEFINITE = frozenset({"AnalysisException", "ParseException"})
 """Classes that Spark raises for a wrong query, table or setting, whatever the records are."""
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +15,12 @@ from frazil.errors import FrazilError, StreamFileError, UnknownStreamError
 from frazil.streams.column_types import FieldError
 from frazil.streams.models import Stream
 from frazil.streams.routes import SEPARATOR, derived_name
-from frazil.streams.topic_lists import read_topics, topic_list_path
+from frazil.streams.topic_lists import (
+    read_known_files,
+    read_topics,
+    remember_files,
+    topic_list_path,
+)
 from frazil.streams.topic_patterns import (
     Expansion,
     TopicRule,
@@ -55,7 +60,7 @@ class StreamFile:
         return tuple(dict.fromkeys(self.refused.values()))
 
 
-Repeated: TypeAlias = Mapping[str, tuple[StreamFile | None, StreamFileError]]
+Repeated: TypeAlias = Mapping[str, tuple[StreamFile, StreamFileError]]
 """Name of a stream that several files define → the file whose stream goes on, and the error."""
 
 
@@ -72,18 +77,21 @@ def load_readable_streams(
     """
     _require_folder(directory)
     files: list[StreamFile] = []
+    broken: list[StreamFile] = []
     errors: list[StreamFileError] = []
-    for stem, paths in _group_by_stem(directory).items():
+    for path in list_stream_files(directory):
         try:
-            files.append(load_file(_choose_file(stem, paths)))
+            files.append(load_file(path))
         except StreamFileError as error:
             errors.append(error)
+            broken.append(StreamFile(path, ()))
     errors += [error for file in files for error in file.errors]
-    repeated = _find_repeated_names(files)
-    errors += [error for _, error in repeated.values()]
-    errors += _find_shared_tables([(file.path, s) for file in files for s in file.streams])
-    kept = [s for file in files for s in file.streams if _keeps(file, s.stream, repeated)]
-    return tuple(kept), tuple(errors)
+    repeated = _find_repeated_names([*files, *broken])
+    errors += dict.fromkeys(error for _, error in repeated.values())
+    errors += _find_shared_tables([(f.path, s) for f in files for s in f.streams])
+    kept = [(s, f.path) for f in files for s in f.streams if _keeps(f, s.stream, repeated)]
+    remember_files({s.stream: path for s, path in kept if s.stream not in repeated})
+    return tuple(s for s, _ in kept), tuple(errors)
 
 
 def _keeps(file: StreamFile, name: str, repeated: Repeated) -> bool:
@@ -98,13 +106,16 @@ def load_named_streams(
     Raises:
         UnknownStreamError, StreamFileError: as in `load_stream`.
     """
-    paths = [path for path in list_stream_files(directory) if path.stem == name]
-    file = load_file(_choose_file(name, paths)) if paths else None
-    if file is None or not file.has_pattern:
+    files = []
+    for path in (path for path in list_pattern_files(directory) if path.stem == name):
+        with contextlib.suppress(StreamFileError):  # `load_stream` raises it
+            files += [file for file in [load_file(path)] if file.has_pattern]
+    if not files:
         return (load_stream(directory, name),), ()
     streams, _ = load_readable_streams(directory)
-    own = {stream.stream for stream in file.streams}
-    return tuple(stream for stream in streams if stream.stream in own), file.errors
+    own = {stream.stream for file in files for stream in file.streams}
+    errors = tuple(error for file in files for error in file.errors)
+    return tuple(stream for stream in streams if stream.stream in own), errors
 
 
 def list_stream_files(directory: Path) -> list[Path]:
@@ -162,28 +173,6 @@ def _require_folder(directory: Path) -> None:
         )
 
 
-def _group_by_stem(directory: Path) -> dict[str, list[Path]]:
-    """Return the files of a folder by the name of their stream."""
-    found: dict[str, list[Path]] = {}
-    for path in list_stream_files(directory):
-        found.setdefault(path.stem, []).append(path)
-    return found
-
-
-def _choose_file(name: str, paths: Sequence[Path]) -> Path:
-    """Return the only file of a stream.
-
-    Raises:
-        StreamFileError: there are several.
-    """
-    if len(paths) == 1:
-        return paths[0]
-    raise StreamFileError(
-        f"stream {name!r} is defined by {' and by '.join(map(str, paths))}; none of them is used",
-        "delete or rename all but one of these files",
-    )
-
-
 def load_stream(directory: Path, name: str) -> Stream:
     """Load one stream by its name.
 
@@ -191,30 +180,31 @@ def load_stream(directory: Path, name: str) -> Stream:
         UnknownStreamError: there is no such stream; the error lists those that exist.
         StreamFileError: its file is invalid, several files define it, or its topic is refused.
     """
-    files = _group_by_stem(directory)
-    stems = [name[: separator.start()] for separator in re.finditer(f"(?={SEPARATOR})", name)]
+    paths = list_stream_files(directory)
+    stems = {name, *(name[: found.start()] for found in re.finditer(f"(?={SEPARATOR})", name))}
     found: list[StreamFile] = []
+    failed: dict[Path, StreamFileError] = {}
     refused: list[StreamFileError] = []
-    for stem in (stem for stem in [name, *stems] if stem in files):
+    for path in (path for path in paths if path.stem in stems):
         try:
-            file = load_file(_choose_file(stem, files[stem]), only=name)
-        except StreamFileError:
-            if stem == name or name not in files:
-                raise
+            file = load_file(path, only=name)
+        except StreamFileError as error:
+            failed[path] = error
             continue
-        refused += [file.refused[key] for key in (name, stem) if key in file.refused]
+        refused += [file.refused[key] for key in (name, path.stem) if key in file.refused]
         found += [file] if file.streams else []
+    found += [StreamFile(path, ()) for path in failed if path.stem == name]
     if len(found) > 1:
-        owner, error = _choose_owner(name, found)
-        if owner is None:
-            raise error
-        found = [owner]
-    if found:
+        found = [_choose_owner(name, found)[0]]
+    elif found and found[0].streams:
+        remember_files({name: found[0].path})
+    if found and found[0].streams:
         return found[0].streams[0]
-    raise refused[0] if refused else _unknown(directory, name, files)
+    errors = [failed[file.path] for file in found] or list(failed.values()) or refused
+    raise errors[0] if errors else _unknown(directory, name, {path.stem for path in paths})
 
 
-def _unknown(directory: Path, name: str, files: Mapping[str, Sequence[Path]]) -> FrazilError:
+def _unknown(directory: Path, name: str, files: Collection[str]) -> FrazilError:
     """Return the error for a name that is no stream's."""
     patterns = [path.stem for path in list_pattern_files(directory)]
     known = ", ".join(sorted(files)) or "none"
@@ -439,31 +429,44 @@ def _children(node: yaml.Node | None) -> Iterator[tuple[int | str, int, yaml.Nod
 
 
 def _find_repeated_names(files: Sequence[StreamFile]) -> Repeated:
-    """Return the owner, if there is one, and an error for each name that two files define."""
+    """Return the owner and an error for each name that two files define.
+
+    A file without streams is broken; it would define the stream of its own name.
+    """
     definers: dict[str, list[StreamFile]] = {}
     for file in files:
-        for stream in file.streams:
-            definers.setdefault(stream.stream, []).append(file)
+        names = [stream.stream for stream in file.streams]
+        for name in names if names or file.refused else [file.path.stem]:
+            definers.setdefault(name, []).append(file)
     return {name: _choose_owner(name, found) for name, found in definers.items() if len(found) > 1}
 
 
-def _choose_owner(
-    name: str, files: Sequence[StreamFile]
-) -> tuple[StreamFile | None, StreamFileError]:
+def _choose_owner(name: str, files: Sequence[StreamFile]) -> tuple[StreamFile, StreamFileError]:
     """Return the file whose stream of this name goes on, and the error that names all files.
 
-    A topic must stop no running stream: it goes on if its table records it, else the other file.
+    A newcomer stops no running stream. So the owner is the topic whose table records the stream,
+    or the file that this machine knows; otherwise a file before a topic of a pattern, the file of
+    this name before a route, and `.yaml` before other suffixes.
     """
-    begun = [file for file in files if name in file.begun]
-    chosen = begun or [file for file in files if not file.has_pattern]
-    has_owner = len(chosen) == 1 and any(file.has_pattern for file in files)
-    owner = chosen[0] if has_owner else None
+    known = read_known_files().get(name)
+    owner = min(
+        files,
+        key=lambda file: (
+            name not in file.begun,
+            str(file.path) != known,
+            file.has_pattern,
+            file.path.stem != name,
+            file.path.suffix != ".yaml",
+            file.path,
+        ),
+    )
     paths = " and by ".join(str(file.path) for file in files)
-    outcome = f"only that of {owner.path} is used" if owner else "none of them is used"
-    topics = " or exclude the topic by `source.exclude_topics`" if has_owner else ""
+    others = ", ".join(str(file.path) for file in files if file is not owner)
+    topics = any(file.has_pattern for file in files)
+    exclude = ", or exclude the topic by `source.exclude_topics`" if topics else ""
     return owner, StreamFileError(
-        f"two streams are named {name!r}, by {paths}; {outcome}",
-        f"rename the file, or the value in `route.tables`{topics and ','}{topics}",
+        f"two streams are named {name!r}, by {paths}; only that of {owner.path} is used",
+        f"rename or delete {others}, or rename the value in `route.tables`{exclude}",
     )
 
 

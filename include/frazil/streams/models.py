@@ -35,7 +35,7 @@ from frazil.streams.state_sections import (
     validate_state_columns,
     validate_state_expiry,
 )
-from frazil.streams.table_properties import validate_property
+from frazil.streams.table_properties import validate_properties
 from frazil.streams.timestamps import DAY_MS
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
@@ -111,8 +111,7 @@ class Table(Section):
     @field_validator("properties")
     @classmethod
     def _properties_are_the_users(cls, properties: dict[str, str]) -> dict[str, str]:
-        for key, value in properties.items():
-            validate_property(key, value)
+        validate_properties(properties)
         return properties
 
 
@@ -175,7 +174,8 @@ class Errors(Section):
         0.05,
         ge=0,
         le=1,
-        description="share of bad records (0 to 1) above which the batch is blocked",
+        description="share of bad records (0 to 1) above which the batch is blocked; a single bad "
+        "record blocks it only with 0",
     )
     max_bad_records: int | None = Field(
         None, ge=0, description="number of bad records above which the batch is blocked"

@@ -17,7 +17,7 @@ from frazil.streams.column_types import METADATA_COLUMNS, PRIMITIVES
 from frazil.streams.models import Stream
 from frazil.streams.partitioning import ALLOWED_TYPES
 from frazil.streams.sections import Section
-from frazil.streams.table_properties import ALLOWED
+from frazil.streams.table_properties import RULES
 
 _INTRO = """\
 <!-- Generated: `make docs` writes this file from include/frazil/streams/models.py. -->
@@ -27,6 +27,11 @@ _INTRO = """\
 A stream is defined by one YAML file in `include/streams/` (or in the folder `FRAZIL_STREAMS`). The
 file has the name of the stream, with the suffix `.yaml` or `.yml`. `frazil streams` checks every
 file and reports each error with file, line, field and reason; other streams keep running.
+
+A newcomer stops no running stream. Of two files of one stream (`orders.yaml` and `orders.yml`, or a
+file with the name of a stream of a route) the one that this machine knew before goes on, elsewhere
+the file of the stream's name before a route, and `.yaml` before other suffixes. The other file is
+refused with an error that names both.
 
 The smallest stream file:
 
@@ -135,12 +140,14 @@ supported, because Spark cannot write it; use `string`, or `long` for microsecon
 _PROPERTIES = """\
 ## Table properties
 
-`properties` may not set these, because later batches or maintenance would fail:
+The properties of Iceberg and PyIceberg, and what `properties` may set. A file with another value is
+refused before anything is written. If another program sets such a value in the table, the stream
+halts where no batch could be written, and `frazil readiness` warns otherwise. A compression level
+is possible with `zstd` only. Properties that are not listed belong to other programs; Frazil sets
+them, and does not read them.
 
 | property | |
 |---|---|
-| `frazil.…` | reserved |
-| `history.expire.max-ref-age-ms` | would expire staging branches |
 """
 
 _TRANSFORMS = """\
@@ -184,7 +191,10 @@ def write_reference() -> str:
     )
     metadata = ", ".join(f"`{name}`" for name in sorted(METADATA_COLUMNS))
     columns = _COLUMNS.replace("{metadata}", metadata) + types + _NESTED
-    properties = "".join(f"| `{key}` | {reason} |\n" for key, (_, reason) in ALLOWED.items())
+    properties = "".join(
+        f"| `{key}{'…' if key.endswith('.') else ''}` | {rule.text} |\n"
+        for key, rule in RULES.items()
+    )
     return "\n".join(
         [
             _INTRO,

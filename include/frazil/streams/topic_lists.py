@@ -1,10 +1,14 @@
-"""The list of topics of a stream file with a pattern: one JSON file in `FRAZIL_HOME/topics`.
+"""What this machine knows of stream files, so that DAG files are parsed without Kafka and catalog.
 
-DAG files are parsed with it, without Kafka and without a catalog. It holds nothing that is not in
-both, so it may be deleted; `frazil.workspace.refresh_topics` writes it.
+The list of topics of a stream file with a pattern is one JSON file in `FRAZIL_HOME/topics`. It
+holds nothing that is not in both, so it may be deleted; `frazil.workspace.refresh_topics` writes
+it. `FRAZIL_HOME/stream_files.json` has the file of each stream that only one file defines.
 """
 
+import contextlib
+import json
 import os
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -39,6 +43,33 @@ class TopicList(Message):
         gone = [topic for topic, known in self.topics.items() if not known.in_kafka]
         more = f"; no longer in Kafka: {', '.join(gone)}" if gone else ""
         return f"{self.stream}: {count_noun(len(self.topics), 'topic')}{more}"
+
+
+def read_known_files() -> dict[str, str]:
+    """Return stream → path of the file that was the only one to define it, when it was last so."""
+    try:
+        known = json.loads(_known_files_path().read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def remember_files(found: Mapping[str, Path]) -> None:
+    """Remember the only file of each stream; a failure to write is ignored."""
+    known = read_known_files()
+    now = known | {stream: str(path) for stream, path in found.items()}
+    if now == known:
+        return
+    path = _known_files_path()
+    draft = path.with_suffix(f".{os.getpid()}.draft")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(now, indent=0))
+        draft.replace(path)
+
+
+def _known_files_path() -> Path:
+    return home_dir() / "stream_files.json"
 
 
 def topic_list_path(stream: str) -> Path:

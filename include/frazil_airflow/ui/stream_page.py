@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.observability.parallel_reads import read_all
+from frazil.observability.parallel_reads import LateReadError, read_all
 from frazil_airflow.connections import use_airflow_connections
 from frazil_airflow.ui.rendering import TIMEOUT_SECONDS, format_time, render
 
@@ -208,7 +208,10 @@ def render_stream(stream: str, sections: dict[str, PageSection], at: datetime) -
 
 
 def _explain(error: Exception) -> PageSection:
-    return PageSection(note=f"{getattr(error, 'code', type(error).__name__)}: {error}")
+    from frazil.errors import hide_message  # noqa: PLC0415
+
+    failure = error if isinstance(error, LateReadError) else hide_message(error)
+    return PageSection(note=f"{getattr(failure, 'code', 'Late')}: {failure}")
 
 
 def _count(rows: Sequence[object], known: int, command: str) -> str:

@@ -17,7 +17,7 @@ from typing import Literal
 from confluent_kafka import KafkaException
 
 from frazil.connections.lookup import find_connection
-from frazil.errors import ConfigurationError, FrazilError
+from frazil.errors import ConfigurationError, FrazilError, hide_message
 from frazil.events import Event, note_event
 from frazil.failpoints import VARIABLE as FAILPOINT
 from frazil.messages import Report
@@ -101,7 +101,7 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
         except FrazilError as error:
             finding = error.facts
         except (KafkaException, ValueError, TimeoutExpired) as error:
-            finding = f"{type(error).__name__}: {error}"
+            finding = hide_message(error).facts
         seen = tuple(scratch.seen)
     report = DrillReport(
         drill=name,

@@ -99,8 +99,8 @@ def test_an_error_of_no_known_kind_ends_with_a_next_step(
     code, out, err = call("snapshots", "flights")
 
     assert code == 1
-    assert f"Unexpected: {name}: " in err
-    assert "Next: run the command again with FRAZIL_DEBUG=1" in err
+    assert f"Unexpected: {name} at " in err
+    assert "Next: try again; FRAZIL_DEBUG=1 in the environment shows message" in err
     assert ("Traceback" in err) is (debug == "1")
     assert "Aborted" not in out + err
 
@@ -124,7 +124,8 @@ def test_an_end_of_input_is_printed_and_not_aborted(
 
     printed = capsys.readouterr()
     assert ended.value.code == 1
-    assert '"facts": "EOFError: Ran out of input"' in printed.out
+    assert '"facts": "EOFError at include/frazil_cli/main.py:' in printed.out
+    assert "Ran out" not in printed.out
     assert "Aborted" not in printed.out + printed.err
 
 
@@ -132,4 +133,4 @@ def test_an_error_without_a_message_is_named(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         fail_unexpectedly(AssertionError())
 
-    assert "AssertionError: no message" in capsys.readouterr().err
+    assert "Unexpected: AssertionError; its message is not shown" in capsys.readouterr().err

@@ -130,7 +130,6 @@ def test_a_staged_file_is_published_like_any_other(lake: Lake) -> None:
         *[
             (make_stream(table={"name": "demo.orders", "properties": {name: value}}), False)
             for name, value in {
-                "write.data.path": "file:///ware%20house/data",
                 "write.parquet.bloom-filter-enabled.column.id": "true",
                 "write.parquet.page-row-limit": "100",
             }.items()
@@ -146,6 +145,13 @@ def test_only_what_workers_write_exactly_as_spark_would(
     assert fits_fast_path(table, stream) is fits
     assert not fits or data_folder(table) == f"{table.location()}/data"
     lake.catalog.close()
+
+
+def test_a_folder_that_libraries_read_in_several_ways_is_left_to_spark(lake: Lake) -> None:
+    with lake.table.transaction() as transaction:
+        transaction.set_properties({"write.data.path": "file:///ware%20house/data"})
+
+    assert not fits_fast_path(lake.table, lake.stream)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from frazil.errors import StreamFileError, UnknownStreamError
 from frazil.streams.loading import (
     find_files_of_table,
     list_stream_files,
+    load_named_streams,
     load_readable_streams,
     load_stream,
     load_streams_of,
@@ -194,18 +195,81 @@ def test_a_file_is_read_whatever_its_suffix(tmp_path: Path, suffix: str) -> None
     assert list_stream_files(tmp_path) == [path]
 
 
-@pytest.mark.parametrize("other", [GOOD, "stream: ["], ids=["both are valid", "one is broken"])
-def test_two_files_of_one_stream_are_refused_with_both_names(tmp_path: Path, other: str) -> None:
-    paths = [write(tmp_path, GOOD), write(tmp_path, other, suffix=".yml")]
-    write(tmp_path, GOOD.replace("orders", "sales"), "sales")
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path / "home"))
+    return tmp_path / "streams"
 
-    streams, (error,) = load_readable_streams(tmp_path)
-    with pytest.raises(StreamFileError) as caught:
-        load_stream(tmp_path, "orders")
 
-    assert [stream.stream for stream in streams] == ["sales"]
-    for facts in (error.facts, caught.value.facts):
-        assert [path for path in paths if str(path) not in facts] == []
+ROUTED = GOOD.replace("orders", "events").replace(
+    "    at: timestamp", "    at: timestamp\n    name: string"
+)
+ROUTE = "route: {field: name, tables: {order: demo.routed}}\n"
+NEWCOMER = GOOD.replace("topic: orders", "topic: others")
+
+
+@pytest.mark.parametrize("suffixes", [(".yaml", ".yml"), (".yml", ".yaml"), (".YAML", ".yaml")])
+@pytest.mark.parametrize("other", [NEWCOMER, "stream: ["], ids=["both are valid", "one is broken"])
+def test_a_second_file_stops_no_running_stream(
+    home: Path, suffixes: tuple[str, str], other: str
+) -> None:
+    home.mkdir()
+    first, second = (home / f"orders{suffix}" for suffix in suffixes)
+    first.write_text(GOOD)
+    assert len(load_readable_streams(home)[0]) == 1
+
+    second.write_text(other)
+    (stream,), errors = load_readable_streams(home)
+
+    assert stream.source.topic == "orders"
+    assert load_stream(home, "orders") == stream
+    assert load_named_streams(home, "orders")[0] == (stream,)
+    assert [e for e in errors if f"only that of {first} is used" in e.facts]
+    assert any(str(second) in e.next_step for e in errors)
+
+
+def test_a_newcomer_does_not_replace_a_file_that_broke(home: Path) -> None:
+    home.mkdir()
+    (home / "orders.yml").write_text(GOOD)
+    load_stream(home, "orders")
+    (home / "orders.yaml").write_text(NEWCOMER)
+    (home / "orders.yml").write_text("stream: [")
+
+    assert load_readable_streams(home)[0] == ()
+    with pytest.raises(StreamFileError, match=r"orders\.yml: not valid YAML"):
+        load_stream(home, "orders")
+
+
+def test_the_only_file_that_is_left_is_the_stream_s_file(home: Path) -> None:
+    home.mkdir()
+    (home / "orders.yml").write_text(GOOD)
+    load_stream(home, "orders")
+    (home / "orders.yml").rename(home / "orders.yaml")
+
+    assert load_stream(home, "orders") == load_readable_streams(home)[0][0]
+
+
+@pytest.mark.parametrize("first", ["events", "events__order"])
+def test_a_file_with_the_name_of_a_routed_stream_does_not_replace_it_nor_the_other_way_round(
+    home: Path, first: str
+) -> None:
+    home.mkdir()
+    texts = {
+        "events": ROUTED + ROUTE,
+        "events__order": NEWCOMER.replace("orders", "events__order"),
+    }
+    (home / f"{first}.yaml").write_text(texts[first])
+    before = load_stream(home, "events__order")
+    load_readable_streams(home)
+
+    for name, text in texts.items():
+        (home / f"{name}.yaml").write_text(text)
+    streams, (error,) = load_readable_streams(home)
+
+    assert before in streams
+    assert [s.stream for s in streams].count("events__order") == 1
+    assert load_stream(home, "events__order") == before
+    assert f"only that of {home / first}.yaml is used" in error.facts
 
 
 def test_a_broken_file_stops_no_other_stream(tmp_path: Path) -> None:  # A10

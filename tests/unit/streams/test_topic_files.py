@@ -174,13 +174,15 @@ def test_a_name_that_is_no_topics_says_how_a_new_topic_is_found(folder: Path) ->
         load_stream(folder, "shop")
 
 
-def test_two_files_with_one_name_are_refused_as_any_others(folder: Path) -> None:
+def test_of_two_files_with_one_name_one_goes_on_as_of_any_others(folder: Path) -> None:
     know("orders")
     (folder / "shop.yml").write_text(SHOP)
 
-    for name in ("shop", "shop__orders"):
-        with pytest.raises(StreamFileError, match=r"shop\.yaml and by .*shop\.yml"):
-            load_named_streams(folder, name)
+    (stream,), (error,) = load_readable_streams(folder)
+
+    assert load_named_streams(folder, "shop") == ((stream,), ())
+    assert load_stream(folder, "shop__orders") == stream
+    assert f"only that of {folder / 'shop.yaml'} is used" in error.facts
 
 
 def test_a_file_that_only_mentions_a_pattern_is_an_ordinary_one(folder: Path) -> None:
