@@ -59,6 +59,7 @@ def test_only_what_may_pass_by_itself_is_retried(name: str) -> None:
     retried = issubclass(NAMES[name], errors.UnavailableError) or name in {
         "CommitContentionError",
         "JobFailedError",
+        "UnexpectedError",
     }
 
     assert NAMES[name].retryable is retried
