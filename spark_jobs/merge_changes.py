@@ -13,6 +13,7 @@ from frazil.ledger.offsets import Runs
 from frazil.quality.sql import write_text
 from frazil.state_tables.merge_rules import DELETED_AT
 from frazil.state_tables.messages import MergeCounts, MergeRequest, MergeResult
+from frazil.streams.change_events import OP, SOURCE_SEQUENCES
 from frazil.streams.column_types import quote_name
 from frazil_spark.job import run_job
 from frazil_spark.session_settings import apply_settings
@@ -37,6 +38,7 @@ WINNER = "_frazil_winner"
 HELD = "_frazil_held"
 OUTCOME = "_frazil_outcome"
 PARTITION = "struct(_kafka.topic, _kafka.partition)"
+PLACE = "_frazil_partition"
 _DELETE = "('d', 'delete')"
 _WRITTEN = "('inserted', 'updated')"
 _UPSERT = "('c', 'r', 'u', 'insert', 'update')"
@@ -76,8 +78,20 @@ def write_order(request: MergeRequest, sequence: Sequence[str]) -> str:
 
 
 def write_sequence(request: MergeRequest) -> list[str]:
-    """Write the SQL paths of the sequence in changes and state rows."""
-    return [".".join(map(quote_name, path.split("."))) for path in request.sequence]
+    """Write the SQL of the sequence in changes and state rows.
+
+    Events without the field of their source come before all others.
+    """
+    paths = [(name, ".".join(map(quote_name, name.split(".")))) for name in request.sequence]
+    return [f"coalesce({p}, -1L)" if name in SOURCE_SEQUENCES else p for name, p in paths]
+
+
+def write_place(request: MergeRequest, sequence: Sequence[str]) -> str:
+    """Write the SQL of the partition in which alone a change has an order; null if it is any."""
+    if not all(name in SOURCE_SEQUENCES for name in request.sequence):
+        return f"CASE WHEN false THEN {PARTITION} END AS {PLACE}"
+    absent = " AND ".join(f"{value} = -1" for value in sequence) or "true"
+    return f"CASE WHEN {absent} THEN {PARTITION} END AS {PLACE}"
 
 
 def write_runs(added: Runs) -> str:
@@ -104,15 +118,18 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
     deletes = "false"
     if request.operation is not None:
         said = f"lower({quote_name(request.operation)})"
+        if request.operation == OP and not request.has_events:
+            said = f"coalesce({said}, 'u')"  # rows from before `tombstones: delete`
         deletes = f"CASE WHEN {said} IN {_DELETE} THEN true WHEN {said} IN {_UPSERT} THEN false END"
     known = set(frame.columns)
     columns = [quote_name(n) if n in known else f"NULL AS {n}" for n in request.columns]
     if request.marks:
         columns.append(f"CASE WHEN {deletes} THEN _kafka.timestamp END AS {DELETED_AT}")
+    sequence = write_sequence(request)
     return frame.selectExpr(
         *map(quote_name, request.id_columns),
-        write_order(request, write_sequence(request)),
-        f"{PARTITION} AS _frazil_partition",
+        write_order(request, sequence),
+        write_place(request, sequence),
         f"{deletes} AS {DELETES}",
         f"struct({', '.join(columns)}) AS {ROW}",
         *(EVENT_PATHS if request.has_events else ()),
@@ -135,11 +152,10 @@ def read_held(spark: SparkSession, request: MergeRequest, changes: DataFrame) ->
     """
     keys = [*map(quote_name, request.id_columns)]
     live = f"{DELETED_AT} IS NULL" if request.marks else "true"
-    order = write_order(request, write_sequence(request))
+    sequence = write_sequence(request)
+    order, place = write_order(request, sequence), write_place(request, sequence)
     state = f"{request.catalog}.{request.state}.branch_{request.branch}"
-    held = spark.table(state).selectExpr(
-        *keys, order, f"{PARTITION} AS _frazil_partition", "true AS present", f"{live} AS live"
-    )
+    held = spark.table(state).selectExpr(*keys, order, place, "true AS present", f"{live} AS live")
     if request.added is None:
         held = held.withColumn(ORDER, F.expr(f"if(false, {ORDER}, NULL)"))
     else:
@@ -147,7 +163,7 @@ def read_held(spark: SparkSession, request: MergeRequest, changes: DataFrame) ->
         memory = spark.table(f"{request.catalog}.{request.deletes}").selectExpr(
             *keys,
             write_order(request, sequence),
-            f"{PARTITION} AS _frazil_partition",
+            write_place(request, sequence),
             "false AS present",
             "false AS live",
             "memory",
@@ -160,8 +176,8 @@ def read_held(spark: SparkSession, request: MergeRequest, changes: DataFrame) ->
         F.max(ORDER).alias(HELD),
         F.bool_or("present").alias("present"),
         F.bool_or("live").alias("live"),
-        F.min("_frazil_partition").alias("held_first"),
-        F.max("_frazil_partition").alias("held_last"),
+        F.min(PLACE).alias("held_first"),
+        F.max(PLACE).alias("held_last"),
     )
 
 
@@ -184,12 +200,8 @@ def fold(
         F.max(HELD).alias(HELD),
         F.coalesce(F.bool_or("present"), F.lit(False)).alias("present"),  # noqa: FBT003
         F.coalesce(F.bool_or("live"), F.lit(False)).alias("live"),  # noqa: FBT003
-        F.expr("min(least(_frazil_partition, coalesce(held_first, _frazil_partition)))").alias(
-            "first"
-        ),
-        F.expr("max(greatest(_frazil_partition, coalesce(held_last, _frazil_partition)))").alias(
-            "last"
-        ),
+        F.expr(f"min(least({PLACE}, held_first))").alias("first"),
+        F.expr(f"max(greatest({PLACE}, held_last))").alias("last"),
         *(aggregate_life(names) if names else ()),
     )
     outcome = f"""CASE WHEN coalesce({HELD} > {ORDER}, false) THEN 'stale'
@@ -262,7 +274,7 @@ def count_outcomes(spark: SparkSession, folded: DataFrame, request: MergeRequest
         return MergeResult(
             counts=counts, fault="operation", faulty=found["unknown"], example=example
         )
-    if found["moved"] and not request.sequence:
+    if found["moved"]:
         topic, partition = found["place"]
         example = f"the key of {topic}-{partition} near offset {found['example']}"
         return MergeResult(counts=counts, fault="partition", faulty=found["moved"], example=example)

@@ -33,9 +33,9 @@ from frazil.streams.loading import (
     load_readable_streams,
     load_stream,
 )
-from frazil.streams.models import Maintenance, RetentionWindow, Stream, suite_path
+from frazil.streams.models import Maintenance, Stream, suite_path
 from frazil.streams.routes import SEPARATOR
-from frazil.streams.timestamps import HOUR_MS
+from frazil.streams.timestamps import HOUR_MS, RetentionWindow
 from frazil.streams.topic_lists import KnownTopic, TopicList, read_topics, write_topics
 from frazil.streams.topic_patterns import TopicRule, TopicStream
 

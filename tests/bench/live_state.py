@@ -32,6 +32,7 @@ from conftest import FRAZIL, REPO, Lab, Stack
 from faults.rest_catalog import find_free_port
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
+from support.avro_bytes import encode
 from support.ivy_jars import ensure_jars
 from support.postgres import (
     DATABASE,
@@ -75,6 +76,8 @@ MINUTES = float(os.environ.get("MINUTES", "5"))
 SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 10**6)
 RATE = os.environ.get("RATE", "100")
 """Transactions of pgbench per second."""
+CONVERT = os.environ.get("CONVERT", "json")
+"""`by_schema_id` captures in Avro, with the registry of `frazil stack up … --with registry`."""
 LAST_KEY = 7_777_777
 CHANGES = {
     "UPDATE customers SET name = 'x' || :new, bal = bal + 0.01 WHERE id % 500 = :key % 500;": 10,
@@ -94,12 +97,14 @@ def start_debezium(
 
     A worker that starts again with the same folder goes on at the offsets that it has there.
     """
-    jars = ensure_jars(REPO / "include" / "stack" / "ivy-debezium.xml", "debezium")
+    jars = f"{ensure_jars(REPO / 'include' / 'stack' / 'ivy-debezium.xml', 'debezium')}/*"
+    if CONVERT == "by_schema_id":
+        more = ensure_jars(Path(__file__).with_name("ivy-avro-converter.xml"), "avro-converter")
+        jars = f"{jars}:{more}/*"
     worker = {
         "bootstrap.servers": stack.bootstrap,
         "listeners": f"http://127.0.0.1:{find_free_port()}",
-        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        **choose_converter(stack),
         "offset.storage.file.filename": str(folder / "offsets"),
         "offset.flush.interval.ms": "1000",
         "plugin.discovery": "service_load",
@@ -113,6 +118,8 @@ def start_debezium(
         "database.password": PASSWORD,
         "database.dbname": "postgres",
         "plugin.name": "pgoutput",
+        "slot.name": prefix,
+        "publication.name": prefix,
         "topic.prefix": prefix,
         "table.include.list": "public.customers",
         "topic.creation.default.replication.factor": "1",
@@ -122,9 +129,29 @@ def start_debezium(
     for path, settings in zip(paths, (worker, connector), strict=True):
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     main = "org.apache.kafka.connect.cli.ConnectStandalone"
-    command = ["-Xmx320m", "-cp", f"{jars}/*", main, *map(str, paths)]
+    command = ["-Xmx320m", "-cp", jars, main, *map(str, paths)]
     with run_jvm(command, folder / f"connect-{secrets.token_hex(2)}.log") as process:
         yield process
+
+
+def choose_converter(stack: Stack) -> dict[str, str]:
+    """Return the worker's settings for JSON with schemas, or for Avro with the stack's registry."""
+    settings = {"": "org.apache.kafka.connect.json.JsonConverter"}
+    if CONVERT == "by_schema_id":
+        url = stack.registry_url.replace("/apis/ccompat/v7", "/apis/registry/v3")
+        settings = {
+            "": "io.apicurio.registry.utils.converter.AvroConverter",
+            ".apicurio.registry.url": url,
+            ".apicurio.registry.auto-register": "true",
+        }
+    return {f"{p}.converter{name}": v for p in ("key", "value") for name, v in settings.items()}
+
+
+def is_key(found: bytes, key: int) -> bool:
+    """Return whether a record's key is this one."""
+    if CONVERT == "by_schema_id":
+        return found[5:] == encode("long", key)
+    return bool(json.loads(found)["payload"]["id"] == key)
 
 
 def wait_for_key(stack: Stack, topic: str, key: int, seconds: int = 300) -> None:
@@ -142,7 +169,7 @@ def wait_for_key(stack: Stack, topic: str, key: int, seconds: int = 300) -> None
     while time.monotonic() < until:
         message = consumer.poll(1)
         found = message.key() if message is not None and message.error() is None else None
-        if found and json.loads(found)["payload"]["id"] == key:
+        if found and is_key(found, key):
             consumer.close()
             return
     raise TimeoutError(topic)
@@ -315,7 +342,7 @@ def make_live(stack: Stack, database: Database, prefix: str, folder: Path) -> Li
         stream=prefix,
         owner="bench@example.org",
         source={"topic": topic},
-        value={"transform": "flatten_debezium", "columns": COLUMNS},
+        value={"convert": CONVERT, "transform": "flatten_debezium", "columns": COLUMNS},
         table={"name": lab.table, "mode": "upsert", "id_columns": ["id"]},
         batch={"max_records": 5000},
     )

@@ -71,6 +71,8 @@ class Fold:
         if not self.rules.sequence:
             return (offset, partition)
         of_row = {**row, "_kafka.timestamp": row["_kafka"].get("timestamp")}
+        lsn = (row.get("_source") or {}).get("lsn")
+        of_row["_source.lsn"] = -1 if lsn is None else lsn
         return (*(of_row[name] for name in self.rules.sequence), topic, partition, offset)
 
     def key_of(self, row: Row) -> Key:

@@ -13,7 +13,13 @@ from frazil.ledger.recovery_point import keys
 from frazil.schemas.wire_format import UNDECIDED, UNREADABLE
 from frazil.streams.reference import write_reference
 from frazil_cli.main import app
-from frazil_spark.decode.change_events import NO_ENVELOPE, NO_KEY, TRUNCATE, UNKNOWN_ENCODING
+from frazil_spark.decode.change_events import (
+    NO_ENVELOPE,
+    NO_KEY,
+    OTHER_KEY,
+    TRUNCATE,
+    UNKNOWN_ENCODING,
+)
 
 PROJECT = Path(__file__).parents[2]
 PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
@@ -192,7 +198,7 @@ def test_every_reason_of_a_dead_letter_is_explained() -> None:
         "other_message",
         "unknown_schema_id",
         "unknown_route",
-        *(NO_ENVELOPE, NO_KEY, UNKNOWN_ENCODING, TRUNCATE),
+        *(NO_ENVELOPE, NO_KEY, OTHER_KEY, UNKNOWN_ENCODING, TRUNCATE),
         *(UNDECIDED, UNREADABLE),
         keys.DECODER_FAILED,
     }

@@ -10,6 +10,7 @@ from faults.state_auditor import StateRules, audit_state_table
 from support.event_lake import EVENTS, Event, EventLake, Source
 from support.state_lake import make_state_lake
 
+from frazil.errors import MergeHaltedError
 from frazil.state_tables.state_audit import audit_state
 
 pytestmark = pytest.mark.spark
@@ -21,36 +22,45 @@ def name(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"e{secrets.token_hex(4)}"
 
 
-def make_lake(folder: Path, name: str, **table: object) -> EventLake:
-    whole = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"], **table}
-    return make_state_lake(EventLake, folder, name, **{**EVENTS, "table": whole})
+BY_LSN = "_source.lsn"
 
 
-def produce(lake: EventLake, events: list[Event]) -> None:
-    """Produce events by key, so that the parts of a changed key reach different partitions."""
+def make_lake(folder: Path, name: str, **sections: object) -> EventLake:
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"]}
+    return make_state_lake(EventLake, folder, name, **{**EVENTS, "table": table, **sections})
+
+
+def produce(lake: EventLake, events: list[Event], dice: random.Random | None = None) -> None:
+    """Produce events by key, so that the parts of a changed key reach different partitions.
+
+    With dice, the changes of one key reach different partitions, too, as in a repartitioned topic.
+    """
     for each in events:
-        lake.produce(each.id % 2, each)
+        lake.produce(dice.randrange(2) if dice else each.id % 2, each)
 
 
 @pytest.mark.storm(1)
 @pytest.mark.parametrize("part", range(6))
-def test_the_state_is_the_source_table(name: str, tmp_path: Path, part: int) -> None:
+@pytest.mark.parametrize("sequence", ["", BY_LSN], ids=["offsets", "lsn"])
+def test_the_state_is_the_source_table(name: str, tmp_path: Path, part: int, sequence: str) -> None:
     seed = random.randrange(10**6)
     dice = random.Random(seed)
-    lake, source = make_lake(tmp_path, name), Source(dice)
+    order = {"order": {"sequence_by": sequence}} if sequence else {}
+    lake, source = make_lake(tmp_path, name, **order), Source(dice)
+    choose = dice if sequence else None
     ends = [0, 0]
 
     for _ in range(4):
-        produce(lake, source.change(dice.randrange(1, 40)))
+        produce(lake, source.change(dice.randrange(1, 40)), choose)
         if dice.random() < 0.3:
-            produce(lake, source.repeat(8))
+            produce(lake, source.repeat(8), choose)
         if dice.random() < 0.2:
-            produce(lake, source.snapshot())
+            produce(lake, source.snapshot(), choose)
         ends = [dice.randint(end, len(log)) for end, log in zip(ends, lake.log, strict=True)]
         lake.ingest(*ends)
         lake.merge()
         assert [*audit_state(lake.store, lake.stream)] == [], f"part {part}, seed {seed}"
-    produce(lake, source.change(1))
+    produce(lake, source.change(1), choose)
     lake.ingest_all()
     merged = lake.merge()
 
@@ -58,5 +68,36 @@ def test_the_state_is_the_source_table(name: str, tmp_path: Path, part: int) -> 
     assert merged.counts is not None
     assert merged.counts.is_balanced
     assert [*audit_state(lake.store, lake.stream)] == [], f"part {part}, seed {seed}"
-    rules = StateRules(name, lake.state_name, ("id",), operation="_op", has_events=True)
+    by = (sequence,) if sequence else ()
+    rules = StateRules(name, lake.state_name, ("id",), by, operation="_op", has_events=True)
     assert audit_state_table(lake.store.catalog, rules) == [], f"part {part}, seed {seed}"
+
+
+def test_events_without_an_lsn_come_before_all_others_and_need_one_partition(
+    name: str, tmp_path: Path
+) -> None:
+    lake, source = make_lake(tmp_path, name, order={"sequence_by": BY_LSN}), Source(random.Random())
+    source.lsn = 1
+    source.insert(1)
+    source.insert(2)
+    first = source.snapshot(has_lsn=False)
+    source.lsn = 2
+    source.update(1)
+    source.delete(2)
+    newer = source.events[-2:]
+    for part, events in ((0, first), (1, newer)):
+        for each in events:
+            lake.produce(part, each)
+    lake.ingest_all()
+    lake.merge()
+    found = lake.values()
+    for part, events in ((0, first), (1, source.snapshot(has_lsn=False))):
+        for each in events:
+            lake.produce(part, each)
+    lake.ingest_all()
+
+    with pytest.raises(MergeHaltedError, match=r"1 key with changes without _source\.lsn in two"):
+        lake.merge()
+
+    assert found == lake.values() == source.rows
+    assert [*audit_state(lake.store, lake.stream)] == []

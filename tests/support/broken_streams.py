@@ -293,6 +293,10 @@ BROKEN = [
     ('["day(at)"]', '["bucket(id, 0)"]', 16, "table.partition_by.0", "above 0 and at most"),
     ("warn_seconds: 180", "warn_seconds: 0", 33, "freshness.warn_seconds", "(found 0)"),
 ]
+TOMBSTONES = """ {columns: {COLUMNS}}
+key: {convert: json, columns: {id: long!}}
+table: {name: a.b, mode: upsert, id_columns: [id], tombstones: delete}
+"""
 BROKEN_STATE = [
     ("id_columns: [id]", "id_columns: []", 13, "table.id_columns", "name the key's columns"),
     ("id_columns: [id]", "id_columns: [name]", 13, "table.id_columns.0", "must be required"),
@@ -324,6 +328,29 @@ BROKEN_STATE = [
         20,
         "maintenance.expire_rows.column",
         "must be the first column of `sequence_by`, at",
+    ),
+    ("deletes: mark", "tombstones: delete", 15, "table.tombstones", "needs id in the Kafka key"),
+    ("sequence_by: [at]", "sequence_by: _source.lsn", 18, "order.sequence_by.0", "among at, id"),
+    (
+        STATE.partition("value:")[2],
+        TOMBSTONES.replace("COLUMNS", "at: long!") + "order: {sequence_by: [at]}\n",
+        7,
+        "order.sequence_by.0",
+        "at is not in the Kafka key",
+    ),
+    (
+        STATE.partition("value:")[2],
+        TOMBSTONES.replace("COLUMNS", "_op: string"),
+        4,
+        "value.columns._op",
+        "this column is added",
+    ),
+    (
+        "value:",
+        "key: {convert: string, columns: {id: long!}}\nvalue:",
+        4,
+        "key.columns",
+        "only with `json` or a registry",
     ),
 ]
 BROKEN_REST = [
@@ -393,7 +420,7 @@ BROKEN_CHANGES = [
     ("rest: others", "rest: kind", 8, "value.rest", "kind is a column of its own"),
     ("rest: others", "rest: _op", 8, "value.rest", "_op is a column of its own"),
     ("rest: others", "rest: a-b", 8, "value.rest", "letters, digits and _"),
-    ("  trunc", "  convert: by_schema_id\n  trunc", 5, "value.transform", "needs convert: json"),
+    ("  trunc", "  convert: by_latest_schema\n  trunc", 5, "value.transform", "or by_schema_id"),
     (
         "{name: demo.orders}",
         "{name: demo.orders, mode: upsert, id_columns: [id], cdc_field: kind}",
@@ -407,6 +434,27 @@ BROKEN_CHANGES = [
         6,
         "value.truncate",
         "delete every key",
+    ),
+    (
+        "{name: demo.orders}",
+        "{name: demo.orders, mode: upsert, id_columns: [id], tombstones: delete}",
+        10,
+        "table.tombstones",
+        "the event says what happened",
+    ),
+    (
+        "{name: demo.orders}",
+        "{name: demo.orders, mode: upsert, id_columns: [id]}\norder: {sequence_by: [_source.pos]}",
+        11,
+        "order.sequence_by.0",
+        "_source.lsn, _source.ts_ms",
+    ),
+    (
+        "  trunc",
+        "  convert: by_schema_id\n  trunc",
+        8,
+        "value.decimals",
+        "only with `convert: json`",
     ),
     ("kind: string", "_OP: string", 9, "value.columns._OP", "added by flatten_debezium"),
     (

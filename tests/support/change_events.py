@@ -1,10 +1,12 @@
 """Real messages of Debezium 3.6 for PostgreSQL 15, and a producer of such messages."""
 
 import json
-from collections.abc import Iterable
+import struct
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from confluent_kafka import Producer
+from support.avro_bytes import encode
 
 FOLDER = Path(__file__).parent / "debezium"
 Message = tuple[bytes | None, bytes | None]
@@ -36,3 +38,67 @@ def send(bootstrap: str, topic: str, messages: Iterable[Message], partition: int
     for key, value in messages:
         producer.produce(topic, key=key, value=value, partition=partition)
     assert producer.flush(30) == 0
+
+
+def avro_value(name: str, fields: Mapping[str, object]) -> dict[str, object]:
+    """Write the Avro schema of a row or a key, as Kafka Connect's Avro converters do."""
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": "shop.public.t",
+        "fields": [{"name": each, "type": kind} for each, kind in fields.items()],
+        "connect.name": f"shop.public.t.{name}",
+    }
+
+
+def avro_envelope(fields: Mapping[str, object]) -> dict[str, object]:
+    """Write the Avro schema of change events whose rows have these fields."""
+    source = {"ts_ms": "long", "db": "string", "schema": "string", "table": "string"}
+    optional = {"snapshot": ["null", "string"], "lsn": ["null", "long"]}
+    return {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "shop.public.t",
+        "fields": [
+            {"name": "before", "type": ["null", avro_value("Value", fields)], "default": None},
+            {"name": "after", "type": ["null", "Value"], "default": None},
+            {"name": "source", "type": avro_value("Source", {**source, **optional})},
+            {"name": "op", "type": "string"},
+        ],
+        "connect.name": "shop.public.t.Envelope",
+    }
+
+
+AVRO = {"int32": "int", "int64": "long", "string": "string", "boolean": "boolean"}
+"""Kafka Connect's types → Avro's."""
+Types = Mapping[str, str]
+"""The columns of a source table, the first one its key, as types of Kafka Connect."""
+Row = Mapping[str, object]
+EventWriter = Callable[[str, Types, Row], Message]
+"""Writes an event: operation, the source's columns, and the row, of a delete only its key."""
+
+
+def write_json_event(op: str, types: Types, row: Row) -> Message:
+    """Write an event as JSON with schemas."""
+    kept = [{"type": kind, "optional": name != "id", "field": name} for name, kind in types.items()]
+    after = {"type": "struct", "fields": kept, "optional": True, "field": "after"}
+    envelope = {"op": op, "source": SOURCE, "before": None, "after": None if op == "d" else row}
+    value = {"schema": {"type": "struct", "fields": [after]}, "payload": envelope}
+    key = {"schema": {"type": "struct", "fields": kept[:1]}, "payload": {"id": row["id"]}}
+    return _encode(key), _encode(value)
+
+
+def write_avro_events(register: Callable[[str, str], int]) -> EventWriter:
+    """Return a writer of events in Avro; `register` gives the id of the schema of a part."""
+
+    def write(op: str, types: Types, row: Row) -> Message:
+        fields = {n: AVRO[k] if n == "id" else ["null", AVRO[k]] for n, k in types.items()}
+        schema, key = avro_envelope(fields), avro_value("Key", {"id": fields["id"]})
+        event = {"op": op, "source": SOURCE, "before": None, "after": None if op == "d" else row}
+        framed = [
+            struct.pack(">bI", 0, register(json.dumps(each), part)) + encode(each, content)
+            for part, each, content in (("key", key, {"id": row["id"]}), ("value", schema, event))
+        ]
+        return framed[0], framed[1]
+
+    return write

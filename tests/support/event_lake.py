@@ -34,6 +34,7 @@ class Event(Change):
     values: Values = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
     moved: bool = False
+    has_lsn: bool = True
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class EventLake(StackStateLake):
             **change.values,
             "_op": change.op,
             "_unavailable": [*change.lacks],
-            "_source": {"lsn": change.at},
+            "_source": {"lsn": change.at if change.has_lsn else None},
             "_kafka": {**place, "timestamp": time, "headers": headers},
         }
 
@@ -84,10 +85,10 @@ class Source:
             self.dice.choice(actions)(key)
         return self.events[before:]
 
-    def _send(self, key: int, op: str, lacks: tuple[str, ...] = (), *, moved: bool = False) -> None:
+    def _send(self, key: int, op: str, lacks: tuple[str, ...] = (), **more: bool) -> None:
         given = self.rows[key] if op != "d" else {}
         values = {name: value for name, value in given.items() if name not in lacks}
-        self.events.append(Event(key, op, self.lsn, values=values, lacks=lacks, moved=moved))
+        self.events.append(Event(key, op, self.lsn, values=values, lacks=lacks, **more))
 
     def _draw(self, name: str) -> object:
         """Draw a value; some are null."""
@@ -118,11 +119,11 @@ class Source:
         self._send(key, "d")
         self._send(new, "c", LARGE, moved=True)
 
-    def snapshot(self) -> list[Event]:
+    def snapshot(self, *, has_lsn: bool = True) -> list[Event]:
         """Read every row again, as a connector does that lost its place."""
         before = len(self.events)
         for key in self.rows:
-            self._send(key, "r")
+            self._send(key, "r", has_lsn=has_lsn)
         return self.events[before:]
 
     def repeat(self, most: int) -> list[Event]:

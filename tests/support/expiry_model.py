@@ -14,8 +14,7 @@ from frazil.ledger.recovery_point import (
 )
 from frazil.ledger.state import Hint, StreamState, encode_hint, encode_state, parse_state
 from frazil.maintenance.expiry_rules import ExpiryPlan, decide_expiry
-from frazil.streams.models import RetentionWindow
-from frazil.streams.timestamps import HOUR_MS
+from frazil.streams.timestamps import HOUR_MS, RetentionWindow
 
 WINDOW = RetentionWindow(expire_ms=72 * HOUR_MS, rollback_ms=24 * HOUR_MS)
 STREAMS = ("a", "b")

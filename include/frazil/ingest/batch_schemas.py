@@ -11,6 +11,7 @@ from frazil.ledger import keys
 from frazil.ledger.offsets import describe_ranges
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.schemas.evolution import store_pending_schemas
+from frazil.schemas.inferred_columns import list_key_fields
 from frazil.schemas.payloads import (
     Payload,
     add_schemas,
@@ -123,12 +124,19 @@ def add_unknown_schemas(
 
 
 def describe_key(work: Workspace, schemas: BatchSchemas) -> KeyDecode | None:
-    """Describe how keys become a column; None if the stream has no key column."""
-    key = work.stream.key
+    """Describe how keys are read; None if the stream has no key column and no change events."""
+    key, wire, fields = work.stream.key, schemas.get("key"), list_key_fields(work)
     if key.convert is None:
-        return None
-    ((column, text),) = key.typed_columns.items()
-    return KeyDecode(convert=key.convert, column=column, type=text, wire=schemas.get("key"))
+        convert = work.stream.value.convert
+        return KeyDecode(convert=convert, wire=wire, fields=fields) if wire or fields else None
+    return KeyDecode(
+        convert=key.convert,
+        columns=tuple(key.typed_columns),
+        is_flat=bool(key.columns),
+        wire=wire,
+        operation=work.stream.table.operation_field,
+        fields=fields,
+    )
 
 
 def require_reviewed_schemas(work: Workspace, plan: BatchPlan, used_ids: Iterable[int]) -> None:

@@ -263,9 +263,14 @@ def batch_id(table_uuid: str, stream: str, base: StreamState, ranges: Ranges, ru
 
 def transform_version(stream: Stream) -> str:
     """Hash the decode settings and `TRANSFORM_CODE`; a new release alone changes nothing."""
-    left_out = {"value": stream.value.unused_newer_options}
+    left_out = {
+        "value": stream.value.unused_newer_options,
+        "key": stream.key.unused_newer_options,
+    }
     settings = stream.model_dump(mode="json", include={"value", "key"}, exclude=left_out)
     parts: list[object] = [TRANSFORM_CODE, settings, stream.source.isolation]
+    if stream.table.operation_field is not None:
+        parts.append(stream.table.operation_field)
     if stream.route is not None:
         parts.append([stream.route.takes, stream.route.model_dump(mode="json")])
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -97,6 +97,7 @@ DEAD_LETTER_REASONS = (
     "bad_key",
     "not_an_envelope",
     "key_missing",
+    "other_key",
     "unknown_encoding",
     "truncate",
     "unknown_route",

@@ -54,6 +54,7 @@ from frazil.maintenance.removed_files import forget_removed_files
 from frazil.maintenance.row_deletion import delete_rows, remove_rows
 from frazil.maintenance.state_erasure import count_state_rows, erase_state, require_whole_keys
 from frazil.messages import count_noun
+from frazil.schemas.inferred_columns import with_event_key
 from frazil.streams.models import Stream
 from frazil.streams.routes import derived_name
 from frazil.streams.timestamps import HOUR_MS
@@ -71,6 +72,7 @@ def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:
     """
     if not request.dry_run:
         Author(request.by, request.reason)
+    work = with_event_key(work)
     erased = load_keys(work.stream, request)
     validate_no_key_in_text(request, erased)
     views = [TableView(work.store, name) for name in list_erased_tables(work)]
@@ -106,6 +108,7 @@ def erase(work: Workspace, plan: ErasurePlan, request: ErasureRequest) -> Erased
             ledger.
     """
     require_not_dry_run(plan.stream, dry_run=plan.dry_run)
+    work = with_event_key(work)
     erased = load_keys(work.stream, request)
     author = Author(plan.by, plan.reason)
     landed, view = _erase_rows(work, plan, erased)

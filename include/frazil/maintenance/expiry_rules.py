@@ -20,8 +20,7 @@ from frazil.ledger.recovery_point import (
     walk_ancestors,
 )
 from frazil.messages import count_noun
-from frazil.streams.models import RetentionWindow
-from frazil.streams.timestamps import DAY_MS
+from frazil.streams.timestamps import DAY_MS, RetentionWindow
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ from frazil.maintenance.tables import (
     read_base_table,
     summarize_table,
 )
+from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.merge_rules import (
     describe_more_than_additions,
     find_position,
@@ -210,6 +211,7 @@ class _Folded:
 
 def _expire_state(work: Workspace, *, dry_run: bool) -> RowExpiryReport:
     """Expire keys of a state table, then trim its changes, as far as the file asks for it."""
+    work = with_event_key(work)
     stream, before = work.stream, summarize_table(work)
     rule, kept = stream.maintenance.expire_rows, stream.changes.keep_days
     report = RowExpiryReport(stream=stream.stream, dry_run=dry_run, before=before, after=before)

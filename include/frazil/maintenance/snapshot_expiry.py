@@ -33,7 +33,7 @@ from frazil.maintenance.tables import (
     read_base_table,
     run_table_job,
 )
-from frazil.streams.models import RetentionWindow
+from frazil.streams.timestamps import RetentionWindow
 from frazil.workspace import Workspace, retention_window
 
 

@@ -67,6 +67,7 @@ from frazil.observability.audit_rules import (
     restore_dead_letters,
     restore_rows,
 )
+from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.state_audit import audit_state
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
@@ -94,7 +95,8 @@ def audit_stream(work: Workspace) -> AuditReport:
         TopicRecreatedError, ClusterChangedError: Kafka's offsets are of another topic or cluster.
         UnavailableError: Kafka, the catalog or the warehouse did not answer.
     """
-    return audit_table(work.store, work.stream, OffsetConsumer(work.kafka, work.kafka_config))
+    stream = with_event_key(work).stream
+    return audit_table(work.store, stream, OffsetConsumer(work.kafka, work.kafka_config))
 
 
 def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditReport:

@@ -39,6 +39,7 @@ from frazil.observability.freshness import (
     judge_freshness,
 )
 from frazil.observability.watch import gather_freshness_facts
+from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.state_status import StateStatus, describe_merge, read_state_status
 from frazil.state_tables.tables import require_state
 from frazil.streams.timestamps import from_epoch_ms
@@ -249,6 +250,8 @@ def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
         IncompatibleTableError: the stream has no state table.
         ConfigurationError: the texts are not each column of the key once, as COLUMN=VALUE.
     """
+    require_state(work.stream)
+    work = with_event_key(work)
     state, ids = require_state(work.stream), work.stream.table.id_columns
     values = dict(text.split("=", 1) for text in texts if "=" in text)
     if len(texts) != len(ids) or set(values) != set(ids):

@@ -114,6 +114,24 @@ def read_avro(registered: Registered, wanted: ColumnType | None = None) -> AvroS
     return AvroSchema(root, json.dumps({"type": "record", "name": _RECORD_NAME, "fields": fields}))
 
 
+@refusing_deep_schemas()
+def parse_avro(registered: Registered) -> str:
+    """Return a JSON list of the schemas that a registered one refers to, and of it as the last.
+
+    Raises:
+        UnreadableSchemaError: it is not a valid Avro schema.
+    """
+    names = _Names()
+    texts = [*(text for _, text in registered.references), registered.text]
+    try:
+        return json.dumps([names.resolve(json.loads(text), "") for text in texts])
+    except UnreadableSchemaError:
+        raise
+    except (ValueError, TypeError, KeyError) as error:
+        message = f"is not a valid Avro schema: {error}"
+        raise UnreadableSchemaError(message) from error
+
+
 @dataclass
 class _Names:
     """Give each named type its full name, in its definition and wherever it is used.

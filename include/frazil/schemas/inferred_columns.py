@@ -1,7 +1,11 @@
-"""Columns of a stream whose file lists none: from the table, or from registered schemas."""
+"""Columns of a stream whose file lists none, and its key: from the table, or from schemas.
+
+The schemas are those of a registry; the key may also be in the first events of the topic.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 from pyiceberg.schema import Schema
@@ -14,19 +18,27 @@ from frazil.errors import (
 )
 from frazil.iceberg.table_schema import read_columns
 from frazil.iceberg.table_view import TableView
+from frazil.kafka.consumer import OffsetConsumer
 from frazil.kafka.schema_registry import Registered
 from frazil.ledger import keys
 from frazil.ledger.keys import KAFKA_COLUMN
+from frazil.ledger.offsets import OffsetRange
+from frazil.schemas.avro import read_avro
 from frazil.schemas.payloads import (
     Payload,
     derive_payload_columns,
     find_latest_schema,
     list_payloads,
 )
+from frazil.schemas.source_types import NotConvertibleError, Record
+from frazil.streams.change_events import FROM_KEY, OP
 from frazil.streams.column_types import format_type
 from frazil.streams.models import Stream
 from frazil.streams.schema_changes import follow_columns
 from frazil.workspace import Workspace
+
+_LOOKED_AT = 100
+"""Records of each partition among which a key is looked for."""
 
 
 def with_columns(work: Workspace, view: TableView | None = None) -> Workspace:
@@ -41,6 +53,7 @@ def with_columns(work: Workspace, view: TableView | None = None) -> Workspace:
         SchemaMisfitError: no column type holds a field of the schema exactly.
         StreamFileError: the schema's columns contradict the stream file.
     """
+    work = with_event_key(work, view)
     stream = work.stream
     if not stream.needs_columns:
         return work
@@ -65,8 +78,9 @@ def with_newest_columns(work: Workspace, view: TableView | None = None) -> Works
     Raises:
         RegistryUnavailableError: the newest schema cannot be read.
     """
+    view = view or TableView(work.store, work.stream.table.name)
+    work = with_event_key(work, view)
     stream = work.stream
-    view = view or TableView(work.store, stream.table.name)
     known = with_columns(work, view)
     if known is work or view.found is None:
         return known
@@ -125,7 +139,8 @@ def _read_table_columns(stream: Stream, schema: Schema) -> dict[str, dict[str, s
             f"list the other columns of the stream under value.columns in {stream.stream}.yaml",
         ) from error
     found = {}
-    key = {n: t for n, t in columns.items() if stream.key.convert and n == stream.key.column}
+    names = {*stream.key.columns} or {stream.key.column}
+    key = {n: t for n, t in columns.items() if stream.key.convert and n in names}
     if stream.key.needs_type and key:
         found["key"] = key
     if stream.value.needs_columns:
@@ -140,15 +155,24 @@ def _list_columns(stream: Stream, found: dict[str, dict[str, str]]) -> Stream:
         content["value"]["columns"] = found["value"]
     if stream.key.needs_type:
         content["key"]["type"] = found["key"][stream.key.column]
+    return _validate(content, "the columns of the registered schema", "list value.columns there")
+
+
+def _validate(content: dict[str, Any], what: str, instead: str) -> Stream:
+    """Return the stream with what its file leaves out.
+
+    Raises:
+        StreamFileError: it contradicts the stream file; the next step is also what to do instead.
+    """
     try:
         return Stream.model_validate(content)
     except ValidationError as error:
         reasons = "; ".join(
             f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()
         )
+        name = content["stream"]
         raise StreamFileError(
-            f"stream {stream.stream}: with the columns of the registered schema, {reasons}",
-            f"fix {stream.stream}.yaml, or list value.columns there",
+            f"stream {name}: with {what}, {reasons}", f"fix {name}.yaml, or {instead}"
         ) from error
 
 
@@ -159,3 +183,124 @@ def read_pending_schemas(properties: Mapping[str, str], stream: str) -> tuple[in
     the dead letters may still hold their records.
     """
     return tuple(json.loads(properties.get(keys.schema_question_key(stream), "[]")))
+
+
+def with_event_key(work: Workspace, view: TableView | None = None) -> Workspace:
+    """Return the workspace with the columns of the key, where the file takes them from the events.
+
+    They come from the change table, whose required columns they are; before it exists they come
+    from the registered schema of the keys, or from the schema in the first keys of the topic.
+
+    Raises:
+        RegistryUnavailableError, KafkaUnavailableError, UnknownTopicError: nothing was read.
+        UnknownSubjectError: there is no key yet.
+        SchemaMisfitError: the keys have no schema.
+        StreamFileError: the columns do not have the key.
+    """
+    stream = work.stream
+    if stream.table.id_columns != (FROM_KEY,):
+        return work
+    table = (view or TableView(work.store, stream.table.name)).found
+    if table is None:
+        names = _match_columns(stream, _read_key_fields(work))
+    else:
+        required = {field.name for field in table.schema().fields if field.required}
+        names = [c.name for c in stream.value.parsed_columns if c.name in required - {OP}]
+    return work.with_stream(_complete(stream, names), stream)
+
+
+def list_key_fields(work: Workspace) -> tuple[str, ...]:
+    """Return the fields that the key of each event must have; none if the file names the key."""
+    declared = work.file_stream or work.stream
+    if declared.table.id_columns != (FROM_KEY,):
+        return ()
+    ids = work.stream.table.id_columns
+    return tuple(c.field for c in work.stream.value.parsed_columns if c.name in ids)
+
+
+def _complete(stream: Stream, names: Sequence[str]) -> Stream:
+    """Return the stream as if its file named the key and required its columns."""
+    content = stream.model_dump(by_alias=True, exclude_unset=True)
+    content["table"]["id_columns"] = [*names]
+    columns = content["value"]["columns"]
+    content["value"]["columns"] = {
+        name: _require(text) if name in names else text for name, text in columns.items()
+    }
+    what = f"the key {', '.join(names)} of its change events"
+    return _validate(content, what, "name the columns in table.id_columns")
+
+
+def _require(text: str) -> str:
+    """Return the text of a required column."""
+    kind, source, field = text.partition(" from ")
+    return f"{kind.rstrip().removesuffix('!')}!{source}{field}"
+
+
+def _match_columns(stream: Stream, fields: Sequence[str]) -> list[str]:
+    """Return the columns of the key's fields, in the order of the stream file."""
+    columns = stream.value.parsed_columns
+    absent = [name for name in fields if name not in {column.field for column in columns}]
+    if absent:
+        raise StreamFileError(
+            f"stream {stream.stream}: the key of its change events has {', '.join(absent)}, for "
+            "which value.columns has no column",
+            f"add a column for each field of the key to {stream.stream}.yaml",
+        )
+    return [column.name for column in columns if column.field in fields]
+
+
+def _read_key_fields(work: Workspace) -> tuple[str, ...]:
+    stream = work.stream
+    if stream.value.convert == "json":
+        return _read_json_key(work)
+    payload = Payload(stream, "key")
+    schema = find_latest_schema(work.registry(payload.options.registry), payload)
+    try:
+        root = read_avro(schema).root if schema.type == "AVRO" else None
+    except NotConvertibleError:
+        root = None
+    if not isinstance(root, Record):
+        raise _refuse(stream, f"schema {schema.id} of subject {payload.subject} is no Avro record")
+    return tuple(name for name, _ in root.fields)
+
+
+def _read_json_key(work: Workspace) -> tuple[str, ...]:
+    """Return the fields of the schema in the first key of the topics."""
+    stream, isolation = work.stream, work.stream.source.isolation
+    consumer = OffsetConsumer(work.kafka, work.kafka_config)
+    for facts in work.kafka.fetch_topics(stream.source.names, isolation):
+        for number, part in enumerate(facts.partitions):
+            span = OffsetRange(part.earliest, min(part.end, part.earliest + _LOOKED_AT))
+            records = consumer.fetch_records(facts.topic, number, span, isolation)
+            key = next((each.key for each in records if each.key is not None), None)
+            if key is not None:
+                return _read_schema(stream, key, f"{facts.topic}-{number}")
+    raise UnknownSubjectError(
+        f"stream {stream.stream}: {', '.join(stream.source.names)} has no record with a key yet, "
+        f"which `id_columns: {FROM_KEY}` needs; nothing was read",
+        f"`frazil run {stream.stream}` once there are records, or name the columns in "
+        f"table.id_columns of {stream.stream}.yaml",
+    )
+
+
+def _read_schema(stream: Stream, key: bytes, place: str) -> tuple[str, ...]:
+    """Return the fields of a key's own schema, as Kafka Connect's JSON converter writes it."""
+    try:
+        message = json.loads(key)
+    except ValueError:
+        message = None
+    schema = message.get("schema") if isinstance(message, Mapping) else None
+    fields = schema.get("fields") if isinstance(schema, Mapping) else None
+    names = [each.get("field") for each in fields or () if isinstance(each, Mapping)]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise _refuse(stream, f"the first key of {place} has no schema")
+    return tuple(map(str, names))
+
+
+def _refuse(stream: Stream, problem: str) -> SchemaMisfitError:
+    return SchemaMisfitError(
+        f"stream {stream.stream}: {problem}, so `id_columns: {FROM_KEY}` does not know its key; "
+        "nothing was read",
+        f"name the columns in table.id_columns of {stream.stream}.yaml and mark them with `!`, or "
+        "set key.converter.schemas.enable=true at the connector",
+    )

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from frazil.errors import SchemaMisfitError, UnknownSchemaIdError, UnknownSubjectError
 from frazil.kafka.schema_registry import Registered, SchemaType
-from frazil.schemas.avro import VALUE_FIELD, read_avro
+from frazil.schemas.avro import VALUE_FIELD, parse_avro, read_avro
 from frazil.schemas.column_conversion import convert_columns
 from frazil.schemas.fast_path_layouts import lay_out_avro, lay_out_protobuf
 from frazil.schemas.json_schema import read_json_schema
@@ -56,14 +56,23 @@ class Payload:
     """Columns with a pending change: records whose schema requires it become dead letters."""
 
     @property
+    def is_event(self) -> bool:
+        """Return whether it is part of a change event, whose key is read as the value is."""
+        return self.stream.value.change_events is not None and self.stream.key.convert is None
+
+    @property
     def options(self) -> Value | Key:
-        """Return the part's section of the stream file."""
-        return self.stream.value if self.part == "value" else self.stream.key
+        """Return the section of the stream file that says how the part is read."""
+        is_value = self.part == "value" or self.is_event
+        return self.stream.value if is_value else self.stream.key
 
     @property
     def subject(self) -> str:
         """Return the subject of the stream file, or else the topic's."""
-        return self.options.subject or f"{self.stream.source.names[0]}-{self.part}"
+        own = self.options.subject
+        if own and self.is_event and self.part == "key":
+            own = f"{own.removesuffix('-value')}-key"
+        return own or f"{self.stream.source.names[0]}-{self.part}"
 
     @property
     def has_schema_id(self) -> bool:
@@ -73,7 +82,9 @@ class Payload:
     @property
     def is_flat(self) -> bool:
         """Return whether each field of a payload has a column of its own."""
-        return self.part == "value" and self.stream.value.is_flat
+        if self.part == "key":
+            return bool(self.stream.key.columns)
+        return self.stream.value.is_flat
 
     @property
     def single_column(self) -> str:
@@ -247,6 +258,8 @@ def describe_schema(payload: Payload, schema: Registered, kind: str | None = Non
         refusal = (UNDECIDED, f"schema {schema.id} {reason}")
         return SchemaDecode(schema_id=schema.id, refusal=refusal)
     try:
+        if payload.is_event:
+            return _describe_event(schema)
         if schema.type == "AVRO":
             return _describe_avro(payload, schema)
         if schema.type == "PROTOBUF":
@@ -254,6 +267,14 @@ def describe_schema(payload: Payload, schema: Registered, kind: str | None = Non
     except NotConvertibleError as error:
         raise _mismatch_error(payload, schema, error) from error
     return SchemaDecode(schema_id=schema.id)  # JSON is decoded by the columns, whatever its schema
+
+
+def _describe_event(schema: Registered) -> SchemaDecode:
+    """Describe a schema of change events, or of their keys, for a Python worker."""
+    if schema.type != "AVRO":
+        message = f"is {schema.type}; change events of a registry are read from Avro"
+        raise NotConvertibleError(message)
+    return SchemaDecode(schema_id=schema.id, reader=parse_avro(schema))
 
 
 def _explain_quarantine(payload: Payload, schema: Registered) -> str:

@@ -18,10 +18,10 @@ class SchemaDecode(MessagePart):
     """How the payloads of one registered schema become columns.
 
     `headers`: the encoded message indexes between schema id and a Protobuf message, in hex.
-    `reader`: Avro's schema for Spark, or Protobuf's descriptors; `arrow_schema` is what a Python
-    worker decodes the latter to. `values` and `mismatches`: SQL by column. `layout`: how the fast
-    path reads payloads, empty if it cannot. `refusal`: reason and detail of the dead letters that
-    all records of this schema become.
+    `reader`: Avro's schema for Spark (of change events, for Python workers), or Protobuf's
+    descriptors; `arrow_schema` is what a Python worker decodes the latter to. `values` and
+    `mismatches`: SQL by column. `layout`: how the fast path reads payloads, empty if it cannot.
+    `refusal`: reason and detail of the dead letters that all records of this schema become.
     """
 
     schema_id: int
@@ -47,9 +47,16 @@ class WireFormat(MessagePart):
 
 
 class KeyDecode(MessagePart):
-    """How keys become a column."""
+    """How keys become columns; those of change events have none, only the schemas in `wire`.
+
+    `is_flat`: each field of a key is a column, else the only column holds the whole key.
+    `operation` is the column in which a record with a key and without a value is a delete.
+    `fields` are those that the key of each change event must have; empty if any fields will do.
+    """
 
     convert: Convert
-    column: str
-    type: str
+    columns: tuple[str, ...] = ()
+    is_flat: bool = False
     wire: WireFormat | None = None
+    operation: str | None = None
+    fields: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.usage import encode_usage, read_and_reset_usage
+from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.merge_rules import (
     BY_REQUEST,
     CAME_LATE,
@@ -104,9 +105,10 @@ def merge_changes(work: Workspace, *, rebuild: bool = False) -> Merged:
 
 
 def _try_merge(work: Workspace, rebuild: str) -> Merged:
-    stream, state = work.stream, require_state(work.stream)
-    changes = TableView(work.store, stream.table.name)
-    point = require_recovery_point(changes.history, stream.stream)
+    state, changes = require_state(work.stream), TableView(work.store, work.stream.table.name)
+    point = require_recovery_point(changes.history, work.stream.stream)
+    work = with_event_key(work, changes)
+    stream = work.stream
     view = TableView(work.store, state.name)
     before = _find_position(stream, view)
     plan = plan_merge(changes.history, stream, before, rebuild=rebuild)
@@ -174,7 +176,7 @@ def _stage_and_publish(
     result = work.engine.run_job("merge_changes", request, MergeResult)
     if result.fault == "late":
         raise _LateChangeError
-    require_mergeable(stream.stream, result)
+    require_mergeable(stream, result)
     reach_failpoint("merge.after-stage")
     view = view.reload()
     staged_id = view.table.metadata.refs[attempt.branch].snapshot_id

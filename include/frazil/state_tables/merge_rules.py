@@ -255,7 +255,7 @@ def merge_waiting(before: Iterable[int], found: Iterable[int]) -> tuple[int, ...
     return tuple(sorted({*before, *found}, reverse=True)[:MOST_WAITING])
 
 
-def require_mergeable(stream: str, result: MergeResult) -> None:
+def require_mergeable(stream: Stream, result: MergeResult) -> None:
     """Raise if the job found changes that it cannot fold.
 
     Raises:
@@ -263,17 +263,20 @@ def require_mergeable(stream: str, result: MergeResult) -> None:
     """
     if result.fault == "operation":
         raise MergeHaltedError(
-            f"stream {stream}: {count_noun(result.faulty, 'change')} with an operation that is "
-            f"neither an upsert nor a delete, for example {result.example}; nothing was written",
+            f"stream {stream.stream}: {count_noun(result.faulty, 'change')} with an operation that "
+            f"is neither an upsert nor a delete, for example {result.example}; nothing was written",
             "name the column by table.cdc_field whose values are c, r, u, insert, update, d or "
             "delete",
         )
     if result.fault == "partition":
+        names = " and ".join(stream.sequence)
+        without = f" without {names}" if names else ""
         raise MergeHaltedError(
-            f"stream {stream}: {count_noun(result.faulty, 'key')} with changes in two partitions, "
-            f"for example {result.example}: their offsets have no order; nothing was written",
-            "order the changes by a column of their own: `order: {sequence_by: [column]}`, then "
-            f"`frazil merge {stream} --rebuild`",
+            f"stream {stream.stream}: {count_noun(result.faulty, 'key')} with changes{without} in "
+            f"two partitions, for example {result.example}: their offsets have no order; nothing "
+            "was written",
+            "order the changes by a column of their own, which each of them has: `order: "
+            f"{{sequence_by: [column]}}`, then `frazil merge {stream.stream} --rebuild`",
         )
 
 

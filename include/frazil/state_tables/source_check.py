@@ -18,6 +18,7 @@ from frazil.iceberg.table_view import TableView
 from frazil.ledger.offsets import NextOffsets
 from frazil.ledger.recovery_point import for_reading, require_recovery_point
 from frazil.messages import count_noun
+from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.messages import KeyCounts, SourceCheck, SourceCheckRequest
 from frazil.state_tables.source_check_rules import (
     LEAST_STILL_SECONDS,
@@ -196,7 +197,7 @@ def verify_source(
         ConfigurationError: the connection cannot be used, or may not read the table.
         DatabaseUnavailableError: the database did not answer, or refused the login.
     """
-    check = _begin(work, request, tell)
+    check = _begin(with_event_key(work), request, tell)
     first, now = check.look_first()
     started = time.monotonic()
     deadline = started + request.wait_seconds

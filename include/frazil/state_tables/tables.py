@@ -24,6 +24,7 @@ from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
 from frazil.schemas.merge import merge_schema
 from frazil.state_tables.merge_rules import DELETED_AT, UNAVAILABLE, find_operation
+from frazil.streams.change_events import SOURCE_SEQUENCES
 from frazil.streams.column_types import Column, Primitive
 from frazil.streams.models import Stream
 from frazil.streams.partitioning import parse_partition_field
@@ -122,6 +123,7 @@ def _build_memory_schema(stream: Stream, columns: Iterable[Column]) -> Schema:
     """Return the schema of deletes: key, sequence, coordinates, and the memory they belong to."""
     ids, types = count(1), {column.name: column.type for column in columns}
     types[keys.EVENT_TIME] = Primitive("timestamptz")
+    types |= dict.fromkeys(SOURCE_SEQUENCES, Primitive("long"))
     fields = [
         NestedField(next(ids), name, to_iceberg_type(types[name], ids), required=True)
         for name in stream.table.id_columns

@@ -21,7 +21,7 @@ from frazil.ledger.history import Spans, Step, list_attempts, list_spans
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.ledger.state import parse_state
 from frazil.state_tables.merge_rules import FLATTENED_OPERATION, UNAVAILABLE, find_operation
-from frazil.streams.change_events import SOURCE
+from frazil.streams.change_events import SOURCE, SOURCE_SEQUENCES
 from frazil.streams.models import Stream
 
 Flags = npt.NDArray[np.bool_]
@@ -65,13 +65,14 @@ def list_read_columns(stream: Stream, names: Iterable[str]) -> tuple[str, ...]:
     known = [*names]
     operation = find_operation(stream, known)
     events = (UNAVAILABLE, f"{SOURCE}.lsn", f"{keys.KAFKA_COLUMN}.headers")
-    return (
+    names = (
         *stream.table.id_columns,
         *(name for name in stream.sequence if name != keys.EVENT_TIME),
         *((operation,) if operation is not None else ()),
         *(f"{keys.KAFKA_COLUMN}.{name}" for name in (*PLACE, "timestamp")),
         *(events if stream.value.change_events is not None else ()),
     )
+    return tuple(dict.fromkeys(names))
 
 
 def sort_changes(stream: Stream, changes: pa.Table) -> tuple[pa.Array, Flags]:
@@ -82,6 +83,8 @@ def sort_changes(stream: Stream, changes: pa.Table) -> tuple[pa.Array, Flags]:
     columns = {
         f"c{index}": pc.struct_field(kafka, name.removeprefix(f"{keys.KAFKA_COLUMN}."))
         if name in PLACE or name == keys.EVENT_TIME
+        else _read_sequence(changes, name)
+        if name in SOURCE_SEQUENCES
         else _plain(changes[name].combine_chunks())
         for index, name in enumerate(names)
     }
@@ -94,6 +97,12 @@ def sort_changes(stream: Stream, changes: pa.Table) -> tuple[pa.Array, Flags]:
         is_last[:-1] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
     is_last[-1:] = True
     return indexes, is_last
+
+
+def _read_sequence(changes: pa.Table, name: str) -> pa.Array:
+    """Return a field of the events' source; those without it come before all others."""
+    field = name.removeprefix(f"{SOURCE}.")
+    return pc.fill_null(pc.struct_field(changes[SOURCE].combine_chunks(), field), -1)
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -16,12 +16,18 @@ SOURCE_TYPE = (
     "struct<ts_ms: long, lsn: long, tx_id: string, db: string, schema: string, table: string, "
     "snapshot: string>"
 )
+FROM_KEY = "_from_debezium_key_"
+"""Stands for the columns of a table's key that are those of the events' keys."""
+SOURCE_SEQUENCES = (f"{SOURCE}.lsn", f"{SOURCE}.ts_ms")
+"""Fields of `_source` by which changes can be ordered: integers of at least 0, or null."""
 EVENT_COLUMNS = {
     OP: f'string! from "{FIELD_PREFIX}{OP}"',
     UNAVAILABLE: f'list<string> from "{FIELD_PREFIX}{UNAVAILABLE}"',
     SOURCE: f'{SOURCE_TYPE} from "{FIELD_PREFIX}{SOURCE}"',
 }
 """Column → type of the columns that a stream of change events has beside its own."""
+OP_TYPE = f'string from "{FIELD_PREFIX}{OP}"'
+"""The type of the column that tells deletes where a record without a value is one."""
 REST_TYPE = f'string from "{FIELD_PREFIX}_rest"'
 """The type of the column that keeps fields without a column."""
 

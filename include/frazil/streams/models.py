@@ -3,15 +3,15 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
+from frazil.streams.change_events import FROM_KEY, OP, OP_TYPE
 from frazil.streams.column_types import (
     Column,
     FieldError,
@@ -30,17 +30,19 @@ from frazil.streams.state_sections import (
     Merge,
     SequenceBy,
     StateTable,
+    list_names,
     split_state_table,
+    validate_event_table,
     validate_name,
     validate_state_columns,
     validate_state_expiry,
+    validate_tombstones,
 )
 from frazil.streams.table_properties import validate_properties
-from frazil.streams.timestamps import DAY_MS
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 
-_STATE_OPTIONS = ("id_columns", "cdc_field", "deletes", "state")
+_STATE_OPTIONS = ("id_columns", "cdc_field", "deletes", "tombstones", "state")
 
 Policy = Literal["auto", "review", "quarantine", "fail"]
 
@@ -57,8 +59,10 @@ class Table(Section):
         description="`append` writes one row for each record; `upsert` keeps one row for each key, "
         "see [state tables](state-tables.md)",
     )
-    id_columns: tuple[str, ...] = Field(
-        (), description="with `upsert`: the required columns that are the key"
+    id_columns: Annotated[tuple[str, ...], BeforeValidator(list_names)] = Field(
+        (),
+        description="with `upsert`: the required columns that are the key; `_from_debezium_key_`: "
+        "those of the key of change events ([how](state-tables.md#the-key))",
     )
     cdc_field: str | None = Field(
         None,
@@ -69,6 +73,11 @@ class Table(Section):
         "remove",
         description="with `upsert`: a delete removes the row, or keeps it ([how](state-tables.md)) "
         "with the time of the delete in `_deleted_at`",
+    )
+    tombstones: Literal["dead_letter", "delete"] = Field(
+        "dead_letter",
+        description="with `upsert`, a record with a key and without a value: a dead letter, or it "
+        "deletes its key, whose columns `key` then decodes ([how](state-tables.md#tombstones))",
     )
     partition_by: tuple[str, ...] = Field(
         (), description="partition transforms, see [below](#partition-transforms)"
@@ -103,10 +112,15 @@ class Table(Section):
             raise FieldError(
                 ("id_columns",), "required with `mode: upsert`: name the key's columns"
             )
-        for name in ("id_columns", "cdc_field", "deletes"):
+        for name in ("id_columns", "cdc_field", "deletes", "tombstones"):
             if self.state is None and name in list_chosen(self):
                 raise FieldError((name,), "only with `mode: upsert`")
         return self
+
+    @property
+    def operation_field(self) -> str | None:
+        """Return the column in which a record without a value says that it is a delete."""
+        return None if self.tombstones == "dead_letter" else self.cdc_field or OP
 
     @field_validator("properties")
     @classmethod
@@ -289,6 +303,7 @@ class Stream(Section):
             raise FieldError(("key", "column"), str(error)) from error
         for part in ("value", "key"):
             self._validate_subject(part)
+        self._validate_event_keys()
         self._validate_route()
         self._validate_state_table(columns)
         if self.needs_columns:
@@ -307,6 +322,11 @@ class Stream(Section):
         payload = self.value if part == "value" else self.key
         if payload.convert in BY_REGISTRY and not payload.subject and len(self.source.names) > 1:
             raise FieldError((part, "subject"), "required because the stream has several topics")
+
+    def _validate_event_keys(self) -> None:
+        if self.value.change_events and self.value.convert in BY_REGISTRY and self.key.convert:
+            reason = "not with change events of a registry: their keys are read as the values are"
+            raise FieldError(("key", "convert"), reason)
 
     def _validate_route(self) -> None:
         if self.route is None:
@@ -334,41 +354,32 @@ class Stream(Section):
         """Check the options of a state table, and what does not know state tables yet."""
         table, order = self.table, None if self.order == "kafka" else self.order
         if table.state is None:
-            for name, chosen in (
-                ("order", order is not None),
-                ("merge", bool(list_chosen(self.merge))),
-                ("changes", bool(list_chosen(self.changes))),
-            ):
-                if chosen:
-                    raise FieldError((name,), "only with `mode: upsert`")
+            chosen = list_chosen(self)
+            for name in (each for each in ("order", "merge", "changes") if each in chosen):
+                raise FieldError((name,), "only with `mode: upsert`")
             return
         refused = {
             ("route",): self.route is not None,
             ("errors", "tolerance"): self.errors.tolerance in {"all", "invalid_data"},
         }
-        for place, is_set in refused.items():
-            if is_set:
-                raise FieldError(place, "not with `mode: upsert`: keys would get older rows")
+        for place in (each for each, is_set in refused.items() if is_set):
+            raise FieldError(place, "not with `mode: upsert`: keys would get older rows")
         if order is None and len(self.source.names) > 1:
             reason = "offsets of several topics have no order: use `{sequence_by: [column]}`"
             raise FieldError(("order",), reason)
         if self.needs_columns:
             raise FieldError(("value", "columns"), "required with `mode: upsert`: list the columns")
         if self.value.change_events is not None:
-            self._validate_state_events()
-        validate_state_columns(columns, table.id_columns, order, table.cdc_field)
-        rule, has_events = self.maintenance.expire_rows, self.value.change_events is not None
-        if rule is not None:
+            validate_event_table(self.value, list_chosen(table), table.id_columns, self.sequence)
+        elif table.tombstones == "delete":
+            in_key = self.key.typed_columns.keys()
+            validate_tombstones(self.value, in_key, table.id_columns, self.sequence)
+        has_events = self.value.change_events is not None
+        ids = () if has_events and table.id_columns == (FROM_KEY,) else table.id_columns
+        validate_state_columns(columns, ids, order, table.cdc_field)
+        if (rule := self.maintenance.expire_rows) is not None:
             cdc = table.cdc_field
             validate_state_expiry(rule.column, self.sequence, cdc, has_events=has_events)
-
-    def _validate_state_events(self) -> None:
-        if self.table.cdc_field is not None:
-            reason = "not with `transform: flatten_debezium`: the event says what happened"
-            raise FieldError(("table", "cdc_field"), reason)
-        if self.value.truncate == "apply":
-            reason = "not with `mode: upsert`: it would have to delete every key"
-            raise FieldError(("value", "truncate"), reason)
 
     def _validate_sort_order(self, columns: tuple[Column, ...]) -> None:
         """Check that each column of the sort order exists and has values that Iceberg can sort."""
@@ -416,13 +427,20 @@ class Stream(Section):
 
     @property
     def typed_columns(self) -> dict[str, str]:
-        """Return name → type of the table's columns: the value's, then the key's."""
-        return {**self.value.typed_columns, **self.key.typed_columns}
+        """Return name → type of the table's columns: the value's, the key's, then `_op`."""
+        return {**self.value.typed_columns, **self.key.typed_columns, **self._own_columns}
+
+    @property
+    def _own_columns(self) -> dict[str, str]:
+        """Return the column that tells deletes, unless a column of the value has its name."""
+        is_added = self.table.operation_field == OP and OP not in self.value.typed_columns
+        return {OP: OP_TYPE} if is_added else {}
 
     @cached_property
     def parsed_columns(self) -> tuple[Column, ...]:
-        """Return the table's parsed columns: the value's, then the key's."""
-        pairs = [*self.value.typed_columns.items(), *self.key.typed_columns.items()]
+        """Return the table's parsed columns: the value's, the key's, then `_op`."""
+        parts = (self.value.typed_columns, self.key.typed_columns, self._own_columns)
+        pairs = (pair for part in parts for pair in part.items())
         return tuple(parse_column(name, text) for name, text in pairs)
 
     def only_topic(self, option: str | None = None) -> str:
@@ -468,6 +486,7 @@ class Stream(Section):
             "table": {"other_writers", *of_state},
             "source": {"monitoring_group", "topic_pattern", "exclude_topics"},
             "value": self.value.unused_newer_options,
+            "key": self.key.unused_newer_options,
         }
         parts: Mapping[str, object] = self.model_dump(
             mode="json", include=deciding, exclude=excluded
@@ -478,19 +497,3 @@ class Stream(Section):
 def suite_path(streams_dir: Path, suite: str) -> Path:
     """Return the file of an expectation suite, in a folder beside the stream files."""
     return streams_dir / "expectations" / f"{suite}.json"
-
-
-@dataclass(frozen=True)
-class RetentionWindow:
-    """How long snapshots are kept for readers (`expire_ms`) and for a rollback (`rollback_ms`)."""
-
-    expire_ms: int
-    rollback_ms: int
-
-    def cutoff_ms(self, now_ms: int) -> int:
-        """Return the earliest instant (ms) as of which the table must stay readable."""
-        return now_ms - max(self.expire_ms, self.rollback_ms)
-
-    def abandoned_cutoff_ms(self, now_ms: int) -> int:
-        """Return the instant (ms) before which a snapshot on no branch counts as abandoned."""
-        return now_ms - max(DAY_MS, self.rollback_ms)

@@ -108,8 +108,9 @@ class Value(Section):
     transform: Literal["none", "flatten", "flatten_debezium"] | None = Field(
         None,
         description="`flatten` writes each field to a column, `none` writes the whole value to the "
-        "column `value`, `flatten_debezium` writes each change of a source table as a row "
-        "([how](cdc.md)); default: `none` for `string` and `raw`, else `flatten`",
+        "column `value`, `flatten_debezium` writes each change of a source table as a row, for "
+        "`json` or, in Avro, `by_schema_id` ([how](cdc.md)); default: `none` for `string` and "
+        "`raw`, else `flatten`",
     )
     truncate: Truncate = Field(
         "refuse",
@@ -188,9 +189,14 @@ class Value(Section):
                 if name in list_chosen(self):
                     raise FieldError((name,), "only with `transform: flatten_debezium`")
             return self
-        if self.convert != "json":
-            message = f"flatten_debezium needs convert: json, not {self.convert}"
+        if self.convert not in {"json", "by_schema_id"}:
+            message = f"flatten_debezium needs convert: json or by_schema_id, not {self.convert}"
             raise FieldError(("transform",), message)
+        if not self.columns:
+            raise FieldError(("columns",), "required with `transform: flatten_debezium`: list them")
+        if self.convert != "json" and "decimals" in list_chosen(self):
+            reason = "only with `convert: json`: a registered schema has the digits of decimals"
+            raise FieldError(("decimals",), reason)
         for name in self.columns:
             if name.lower() in EVENT_COLUMNS:
                 message = f"{name} is added by flatten_debezium; give the field another name"
@@ -205,7 +211,8 @@ class Value(Section):
     def _rest_is_a_further_column(self) -> "Value":
         if self.rest is None:
             return self
-        if self.convert != "json" or not self.is_flat:
+        is_read_by_workers = self.convert == "json" or self.change_events is not None
+        if not is_read_by_workers or not self.is_flat:
             raise FieldError(("rest",), "only with `convert: json` and a column for each field")
         taken = {*self.columns, *(EVENT_COLUMNS if self.change_events is not None else ())}
         if self.rest.lower() in map(str.lower, taken):
@@ -266,6 +273,11 @@ class Key(Section):
         description="type of the column, for example `struct<id: long!>`; default: `string` for "
         "`string`, `binary` for `raw`, with a registry the type of the registered schema",
     )
+    columns: dict[str, ColumnText] = Field(
+        {},
+        description="instead of `column` and `type`: a column for each field of the key, name → "
+        "type as in `value.columns`",
+    )
     registry: RegistryConnection = _REGISTRY
     subject: str | None = Field(
         None,
@@ -276,12 +288,24 @@ class Key(Section):
     message: MessageName = None
     unknown_id: UnknownId = "wait"
 
+    @field_validator("columns")
+    @classmethod
+    def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
+        validate_distinct_fields(tuple(_parse_column(*entry) for entry in columns.items()))
+        return columns
+
     @model_validator(mode="after")
     def _type_fits_convert(self) -> "Key":
         if self.convert is None:
             if list_chosen(self):
                 message = "key needs convert, for example `key: {convert: string}`"
                 raise ValueError(message)
+            return self
+        if self.columns:
+            _validate_used_options(self, self.convert)
+            if self.convert in _WHOLE or {"column", "type"} & list_chosen(self):
+                message = "only with `json` or a registry, and without `column` and `type`"
+                raise FieldError(("columns",), message)
             return self
         if self.convert == "json" and not (self.type or "").lstrip().startswith("struct"):
             message = "convert: json needs a struct, for example `type: struct<id: long!>`"
@@ -307,14 +331,19 @@ class Key(Section):
     @property
     def needs_type(self) -> bool:
         """Return whether the type has to come from the registered schema or the table."""
-        return self.convert in BY_REGISTRY and self.type is None
+        return self.convert in BY_REGISTRY and self.type is None and not self.columns
+
+    @property
+    def unused_newer_options(self) -> set[str]:
+        """Return the options that release 0.1 lacks and the file leaves out: no hash has them."""
+        return {"columns"} - list_chosen(self)
 
     @property
     def typed_columns(self) -> dict[str, str]:
-        """Return name → type of the key's column; empty if it has none."""
+        """Return name → type of the key's columns; empty if it has none."""
         if self.convert is None or self.needs_type:
             return {}
-        return {self.column: self.type or _WHOLE[self.convert]}
+        return self.columns or {self.column: self.type or _WHOLE[self.convert]}
 
 
 def _validate_used_options(section: Value | Key, convert: str) -> None:

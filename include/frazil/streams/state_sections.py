@@ -4,15 +4,15 @@ A stream with `mode: upsert` fills the change table `<table>__changes` as any st
 table. Its state table has one row per key, folded from the change table.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from frazil.ledger.keys import CHANGES_SUFFIX, DELETES_SUFFIX, EVENT_TIME
-from frazil.streams.change_events import OP
+from frazil.streams.change_events import FROM_KEY, OP, SOURCE, SOURCE_SEQUENCES
 from frazil.streams.column_types import Column, FieldError, Primitive, format_type
-from frazil.streams.sections import Section
+from frazil.streams.sections import Section, Value
 
 _KEYS = frozenset(
     {"boolean", "int", "long", "decimal", "date", "timestamp", "timestamptz", "string", "uuid"}
@@ -21,12 +21,18 @@ _SEQUENCES = frozenset({"int", "long", "decimal", "date", "timestamp", "timestam
 _OWN_COLUMNS = frozenset({"_deleted_at", "_sequence"})
 
 
+def list_names(given: object) -> object:
+    """Return one name as a list of names."""
+    return (given,) if isinstance(given, str) else given
+
+
 class SequenceBy(Section):
     """Order changes by their own columns."""
 
-    sequence_by: tuple[str, ...] = Field(
+    sequence_by: Annotated[tuple[str, ...], BeforeValidator(list_names)] = Field(
         min_length=1,
-        description="required columns, the first decides; `_kafka.timestamp` is allowed",
+        description="a required column, or a list of them, the first decides; `_kafka.timestamp` "
+        "is allowed, of change events also `_source.lsn` and `_source.ts_ms`",
     )
 
 
@@ -86,6 +92,50 @@ def validate_name(name: str) -> None:
             raise FieldError(("name",), f"names ending in {suffix} belong to state tables")
 
 
+def validate_event_table(
+    value: Value, chosen: Collection[str], id_columns: Sequence[str], sequence: Sequence[str]
+) -> None:
+    """Check the options of a state table of change events; `chosen` are those of its section.
+
+    Raises:
+        FieldError: an option does not fit.
+    """
+    for name in (each for each in ("cdc_field", "tombstones") if each in chosen):
+        reason = "not with `transform: flatten_debezium`: the event says what happened"
+        raise FieldError(("table", name), reason)
+    if value.truncate == "apply":
+        reason = "not with `mode: upsert`: it would have to delete every key"
+        raise FieldError(("value", "truncate"), reason)
+    for index, name in enumerate(sequence):
+        if FROM_KEY in id_columns and name not in {EVENT_TIME, *SOURCE_SEQUENCES}:
+            reason = f"with `id_columns: {FROM_KEY}` one of {', '.join(SOURCE_SEQUENCES)}"
+            raise FieldError(("order", "sequence_by", index), reason)
+
+
+def validate_tombstones(
+    value: Value, in_key: Collection[str], id_columns: Sequence[str], sequence: Sequence[str]
+) -> None:
+    """Check that the columns of a record without a value are in its Kafka key.
+
+    Raises:
+        FieldError: a column of the key or of the sequence is not.
+    """
+    absent = [name for name in id_columns if name not in in_key]
+    if absent:
+        reason = (
+            f"`delete` needs {', '.join(absent)} in the Kafka key, for example `key: {{convert: "
+            f"json, columns: {{{absent[0]}: long!}}}}`, and not in `value.columns`"
+        )
+        raise FieldError(("table", "tombstones"), reason)
+    for index, name in enumerate(sequence):
+        if name != EVENT_TIME and name not in in_key:
+            reason = f"{name} is not in the Kafka key, so a record without a value has none"
+            raise FieldError(("order", "sequence_by", index), reason)
+    if OP in value.columns:
+        reason = "with `tombstones: delete` this column is added; give the field another name"
+        raise FieldError(("value", "columns", OP), reason)
+
+
 def validate_state_columns(
     columns: Sequence[Column], id_columns: Sequence[str], order: SequenceBy | None, cdc: str | None
 ) -> None:
@@ -104,7 +154,7 @@ def validate_state_columns(
         _validate_column(("table", "id_columns", index), name, known, _KEYS)
     sequence = order.sequence_by if order else ()
     for index, name in enumerate(sequence):
-        if name != EVENT_TIME:
+        if name != EVENT_TIME and not (name in SOURCE_SEQUENCES and SOURCE in known):
             _validate_column(("order", "sequence_by", index), name, known, _SEQUENCES)
     if cdc is not None and (cdc not in known or known[cdc].type != Primitive("string")):
         raise FieldError(("table", "cdc_field"), f"{cdc!r} is not a string column")
@@ -143,7 +193,8 @@ def _validate_column(
 ) -> None:
     column = known.get(name)
     if column is None:
-        raise FieldError(place, f"column {name!r} is not among {', '.join(sorted(known))}")
+        names = [*known, *(SOURCE_SEQUENCES if SOURCE in known and "order" in place else ())]
+        raise FieldError(place, f"column {name!r} is not among {', '.join(sorted(names))}")
     if not isinstance(column.type, Primitive) or column.type.name not in fitting:
         types = ", ".join(sorted(fitting))
         reason = f"{name} is {format_type(column.type)}; these types fit here: {types}"

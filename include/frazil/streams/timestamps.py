@@ -1,5 +1,6 @@
 """Instants and durations as users write and read them."""
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from frazil.errors import ConfigurationError
@@ -83,3 +84,19 @@ def describe_seconds(seconds: float) -> str:
             rest = whole % size // smaller_size
             return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
     return f"{whole} s"
+
+
+@dataclass(frozen=True)
+class RetentionWindow:
+    """How long snapshots are kept for readers (`expire_ms`) and for a rollback (`rollback_ms`)."""
+
+    expire_ms: int
+    rollback_ms: int
+
+    def cutoff_ms(self, now_ms: int) -> int:
+        """Return the earliest instant (ms) as of which the table must stay readable."""
+        return now_ms - max(self.expire_ms, self.rollback_ms)
+
+    def abandoned_cutoff_ms(self, now_ms: int) -> int:
+        """Return the instant (ms) before which a snapshot on no branch counts as abandoned."""
+        return now_ms - max(DAY_MS, self.rollback_ms)

@@ -9,14 +9,14 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-Json: TypeAlias = "dict[str, Json] | list[Json] | str | bool | None"
-"""A JSON value; a number is a `_Number`, which is its text."""
+from frazil_spark.decode.avro_events import HEADER_BYTES, MALFORMED, AvroReader, MalformedAvroError
+from frazil_spark.decode.json_parts import Json, Number, Part, split_object
 
 FLAT = pa.struct(
     [
@@ -30,6 +30,7 @@ SKIPS = ("tombstone", "message", "transaction")
 """Events that are no change of a row; they are counted and skipped."""
 TRUNCATE = "truncate"
 NO_ENVELOPE, NO_KEY, UNKNOWN_ENCODING = "not_an_envelope", "key_missing", "unknown_encoding"
+OTHER_KEY = "other_key"
 PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = PLACEHOLDER.encode()
 _NUMBERS = [str(byte) for byte in _BYTES]
@@ -47,7 +48,6 @@ _SOURCE = {
     "tx_id": "txId",
 }
 _LONG = re.compile(r"-?[0-9]{1,18}\Z")
-_BLANKS = re.compile(r"[ \t\r\n]*")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
@@ -70,7 +70,11 @@ class Target:
 
 @dataclass(frozen=True)
 class FlatSpec:
-    """What a worker needs: the columns by field, and the options of a stream file's `value`."""
+    """What a worker needs: the columns by field, and the options of a stream file's `value`.
+
+    With a registry, `values` and `keys` have the readers of its schemas by the header of payloads.
+    `key_fields` are those that each key must have; empty if any fields will do.
+    """
 
     targets: Mapping[str, Target]
     has_events: bool
@@ -78,6 +82,10 @@ class FlatSpec:
     applies_truncate: bool
     has_text_decimals: bool
     prefix: str
+    key_fields: frozenset[str] = frozenset()
+    has_registry: bool = False
+    values: Mapping[bytes, AvroReader] = field(default_factory=dict)
+    keys: Mapping[bytes, AvroReader] = field(default_factory=dict)
 
 
 class Flat(NamedTuple):
@@ -87,13 +95,6 @@ class Flat(NamedTuple):
     skip: str | None = None
     fault: str | None = None
     detail: str | None = None
-
-
-class Part(NamedTuple):
-    """A field of an object: its text as it was sent, and its value."""
-
-    text: str
-    value: Json
 
 
 _ABSENT = Part("", None)
@@ -107,29 +108,6 @@ Writer: TypeAlias = Callable[[Json, Node, str], str]
 
 class UnknownEncodingError(ValueError):
     """A value cannot be read without a schema."""
-
-
-class _Number(str):
-    """The text of a number."""
-
-    __slots__ = ()
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
-
-class _ExactDecoder(json.JSONDecoder):
-    """A parser that keeps the texts of numbers; it is made anew in each worker."""
-
-    def __init__(self) -> None:
-        super().__init__(parse_float=_Number, parse_int=_Number, parse_constant=_refuse)
-
-    def __reduce__(self) -> "tuple[type[_ExactDecoder], tuple[()]]":
-        return _ExactDecoder, ()
-
-
-_DECODER = _ExactDecoder()
 
 
 def read_values(spec: FlatSpec, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
@@ -151,11 +129,17 @@ def flatten_object(spec: FlatSpec, _: bytes | None, value: bytes | None) -> Flat
 
 
 def flatten_event(spec: FlatSpec, key: bytes | None, value: bytes | None) -> Flat:
-    """Flatten one change event; what is no JSON object is returned as it is, for SQL to judge."""
-    if value is None:
+    """Flatten one change event; what is no JSON object is returned as it is, for SQL to judge.
+
+    With a registry, SQL judges the header of a value, and returns why its schema is not known.
+    """
+    header = (value or b"")[:HEADER_BYTES]
+    if value is None or (spec.has_registry and header not in spec.values):
         return Flat(None)
     try:
-        schema, envelope = _unwrap(split_object(value.decode()))
+        schema, envelope = _open(value, spec.values)
+    except MalformedAvroError:
+        return Flat(None, fault=MALFORMED, detail="the value does not have the form of its schema")
     except (ValueError, RecursionError):
         return Flat(value)
     try:
@@ -195,12 +179,17 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
             split_object(after.text),
             _fields_of((_fields_of(schema) or {}).get("after")),
         )
-    elif op == "d":
+    if op == "d" or (spec.key_fields and op in _WITH_AFTER):
         try:
-            schema, members = _unwrap(split_object(_without_header(key or b"").decode()))
+            schema, members = _open_key(key or b"", spec)
         except (ValueError, RecursionError):
-            return Flat(None, fault=NO_KEY, detail="a delete whose key is no JSON object")
-        fields, nodes = members.items(), _fields_of(schema)
+            kind = "neither Avro of a known schema nor a" if spec.has_registry else "no"
+            return Flat(None, fault=NO_KEY, detail=f"its key is {kind} JSON object")
+        if spec.key_fields and spec.key_fields != members.keys():
+            detail = f"its key has {', '.join(members)}, not {', '.join(sorted(spec.key_fields))}"
+            return Flat(None, fault=OTHER_KEY, detail=detail)
+        if op == "d":
+            fields, nodes = members.items(), _fields_of(schema)
     written, unavailable, unknown = _write_fields(spec, fields, nodes)
     if unknown:
         detail = ", ".join(f"{name} cannot be read without a schema" for name in unknown)
@@ -250,51 +239,18 @@ def _collect_rest(fields: Iterable[tuple[str, Part]], targets: Mapping[str, Targ
     return found
 
 
-def split_object(text: str) -> list[tuple[str, Part]]:
-    """Split a JSON object into its fields, in order and with repeated names.
+def _open(message: bytes, readers: Mapping[bytes, AvroReader]) -> tuple[Json, Fields]:
+    """Return the schema of a message, None if it has none, and the fields of its payload.
 
     Raises:
-        ValueError: the text is no JSON object.
+        MalformedAvroError: it has a reader, which cannot read it.
+        ValueError: it is no JSON object.
         RecursionError: it is nested too deeply.
     """
-    parts: list[tuple[str, Part]] = []
-    position = _skip_sign(text, 0, "{")
-    if text[position : position + 1] == "}":
-        position += 1
-    else:
-        while True:
-            name, end = _DECODER.raw_decode(text, position)
-            if type(name) is not str:
-                raise ValueError(text[position:end])
-            start = _skip_sign(text, _skip_blanks(text, end), ":")
-            value, end = _DECODER.raw_decode(text, start)
-            parts.append((name, Part(text[start:end], value)))
-            position = _skip_blanks(text, end)
-            if text[position : position + 1] == "}":
-                position += 1
-                break
-            position = _skip_sign(text, position, ",")
-    if _skip_blanks(text, position) != len(text):
-        raise ValueError(position)
-    return parts
-
-
-def _skip_blanks(text: str, position: int) -> int:
-    found = _BLANKS.match(text, position)
-    return found.end() if found else position
-
-
-def _skip_sign(text: str, position: int, sign: str) -> int:
-    """Return the position behind a sign and the blanks around it."""
-    position = _skip_blanks(text, position)
-    if text[position : position + 1] != sign:
-        raise ValueError(position)
-    return _skip_blanks(text, position + 1)
-
-
-def _unwrap(parts: list[tuple[str, Part]]) -> tuple[Json, Fields]:
-    """Return the schema of a message, None if it has none, and the fields of its payload."""
-    fields = dict(parts)
+    reader = readers.get(message[:HEADER_BYTES])
+    if reader is not None:
+        return reader.node, dict(split_object(reader.read(message[HEADER_BYTES:])))
+    fields = dict(split_object(message.decode()))
     if fields.keys() != {"schema", "payload"}:
         return None, fields
     return fields["schema"].value, dict(split_object(fields["payload"].text))
@@ -309,9 +265,10 @@ def _fields_of(schema: Json) -> Nodes:
     return {str(each["field"]): each for each in each_field if isinstance(each, dict)}
 
 
-def _without_header(key: bytes) -> bytes:
-    """Return a key without the five bytes of a schema registry."""
-    return key[5:] if key[:1] == b"\0" else key
+def _open_key(key: bytes, spec: FlatSpec) -> tuple[Json, Fields]:
+    """Open a key as a message; one of JSON may have the header of a schema registry."""
+    is_avro = key[:HEADER_BYTES] in spec.keys
+    return _open(key if is_avro or key[:1] != b"\0" else key[HEADER_BYTES:], spec.keys)
 
 
 def _is_unavailable(value: Json) -> bool:
@@ -331,7 +288,7 @@ def _write_source(source: Json) -> str:
     written = [f'"{name}":{json.dumps(text)}' for name, text in texts.items()]
     for name in ("ts_ms", "lsn"):
         value = source.get(name)
-        is_long = isinstance(value, _Number) and _LONG.match(value)
+        is_long = isinstance(value, Number) and _LONG.match(value)
         written.append(f'"{name}":{value if is_long else "null"}')
     return f"{{{','.join(written)}}}"
 
@@ -369,7 +326,7 @@ def _convert(part: Part, node: Json, target: Target, spec: FlatSpec) -> str:
 
 def _require_readable(value: Json, target: Target, spec: FlatSpec) -> None:
     """Require a value that means the same with and without a schema."""
-    is_number = isinstance(value, _Number)
+    is_number = isinstance(value, Number)
     is_text = isinstance(value, str) and not is_number
     if is_number and target.kind in _TIMES:
         raise UnknownEncodingError
@@ -384,7 +341,7 @@ def _require_readable(value: Json, target: Target, spec: FlatSpec) -> None:
 
 
 def _write(value: Json) -> str:
-    return str(value) if isinstance(value, _Number) else json.dumps(value)
+    return str(value) if isinstance(value, Number) else json.dumps(value)
 
 
 def _keep(_: Json, __: Node, ___: str) -> str:

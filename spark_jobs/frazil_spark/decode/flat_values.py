@@ -12,24 +12,31 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from frazil.streams.change_events import FIELD_PREFIX, ChangeEvents
 from frazil.streams.column_types import Column, ColumnType, ListType, Primitive, StructType
-from frazil_spark.decode import change_events
+from frazil_spark.decode import avro_events, change_events, json_parts
+from frazil_spark.decode.avro_events import AvroReader
 from frazil_spark.decode.change_events import FLAT, SKIPS, FlatSpec, Target, read_values
 from frazil_spark.decode.frame import Decoded, DecodeOptions
-from frazil_spark.decode.wire_format import PAYLOAD
+from frazil_spark.decode.wire_format import PAYLOAD, WireFrame, write_header
 
 FLATTENED = "_frazil_flat"
 SKIP = "_frazil_skip"
 FAULT = f"{FLATTENED}.fault"
 
 # Workers do not need this package: its code travels with the task.
-cloudpickle.register_pickle_by_value(change_events)  # type: ignore[no-untyped-call]
+for _module in (avro_events, change_events, json_parts):
+    cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 
 def add_flat_payload(
     records: DataFrame, options: DecodeOptions, columns: Sequence[Column]
 ) -> DataFrame:
-    """Add the flat object of each record as payload, and why a record has none."""
+    """Add the flat object of each record as payload, and why a record has none.
+
+    With a registry, add the schema ids of keys and values.
+    """
     events = options.events or ChangeEvents()
+    frames = list_frames(options)
+    readers = {frame.part: _list_readers(frame) for frame in frames}
     spec = FlatSpec(
         targets=describe_columns(columns),
         has_events=options.events is not None,
@@ -37,6 +44,10 @@ def add_flat_payload(
         applies_truncate=events.truncate == "apply",
         has_text_decimals=events.decimals == "string",
         prefix=FIELD_PREFIX,
+        key_fields=frozenset(options.key.fields if options.key else ()),
+        has_registry=bool(frames),
+        values=readers.get("value", {}),
+        keys=readers.get("key", {}),
     )
 
     def read(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
@@ -45,8 +56,26 @@ def add_flat_payload(
     udf = arrow_udf(read, from_arrow_type(FLAT))  # type: ignore[call-overload]  # as in wire_format
     tombstone = "value IS NULL AND key IS NOT NULL"
     skip = f"CASE WHEN {tombstone} THEN '{SKIPS[0]}' ELSE {FLATTENED}.skip END"
-    flat = records.withColumn(FLATTENED, udf(F.col("key"), F.col("value")))
+    ids = {frame.id_column: F.expr(frame.id_sql()) for frame in frames}
+    identified = records.withColumns(ids) if ids else records
+    flat = identified.withColumn(FLATTENED, udf(F.col("key"), F.col("value")))
     return flat.withColumns({PAYLOAD: F.col(f"{FLATTENED}.payload"), SKIP: F.expr(skip)})
+
+
+def list_frames(options: DecodeOptions) -> tuple[WireFrame, ...]:
+    """List the parts of change events that a registry's schemas describe, the value first."""
+    if options.wire is None:
+        return ()
+    key = options.key.wire if options.key else None
+    return (WireFrame("value", options.wire), *((WireFrame("key", key),) if key else ()))
+
+
+def _list_readers(frame: WireFrame) -> dict[bytes, AvroReader]:
+    """Return the readers of schemas by the header of their payloads."""
+    return {
+        bytes.fromhex(write_header(schema.schema_id)): AvroReader(schema.reader)
+        for schema in frame.usable
+    }
 
 
 def describe_columns(columns: Sequence[Column]) -> dict[str, Target]:

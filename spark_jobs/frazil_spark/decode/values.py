@@ -6,6 +6,7 @@ These rules are the transform: when the same bytes would become other rows, incr
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -36,6 +37,7 @@ from frazil_spark.decode.flat_values import (
     SKIP,
     add_flat_payload,
     leave_out_skipped,
+    list_frames,
 )
 from frazil_spark.decode.frame import (
     DEFAULT_OPTIONS,
@@ -47,7 +49,7 @@ from frazil_spark.decode.frame import (
     DecodeOptions,
     join_any,
 )
-from frazil_spark.decode.keys import decode_key, include_key
+from frazil_spark.decode.keys import decode_key, include_key, is_added_operation
 from frazil_spark.decode.registered import decode_registered
 from frazil_spark.decode.routes import keep_own
 from frazil_spark.decode.sources import kafka_struct
@@ -126,14 +128,16 @@ def decode(
     `carried` lists columns of the records that the frame keeps.
     """
     parsed = tuple(parse_column(name, text) for name, text in columns.items())
-    if options.key is None:
+    key = options.key
+    if key is None or not key.columns:
         return keep_own(_decode_value(records, convert, parsed, carried, options), options.route)
-    key = next(column for column in parsed if column.name == options.key.column)
-    as_key = DecodeOptions(is_flat=False, wire=options.key.wire, part="key")
-    keyed = decode_key(records, options.key, key, as_key, _decode_value)
-    others = tuple(column for column in parsed if column is not key)
+    as_key = DecodeOptions(is_flat=key.is_flat, wire=key.wire, part="key")
+    own = tuple(column for column in parsed if column.name in key.columns)
+    keyed = decode_key(records, key, own, as_key, _decode_value)
+    others = tuple(c for c in parsed if c not in own and not is_added_operation(c, key))
     values = _decode_value(keyed.frame, convert, others, (*carried, *keyed.carried), options)
-    return keep_own(include_key(values, keyed), options.route)
+    names = tuple(column.name for column in parsed)
+    return keep_own(include_key(values, keyed, names), options.route)
 
 
 def _decode_value(
@@ -143,18 +147,28 @@ def _decode_value(
     carried: Sequence[str],
     options: DecodeOptions,
 ) -> Decoded:
+    if options.events is not None:
+        return _decode_events(records, columns, carried, options)
     if options.wire is not None:
         frame = WireFrame(options.part, options.wire)
         if options.wire.format != "json_schema":
             return decode_registered(records, frame, columns, carried)
         return _decode_json(add_payload(records, frame), columns, carried, options)
-    if convert == "json" and options.is_flattened:
-        flat = add_flat_payload(records, options, columns)
-        decoded = _decode_json(flat, columns, carried, options)
-        return leave_out_skipped(decoded) if options.events else decoded
     if convert == "json":
-        return _decode_json(records, columns, carried, options)
+        flat = add_flat_payload(records, options, columns) if options.has_rest else records
+        return _decode_json(flat, columns, carried, options)
     return _decode_whole(records, columns, carried)
+
+
+def _decode_events(
+    records: DataFrame, columns: tuple[Column, ...], carried: Sequence[str], options: DecodeOptions
+) -> Decoded:
+    """Decode change events, which Python workers write as flat objects."""
+    flat = add_flat_payload(records, options, columns)
+    frames = list_frames(options)
+    ids = [frame.id_column for frame in frames if frame.part == "key"]
+    decoded = _decode_json(flat, columns, [*carried, *ids], options)
+    return leave_out_skipped(replace(decoded, wires=frames))
 
 
 def _decode_json(

@@ -15,9 +15,9 @@ from frazil_spark.decode.change_events import (
     FlatSpec,
     flatten_event,
     flatten_object,
-    split_object,
 )
 from frazil_spark.decode.flat_values import describe_columns
+from frazil_spark.decode.json_parts import split_object
 
 JAVA_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 CONNECT = "org.apache.kafka.connect.data"

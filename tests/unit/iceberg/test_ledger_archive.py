@@ -22,7 +22,7 @@ from frazil.iceberg.ledger_archive import (
 from frazil.ingest.bootstrap import new_table
 from frazil.ledger.recovery_point import History, keys, walk_ancestors
 from frazil.maintenance.expiry_rules import decide_expiry
-from frazil.streams.models import RetentionWindow
+from frazil.streams.timestamps import RetentionWindow
 
 FAR_FUTURE = datetime(2999, 1, 1, tzinfo=UTC)
 

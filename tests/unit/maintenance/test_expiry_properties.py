@@ -10,8 +10,7 @@ from support.expiry_model import STREAMS, WINDOW, TableModel
 from frazil.ledger.recovery_point import RecoveryPoint, walk_ancestors
 from frazil.ledger.state import StreamState
 from frazil.maintenance.expiry_rules import ExpiryPlan, decide_expiry
-from frazil.streams.models import RetentionWindow
-from frazil.streams.timestamps import HOUR_MS
+from frazil.streams.timestamps import HOUR_MS, RetentionWindow
 
 
 def live_through(model: TableModel, chance: random.Random, steps: int) -> None:

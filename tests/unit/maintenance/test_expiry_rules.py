@@ -18,8 +18,7 @@ from frazil.maintenance.expiry_rules import (
     require_kept_states,
     validate_table_retention,
 )
-from frazil.streams.models import RetentionWindow
-from frazil.streams.timestamps import DAY_MS, HOUR_MS
+from frazil.streams.timestamps import DAY_MS, HOUR_MS, RetentionWindow
 
 
 def aged(*hours: int) -> TableModel:
