@@ -95,7 +95,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         ("db", "migrate"),
         ("dags", "reserialize"),
         ("sync-perm", "--include-dags"),
-        ("roles", "import", "--file", str(tmp_path / "roles.json")),
+        ("roles", "import", str(tmp_path / "roles.json")),
         *(
             ("users", "create", "--username", r, "--role", r, "--email", f"{r}@example.org", *user)
             for r in ROLES
