@@ -25,7 +25,8 @@ def main() -> None:
     try:
         config = find_kafka_config("kafka_default")
         ensure_topic(config, topic, {})
-        producer = Producer({**config, "enable.idempotence": True})
+        # A new broker's coordinator loads for a moment; librdkafka warns, and asks again.
+        producer = Producer({**config, "enable.idempotence": True, "log_level": 3})
         sent = 0
         for line in sys.stdin.buffer:
             producer.produce(topic, value=line.rstrip(b"\r\n"))
