@@ -102,7 +102,7 @@ def count_letters(lab: Lab) -> dict[str, int]:
     return {group["reason"]: group["open"] for group in answer["groups"]}
 
 
-@pytest.mark.parametrize("keys", [pytest.param("json", marks=pytest.mark.core), "string", "avro"])
+@pytest.mark.parametrize("keys", ["json", "string", "avro"])
 def test_the_state_is_the_fold_of_records_and_tombstones(registry: RegistryLab, keys: str) -> None:
     lab, seed = registry.lab, random.randrange(10**6)
     dice, state = random.Random(seed), State()
