@@ -162,6 +162,14 @@ def test_the_changelog_keeps_its_form() -> None:
     }
 
 
+def test_each_decision_record_has_a_number_of_its_own() -> None:
+    paths = sorted((PROJECT / "docs/decisions").glob("*.md"))
+    numbers = range(1, len(paths) + 1)
+
+    assert [path.name[:4] for path in paths] == [f"{number:04}" for number in numbers]
+    assert [path.read_text().split()[1] for path in paths] == [f"{number}." for number in numbers]
+
+
 def test_every_dependency_has_its_line_of_why() -> None:
     page = (PROJECT / "docs/decisions/0002-dependencies.md").read_text()
     requirements = (PROJECT / "requirements.txt").read_text()
