@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import stamina
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from conformance.planted import find_in_files
+from conformance.planted import Search
 from pyiceberg.catalog import load_catalog
 from support.avro_bytes import encode, record
 from support.forked import Run
@@ -60,9 +60,12 @@ def test_a_registry_that_is_down_stops_a_new_stream_at_its_plan(registry: Regist
     assert_waits(run, "RegistryUnavailable", "127.0.0.1:9", f"{lab.topic}-value")
     assert read_refs(registry) == {}
     assert SECRET not in run.out + run.err
-    assert find_in_files(lab.stack.home) == set()
+    search = Search()
+    search.read_files(lab.stack.home)
+    assert search.found == set()
     (lab.folder / "note").write_text(SECRET)
-    assert find_in_files(lab.folder) == {str(lab.folder / "note")}  # the search finds one
+    search.read_files(lab.folder)
+    assert search.found == {str(lab.folder / "note")}  # the search finds one
     lab.drain()
     assert [row["id"] for row in read_table(lab)] == [1]
 
