@@ -14,7 +14,7 @@ from frazil.ledger.offsets import Runs
 from frazil.recovery.messages import CompareRequest, Differences
 from frazil.schemas.column_decoding import value_path
 from frazil.streams.column_types import ColumnType, ListType, MapType, Primitive, StructType
-from frazil_spark.decode.frame import GOOD, KAFKA, read_decode_options
+from frazil_spark.decode.frame import GOOD, KAFKA, Decoded, join_any, read_decode_options
 from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
 from frazil_spark.job import run_job
@@ -24,6 +24,8 @@ _PLAIN = Primitive("binary")
 """Stands for a type whose values Spark compares as they are."""
 COORDINATE = ("topic", "partition", "offset")
 _ISOLATED = "_frazil_isolated"
+_INVALID, _SET_ASIDE = "_frazil_is_invalid", "_frazil_is_set_aside"
+_ELSEWHERE, _TRUNCATES = "_frazil_is_elsewhere", "_frazil_truncates"
 
 
 def compare_range(spark: SparkSession, request: CompareRequest) -> Differences:
@@ -41,8 +43,9 @@ def compare_range(spark: SparkSession, request: CompareRequest) -> Differences:
     kinds = [*(column.type for column in decoded.columns), *(_PLAIN for _ in record)]
     paths = [*(value_path(column) for column in decoded.columns), *record]
     names = [*(f"`{column.name}`" for column in decoded.columns), *record]
+    facts = [F.expr(f"coalesce({sql}, false)").alias(n) for n, sql in list_facts(decoded).items()]
     records = decoded.frame.select(
-        *select_coordinate(), F.col(GOOD), select_comparable(kinds, paths).alias("decoded")
+        *select_coordinate(), F.col(GOOD), *facts, select_comparable(kinds, paths).alias("decoded")
     )
     rows = table.select(*select_coordinate(), select_comparable(kinds, names).alias("stored"))
     joined = records.join(rows, list(COORDINATE), "full_outer")
@@ -53,6 +56,17 @@ def compare_range(spark: SparkSession, request: CompareRequest) -> Differences:
         return found
     columns = [*(column.name for column in decoded.columns), *(f"{KAFKA}.{n}" for n in kept)]
     return found.model_copy(update=list_differing(joined, columns, request.samples))
+
+
+def list_facts(decoded: Decoded) -> dict[str, str]:
+    """Return the conditions of a record that the error budget refers to, by column."""
+    aside = [frame.quarantined_sql() for frame in decoded.wires if frame.part == "value"]
+    return {
+        _INVALID: f"({decoded.invalid})",
+        _SET_ASIDE: join_any(aside),
+        _ELSEWHERE: decoded.routed_elsewhere,
+        _TRUNCATES: decoded.truncates or "false",
+    }
 
 
 def allow_older_rows(
@@ -193,6 +207,11 @@ def count_differences(joined: DataFrame, request: StageRequest) -> Differences:
         "missing": f"{good} AND stored IS NULL",
         "now_bad": f"{stored} AND {read} AND NOT {good}",
         "undelivered": f"{stored} AND NOT {read}",
+        "now_invalid": f"{stored} AND ({_INVALID} OR {_ISOLATED}) AND NOT {good}",
+        "now_set_aside": f"{stored} AND {_SET_ASIDE} AND NOT {good}",
+        "now_elsewhere": f"{stored} AND {_ELSEWHERE}",
+        "rows_elsewhere": _ELSEWHERE,
+        "truncates": _TRUNCATES,
     }
     row = joined.agg(*(F.expr(f"count_if({sql})").alias(n) for n, sql in conditions.items()))
     counted: dict[str, int] = row.collect()[0].asDict()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from conftest import Lab
 from support.broker_lake import BrokerLake
 from support.forked import Run, run_frazil
 
@@ -164,6 +165,42 @@ def test_a_record_that_no_longer_decodes_becomes_a_dead_letter_and_comes_back(
     assert (done.rows_written, done.rows_quarantined, done.rows_deleted) == (30, 10, 40)
     audit_both(lake)
     lake.load(4)
+
+
+HISTORIES = {
+    "letters that stay": (30, 20, 0, 0.05),
+    "few rows that become letters": (40, 5, 1, 0.05),
+    "many rows that become letters": (20, 5, 10, 0.05),
+    "letters and a ratio of 0": (10, 5, 0, 0),
+    "one row and a ratio of 0": (10, 5, 1, 0),
+}
+
+
+@pytest.mark.storm(1)
+@pytest.mark.parametrize("history", HISTORIES)
+def test_a_replay_does_what_its_dry_run_promises(lab: Lab, history: str) -> None:
+    good, bad, nameless, ratio = HISTORIES[history]
+    lab.create_topic(1)
+    values = [b'{"id": %d, "name": "a"}' % n for n in range(good)]
+    values += [b'{"id": %d}' % n for n in range(nameless)] + [b"no json"] * bad
+    lab.produce(values, 1)
+    lab.write_stream(errors={"max_bad_ratio": 1.0}, batch={"max_records": 1000})
+    assert lab.frazil("run", lab.stream).code == 0
+    redriven = lab.frazil("replay-dead-letters", lab.stream, "--no-dry-run")
+    assert redriven.code == 0, redriven.err
+    columns = {"id": "long!", "name": "string!", "amount": "double"}
+    lab.write_stream(errors={"max_bad_ratio": ratio}, value={"convert": "json", "columns": columns})
+    command = ("replay", lab.stream, "--offsets", f"{lab.topic}:0:0-{len(values)}")
+
+    promised = lab.frazil(*command)
+    done = lab.frazil(*command, "--no-dry-run")
+
+    assert promised.code == 0, promised.err
+    is_refused = "it would be refused" in promised.out
+    assert is_refused is (nameless > 1 or (nameless == 1 and ratio == 0))
+    assert done.code == int(is_refused), done.err
+    assert ("BudgetExceeded" in done.err) is is_refused
+    assert lab.frazil("audit", lab.stream).code == 0
 
 
 def test_what_kafka_does_not_deliver_is_told_before(broker_lake: BrokerLake) -> None:

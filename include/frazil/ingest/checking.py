@@ -4,12 +4,17 @@ import time
 
 import pyarrow as pa
 
-from frazil.errors import BudgetExceededError, ConservationError, QualityFailedError
+from frazil.errors import (
+    BudgetExceededError,
+    ConservationError,
+    QualityFailedError,
+    StageStaleError,
+)
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.data_files import read_staged_frame
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import record_block, require_same_rules
-from frazil.ingest.error_budget import BadRecords, explain_excess
+from frazil.ingest.error_budget import BadRecords, explain_excess, explain_truncates
 from frazil.ingest.messages import BatchPlan, ExpectationOutcome, Staged, Verdict
 from frazil.ingest.staging import compile_checks
 from frazil.ledger.usage import read_and_reset_usage
@@ -83,19 +88,26 @@ def require_conservation(plan: BatchPlan, staged: Staged) -> None:
 
 
 def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> None:
-    """Raise if the batch has more bad records than the stream allows."""
-    if staged.truncates and plan.waived is None:
-        events = count_noun(staged.truncates, "event says", "events say")
-        raise BudgetExceededError(
-            f"stream {plan.stream}: batch {plan.batch_id}: {events} that the source table was "
-            "truncated, and value.truncate is refuse; nothing of the batch is visible",
-            _next_step(plan, "set `value: {truncate: apply}` to write them as rows with `_op` t"),
-        )
+    """Raise if the batch has more bad records than the stream allows, or than a replay compared."""
     bad = staged.rows_read - staged.rows_written - staged.rows_routed_elsewhere
+    if plan.decided_bad is not None and bad > plan.decided_bad:
+        raise StageStaleError(
+            f"stream {plan.stream}: batch {plan.batch_id}: {count_noun(bad, 'record')} of its "
+            f"ranges are bad now, {plan.decided_bad:,} were when they were compared with the table",
+            "run again, which compares again",
+        )
+    if plan.ignores_budget:
+        return
     own = count_own_records(work.stream.route, staged.rows_read, staged.rows_routed_elsewhere)
     records = BadRecords(own, bad, staged.rows_invalid, staged.rows_quarantined_by_review)
+    if staged.truncates:
+        raise BudgetExceededError(
+            f"stream {plan.stream}: batch {plan.batch_id}: {explain_truncates(staged.truncates)}; "
+            "nothing of the batch is visible",
+            _next_step(plan, "set `value: {truncate: apply}` to write them as rows with `_op` t"),
+        )
     excess = explain_excess(work.stream.errors, records)
-    if excess is not None and plan.waived is None:
+    if excess is not None:
         raise BudgetExceededError(
             f"stream {plan.stream}: batch {plan.batch_id}: {excess}; nothing of it is visible",
             _next_step(plan, "raise the budget in the stream file"),

@@ -54,6 +54,12 @@ def explain_excess(errors: Errors, records: BadRecords) -> str | None:
     return None
 
 
+def explain_truncates(truncates: int) -> str:
+    """Return why events of a truncated source table stop the batch."""
+    events = count_noun(truncates, "event says", "events say")
+    return f"{events} that the source table was truncated, and value.truncate is refuse"
+
+
 def dispose(errors: Errors, records: BadRecords) -> Disposal:
     """Return what happens to the bad records of a batch that passes."""
     if errors.tolerance == "quarantine":

@@ -457,7 +457,7 @@ def stage_isolated(
     """Stage isolated records as dead letters, if the batch may have any; return all counters."""
     counted = isolated.add_to(result)
     records = count_bad_records(work.stream, counted)
-    allowed = has_dead_letters(work.stream.errors, records, waived=plan.waived is not None)
+    allowed = has_dead_letters(work.stream.errors, records, waived=plan.ignores_budget)
     if not isolated.own or not allowed:
         return counted
     has_others = result.rows_dead > 0

@@ -20,7 +20,8 @@ class BatchPlan(Message):
 
     `left_out` are offsets of its ranges that were erased. Records whose schema requires one of the
     `quarantined_columns` become dead letters. `newest_timestamp_ms` is that of earlier batches;
-    `reads_all` is true if the batch reads everything that Kafka had when it was planned.
+    `reads_all` is true if the batch reads everything that Kafka had when it was planned. Of a
+    replay, `decided_bad` is the number of bad records with which its budget was decided.
     """
 
     stream: str
@@ -42,12 +43,18 @@ class BatchPlan(Message):
     latest_schemas: dict[Part, int] = {}
     quarantined_columns: tuple[str, ...] = Field((), alias="put_aside")
     left_out: Runs = {}
+    decided_bad: int | None = None
     other_writers: Literal["allow", "refuse"] = "allow"
     newest_timestamp_ms: int | None = None
     reads_all: bool = False
     used: Usage | None = None
     began_at_ms: int | None = None
     ended_at_ms: int | None = None
+
+    @property
+    def ignores_budget(self) -> bool:
+        """Return whether a person waived the error budget, or a replay decided by it before."""
+        return self.waived is not None or self.decided_bad is not None
 
     @property
     def offset_ranges(self) -> Ranges:

@@ -305,7 +305,7 @@ def build_request(
         metrics=metrics,
         write_options=choose_write_options(stream),
         errors=stream.errors.model_dump(mode="json"),
-        waived=plan.waived is not None,
+        waived=plan.ignores_budget,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
         fast_path=plan_fast_path(table, stream, plan, metrics, wire, suite),

@@ -165,8 +165,11 @@ class Differences(Message):
     """Rows of a range in the table compared with the records that Kafka delivers today.
 
     `rows_read` records are delivered, `rows_good` of them decode. rows_now = same + changed +
-    now_bad + undelivered; rows_good = same + changed + missing. If samples were requested,
-    `differing` has the first rows that changed or no longer decode, `columns` what differs in them.
+    now_bad + undelivered; rows_good = same + changed + missing. Of the rows that are `now_bad`,
+    `now_invalid` are not decodable, `now_set_aside` are so by schema review, and `now_elsewhere`
+    belong to other streams of a route, as `rows_elsewhere` of the records do. If samples were
+    requested, `differing` has the first rows that changed or no longer decode, `columns` what
+    differs in them.
     """
 
     rows_now: int = 0
@@ -177,6 +180,11 @@ class Differences(Message):
     missing: int = 0
     now_bad: int = 0
     undelivered: int = 0
+    now_invalid: int = 0
+    now_set_aside: int = 0
+    now_elsewhere: int = 0
+    rows_elsewhere: int = 0
+    truncates: int = 0
     differing: tuple[tuple[str, int, int], ...] = ()
     columns: tuple[str, ...] = ()
 

@@ -7,7 +7,7 @@ a batch. No offset moves. The snapshot has its own id, by which a repetition fin
 from collections.abc import Mapping
 from functools import partial
 
-from frazil.errors import FrazilError, NotReplayableError
+from frazil.errors import BudgetExceededError, FrazilError, NotReplayableError
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.batch_schemas import read_seen_schema_ids, select_batch_schemas
 from frazil.ingest.blocked_batches import require_same_rules
@@ -57,6 +57,8 @@ from frazil.recovery.range_overwrite import (
     require_retained_ranges,
 )
 from frazil.recovery.replay_rules import (
+    count_bad,
+    explain_refusal,
     list_erased_offsets,
     require_at_or_above_beginning,
     require_below_recovery_point,
@@ -149,13 +151,16 @@ def _compare(work: Workspace, view: TableView, batch: BatchPlan, *, dry_run: boo
             f"leave their offsets out: `frazil replay {batch.stream} --offsets …`; nothing was "
             "written",
         )
+    refusal = explain_refusal(work.stream, found)
+    budget = f"it would be refused: {refusal}" if refusal else "within the error budget"
+    counts = f"{found.text}{_describe_left_out(batch)}; {budget}"
     return ReplayPlan(
         stream=batch.stream,
         table=batch.table,
         dry_run=dry_run,
         batch=batch,
         differences=found,
-        text=f"{describe_ranges(batch.offset_ranges)}: {found.text}{_describe_left_out(batch)}",
+        text=f"{describe_ranges(batch.offset_ranges)}: {counts}",
     )
 
 
@@ -206,8 +211,15 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
     if found is not None:
         return _describe(batch, PublishedBatch(found, already_published=True))
     require_same_rules(work, batch)
+    refusal = explain_refusal(work.stream, plan.differences)
+    if refusal is not None:
+        raise BudgetExceededError(
+            f"stream {batch.stream}: replay of {describe_ranges(batch.offset_ranges)}: {refusal}",
+            _FAILED_STEP,
+        )
     left_out = list_erased_offsets(trace_steps(view.history, batch.stream), batch.offset_ranges)
-    batch = batch.model_copy(update={"left_out": left_out})
+    decided = {"left_out": left_out, "decided_bad": count_bad(plan.differences)}
+    batch = batch.model_copy(update=decided)
     return _describe(batch, overwrite_ranges(work, view, batch, point, keys.REPLAY, _FAILED_STEP))
 
 

@@ -11,6 +11,7 @@ from frazil.errors import (
     TargetError,
     TopicRecreatedError,
 )
+from frazil.ingest.error_budget import BadRecords, explain_excess, explain_truncates
 from frazil.ingest.messages import BatchPlan
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
@@ -37,7 +38,9 @@ from frazil.ledger.offsets import (
 )
 from frazil.ledger.state import StreamState
 from frazil.recovery.backfill_rules import find_beginnings, list_missing
-from frazil.recovery.messages import ReplayRequest
+from frazil.recovery.messages import Differences, ReplayRequest
+from frazil.streams.models import Stream
+from frazil.streams.routes import count_own_records
 
 
 def validate_one_selection(request: ReplayRequest) -> None:
@@ -319,6 +322,24 @@ def _find_lost(wanted: Mapping[int, OffsetRange], topic: TopicFacts) -> dict[int
         for p, span in wanted.items()
         if p not in kept or not kept[p].earliest <= span.start <= span.end <= kept[p].end
     }
+
+
+def explain_refusal(stream: Stream, found: Differences) -> str | None:
+    """Return why a replay is refused for its bad records; None if it is not.
+
+    Those count that have a row now: others are dead letters, or were skipped, and stay so.
+    """
+    if found.truncates and stream.value.truncate == "refuse":
+        return explain_truncates(found.truncates)
+    own = count_own_records(stream.route, found.rows_read, found.rows_elsewhere)
+    bad = found.now_bad - found.now_elsewhere
+    records = BadRecords(own, bad, found.now_invalid, found.now_set_aside)
+    return explain_excess(stream.errors, records)
+
+
+def count_bad(found: Differences) -> int:
+    """Return how many records of this stream do not decode, with a row or without one."""
+    return found.rows_read - found.rows_good - found.rows_elsewhere
 
 
 def list_erased_offsets(steps: tuple[Step, ...], ranges: Ranges) -> Runs:
