@@ -1,8 +1,11 @@
 """Base classes of JSON values: messages between processes, their parts, and reports."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+LaterCount = Annotated[int, Field(exclude_if=lambda count: count == 0)]
+"""A count that messages of earlier releases do not have."""
 
 
 class Report(BaseModel):

@@ -43,7 +43,7 @@ class BatchPlan(Message):
     latest_schemas: dict[Part, int] = {}
     quarantined_columns: tuple[str, ...] = Field((), alias="put_aside")
     left_out: Runs = {}
-    decided_bad: int | None = None
+    decided_bad: int | None = Field(None, exclude_if=lambda bad: bad is None)
     other_writers: Literal["allow", "refuse"] = "allow"
     newest_timestamp_ms: int | None = None
     reads_all: bool = False

@@ -17,7 +17,7 @@ from frazil.ledger.offsets import (
     split_ranges,
     unpack_ranges,
 )
-from frazil.messages import Message, count_noun
+from frazil.messages import LaterCount, Message, count_noun
 from frazil.streams.timestamps import parse_instant
 
 HaltResolution = Literal["reingest", "skip", "new-table"]
@@ -180,11 +180,11 @@ class Differences(Message):
     missing: int = 0
     now_bad: int = 0
     undelivered: int = 0
-    now_invalid: int = 0
-    now_set_aside: int = 0
-    now_elsewhere: int = 0
-    rows_elsewhere: int = 0
-    truncates: int = 0
+    now_invalid: LaterCount = 0
+    now_set_aside: LaterCount = 0
+    now_elsewhere: LaterCount = 0
+    rows_elsewhere: LaterCount = 0
+    truncates: LaterCount = 0
     differing: tuple[tuple[str, int, int], ...] = ()
     columns: tuple[str, ...] = ()
 
