@@ -29,7 +29,8 @@ def main() -> None:
         producer = Producer({**config, "enable.idempotence": True, "log_level": 3})
         sent = 0
         for line in sys.stdin.buffer:
-            producer.produce(topic, value=line.rstrip(b"\r\n"))
+            # The first one goes to partition 0, where `frazil where` of the README looks for it.
+            producer.produce(topic, value=line.rstrip(b"\r\n"), partition=0 if not sent else -1)
             producer.poll(0)
             sent += 1
         finish(producer, topic)
