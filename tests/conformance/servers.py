@@ -330,7 +330,8 @@ def _run_postgres(authority: Identity) -> Iterator[Database]:
     if not programs:
         raise MissingPartError("no PostgreSQL in /usr/lib/postgresql")
     binaries, port = programs[-1].parent, find_free_port()
-    with tempfile.TemporaryDirectory(prefix="frazil-postgres-") as name:
+    # Not in TMPDIR: the user postgres may not be able to open the folders above.
+    with tempfile.TemporaryDirectory(prefix="frazil-postgres-", dir="/tmp") as name:
         folder = Path(name)
         user = "postgres" if os.getuid() == 0 else None  # PostgreSQL refuses to run as root
         identity = issue(authority, "database")
