@@ -39,9 +39,11 @@ def answer(status: int, body: str) -> Iterator[str]:
         yield f"http://{address}"
 
 
-def ask(servers: Servers, connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let both clients open each catalog; see that both say its sentence and no password."""
-    engine, told = SparkEngine(servers.spark.remote), {}
+def list_misnamed(
+    servers: Servers, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Let both clients open each catalog; list those whose sentence one of them does not say."""
+    engine, misnamed = SparkEngine(servers.spark.remote), []
     for name, (connection, sentence) in connections.items():
         monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(connection))
         preset = find_catalog("iceberg_default")
@@ -58,9 +60,9 @@ def ask(servers: Servers, connections: Connections, monkeypatch: pytest.MonkeyPa
         by_java = parse_job_error("probe_connections", result.catalog)
         assert isinstance(by_java, CatalogUnavailableError), (name, by_java)
         both = [by_python.value.facts, by_java.facts]
-        told[name] = tuple(sentence in text and "planted-" not in text for text in both)
-
-    assert told == dict.fromkeys(connections, (True, True))
+        if not all(sentence in text and "planted-" not in text for text in both):
+            misnamed.append(name)
+    return misnamed
 
 
 def test_each_cause_of_a_database_is_named_by_each_client(
@@ -69,7 +71,7 @@ def test_each_cause_of_a_database_is_named_by_each_client(
     try:
         uri = servers.database.uri("postgres")
     except MissingPartError as missing:
-        pytest.skip(str(missing))
+        pytest.skip(str(missing))  # PostgreSQL is not installed
 
     def connect(address: str, password: str = DATABASE_PASSWORD) -> dict[str, object]:
         extra = {"type": "sql", "uri": address, "warehouse": f"file://{tmp_path}"}
@@ -84,7 +86,7 @@ def test_each_cause_of_a_database_is_named_by_each_client(
         "unknown database": (connect(uri.replace("/postgres?", "/nowhere?")), "database does not"),
         "no authority": (connect(bare), "not signed by an authority that is trusted here"),
     }
-    ask(servers, connections, monkeypatch)
+    assert list_misnamed(servers, connections, monkeypatch) == []
 
 
 def test_each_cause_of_a_rest_catalog_is_named_by_each_client(
@@ -127,4 +129,4 @@ def test_each_cause_of_a_rest_catalog_is_named_by_each_client(
                 )
             },
         }
-        ask(servers, connections, monkeypatch)
+        assert list_misnamed(servers, connections, monkeypatch) == []
