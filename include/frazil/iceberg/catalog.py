@@ -319,7 +319,7 @@ def translated_errors(doing: str) -> Iterator[None]:
         raise
 
 
-_OF_SETTINGS = (ValueError, TypeError, NotImplementedError, AttributeError)
+_OF_SETTINGS = (ValueError, TypeError, NotImplementedError, AttributeError)  # raised by clients
 """Classes, and no subclasses of ours, that a client raises for a setting or for a value."""
 
 

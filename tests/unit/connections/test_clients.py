@@ -15,12 +15,6 @@ from frazil.connections.lookup import Connection, find_connection
 from frazil.errors import ConfigurationError, ConnectionMissingError
 from frazil.kafka.cluster import KafkaLog
 
-STACK = {
-    "kafka": {"bootstrap": "127.0.0.1:9092"},
-    "catalog": {"name": "lake", "properties": {"type": "sql", "uri": "sqlite:////x/c.db"}},
-    "spark_connect": {"url": "sc://127.0.0.1:15002"},
-}
-
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -34,12 +28,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def define(monkeypatch: pytest.MonkeyPatch, name: str, **content: object) -> None:
     """Define a connection as Airflow reads it from the environment."""
     monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(content))
-
-
-def start_stack(home: Path) -> None:
-    """Leave the record that `frazil stack up` leaves."""
-    (home / "stack").mkdir()
-    (home / "stack" / "stack.json").write_text(json.dumps(STACK))
 
 
 def test_login_and_password_become_kafkas_words(monkeypatch: pytest.MonkeyPatch) -> None:
