@@ -100,7 +100,7 @@ def test_an_error_of_no_known_kind_ends_with_a_next_step(
 
     assert code == 1
     assert f"Unexpected: {name} at " in err
-    assert "Next: try again; FRAZIL_DEBUG=1 in the environment shows message" in err
+    assert "Next: try again, and check this machine by `frazil doctor`; with FRAZIL_DEBUG=1" in err
     assert ("Traceback" in err) is (debug == "1")
     assert "Aborted" not in out + err
 
