@@ -217,17 +217,19 @@ class _ServerClock:
     def __init__(self, remote: str) -> None:
         """Store the server's address."""
         self._remote = remote
+        self._server: psutil.Process | None = None
         self._start_ms: int | None = None
 
     def begin(self) -> None:
-        """Start to measure; takes 0.1 s, so call it after the job's process has started."""
-        self._start_ms = read_server_cpu_ms(self._remote)
+        """Start to measure."""
+        self._server = find_local_server(self._remote)
+        self._start_ms = read_cpu_ms(self._server)
 
     def read_ms(self) -> int | None:
         """Return the server's CPU time since `begin` in ms; None if it is unknown."""
-        now_ms = read_server_cpu_ms(self._remote) if self._start_ms is not None else None
+        now_ms = read_cpu_ms(self._server)
         if now_ms is None or self._start_ms is None or now_ms < self._start_ms:
-            return None  # the server ended or was restarted
+            return None  # the server or one of its Python workers ended
         return now_ms - self._start_ms
 
 
@@ -287,31 +289,36 @@ def _children_cpu_ms() -> int:
     return round((used.ru_utime + used.ru_stime) * 1000)
 
 
-def read_server_cpu_ms(remote: str) -> int | None:
-    """Return the CPU time in ms that the server at `remote` and its Python workers have used.
+def find_local_server(remote: str) -> psutil.Process | None:
+    """Return the process of the Spark server at `remote`; None if this machine does not run it.
 
-    None if the server runs on another machine or its process cannot be found.
+    Of Java's processes only: the connections of all processes take 0.1 s of CPU to list.
     """
     address = urlparse(remote.partition(";")[0])
     if address.hostname not in _LOCAL_HOSTS:
         return None
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] == "java" and _listens(process, address.port or 15002):
+            return process
+    return None
+
+
+def _listens(process: psutil.Process, port: int) -> bool:
     try:
-        server = _find_listener(address.port or 15002)
-        if server is None:
-            return None
-        family = [server, *server.children(recursive=True)]
-        return sum(_cpu_ms(member) for member in family)
+        found = process.net_connections("tcp")
+    except psutil.Error:
+        return False
+    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in found)
+
+
+def read_cpu_ms(server: psutil.Process | None) -> int | None:
+    """Return the CPU time in ms that a server and its Python workers have used; None if it ended."""
+    if server is None:
+        return None
+    try:
+        return sum(_cpu_ms(member) for member in (server, *server.children(recursive=True)))
     except psutil.Error:
         return None
-
-
-def _find_listener(port: int) -> psutil.Process | None:
-    """Find the process that listens on a TCP port of this machine."""
-    for connection in psutil.net_connections("tcp"):
-        listens = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
-        if listens and connection.pid is not None:
-            return psutil.Process(connection.pid)
-    return None
 
 
 def _cpu_ms(process: psutil.Process) -> int:
