@@ -312,7 +312,7 @@ def _listens(process: psutil.Process, port: int) -> bool:
 
 
 def read_cpu_ms(server: psutil.Process | None) -> int | None:
-    """Return the CPU time in ms that a server and its Python workers have used; None if it ended."""
+    """Return the CPU time in ms of a server and its Python workers; None if it has ended."""
     if server is None:
         return None
     try:

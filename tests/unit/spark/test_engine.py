@@ -65,7 +65,8 @@ def listener(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_a_local_server_is_found_by_its_port_and_its_cpu_time_grows(
     listener: subprocess.Popen[str],
 ) -> None:
-    assert listener.stdout is not None and listener.stdin is not None
+    assert listener.stdout is not None
+    assert listener.stdin is not None
     port = int(listener.stdout.readline())
 
     server = find_local_server(f"sc://127.0.0.1:{port}/;token=x")
@@ -75,8 +76,11 @@ def test_a_local_server_is_found_by_its_port_and_its_cpu_time_grows(
     assert listener.stdout.readline() == "done\n"
     after = read_cpu_ms(server)
 
-    assert server is not None and server.pid == listener.pid
-    assert before is not None and after is not None and after > before
+    assert server is not None
+    assert server.pid == listener.pid
+    assert before is not None
+    assert after is not None
+    assert after > before
 
 
 def test_of_a_server_elsewhere_or_ended_no_cpu_time_is_known(
