@@ -92,8 +92,8 @@ def _describe(schema: Schema, named: dict[str, Json]) -> Json:
         node |= {"name": str(name), "parameters": json.loads(json.dumps(parameters))}
     if "name" in schema:
         named[str(schema["name"])] = node
-    if schema["type"] == "array":
-        node["items"] = _describe(schema["items"], named)
+    for part in {"items", "values"} & schema.keys():
+        node[part] = _describe(schema[part], named)
     if schema["type"] == "record":
         node["fields"] = [
             {**_as_object(_describe(each["type"], named)), "field": str(each["name"])}

@@ -8,6 +8,7 @@ written again, in the forms of docs/types.md.
 import base64
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -16,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 
 from frazil_spark.decode.avro_events import HEADER_BYTES, MALFORMED, AvroReader, MalformedAvroError
-from frazil_spark.decode.json_parts import Json, Number, Part, split_object
+from frazil_spark.decode.json_parts import Json, Number, Part, split_list, split_object
 
 FLAT = pa.struct(
     [
@@ -52,14 +53,17 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _INTEGERS = frozenset({"int", "long"})
+_MAX_RECURSION = 3_000
+"""Enough for each text that Spark's parser takes, which has at most a thousand levels."""
+_NESTED = frozenset({"array", "map", "struct", "record"})
 
 
 @dataclass(frozen=True)
 class Target:
     """A column or a part of one: the field that it reads, and its type.
 
-    `kind` is the name of a primitive type, `list`, `struct` or `other`; `inner` has the element of
-    a list, or the fields of a struct.
+    `kind` is the name of a primitive type, `list`, `map` or `struct`; `inner` has the element of a
+    list, the value of a map, or the fields of a struct.
     """
 
     field: str
@@ -112,6 +116,7 @@ class UnknownEncodingError(ValueError):
 
 def read_values(spec: FlatSpec, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
     """Flatten batches of keys and values."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _MAX_RECURSION))
     for keys, values in batches:
         pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
         flatten = flatten_event if spec.has_events else flatten_object
@@ -215,8 +220,8 @@ def _write_fields(
             unavailable.append(target.column)
         else:
             try:
-                node = None if nodes is None else nodes.get(name, {})
-                written.append(f"{json.dumps(name)}:{_convert(part, node, target, spec)}")
+                text = _convert(part, (nodes or {}).get(name), target, spec)
+                written.append(f"{json.dumps(name)}:{text}")
             except UnknownEncodingError:
                 unknown.append(target.column)
     rest = _collect_rest(given, spec.targets) if spec.has_rest else []
@@ -307,21 +312,50 @@ def _convert(part: Part, node: Json, target: Target, spec: FlatSpec) -> str:
     """
     if part.value is None:
         return "null"
-    if node is None:
+    if not isinstance(node, dict) or not node:
         _require_readable(part.value, target, spec)
         return part.text
-    if not isinstance(node, dict):
-        return part.text
-    items = node.get("items")
-    if isinstance(items, dict) and str(items.get("name")) in _LOGICAL and target.kind == "list":
-        values = part.value if isinstance(part.value, list) else []
-        each = (_convert(Part(_write(v), v), items, target.inner[0], spec) for v in values)
-        return f"[{','.join(each)}]"
-    convert = _LOGICAL.get(str(node.get("name")), _keep)
+    convert = _LOGICAL.get(str(node.get("name")))
+    if convert is None:
+        return _convert_inside(part, node, target, spec)
     try:
         return convert(part.value, node, target.kind) or part.text
     except (ValueError, OverflowError, KeyError, TypeError):
         return part.text  # which has no form of the column's type
+
+
+def _convert_inside(part: Part, node: Node, target: Target, spec: FlatSpec) -> str:
+    """Convert the parts of a list, a map or a struct whose schemas need it; keep other texts."""
+    inner = {each.field: each for each in target.inner}
+    match target.kind, part.value:
+        case "struct", dict():
+            nodes = _fields_of(node) or {}
+            if all(_is_plain(nodes.get(name)) for name in inner):
+                return part.text
+            pairs = [pair for pair in split_object(part.text) if pair[0] in inner]
+            texts = [_convert(each, nodes.get(name), inner[name], spec) for name, each in pairs]
+        case "map", dict():
+            if _is_plain(node.get("values")):
+                return part.text
+            pairs = split_object(part.text)
+            texts = [_convert(each, node["values"], target.inner[0], spec) for _, each in pairs]
+        case "list", list():
+            if _is_plain(node.get("items")):
+                return part.text
+            items = split_list(part.text)
+            texts = [_convert(each, node["items"], target.inner[0], spec) for each in items]
+            return f"[{','.join(texts)}]"
+        case _:
+            return part.text
+    named = (f"{json.dumps(name)}:{text}" for (name, _), text in zip(pairs, texts, strict=True))
+    return f"{{{','.join(named)}}}"
+
+
+def _is_plain(node: Json) -> bool:
+    """Return whether a value of a schema is read as it is sent."""
+    if not isinstance(node, dict) or not node:
+        return False
+    return str(node.get("name")) not in _LOGICAL and node.get("type") not in _NESTED
 
 
 def _require_readable(value: Json, target: Target, spec: FlatSpec) -> None:
@@ -335,17 +369,12 @@ def _require_readable(value: Json, target: Target, spec: FlatSpec) -> None:
     if target.kind == "list" and isinstance(value, list):
         for each in value:
             _require_readable(each, target.inner[0], spec)
+    if target.kind == "map" and isinstance(value, dict):
+        for each in value.values():
+            _require_readable(each, target.inner[0], spec)
     if target.kind == "struct" and isinstance(value, dict):
         for field in target.inner:
             _require_readable(value.get(field.field), field, spec)
-
-
-def _write(value: Json) -> str:
-    return str(value) if isinstance(value, Number) else json.dumps(value)
-
-
-def _keep(_: Json, __: Node, ___: str) -> str:
-    return ""
 
 
 def _write_decimal(value: Json, node: Node, kind: str) -> str:

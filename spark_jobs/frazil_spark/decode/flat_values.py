@@ -11,7 +11,14 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from frazil.streams.change_events import FIELD_PREFIX, ChangeEvents
-from frazil.streams.column_types import Column, ColumnType, ListType, Primitive, StructType
+from frazil.streams.column_types import (
+    Column,
+    ColumnType,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+)
 from frazil_spark.decode import avro_events, change_events, json_parts
 from frazil_spark.decode.avro_events import AvroReader
 from frazil_spark.decode.change_events import FLAT, SKIPS, FlatSpec, Target, read_values
@@ -94,9 +101,10 @@ def _describe_type(column_type: ColumnType) -> tuple[str, tuple[Target, ...]]:
             return name, ()
         case ListType(element, _):
             return "list", (_describe(Column("", element)),)
+        case MapType(_, value, _):
+            return "map", (_describe(Column("", value)),)
         case StructType(fields):
             return "struct", tuple(map(_describe, fields))
-    return "other", ()
 
 
 def leave_out_skipped(decoded: Decoded) -> Decoded:

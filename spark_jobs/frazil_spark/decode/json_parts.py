@@ -49,26 +49,46 @@ def split_object(text: str) -> list[tuple[str, Part]]:
         ValueError: the text is no JSON object.
         RecursionError: it is nested too deeply.
     """
+    return _split(text, "{}")
+
+
+def split_list(text: str) -> list[Part]:
+    """Split a JSON array into its elements.
+
+    Raises:
+        ValueError: the text is no JSON array.
+        RecursionError: it is nested too deeply.
+    """
+    return [part for _, part in _split(text, "[]")]
+
+
+def _split(text: str, brackets: str) -> list[tuple[str, Part]]:
+    """Split an object, or an array, whose elements get empty names."""
     parts: list[tuple[str, Part]] = []
-    position = _skip_sign(text, 0, "{")
-    if text[position : position + 1] == "}":
+    position = _skip_sign(text, 0, brackets[0])
+    if text[position : position + 1] == brackets[1]:
         position += 1
     else:
         while True:
-            name, end = _DECODER.raw_decode(text, position)
-            if type(name) is not str:
-                raise ValueError(text[position:end])
-            start = _skip_sign(text, _skip_blanks(text, end), ":")
+            name, start = _read_name(text, position) if brackets == "{}" else ("", position)
             value, end = _DECODER.raw_decode(text, start)
             parts.append((name, Part(text[start:end], value)))
             position = _skip_blanks(text, end)
-            if text[position : position + 1] == "}":
+            if text[position : position + 1] == brackets[1]:
                 position += 1
                 break
             position = _skip_sign(text, position, ",")
     if _skip_blanks(text, position) != len(text):
         raise ValueError(position)
     return parts
+
+
+def _read_name(text: str, position: int) -> tuple[str, int]:
+    """Read a field's name; return it and the position of its value."""
+    name, end = _DECODER.raw_decode(text, position)
+    if type(name) is not str:
+        raise ValueError(text[position:end])
+    return name, _skip_sign(text, end, ":")
 
 
 def _skip_blanks(text: str, position: int) -> int:

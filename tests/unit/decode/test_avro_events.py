@@ -118,6 +118,18 @@ PLACEHOLDERS = [PLACEHOLDER.encode(), [*PLACEHOLDER.encode()], [PLACEHOLDER]]
             '["1.5",null]',
         ),
         ({"type": "map", "values": "string"}, {"a": "b"}, "map<string,string>", '{"a":"b"}'),
+        (
+            {"type": "map", "values": ["null", decimal(4, 1)]},
+            {"a": b"\x0f", "b": None},
+            "map<string,decimal(4,1)>",
+            '{"a":"1.5","b":null}',
+        ),
+        (
+            {"type": "record", "name": "P", "fields": [{"name": "p", "type": decimal(4, 1)}]},
+            {"p": b"\x0f"},
+            "struct<p:decimal(4,1)>",
+            '{"p":"1.5"}',
+        ),
         ({"type": "array", "items": "int"}, [], "list<int>", "[]"),
     ],
     ids=str,

@@ -2,9 +2,11 @@
 
 import base64
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from support.change_events import event
 
@@ -15,6 +17,7 @@ from frazil_spark.decode.change_events import (
     FlatSpec,
     flatten_event,
     flatten_object,
+    read_values,
 )
 from frazil_spark.decode.flat_values import describe_columns
 from frazil_spark.decode.json_parts import split_object
@@ -142,6 +145,58 @@ def test_a_decimal_has_all_its_digits(
     )
 
 
+PRICE = {"type": "bytes", "name": f"{CONNECT}.Decimal", "parameters": {"scale": "2"}}
+NESTED: dict[str, tuple[dict[str, object], str, str]] = {
+    "struct<p: decimal(9,2), n: int>": (
+        {"type": "struct", "fields": [{"field": "p", **PRICE}, {"field": "n", "type": "int32"}]},
+        '{"p": "1234", "n": 1, "other": 2}',
+        '{"p":"-26588.24","n":1}',
+    ),
+    "list<struct<p: decimal(9,2)>>": (
+        {"type": "array", "items": {"type": "struct", "fields": [{"field": "p", **PRICE}]}},
+        '[{"p": "1234"}, null, {"p": null}]',
+        '[{"p":"-26588.24"},null,{"p":null}]',
+    ),
+    "list<list<decimal(9,2)>>": (
+        {"type": "array", "items": {"type": "array", "items": PRICE}},
+        '[["1234"], []]',
+        '[["-26588.24"],[]]',
+    ),
+    "map<string, decimal(9,2)>": (
+        {"type": "map", "keys": {"type": "string"}, "values": PRICE},
+        '{"a": "1234", "a": "1234"}',
+        '{"a":"-26588.24","a":"-26588.24"}',
+    ),
+    "map<string, long>": (
+        {"type": "map", "keys": {"type": "string"}, "values": {"type": "int64"}},
+        '{"a": 1, "a": 1}',
+        '{"a": 1, "a": 1}',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_a_value_inside_a_value_has_the_form_of_its_type(kind: str) -> None:
+    schema, sent, told = NESTED[kind]
+    envelope = {"fields": [{"field": "after", "fields": [{"field": "x", **schema}]}]}
+    payload = (event("c", f'{{"x": {sent}}}')[1] or b"").decode()
+    message = f'{{"schema": {json.dumps(envelope)}, "payload": {payload}}}'.encode()
+
+    flat = flatten_event(make_spec({"x": kind}), b"{}", message)
+
+    assert flat.payload is not None, flat
+    assert dict(split_object(flat.payload.decode()))["x"].text == told
+
+
+@pytest.mark.parametrize("kind", [*NESTED][:4])
+def test_a_decimal_inside_a_value_needs_a_schema(kind: str) -> None:
+    _, sent, _ = NESTED[kind]
+
+    flat = flatten_event(make_spec({"x": kind}), *event("c", f'{{"x": {sent}}}'))
+
+    assert (flat.payload, flat.fault) == (None, "unknown_encoding")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -160,6 +215,22 @@ def test_too_deep_an_object_is_left_to_sql() -> None:
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
 
     assert flatten_event(make_spec({"a": "int"}), b"{}", deep).payload == deep
+
+
+@pytest.mark.parametrize("has_events", [True, False])
+def test_an_object_as_deep_as_spark_reads_is_flattened(*, has_events: bool) -> None:
+    deep = "[" * 990 + "1.50" + "]" * 990
+    given = f'{{"id":1,"x":{deep}}}'
+    value = event("c", given)[1] if has_events else given.encode()
+    spec = make_spec({"id": "int"}, events=has_events, rest=True)
+    limit = sys.getrecursionlimit()
+    try:
+        (found,) = read_values(spec, iter([(pa.array([b"{}"]), pa.array([value]))]))
+    finally:
+        sys.setrecursionlimit(limit)
+
+    fields = dict(split_object(found[0]["payload"].as_py().decode()))
+    assert fields["_frazil_rest"].value == f'{{"x":{deep}}}'
 
 
 def test_a_truncate_is_a_row_without_a_key_where_the_stream_says_so() -> None:
