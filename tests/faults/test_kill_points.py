@@ -28,7 +28,7 @@ FIRST = ("plan.before-create-table", "plan.before-bootstrap", "plan.after-bootst
 """What they lie around is done in a stream's first run alone."""
 OTHER_STEPS = (
     *("seal.", "redrive.", "rollback.", "replay.", "decide.", "delete.", "erase."),
-    *("expire.", "orphans.", "merge.", "trim."),
+    *("expire.", "orphans.", "merge.", "trim.", "state.", "remove."),
 )
 """Lines of what is no batch; they have tests of their own."""
 PLAIN = tuple(

@@ -178,7 +178,11 @@ class Trimmed(Merging):
         cuts = [each.next_offsets for each in self.changes.ancestry() if each.kind == "trim"]
         return [max((cut[p] for cut in cuts), default=0) for p in range(self.partitions)]
 
-    def trim(self) -> None:
+    def killed_trim(self) -> None:
+        """Begin to trim; of many changes each snapshot lists a part, and the process is killed."""
+        self.trim(is_killed=True)
+
+    def trim(self, *, is_killed: bool = False) -> None:
         """Remove replaced changes below an old batch, as the product does."""
         position = self.position
         if position is None or describe_more_than_additions(self.history, position, ()):
@@ -186,7 +190,8 @@ class Trimmed(Merging):
         batches = [s for s in self.changes.ancestry() if s.kind in {"ingest", "bootstrap"}]
         limits = self.random.choice(batches[:6]).next_offsets
         cut = {("t", number): end for number, end in enumerate(limits)}
-        gone = self._choose(position, cut)
+        steps = self._choose(position, cut)
+        gone = self._take_part(steps) if is_killed else set().union(*steps)
         head = self.changes.head
         rows = frozenset(row for row in head.rows if row.at[1:] not in gone)
         if rows != head.rows:
@@ -194,6 +199,8 @@ class Trimmed(Merging):
             folded = 0 if not self.uses("folded") else position
             trimmed = replace(self.changes.head, position=folded, next_offsets=limits)
             self.changes.snapshots[trimmed.snapshot_id] = trimmed
+            if is_killed:
+                return
             kept = {row.at for row in rows}
             self.remembered = {
                 (memory, change)
@@ -201,7 +208,15 @@ class Trimmed(Merging):
                 if change.at in kept or change.at[1:] not in gone
             }
 
-    def _choose(self, position: int, cut: dict[tuple[str, int], int]) -> set[tuple[int, int]]:
+    def _take_part(self, steps: list[set[tuple[int, int]]]) -> set[tuple[int, int]]:
+        """Return what the snapshots of a trimming have removed that is killed between them."""
+        if not self.uses("newest_last"):
+            steps = [set().union(*steps)]
+        done = self.random.randrange(len(steps))
+        part = sorted(steps[done])
+        return set().union(*steps[:done], self.random.sample(part, len(part) // 2))
+
+    def _choose(self, position: int, cut: dict[tuple[str, int], int]) -> list[set[tuple[int, int]]]:
         rows = self.changes.snapshots[position].rows
         restored = {row.at for row in self.changes.head.rows - rows if self.uses("unfolded")}
         late = sorted(self.dead_letters | restored, reverse=True)
@@ -211,10 +226,13 @@ class Trimmed(Merging):
         rows &= self.changes.head.rows
         below = {row.at[1:] for row in rows if row.offset < cut["t", row.partition]}
         if not self.uses("base"):
-            return below
+            return [below]
         far = cut if self.uses("cut") else dict.fromkeys(cut, 10**6)
         found = choose_trimmed(self.stream, tabulate(rows), Trimming(far, deletes))
-        return {(p, int(o)) for (_, p), offsets in found.items() for o in offsets} & below
+        return [
+            {(p, int(o)) for (_, p), offsets in step.items() for o in offsets} & below
+            for step in found
+        ]
 
     def replay(self) -> None:
         """Replay by other rules, but not where only the newest changes were left."""

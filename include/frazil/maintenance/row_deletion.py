@@ -65,6 +65,8 @@ def delete_rows(
 ) -> tuple[tuple[PublishedBatch, ...], TableView]:
     """Delete rows, in one snapshot or in several where one could not list them all.
 
+    Portions are numbered from that of the deletion on.
+
     Returns:
         The snapshots, none if no row matches; and the table after the last one.
 
@@ -75,7 +77,7 @@ def delete_rows(
     """
     landed: list[PublishedBatch] = []
     search, doing = RowSearch(rows, MAX_RUNS), f"{deletion.kind} of stream {deletion.stream}"
-    for number in count():
+    for number in count(deletion.portion):
         # Before the attempts, whose time is limited: a first search may take minutes.
         retry_commit(doing, partial(_prepare, view, search))
         portion, views = replace(deletion, portion=number), iterate_views(view)
@@ -195,7 +197,9 @@ def _try_remove(
     head = table.current_snapshot()
     added = build_deletion(table, affected, summary, search)
     updates = commits.move_main(added)
+    reach_failpoint("remove.before-commit")
     commit_once(work.store, table, {commits.MAIN: head.snapshot_id if head else None}, updates)
+    reach_failpoint("remove.after-commit")
     return rows
 
 

@@ -71,8 +71,8 @@ from frazil.state_tables.trim_rules import (
     limit_deletes,
     list_places,
     list_read_columns,
-    next_offsets,
     select_keys,
+    split_newest,
 )
 from frazil.streams.models import ExpireRows, Stream
 from frazil.streams.timestamps import DAY_MS
@@ -280,19 +280,24 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
         free = {p: folded.oldest_open.get(p, sys.maxsize) for p in list_places(old)}
         old = old.filter(pa.array(flag_below(old, free)))
     update = {"rows": len(old)}
-    if not len(old) or report.dry_run:
+    if report.dry_run:
+        return report.model_copy(update=update)
+    at_position = replace(folded.history, head=folded.position.snapshot_id)
+    merged = find_cut(at_position, stream.stream, sys.maxsize)
+    if not len(old):
+        forget_deletes(work, merged)  # a run that was killed may have left some
         return report.model_copy(update=update)
     words = {
         keys.TARGET: f"{rule.column} before {report.before_at.isoformat()}",
         keys.BY: stream.owner,
         keys.REASON: f"maintenance.expire_rows: {rule.column}, {rule.keep_days} days",
     }
-    gone = list_places(select_keys(folded.changes, old, ids))
+    gone = split_newest(stream, select_keys(folded.changes, old, ids))
     landed = _delete_changes(work, folded, gone, words)
     numbers = tuple(each.entry.snapshot_id for each in landed)
     deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
     delete_state_rows(state, select_rows_at(list_places(old)), deletion, numbers)
-    forget_deletes(work, next_offsets(folded.changes))
+    forget_deletes(work, merged)
     return report.model_copy(update={**update, "snapshot_ids": numbers})
 
 
@@ -304,18 +309,15 @@ def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpir
     trimming = Trimming(cut, limit_deletes(stream, cut, folded.oldest_open))
     gone = choose_trimmed(stream, folded.changes, trimming)
     if report.dry_run:
-        return report.model_copy(update={"trimmed": count_coordinates(gone)})
-    landed: tuple[PublishedBatch, ...] = ()
-    if gone:
-        words = {
-            keys.TARGET: f"changes published before {before.isoformat()}",
-            keys.BY: stream.owner,
-            keys.REASON: f"changes.keep_days: {stream.changes.keep_days}",
-            keys.FOLDED: str(folded.position.snapshot_id),
-            keys.TRIMMED: encode_ranges(_ranges_below(cut)),
-        }
-        landed = _delete_changes(work, folded, gone, words)
-        reach_failpoint("trim.after-changes")
+        return report.model_copy(update={"trimmed": sum(map(count_coordinates, gone))})
+    words = {
+        keys.TARGET: f"changes published before {before.isoformat()}",
+        keys.BY: stream.owner,
+        keys.REASON: f"changes.keep_days: {stream.changes.keep_days}",
+        keys.FOLDED: str(folded.position.snapshot_id),
+        keys.TRIMMED: encode_ranges(_ranges_below(cut)),
+    }
+    landed = _delete_changes(work, folded, gone, words)
     forget_deletes(work, trimming.deletes)
     numbers = tuple(each.entry.snapshot_id for each in landed)
     update = {"trimmed": sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed)}
@@ -332,9 +334,16 @@ def _ranges_below(cut: Mapping[Partition, int]) -> Ranges:
 
 
 def _delete_changes(
-    work: Workspace, folded: _Folded, gone: Coordinates, words: Mapping[str, str]
+    work: Workspace,
+    folded: _Folded,
+    gone: tuple[Coordinates, Coordinates],
+    words: Mapping[str, str],
 ) -> tuple[PublishedBatch, ...]:
-    """Delete changes, unless more than additions has happened since they were read."""
+    """Delete changes, unless more than additions has happened since they were read.
+
+    The newest ones of their keys, the second part, leave last: where one of several snapshots is
+    the last that is published, no older change has become the newest of its key.
+    """
     stream = work.stream.stream
 
     def require_additions(history: History) -> None:
@@ -349,9 +358,16 @@ def _delete_changes(
                 f"run again after the next merge: `frazil merge {stream}`",
             )
 
-    deletion = Deletion(keys.TRIM, stream, work.run_id, words)
-    view, rows = TableView(work.store, work.stream.table.name), select_rows_at(gone)
-    landed, _ = delete_rows(view, rows, deletion, find_no_dead_letters, require_additions)
+    landed: tuple[PublishedBatch, ...] = ()
+    for part in filter(None, gone):
+        if landed:
+            reach_failpoint("trim.before-newest")
+        deletion = Deletion(keys.TRIM, stream, work.run_id, words, len(landed))
+        view, rows = TableView(work.store, work.stream.table.name), select_rows_at(part)
+        done, _ = delete_rows(view, rows, deletion, find_no_dead_letters, require_additions)
+        landed += done
+    if landed:
+        reach_failpoint("trim.after-changes")
     return landed
 
 
@@ -370,11 +386,12 @@ def forget_deletes(work: Workspace, below: Mapping[Partition, int]) -> int:
     memory = TableView(work.store, require_state(stream).deletes_name)
     if memory.found is None or not below:
         return 0
-    kept = read_row_coordinates(work.store.load(stream.table.name))
     with translated_errors(f"reading {memory.name}"):
         places = (f"{keys.KAFKA_COLUMN}.{each}" for each in PLACE)
         recorded = memory.table.scan(selected_fields=tuple(places)).to_arrow()
     old = list_places(recorded.filter(pa.array(flag_below(recorded, below))))
+    # Read after the recorded deletes: a merge may record one, but not before its change is there.
+    kept = read_row_coordinates(work.store.load(stream.table.name))
     gone = subtract_coordinates(old, kept)
     author = Author(stream.owner, f"changes.keep_days: {stream.changes.keep_days}")
     return remove_rows(work, memory, select_rows_at(gone), author)[0] if gone else 0

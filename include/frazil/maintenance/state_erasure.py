@@ -137,5 +137,7 @@ def _try_erase(
         summary[keys.merge_key(deletion.stream)] = moved.encode()
     added = build_deletion(table, affected, summary, search)
     updates = commits.move_main(added)
+    reach_failpoint("state.before-commit")
     commit_once(view.store, table, {commits.MAIN: history.head}, updates)
+    reach_failpoint("state.after-commit")
     return rows

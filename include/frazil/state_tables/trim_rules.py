@@ -110,11 +110,16 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
-def choose_trimmed(stream: Stream, changes: pa.Table, trimming: Trimming) -> Coordinates:
-    """Return the coordinates of the changes that may leave."""
+def choose_trimmed(
+    stream: Stream, changes: pa.Table, trimming: Trimming
+) -> tuple[Coordinates, Coordinates]:
+    """Return the coordinates of the changes that may leave: replaced ones, and deletes.
+
+    A delete leaves after all older changes of its key, which would become its row again.
+    """
     old = changes.filter(pa.array(flag_below(changes, trimming.cut)))
     if not len(old):
-        return {}
+        return {}, {}
     indexes, is_last = sort_changes(stream, old)
     ordered = old.take(indexes)
     is_delete, is_whole = flag_deletes(stream, ordered), np.ones(len(ordered), dtype=np.bool_)
@@ -131,7 +136,16 @@ def choose_trimmed(stream: Stream, changes: pa.Table, trimming: Trimming) -> Coo
             first = int(np.searchsorted(keys_of, keys_of[end]))
             whole = np.flatnonzero(is_whole[first:end])
             goes[first + (int(whole[-1]) if len(whole) else 0) : end + 1] = False
-    return _read_places(ordered.filter(pa.array(goes)))
+    first, last = (pa.array(goes & flags) for flags in (~is_last, is_last))
+    return _read_places(ordered.filter(first)), _read_places(ordered.filter(last))
+
+
+def split_newest(stream: Stream, changes: pa.Table) -> tuple[Coordinates, Coordinates]:
+    """Return the coordinates of replaced changes, and of the newest one of each key."""
+    indexes, is_last = sort_changes(stream, changes)
+    ordered = changes.take(indexes)
+    first, last = (ordered.filter(pa.array(flags)) for flags in (~is_last, is_last))
+    return _read_places(first), _read_places(last)
 
 
 def flag_below(rows: pa.Table, limits: Limits) -> Flags:
@@ -188,11 +202,6 @@ def _read_places(changes: pa.Table) -> Coordinates:
 def list_places(rows: pa.Table) -> dict[Partition, Offsets]:
     """Return the coordinates of rows, ascending in each partition."""
     return {**_read_places(rows)} if len(rows) else {}
-
-
-def next_offsets(rows: pa.Table) -> dict[Partition, int]:
-    """Return the offset behind the last row of each partition."""
-    return {partition: int(offsets[-1]) + 1 for partition, offsets in list_places(rows).items()}
 
 
 def select_keys(changes: pa.Table, chosen: pa.Table, ids: Sequence[str]) -> pa.Table:

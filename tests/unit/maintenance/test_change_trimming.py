@@ -13,7 +13,7 @@ from faults.state_auditor import Fold, StateRules, audit_state_table
 from support.event_lake import EVENTS, LARGE, Event, EventLake, Source
 from support.lake import append
 from support.log_lake import LogInMemory
-from support.scripted_catalog import overtaken_by
+from support.scripted_catalog import honest, overtaken_by, refused
 from support.state_lake import BAD, Change, StateLake, make_state_lake
 
 from frazil.errors import StageStaleError, TargetError
@@ -160,15 +160,38 @@ def test_a_killed_trimming_is_finished_by_the_next_run(lake: Dated) -> None:
     assert lake.deletes_left() == []
 
 
+def kill_behind(lake: Dated, commits: int) -> None:
+    """Let the process end at a commit, behind so many others; snapshots list one run of offsets."""
+    lake.catalog.script = [*[honest] * commits, refused(KeyboardInterrupt())]
+    with pytest.raises(KeyboardInterrupt):
+        lake.expire()
+
+
+def fold_rows(lake: Dated) -> dict[object, object]:
+    """Fold the changes that are left, whatever has happened; return the name of each key."""
+    fold = Fold(lake.rules, lake.table.scan().to_arrow().to_pylist())
+    return {key[0]: row["name"] for key, row in fold.winners() if not fold.is_delete(row)}
+
+
+@pytest.mark.parametrize("commits", range(6))
+def test_a_trimming_that_ends_at_any_commit_revives_no_key(
+    lake: Dated, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    monkeypatch.setattr("frazil.maintenance.row_deletion.MAX_RUNS", 1)
+
+    kill_behind(lake, commits)
+
+    assert fold_rows(lake) == {1: "last", 3: "newer", 4: "four"}
+    assert lake.find_wrong() == []
+    lake.expire("again")
+    assert lake.changes_left() == [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    assert (lake.deletes_left(), lake.find_wrong()) == ([], [])
+
+
 def test_the_changes_that_are_left_still_fold_to_the_state(lake: Dated) -> None:
     lake.expire()
 
-    fold = Fold(lake.rules, lake.table.scan().to_arrow().to_pylist())
-    assert {key[0]: row["name"] for key, row in fold.winners()} == {
-        1: "last",
-        3: "newer",
-        4: "four",
-    }
+    assert fold_rows(lake) == {1: "last", 3: "newer", 4: "four"}
 
 
 def test_a_state_that_was_rolled_back_folds_all_changes(lake: Dated) -> None:
@@ -240,7 +263,7 @@ def test_what_is_left_of_change_events_fills_as_all_of_them_did(seed: int) -> No
     changes = pa.Table.from_pylist(rows, build_table_schema(stream.parsed_columns).as_arrow())
     cut = random.Random(seed).randrange(len(sent) // 2, len(sent))
 
-    gone = choose_trimmed(stream, changes, Trimming({("orders", 0): cut}, {}))
+    gone, _ = choose_trimmed(stream, changes, Trimming({("orders", 0): cut}, {}))
 
     taken = {int(offset) for offsets in gone.values() for offset in offsets}
     rules = StateRules("orders", "shop.orders", ("id",), operation="_op", has_events=True)
@@ -267,7 +290,9 @@ def expiring(tmp_path: Path, further: tuple[Change, ...]) -> Iterator[Dated]:
 
 def fill_expiring(folder: Path, further: tuple[Change, ...]) -> Iterator[Dated]:
     lake = make_state_lake(Dated, folder, "orders", **SECTIONS["kafka"], **EXPIRE)
-    lake.produce(0, Change(1, "c", 1, "old"), Change(1, "u", 5, "older"), Change(2, "c", 2, "x"))
+    lake.produce(0, Change(1, "c", 1, "old"))
+    lake.ingest_all()
+    lake.produce(0, Change(1, "u", 5, "older"), Change(2, "c", 2, "x"))
     lake.produce(0, Change(2, "d", 3), Change(2, "u", 4, "again"), Change(3, "c", 5, "kept"))
     lake.produce(1, Change(4, "c", 4, "old"), Change(6, "d", 4), *further)
     lake.produce(0, Change(3, "u", 96, "kept"))
@@ -326,6 +351,34 @@ def test_a_killed_expiry_is_made_up_for_by_the_next_merge(expiring: Dated) -> No
     assert plan is not None
     assert plan.added is None
     assert "trim snapshot" in plan.reason
+
+
+@pytest.mark.parametrize("commits", range(6))
+def test_an_expiry_that_ends_at_any_commit_shows_no_older_row(
+    expiring: Dated, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    before = fold_rows(expiring)
+    monkeypatch.setattr("frazil.maintenance.row_deletion.MAX_RUNS", 1)
+
+    kill_behind(expiring, commits)
+
+    assert before == {1: "older", 2: "again", 3: "kept", 4: "old"}
+    assert fold_rows(expiring).items() <= before.items()
+
+
+def test_a_recorded_delete_that_a_killed_expiry_left_goes_with_the_next_run(
+    expiring: Dated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"topic": "orders", "partition": 0, "offset": 3}
+    row = {"id": 2, "_kafka": place, "memory": "m"}
+    append(expiring.catalog, expiring.store.load(f"{expiring.state_name}__deletes"), [row])
+    with monkeypatch.context() as killed:
+        killed.setattr("frazil.maintenance.row_expiry.forget_deletes", lambda *_: None)
+        assert expiring.expire().rows == 3
+    assert expiring.deletes_left() == [2, 6]
+
+    assert expiring.expire("again").rows == 0
+    assert expiring.deletes_left() == [6]
 
 
 def test_both_audits_name_a_row_whose_change_is_gone(lake: Dated) -> None:
