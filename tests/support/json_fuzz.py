@@ -147,8 +147,18 @@ def write_scalar(rnd: random.Random, kind: str) -> str:  # noqa: PLR0911 - one f
                     rnd.choice(['"\n/wA="', '"/wA=\x01"', '"/wA="', '"/wA="']),
                 ]
             )
+    if rnd.random() < 0.3:
+        return json.dumps(write_text(rnd), ensure_ascii=rnd.random() < 0.5)
     return json.dumps(
         rnd.choice([*_TEXTS, "".join(rnd.choices(string.printable, k=rnd.randrange(9)))])
+    )
+
+
+def write_text(rnd: random.Random) -> str:
+    """Write characters of all of Unicode."""
+    return "".join(
+        chr(rnd.choice((rnd.randrange(0xD800), rnd.randrange(0xE000, 0x110000))))
+        for _ in range(rnd.randrange(20))
     )
 
 

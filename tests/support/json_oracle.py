@@ -150,7 +150,7 @@ def _read_text(value: object) -> str:
 
 
 def _read_real(text: str, kind: str) -> float:
-    number = float(text)
+    number = 0.0 if text == "-0" else float(text)  # a whole number has no negative zero
     if kind == "float":
         with np.errstate(over="ignore"):
             number = float(np.float32(number))
