@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -60,10 +60,10 @@ class Guard(BaseHTTPRequestHandler):
     def pass_on(self, body: bytes) -> tuple[int, bytes]:
         kept = {k: v for k, v in self.headers.items() if k not in {"Host", "Authorization"}}
         kept["Accept-Encoding"] = "identity"
-        client = http.client.HTTPConnection(self.upstream, timeout=120)
-        client.request(self.command, self.path, body or None, kept)
-        found = client.getresponse()
-        return found.status, found.read()
+        with closing(http.client.HTTPConnection(self.upstream, timeout=120)) as client:
+            client.request(self.command, self.path, body or None, kept)
+            found = client.getresponse()
+            return found.status, found.read()
 
     def answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -78,9 +78,9 @@ class Guard(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def guard_by_oauth(upstream: str) -> Iterator[str]:
+def guard_by_oauth(upstream: str, kind: type[Guard] = Guard) -> Iterator[str]:
     """Serve a catalog to those who have a token of `/token`; give the address."""
-    guard = type("OneGuard", (Guard,), {"upstream": str(urlparse(upstream).netloc), "tokens": {}})
+    guard = type("OneGuard", (kind,), {"upstream": str(urlparse(upstream).netloc), "tokens": {}})
     with ThreadingHTTPServer(("127.0.0.1", 0), guard) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"

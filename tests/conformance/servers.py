@@ -35,6 +35,7 @@ IVY_FILE = Path(__file__).with_name("ivy.xml")
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 REGION = "us-east-1"
 S3_KEY, S3_SECRET = "conformance", "planted-s3-secret"
+ROOT = {"ROOT_ACCESS_KEY_ID": S3_KEY, "ROOT_SECRET_ACCESS_KEY": S3_SECRET}
 DATABASE_USER, DATABASE_PASSWORD = "frazil", "planted-database-password"
 SPARK_TOKEN = "planted-spark-token"  # noqa: S105 - of a test
 REDIS_PASSWORD = "planted-redis-password"  # noqa: S105 - of a test
@@ -168,7 +169,7 @@ class Servers:
 
     @cached_property
     def s3(self) -> Store:
-        return self.stack.enter_context(_run_s3(self.folder / "s3"))
+        return self.stack.enter_context(run_s3(self.folder / "s3"))
 
     @cached_property
     def moto(self) -> str:
@@ -241,15 +242,33 @@ def _wait_for(is_up: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def _run_s3(folder: Path) -> Iterator[Store]:
+def run_s3(folder: Path, *options: str) -> Iterator[Store]:
+    """Run versitygw with one user, and these options."""
     data, port = folder / "data", find_free_port()
     data.mkdir(parents=True)
-    keys = {"ROOT_ACCESS_KEY_ID": S3_KEY, "ROOT_SECRET_ACCESS_KEY": S3_SECRET}
-    command = [str(_find_versitygw()), "--port", f"127.0.0.1:{port}", "--region", REGION]
-    with _run([*command, "posix", str(data)], folder / "log", keys) as process:
+    words = [*options, "posix", str(data)]
+    with _run(_write_command(port, *words), folder / "log", ROOT) as process:
         store = Store(f"http://127.0.0.1:{port}", data)
         _wait_for(lambda: _listens(port, process), "versitygw")
         yield store
+
+
+@contextmanager
+def run_s3_with_sessions(folder: Path, users: Path) -> Iterator[Store]:
+    """Run versitygw with users, roles and sessions: `users/iam.json`, which it reads each time."""
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="frazil-users-") as name:  # a short path
+        port, socket = find_free_port(), f"{name}/socket"
+        words = ("iam", "--dir", str(users), "--private-ports", socket)
+        with _run(_write_command(port, *words), folder / "users.log", ROOT) as process:
+            _wait_for(lambda: _listens(port, process), "versitygw's service of users")
+            options = ("--iam-standalone-endpoint", socket, "--iam-cache-disable")
+            with run_s3(folder, *options) as store:
+                yield store
+
+
+def _write_command(port: int, *words: str) -> list[str]:
+    return [str(_find_versitygw()), "--port", f"127.0.0.1:{port}", "--region", REGION, *words]
 
 
 @contextmanager

@@ -108,7 +108,7 @@ _SERVERS: Table = (
         r"ExpiredToken|EXPIRED_TOKEN|AuthorizationExpired|token.{1,20}expired",
         Cause(
             "the token or the temporary key for the {server} has expired",
-            "renew it in the connection",
+            "renew it in the connection{vended}",
         ),
     ),
     (
@@ -117,11 +117,12 @@ _SERVERS: Table = (
             r"Access denied for user|NotAuthorized|Unauthorized|invalid_client|OAuthError|"
             r"[Ss]ignature_?[Dd]oes_?[Nn]ot_?[Mm]atch|SIGNATURE_DOES_NOT_MATCH|InvalidSignature|"
             r"Invalid_?AccessKey|INVALID_ACCESS_KEY|UserNotFound|No user exists|UnrecognizedClient|"
-            r"UNRECOGNIZED_CLIENT|request signature we calculated"
+            r"UNRECOGNIZED_CLIENT|request signature we calculated|"
+            r"Access Key Id you provided does not exist|InvalidToken|token is malformed"
         ),
         Cause(
             "the {server} refuses the login, the password, the key or the token",
-            "correct them in the connection",
+            "correct them in the connection{vended}",
         ),
     ),
     (
@@ -163,7 +164,7 @@ _SERVERS: Table = (
         ),
         Cause(
             "the connection's user has no right to this in the {server}",
-            "{rights}",
+            "{rights}{vended}",
         ),
     ),
     (
@@ -227,6 +228,9 @@ _WORDS: dict[Server, dict[str, str]] = {
         "Java",
         "region": "s3.region",
         "rights": "grant it the right to list, read, write and delete below `warehouse`",
+        "vended": "; if the catalog gives out the keys, they ended during the step: run again, and "
+        "if that fails too, set a smaller `batch.max_records` or let the catalog renew them "
+        "(docs/connections.md)",
     },
     "registry": {
         "authority": "set `ssl.ca.location` to the PEM file of the authority that signed it",
@@ -253,7 +257,7 @@ def explain_text(server: Server, text: str) -> Cause | None:
     cause = find_cause(_SERVERS, text)
     if cause is None:
         return None
-    words = {"server": server, "address": "`uri`", **_WORDS[server]}
+    words = {"server": server, "address": "`uri`", "vended": "", **_WORDS[server]}
     return replace(
         cause,
         sentence=cause.sentence.format(**words),

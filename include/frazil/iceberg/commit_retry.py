@@ -17,7 +17,12 @@ from frazil.errors import (
     hide_literals,
 )
 from frazil.iceberg import commits
-from frazil.iceberg.catalog import TableStore, snapshot_summary, translated_errors
+from frazil.iceberg.catalog import (
+    TableStore,
+    snapshot_summary,
+    storage_error,
+    translated_errors,
+)
 from frazil.iceberg.table_compatibility import require_writable_table
 from frazil.ledger.state import change_hints
 
@@ -35,7 +40,7 @@ def retry_commit(doing: str, attempt_once: Callable[[], Result]) -> Result:
 
     Raises:
         CommitContentionError: every attempt met a conflict or an unknown outcome.
-        UnavailableError: the catalog failed in every attempt.
+        UnavailableError: the catalog or the warehouse failed in every attempt.
     """
     try:
         for attempt in stamina.retry_context(
@@ -47,7 +52,10 @@ def retry_commit(doing: str, attempt_once: Callable[[], Result]) -> Result:
             wait_jitter=0.2,
         ):
             with attempt:
-                return attempt_once()
+                try:
+                    return attempt_once()
+                except OSError as error:  # such as keys that ended since the table was loaded
+                    raise storage_error(doing, error) from error
     except CommitConflictError as error:
         raise CommitContentionError(
             f"{doing}: no commit succeeded in {MAX_ATTEMPTS} attempts; the last failed with: "

@@ -229,6 +229,21 @@ JDBC = (
             f"{S3_JAVA}S3Exception) No user exists with the provided key (Service: S3)",
             "refuses the login",
         ),
+        (
+            "storage",
+            f"{S3_JAVA}S3Exception) The AWS Access Key Id you provided does not exist in our",
+            "refuses the login",
+        ),
+        (
+            "storage",
+            f"{S3_JAVA}S3Exception) The provided token is malformed or otherwise invalid.",
+            "refuses the login",
+        ),
+        (
+            "storage",
+            f"{S3_JAVA}S3Exception) The provided token has expired. (Service: S3)",
+            "has expired",
+        ),
         ("storage", f"{S3_JAVA}S3Exception) Denied (Service: S3, Status Code: 403)", "no right"),
         (
             "storage",
