@@ -134,11 +134,12 @@ ROUNDS ?= 5
 bench-peers: $(STAMP) ## compare with Spark, Flink, Kafka Connect, Python; writes docs/benchmarks.md (RECORDS=…, ROUNDS=…)
 	@PYTHONPATH=tests $(BIN)/python tests/bench/peers.py $(RECORDS) $(ROUNDS) docs/benchmarks.md
 
-check: $(STAMP) ## ruff, mypy, rules of imports and sizes
+check: $(STAMP) ## ruff, mypy, rules of imports and sizes, names that tests import
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy include/frazil include/frazil_airflow include/frazil_cli include/frazil_demo include/frazil_stack spark_jobs
-	@$(BIN)/python -m pytest -q -p no:randomly tests/project/test_import_arrows.py tests/project/test_file_sizes.py
+	@$(BIN)/python -m pytest -q -p no:randomly tests/project/test_import_arrows.py tests/project/test_file_sizes.py \
+		tests/project/test_imported_names.py
 
 format: $(STAMP) ## format the code with ruff
 	@$(BIN)/ruff format .
