@@ -28,17 +28,20 @@ def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:
 def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
     """Bin-pack small files to the target size, by partition; each is in the table's order.
 
+    With `hidden_share` small files wait for a later pass: this one takes those with many deletes.
     One group at a time, so that a rewrite on a small server leaves cores to the next batch.
     """
+    is_first, least = request.hidden_share is not None, SMALL_RATIO * request.target_bytes
+    share = DELETE_RATIO if request.hidden_share is None else request.hidden_share
     options = {
         "target-file-size-bytes": str(request.target_bytes),
-        "min-file-size-bytes": str(int(SMALL_RATIO * request.target_bytes)),
+        "min-file-size-bytes": str(0 if is_first else int(least)),
         "max-file-size-bytes": str(int(LARGE_RATIO * request.target_bytes)),
         "min-input-files": str(MIN_INPUT_FILES),
         "max-concurrent-file-group-rewrites": "1",
         "partial-progress.enabled": str(request.partial_progress).lower(),
         "rewrite-all": str(request.rewrite_all).lower(),
-        "delete-ratio-threshold": str(DELETE_RATIO),
+        "delete-ratio-threshold": str(share),
         "remove-dangling-deletes": str(request.has_deletes).lower(),
     }
     rows = call_procedure(

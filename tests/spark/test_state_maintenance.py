@@ -10,12 +10,15 @@ from urllib.parse import urlparse
 import pytest
 from conftest import Stack
 from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType
 from support.forked import run_frazil
 from support.lake import append
 from support.planted_values import find_in_files, lists_removed_files
 from support.stack_lake import let_days_pass, make_files_old
 from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
 
+from frazil.errors import UnavailableError
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger import keys
@@ -97,6 +100,54 @@ def test_all_three_tables_are_compacted_and_expired_and_the_next_merge_is_increm
     assert lake.merge().rebuilt == ""
     assert lake.rows() == lake.expected(by_sequence)
     assert [*audit_state(lake.store, lake.stream)] == []
+
+
+def test_files_with_most_deletes_are_rewritten_first(
+    lake: StackStateLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge_changes(lake, *(Change(n, "c", 1, f"first {n}") for n in range(60)))
+    bad, good = (task.file for task in load(lake).scan().plan_files())
+    worse = [n for n in range(60) if bucket_of(n) == bad.partition[0]]
+    better = [n for n in range(60) if bucket_of(n) == good.partition[0]]
+    merge_changes(lake, *(Change(n, "u", 2, f"second {n}") for n in (*worse[:20], *better[:5])))
+    monkeypatch.setattr("frazil.maintenance.compaction_rules.PASS_BYTES", 1)
+    work = lake.work
+    vars(work)["engine"] = Stopping(work, after=1)
+
+    with pytest.raises(UnavailableError):
+        compact_table(work)
+    left = {task.file.file_path for task in load(lake).scan().plan_files()}
+    report = next(
+        each for each in compact_table(lake.work).tables if each.before.table == lake.state_name
+    )
+
+    assert (bad.file_path in left, good.file_path in left) == (False, True)
+    assert "1 delete file hides 5 rows, 1 file with many deletes" in report.before.text
+    assert (report.before.debt_files, report.after.debt_files) == (2, 0)
+    assert (report.after.delete_files, report.after.hidden_rows) == (0, 0)
+    assert lake.rows() == lake.expected(by_sequence)
+
+
+class Stopping:
+    """The engine of a workspace; Spark is gone after so many jobs on the state table."""
+
+    def __init__(self, work: Workspace, after: int) -> None:
+        """Begin with nothing done."""
+        self._work, self._engine, self._left = work, work.engine, after
+
+    def run_job(self, name: str, request: Message, result: type[Result]) -> Result:
+        if self._left == 0:
+            raise UnavailableError("Spark does not answer", "run again")
+        answer = self._engine.run_job(name, request, result)
+        state = self._work.stream.table.state
+        assert state is not None
+        if getattr(request, "table", None) == state.name:
+            self._left -= 1
+        return answer
+
+
+def bucket_of(key: int) -> int | None:
+    return BucketTransform(2).transform(LongType())(key)
 
 
 def test_a_merge_that_a_compaction_overtakes_is_staged_again(lake: StackStateLake) -> None:

@@ -14,9 +14,15 @@ from frazil.maintenance.compaction_rules import (
     TableLayout,
     decide_rewrites,
     needs_partial_progress,
+    plan_first_passes,
     require_same_row_count,
 )
-from frazil.maintenance.messages import CompactReport, TableCompaction, TableReport
+from frazil.maintenance.messages import (
+    CompactReport,
+    TableCompaction,
+    TableReport,
+    TableRequest,
+)
 from frazil.maintenance.tables import (
     describe_table,
     iterate_maintained,
@@ -32,7 +38,6 @@ from frazil.streams.timestamps import HOUR_MS
 from frazil.workspace import Workspace
 
 REWRITE_ATTEMPTS = 3
-_ORDER: tuple[Rewrite, ...] = ("files", "manifests")
 
 
 def compact_table(
@@ -67,8 +72,10 @@ def _compact(
     target, layout = target_bytes(work), read_layout(view.table)
     before = describe_table(view, layout, target)
     rewrites = decide_rewrites(layout, target)
-    if rewrite_all and "files" not in rewrites:
-        rewrites = ("files", *rewrites)
+    if rewrite_all:
+        rewrites = ("files", *(kind for kind in rewrites if kind != "files"))
+        debt = {"debt_files": before.files, "debt_bytes": before.bytes}
+        before = before.model_copy(update=debt)
     waiting = find_waiting_merge(view.table, now_ms())
     if not rewrites or waiting or dry_run:
         planned = () if waiting else rewrites
@@ -77,23 +84,26 @@ def _compact(
         )
     rewritten: tuple[Rewrite, ...] = ()
     head, failed = view.history.head, 0
-    for kind in _ORDER:
+    first = () if rewrite_all else plan_first_passes(layout.files, target)
+    passes: list[tuple[Rewrite, float | None]] = [("files", share) for share in (*first, None)]
+    for kind, share in (*passes, ("manifests", None)):
         if kind in rewrites:
-            failed += _rewrite(work, view.name, kind, layout, rewrite_all=rewrite_all)
+            request = _build_request(work, view.name, kind, layout, rewrite_all=rewrite_all)
+            left = _rewrite(work, request.model_copy(update={"hidden_share": share}))
+            failed = left if kind == "files" else failed
             view = view.reload()
             layout = read_layout(view.table)
             rewrites = decide_rewrites(layout, target)
-            rewritten += (kind,)
+            rewritten = tuple(dict.fromkeys((*rewritten, kind)))
     require_same_row_count(head, view.history)
     after = describe_table(view, layout, target)
     return TableCompaction(before=before, after=after, rewritten=rewritten, files_failed=failed)
 
 
-def _rewrite(
+def _build_request(
     work: Workspace, name: str, kind: Rewrite, layout: TableLayout, *, rewrite_all: bool
-) -> int:
-    """Rewrite until no commit conflicts; return how many files the last attempt left."""
-    request = new_request(work, name).model_copy(
+) -> TableRequest:
+    return new_request(work, name).model_copy(
         update={
             "action": "manifests" if kind == "manifests" else "compact",
             "partial_progress": needs_partial_progress(layout, target_bytes(work)),
@@ -102,6 +112,10 @@ def _rewrite(
             "dry_run": False,
         }
     )
+
+
+def _rewrite(work: Workspace, request: TableRequest) -> int:
+    """Rewrite until no commit conflicts; return how many files the last attempt left."""
     failed = 0
     for attempt in range(1, REWRITE_ATTEMPTS + 1):
         try:
@@ -109,8 +123,8 @@ def _rewrite(
         except CommitContentionError as error:
             if attempt == REWRITE_ATTEMPTS:
                 raise CommitContentionError(
-                    f"compacting {name}: other writers committed first in {REWRITE_ATTEMPTS} "
-                    f"attempts; last error: {error.facts}",
+                    f"compacting {request.table}: other writers committed first in "
+                    f"{REWRITE_ATTEMPTS} attempts; last error: {error.facts}",
                     "nothing is lost, the files are unchanged; the next run tries again",
                 ) from error
             continue

@@ -29,8 +29,9 @@ MANIFEST_TARGET_BYTES = 8 * MEBIBYTE
 MAX_SPARE_MANIFESTS = 20
 """Tolerated manifests above the needed number: each commit adds one, each query reads all."""
 
-PARTIAL_PROGRESS_BYTES = 10 * 1024 * MEBIBYTE
-"""Above this size a rewrite commits in parts, so that a conflict does not lose hours of work."""
+PASS_BYTES = 10 * 1024 * MEBIBYTE
+"""Above this size a rewrite commits in parts, so that a conflict does not lose hours of work, and
+begins with the files with most deletes, so that readers and merges wait least for it."""
 
 Rewrite = Literal["files", "manifests"]
 
@@ -45,9 +46,14 @@ class FileSize:
     hidden_rows: int = 0
 
     @property
+    def hidden_share(self) -> float:
+        """Return the share of rows that readers skip, from 0 to 1, as Iceberg computes it."""
+        return self.hidden_rows / self.rows if self.rows else 0.0
+
+    @property
     def has_many_deletes(self) -> bool:
         """Return whether readers skip so many rows that a rewrite pays."""
-        return self.hidden_rows > 0 and self.hidden_rows >= DELETE_RATIO * self.rows
+        return self.hidden_share >= DELETE_RATIO
 
 
 @dataclass(frozen=True)
@@ -113,12 +119,35 @@ def decide_rewrites(layout: TableLayout, target_bytes: int) -> tuple[Rewrite, ..
     return tuple(rewrite for rewrite, needed_now in is_needed.items() if needed_now)
 
 
+def plan_first_passes(files: Iterable[FileSize], target_bytes: int) -> tuple[float, ...]:
+    """Return the shares of hidden rows from which on files are rewritten first, pass by pass.
+
+    Each pass takes files of at most `PASS_BYTES`, or one larger file, and a last pass all others.
+    There are no first passes where the last one is no larger.
+    """
+    inputs = choose_inputs(files, target_bytes)
+    left = sum(file.size_bytes for file in inputs)
+    worst = sorted(
+        (file for file in inputs if file.has_many_deletes),
+        key=lambda file: file.hidden_share,
+        reverse=True,
+    )
+    shares, size = list[float](), 0
+    for index, file in enumerate(worst, start=1):
+        size += file.size_bytes
+        is_full = index == len(worst) or size + worst[index].size_bytes > PASS_BYTES
+        if is_full and left > PASS_BYTES:
+            shares.append(file.hidden_share)
+            left, size = left - size, 0
+    return tuple(dict.fromkeys(shares))
+
+
 def needs_partial_progress(layout: TableLayout, target_bytes: int) -> bool:
     """Return whether a rewrite commits in parts: it is large, or merges conflict with it."""
     if layout.delete_files:
         return True
     inputs = choose_inputs(layout.files, target_bytes)
-    return sum(file.size_bytes for file in inputs) > PARTIAL_PROGRESS_BYTES
+    return sum(file.size_bytes for file in inputs) > PASS_BYTES
 
 
 def require_same_row_count(before_head: int | None, after: History) -> None:

@@ -20,6 +20,9 @@ class TableRequest(Message):
     partial_progress: bool = False
     rewrite_all: bool = False
     has_deletes: bool = False
+    hidden_share: float | None = Field(
+        None, description="rewrite only files of which delete files hide this share of the rows"
+    )
     prefix_listing: bool = False
     snapshot_ids: tuple[int, ...] = ()
     older_than_ms: int = 0
@@ -90,6 +93,11 @@ class TableReport(Report):
     small_files: int = Field(0, description="files below three quarters of the target size")
     delete_files: int = 0
     hidden_rows: int = Field(0, description="rows in data files that delete files hide")
+    files_with_many_deletes: int = Field(
+        0, description="files of which delete files hide a tenth of the rows or more"
+    )
+    debt_files: int = Field(0, description="files that a compaction would rewrite")
+    debt_bytes: int = 0
     manifests: int = 0
     snapshots: int = Field(0, description="snapshots in the metadata, staged ones included")
     metadata_files: int = Field(0, description="the current one and those in the metadata log")
@@ -119,7 +127,11 @@ class TableReport(Report):
         if not self.delete_files:
             return ()
         files = count_noun(self.delete_files, "delete file")
-        return (f"{files} hide {count_noun(self.hidden_rows, 'row')}",)
+        verb = "hides" if self.delete_files == 1 else "hide"
+        hidden = f"{files} {verb} {count_noun(self.hidden_rows, 'row')}"
+        if not self.files_with_many_deletes:
+            return (hidden,)
+        return hidden, f"{count_noun(self.files_with_many_deletes, 'file')} with many deletes"
 
 
 class TableCompaction(Report):
@@ -147,8 +159,12 @@ class TableCompaction(Report):
         if not self.rewritten:
             return f"{name}: nothing to compact in {files}"
         if self.dry_run:
-            size = f"{files}, {format_bytes(self.before.bytes)}"
-            return f"{name}: would rewrite {' and '.join(self.rewritten)} ({size})"
+            size = format_bytes(self.before.debt_bytes)
+            parts = {
+                "files": f"{self.before.debt_files:,} of {files} ({size})",
+                "manifests": count_noun(self.before.manifests, "manifest"),
+            }
+            return f"{name}: would rewrite {' and '.join(parts[kind] for kind in self.rewritten)}"
         failed = count_noun(self.files_failed, "file")
         later = f", {failed} left for the next run" if self.files_failed else ""
         deletes = ""

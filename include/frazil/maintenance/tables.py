@@ -21,7 +21,13 @@ from frazil.ingest.bootstrap import require_sole_owner
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import RecoveryPoint, find_recovery_points
 from frazil.ledger.usage import cpu_facts, read_and_reset_usage
-from frazil.maintenance.compaction_rules import MEBIBYTE, FileSize, TableLayout, count_small
+from frazil.maintenance.compaction_rules import (
+    MEBIBYTE,
+    FileSize,
+    TableLayout,
+    choose_inputs,
+    count_small,
+)
 from frazil.maintenance.messages import (
     CompactReport,
     ExpireReport,
@@ -113,6 +119,7 @@ def target_bytes(work: Workspace) -> int:
 def describe_table(view: TableView, layout: TableLayout, target: int) -> TableReport:
     """Build the report of a table's sizes and counts."""
     table = view.table
+    debt = choose_inputs(layout.files, target)
     kinds = [ref.snapshot_ref_type for ref in table.metadata.refs.values()]
     return TableReport(
         table=view.name,
@@ -120,6 +127,9 @@ def describe_table(view: TableView, layout: TableLayout, target: int) -> TableRe
         files=len(layout.files),
         delete_files=layout.delete_files,
         hidden_rows=layout.hidden_rows,
+        files_with_many_deletes=sum(file.has_many_deletes for file in layout.files),
+        debt_files=len(debt),
+        debt_bytes=sum(file.size_bytes for file in debt),
         bytes=layout.data_bytes,
         small_files=count_small(layout.files, target),
         manifests=len(layout.manifest_bytes),

@@ -15,6 +15,7 @@ from frazil.maintenance.compaction_rules import (
     count_small,
     decide_rewrites,
     needs_partial_progress,
+    plan_first_passes,
     require_same_row_count,
 )
 
@@ -86,6 +87,52 @@ def test_only_a_large_rewrite_commits_in_parts() -> None:
 
     assert not needs_partial_progress(TableLayout(small, ()), TARGET)
     assert needs_partial_progress(TableLayout(large, ()), TARGET)
+
+
+GIBIBYTE = 1024 * MEBIBYTE
+
+
+def hide(*files: tuple[float, float]) -> tuple[FileSize, ...]:
+    """Make a file of a partition of its own for each (GiB, share of hidden rows)."""
+    return tuple(
+        FileSize(str(number), int(size * GIBIBYTE), 1000, int(share * 1000))
+        for number, (size, share) in enumerate(files)
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "shares"),
+    [
+        (((4, 0.2), (4, 0.9)), ()),
+        (((4, 0.2), (4, 0.9), (4, 0.5)), (0.5,)),
+        (((4, 0.2), (4, 0.9), (9, 0.5), (9, 0.7)), (0.9, 0.7, 0.5)),
+        (((30, 0.2), (1, 0.9)), (0.9, 0.2)),
+        (((30, 0.0), (4, 0.9), (4, 0.4)), (0.4,)),
+        (((6, 0.3), (6, 0.3), (6, 0.3)), (0.3,)),
+        (((30, 0.05),), ()),
+    ],
+    ids=[
+        "all of it is one pass",
+        "the worst first, then the rest",
+        "a pass for each",
+        "a file larger than a pass",
+        "files with deletes before those that are only large",
+        "files that are equally bad",
+        "too few deletes",
+    ],
+)
+def test_a_large_rewrite_begins_with_the_files_with_most_deletes(
+    layout: tuple[tuple[float, float], ...], shares: tuple[float, ...]
+) -> None:
+    assert plan_first_passes(hide(*layout), TARGET) == shares
+
+
+@pytest.mark.parametrize(("hidden", "is_bad"), [(0, False), (2, False), (3, True), (30, True)])
+def test_a_tenth_of_hidden_rows_is_many(
+    hidden: int,
+    is_bad: bool,  # noqa: FBT001 - a column of the table above
+) -> None:
+    assert FileSize("", TARGET, 30, hidden).has_many_deletes == is_bad
 
 
 def test_small_files_are_counted_against_the_target() -> None:
