@@ -90,7 +90,7 @@ def test_a_copy_of_a_table_that_was_given_back_can_be_adopted_again(legacy: Lega
     run = lab.frazil("adopt", again, "--by", "jane", "--reason", "again", "--no-dry-run", "--json")
 
     assert run.code == 0, run.out + run.err
-    assert "(30, 30)" in run.out
+    assert f"reading continues at {lab.stream}:0:30, {lab.stream}:1:30" in run.out
 
 
 def test_a_comparison_names_records_that_one_side_keeps_as_dead_letters(legacy: Legacy) -> None:
