@@ -1,7 +1,7 @@
 """Keys that a REST catalog gives out, which S3 refuses before a step is done (docs/faults.md, J2).
 
-PyIceberg gets new ones with each load of a table. Python workers need none: they write no file in
-a store.
+Spark's Java gets new ones where the catalog names an address for them. PyIceberg gets new ones
+with each load of a table. Python workers need none: they write no file in a store.
 """
 
 import json
@@ -88,6 +88,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         lab_stack = Stack(folder, {"kafka": {"bootstrap": bootstrap}})
         with patch.dict(os.environ, {"FRAZIL_HOME": str(folder), **encode(connections)}):
             yield Site(lab_stack, keys)
+
+
+def test_j2_spark_renews_keys_that_end_during_a_batch(site: Site, tmp_path: Path) -> None:
+    lab = site.prepare_lab(tmp_path, are_renewed=True)
+
+    run = site.run(lab)
+
+    assert run.code == 0, run.out + run.err
+    assert site.keys.renewals > 0
+    assert lab.rows == RECORDS
+    assert lab.frazil("audit", lab.stream).code == 0
 
 
 def test_j2_keys_that_nobody_renews_fail_the_batch_and_a_shorter_one_is_published(

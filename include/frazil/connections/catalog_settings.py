@@ -236,6 +236,9 @@ class _Translation:
             self._spark[key] = self._left.pop(key)
         # PyIceberg asks for credentials of each table by default, and Spark only if it is told.
         self._spark.setdefault(_DELEGATION, "vended-credentials")
+        if "credential" in self._left:
+            # Java would exchange an old token for a new one, which few servers do: log in again.
+            self._spark["token-exchange-enabled"] = "false"
         if self._left.pop("rest.sigv4-enabled", "false").lower() == "true":
             has_token = "token" in self._left or "credential" in self._left
             self._spark["rest.auth.type"] = "sigv4"

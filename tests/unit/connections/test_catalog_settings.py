@@ -68,6 +68,7 @@ def test_an_address_of_a_database_becomes_jdbcs(uri: str, options: dict[str, str
                 "scope": "PRINCIPAL_ROLE:ALL",
                 "oauth2-server-uri": "https://id/token",
                 "audience": "a",
+                "token-exchange-enabled": "false",
             },
         ),
         ({"header.X-Tenant": "t", "warehouse": "w"}, {"header.X-Tenant": "t", "warehouse": "w"}),
