@@ -101,7 +101,7 @@ faults: $(STAMP) ## the failure catalogue (docs/faults.md), each case with its i
 		tests/spark/test_state_tables.py tests/spark/test_change_event_states.py \
 		tests/spark/test_seeded_changes.py tests/e2e/test_stack.py $(SHARED)
 
-matrix: $(STAMP) ## each type × partition × operation, 10,000 random records of topics per format; prints figures (SEED=…)
+matrix: $(STAMP) ## each type × partition × operation × format, 10,000 random records per format; prints figures (SEED=…)
 	@seed=$(SEED); test "$$seed" != 0 || seed=$$((RANDOM * 32768 + RANDOM)); echo "matrix: make matrix SEED=$$seed"; \
 	FRAZIL_FUZZ_SEED="$$seed" $(BIN)/python -m pytest tests/spark/test_value_matrix.py tests/spark/test_random_streams.py \
 		tests/spark/test_random_values.py tests/spark/test_random_payloads.py -n $(WORKERS) --dist worksteal

@@ -1,6 +1,7 @@
 """Each type in each place, with each partition transform, after each operation, read three ways.
 
-A part of `make matrix` alone, which prints figures.
+In each format that has the type, by Spark and by Python workers. `make matrix` runs all cells and
+prints figures; a sample has one of them, chosen by the seed, with fewer columns.
 """
 
 import secrets
@@ -12,6 +13,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka.schema_registry import Schema as RegistrySchema
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from conftest import Lab, Stack
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
@@ -21,10 +24,8 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from pyspark.sql import SparkSession
 from support.figures import PROPERTY
 from support.matrix import (
-    COLUMNS,
     MENDED,
     VALUES,
-    WORKER_COLUMNS,
     Sent,
     Transform,
     as_uuid,
@@ -32,12 +33,11 @@ from support.matrix import (
     is_held,
     keep_for_workers,
     make_layouts,
-    make_sent,
     path_of,
     plain,
-    write_columns,
     write_literal,
 )
+from support.matrix_forms import FORMS, Columns, Form
 
 from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
@@ -45,18 +45,47 @@ pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
 WHO = ("--by", "jane@example.org", "--reason", "request 12", "--no-dry-run")
 LAYOUTS = make_layouts()
-DECODERS: Mapping[str, tuple[str, Mapping[str, tuple[str, str]]]] = {
-    "workers": ("0", WORKER_COLUMNS),
-    "spark": ("1000000000", COLUMNS),
-}
-"""Decoder → the smallest batch of workers, and the columns that it writes."""
-EXPIRED = {"column": "top_date", "keep_days": 30}
+SMALLEST_BATCHES = {"workers": "0", "spark": "1000000000"}
+"""Decoder → the smallest batch that workers write."""
+SHARE = 6
+"""Of how many columns a sample keeps one, beside those that partitions, keys and expiry need."""
 
 EMPTY_LISTS = "PyIceberg reads a null list of structs as an empty one"
 NO_UUID = "PyIceberg finds no uuid where uuids are partitions"
 WRAPPED = "PyIceberg finds no number whose truncated value is below its type"
 KNOWN = frozenset({EMPTY_LISTS, NO_UUID, WRAPPED})
 """Differences of other programs' readers; `make matrix` counts them."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A format, a decoder of it, and a layout of the table."""
+
+    name: str
+    form: Form
+    decoder: str
+    columns: Columns
+    layout: Sequence[Transform]
+
+
+def list_cells() -> list[Cell]:
+    """List all cells; a layout that a decoder or a format has no columns for is left out."""
+    cells = dict[tuple[str, str, Sequence[Transform]], Cell]()
+    for format_name, form in FORMS.items():
+        for decoder in SMALLEST_BATCHES:
+            by_workers = decoder == "workers"
+            columns = form.worker_columns if by_workers else form.columns
+            for number, layout in enumerate(LAYOUTS):
+                kept = keep_for_workers(layout, columns) if by_workers else layout
+                kept = tuple(each for each in kept if each.column in columns)
+                name = f"{format_name}-{decoder}-{number}"
+                cells.setdefault(
+                    (format_name, decoder, kept), Cell(name, form, decoder, columns, kept)
+                )
+    return [*cells.values()]
+
+
+CELLS = list_cells()
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +104,8 @@ class Cells:
 
     lab: Lab
     spark: SparkSession
-    columns: Mapping[str, tuple[str, str]]
+    form: Form
+    columns: Columns
     layout: Sequence[Transform] = ()
     rows: dict[int, Mapping[str, object]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -170,20 +200,28 @@ class Cells:
         else:
             self.faults.append(f"{operation}, PyIceberg, {name} = {value!r}: {found}, not {told}")
 
-    def write_stream(self, **changes: object) -> None:
-        """Write the stream file."""
-        columns = write_columns(self.columns)
+    def write_stream(self, mended: str = "string", **changes: object) -> None:
+        """Write the stream file; `mended` is the type of the column that a redrive fills."""
+        columns = self.form.write_columns(self.columns) | {MENDED: mended}
+        value = {"convert": self.form.convert, "columns": columns}
         self.lab.write_stream(
-            owner="tests@example.org",
-            value={"convert": "json", "columns": columns},
-            errors={"max_bad_ratio": 1.0},
-            **changes,
+            owner="tests@example.org", value=value, errors={"max_bad_ratio": 1.0}, **changes
         )
 
-    def require(self, kind: str) -> None:
-        """Change the type of the column whose values come by a redrive."""
-        value = {"convert": "json", "columns": write_columns(self.columns) | {MENDED: kind}}
-        self.lab.write_stream(value=value)
+    def make_sent(self) -> list[Sent]:
+        """Make the topic's records; their schema is registered."""
+        if not self.form.schema_type:
+            return self.form.make_sent(self.columns)
+        schema = RegistrySchema(self.form.write_schema(self.columns), self.form.schema_type)
+        with SchemaRegistryClient({"url": self.lab.stack.registry_url}) as client:
+            known = client.register_schema(f"{self.lab.topic}-value", schema)
+        return self.form.make_sent(self.columns, known)
+
+    @property
+    def aged(self) -> tuple[str, object]:
+        """Return the column by which rows expire, and its only value that stays."""
+        name = "top_date" if "top_date" in self.columns else "top_timestamptz"
+        return name, max(VALUES[self.columns[name][0]])  # type: ignore[type-var]
 
 
 def list_files(table: Table) -> list[str]:
@@ -201,13 +239,13 @@ def fill(cells: Cells, sent: Sequence[Sent], workers_from: str) -> None:
         stream=lab.stream,
         source={"topic": lab.stream, "start": "latest"},
         table={"name": lab.table, "partition_by": [each.text for each in cells.layout]},
-        maintenance={"expire_rows": EXPIRED},
+        maintenance={"expire_rows": {"column": cells.aged[0], "keep_days": 30}},
     )
     lab.create_topic(partitions=1)
     lab.produce([each.record for each in sent[:half]], partitions=1)
     begun = lab.frazil("run", lab.stream)
     assert begun.code == 0, begun.out + begun.err
-    cells.require("string!")
+    cells.write_stream(mended="string!")
     lab.produce([each.record for each in sent[half:]], partitions=1)
     cells.rows = {n: sent[n].row for n in range(half, len(sent)) if not sent[n].is_letter}
     cells.do("run", lab.stream, **{MIN_RECORDS_VARIABLE: workers_from})
@@ -223,7 +261,7 @@ def change(cells: Cells, sent: Sequence[Sent], workers_from: str) -> None:
     """Bring the other rows, replay and rewrite them, then remove some."""
     lab, half = cells.lab, len(sent) // 2
     direct = {MIN_RECORDS_VARIABLE: workers_from}
-    cells.require("string")
+    cells.write_stream()
     cells.rows = {n: sent[n].row for n in range(half, len(sent))}
     cells.do("replay-dead-letters", lab.stream, "--no-dry-run", **direct)
     cells.rows = {n: each.row for n, each in enumerate(sent)}
@@ -237,31 +275,41 @@ def change(cells: Cells, sent: Sequence[Sent], workers_from: str) -> None:
         options += ["--key", f"{name}={value}"]
         cells.rows = {n: row for n, row in cells.rows.items() if row[name] != value}
     cells.do("erase", lab.stream, *options, *WHO)
-    today = VALUES["date"][1]
-    cells.rows = {n: r for n, r in cells.rows.items() if r["top_date"] in {None, today}}
+    aged, newest = cells.aged
+    cells.rows = {n: r for n, r in cells.rows.items() if r[aged] in (None, newest)}
     cells.do("expire-rows", lab.stream, "--no-dry-run")
     audit = lab.frazil("audit", lab.stream, "--values")
     if audit.code != 0:
         cells.faults.append(f"audit: {(audit.out + audit.err)[-600:]}")
 
 
-@pytest.mark.storm(0)
-@pytest.mark.parametrize("decoder", DECODERS)
-@pytest.mark.parametrize("number", range(len(LAYOUTS)))
+def sample(cell: Cell) -> Columns:
+    """Return a few of the columns, with those that partitions, keys and expiry need."""
+    needed = {each.column for each in cell.layout} | {"top_date", "top_timestamptz"}
+    needed |= set(choose_keys(cell.layout, cell.columns))
+    return {
+        name: column
+        for number, (name, column) in enumerate(cell.columns.items())
+        if name in needed or number % SHARE == len(cell.layout)
+    }
+
+
+@pytest.mark.storm(1)
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
 def test_a_table_holds_each_value_after_each_operation(
     lab: Lab,
     spark: SparkSession,
-    number: int,
-    decoder: str,
+    cell: Cell,
+    sampled: bool,  # noqa: FBT001
     record_property: Callable[[str, object], None],
 ) -> None:
-    workers_from, columns = DECODERS[decoder]
-    layout = LAYOUTS[number] if decoder == "spark" else keep_for_workers(LAYOUTS[number])
     own = Lab(lab.stack, lab.folder, f"x{secrets.token_hex(4)}")
-    cells, sent = Cells(own, spark, columns, layout), make_sent(columns)
+    columns = sample(cell) if sampled else cell.columns
+    cells = Cells(own, spark, cell.form, columns, cell.layout)
+    sent = cells.make_sent()
 
-    fill(cells, sent, workers_from)
-    change(cells, sent, workers_from)
+    fill(cells, sent, SMALLEST_BATCHES[cell.decoder])
+    change(cells, sent, SMALLEST_BATCHES[cell.decoder])
 
     record_property(PROPERTY, {**cells.counts, "failures": len(cells.faults)})
     assert cells.faults == []
@@ -288,13 +336,14 @@ def adopt(cells: Cells, source: Cells) -> None:
 
 
 @pytest.mark.storm(0)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_an_adopted_table_holds_each_value(
-    lab: Lab, spark: SparkSession, record_property: Callable[[str, object], None]
+    lab: Lab, spark: SparkSession, form: Form, record_property: Callable[[str, object], None]
 ) -> None:
-    sent = make_sent(COLUMNS)
-    half = len(sent) // 2
     own, twin = (Lab(lab.stack, lab.folder, f"{w}{secrets.token_hex(4)}") for w in "xy")
-    first, second = Cells(own, spark, COLUMNS), Cells(twin, spark, COLUMNS)
+    first, second = (Cells(each, spark, form, form.columns) for each in (own, twin))
+    sent = first.make_sent()
+    half = len(sent) // 2
     for cells in (first, second):
         source = {"topic": own.topic, "start": "earliest"}
         cells.write_stream(stream=cells.lab.stream, source=source, table={"name": cells.lab.table})

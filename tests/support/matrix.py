@@ -188,12 +188,14 @@ def _fits(given: Transform, layout: Sequence[Transform]) -> bool:
     )
 
 
-def keep_for_workers(layout: Sequence[Transform]) -> tuple[Transform, ...]:
-    """Return the fields of a layout that workers compute."""
+def keep_for_workers(
+    layout: Sequence[Transform], columns: Mapping[str, object]
+) -> tuple[Transform, ...]:
+    """Return the fields of a layout that workers compute, of these columns."""
     return tuple(
         each
         for each in layout
-        if each.column in WORKER_COLUMNS
+        if each.column in columns
         and COLUMNS[each.column][1] == "top"
         and COLUMNS[each.column][0] in WORKER_PARTITIONS.get(each.kind, WORKER_TYPES)
     )
@@ -240,12 +242,6 @@ def _send(number: int, pairs: Mapping[str, Pair], columns: Mapping[str, object])
     texts += [f'"{MENDED}": "x"'] if number % 3 else []
     row = {name: pairs[name][1] if name in pairs else None for name in columns}
     return Sent(f"{{{', '.join(texts)}}}".encode(), {"id": number, **row}, number % 3 == 0)
-
-
-def write_columns(columns: Mapping[str, tuple[str, str]]) -> dict[str, object]:
-    """Write the columns of a stream file."""
-    types = {name: PLACES[place][0].format(kind) for name, (kind, place) in columns.items()}
-    return {"id": "long!", MENDED: "string", **types}
 
 
 def write_literal(kind: str, value: object) -> str:  # noqa: PLR0911 - one for each type
