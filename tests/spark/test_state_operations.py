@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from conftest import Lab
 from faults.auditor import audit_table
-from faults.state_auditor import StateRules, audit_state_table
+from faults.state_auditor import StateRules, audit_state_table, find_position
 from pyiceberg.catalog import load_catalog
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
@@ -43,9 +43,24 @@ class Walk:
         assert isinstance(run.json, Mapping)
         return run.json
 
-    def merge(self) -> tuple[str, dict[int, str | None]]:
+    def read(self, suffix: str = "") -> list[dict[str, object]]:
+        """Read the rows of one of the stream's tables."""
+        with load_catalog("lake", **self.lab.stack.catalog_properties) as catalog:
+            found = catalog.load_table(self.lab.table + suffix).scan().to_arrow().to_pylist()
+            return list(found)
+
+    def count(self) -> Mapping[str, int]:
+        """Return what became of the changes of the newest merge."""
+        rules = StateRules(self.lab.stream, self.lab.table, ("id",), ("at",), "op")
+        with load_catalog("lake", **self.lab.stack.catalog_properties) as catalog:
+            position = find_position(catalog.load_table(self.lab.table), rules)
+        assert position is not None
+        counts: Mapping[str, int] = position["counts"]
+        return counts
+
+    def merge(self, *options: str) -> tuple[str, dict[int, str | None]]:
         """Merge; let both audits look; tell why all changes were folded, and the rows."""
-        merged = self.do("merge")
+        merged = self.do("merge", *options)
         stack, stream, table = self.lab.stack, self.lab.stream, self.lab.table
         properties, changes = stack.catalog_properties, f"{table}__changes"
         report = audit_table(properties, "lake", changes, stack.bootstrap, stream)
@@ -107,3 +122,34 @@ def test_the_state_is_right_after_batch_backfill_redrive_and_replay(walk: Walk) 
     walk.do("replay", "--offsets", f"{topic}:0:1-2", "--no-dry-run")
     reason, after = walk.merge()
     assert (after, "replay snapshot" in reason) == (rows, True)
+
+
+def test_expired_keys_leave_with_all_their_changes_and_come_back_as_new(walk: Walk) -> None:
+    walk.send(5, "c", 90, "old")
+    walk.send(5, "u", 80, "older than it looks")
+    walk.send(6, "c", 85, "once")
+    walk.send(6, "d", 84)
+    walk.do("run")
+    walk.send(6, "u", 83, "again")
+    walk.send(8, "c", 70, "old")
+    walk.send(8, "u", 10, "young")
+    walk.do("run")
+    expired, rows = {5, 6}, walk.merge()[1]
+    rule = {"column": "at", "keep_days": 60}
+    walk.lab.write_stream(maintenance={"expire_rows": rule})
+
+    report = walk.do("expire-rows", "--no-dry-run")["expire_rows"]
+
+    assert isinstance(report, Mapping)
+    assert report["rows"] == 2
+    kept = {key: name for key, name in rows.items() if key not in expired}
+    assert walk.merge() == ("", kept)
+    for suffix in ("__changes", "__deletes"):
+        assert expired.isdisjoint(row["id"] for row in walk.read(suffix))
+    assert {row["name"] for row in walk.read("__changes") if row["id"] == 8} == {"old", "young"}
+    assert walk.merge("--rebuild") == ("by request", kept)
+
+    walk.send(5, "u", 1, "back")
+    walk.do("run")
+    assert walk.count()["inserted"] == walk.count()["changes"] == 1
+    assert walk.merge() == ("", {**kept, 5: "back"})
