@@ -126,8 +126,6 @@ def _pace(settings: StackSettings) -> dict[str, str]:
     """Return the intervals and limits of the scheduler and the DAG processor."""
     return {
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
-        # Of a hundred runs that wait, a loop checks eight instead of 20: it sleeps more often.
-        "AIRFLOW__SCHEDULER__MAX_DAGRUNS_PER_LOOP_TO_SCHEDULE": "8",
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
         # After a crash its tasks run again within a minute; the default is five.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
