@@ -293,15 +293,17 @@ def _children_cpu_ms() -> int:
 def find_local_server(remote: str) -> psutil.Process | None:
     """Return the Java process that serves `remote`; None if this machine does not run it.
 
-    Linux only. `psutil.net_connections` reads the open files of all processes and decodes thousands
-    of closed connections, which takes up to 0.1 s of CPU for each job.
+    Linux only. `psutil.net_connections` would read the open files of all processes and decode each
+    closed connection, of which a busy machine has thousands.
     """
     address = urlparse(remote.partition(";")[0])
     if address.hostname not in _LOCAL_HOSTS:
         return None
     listening = _find_listening_socket(address.port or 15002)
+    if listening is None:
+        return None
     for process_id in psutil.pids():
-        with suppress(OSError):  # it has ended, or belongs to another user
+        with suppress(OSError, psutil.Error):  # it has ended, or belongs to another user
             if _is_java(process_id) and _has_open(process_id, listening):
                 return psutil.Process(process_id)
     return None
@@ -321,7 +323,7 @@ def _is_java(process_id: int) -> bool:
     return Path(f"/proc/{process_id}/comm").read_text() == "java\n"
 
 
-def _has_open(process_id: int, file: str | None) -> bool:
+def _has_open(process_id: int, file: str) -> bool:
     with os.scandir(f"/proc/{process_id}/fd") as files:
         return any(os.readlink(one) == file for one in files)  # noqa: PTH115 - faster
 
