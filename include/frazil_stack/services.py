@@ -52,7 +52,17 @@ CLIENT_LIBRARIES = (
     "frazil.ingest.messages",
     "frazil.failpoints",
     "frazil.quality.sql",
+    "frazil.state_tables.merge_rules",
+    "frazil.state_tables.messages",
+    "frazil.streams.change_events",
     "frazil.streams.routes",
+    "frazil_spark.decode.sources",
+    "frazil_spark.decode.values",
+    "frazil_spark.fast_path.writer",
+    "frazil_spark.job",
+    "frazil_spark.metrics",
+    "frazil_spark.session_settings",
+    "frazil_spark.unavailable_values",
     "google.protobuf.json_format",
     "numpy.typing",
     "pandas",
@@ -66,7 +76,7 @@ CLIENT_LIBRARIES = (
     "pyspark.sql.functions",
     "yaml",
 )
-"""Modules that every Spark job imports at its start."""
+"""What the jobs of each batch import: staging it, and merging it into a state table."""
 # Else setproctitle overwrites /proc/<pid>/environ, by which `down` finds the processes; no threads.
 _CLIENTS_ENVIRONMENT = {"SPT_NOENV": "1", "OPENBLAS_NUM_THREADS": "1"}
 _DEFAULT_STOP_SECONDS = 20

@@ -243,6 +243,7 @@ def test_a_right_that_is_missing_is_named_by_each_command(
     connect(monkeypatch, config)
     produce(broker, lab.topic, 1)
     assert batches.publish().rows_written == 1  # no right to groups is needed for this
+    KafkaLog(config).probe_read(lab.topic)
     with pytest.raises(KafkaUnavailableError, match="no right to the consumer group"):
         KafkaLog(config).fetch_group("frazil-lag")
     with pytest.raises(KafkaUnavailableError, match="no right to the topic") as settings:

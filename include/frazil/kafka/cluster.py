@@ -17,6 +17,7 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaException,
+    Message,
     TopicCollection,
     TopicPartition,
 )
@@ -244,12 +245,12 @@ class KafkaLog:
         Raises:
             KafkaUnavailableError: the user may not read the topic, or nothing answered in time.
         """
-        consumer = Consumer(
-            {**self._config, "group.id": "frazil-probe", "enable.partition.eof": True}
-        )
+        settings = {"group.id": "frazil-probe", "enable.partition.eof": True}
+        consumer = Consumer({**self._config, **settings, "enable.auto.commit": False})
         try:
             consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
-            message = consumer.poll(TIMEOUT_SECONDS)
+            messages = (consumer.poll(TIMEOUT_SECONDS) for _ in range(3))
+            message = next((found for found in messages if not _lacks_group(found)), None)
         finally:
             consumer.close()
         error = message.error() if message else None
@@ -399,6 +400,12 @@ def _is_electing_leader(error: Exception) -> bool:
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.FENCED_LEADER_EPOCH,
     )
+
+
+def _lacks_group(message: Message | None) -> bool:
+    """Return whether a message says that the user has no right to the group: reads need none."""
+    error = message.error() if message else None
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def _is_moving_groups(error: Exception) -> bool:

@@ -32,6 +32,7 @@ from typing import Self
 
 from setproctitle import setproctitle
 
+from frazil.environment import shipped_path
 from frazil.spark.preloading import preload
 
 GRACE_SECONDS = 10.0
@@ -247,6 +248,7 @@ def run_script(request: ScriptRequest, outputs: tuple[int, int]) -> None:
 
 def main() -> None:
     """Import the modules of the command line, then serve."""
+    sys.path[0] = str(shipped_path("spark_jobs"))  # the folder that each job's own script puts here
     preload(sys.argv[2:])
     gc.freeze()  # otherwise garbage collection in a fork would copy the shared memory pages
     # Before the first fork: setproctitle uses the memory of the environment, which a fork replaces.

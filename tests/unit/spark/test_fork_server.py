@@ -8,26 +8,40 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from frazil.environment import fork_server_address
+from frazil.environment import fork_server_address, shipped_path
 from frazil.errors import JobFailedError
 from frazil.messages import Message
 from frazil.spark.engine import SparkEngine
 from frazil.spark.fork_server import ForkedScript
+from frazil_stack.services import CLIENT_LIBRARIES
 
 SOON = 20.0
+
+IMPORTS = """
+import sys
+before = set(sys.modules)
+sys.path[0] = sys.argv[1]
+import merge_changes, stage_batch
+print(sorted(set(sys.modules) - before))
+"""
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Path]:
     """Start a server that has imported `json`."""
-    address = tmp_path / "socket"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "frazil.spark.fork_server", str(address), "json"]
-    )
+    with running_server(tmp_path / "socket", "json") as address:
+        yield address
+
+
+@contextmanager
+def running_server(address: Path, *modules: str) -> Iterator[Path]:
+    command = [sys.executable, "-m", "frazil.spark.fork_server", str(address), *modules]
+    process = subprocess.Popen(command)
     try:
         wait_until(address.is_socket)
         yield address
@@ -58,6 +72,13 @@ def run(
         out.seek(0)
         err.seek(0)
         return code, out.read(), err.read()
+
+
+def test_the_jobs_of_a_batch_import_nothing_but_themselves(tmp_path: Path) -> None:
+    with running_server(tmp_path / "socket", *CLIENT_LIBRARIES) as server:
+        code, out, err = run(server, tmp_path, IMPORTS, str(shipped_path("spark_jobs")))
+
+    assert (code, out) == (0, "['merge_changes', 'stage_batch']\n"), err
 
 
 def test_a_script_has_its_own_arguments_environment_folder_and_group(
