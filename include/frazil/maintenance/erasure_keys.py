@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -53,7 +54,7 @@ _KEY_TYPES = (BinaryType, DateType, DecimalType, IntegerType, LongType, StringTy
 _FORMS: Mapping[type[IcebergType], str] = {
     IntegerType: r"[+-]?[0-9]+",
     LongType: r"[+-]?[0-9]+",
-    DecimalType: r"[+-]?[0-9]+([.][0-9]+)?",
+    DecimalType: r"[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]{1,2})?",
     DateType: r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
     UUIDType: "-".join(f"[0-9A-Fa-f]{{{n}}}" for n in (8, 4, 4, 4, 12)),
 }
@@ -191,8 +192,8 @@ def _read_values(
 def _read_value(kind: IcebergType, column: str, text: str) -> KeyValue:
     form = _FORMS.get(type(kind), ".*")
     try:
-        given = literal(text.encode()) if isinstance(kind, BinaryType) else literal(text)
-        value = given.to(kind) if re.fullmatch(form, text, re.DOTALL) else None
+        is_written_so = re.fullmatch(form, text, re.DOTALL) is not None
+        value = _to_literal(kind, text).to(kind) if is_written_so else None
     except (ValueError, TypeError, ArithmeticError):
         value = None
     if value is None or isinstance(value, AboveMax | BelowMin):
@@ -201,6 +202,22 @@ def _read_value(kind: IcebergType, column: str, text: str) -> KeyValue:
             f"a value for {column} is not a valid {kind}", "write it as the table shows it"
         ) from None
     return value
+
+
+def _to_literal(kind: IcebergType, text: str) -> KeyValue:
+    """Return a literal that PyIceberg can convert to the type.
+
+    Raises:
+        ArithmeticError: a decimal with more digits before or after its point than the type.
+    """
+    match kind:
+        case BinaryType():
+            return literal(text.encode())
+        case DecimalType(precision=precision, scale=scale):
+            # PyIceberg takes a decimal only with exactly its type's digits after the point.
+            exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
+            return literal(exact.quantize(Decimal(text), Decimal(1).scaleb(-scale)))
+    return literal(text)
 
 
 def _to_arrow(values: list[KeyValue], kind: IcebergType) -> pa.Array:

@@ -15,7 +15,7 @@ FORMS = {
     "timestamp": f"{_DATE}[T ]{_MINUTES}({_SECONDS})?",
     "timestamptz": f"{_DATE}[T ]{_MINUTES}{_SECONDS}{_ZONE}",
     "uuid": "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
-    "decimal": f"{_NUMBER}([eE][+-]?[0-9]{{1,2}})?",
+    "decimal": f"{_NUMBER}([eE][+-]?0*[0-9]{{1,2}})?",
 }
 """Type → pattern of its texts."""
 

@@ -26,7 +26,7 @@ from frazil.streams.column_types import (
 
 _SHORT_TEXT = '"(?!-?[0-9]{1,19}(?:[.][0-9]{1,18})?")'
 _SUSPECT = rf"{_SHORT_TEXT}|-?[0-9.]+[eE][+-]?[0-9]{{2}}|-?[0-9.]{{21}}"
-_LONG_EXPONENT = r"-?[0.]+[eE][+-]?[0-9]{3}|-?[0-9.]+[eE][+-]?0*[1-9][0-9]{3}"
+_LONG_EXPONENT = r"-?[0.]+[eE][+-]?0*[1-9][0-9]{2}|-?[0-9.]+[eE][+-]?0*[1-9][0-9]{3}"
 """Not `1e300`, which may be a double of another field; as a decimal a variant shows its misfit."""
 _LOSSY = rf"(?:{_LONG_EXPONENT}|-?(?:[0-9][.]?){{21,}}[eE]|-?(?:[0-9][.]?){{39}})"
 """Numbers that a variant holds with other digits, and those whose parsing takes too long."""

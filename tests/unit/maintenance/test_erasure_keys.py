@@ -1,10 +1,10 @@
 """Keys of every type that a column may have find their rows, by pruned files and by value."""
 
-import uuid
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ COLUMNS = {
     "s": "string",
     "d": "date",
     "n": "decimal(9,2)",
+    "w": "decimal(38,10)",
     "u": "uuid",
     "b": "binary",
     "who": "struct<id: string, age: int>",
@@ -33,7 +34,8 @@ VALUES: list[dict[str, object]] = [
         "s": "a=b",
         "d": date(2026, 1, 31),
         "n": Decimal("12.50"),
-        "u": uuid.UUID(ID).bytes,
+        "w": Decimal("1E-10"),
+        "u": UUID(ID).bytes,
         "b": b"\xc3\xa9",
         "who": {"id": "x", "age": 3},
     },
@@ -70,7 +72,10 @@ def find(lake: Lake, *texts: str) -> list[int]:
 
 @pytest.mark.parametrize(
     "text",
-    ["i=7", f"l={2**40}", "s=a=b", "d=2026-01-31", "n=12.50", f"u={ID}", "b=é", "who.id=x"],
+    [
+        *("i=7", f"l={2**40}", "s=a=b", "d=2026-01-31", f"u={ID}", "b=é", "who.id=x"),
+        *("n=12.50", "n=12.5", "n=12.500", "n=1.25e1", "w=1E-10", "w=0.0000000001"),
+    ],
 )
 def test_a_key_of_any_type_finds_its_row(lake: Lake, text: str) -> None:
     assert find(lake, text) == [0]
@@ -80,12 +85,15 @@ def test_several_keys_find_each_row_that_has_one(lake: Lake) -> None:
     assert find(lake, "i=8", "who.age=3", "s=nobody") == [0, 2]
 
 
-@pytest.mark.parametrize("text", ["i=9", "u=00000000-0000-0000-0000-000000000000", "n=12.51"])
+@pytest.mark.parametrize("text", ["i=9", f"u={UUID(int=0)}", "n=12.51", "n=0E-10", "w=0E-10"])
 def test_a_key_that_nothing_has_finds_nothing(lake: Lake, text: str) -> None:
     assert find(lake, text) == []
 
 
-@pytest.mark.parametrize("text", ["u=4711", "n=4711.555", "d=4711", "i=4711471147114711"])
+@pytest.mark.parametrize(
+    "text",
+    ["u=4711", "n=4711.555", "n=4711e9", "n=47114711", "d=4711", "i=4711471147114711"],
+)
 def test_a_value_of_another_type_is_refused_and_not_repeated(lake: Lake, text: str) -> None:
     with pytest.raises(ConfigurationError, match="a value for") as refusal:
         find(lake, text)
