@@ -212,7 +212,11 @@ RULES: Mapping[str, Rule] = {
     "history.expire.max-snapshot-age-ms": _whole(0, _LONG, "other"),
     "history.expire.min-snapshots-to-keep": _whole(1, reader="other"),
     "history.expire.max-ref-age-ms": _refused("it would expire staging branches", "other"),
-    "write.delete.granularity": _choice("file", "partition", reader="other"),
+    "write.delete.granularity": _choice(
+        "file",
+        reader="other",
+        why=": compaction would find no file with many deleted rows",
+    ),
     **{f"write.{verb}.isolation-level": _ISOLATION for verb in ("delete", "update", "merge")},
     **{f"write.{verb}.mode": _ROW_LEVEL for verb in ("delete", "update", "merge")},
     **{f"write.{verb}.distribution-mode": _OTHERS_MODE for verb in ("delete", "update", "merge")},

@@ -53,6 +53,7 @@ WRONG = (
     ("write.summary.partition-limit", "10"),
     ("write.spark.accept-any-schema", "true"),
     ("write.delete.mode", "copy"),
+    ("write.delete.granularity", "partition"),
     ("write.merge.isolation-level", "none"),
     ("read.split.target-size", "0"),
     ("read.split.planning-lookback", "-1"),
