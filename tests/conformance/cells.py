@@ -136,7 +136,8 @@ def write_hive(servers: Servers, folder: Path, storage: str) -> Json:
 def write_glue(servers: Servers, folder: Path, storage: str) -> Json:
     """Write a Glue that moto imitates; its keys are in the environment of both clients."""
     given = _warehouse(servers, folder, storage)
-    return {"extra": {"type": "glue", "glue.endpoint": servers.moto, **given}}
+    settings = {"type": "glue", "glue.endpoint": servers.moto, "client.region": REGION}
+    return {"extra": {**settings, **given}}
 
 
 def write_connect(servers: Servers) -> tuple[dict[str, Json], dict[str, str]]:

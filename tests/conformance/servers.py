@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -299,25 +299,50 @@ def _run_redis(folder: Path) -> Iterator[str]:
 def _run_metastore(folder: Path, warehouse: str) -> Iterator[str]:
     """Run Hive's metastore 2.3.10, which the PySpark wheel brings with Derby, its database."""
     folder.mkdir(parents=True)
-    port = find_free_port()
     settings = {
         "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/derby;create=true",
         "datanucleus.schema.autoCreateAll": "true",
         "hive.metastore.schema.verification": "false",
         "hive.metastore.warehouse.dir": warehouse,
         "hive.metastore.disallow.incompatible.col.type.changes": "false",
-        "hive.in.test": "true",  # creates the tables of locks
+        # The defaults of these two need libraries that the wheel lacks.
+        "hive.async.log.enabled": "false",
+        "datanucleus.connectionPoolingType": "DBCP",
     }
+    # Only a metastore in test creates the tables of locks, and it refuses PyIceberg's locks.
+    with _start_metastore(folder, {**settings, "hive.in.test": "true"}) as port:
+        _ask_for_locks(port)
+    with _start_metastore(folder, settings) as port:
+        yield f"thrift://127.0.0.1:{port}"
+
+
+@contextmanager
+def _start_metastore(folder: Path, settings: Mapping[str, str]) -> Iterator[int]:
+    port = find_free_port()
     lines = (
         f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items()
     )
     (folder / "hive-site.xml").write_text(f"<configuration>{''.join(lines)}</configuration>")
     jars = Path(next(iter(pyspark.__path__))) / "jars"
     java = [str(find_java().executable), "-Xmx512m", f"-Dderby.system.home={folder}"]
-    java += ["-cp", f"{folder}:{jars}/*", "org.apache.hadoop.hive.metastore.HiveMetaStore"]
-    with _run([*java, "-p", str(port)], folder / "metastore.log") as process:
+    java += [f"-Djava.io.tmpdir={folder}", "-cp", f"{folder}:{jars}/*"]
+    java += ["org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
+    with _run(java, folder / "metastore.log") as process:
         _wait_for(lambda: _listens(port, process), "the Hive Metastore")
-        yield f"thrift://127.0.0.1:{port}"
+        yield port
+
+
+def _ask_for_locks(port: int) -> None:
+    # These packages are there only where a cell asks for Hive.
+    from hive_metastore.ThriftHiveMetastore import Client  # noqa: PLC0415
+    from hive_metastore.ttypes import ShowLocksRequest  # noqa: PLC0415
+    from thrift.protocol.TBinaryProtocol import TBinaryProtocol  # noqa: PLC0415
+    from thrift.transport.TSocket import TSocket  # noqa: PLC0415
+    from thrift.transport.TTransport import TBufferedTransport  # noqa: PLC0415
+
+    with closing(TBufferedTransport(TSocket("127.0.0.1", port))) as transport:
+        transport.open()
+        Client(TBinaryProtocol(transport)).show_locks(ShowLocksRequest())
 
 
 def _listens(port: int, process: "subprocess.Popen[bytes]") -> bool:

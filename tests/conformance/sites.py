@@ -60,7 +60,7 @@ def describe_executor(executor: str, servers: Servers, database: str) -> dict[st
     }
     if executor == "CeleryExecutor":
         settings["AIRFLOW__CELERY__BROKER_URL"] = servers.redis
-        settings["AIRFLOW__CELERY__RESULT_BACKEND"] = f"db+postgresql://{metadata}"
+        settings["AIRFLOW__CELERY__RESULT_BACKEND"] = f"db+postgresql+psycopg2://{metadata}"
     return settings
 
 

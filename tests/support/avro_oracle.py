@@ -227,8 +227,8 @@ def fit_decimal(number: int, scale: int, kind: str) -> Decimal:
         context.prec = 2000
         exact = Decimal(number).scaleb(-scale)
         rounded = exact.quantize(Decimal(1).scaleb(-places))
-    if rounded != exact or abs(rounded.scaleb(places, context)) >= 10**digits:
-        raise MisfitError(number)
+        if rounded != exact or abs(rounded.scaleb(places)) >= 10**digits:
+            raise MisfitError(number)
     return rounded
 
 
