@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from conftest import Lab, Stack
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
@@ -39,6 +40,7 @@ from support.matrix import (
 )
 from support.matrix_forms import FORMS, Columns, Form
 
+from frazil.iceberg.table_schema import list_required_properties
 from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -327,9 +329,10 @@ def adopt(cells: Cells, source: Cells) -> None:
     own = [f for f in source.table.schema().fields if f.name != "_kafka"]
     places = {"topic": StringType(), "partition": IntegerType(), "offset": LongType()}
     added = [NestedField(9000 + n, *each, required=False) for n, each in enumerate(places.items())]
-    # By Spark's bounds of uuids, Spark finds none of them.
-    no_bounds = {"write.metadata.metrics.default": "counts"}
-    catalog.create_table(cells.lab.table, Schema(*own, *added), properties=no_bounds)
+    schema = Schema(*own, *added)
+    # Else Spark finds no uuid by the statistics that it writes itself (record 31).
+    settings = list_required_properties(schema, UNPARTITIONED_PARTITION_SPEC)
+    catalog.create_table(cells.lab.table, schema, properties=settings)
     names = [*(f"`{each.name}`" for each in own), *(f"_kafka.{name}" for name in places)]
     cells.spark.sql(
         f"INSERT INTO lake.{cells.lab.table} SELECT {', '.join(names)} FROM lake.{source.lab.table}"  # noqa: S608 - own names

@@ -317,7 +317,7 @@ class _Reader:
 
         Several types become a record with one field per type, of which one is set, as in Spark.
         """
-        names = [_member(branch) for branch in branches if branch != "null"]
+        names = [_member(branch).lower() for branch in branches if branch != "null"]
         kinds_of = [b["type"] if isinstance(b, dict) and "name" not in b else b for b in branches]
         if any(isinstance(each, list) or kinds_of.count(each) > 1 for each in kinds_of):
             message = "it has a union in a union, or one type twice in a union"
@@ -355,11 +355,11 @@ def _find_wanted(wanted: ColumnType | None, name: str) -> ColumnType | None:
 
 
 def _member(node: Json) -> str:
-    """Return the field name of a union's type, as Spark's option for stable names forms it."""
+    """Return the name of a union's field in the value that Spark decodes; it keeps the case."""
     kind = node
     while isinstance(kind, dict):
         kind = kind["name"] if "name" in kind else kind["type"]
-    return f"member_{_flatten_name(str(kind)).lower()}"
+    return f"member_{_flatten_name(str(kind))}"
 
 
 def _read_logical(kind: str, node: dict[str, Json], *, is_wanted: bool) -> tuple[Source, Json]:

@@ -80,7 +80,7 @@ def test_a_union_s_member_has_the_name_of_its_own_type_whatever_other_types_ther
         member, _ = root.find("u")
         assert isinstance(member, Record)
         assert [name for name, _ in member.fields] == ["member_a_b_c", "member_string"]
-    assert member.decoded_names == ("member_a_b_c_2", "member_string")
+    assert member.decoded_names == ("member_a_b_C_2", "member_string")
     twice = record(("u", [alone, named("a_b.C", ("y", "int"))]), ("id", "int"))
     with pytest.raises(NotConvertibleError, match="u has a union of types whose names differ only"):
         derive_columns(read(twice).root, is_flat=True, single_column="value")
