@@ -58,7 +58,8 @@ def serve() -> None:
 
 def start_worker(checkout: Path) -> "subprocess.Popen[str]":
     """Start the worker of a checkout, with that checkout's code and packages."""
-    command = [str(checkout / ".venv" / "bin" / "python"), str(Path(__file__)), "--serve"]
+    # -P: the modules beside this file are not for it.
+    command = [str(checkout / ".venv" / "bin" / "python"), "-P", str(Path(__file__)), "--serve"]
     paths = {**os.environ, "PYTHONPATH": str(checkout / "tests" / "bench")}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=paths, stdin=pipe, stdout=pipe, text=True)
