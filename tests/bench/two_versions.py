@@ -3,8 +3,8 @@
     python tests/bench/two_versions.py CHECKOUT CHECKOUT…
 
 Each checkout has a `.venv`; ratios are to the first one. RECORDS (1000,10000,300000) and ROUNDS (5)
-set the sizes. Each batch is staged, checked and published into a new table of each of COLUMN_SETS:
-with texts, without, and with a number in a text column. It starts a stack of its own.
+set the sizes. Each batch is staged, checked and published into a new table, with text columns and
+without. The stack is one of its own, of the checkout that this file belongs to.
 """
 
 import json
@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,16 @@ def start_worker(checkout: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=paths, stdin=pipe, stdout=pipe, text=True)
 
 
+@contextmanager
+def ended(worker: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    """End a worker also after an error."""
+    try:
+        yield worker
+        worker.communicate()
+    finally:
+        worker.kill()
+
+
 def run_batch(worker: "subprocess.Popen[str]", stream: str, records: int) -> tuple[float, float]:
     """Give wall and CPU seconds of one batch."""
     assert worker.stdin is not None
@@ -93,7 +104,8 @@ def list_batches(sizes: Sequence[int], rounds: int) -> Iterator[tuple[str, int, 
 def main(checkouts: Sequence[Path], sizes: Sequence[int], rounds: int) -> dict[str, Any]:
     """Measure by turns, the first rounds left out."""
     found: dict[tuple[str, int], list[list[tuple[float, float]]]] = {}
-    with started_stack("--only", "kafka,spark") as environment:
+    with ExitStack() as stack:
+        environment = stack.enter_context(started_stack("--only", "kafka,spark"))
         facts = ask(environment, "stack", "status")
         os.environ |= environment
         os.environ["FRAZIL_SPARK_PID"] = str(facts["parts"]["spark_connect"]["pid"])
@@ -101,7 +113,7 @@ def main(checkouts: Sequence[Path], sizes: Sequence[int], rounds: int) -> dict[s
         topic = f"bench{secrets.token_hex(3)}"
         bootstrap = facts["kafka"]["bootstrap"]
         orders.fill_topic(bootstrap, topic, orders.iterate_values(max(sizes)))
-        workers = [start_worker(checkout) for checkout in checkouts]
+        workers = [stack.enter_context(ended(start_worker(checkout))) for checkout in checkouts]
         for kind, records, turn in list_batches(sizes, rounds):
             figures: list[tuple[float, float]] = [(0, 0)] * len(workers)
             for place in [(turn + n) % len(workers) for n in range(len(workers))]:
@@ -116,8 +128,6 @@ def main(checkouts: Sequence[Path], sizes: Sequence[int], rounds: int) -> dict[s
                 file.unlink()
             print(turn, kind, records, figures, file=sys.stderr)
             found.setdefault((kind, records), []).append(figures)
-        for worker in workers:
-            worker.communicate()
     return {
         f"{kind}, {records}": [
             summarize(runs[WARM_ROUNDS:], place) for place in range(len(checkouts))

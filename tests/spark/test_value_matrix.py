@@ -56,7 +56,7 @@ SHARE = 6
 EMPTY_LISTS = "PyIceberg reads a null list of structs as an empty one"
 NO_UUID = "PyIceberg finds no uuid where uuids are partitions"
 WRAPPED = "PyIceberg finds no number whose truncated value is below its type"
-UNFILTERED_UUID = "PyIceberg cannot look for a uuid in a file that has others too"
+UNFILTERED_UUID = "PyIceberg cannot filter a file by a uuid"
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Cells:
             scan = table.scan(EqualTo(path_of(name), given), selected_fields=("id",))
             try:
                 found = set(scan.to_arrow()["id"].to_pylist())
-            except pa.ArrowNotImplementedError as error:
+            except pa.ArrowNotImplementedError as error:  # PyArrow compares no uuids
                 if "arrow.uuid" not in str(error):
                     raise
                 self.counts[UNFILTERED_UUID] += 1

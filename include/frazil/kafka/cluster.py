@@ -249,8 +249,10 @@ class KafkaLog:
         consumer = Consumer({**self._config, **settings, "enable.auto.commit": False})
         try:
             consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
-            messages = (consumer.poll(TIMEOUT_SECONDS) for _ in range(3))
-            message = next((found for found in messages if not _lacks_group(found)), None)
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            message = consumer.poll(TIMEOUT_SECONDS)
+            while _lacks_group(message):
+                message = consumer.poll(max(0.0, deadline - time.monotonic()))
         finally:
             consumer.close()
         error = message.error() if message else None

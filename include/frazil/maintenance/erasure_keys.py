@@ -54,11 +54,13 @@ _KEY_TYPES = (BinaryType, DateType, DecimalType, IntegerType, LongType, StringTy
 _FORMS: Mapping[type[IcebergType], str] = {
     IntegerType: r"[+-]?[0-9]+",
     LongType: r"[+-]?[0-9]+",
-    DecimalType: r"[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]{1,2})?",
+    DecimalType: r"[+-]?[0-9]+([.][0-9]+)?([eE][+-]?0*[0-9]{1,2})?",
     DateType: r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
     UUIDType: "-".join(f"[0-9A-Fa-f]{{{n}}}" for n in (8, 4, 4, 4, 12)),
 }
 """How values are written. PyIceberg would also take `4711.9` for 4711, and erase another key."""
+
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 _EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's raw key"
 
@@ -102,8 +104,12 @@ def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None
         ConfigurationError: a key value occurs in the name or the reason.
     """
     text = f"{request.by} {request.reason}"
-    values = (value for values in erased.by_column.values() for value in values)
-    if any(len(value) >= MIN_CHECKED_CHARACTERS and value in text for value in values):
+    values = [value for values in erased.by_column.values() for value in values]
+    checked = {value for value in values if len(value) >= MIN_CHECKED_CHARACTERS}
+    # A number is the same key however it is written: 1234.5 and 1234.50.
+    numbers = {Decimal(value) for value in checked if _NUMBER.fullmatch(value)}
+    found = [each for each in _NUMBER.findall(text) if len(each) >= MIN_CHECKED_CHARACTERS]
+    if any(value in text for value in checked) or numbers & set(map(Decimal, found)):
         raise ConfigurationError(
             f"erase of stream {request.stream}: --by or --reason contains a key, and both are kept "
             "in the table",

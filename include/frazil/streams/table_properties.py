@@ -215,7 +215,7 @@ RULES: Mapping[str, Rule] = {
     "write.delete.granularity": _choice(
         "file",
         reader="other",
-        why=": compaction would find no file with many deleted rows",
+        why=": Iceberg's compaction does not count the deletes of a whole partition",
     ),
     **{f"write.{verb}.isolation-level": _ISOLATION for verb in ("delete", "update", "merge")},
     **{f"write.{verb}.mode": _ROW_LEVEL for verb in ("delete", "update", "merge")},

@@ -1,6 +1,7 @@
 """Keys of every type that a column may have find their rows, by pruned files and by value."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,12 @@ from support.lake import Lake, append, make_stream
 
 from frazil.errors import ConfigurationError
 from frazil.iceberg.row_changes import find_rows
-from frazil.maintenance.erasure_keys import ErasedKeys, load_keys, select_rows_by_key
+from frazil.maintenance.erasure_keys import (
+    ErasedKeys,
+    load_keys,
+    select_rows_by_key,
+    validate_no_key_in_text,
+)
 from frazil.maintenance.messages import ErasureRequest
 
 ID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
@@ -74,7 +80,7 @@ def find(lake: Lake, *texts: str) -> list[int]:
     "text",
     [
         *("i=7", f"l={2**40}", "s=a=b", "d=2026-01-31", f"u={ID}", "b=é", "who.id=x"),
-        *("n=12.50", "n=12.5", "n=12.500", "n=1.25e1", "w=1E-10", "w=0.0000000001"),
+        *("n=12.50", "n=12.5", "n=12.500", "n=1.25e1", "w=1E-10", "w=1e-010", "w=0.0000000001"),
     ],
 )
 def test_a_key_of_any_type_finds_its_row(lake: Lake, text: str) -> None:
@@ -99,6 +105,28 @@ def test_a_value_of_another_type_is_refused_and_not_repeated(lake: Lake, text: s
         find(lake, text)
 
     assert "4711" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "reason", "is_refused"),
+    [
+        ("n=1234.5", "1234.50 of Jane", True),
+        ("n=1234.50", "paid 1.2345e3", True),
+        ("i=4711", "order 4711.0", True),
+        ("n=1234.5", "request 12345", False),
+        ("n=0.00", "request 0", False),
+    ],
+)
+def test_a_number_is_the_same_key_however_a_reason_writes_it(
+    key: str,
+    reason: str,
+    is_refused: bool,  # noqa: FBT001
+) -> None:
+    request = ErasureRequest(stream="orders", keys=(key,), by="ann", reason=reason)
+    erased = load_keys(make_stream(value={"columns": COLUMNS}), request)
+
+    with pytest.raises(ConfigurationError, match="a key") if is_refused else nullcontext():
+        validate_no_key_in_text(request, erased)
 
 
 def test_keys_are_in_no_text_of_what_holds_them(tmp_path: Path) -> None:
