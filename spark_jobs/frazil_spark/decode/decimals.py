@@ -8,7 +8,7 @@ two digits, long numbers. Only the records found are parsed as variants, which s
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from frazil.quality.sql import write_text
@@ -33,6 +33,8 @@ _LOSSY = rf"(?:{_LONG_EXPONENT}|-?(?:[0-9][.]?){{21,}}[eE]|-?(?:[0-9][.]?){{39}}
 _IN_LIST, _IN_MAP = r"[\[,]\s*", r":\s*"
 _UNNAMED = {_IN_LIST, _IN_MAP}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_@.:$ -]+")
+_ESCAPE = "X'5C753030'"
+r"""The bytes of `\u00`: Spark finds bytes several times as fast as a pattern."""
 _ESCAPED_NAME = r"\\u00(?!3[cCeE]|26)[2-7]"
 """A character of a plain name as an escape; not `<`, `>` and `&`, which Go writes so."""
 
@@ -40,7 +42,7 @@ _ESCAPED_NAME = r"\\u00(?!3[cCeE]|26)[2-7]"
 def find_misread_decimals(payload: str, columns: tuple[Column, ...]) -> str | None:
     """Write the SQL that is true where a decimal would be misread; None without such columns.
 
-    `payload` is the SQL of the record's text.
+    `payload` is the SQL of the record's bytes.
     """
     kept = tuple(each for column in columns if (each := _keep_decimals(column)))
     if not kept:
@@ -48,15 +50,26 @@ def find_misread_decimals(payload: str, columns: tuple[Column, ...]) -> str | No
     record = StructType(kept)
     anchors = {*_list_anchors(record)}
     names = sorted(anchors - _UNNAMED)
-    before = "|".join([*names, *sorted(anchors & _UNNAMED)])
     ddl = write_text(_write_ddl(record))
-    suspect = f"(?:{before})(?:{_SUSPECT})|{_ESCAPED_NAME}"
     lossy = f"(?:{'|'.join(names)}){_LOSSY}" if names else "(?!)"
-    inexact = _find_inexact(record, "r", payload, "")
+    text = f"CAST({payload} AS STRING)"
+    inexact = _find_inexact(record, "r", text, "")
     return (
-        f"coalesce({payload} RLIKE r'{suspect}' AND ({payload} RLIKE r'{lossy}' "
-        f"OR exists(array(from_json({payload}, {ddl})), r -> {inexact})), false)"
+        f"coalesce(({_find_suspects(payload, anchors)}) AND ({text} RLIKE r'{lossy}' "
+        f"OR exists(array(from_json({text}, {ddl})), r -> {inexact})), false)"
     )
+
+
+def _find_suspects(payload: str, anchors: Iterable[str]) -> str:
+    """Write the SQL that is true where a decimal may be misread.
+
+    One pattern for each name: Java finds a pattern that begins with a text ten times as fast as
+    one that begins with a choice.
+    """
+    text = f"CAST({payload} AS STRING)"
+    suspects = [f"{text} RLIKE r'{before}(?:{_SUSPECT})'" for before in sorted(anchors)]
+    escaped = f"contains({payload}, {_ESCAPE}) AND {text} RLIKE r'{_ESCAPED_NAME}'"
+    return " OR ".join([*suspects, escaped])
 
 
 def _keep_decimals(column: Column) -> Column | None:

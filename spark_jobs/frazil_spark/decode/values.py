@@ -213,7 +213,7 @@ def _parse_records(
     payload, kept = (PAYLOAD, PAYLOAD) if options.has_payload else ("value", VALUE)
     fields = StructType(columns if options.is_flat else _fields_of(columns[0]))
     kind = decoded_ddl(fields, by_field=True)
-    wrapped = _wrap(f"CAST({payload} AS STRING)", fields.fields)
+    wrapped = _wrap(payload, fields.fields)
     schema = f"{_RECORDS} ARRAY<{kind}>, {_CORRUPT} STRING"
     decoded = F.from_json(F.expr(wrapped), schema, _PARSER_OPTIONS)
     # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
@@ -242,10 +242,10 @@ def _parse_records(
     return record.select("*", *_convert(columns))
 
 
-def _wrap(text: str, columns: tuple[Column, ...]) -> str:
+def _wrap(payload: str, columns: tuple[Column, ...]) -> str:
     """Write the SQL of a record in the added array; null where a decimal would be misread."""
-    wrapped = f"concat('{{\"{_RECORDS}\":[', {text}, ',null]}}')"
-    misread = find_misread_decimals(text, columns)
+    wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
+    misread = find_misread_decimals(payload, columns)
     return f"CASE WHEN NOT {misread} THEN {wrapped} END" if misread else wrapped
 
 
