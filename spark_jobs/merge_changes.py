@@ -122,7 +122,7 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
             said = f"coalesce({said}, 'u')"  # rows from before `tombstones: delete`
         deletes = f"CASE WHEN {said} IN {_DELETE} THEN true WHEN {said} IN {_UPSERT} THEN false END"
     known = set(frame.columns)
-    columns = [quote_name(n) if n in known else f"NULL AS {n}" for n in request.columns]
+    columns = [quote_name(n) if n in known else f"NULL AS {quote_name(n)}" for n in request.columns]
     if request.marks:
         columns.append(f"CASE WHEN {deletes} THEN _kafka.timestamp END AS {DELETED_AT}")
     sequence = write_sequence(request)

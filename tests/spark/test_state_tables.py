@@ -4,12 +4,14 @@ import os
 import random
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from conftest import Stack
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.types import LongType, StringType
 from support.catalog_loads import count_loads
 from support.forked import run_frazil
 from support.lake import append
@@ -20,6 +22,7 @@ from frazil.failpoints import FAILPOINTS
 from frazil.observability.cost_report import read_cost
 from frazil.state_tables.messages import MergeCounts
 from frazil.state_tables.state_audit import audit_state
+from frazil.streams.models import Stream
 
 pytestmark = pytest.mark.spark
 NONE = dict.fromkeys(MergeCounts.model_fields, 0)
@@ -172,6 +175,119 @@ def test_an_unknown_operation_stops_the_merge(lake: StackStateLake) -> None:
 
     with pytest.raises(MergeHaltedError, match=r"1 change with an operation .* offset 1"):
         lake.merge()
+
+
+class LabelledLake(StackStateLake):
+    """Changes whose `name` is also there under the names that the column gets later."""
+
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        names = dict.fromkeys(("label", "text"), change.name)
+        return {**StackStateLake.make_row(change, place), **names}
+
+    def read(self) -> dict[int, dict[str, object]]:
+        """Read the state without coordinates; keys are unique."""
+        rows = self.store.load(self.state_name).scan().to_arrow().to_pylist()
+        found = {row.pop("id"): {n: v for n, v in row.items() if n != "_kafka"} for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+
+def test_the_state_follows_renamed_and_replaced_columns_without_folding_again(
+    stack: Stack, name: str, tmp_path: Path
+) -> None:
+    lake = make_state_lake(LabelledLake, tmp_path, name)
+    lake.produce(0, Change(1, "c", 1, "one"), Change(2, "c", 1, "two"), Change(3, "c", 1, "three"))
+    lake.ingest_all()
+    lake.merge()
+    with lake.table.update_schema() as update:
+        update.rename_column("name", "label")
+    lake.produce(0, Change(2, "u", 2, "new"))
+    lake.ingest_all()
+    environment = {**os.environ, "FRAZIL_HOME": str(stack.home)}
+    environment |= {"FRAZIL_STREAMS": str(lake.folder), "FRAZIL_FAILPOINT": "merge.after-branch"}
+    killed = run_frazil(("merge", lake.stream.stream), environment, 240)
+    assert killed.code == -9 or "SIGKILL" in killed.err, killed.out + killed.err
+    assert lake.merge().rebuilt == ""
+    labels = {1: "one", 2: "new", 3: "three"}
+    assert {key: row["label"] for key, row in lake.read().items()} == labels
+
+    for number in range(3):  # three types, one after the other, without a merge between them
+        with lake.table.update_schema() as update:
+            update.rename_column("text" if number else "label", f"was_{number}")
+        with lake.table.update_schema() as update:
+            update.add_column("text", LongType() if number == 1 else StringType())
+    lake.produce(0, Change(3, "u", 3, "text"), Change(1, "d", 4))
+    lake.ingest_all()
+    merged = lake.merge()
+    found = lake.read()
+    assert merged.rebuilt == ""
+    assert {key: (row["text"], row["was_0"]) for key, row in found.items()} == {
+        2: (None, "new"),
+        3: ("text", None),
+    }
+    assert [*audit_state(lake.store, lake.stream)] == []
+    lake.merge(rebuild=True)
+    assert lake.read() == found
+    assert [*audit_state(lake.store, lake.stream)] == []
+
+
+def test_a_key_that_becomes_wider_is_wider_in_the_delete_memory_too(
+    name: str, tmp_path: Path
+) -> None:
+    columns = {"id": "int!", "op": "string", "at": "long!", "name": "string"}
+    lake = make_state_lake(StackStateLake, tmp_path, name, value={"columns": columns})
+    lake.produce(0, Change(1, "c", 1, "one"), Change(2, "d", 1))
+    lake.ingest_all()
+    lake.merge()
+    with lake.table.update_schema() as update:
+        update.update_column("id", LongType())
+    lake.produce(0, Change(2**40, "d", 5), Change(2**41, "c", 1, "far"))
+    lake.ingest_all()
+    lake.merge()
+    lake.produce(1, Change(2**40, "c", 4, "older"), Change(2, "c", 0, "older"))
+    lake.ingest_all()
+    lake.merge()
+
+    assert lake.rows() == lake.expected(by_sequence) == {1: ("one", 0, 0), 2**41: ("far", 0, 3)}
+    assert [*audit_state(lake.store, lake.stream)] == []
+
+
+def test_a_key_of_another_type_stops_the_merge(lake: StackStateLake) -> None:
+    lake.produce(0, Change(1, "c", 1, "one"))
+    lake.ingest_all()
+    lake.merge()
+    before = lake.rows()
+    with lake.table.update_schema(allow_incompatible_changes=True) as update:
+        update.rename_column("id", "id_v0").make_column_optional("id")
+    with lake.table.update_schema() as update:
+        update.add_column("id", LongType())
+    lake.produce(0, Change(2, "c", 2, "two"))
+    lake.ingest_all()
+
+    with pytest.raises(MergeHaltedError, match="id of the key has another type"):
+        lake.merge()
+    assert lake.rows() == before
+
+
+def test_other_sequences_are_remembered_after_a_rebuild(name: str, tmp_path: Path) -> None:
+    lake = make_state_lake(StackStateLake, tmp_path, name, **BY_OFFSET)
+    lake.produce(0, Change(1, "c", 1, "one"), Change(2, "d", 7))
+    lake.ingest_all()
+    lake.merge()
+    document = lake.stream.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document["value"]["columns"]["at"] = "long!"
+    stream = Stream.model_validate({**document, "order": {"sequence_by": ["at"]}})
+    lake = replace(lake, stream=stream)
+
+    assert lake.merge(rebuild=True).outcome == "MERGED"
+    lake.produce(1, Change(2, "c", 6, "older"), Change(1, "d", 9))
+    lake.ingest_all()
+    lake.merge()
+    lake.produce(0, Change(1, "c", 8, "older"))
+    lake.ingest_all()
+    lake.merge()
+    assert lake.rows() == {}
 
 
 @pytest.mark.storm(1)

@@ -57,7 +57,7 @@ class _Merge:
             if old is None:
                 added[column.name] = self._add(column)
             elif path in self._replaced:
-                name = _find_free_name(column.name + self._suffix, names)
+                name = find_free_name(column.name + self._suffix, names)
                 replaced[old.name] = _rewrite(old, name, old.field_type, required=False)
                 added[column.name] = self._add(column)
             else:
@@ -68,7 +68,7 @@ class _Merge:
             if prefix + field.name in self._dropped:
                 replaced[field.name] = _rewrite(field, field.name, field.field_type, required=False)
         result = [replaced.get(field.name, field) for field in have]
-        return _insert(result, added, [column.name for column in want])
+        return insert_fields(result, added, [column.name for column in want])
 
     def _add(self, column: Column) -> NestedField:
         """Return a new field; optional even if the stream requires it, since old rows lack it."""
@@ -103,7 +103,7 @@ def _rewrite(
     return field.model_copy(update={"name": name, "field_type": field_type, "required": required})
 
 
-def _insert(
+def insert_fields(
     fields: list[NestedField], added: Mapping[str, NestedField], order: Sequence[str]
 ) -> list[NestedField]:
     """Insert each new field after its predecessor in the stream file."""
@@ -117,7 +117,7 @@ def _insert(
     return result
 
 
-def _find_free_name(name: str, used: set[str]) -> str:
+def find_free_name(name: str, used: set[str]) -> str:
     """Return the name, with a number appended if a column has it."""
     candidates = (name, *(f"{name}_{number}" for number in range(2, len(used) + 3)))
     return next(candidate for candidate in candidates if candidate not in used)

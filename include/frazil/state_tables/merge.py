@@ -114,9 +114,7 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
     plan = plan_merge(changes.history, stream, before, rebuild=rebuild)
     if plan is None:
         return Merged(stream=stream.stream, table=state.name, outcome="NOTHING")
-    view, reason = ensure_state_table(work, view, _find_schema(changes.table, plan.head))
-    if reason and plan.added is not None:
-        plan = MergePlan(plan.head, None, f"columns changed: {reason}")
+    view = ensure_state_table(work, view, _find_schema(changes.table, plan.head))
     if plan.added is not None:
         require_compacted(stream.stream, view.history)
     _drop_old_branches(view)

@@ -1,16 +1,25 @@
 """The state table and its delete memory in the catalog: created and extended as changes need."""
 
 from collections.abc import Iterable, Iterator
-from itertools import count
+from functools import partial
+from itertools import chain, count
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import (
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
-from frazil.errors import IncompatibleTableError
+from frazil.errors import IncompatibleTableError, MergeHaltedError
 from frazil.iceberg.catalog import NewTable
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.commits import set_properties
 from frazil.iceberg.table_schema import (
     build_partition_spec,
     build_sort_order,
@@ -22,18 +31,18 @@ from frazil.iceberg.table_schema import (
 from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
-from frazil.schemas.merge import merge_schema
+from frazil.state_tables.followed_schema import decode_pairs, encode_pairs, follow_schema
 from frazil.state_tables.merge_rules import DELETED_AT, UNAVAILABLE, find_operation
 from frazil.streams.change_events import SOURCE_SEQUENCES
 from frazil.streams.column_types import Column, Primitive
 from frazil.streams.models import Stream
 from frazil.streams.partitioning import parse_partition_field
-from frazil.streams.schema_changes import compare_columns
 from frazil.streams.state_sections import StateTable
 from frazil.workspace import Workspace
 
 _MERGE_ON_READ = {"write.merge.mode": "merge-on-read", "write.delete.granularity": "file"}
-_SIMPLE = frozenset({"add_column", "widen", "relax"})
+_MARK = Column(DELETED_AT, Primitive("timestamptz"), required=False)
+_OWN_COLUMNS = frozenset({keys.KAFKA_COLUMN, DELETED_AT})
 
 
 def require_state(stream: Stream) -> StateTable:
@@ -53,22 +62,28 @@ def require_state(stream: Stream) -> StateTable:
 
 def list_state_columns(stream: Stream, changes: Schema) -> tuple[Column, ...]:
     """List the columns of the state table without `_kafka`, given the change table's schema."""
-    names = [field.name for field in changes.fields]
-    left_out = {keys.KAFKA_COLUMN, UNAVAILABLE, find_operation(stream, names)}
-    columns = to_columns(field for field in changes.fields if field.name not in left_out)
+    columns = to_columns(_list_folded_fields(stream, changes))
     if stream.table.deletes == "mark":
-        columns += (Column(DELETED_AT, Primitive("timestamptz"), required=False),)
+        columns += (_MARK,)
     return columns
 
 
-def ensure_state_table(work: Workspace, state: TableView, changes: Schema) -> tuple[TableView, str]:
-    """Create or extend the state table and the delete memory.
+def _list_folded_fields(stream: Stream, changes: Schema) -> tuple[NestedField, ...]:
+    """List the fields of the change table whose values the state table holds."""
+    names = [field.name for field in changes.fields]
+    left_out = {keys.KAFKA_COLUMN, UNAVAILABLE, find_operation(stream, names)}
+    return tuple(field for field in changes.fields if field.name not in left_out)
+
+
+def ensure_state_table(work: Workspace, state: TableView, changes: Schema) -> TableView:
+    """Create the state table and the delete memory, or let them follow the change table's schema.
 
     Returns:
-        The view of the state table after that, and why all changes have to be folded again, or "".
+        The view of the state table after that.
 
     Raises:
         IncompatibleTableError: a table of the state's name is no state table of this stream.
+        MergeHaltedError: a column of the key got another type.
     """
     stream, store = work.stream, work.store
     columns = list_state_columns(stream, changes)
@@ -78,14 +93,32 @@ def ensure_state_table(work: Workspace, state: TableView, changes: Schema) -> tu
     if state.table.current_snapshot() is None:
         retry_commit(f"beginning state table {state.name}", lambda: _begin(work, state.name))
         state = state.reload()
-    memory = require_state(stream).deletes_name
-    store.find(memory) or store.create(
-        memory, NewTable(schema=_build_memory_schema(stream, columns))
-    )
     views = iterate_views(state)
-    return retry_commit(
-        f"extending state table {state.name}", lambda: _extend(next(views), columns)
+    state = retry_commit(
+        f"columns of state table {state.name}",
+        lambda: _follow_changes(next(views), stream, changes),
     )
+    _ensure_memory(work, _build_memory_schema(stream, columns))
+    return state
+
+
+def _ensure_memory(work: Workspace, schema: Schema) -> None:
+    """Create the delete memory, or widen its columns as those of the state table."""
+    name = require_state(work.stream).deletes_name
+    found = work.store.find(name)
+    if found is None:
+        work.store.create(name, NewTable(schema=schema))
+        return
+    tables = chain([found], iter(partial(work.store.load, name), None))
+
+    def follow() -> None:
+        table = next(tables)
+        last_id = table.metadata.last_column_id
+        followed = follow_schema(table.schema(), schema.fields, {}, last_id)
+        if updates := _write_schema(table, followed.schema):
+            commit_once(work.store, table, {}, updates)
+
+    retry_commit(f"columns of {name}", follow)
 
 
 def require_own_state(stream: Stream, table: Table) -> None:
@@ -154,20 +187,45 @@ def _begin(work: Workspace, name: str) -> None:
         publish_marker(work.store, table, Marker(keys.BOOTSTRAP, {}, None, work.run_id, extra))
 
 
-def _extend(state: TableView, columns: tuple[Column, ...]) -> tuple[TableView, str]:
-    """Add and widen columns; return other changes, by which all rows have to be folded again."""
+def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableView:
+    """Give the state table the columns of its change table, in one commit with the field ids.
+
+    Raises:
+        MergeHaltedError: a column of the key would be a new one, which rows lack.
+    """
     table = state.table
-    schema = table.schema()
-    have = to_columns(field for field in schema.fields if field.name != keys.KAFKA_COLUMN)
-    changes = compare_columns(have, columns, frozenset())
-    if not changes:
-        return state, ""
-    merged = merge_schema(schema, table.metadata.last_column_id, columns, changes)
+    pairs = decode_pairs(table.properties.get(keys.STATE_FIELDS, ""))
+    fields = _list_folded_fields(stream, changes)
+    last_id = table.metadata.last_column_id
+    followed = follow_schema(table.schema(), fields, pairs, last_id, _OWN_COLUMNS)
+    replaced = [name for name in stream.table.id_columns if name in followed.added]
+    if replaced:
+        raise MergeHaltedError(
+            f"stream {stream.stream}: {', '.join(replaced)} of the key has another type than in "
+            f"the rows of {state.name}; nothing was written",
+            "give the stream a new name and table, which reads the topic from its beginning",
+        )
+    schema = followed.schema
+    if stream.table.deletes == "mark" and DELETED_AT not in schema.column_names:
+        schema = _add_mark(schema, max(last_id, schema.highest_field_id) + 1)
+    updates = _write_schema(table, schema)
+    if followed.pairs != pairs:
+        updates.append(set_properties({keys.STATE_FIELDS: encode_pairs(followed.pairs)}))
+    return state.with_table(commit_once(state.store, table, {}, updates)) if updates else state
+
+
+def _add_mark(schema: Schema, field_id: int) -> Schema:
+    """Add the column of a deleted row's instant before `_kafka`."""
+    mark = NestedField(field_id, DELETED_AT, TimestamptzType(), required=False)
+    fields = list(schema.fields)
+    index = next(i for i, field in enumerate(fields) if field.name == keys.KAFKA_COLUMN)
+    return schema.model_copy(update={"fields": (*fields[:index], mark, *fields[index:])})
+
+
+def _write_schema(table: Table, schema: Schema) -> list[TableUpdate]:
+    """Return the updates that make a schema the table's; none if it is."""
+    if schema.fields == table.schema().fields:
+        return []
     newest = max(each.schema_id for each in table.metadata.schemas)
-    merged = merged.model_copy(update={"schema_id": newest + 1})
-    updates: list[TableUpdate] = [
-        AddSchemaUpdate(schema_=merged),
-        SetCurrentSchemaUpdate(schema_id=-1),
-    ]
-    extended = state.with_table(commit_once(state.store, table, {}, updates))
-    return extended, "; ".join(change.text for change in changes if change.kind not in _SIMPLE)
+    added = schema.model_copy(update={"schema_id": newest + 1})
+    return [AddSchemaUpdate(schema_=added), SetCurrentSchemaUpdate(schema_id=-1)]
