@@ -1,5 +1,6 @@
 """Records that make a decoder or Spark itself fail: each becomes a dead letter, the rest rows."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,7 @@ from conftest import Lab, good_values
 from faults.batches import Batches
 from frazil.errors import SparkUnavailableError
 from frazil.failpoints import RECORDS_VARIABLE
+from frazil.ingest.isolation import RESTART_SECONDS, SHUTDOWN_SECONDS
 from frazil.recovery.messages import DeadLetterChoice, RedriveReport, ReplayRequest
 from frazil.recovery.redrive import redrive_dead_letters
 from frazil.recovery.replay import plan_replay, replay
@@ -73,6 +75,8 @@ def kill(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RECORDS_VARIABLE, name_records(batches.lab, "kill", (1, 0)))
     with pytest.raises(SparkUnavailableError):
         batches.publish()
+    time.sleep(SHUTDOWN_SECONDS)
+    batches.open().engine.wait_until_reachable(RESTART_SECONDS)
     isolate(batches, 2, [(1, 0)])
 
 

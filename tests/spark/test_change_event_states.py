@@ -56,8 +56,10 @@ def test_the_state_is_the_source_table(name: str, tmp_path: Path, part: int, seq
             produce(lake, source.repeat(8), choose)
         if dice.random() < 0.2:
             produce(lake, source.snapshot(), choose)
+        before = ends
         ends = [dice.randint(end, len(log)) for end, log in zip(ends, lake.log, strict=True)]
-        lake.ingest(*ends)
+        if ends != before:
+            lake.ingest(*ends)
         lake.merge()
         assert [*audit_state(lake.store, lake.stream)] == [], f"part {part}, seed {seed}"
     produce(lake, source.change(1), choose)

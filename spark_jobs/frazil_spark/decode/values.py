@@ -62,6 +62,7 @@ _RECORDS = "_frazil_records"
 _CLOSING = r"null[ \t\r\n]*\]"
 _CORRUPT = "_frazil_corrupt"
 _BLANKS = r"' \t\r\n'"
+_UNICODE = r"\u"
 _ESCAPE = r"(?<!\\)(?:\\\\)*"
 _HALF_PAIR = (
     rf"{_ESCAPE}\\u[dD][89abAB][0-9a-fA-F]{{2}}(?!\\u[dD][c-fC-F])"
@@ -90,7 +91,7 @@ def _has_half_pair(value: str) -> str:
 
     A cheap search for the prefix among the bytes comes first.
     """
-    return f"(contains({value}, X'5C75') AND CAST({value} AS STRING) RLIKE r'{_HALF_PAIR}')"
+    return f"({_holds(value, _UNICODE)} AND CAST({value} AS STRING) RLIKE r'{_HALF_PAIR}')"
 
 
 def _write_valid_utf8(payload: str) -> str:
@@ -256,9 +257,14 @@ def _closes(payload: str) -> str:
     pattern on each text would cost a fifth of the decode.
     """
     text = f"CAST({payload} AS STRING)"
-    ends = f"(contains({text}, 'null') AND {text} RLIKE r'{_CLOSING}')"
-    names = f"contains({text}, '{_RECORDS}') OR contains({text}, r'\\u')"
-    return f"coalesce(contains({text}, ']') AND ({ends} OR {names}) AND {_is_more(text)}, false)"
+    ends = f"({_holds(payload, 'null')} AND {text} RLIKE r'{_CLOSING}')"
+    names = f"{_holds(payload, _RECORDS)} OR {_holds(payload, _UNICODE)}"
+    return f"coalesce({_holds(payload, ']')} AND ({ends} OR {names}) AND {_is_more(text)}, false)"
+
+
+def _holds(payload: str, text: str) -> str:
+    """Write the SQL that finds a text among the bytes, in half the time of a search in a string."""
+    return f"contains({payload}, X'{text.encode().hex()}')"
 
 
 def _is_more(text: str) -> str:
