@@ -1,0 +1,241 @@
+"""Merges into a large state table: seconds, CPU, bytes and the time of a scan; prints JSON.
+
+    python tests/bench/state_merges.py
+
+ROWS (2,000,000) keys are inserted, then ROUNDS (3) times CHANGES (200,000) of them change: *local*
+keys are the newest fiftieth, *scattered* ones are of all rows. Between the scans MERGES (10) small
+merges of local keys follow. Scans are compared with the same state right after its compaction; the
+change table is compared with an append stream of the same records. The stack is one of its own.
+"""
+
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql import SparkSession
+from run_bench import ask, started_stack
+from throughput import measure, measured_pids, run_ours
+
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.pipeline import plan_next_batch
+from frazil.maintenance.compaction import compact_table
+from frazil.state_tables.merge import merge_changes
+from frazil.workspace import Workspace, open_workspace
+
+PARTITIONS = 4
+BATCH = 1_000_000
+SCANS = 3
+LOCAL_SHARE = 50
+COLUMNS = {"id": "long!", "op": "string", "at": "long!", "day": "date", "name": "string"}
+DAYS = 28
+
+
+def make_changes(keys: Iterator[int], op: str, at: int, rows: int) -> Iterator[tuple[int, bytes]]:
+    """Yield key and record of a change of each key, about 150 bytes."""
+    for key in keys:
+        day = f"2026-03-{key * DAYS // rows + 1:02d}"
+        name = f"{key * 2654435761 % 2**32:08x}{at:08x}" * 5
+        yield key, json.dumps({"id": key, "op": op, "at": at, "day": day, "name": name}).encode()
+
+
+class Topic:
+    """A topic whose records are partitioned by key."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        """Create the topic."""
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(15)
+        settings: dict[str, str | int] = {"bootstrap.servers": bootstrap, "linger.ms": 50}
+        self._producer = Producer({**settings, "queue.buffering.max.messages": 500_000})
+        self._name = name
+
+    def send(self, changes: Iterator[tuple[int, bytes]]) -> None:
+        for key, value in changes:
+            while True:
+                try:
+                    self._producer.produce(self._name, value=value, partition=key % PARTITIONS)
+                except BufferError:
+                    self._producer.poll(0.2)
+                else:
+                    break
+        self._producer.flush(120)
+
+
+def write_streams(folder: Path, topic: str) -> tuple[str, str]:
+    """Write an upsert stream and an append stream of the topic; give their names."""
+    common = {
+        "owner": "bench@example.org",
+        "source": {"topic": topic},
+        "value": {"convert": "json", "columns": COLUMNS},
+        "batch": {"max_records": BATCH},
+    }
+    upsert = {
+        "name": "bench.state",
+        "mode": "upsert",
+        "id_columns": ["id"],
+        "cdc_field": "op",
+        "partition_by": ["month(day)"],
+        "sort_by": ["id"],
+    }
+    files = {
+        "state": {**common, "order": {"sequence_by": ["at"]}, "table": upsert},
+        "plain": {**common, "table": {"name": "bench.plain"}},
+    }
+    for name, document in files.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({"stream": name, **document}))
+    return "state", "plain"
+
+
+def take_all(work: Workspace) -> int:
+    """Publish batches until nothing is left; give the number of records."""
+    taken = 0
+    while isinstance(plan := plan_next_batch(work), BatchPlan):
+        count = sum(end - start for r in plan.ranges.values() for start, end in r.values())
+        run_ours(work, plan, count)
+        taken += count
+    return taken
+
+
+class Bench:
+    """A state table and the figures so far."""
+
+    def __init__(self, environment: Mapping[str, str], rows: int) -> None:
+        """Open the streams, and a session for the scans."""
+        facts = ask(environment, "stack", "status")
+        self.rows, self.clock = rows, 0
+        self.pids = measured_pids(int(facts["parts"]["spark_connect"]["pid"]))
+        self.topic = Topic(facts["kafka"]["bootstrap"], "benchstate")
+        names = write_streams(Path(os.environ["FRAZIL_STREAMS"]), "benchstate")
+        self.state, self.plain = (open_workspace(name, "bench") for name in names)
+        self.spark = SparkSession.builder.remote(facts["spark_connect"]["url"]).create()
+
+    def send(self, keys: Iterator[int], op: str = "u") -> None:
+        self.clock += 1
+        self.topic.send(make_changes(keys, op, self.clock, self.rows))
+
+    def time(self, action: Callable[[], object]) -> dict[str, float]:
+        seconds, cpu = measure(self.pids, action)
+        return {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)}
+
+    def take(self) -> dict[str, Any]:
+        """Let both streams take the records, by turns first; compare their throughputs."""
+        sides = [("append_stream", self.plain), ("change_table", self.state)]
+        figures: dict[str, Any] = {
+            name: self.time(partial(take_all, work))
+            for name, work in sides[:: 1 - self.clock % 2 * 2]
+        }
+        seconds = [figures[name]["seconds"] for name, _ in sides]
+        return {**figures, "throughput_ratio": round(seconds[0] / seconds[1], 3)}
+
+    def merge(self) -> dict[str, Any]:
+        """Merge; give time, and what its snapshots added."""
+        before = {snapshot.snapshot_id for snapshot in self.list_snapshots()}
+        figures: dict[str, Any] = self.time(lambda: merge_changes(self.state))
+        added = [each.summary for each in self.list_snapshots() if each.snapshot_id not in before]
+        named = {"bytes": "added-files-size", "deletes": "added-position-deletes"}
+        return figures | {
+            name: sum(int(summary[key] or 0) for summary in added if summary is not None)
+            for name, key in named.items()
+        }
+
+    def list_snapshots(self) -> list[Snapshot]:
+        table = self.state.store.find("bench.state")
+        return [] if table is None else table.metadata.snapshots
+
+    def scan(self) -> float:
+        """Give the median time of a scan of all columns of the state, and see that it is right."""
+        times = []
+        for _ in range(SCANS):
+            begun = time.monotonic()
+            self.spark.sql("REFRESH TABLE lake.bench.state")
+            query = "SELECT count(*), sum(hash(id, at, day, name)) FROM lake.bench.state"
+            [(count, _checksum)] = self.spark.sql(query).collect()
+            times.append(time.monotonic() - begun)
+            assert count == self.rows, count
+        return statistics.median(times)
+
+
+def draw(kind: str, rows: int, changes: int, dice: random.Random) -> Iterator[int]:
+    """Yield the keys of a round."""
+    first = rows - rows // LOCAL_SHARE if kind == "local" else 0
+    return iter(sorted({dice.randrange(first, rows) for _ in range(changes)}))
+
+
+def main(rows: int, changes: int, rounds: int, merges: int) -> dict[str, Any]:
+    """Run all parts; progress goes to standard error."""
+    dice = random.Random(7)
+    with started_stack("--only", "kafka,spark") as environment:
+        os.environ |= environment
+        bench = Bench(environment, rows)
+        bench.send(iter(range(1000)), "c")
+        bench.take()  # warm
+        bench.send(iter(range(rows)), "c")
+        found: dict[str, Any] = {"rows": rows, "changes": changes}
+        found["inserts"] = {**bench.take(), "first_merge": bench.merge()}
+        report(found["inserts"])
+        for kind in ("local", "scattered"):
+            found[kind] = measure_kind(bench, kind, changes, rounds, dice)
+        found["merges"] = measure_merges(bench, changes // 100, merges, dice)
+        bench.spark.stop()
+    return found
+
+
+def measure_kind(
+    bench: Bench, kind: str, changes: int, rounds: int, dice: random.Random
+) -> dict[str, Any]:
+    """Change keys and merge, by rounds; compare scans before and after a compaction."""
+    runs = []
+    for _ in range(rounds):
+        bench.send(draw(kind, bench.rows, changes, dice))
+        taken, merged = bench.take(), bench.merge()
+        hidden = bench.scan()
+        compacted = bench.time(lambda: compact_table(bench.state, rewrite_all=True))
+        ratio = round(hidden / bench.scan(), 3)
+        runs.append({**taken, "merge": merged, "compaction": compacted, "scan_ratio": ratio})
+        report({kind: runs[-1]})
+    return {
+        "throughput_ratio": statistics.median(run["throughput_ratio"] for run in runs),
+        "merge_seconds": statistics.median(run["merge"]["seconds"] for run in runs),
+        "merge_cpu_seconds": statistics.median(run["merge"]["cpu_seconds"] for run in runs),
+        "merge_bytes": statistics.median(run["merge"]["bytes"] for run in runs),
+        "scan_ratio": statistics.median(run["scan_ratio"] for run in runs),
+    }
+
+
+def measure_merges(
+    bench: Bench, changes: int, merges: int, dice: random.Random
+) -> dict[str, float]:
+    """Compare scans after one and after many merges with those of the compacted state."""
+    compact_table(bench.state, rewrite_all=True)
+    compacted, scans = bench.scan(), {}
+    for number in range(1, merges + 1):
+        bench.send(draw("local", bench.rows, changes, dice))
+        take_all(bench.state)
+        bench.merge()
+        if number in {1, 10, 100, merges}:
+            scans[f"scan_ratio_after_{number}"] = round(bench.scan() / compacted, 3)
+            report(scans)
+    compact_table(bench.state)
+    return {**scans, "scan_ratio_after_maintenance": round(bench.scan() / compacted, 3)}
+
+
+def report(figures: object) -> None:
+    """Show progress."""
+    print(json.dumps(figures), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    names = {"ROWS": 2_000_000, "CHANGES": 200_000, "ROUNDS": 3, "MERGES": 10}
+    sizes = [int(os.environ.get(name, str(size))) for name, size in names.items()]
+    print(json.dumps(main(*sizes), indent=2))
