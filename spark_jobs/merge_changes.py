@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from frazil.failpoints import reach_failpoint
 from frazil.ledger.offsets import Runs
@@ -113,6 +114,7 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
     """
     pinned = spark.read.option("versionAsOf", request.change_snapshot)
     frame = pinned.table(f"{request.catalog}.{request.changes}")
+    frame = with_fields_of(frame, spark.table(f"{request.catalog}.{request.state}").schema)
     if added is not None:
         frame = frame.where(write_runs(added))
     deletes = "false"
@@ -134,6 +136,56 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
         f"struct({', '.join(columns)}) AS {ROW}",
         *(EVENT_PATHS if request.has_events else ()),
     )
+
+
+def with_fields_of(changes: DataFrame, state: StructType) -> DataFrame:
+    """Give structs the fields that those of the state have, null where the changes lack them.
+
+    The snapshot of the changes may be older than the columns that the state has by now.
+    """
+    kinds = {field.name: field.dataType for field in state}
+    names = [
+        field.name
+        for field in changes.schema
+        if field.name in kinds and has_other_fields(field.dataType, kinds[field.name])
+    ]
+    if not names:
+        return changes
+    return changes.to(
+        StructType(
+            [
+                StructField(f.name, as_optional(kinds[f.name]) if f.name in names else f.dataType)
+                for f in changes.schema
+            ]
+        )
+    )
+
+
+def has_other_fields(one: DataType, other: DataType) -> bool:
+    """Return whether structs in two types have fields of other names."""
+    match one, other:
+        case StructType(), StructType():
+            same = one.names == other.names
+            return not same or any(
+                has_other_fields(a.dataType, b.dataType) for a, b in zip(one, other, strict=True)
+            )
+        case ArrayType(), ArrayType():
+            return has_other_fields(one.elementType, other.elementType)
+        case MapType(), MapType():
+            return has_other_fields(one.valueType, other.valueType)
+    return False
+
+
+def as_optional(kind: DataType) -> DataType:
+    """Return the type with optional fields, elements and values."""
+    match kind:
+        case StructType():
+            return StructType([StructField(f.name, as_optional(f.dataType)) for f in kind])
+        case ArrayType():
+            return ArrayType(as_optional(kind.elementType))
+        case MapType():
+            return MapType(kind.keyType, as_optional(kind.valueType))
+    return kind
 
 
 def list_fillable(changes: DataFrame, request: MergeRequest) -> list[str]:
@@ -286,13 +338,27 @@ def remember_deletes(folded: DataFrame, request: MergeRequest) -> None:
     at = f"{ROW}._kafka"
     columns = [*map(quote_name, request.id_columns)]
     if request.sequence:
-        parts = [f"'s{n}', {ORDER}.s{n}" for n in range(len(request.sequence))]
+        own = [f"s{number}" for number in range(len(request.sequence))]
+        others = list_other_fields(folded, request, own)
+        parts = [f"'{name}', {ORDER}.{name}" for name in own] + others
         columns.append(f"named_struct({', '.join(parts)}) AS _sequence")
     place = ", ".join(f"'{name}', {at}.{name}" for name in ("topic", "partition", "offset"))
     columns.append(f"named_struct({place}) AS _kafka")
     columns.append(f"{write_text(request.memory)} AS memory")
     deletes = folded.where(f"{OUTCOME} IN ('deleted', 'absent')").selectExpr(*columns)
     deletes.writeTo(f"{request.catalog}.{request.deletes}").append()
+
+
+def list_other_fields(folded: DataFrame, request: MergeRequest, own: Sequence[str]) -> list[str]:
+    """Write the fields of the sequence that recorded deletes had before `order` changed."""
+    table = folded.sparkSession.table(f"{request.catalog}.{request.deletes}")
+    sequence = table.schema["_sequence"].dataType
+    fields = sequence.fields if isinstance(sequence, StructType) else []
+    return [
+        f"'{field.name}', CAST(NULL AS {field.dataType.simpleString()})"
+        for field in fields
+        if field.name not in own
+    ]
 
 
 def write_state(

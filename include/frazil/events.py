@@ -1,8 +1,9 @@
 """Local notes of events that no snapshot records, such as failures and maintenance runs.
 
 An event is one JSON file in `FRAZIL_HOME/timeline`, so that it can be noted while the catalog is
-down; `frazil timeline --record` later copies it into the timeline table. A recorded note is renamed
-and kept for two hours, so that a repetition of the same event is not recorded again.
+down; the task that noted it, a later one of this machine or `frazil timeline --record` copies it
+into the timeline table. A recorded note is renamed and kept for two hours, so that a repetition of
+the same event is not recorded again.
 """
 
 import contextlib
@@ -115,6 +116,11 @@ def read_notes() -> list[Event]:
         with contextlib.suppress(OSError, ValueError):
             events.append(Event.model_validate_json(path.read_text()))
     return events
+
+
+def has_notes(stream: str) -> bool:
+    """Return whether an event of the stream is not recorded yet."""
+    return any(event.stream == stream for event in read_notes())
 
 
 def close_notes(events: Iterable[Event]) -> None:

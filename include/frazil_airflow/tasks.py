@@ -12,7 +12,14 @@ from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factor
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from pydantic import BaseModel
 
-from frazil.errors import ConfigurationError, FrazilError, hide_message, is_debugging
+from frazil.errors import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    FrazilError,
+    StorageError,
+    hide_message,
+    is_debugging,
+)
 from frazil.ingest.messages import Published
 from frazil.messages import Message
 from frazil.streams.models import Stream
@@ -130,13 +137,14 @@ def run_as_task(context: Context, given: Mapping[str, object]) -> Iterator[None]
     """
     use_airflow_connections()
     _log_retries_by_class()
+    stream = _find_stream(given, context)
     try:
         yield
     except AirflowException:
         raise
     except Exception as error:  # noqa: BLE001 - its message stays here
         failure = hide_message(error)
-        _note_failure(failure, given, context)
+        _note_failure(failure, stream, context)
         outcome = choose_outcome(failure)
         if isinstance(outcome, AirflowSkipException):
             log.warning("%s", failure)
@@ -144,6 +152,8 @@ def run_as_task(context: Context, given: Mapping[str, object]) -> Iterator[None]
         if isinstance(error, DEFINITE) and not isinstance(error, OSError):
             outcome = AirflowFailException(f"{failure.code}: {failure}")
         raise outcome from (error if is_debugging() else None)
+    else:
+        _record_notes(stream, context)
 
 
 def _log_retries_by_class() -> None:
@@ -176,15 +186,40 @@ def read_params(context: Context) -> Mapping[str, object]:
     return given | {"by": user}
 
 
-def _note_failure(error: FrazilError, given: Mapping[str, object], context: Context) -> None:
-    """Record a failure for the timeline, if the task, the form or the DAG names a stream."""
-    from frazil.events import note_failure  # noqa: PLC0415 - heavy, and rare
-
+def _find_stream(given: Mapping[str, object], context: Context) -> str:
+    """Return the stream that the task, the form or the DAG names; empty if none does."""
     dag = context.get("dag")
     of_dag = dag.dag_id.partition("__")[2] if dag else None
-    stream = given.get("stream") or context["params"].get("stream") or of_dag
-    if isinstance(stream, str) and stream:
+    stream = given.get("stream") or context.get("params", {}).get("stream") or of_dag
+    return stream if isinstance(stream, str) else ""
+
+
+def _note_failure(error: FrazilError, stream: str, context: Context) -> None:
+    """Note a failure for the timeline, and record it unless the catalog or the storage failed."""
+    from frazil.events import note_failure  # noqa: PLC0415 - heavy, and rare
+
+    if stream:
         note_failure(error, stream, "", context["run_id"])
+    if not isinstance(error, CatalogUnavailableError | StorageError):
+        _record_notes(stream, context)
+
+
+def _record_notes(stream: str, context: Context) -> None:
+    """Copy this worker's notes of a stream into the timeline table: the worker may be a pod.
+
+    What cannot be recorded now stays for a later task of this worker.
+    """
+    from frazil.events import has_notes  # noqa: PLC0415 - heavy for a DAG file
+
+    if not (stream and has_notes(stream)):
+        return
+    from frazil.observability.timeline_table import record_notes  # noqa: PLC0415 - heavy, and rare
+    from frazil.workspace import open_workspace  # noqa: PLC0415 - heavy, and rare
+
+    try:
+        record_notes(open_workspace(stream, context["run_id"]))
+    except FrazilError as error:
+        log.info("timeline: the notes of this worker are not recorded yet: %s", error.code)
 
 
 class TaskFactory(Protocol):
@@ -245,7 +280,7 @@ def log_error_last(context: Context) -> None:
         return
     failure = hide_message(error)
     if failure is not error:
-        _note_failure(failure, {}, context)
+        _note_failure(failure, _find_stream({}, context), context)
     log.error("%s: %s", failure.code, failure)
 
 

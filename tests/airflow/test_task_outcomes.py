@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Never, cast
 
@@ -18,14 +19,17 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from requests.exceptions import JSONDecodeError
+from support.lake import Lake, make_stream
 
 from frazil import errors
 from frazil.errors import FrazilError, UnexpectedError
 from frazil.events import read_notes
 from frazil.ingest.messages import NothingToRead, Published, Verdict
 from frazil.observability.freshness import FreshnessReport
+from frazil.observability.timeline_table import read_recorded
 from frazil.spark.engine import SparkEngine
 from frazil.streams.loading import load_streams_of
+from frazil.workspace import Workspace
 from frazil_airflow.assets import table_asset
 from frazil_airflow.outcomes import choose_outcome, require_fresh, require_passed
 from frazil_airflow.tasks import (
@@ -38,6 +42,7 @@ from frazil_airflow.tasks import (
 from frazil_stack.drills.catalogue import DrillReport
 
 pytestmark = pytest.mark.airflow
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 PUBLISHED = Published(
     stream="orders",
@@ -88,6 +93,38 @@ def test_a_failure_is_noted_for_the_stream_that_the_form_names(
 
     (event,) = read_notes()
     assert (event.stream, event.kind, event.run_id) == ("orders", "failure", "manual__1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_recorded"),
+    [
+        (errors.TargetError, True),
+        (errors.KafkaUnavailableError, True),
+        (errors.CatalogUnavailableError, False),
+        (errors.StorageError, False),
+    ],
+)
+def test_a_failure_is_in_the_timeline_table_at_once_unless_that_is_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[FrazilError], *, is_recorded: bool
+) -> None:
+    lake = Lake(tmp_path, make_stream())
+    work = Workspace(lake.stream, tmp_path, "manual__1")
+    vars(work)["store"] = lake.store
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    monkeypatch.setattr("frazil.workspace.open_workspace", lambda _stream, _run_id: work)
+
+    def look() -> Never:
+        raise make(kind)
+
+    with pytest.raises((AirflowFailException, FrazilError)):
+        run(make_task(look), stream="orders")
+    recorded = read_recorded(lake.store, LONG_AGO)
+    assert [event.kind for event in recorded] == ["failure"] * is_recorded
+    assert bool(read_notes()) != is_recorded
+
+    run(make_task(lambda: None), stream="orders")  # the next task of this worker
+    assert [event.stream for event in read_recorded(lake.store, LONG_AGO)] == ["orders"]
+    assert not read_notes()
 
 
 def make(error: type[FrazilError]) -> FrazilError:

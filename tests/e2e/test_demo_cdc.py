@@ -37,8 +37,8 @@ def test_the_demo_merges_every_kind_of_change_and_a_second_one_finds_nothing_new
     for told in (first, second):
         assert "different" not in told
         assert "3 source rows, 3 in the state; 3 equal" in told
-        assert "a row, made by shop.public.customers:0:" in told
-        assert "no row; deleted by shop.public.customers:0:" in told
+        assert "row last changed by shop.public.customers:0:" in told
+        assert "deleted by shop.public.customers:0:" in told
         for row in (("2", "Ben", "ben@example.org", "19.99"), ("30", "Cleo"), ("4", "Dan")):
             lines = [line for line in told.splitlines() if all(part in line for part in row)]
             assert len(lines) >= 2, (row, told)

@@ -44,7 +44,7 @@ def is_pinned(image: str) -> bool:
     """Tell a full version from a moving tag; PostgreSQL's full version has two numbers."""
     name, _, tag = image.partition(":")
     numbers = 2 if name == "postgres" else 3
-    return bool(re.match(rf"v?\d+(\.\d+){{{numbers - 1}}}(-|@|\Z)", tag))
+    return bool(re.match(rf"v?\d+(\.\d+){{{numbers - 1}}}(-|@|[.]dev\d+\Z|\Z)", tag))
 
 
 def written_secrets(text: str) -> list[str]:

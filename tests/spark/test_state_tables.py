@@ -15,7 +15,14 @@ from pyiceberg.types import LongType, StringType
 from support.catalog_loads import count_loads
 from support.forked import run_frazil
 from support.lake import append
-from support.state_lake import Change, StackStateLake, by_offset, by_sequence, make_state_lake
+from support.state_lake import (
+    Change,
+    Order,
+    StackStateLake,
+    by_offset,
+    by_sequence,
+    make_state_lake,
+)
 
 from frazil.errors import MergeHaltedError
 from frazil.failpoints import FAILPOINTS
@@ -183,7 +190,7 @@ class LabelledLake(StackStateLake):
     @staticmethod
     def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
         names = dict.fromkeys(("label", "text"), change.name)
-        return {**StackStateLake.make_row(change, place), **names}
+        return {**StackStateLake.make_row(change, place), **names, "place": {"x": change.id}}
 
     def read(self) -> dict[int, dict[str, object]]:
         """Read the state without coordinates; keys are unique."""
@@ -211,6 +218,15 @@ def test_the_state_follows_renamed_and_replaced_columns_without_folding_again(
     assert lake.merge().rebuilt == ""
     labels = {1: "one", 2: "new", 3: "three"}
     assert {key: row["label"] for key, row in lake.read().items()} == labels
+    for names in (("label", "name"), ("name", "label")):  # to schemas of before
+        with lake.table.update_schema() as update:
+            update.rename_column(*names)
+        assert [*audit_state(lake.store, lake.stream)] == []
+        lake.produce(0, Change(2, "u", 3, labels[2]))
+        lake.ingest_all()
+        assert lake.merge().rebuilt == ""
+        assert {key: row[names[1]] for key, row in lake.read().items()} == labels
+    assert len(lake.store.load(lake.state_name).metadata.schemas) == 2
 
     for number in range(3):  # three types, one after the other, without a merge between them
         with lake.table.update_schema() as update:
@@ -270,15 +286,33 @@ def test_a_key_of_another_type_stops_the_merge(lake: StackStateLake) -> None:
     assert lake.rows() == before
 
 
-def test_other_sequences_are_remembered_after_a_rebuild(name: str, tmp_path: Path) -> None:
-    lake = make_state_lake(StackStateLake, tmp_path, name, **BY_OFFSET)
+@pytest.mark.parametrize(
+    ("first", "then", "order"),
+    [
+        ("kafka", {"sequence_by": ["at"]}, by_sequence),
+        ({"sequence_by": ["at", "id"]}, {"sequence_by": ["at"]}, by_sequence),
+        (
+            {"sequence_by": ["at"]},
+            {"sequence_by": ["_kafka.timestamp"]},
+            lambda _change, partition, offset: (partition, offset),
+        ),
+    ],
+    ids=["added", "fewer", "other type"],
+)
+def test_other_sequences_are_remembered_after_a_rebuild(
+    name: str, tmp_path: Path, first: object, then: object, order: Order
+) -> None:
+    columns = {"id": "long!", "op": "string", "at": "long!", "name": "string"}
+    declared = columns | ({"at": "long"} if first == "kafka" else {})
+    lake = make_state_lake(StackStateLake, tmp_path, name, order=first, value={"columns": declared})
     lake.produce(0, Change(1, "c", 1, "one"), Change(2, "d", 7))
     lake.ingest_all()
     lake.merge()
     document = lake.stream.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    document["value"]["columns"]["at"] = "long!"
-    stream = Stream.model_validate({**document, "order": {"sequence_by": ["at"]}})
-    lake = replace(lake, stream=stream)
+    if "_kafka.timestamp" in str(then):
+        columns["at"] = "long"
+    document |= {"order": then, "value": {"columns": columns}}
+    lake = replace(lake, stream=Stream.model_validate(document))
 
     assert lake.merge(rebuild=True).outcome == "MERGED"
     lake.produce(1, Change(2, "c", 6, "older"), Change(1, "d", 9))
@@ -287,7 +321,26 @@ def test_other_sequences_are_remembered_after_a_rebuild(name: str, tmp_path: Pat
     lake.produce(0, Change(1, "c", 8, "older"))
     lake.ingest_all()
     lake.merge()
-    assert lake.rows() == {}
+    assert lake.rows() == lake.expected(order)
+    assert 1 not in lake.rows()
+
+
+def test_a_field_that_only_the_state_has_is_null(name: str, tmp_path: Path) -> None:
+    columns = {"id": "long!", "op": "string", "at": "long!", "place": "struct<x: int>"}
+    lake = make_state_lake(LabelledLake, tmp_path, name, value={"columns": columns})
+    lake.produce(0, Change(1, "c", 1, "one"))
+    lake.ingest_all()
+    lake.merge()
+    with lake.store.load(lake.state_name).update_schema() as update:
+        update.add_column(("place", "y"), LongType())
+    lake.produce(0, Change(1, "u", 2, "two"), Change(2, "c", 2, "two"))
+    lake.ingest_all()
+    lake.merge()
+
+    assert {key: row["place"] for key, row in lake.read().items()} == {
+        1: {"x": 1, "y": None},
+        2: {"x": 2, "y": None},
+    }
 
 
 @pytest.mark.storm(1)

@@ -78,6 +78,23 @@ def find_drills(work: Workspace, since: datetime) -> dict[str, Event]:
     return {e.event_id.split(":")[1]: e for e in sorted(found, key=lambda event: event.at)}
 
 
+def record_notes(work: Workspace) -> int:
+    """Append this machine's notes of the stream that the table lacks; return their number.
+
+    Raises:
+        FrazilError: the catalog or the warehouse cannot be used; the notes stay for the next time.
+    """
+    noted = [event for event in read_notes() if _concerns(event, work)]
+    if not noted:
+        return 0
+    known = _read_known_ids(work)
+    events = [event for event in noted if event.event_id not in known]
+    if events:
+        _append(work.store, events)
+    close_notes(noted)
+    return len(events)
+
+
 def record_timeline(work: Workspace) -> int:
     """Append the stream's events and notes that the table lacks; return their number."""
     noted = [event for event in read_notes() if _concerns(event, work)]

@@ -78,7 +78,7 @@ class _Following:
         """Follow the fields of one level."""
         sources = self._pair(have, want)
         names = {field.name for field in (*have, *want)}
-        wanted = {field.name for field in want}
+        wanted = {field.name.lower() for field in want}  # Spark ignores the case
         kept = []
         for field in have:
             source = sources.get(field.field_id)
@@ -88,7 +88,7 @@ class _Following:
                 kept.append(field)
             else:
                 free = find_free_name(field.name + self._suffix, names)
-                name = free if field.name in wanted else field.name
+                name = free if field.name.lower() in wanted else field.name
                 kept.append(field.model_copy(update={"name": name, "required": False}))
         paired = {field.field_id for field in sources.values()}
         added = {field.name: self._add(field) for field in want if field.field_id not in paired}
@@ -105,9 +105,10 @@ class _Following:
             if self.pairs.get(field.field_id) in present
         }
         used = {*self.pairs.values()}
-        free = {f.name: f for f in have if f.field_id not in used and f.name not in self._own}
+        unpaired = [f for f in have if f.field_id not in used and f.name not in self._own]
+        free = {field.name.lower(): field for field in unpaired}
         for field in want:
-            found = None if field.field_id in self.pairs else free.get(field.name)
+            found = None if field.field_id in self.pairs else free.get(field.name.lower())
             if found is not None and _is_same_kind(found.field_type, field.field_type):
                 sources[found.field_id] = field
                 self.pairs[field.field_id] = found.field_id
@@ -163,8 +164,13 @@ class _Following:
 def _is_same_kind(one: IcebergType, other: IcebergType) -> bool:
     """Return whether a column of one type may be a column of the other, perhaps widened."""
     match one, other:
-        case (StructType(), StructType()) | (ListType(), ListType()) | (MapType(), MapType()):
+        case StructType(), StructType():
             return True
+        case ListType(), ListType():
+            return _is_same_kind(one.element_type, other.element_type)
+        case MapType(), MapType():
+            is_same_key = _is_same_kind(one.key_type, other.key_type)
+            return is_same_key and _is_same_kind(one.value_type, other.value_type)
     return _can_promote(one, other) or _can_promote(other, one)
 
 

@@ -114,9 +114,9 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
     plan = plan_merge(changes.history, stream, before, rebuild=rebuild)
     if plan is None:
         return Merged(stream=stream.stream, table=state.name, outcome="NOTHING")
-    view = ensure_state_table(work, view, _find_schema(changes.table, plan.head))
     if plan.added is not None:
         require_compacted(stream.stream, view.history)
+    view = ensure_state_table(work, view, _find_schema(changes.table, plan.head))
     _drop_old_branches(view)
     branch = name_branch(stream.stream, point.state.epoch, beside=True)
     merge_id = plan.identify(view.history.table_uuid, before, hash_rules(stream))

@@ -28,7 +28,7 @@ from frazil.state_tables.merge_rules import (
     plan_merge,
 )
 from frazil.state_tables.messages import MergePosition
-from frazil.state_tables.tables import require_state
+from frazil.state_tables.tables import map_names, require_state
 from frazil.state_tables.trim_rules import flag_deletes, sort_changes
 from frazil.streams.models import Stream
 
@@ -65,7 +65,7 @@ def audit_state(store: TableStore, stream: Stream) -> Findings:
             return
         position = position.model_copy(update={"snapshot_id": changes.history.head})
     erased = _list_removed(changes.history, position)
-    folded = _drop_erased(_read_folded(changes.table, position), erased)
+    folded = _drop_erased(_read_folded(changes.table, position, view.table), erased)
     newest = _find_newest(stream, folded)
     yield from _compare(stream, view.table, newest, folded)
     if stream.table.deletes == "remove":
@@ -92,10 +92,13 @@ def _check_counts(history: History, stream: str) -> Findings:
                 yield "M4", f"merge snapshot {entry.snapshot_id}: {counts.text}: not balanced"
 
 
-def _read_folded(changes: Table, position: MergePosition) -> pa.Table:
-    """Read the changes that the state has folded."""
+def _read_folded(changes: Table, position: MergePosition, state: Table) -> pa.Table:
+    """Read the changes that the state has folded; columns have the names that the state has."""
     with translated_errors(f"reading {'.'.join(changes.name())}"):
-        return changes.scan(snapshot_id=position.snapshot_id).to_arrow()
+        scan = changes.scan(snapshot_id=position.snapshot_id)
+        names = map_names(state, scan.projection())
+        folded = scan.to_arrow()
+    return folded.rename_columns([names.get(name, name) for name in folded.column_names])
 
 
 def _find_newest(stream: Stream, folded: pa.Table) -> pa.Table:

@@ -32,7 +32,12 @@ from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
 from frazil.state_tables.followed_schema import decode_pairs, encode_pairs, follow_schema
-from frazil.state_tables.merge_rules import DELETED_AT, UNAVAILABLE, find_operation
+from frazil.state_tables.merge_rules import (
+    DELETED_AT,
+    UNAVAILABLE,
+    find_operation,
+    find_position,
+)
 from frazil.streams.change_events import SOURCE_SEQUENCES
 from frazil.streams.column_types import Column, Primitive
 from frazil.streams.models import Stream
@@ -199,7 +204,7 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
     last_id = table.metadata.last_column_id
     followed = follow_schema(table.schema(), fields, pairs, last_id, _OWN_COLUMNS)
     replaced = [name for name in stream.table.id_columns if name in followed.added]
-    if replaced:
+    if replaced and find_position(state.history, stream.stream) is not None:
         raise MergeHaltedError(
             f"stream {stream.stream}: {', '.join(replaced)} of the key has another type than in "
             f"the rows of {state.name}; nothing was written",
@@ -209,9 +214,24 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
     if stream.table.deletes == "mark" and DELETED_AT not in schema.column_names:
         schema = _add_mark(schema, max(last_id, schema.highest_field_id) + 1)
     updates = _write_schema(table, schema)
-    if followed.pairs != pairs:
-        updates.append(set_properties({keys.STATE_FIELDS: encode_pairs(followed.pairs)}))
+    properties = {
+        keys.STATE_FIELDS: encode_pairs(followed.pairs),
+        **list_required_properties(schema, table.spec()),
+    }
+    if not properties.items() <= table.properties.items():
+        updates.append(set_properties(properties))
     return state.with_table(commit_once(state.store, table, {}, updates)) if updates else state
+
+
+def map_names(state: Table, changes: Schema) -> dict[str, str]:
+    """Return name in a schema of the change table → name of the same column in the state table."""
+    pairs = decode_pairs(state.properties.get(keys.STATE_FIELDS, ""))
+    names = {field.field_id: field.name for field in state.schema().fields}
+    return {
+        field.name: names[pairs[field.field_id]]
+        for field in changes.fields
+        if pairs.get(field.field_id) in names
+    }
 
 
 def _add_mark(schema: Schema, field_id: int) -> Schema:
@@ -223,9 +243,16 @@ def _add_mark(schema: Schema, field_id: int) -> Schema:
 
 
 def _write_schema(table: Table, schema: Schema) -> list[TableUpdate]:
-    """Return the updates that make a schema the table's; none if it is."""
+    """Return the updates that make a schema the table's; none if it is.
+
+    A schema that the table had before is used again: catalogs refuse to add it twice.
+    """
     if schema.fields == table.schema().fields:
         return []
-    newest = max(each.schema_id for each in table.metadata.schemas)
+    schemas = table.metadata.schemas
+    found = next((each.schema_id for each in schemas if each.fields == schema.fields), None)
+    if found is not None:
+        return [SetCurrentSchemaUpdate(schema_id=found)]
+    newest = max(each.schema_id for each in schemas)
     added = schema.model_copy(update={"schema_id": newest + 1})
     return [AddSchemaUpdate(schema_=added), SetCurrentSchemaUpdate(schema_id=-1)]

@@ -12,6 +12,7 @@ from frazil.events import (
     Event,
     close_notes,
     describe_failure,
+    has_notes,
     note_event,
     noted_failures,
     notes_folder,
@@ -22,7 +23,12 @@ from frazil.ingest.publishing import publish_batch
 from frazil.ledger.authors import Author
 from frazil.ledger.recovery_point import keys
 from frazil.observability.timeline import derive_events, join_events
-from frazil.observability.timeline_table import read_recorded, read_timeline, record_timeline
+from frazil.observability.timeline_table import (
+    read_recorded,
+    read_timeline,
+    record_notes,
+    record_timeline,
+)
 from frazil.recovery.halt_resolution import reingest
 from frazil.schemas.evolution import settle_schema
 from frazil.workspace import Workspace
@@ -99,6 +105,23 @@ def test_a_failure_is_noted_once_an_hour_and_recorded_once(lake: Lake, work: Wor
     assert not read_notes()
     assert kinds(read_recorded(lake.store, LONG_AGO)) == ["bootstrap", "failure"]
     assert kinds(read_timeline(work, LONG_AGO)) == ["bootstrap", "failure"]
+
+
+def test_notes_are_recorded_without_the_events_of_the_table(lake: Lake, work: Workspace) -> None:
+    assert record_notes(work) == 0
+    fail(work)
+    note_event(
+        read_notes()[0].model_copy(update={"event_id": "other", "stream": "s2", "table": ""})
+    )
+    assert has_notes(work.stream.stream)
+
+    assert record_notes(work) == 1
+
+    assert not has_notes(work.stream.stream)
+    assert [event.event_id for event in read_notes()] == ["other"]
+    assert kinds(read_recorded(lake.store, LONG_AGO)) == ["failure"]
+    fail(work)
+    assert record_notes(work) == 0
 
 
 def test_the_same_failure_of_another_hour_is_another_event() -> None:

@@ -22,7 +22,7 @@ from frazil.streams.column_types import Column, ColumnType, parse_column
 from frazil.streams.schema_changes import compare_columns
 
 OWN = frozenset({keys.KAFKA_COLUMN})
-NAMES = ("a", "b", "c", "A")
+NAMES = ("a", "b", "c", "d")
 TYPES = ("int", "long", "string", "struct<x:int>", "struct<x:long,y:string>", "list<struct<x:int>>")
 
 
