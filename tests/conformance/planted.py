@@ -2,6 +2,7 @@
 
 import tempfile
 import threading
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -9,8 +10,23 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-SIGNS = (b"planted-", b"BEGIN PRIVATE KEY", b"BEGIN ENCRYPTED PRIVATE KEY")
-"""Every secret of the cells' servers begins with the first one."""
+PLANTED = b"planted-"
+"""Every secret of the cells' servers begins with it."""
+
+
+def encode_sign(shift: int) -> bytes:
+    """Return what Base64 always makes of the sign behind so many bytes, modulo three."""
+    text = b64encode(bytes(shift) + PLANTED).rstrip(b"=")
+    whole = (shift + len(PLANTED)) * 8 // 6  # the last letter also depends on what follows
+    return text[-(-shift * 8 // 6) : whole]
+
+
+SIGNS = (
+    PLANTED,
+    *map(encode_sign, range(3)),
+    b"BEGIN PRIVATE KEY",
+    b"BEGIN ENCRYPTED PRIVATE KEY",
+)
 OWN_SETTINGS = ("server.properties", "tls.pem", "rest.log")
 """A server's own files, which are not part of what a run leaves.
 
